@@ -1,0 +1,44 @@
+/* base.h: the few words all layers share: must-use, assertions that stay on, container_of. */
+#ifndef FLI_BASE_H
+#define FLI_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fencelock/types.h"
+
+#define FLI_MUST_USE FL_MUST_USE
+#define FLI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define FLI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FLI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Assertions guard our own invariants, never input, and stay on in release: a lock service that has
+ * lost its invariants must stop rather than answer. */
+#define FLI_ASSERT(cond)                                                                           \
+    do {                                                                                           \
+        if (FLI_UNLIKELY(!(cond))) {                                                               \
+            fli_assert_fail(#cond, __FILE__, __LINE__, __func__);                                  \
+        }                                                                                          \
+    } while (0)
+
+_Noreturn void fli_assert_fail(const char *cond, const char *file, int line, const char *func);
+
+/* Stops the process with a message: for what can only be answered by a crash (out of memory while
+ * applying, a log that cannot be written). */
+_Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
+
+#define FLI_CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/* Allocation that cannot fail: aborts instead. For apply and for start-up; never sized by unchecked
+ * input. */
+void *fli_xmalloc(size_t size);
+void *fli_xcalloc(size_t n, size_t size);
+
+/* A view of bytes owned by somebody else. Not NUL-terminated. data may be NULL only when len is 0.
+ */
+struct fli_slice {
+    const uint8_t *data;
+    size_t len;
+};
+
+#endif

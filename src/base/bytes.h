@@ -1,0 +1,76 @@
+/* bytes.h: little-endian loads and stores at any alignment, CRC-32C, and parsing of decimal numbers
+ * without surprises. */
+#ifndef FLI_BYTES_H
+#define FLI_BYTES_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static inline void fli_put_u16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+static inline void fli_put_u32(uint8_t *p, uint32_t v)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        p[i] = (uint8_t)(v >> (8 * i));
+    }
+}
+static inline void fli_put_u64(uint8_t *p, uint64_t v)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        p[i] = (uint8_t)(v >> (8 * i));
+    }
+}
+static inline uint16_t fli_get_u16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
+}
+static inline uint32_t fli_get_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+static inline uint64_t fli_get_u64(const uint8_t *p)
+{
+    return (uint64_t)fli_get_u32(p) | (uint64_t)fli_get_u32(p + 4) << 32;
+}
+
+/* CRC-32C (Castagnoli). Start with 0; feeding in pieces gives the same result. Uses SSE4.2 where
+ * the CPU has it. */
+uint32_t fli_crc32c(uint32_t crc, const void *data, size_t len);
+
+/* Whole string is a decimal number, digits only, no sign, no leading blanks, at most `max`. */
+bool fli_parse_u64(const void *text, size_t len, uint64_t max, uint64_t *ret);
+
+static inline int fli_bytes_cmp(const void *a, size_t alen, const void *b, size_t blen)
+{
+    size_t n = alen < blen ? alen : blen;
+    int c = n == 0 ? 0 : memcmp(a, b, n);
+    if (c != 0) {
+        return c;
+    }
+    return alen < blen ? -1 : alen > blen;
+}
+
+/* Bounded reader over untrusted bytes: the first short read sets `bad` and everything after it
+ * yields zeros, so a decoder may read a whole record and test once. */
+struct fli_reader {
+    const uint8_t *p;
+    const uint8_t *end;
+    bool bad;
+};
+void fli_reader_init(struct fli_reader *r, const void *data, size_t len);
+uint8_t fli_read_u8(struct fli_reader *r);
+uint16_t fli_read_u16(struct fli_reader *r);
+uint32_t fli_read_u32(struct fli_reader *r);
+uint64_t fli_read_u64(struct fli_reader *r);
+struct fli_slice fli_read_bytes(struct fli_reader *r, size_t len);
+static inline size_t fli_reader_left(const struct fli_reader *r)
+{
+    return (size_t)(r->end - r->p);
+}
+
+#endif

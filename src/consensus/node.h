@@ -1,0 +1,117 @@
+/* node.h: one member of the cluster: raft, the machine it replicates, and one way in for commands.
+ *
+ * A command handed to node_submit() on any node is executed on the leader: directly when this node
+ * leads, over the link to the leader when it follows, and after a bounded time of holding when
+ * nobody leads. Exactly one callback comes for each accepted ticket, never inside node_submit():
+ *
+ *   status 0              `result` (and `payload` of a query) is what the machine answered; the
+ * command is committed FL_ENOLEADER          refused: nobody led for hold_ms, or the node is
+ * stopping; surely not done FL_EBUSY              refused: the leader has more pending than it
+ * accepts; surely not done FL_EUNCERTAIN         it was proposed, and leadership or the link was
+ * lost before the outcome was known
+ *
+ * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
+ * A query is never uncertain; it is held and asked again.
+ *
+ * Everything runs on the caller's uv loop, in its thread. */
+#ifndef CONSENSUS_NODE_H
+#define CONSENSUS_NODE_H
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "consensus/members.h"
+#include "machine/machine.h"
+
+struct node;
+struct node_ticket;
+
+typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
+                               const struct machine_result *result, struct fli_slice payload);
+
+/* Embedded in whatever waits for the answer. Caller's memory, which must stay until the callback;
+ * the fields below are the node's. */
+struct node_ticket {
+    struct fli_list link;
+    node_ticket_cb cb;
+    uint64_t sequence;
+    uint64_t deadline_ms; /* of holding, on the loop's clock */
+    uint32_t position;
+    uint32_t size;
+};
+
+struct node_config {
+    uint64_t id;                      /* 1.. */
+    const char *data_dir;             /* exists or can be made; locked against a second process */
+    const char *peer_address;         /* HOST:PORT to bind for other nodes; NULL: as in members */
+    const char *client_address;       /* HOST:PORT told to clients and other nodes */
+    const struct members *members;    /* the cluster as configured; at least this node */
+    struct machine_limits limits;     /* proposed by the first leader of a new cluster */
+    unsigned heartbeat_ms;            /* 0: default */
+    unsigned election_ms;             /* 0: default */
+    unsigned hold_ms;                 /* how long a command waits for a leader; 0: default */
+    size_t pending_max;               /* bytes of commands that may wait; 0: default */
+    uint64_t snapshot_bytes;          /* log bytes between snapshots; 0: default */
+    bool no_sync_for_benchmarks_only; /* reserved for the fault suite; must be false here */
+};
+
+enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };
+
+struct node_status {
+    uint64_t id, leader_id, term;
+    enum node_role role;
+    const char *leader_client_address; /* NULL when unknown; valid until the loop runs again */
+    uint64_t commit_index, applied_index, last_index, snapshot_index;
+    uint64_t batches, commands, queries, bytes_proposed; /* by this node as leader, since start */
+    uint64_t relayed, held, uncertain, leader_changes;
+    uint64_t pending_bytes, pending_commands, in_flight;
+    uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes;
+};
+
+struct node_callbacks {
+    void *ctx;
+    machine_event_cb event;        /* every event of the applied log, in order, on every node */
+    void (*leadership)(void *ctx); /* role or leader changed; ask node_status() */
+    machine_event_cb early; /* GRANTED and WAIT_ENDED of a wait that this node relayed, told by the
+                             * leader ahead of the local log, which brings the same event again */
+    void (*fatal)(void *ctx, int error,
+                  const char *message); /* the node cannot go on; stop the process */
+    void (*log)(void *ctx, int level,
+                const char *message); /* 1 error, 2 warning, 3 info, 4 debug */
+};
+
+/* Opens (and locks) the data directory, checks that it belongs to this id and cluster, starts raft
+ * and listens for peers. 0 or a code, and *errmsg (errmsg_size bytes) says what to do. */
+int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
+                struct node **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* Copies the encoded command (as machine_command_encode makes it). 0; FL_EBUSY, FL_ENOLEADER
+ * (stopping): then no callback comes. */
+int node_submit(struct node *n, struct node_ticket *t, const void *command, size_t len,
+                node_ticket_cb cb) FLI_MUST_USE;
+
+void node_get_status(struct node *n, struct node_status *ret);
+struct machine *node_machine(struct node *n); /* the local replica: may lag; for INFO and tests */
+
+/* Members and what is known of them, for CLUSTER and INFO. */
+struct node_member {
+    uint64_t id;
+    const char *peer_address;
+    const char *client_address; /* NULL when never heard */
+    bool voter, leader, self, connected;
+    uint64_t match_index; /* leader only, else 0 */
+};
+size_t node_members(struct node *n, struct node_member *ret, size_t max);
+
+/* Hands leadership to id (0: the best follower); cb once, with 0, FL_ENOLEADER (this node does not
+ * lead), FL_ENOTFOUND, FL_ETIMEOUT. */
+int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
+                  void *ctx) FLI_MUST_USE;
+
+/* Graceful end: refuses new commands, hands leadership over when it leads and can, waits (bounded
+ * by drain_ms) for what is pending, answers the rest, closes raft and the directory, then calls cb.
+ * Memory may be freed by node_destroy after cb. */
+void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
+void node_destroy(struct node *n);
+
+#endif

@@ -1,0 +1,68 @@
+/* proposer.h: group commit on the leader: commands become batches, batches become raft entries, and
+ * every ticket gets its one answer.
+ *
+ * No libuv here: time comes in as an argument, raft is used through raft_apply() and
+ * raft_barrier(), so that a simulator drives the very code that ships. The proposer owns the
+ * cluster clock of a term (clock.h) and reads results straight out of the apply (fsm.h): a ticket
+ * is answered while its command is applied, before the next command is, so that an event never
+ * precedes the answer that announces it.
+ *
+ *   closed --(raft leads)--> waiting for the barrier of the term --> open --(leadership lost)-->
+ * closed
+ */
+#ifndef CONSENSUS_PROPOSER_H
+#define CONSENSUS_PROPOSER_H
+
+#include <raft.h>
+
+#include "consensus/fsm.h"
+#include "consensus/node.h"
+
+struct proposer;
+
+struct proposer_config {
+    struct raft *raft;
+    struct fsm *fsm;
+    unsigned in_flight_max; /* entries in flight; 0: default */
+    size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
+    size_t pending_max;     /* bytes not yet proposed; 0: default */
+    void *ctx;
+    /* A command that was surely not proposed (or a query that was not answered) when leadership was
+     * lost: the node holds or relays it. `command` is valid during the call only. */
+    void (*returned)(void *ctx, struct node_ticket *t, const void *command, size_t len);
+    /* First batch of the term may be written now: the node adds what a new leader has to say (INIT,
+     * JOIN). */
+    void (*opened)(void *ctx, uint64_t term);
+    void (*log)(void *ctx, int level, const char *message);
+};
+
+int proposer_create(const struct proposer_config *config, struct proposer **ret) FLI_MUST_USE;
+void proposer_destroy(struct proposer *p); /* everything must have been answered or returned */
+
+/* Whether commands are accepted (the barrier of this term is through). */
+bool proposer_is_open(const struct proposer *p);
+
+/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max). The bytes are
+ * copied. t->cb comes later, once; t may be NULL for commands of the node's own whose answer nobody
+ * needs. */
+int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                 node_ticket_cb cb) FLI_MUST_USE;
+
+/* Once per turn of the loop, after the sockets were read: notices changes of leadership, advances
+ * the cluster clock, seals and proposes. */
+void proposer_turn(struct proposer *p, uint64_t now_ms);
+
+/* Milliseconds until proposer_turn() must run even if nothing else happens (expiry due, clock
+ * beat); UINT64_MAX for never. */
+uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
+
+/* Gives everything back or answers it FL_EUNCERTAIN, now; for stopping. */
+void proposer_close(struct proposer *p);
+
+struct proposer_stats {
+    uint64_t batches, commands, queries, bytes, uncertain, returned;
+    uint64_t pending_bytes, pending_commands, in_flight;
+};
+void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);
+
+#endif

@@ -1,0 +1,125 @@
+/* batch.h: the one entry format of the replicated log.
+ *
+ * A batch is a header and then `count` commands, all little endian, padded with zeros to a multiple
+ * of 8 bytes.
+ *
+ *   offset size  header
+ *   0      2     format version, MACHINE_BATCH_FORMAT
+ *   2      2     flags: bit 0 = term mark (the first batch of a leader's term)
+ *   4      4     count: number of commands
+ *   8      8     stamp: cluster clock in ms when the leader sealed the batch
+ *   16     8     term: raft term of the leader that proposed it
+ *   24     8     sequence: 1, 2, 3... per term; lets the leader find its own batch again
+ *   32     4     length: bytes of header and commands, without padding
+ *   36     4     CRC-32C of the whole entry up to `length`, this field taken as zero
+ *
+ *   offset size  command
+ *   0      1     op, enum machine_op
+ *   1      1     flags of the op
+ *   2      2     length of the whole command in bytes, header included
+ *   4      ...   fields in the order of struct machine_command that the op uses (see batch.c's
+ * table)
+ *
+ * ACQUIRE carries a count of names, a mode and a number of permits from the first day, so that logs
+ * written now stay readable when several locks, shared mode and semaphores come. A decoder refuses
+ * what it does not know with FL_EVERSION, anything malformed with FL_ECORRUPT. Encoding never fails
+ * for a command that machine_command_check() accepts, except by FL_ENOMEM/FL_ELIMIT of the buffer.
+ * Pure; any thread on its own data. */
+#ifndef MACHINE_BATCH_H
+#define MACHINE_BATCH_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+#include "machine/limits.h"
+
+#define MACHINE_BATCH_FORMAT 1u
+#define MACHINE_BATCH_HEADER_SIZE 40u
+#define MACHINE_BATCH_TERM_MARK 1u
+
+enum machine_op {
+    MACHINE_OP_INIT = 1, /* cluster id (number) and limits; only the first one counts */
+    MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
+    MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
+    MACHINE_OP_LIMITS, /* replace the replicated limits */
+    MACHINE_OP_ACQUIRE, /* name, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
+                           since */
+    MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
+    MACHINE_OP_RELEASE, /* name, token */
+    MACHINE_OP_BREAK,   /* name */
+    MACHINE_OP_TOKEN,   /* name (only for the record) */
+    MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
+    MACHINE_OP_SESSION_RENEW, /* owner */
+    MACHINE_OP_SESSION_CLOSE, /* owner */
+    MACHINE_OP_RAISE,         /* number: raise last_token by at least this step (restore) */
+    /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
+     */
+    MACHINE_OP_CHECK = 128,  /* name, token */
+    MACHINE_OP_SHOW,         /* name */
+    MACHINE_OP_LOCKS,        /* pattern in value, cursor in name, count in number */
+    MACHINE_OP_SESSION_SHOW, /* owner */
+    MACHINE_OP_SESSION_LIST, /* cursor in owner, count in number */
+};
+
+#define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
+
+/* Flags of ACQUIRE. */
+#define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
+#define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
+
+enum machine_mode { MACHINE_MODE_EXCLUSIVE = 0, MACHINE_MODE_SHARED = 1 };
+
+/* One command, decoded. Slices point into the encoded bytes (after decode) or into the caller's
+ * (before encode). Fields an op does not use are zero. */
+struct machine_command {
+    uint8_t op;
+    uint8_t flags;
+    uint8_t mode;     /* ACQUIRE: enum machine_mode; only EXCLUSIVE is accepted by this version */
+    uint8_t n_names;  /* ACQUIRE: 1 in this version */
+    uint32_t permits; /* ACQUIRE: 1 in this version */
+    struct fli_slice name;
+    struct fli_slice owner;
+    struct fli_slice label;
+    struct fli_slice value;
+    uint64_t token;
+    uint64_t ttl_ms;
+    uint64_t wait_ms;
+    uint64_t lockdelay_ms;
+    uint64_t number;
+    uint64_t number2;
+    struct machine_limits limits;
+};
+
+struct machine_batch_header {
+    uint16_t flags;
+    uint32_t count;
+    uint64_t stamp_ms;
+    uint64_t term;
+    uint64_t sequence;
+    uint32_t length;
+};
+
+/* Whether every field is within its range. 0 or FL_EINVAL. Run on everything that comes from
+ * outside before encoding. */
+int machine_command_check(const struct machine_command *c) FLI_MUST_USE;
+
+/* Appends the encoded command. */
+int machine_command_encode(const struct machine_command *c, struct fli_buf *out) FLI_MUST_USE;
+
+/* Decodes the command at p (at most len bytes). Checks ranges. 0, FL_ECORRUPT, FL_EVERSION.
+ * *ret_size: bytes it took. */
+int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
+                           size_t *ret_size) FLI_MUST_USE;
+
+/* Writes the header over the first MACHINE_BATCH_HEADER_SIZE bytes of a buffer that already holds
+ * length bytes of header space and commands and has room up to the padded size; fills the padding
+ * with zeros and computes the checksum. Returns the padded size. */
+size_t machine_batch_seal(uint8_t *data, const struct machine_batch_header *h);
+
+/* Reads and verifies header, length and checksum (not the commands). 0, FL_ECORRUPT, FL_EVERSION.
+ */
+int machine_batch_open(const void *data, size_t len, struct machine_batch_header *ret) FLI_MUST_USE;
+
+#endif

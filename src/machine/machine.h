@@ -1,0 +1,166 @@
+/* machine.h: the replicated lock state machine.
+ *
+ * Deterministic and total: the same batches give the same state, results and events on every
+ * replica; every command gets a result. Time is data: the cluster clock is the largest stamp
+ * applied. Nothing here reads a clock, does I/O, starts a thread, or iterates in hash order. Out of
+ * memory while applying stops the process (crash-stop is safe, divergence is not). One thread at a
+ * time per machine.
+ *
+ * Identity. A session is explicit (opened by SESSION OPEN, named by its owner, may hold many locks)
+ * or implicit (made by ACQUIRE with a TTL, named by owner AND lock, holds that one lock and ends
+ * with it). An implicit session that waits has no lease yet: it lives as long as its wait, and its
+ * lease begins at the grant. */
+#ifndef MACHINE_MACHINE_H
+#define MACHINE_MACHINE_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "machine/batch.h"
+#include "machine/limits.h"
+
+struct machine;
+
+enum machine_code {
+    MACHINE_DONE = 1, /* it happened; token and others as the op says */
+    MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
+    MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
+                       * `token`th asking; the grant or the end   comes as an event with the same
+                       * `wait`. Asking again finds the same place and raises the asking. */
+    MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting */
+    MACHINE_NO, /* RENEW, RELEASE, CHECK, BREAK: nothing held under that name and token; CANCEL: no
+                   such wait or asking */
+    MACHINE_DEADLOCK,   /* ACQUIRE with WAIT: would close a cycle */
+    MACHINE_LIMIT,      /* a replicated limit is reached; number = enum machine_limit */
+    MACHINE_NOSESSION,  /* no such explicit session */
+    MACHINE_EXISTS,     /* JOIN: another incarnation is registered; INIT: initialised before */
+    MACHINE_NOTFOUND,   /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session */
+    MACHINE_UNSUPPORTED /* a well-formed command this version does not execute */
+};
+
+enum machine_limit {
+    MACHINE_LIMIT_LOCKS = 1,
+    MACHINE_LIMIT_SESSIONS,
+    MACHINE_LIMIT_WAITS,
+    MACHINE_LIMIT_LOCK_WAITS,
+    MACHINE_LIMIT_SESSION_LOCKS,
+    MACHINE_LIMIT_TOKENS,
+    MACHINE_LIMIT_NODES,
+};
+
+/* What a command answers. Fixed size; queries add a payload (machine_query). */
+struct machine_result {
+    uint8_t code; /* enum machine_code */
+    uint8_t reserved[3];
+    uint32_t number; /* queue position, or enum machine_limit */
+    uint64_t token;
+    uint64_t wait;        /* QUEUED: id of the wait, unique for ever */
+    uint64_t deadline_ms; /* GRANTED, RENEW, SESSION OPEN/RENEW: lease end on the cluster clock */
+    uint64_t clock_ms;    /* the cluster clock when it was applied */
+};
+
+enum machine_event_type {
+    MACHINE_EVENT_GRANTED = 1, /* token: the new one */
+    MACHINE_EVENT_QUEUED,
+    MACHINE_EVENT_RELEASED,   /* token: the one given back */
+    MACHINE_EVENT_EXPIRED,    /* token: the one lost, by session expiry */
+    MACHINE_EVENT_BROKEN,     /* token: the one broken */
+    MACHINE_EVENT_WAIT_ENDED, /* left the queue without a grant: deadline, cancel, or its session
+                                 ended; why in `reason` */
+    MACHINE_EVENT_SESSION_OPENED,
+    MACHINE_EVENT_SESSION_ENDED, /* reason says how */
+};
+
+enum machine_reason {
+    MACHINE_REASON_NONE = 0,
+    MACHINE_REASON_DEADLINE, /* wait deadline or session lease */
+    MACHINE_REASON_CANCEL,
+    MACHINE_REASON_CLOSE,
+    MACHINE_REASON_SESSION, /* the waiting session ended */
+    MACHINE_REASON_BREAK,
+    MACHINE_REASON_RELEASE,
+};
+
+/* Slices are valid during the callback only. */
+struct machine_event {
+    uint8_t type;
+    uint8_t reason;
+    bool session_explicit;
+    struct fli_slice name; /* empty for SESSION_* */
+    struct fli_slice owner;
+    uint64_t token;
+    uint64_t wait; /* QUEUED, WAIT_ENDED, and GRANTED out of a queue: id of the wait; else 0 */
+    uint64_t deadline_ms; /* GRANTED: lease end */
+    uint64_t clock_ms;
+};
+
+typedef void (*machine_event_cb)(void *ctx, const struct machine_event *event);
+
+/* Empty machine. hash_seed: 16 random bytes; it must not influence anything visible. */
+struct machine *machine_create(const uint64_t hash_seed[2]);
+void machine_destroy(struct machine *m); /* NULL is fine */
+
+/* Where events go; NULL for nowhere. */
+void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
+
+/* Applying a batch step by step, so that the leader can answer queries between two commands:
+ *
+ *     machine_begin()            verifies the whole batch (header, checksum, every command), moves
+ * the clock, expires what is due machine_next() x count     applies one command each
+ *
+ * machine_begin fails with FL_ECORRUPT or FL_EVERSION before anything was changed. */
+struct machine_cursor {
+    const uint8_t *p;
+    const uint8_t *end;
+    uint32_t left;
+};
+int machine_begin(struct machine *m, const void *batch, size_t len,
+                  struct machine_cursor *ret) FLI_MUST_USE;
+/* False when no command is left. */
+bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret);
+
+/* The whole batch at once; results may be NULL, else has room for `count` of them. */
+int machine_apply(struct machine *m, const void *batch, size_t len,
+                  struct machine_result *results) FLI_MUST_USE;
+
+/* Answers a query (MACHINE_OP_CHECK and up) from the current state. SHOW, LOCKS, SESSION SHOW/LIST
+ * append a payload, as read back by machine/view.h; bounded by 64 KiB and by a bounded number of
+ * elements looked at. 0, FL_ENOMEM, FL_EINVAL (not a query). */
+int machine_query(struct machine *m, const struct machine_command *query,
+                  struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
+
+/* When the next thing is due, on the cluster clock; UINT64_MAX when nothing is. May be early after
+ * a fail-over, never late. */
+uint64_t machine_next_deadline(const struct machine *m);
+
+uint64_t machine_clock(const struct machine *m);
+fl_token machine_last_token(const struct machine *m);
+fl_token machine_min_live_token(
+    const struct machine *m); /* smallest token still held; last_token + 1 when none */
+uint64_t machine_cluster_id(const struct machine *m); /* 0 before INIT */
+uint64_t machine_incarnation(const struct machine *m,
+                             uint64_t node_id); /* 0 when it never joined */
+const struct machine_limits *machine_get_limits(const struct machine *m);
+
+struct machine_counts {
+    uint64_t locks_held, locks, sessions, sessions_explicit, waits; /* now */
+    uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks,
+        limits; /* ever; part of the state */
+};
+void machine_get_counts(const struct machine *m, struct machine_counts *ret);
+
+/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes). The format is
+ * described at the top of snapshot.c. Encode: 0 or FL_ENOMEM. Decode checks everything before it
+ * returns a machine: 0, FL_ECORRUPT, FL_EVERSION, FL_ENOMEM; *ret is written on success only. */
+int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
+int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
+                            struct machine **ret) FLI_MUST_USE;
+
+/* 64-bit hash of the state; equal on replicas that applied the same log. O(size of the state). */
+uint64_t machine_hash(const struct machine *m);
+
+/* Checks every invariant listed at the top of invariants.c; aborts with a message when one is
+ * broken. O(n log n); for tests and debugging. */
+void machine_check(const struct machine *m);
+
+#endif

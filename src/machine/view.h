@@ -1,0 +1,59 @@
+/* view.h: the payloads that machine_query appends, and how to read them back. A payload may have
+ * come over a socket from another node, so reading checks bounds and ranges and never trusts a
+ * count. */
+#ifndef MACHINE_VIEW_H
+#define MACHINE_VIEW_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+
+enum machine_lock_state {
+    MACHINE_LOCK_HELD = 1,
+    MACHINE_LOCK_DELAYED = 2,
+    MACHINE_LOCK_QUEUED = 3
+};
+
+/* One lock. Times are on the cluster clock at which the query was answered. */
+struct machine_lock_view {
+    uint8_t state;
+    bool session_explicit;
+    struct fli_slice name;
+    struct fli_slice owner; /* of the holder; empty unless HELD */
+    struct fli_slice label; /* of the holder's session */
+    struct fli_slice value;
+    uint64_t token;       /* 0 unless HELD */
+    uint64_t since_ms;    /* cluster clock of the grant */
+    uint64_t ttl_left_ms; /* of the holder's lease, or of the delay */
+    uint32_t waiters;
+};
+
+struct machine_session_view {
+    bool session_explicit;
+    struct fli_slice owner;
+    struct fli_slice label;
+    struct fli_slice lock; /* implicit: its lock */
+    uint64_t ttl_ms;
+    uint64_t ttl_left_ms;
+    uint64_t lockdelay_ms;
+    uint32_t locks; /* held */
+    uint32_t waits;
+};
+
+/* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then
+ * count records, each with its own 4-byte length in front. SHOW is a page of one lock followed by
+ * its queue as sessions. */
+struct machine_page {
+    bool more; /* there is a next page; ask again with `cursor` */
+    struct fli_slice cursor;
+    uint32_t count;
+    struct fli_reader rest; /* private */
+};
+int machine_page_open(const void *data, size_t len, struct machine_page *ret) FLI_MUST_USE;
+/* 1: one more record read; 0: end; FL_ECORRUPT. */
+int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret) FLI_MUST_USE;
+int machine_page_next_session(struct machine_page *p,
+                              struct machine_session_view *ret) FLI_MUST_USE;
+
+#endif

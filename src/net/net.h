@@ -1,0 +1,105 @@
+/* net.h: RESP over TCP on libuv: a listener and its connections, the same for fencelockd and
+ * fencelock-store.
+ *
+ * A connection reads into one bounded buffer, parses requests in place and hands them to the
+ * service one after the other. The service answers each request exactly once, at once or later;
+ * answers leave in the order of the requests whatever the order in which they are made. All answers
+ * made in one turn of the loop leave in one write. Bounds, each with a clear error or a closed
+ * connection at its end: bytes of a request, requests in flight per connection (reading pauses),
+ * bytes of unsent answers (the slow reader is cut off), connections. One loop, one thread. */
+#ifndef NET_NET_H
+#define NET_NET_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "wire/resp.h"
+
+struct net_server;
+struct net_conn;
+struct net_request;
+
+struct net_limits {
+    struct fli_resp_limits resp;
+    unsigned connections_max;
+    unsigned pipeline_max; /* requests in flight per connection before reading pauses */
+    size_t output_max;     /* unsent bytes per connection before it is cut off */
+    unsigned
+        idle_first_ms; /* a connection that never completes a first request is closed; 0: never */
+};
+
+struct net_callbacks {
+    void *ctx;
+    /* A request arrived. argv is valid during the call only. Answer now with net_answer() or keep
+     * `r` and answer later. */
+    void (*request)(void *ctx, struct net_request *r, const struct fli_slice *argv, unsigned argc);
+    /* The connection of r is gone before r was answered: forget r (net frees it after this call).
+     * Not called for answered ones. */
+    void (*cancel)(void *ctx, struct net_request *r);
+    void (*opened)(void *ctx, struct net_conn *c); /* may be NULL */
+    void (*closed)(void *ctx, struct net_conn *c); /* may be NULL; after every cancel */
+    void (*log)(void *ctx, int level, const char *message);
+};
+
+/* One request in flight. Allocated from a pool by net; the service's own state of a request lives
+ * in `user` (size given at create). */
+struct net_request {
+    struct fli_list link; /* private: order of the connection */
+    struct net_conn *conn;
+    bool answered;        /* private */
+    struct fli_buf reply; /* private: an answer that has to wait for its turn */
+    _Alignas(16) uint8_t user[];
+};
+
+struct net_conn_info {
+    uint64_t id;
+    int proto; /* 2 or 3 */
+    char peer[64];
+    char name[64]; /* CLIENT SETNAME */
+    uint64_t age_ms, idle_ms, requests;
+    size_t output_bytes;
+    unsigned in_flight;
+};
+
+int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t request_user_size,
+                      const struct net_callbacks *cbs, struct net_server **ret) FLI_MUST_USE;
+
+/* Binds HOST:PORT (numeric or a name; port 0 picks one). 0; FL_EINVAL, FL_ESYSTEM with a sentence
+ * in errmsg. May be called again for more addresses. */
+int net_server_listen(struct net_server *s, const char *address, char *errmsg,
+                      size_t errmsg_size) FLI_MUST_USE;
+/* Port that was bound, for port 0. */
+uint16_t net_server_port(const struct net_server *s);
+
+/* Answering. Start with net_reply() to get the buffer to append RESP to (already positioned: the
+ * connection's output when it is this request's turn), then net_answer() says it is complete. On
+ * any append error call net_answer_failed(): the connection is closed, since the stream is no
+ * longer whole. */
+struct fli_buf *net_reply(struct net_request *r);
+void net_answer(struct net_request *r);
+void net_answer_failed(struct net_request *r);
+
+int net_conn_proto(const struct net_conn *c);
+void net_conn_set_proto(struct net_conn *c, int proto);
+void net_conn_set_name(struct net_conn *c, const char *name);
+uint64_t net_conn_id(const struct net_conn *c);
+void *net_conn_user(const struct net_conn *c);
+void net_conn_set_user(struct net_conn *c, void *user);
+void net_conn_info(const struct net_conn *c, struct net_conn_info *ret);
+/* Closes after everything answered so far has left (QUIT). */
+void net_conn_close_after_answers(struct net_conn *c);
+void net_each_conn(struct net_server *s, void (*fn)(void *ctx, struct net_conn *c), void *ctx);
+size_t net_connections(const struct net_server *s);
+
+/* Writes out everything answered in this turn. net does this itself in a uv_check handle and before
+ * closing; a service calls it only when it answered outside of the loop's poll phase. */
+void net_flush(struct net_server *s);
+
+/* Stops accepting and reading; answers still owed may be given; closes each connection when its
+ * answers have left, all of them after drain_ms. cb once. */
+void net_server_stop(struct net_server *s, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
+void net_server_destroy(struct net_server *s);
+
+#endif

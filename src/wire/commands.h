@@ -1,0 +1,97 @@
+/* commands.h: the one table of commands. Parsing, arity checks, COMMAND, help texts,
+ * docs/PROTOCOL.md and the fuzzers' seeds all come from it.
+ *
+ * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after the name and
+ * subcommand), flags, syntax (arguments as a person reads them), reply (what comes back), help (one
+ * sentence, full stop). See commands.c for the rows. */
+#ifndef FLI_COMMANDS_H
+#define FLI_COMMANDS_H
+
+#include "base/base.h"
+
+enum fli_service { FLI_SERVICE_LOCK = 1, FLI_SERVICE_STORE = 2 };
+
+enum fli_command_flags {
+    FLI_CMD_LOCK = 1,        /* served by fencelockd */
+    FLI_CMD_STORE = 2,       /* served by fencelock-store */
+    FLI_CMD_LOCAL = 4,       /* answered by the node that is asked, at once */
+    FLI_CMD_QUERY = 8,       /* reads replicated state (linearizable) or the database */
+    FLI_CMD_WRITE = 16,      /* changes replicated state or the database */
+    FLI_CMD_ADMIN = 32,      /* for operators */
+    FLI_CMD_CONNECTION = 64, /* about the connection: HELLO, CLIENT, QUIT... */
+};
+
+enum fli_command_id {
+    FLI_CMD_NONE = 0,
+    /* both services */
+    FLI_CMD_PING,
+    FLI_CMD_ECHO,
+    FLI_CMD_HELLO,
+    FLI_CMD_AUTH,
+    FLI_CMD_SELECT,
+    FLI_CMD_QUIT,
+    FLI_CMD_RESET,
+    FLI_CMD_INFO,
+    FLI_CMD_COMMAND,
+    FLI_CMD_COMMAND_COUNT,
+    FLI_CMD_COMMAND_DOCS,
+    FLI_CMD_COMMAND_INFO,
+    FLI_CMD_COMMAND_LIST,
+    FLI_CMD_CLIENT_ID,
+    FLI_CMD_CLIENT_GETNAME,
+    FLI_CMD_CLIENT_SETNAME,
+    FLI_CMD_CLIENT_SETINFO,
+    FLI_CMD_CLIENT_INFO,
+    FLI_CMD_CLIENT_LIST,
+    /* lock service */
+    FLI_CMD_ACQUIRE,
+    FLI_CMD_RENEW,
+    FLI_CMD_RELEASE,
+    FLI_CMD_CHECK,
+    FLI_CMD_TOKEN,
+    FLI_CMD_SHOW,
+    FLI_CMD_LOCKS,
+    FLI_CMD_BREAK,
+    FLI_CMD_SESSION_OPEN,
+    FLI_CMD_SESSION_RENEW,
+    FLI_CMD_SESSION_CLOSE,
+    FLI_CMD_SESSION_SHOW,
+    FLI_CMD_SESSION_LIST,
+    FLI_CMD_LEADER,
+    FLI_CMD_CLUSTER_NODES,
+    FLI_CMD_CLUSTER_INFO,
+    FLI_CMD_CLUSTER_TRANSFER,
+    FLI_CMD_CLUSTER_FORGET,
+    /* store */
+    FLI_CMD_CLAIM,
+    FLI_CMD_GET,
+    FLI_CMD_SET,
+    FLI_CMD_DEL,
+    FLI_CMD_MARK,
+};
+
+struct fli_command {
+    enum fli_command_id id;
+    const char *name;       /* upper case */
+    const char *subcommand; /* upper case or NULL */
+    int arity_min;
+    int arity_max; /* -1: up to FLI_RESP_ARGS_MAX */
+    unsigned flags;
+    const char *syntax;
+    const char *reply;
+    const char *help;
+};
+
+extern const struct fli_command fli_commands[];
+extern const size_t fli_commands_len;
+
+/* Finds the row for a request, comparing without case. `argv` holds argc >= 1 slices. On success
+ * *ret_args is how many slices the name took (1, or 2 with a subcommand). 0; FL_ENOTFOUND (unknown
+ * command or subcommand); FL_EINVAL (known, wrong number of arguments). errmsg gets the text of the
+ * error reply after its word, naming the command and the remedy (the syntax, or the nearest known
+ * command). */
+int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
+                       const struct fli_command **ret, unsigned *ret_args, char *errmsg,
+                       size_t errmsg_size) FLI_MUST_USE;
+
+#endif
