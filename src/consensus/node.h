@@ -4,11 +4,11 @@
  * leads, over the link to the leader when it follows, and after a bounded time of holding when
  * nobody leads. Exactly one callback comes for each accepted ticket, never inside node_submit():
  *
- *   status 0              `result` (and `payload` of a query) is what the machine answered; the
- * command is committed FL_ENOLEADER          refused: nobody led for hold_ms, or the node is
- * stopping; surely not done FL_EBUSY              refused: the leader has more pending than it
- * accepts; surely not done FL_EUNCERTAIN         it was proposed, and leadership or the link was
- * lost before the outcome was known
+ *   status 0       `result` (and `payload` of a query) is what the machine answered; committed
+ *   FL_ENOLEADER   refused: nobody led for hold_ms, or the node is stopping; surely not done
+ *   FL_EBUSY       refused: the leader has more pending than it accepts; surely not done
+ *   FL_EUNCERTAIN  it was proposed, and leadership or the link was lost before the outcome was
+ *                  known
  *
  * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
  * A query is never uncertain; it is held and asked again.
@@ -52,7 +52,6 @@ struct node_config {
     unsigned hold_ms;                 /* how long a command waits for a leader; 0: default */
     size_t pending_max;               /* bytes of commands that may wait; 0: default */
     uint64_t snapshot_bytes;          /* log bytes between snapshots; 0: default */
-    bool no_sync_for_benchmarks_only; /* reserved for the fault suite; must be false here */
 };
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };

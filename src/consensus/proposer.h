@@ -7,8 +7,8 @@
  * is answered while its command is applied, before the next command is, so that an event never
  * precedes the answer that announces it.
  *
- *   closed --(raft leads)--> waiting for the barrier of the term --> open --(leadership lost)-->
- * closed
+ *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
+ *      ^------------------------(leadership lost)------------------------/
  */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H

@@ -17,8 +17,8 @@
  *   0      1     op, enum machine_op
  *   1      1     flags of the op
  *   2      2     length of the whole command in bytes, header included
- *   4      ...   fields in the order of struct machine_command that the op uses (see batch.c's
- * table)
+ *   4      ...   fields in the order of struct machine_command that the op uses (table in
+ *                batch.c)
  *
  * ACQUIRE carries a count of names, a mode and a number of permits from the first day, so that logs
  * written now stay readable when several locks, shared mode and semaphores come. A decoder refuses

@@ -105,8 +105,9 @@ void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
 
 /* Applying a batch step by step, so that the leader can answer queries between two commands:
  *
- *     machine_begin()            verifies the whole batch (header, checksum, every command), moves
- * the clock, expires what is due machine_next() x count     applies one command each
+ *     machine_begin()        verifies the whole batch (header, checksum, every command), moves the
+ *                            clock and expires what is due
+ *     machine_next() x count applies one command each
  *
  * machine_begin fails with FL_ECORRUPT or FL_EVERSION before anything was changed. */
 struct machine_cursor {
