@@ -30,6 +30,8 @@ struct net_limits {
         idle_first_ms; /* a connection that never completes a first request is closed; 0: never */
 };
 
+/* cancel, hangup, opened and closed come from the loop or from net_flush(), never from inside
+ * net_answer() or another function that a service calls while it walks its own structures. */
 struct net_callbacks {
     void *ctx;
     /* A request arrived. argv is valid during the call only. Answer now with net_answer() or keep
@@ -38,9 +40,13 @@ struct net_callbacks {
     /* The connection of r is gone before r was answered: forget r (net frees it after this call).
      * Not called for answered ones. */
     void (*cancel)(void *ctx, struct net_request *r);
-    void (*opened)(void *ctx, struct net_conn *c); /* may be NULL */
-    void (*closed)(void *ctx, struct net_conn *c); /* may be NULL; after every cancel */
-    void (*log)(void *ctx, int level, const char *message);
+    /* The client has closed its sending side while r is unanswered. It may still read (a
+     * half-closed socket) or be dead; the two look the same. r may still be answered, also inside
+     * this call. May come more than once for a request. May be NULL. */
+    void (*hangup)(void *ctx, struct net_request *r);
+    void (*opened)(void *ctx, struct net_conn *c);          /* may be NULL */
+    void (*closed)(void *ctx, struct net_conn *c);          /* may be NULL; after every cancel */
+    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
 
 /* One request in flight. Allocated from a pool by net; the service's own state of a request lives
@@ -63,6 +69,7 @@ struct net_conn_info {
     unsigned in_flight;
 };
 
+/* 0, FL_EINVAL (a limit is 0), FL_ENOMEM, FL_ESYSTEM. `limits` and `cbs` are copied. */
 int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t request_user_size,
                       const struct net_callbacks *cbs, struct net_server **ret) FLI_MUST_USE;
 
@@ -88,18 +95,32 @@ uint64_t net_conn_id(const struct net_conn *c);
 void *net_conn_user(const struct net_conn *c);
 void net_conn_set_user(struct net_conn *c, void *user);
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret);
-/* Closes after everything answered so far has left (QUIT). */
+/* Whether the client has closed its sending side. */
+bool net_conn_eof(const struct net_conn *c);
+/* Closes after every request taken so far has been answered and the answers have left (QUIT). */
 void net_conn_close_after_answers(struct net_conn *c);
+/* Calls fn for each open connection, oldest first; fn may not close any. */
 void net_each_conn(struct net_server *s, void (*fn)(void *ctx, struct net_conn *c), void *ctx);
 size_t net_connections(const struct net_server *s);
+
+struct net_stats {
+    uint64_t accepted; /* connections, the refused ones included */
+    uint64_t refused;  /* over connections_max */
+    uint64_t cut_off;  /* slow readers over output_max */
+    uint64_t broken;   /* closed because framing was lost */
+    uint64_t requests; /* handed to the service */
+    uint64_t bytes_in, bytes_out;
+    uint64_t paused; /* times reading from a connection was paused */
+};
+void net_get_stats(const struct net_server *s, struct net_stats *ret);
 
 /* Writes out everything answered in this turn. net does this itself in a uv_check handle and before
  * closing; a service calls it only when it answered outside of the loop's poll phase. */
 void net_flush(struct net_server *s);
 
 /* Stops accepting and reading; answers still owed may be given; closes each connection when its
- * answers have left, all of them after drain_ms. cb once. */
+ * answers have left, all of them after drain_ms. cb once, never inside this call. */
 void net_server_stop(struct net_server *s, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
-void net_server_destroy(struct net_server *s);
+void net_server_destroy(struct net_server *s); /* after stop's cb; NULL is fine */
 
 #endif

@@ -1,0 +1,28 @@
+/* address.h: "HOST:PORT" and "[V6]:PORT" as people write them, and whether one stays on this
+ * machine. */
+#ifndef NET_ADDRESS_H
+#define NET_ADDRESS_H
+
+#include <stdbool.h>
+
+#include "base/base.h"
+
+#define NET_HOST_MAX 256u                   /* host and NUL */
+#define NET_ADDRESS_MAX (NET_HOST_MAX + 8u) /* host, brackets, colon, port, NUL */
+
+/* 0 or FL_EINVAL. Port 0 is accepted: it asks for any free one. An address of version 6 needs its
+ * brackets, since its own colons would make the port ambiguous. */
+int net_address_split(const char *address, char host[NET_HOST_MAX],
+                      uint16_t *ret_port) FLI_MUST_USE;
+
+/* Joins them again, with brackets when the host has a colon. Returns the length, as snprintf does.
+ */
+int net_address_join(const char *host, uint16_t port, char *out, size_t size);
+
+/* Whether a host means "every address of this machine" (0.0.0.0, ::, *). */
+bool net_host_is_any(const char *host);
+
+/* Whether everything the host resolves to is a loopback address. False when it does not resolve. */
+bool net_host_is_loopback(const char *host);
+
+#endif

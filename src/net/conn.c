@@ -1,0 +1,592 @@
+/* conn.c: one connection: reading, taking requests, writing, and its end. States in conn.h.
+ *
+ * The usual turn of the loop: bytes arrive in the shared buffer, requests are parsed where they
+ * lie and handed on, what they are answered is collected, and the check handle writes it out with
+ * one call. What can differ:
+ *   - the last request is incomplete, or the connection is paused: the rest is copied into an
+ *     input buffer of the connection's own;
+ *   - the kernel does not take all of the output: the rest goes to uv_write, and what is answered
+ *     meanwhile is collected in a new buffer;
+ *   - framing is lost: one error, and the connection ends. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "net/address.h"
+#include "net/conn.h"
+
+static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
+{
+    (void)suggested;
+    struct net_conn *c = handle->data;
+    *ret = uv_buf_init(c->server->read_buf, NET_READ_SIZE);
+}
+
+static struct net_input *input_take(struct net_server *s)
+{
+    struct fli_list *link = fli_list_pop(&s->free_inputs);
+    if (link != NULL) {
+        s->free_inputs_n--;
+        return FLI_CONTAINER_OF(link, struct net_input, link);
+    }
+    struct net_input *in = malloc(sizeof *in);
+    if (in != NULL) {
+        fli_list_init(&in->link);
+        fli_buf_init(&in->buf, s->limits.resp.request_max + NET_READ_SIZE);
+    }
+    return in;
+}
+
+static void input_drop(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    struct net_input *in = c->input;
+    if (in == NULL) {
+        return;
+    }
+    c->input = NULL;
+    net_buffer_give(s, &in->buf);
+    if (s->free_inputs_n == NET_INPUTS_KEEP) {
+        free(in);
+        return;
+    }
+    fli_list_push(&s->free_inputs, &in->link);
+    s->free_inputs_n++;
+}
+
+/* Keeps what a pass over the shared buffer left, together with the parser's place in it. */
+static void input_keep(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_server *s = c->server;
+    FLI_ASSERT(c->input == NULL);
+    c->input = input_take(s);
+    if (c->input == NULL) {
+        net_conn_doom(c);
+        return;
+    }
+    c->input->parser = s->parser;
+    net_buffer_take(s, &c->input->buf, s->limits.resp.request_max + NET_READ_SIZE);
+    if (fli_buf_append(&c->input->buf, data, len) != 0) {
+        net_conn_doom(c);
+    }
+}
+
+void net_conn_doom(struct net_conn *c)
+{
+    if (c->doomed) {
+        return;
+    }
+    c->doomed = true;
+    if (c->reading) {
+        (void)uv_read_stop((uv_stream_t *)&c->tcp);
+        c->reading = false;
+    }
+    net_conn_touch(c);
+}
+
+static bool may_take(struct net_conn *c)
+{
+    const struct net_server *s = c->server;
+    if (c->doomed || c->last) {
+        return false;
+    }
+    size_t unsent = net_conn_unsent(c);
+    if (c->paused) {
+        /* Half way down, so that it does not flutter. */
+        c->paused = c->in_flight > s->limits.pipeline_max / 2 || unsent > s->output_pause / 2;
+    } else if (c->in_flight >= s->limits.pipeline_max || unsent > s->output_pause) {
+        c->paused = true;
+        c->server->stats.paused++;
+    }
+    return !c->paused;
+}
+
+/* A reply that net itself makes, in the order of the requests. */
+static void answer_error(struct net_conn *c, const char *text)
+{
+    struct net_request *r = net_request_take(c);
+    if (r == NULL) {
+        net_conn_doom(c);
+        return;
+    }
+    if (fli_resp_error(net_reply(r), "ERR", "%s", text) != 0) {
+        net_answer_failed(r);
+        return;
+    }
+    net_answer(r);
+}
+
+static void take_request(struct net_conn *c, const struct fli_resp_parser *p)
+{
+    struct net_server *s = c->server;
+    struct net_request *r = net_request_take(c);
+    if (r == NULL) {
+        net_conn_doom(c);
+        return;
+    }
+    if (c->taken++ == 0 && fli_list_linked(&c->watch)) {
+        fli_list_remove(&c->watch);
+    }
+    s->stats.requests++;
+    s->cbs.request(s->cbs.ctx, r, p->argv, p->argc);
+}
+
+/* Takes requests from data until it has none or the connection may take no more. Returns the bytes
+ * used up. */
+static size_t take(struct net_conn *c, struct fli_resp_parser *p, const uint8_t *data, size_t len)
+{
+    size_t used = 0;
+    while (used < len && may_take(c)) {
+        switch (fli_resp_next(p, data + used, len - used)) {
+        case FLI_RESP_MORE:
+            return used;
+        case FLI_RESP_REQUEST:
+            take_request(c, p);
+            break;
+        case FLI_RESP_EMPTY:
+            break;
+        case FLI_RESP_TOOBIG:
+            answer_error(c, p->error);
+            break;
+        case FLI_RESP_BROKEN:
+            c->server->stats.broken++;
+            answer_error(c, p->error);
+            c->last = true;
+            fli_resp_parser_init(p, c->server->limits.resp);
+            return len;
+        }
+        size_t n = fli_resp_consume(p);
+        FLI_ASSERT(n <= len - used);
+        used += n;
+    }
+    return used;
+}
+
+static void take_kept(struct net_conn *c)
+{
+    struct net_input *in = c->input;
+    fli_buf_consume(&in->buf, take(c, &in->parser, in->buf.data, in->buf.len));
+    if (c->last || (in->buf.len == 0 && net_parser_idle(&in->parser))) {
+        input_drop(c);
+    }
+}
+
+static void take_read(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_server *s = c->server;
+    if (c->input != NULL) {
+        if (fli_buf_append(&c->input->buf, data, len) != 0) {
+            net_conn_doom(c);
+            return;
+        }
+        take_kept(c);
+        return;
+    }
+    FLI_ASSERT(net_parser_idle(&s->parser));
+    size_t used = take(c, &s->parser, data, len);
+    bool rest = used < len || !net_parser_idle(&s->parser);
+    if (rest && !c->last && !c->doomed) {
+        input_keep(c, data + used, len - used);
+    }
+    if (!net_parser_idle(&s->parser)) {
+        fli_resp_parser_init(&s->parser, s->limits.resp);
+    }
+}
+
+static void tell_hangup(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    if (s->cbs.hangup == NULL) {
+        return;
+    }
+    c->hold = true;
+    for (struct fli_list *link = c->requests.next; link != &c->requests; link = link->next) {
+        struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
+        if (!r->answered) {
+            s->cbs.hangup(s->cbs.ctx, r);
+        }
+    }
+    c->hold = false;
+    if (!c->doomed) {
+        net_conn_advance(c);
+    }
+}
+
+static void read_end(struct net_conn *c)
+{
+    (void)uv_read_stop((uv_stream_t *)&c->tcp);
+    c->reading = false;
+    c->eof = true;
+    if (c->lingering) {
+        net_conn_doom(c);
+        return;
+    }
+    tell_hangup(c);
+    net_conn_touch(c);
+}
+
+static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct net_conn *c = stream->data;
+    if (n == 0 || c->doomed) {
+        return;
+    }
+    if (n == UV_EOF) {
+        read_end(c);
+        return;
+    }
+    if (n < 0) {
+        net_conn_doom(c);
+        return;
+    }
+    c->active_ms = uv_now(c->server->loop);
+    c->server->stats.bytes_in += (uint64_t)n;
+    if (c->last) {
+        return; /* nothing is taken any more; read only so that the end is seen */
+    }
+    take_read(c, (const uint8_t *)buf->base, (size_t)n);
+    if (c->paused || c->last) {
+        net_conn_touch(c); /* which decides about reading */
+    }
+}
+
+static void set_reading(struct net_conn *c)
+{
+    bool want = c->lingering || (!c->paused && !c->eof && !c->last && !c->doomed);
+    if (want == c->reading) {
+        return;
+    }
+    c->reading = want;
+    int rc = want ? uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb)
+                  : uv_read_stop((uv_stream_t *)&c->tcp);
+    if (rc != 0) {
+        net_conn_doom(c);
+    }
+}
+
+/* Goes on with what was left over while the connection was paused. */
+static void resume(struct net_conn *c)
+{
+    if (c->paused && may_take(c) && c->input != NULL) {
+        take_kept(c);
+        if (c->eof && !c->doomed) {
+            tell_hangup(c);
+        }
+    }
+    set_reading(c);
+}
+
+static void write_cb(uv_write_t *write, int status)
+{
+    struct net_sending *sending = FLI_CONTAINER_OF(write, struct net_sending, write);
+    struct net_conn *c = sending->conn;
+    FLI_ASSERT(c->sending == sending);
+    if (status == 0) {
+        c->server->stats.bytes_out += c->sending_left;
+    }
+    c->sending = NULL;
+    c->sending_left = 0;
+    net_buffer_give(c->server, &sending->buf);
+    free(sending);
+    if (c->closing) {
+        return;
+    }
+    if (status != 0) {
+        net_conn_doom(c);
+    }
+    net_conn_touch(c);
+}
+
+static void send_rest(struct net_conn *c, size_t sent)
+{
+    struct net_sending *sending = malloc(sizeof *sending);
+    if (sending == NULL) {
+        net_conn_doom(c);
+        return;
+    }
+    sending->conn = c;
+    sending->buf = c->out;
+    c->sending = sending;
+    c->sending_left = c->out.len - sent;
+    fli_buf_init(&c->out, c->out.max);
+    uv_buf_t rest =
+        uv_buf_init((char *)sending->buf.data + sent, (unsigned)(sending->buf.len - sent));
+    int rc = uv_write(&sending->write, (uv_stream_t *)&c->tcp, &rest, 1, write_cb);
+    if (rc != 0) { /* the callback will not come */
+        c->sending = NULL;
+        c->sending_left = 0;
+        fli_buf_fini(&sending->buf);
+        free(sending);
+        net_conn_doom(c);
+    }
+}
+
+static void flush(struct net_conn *c)
+{
+    if (c->sending != NULL || c->out.len == 0) {
+        return;
+    }
+    uv_buf_t all = uv_buf_init((char *)c->out.data, (unsigned)c->out.len);
+    int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
+    if (n == UV_EAGAIN) {
+        n = 0;
+    }
+    if (n < 0) {
+        net_conn_doom(c);
+        return;
+    }
+    c->server->stats.bytes_out += (uint64_t)n;
+    if ((size_t)n == c->out.len) {
+        net_buffer_give(c->server, &c->out);
+        return;
+    }
+    send_rest(c, (size_t)n);
+}
+
+/* Shuts our side and waits for the client's end: closing a socket that has unread input would
+ * reset the connection, and a reset can overtake the answers. */
+static void linger(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    uv_os_fd_t fd = -1;
+    int unread = 0;
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) != 0 || ioctl(fd, FIONREAD, &unread) != 0) {
+        net_conn_doom(c);
+        return;
+    }
+    if (c->eof || (s->stopping && unread == 0) || shutdown(fd, SHUT_WR) != 0) {
+        net_conn_doom(c);
+        return;
+    }
+    input_drop(c);
+    c->lingering = true;
+    c->watch_ms = uv_now(s->loop) + NET_LINGER_MS;
+    if (fli_list_linked(&c->watch)) {
+        fli_list_remove(&c->watch);
+    }
+    fli_list_push(&s->lingering, &c->watch);
+    net_server_tick_start(s);
+    set_reading(c);
+}
+
+static void settle(struct net_conn *c)
+{
+    if (c->doomed || c->lingering || c->in_flight > 0 || net_conn_unsent(c) > 0) {
+        return;
+    }
+    FLI_ASSERT(c->sending == NULL);
+    if (c->last) {
+        linger(c);
+    } else if (c->eof) {
+        net_conn_doom(c); /* what is left over is an incomplete request */
+    }
+}
+
+void net_conn_work(struct net_conn *c)
+{
+    if (!c->doomed) {
+        flush(c);
+    }
+    if (!c->doomed) {
+        resume(c);
+    }
+    /* If resume made more output, the connection is dirty again and comes round once more. */
+    if (!c->doomed) {
+        settle(c);
+    }
+    if (c->doomed) {
+        net_conn_reap(c);
+    }
+}
+
+void net_conn_stop(struct net_conn *c)
+{
+    c->last = true;
+    net_conn_touch(c);
+}
+
+static void close_cb(uv_handle_t *handle)
+{
+    struct net_conn *c = handle->data;
+    struct net_server *s = c->server;
+    FLI_ASSERT(c->sending == NULL && c->in_flight == 0);
+    net_buffer_give(s, &c->out);
+    free(c);
+    net_server_closed(s);
+}
+
+void net_conn_reap(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    FLI_ASSERT(c->doomed && !c->closing && !c->hold);
+    c->closing = true;
+    if (fli_list_linked(&c->dirty)) {
+        fli_list_remove(&c->dirty);
+    }
+    if (fli_list_linked(&c->watch)) {
+        fli_list_remove(&c->watch);
+    }
+    input_drop(c);
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(&c->requests)) != NULL) {
+        struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
+        if (!r->answered) {
+            r->answered = true;
+            s->cbs.cancel(s->cbs.ctx, r);
+        }
+        net_request_free(r);
+    }
+    fli_list_remove(&c->link);
+    FLI_ASSERT(s->conns_n > 0);
+    s->conns_n--;
+    if (!c->admitted) {
+        s->refused_n--;
+    } else if (s->cbs.closed != NULL) {
+        s->cbs.closed(s->cbs.ctx, c);
+    }
+    uv_close((uv_handle_t *)&c->tcp, close_cb);
+}
+
+static void refuse(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    s->stats.refused++;
+    net_buffer_take(s, &c->out, s->limits.output_max);
+    int rc = fli_resp_error(&c->out, "LIMIT",
+                            "too many connections (this server takes %u): close some, or raise "
+                            "connections-max",
+                            s->limits.connections_max);
+    c->last = true;
+    net_conn_touch(c);
+    if (rc != 0) {
+        net_conn_doom(c);
+        return;
+    }
+    if (s->refused_n > NET_REFUSED_MAX) {
+        flush(c); /* too many at once to wait for each */
+        net_conn_doom(c);
+    }
+}
+
+static void admit(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    c->admitted = true;
+    if (s->limits.idle_first_ms > 0) {
+        c->watch_ms = c->opened_ms + s->limits.idle_first_ms;
+        fli_list_push(&s->fresh, &c->watch);
+        net_server_tick_start(s);
+    }
+    (void)uv_tcp_keepalive(&c->tcp, 1, NET_KEEPALIVE_S);
+    if (s->cbs.opened != NULL) {
+        s->cbs.opened(s->cbs.ctx, c);
+    }
+    set_reading(c);
+}
+
+void net_conn_accept(struct net_listener *l)
+{
+    struct net_server *s = l->server;
+    struct net_conn *c = fli_xcalloc(1, sizeof *c);
+    int rc = uv_tcp_init(s->loop, &c->tcp);
+    FLI_ASSERT(rc == 0);
+    c->tcp.data = c;
+    c->server = s;
+    c->id = ++s->next_id;
+    c->proto = 2;
+    c->opened_ms = c->active_ms = uv_now(s->loop);
+    fli_list_init(&c->dirty);
+    fli_list_init(&c->watch);
+    fli_list_init(&c->requests);
+    fli_buf_init(&c->out, s->limits.output_max);
+    fli_list_push(&s->conns, &c->link);
+    s->conns_n++;
+    s->handles++;
+    s->stats.accepted++;
+    s->refused_n++; /* until it is admitted */
+    rc = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)&c->tcp);
+    if (rc != 0 || s->stopping) {
+        net_conn_doom(c);
+        return;
+    }
+    (void)uv_tcp_nodelay(&c->tcp, 1);
+    if (s->conns_n - s->refused_n >= s->limits.connections_max) {
+        refuse(c);
+        return;
+    }
+    s->refused_n--;
+    admit(c);
+}
+
+int net_conn_proto(const struct net_conn *c)
+{
+    return c->proto;
+}
+
+void net_conn_set_proto(struct net_conn *c, int proto)
+{
+    FLI_ASSERT(proto == 2 || proto == 3);
+    c->proto = (uint8_t)proto;
+}
+
+void net_conn_set_name(struct net_conn *c, const char *name)
+{
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+}
+
+uint64_t net_conn_id(const struct net_conn *c)
+{
+    return c->id;
+}
+
+void *net_conn_user(const struct net_conn *c)
+{
+    return c->user;
+}
+
+void net_conn_set_user(struct net_conn *c, void *user)
+{
+    c->user = user;
+}
+
+bool net_conn_eof(const struct net_conn *c)
+{
+    return c->eof || c->doomed;
+}
+
+void net_conn_close_after_answers(struct net_conn *c)
+{
+    net_conn_stop(c);
+}
+
+static void format_peer(const struct net_conn *c, char *out, size_t size)
+{
+    struct sockaddr_storage address;
+    int len = sizeof address;
+    char host[64] = "?";
+    uint16_t port = 0;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&address, &len) == 0) {
+        (void)uv_ip_name((const struct sockaddr *)&address, host, sizeof host);
+        struct sockaddr_in v4; /* the port lies at the same place in both versions */
+        memcpy(&v4, &address, sizeof v4);
+        port = ntohs(v4.sin_port);
+    }
+    (void)net_address_join(host, port, out, size);
+}
+
+void net_conn_info(const struct net_conn *c, struct net_conn_info *ret)
+{
+    uint64_t now = uv_now(c->server->loop);
+    *ret = (struct net_conn_info){.id = c->id,
+                                  .proto = c->proto,
+                                  .age_ms = now - c->opened_ms,
+                                  .idle_ms = now - c->active_ms,
+                                  .requests = c->taken,
+                                  .output_bytes = net_conn_unsent(c),
+                                  .in_flight = c->in_flight};
+    memcpy(ret->name, c->name, sizeof ret->name);
+    format_peer(c, ret->peer, sizeof ret->peer);
+}

@@ -1,0 +1,148 @@
+/* conn.h: private to src/net: what a server and its connections know of each other.
+ *
+ * A connection while idle is this struct and nothing else: input is read through one buffer that
+ * the whole server shares, output is collected in a buffer borrowed from a pool, and both go back
+ * when they are empty. Only a request that arrived in part, or a connection that is paused, keeps
+ * an input buffer of its own (struct net_input, with the parser's place in it).
+ *
+ *        accept           QUIT, lost framing,              error, cut off, drained
+ *   (new) ---> open ---> last (takes no more) ---> lingering ---> doomed ---> closed
+ *               |          refused, stop               (until the client has seen the end)
+ *               `--> eof (client sends no more; owed answers still leave) ---> doomed
+ *
+ * Nothing is closed inside a call of the service: a connection is marked doomed, put on the dirty
+ * list and reaped when the loop comes round (or in net_flush). Until then its requests stay valid
+ * and whatever is answered to it goes to a scratch buffer. */
+#ifndef NET_CONN_H
+#define NET_CONN_H
+
+#include "net/net.h"
+
+#define NET_READ_SIZE (64u * 1024u)   /* bytes of one read; one such buffer for all connections */
+#define NET_BUFFER_KEEP (16u * 1024u) /* larger buffers are freed, not pooled */
+#define NET_BUFFERS_MAX 512u          /* buffers kept in the pool */
+#define NET_REQUESTS_KEEP 65536u      /* requests kept in the pool */
+#define NET_INPUTS_KEEP 64u           /* partial inputs kept in the pool */
+#define NET_REFUSED_MAX 64u           /* refused connections that are let down gently */
+#define NET_LISTENERS_MAX 8u
+#define NET_BACKLOG 1024
+#define NET_LINGER_MS 1000u /* how long a closed connection waits for the client's end */
+#define NET_TICK_MS 100u
+#define NET_KEEPALIVE_S 60u
+#define NET_LISTEN_RETRY_MS 250u
+
+struct net_input {
+    struct fli_list link; /* in the pool */
+    struct fli_resp_parser parser;
+    struct fli_buf buf;
+};
+
+struct net_sending {
+    uv_write_t write;
+    struct net_conn *conn;
+    struct fli_buf buf;
+};
+
+struct net_conn {
+    uv_tcp_t tcp;
+    struct net_server *server;
+    struct fli_list link;     /* server->conns */
+    struct fli_list dirty;    /* server->dirty: something to flush, resume or reap */
+    struct fli_list watch;    /* server->fresh or server->lingering, oldest first */
+    struct fli_list requests; /* in order of arrival: taken and not yet in the output */
+    struct net_input *input;  /* NULL while nothing is left over */
+    struct net_sending *sending;
+    struct fli_buf out;
+    size_t sending_left; /* bytes of `sending` that the kernel has not taken */
+    size_t held;         /* bytes of answers that wait for their turn */
+    void *user;
+    uint64_t id, opened_ms, active_ms, watch_ms, taken;
+    unsigned in_flight; /* length of `requests` */
+    uint8_t proto;
+    bool admitted;  /* the service knows it */
+    bool reading;   /* uv_read is on */
+    bool paused;    /* too much in flight or unsent: take nothing more */
+    bool hold;      /* answers may not leave the list now: it is being walked */
+    bool eof;       /* the client sends no more */
+    bool last;      /* takes no more requests; closes when everything has left */
+    bool lingering; /* our side is shut; waits for the client's end */
+    bool doomed;    /* to be reaped */
+    bool closing;   /* reaped */
+    char name[64];
+};
+
+struct net_listener {
+    uv_tcp_t tcp;
+    struct net_server *server;
+    struct sockaddr_storage address;
+    bool open;  /* tcp is initialised and not being closed */
+    bool retry; /* closed for want of file descriptors: to be opened again by the tick */
+};
+
+struct net_server {
+    uv_loop_t *loop;
+    struct net_limits limits;
+    struct net_callbacks cbs;
+    size_t user_size;
+    size_t output_pause; /* unsent bytes at which reading pauses */
+    uv_check_t check;
+    uv_prepare_t prepare;
+    uv_timer_t tick;
+    struct net_listener *listeners[NET_LISTENERS_MAX];
+    unsigned listeners_n;
+    unsigned handles; /* uv handles that are not closed yet */
+    struct fli_list conns, dirty, fresh, lingering;
+    size_t conns_n;   /* on `conns` */
+    size_t refused_n; /* of them, not admitted */
+    uint64_t next_id;
+    uint64_t drain_at_ms, retry_at_ms;
+    bool stopping, closing, flushing;
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
+    struct net_stats stats;
+    struct fli_list free_requests, free_inputs;
+    unsigned free_requests_n, free_inputs_n, free_buffers_n;
+    struct fli_buf free_buffers[NET_BUFFERS_MAX];
+    struct fli_buf scratch;        /* what is answered to a doomed connection */
+    struct fli_resp_parser parser; /* of input that is parsed where it was read */
+    char read_buf[NET_READ_SIZE];
+};
+
+/* conn.c */
+void net_conn_accept(struct net_listener *l); /* takes the waiting connection */
+void net_conn_doom(struct net_conn *c);
+void net_conn_reap(struct net_conn *c);
+void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
+void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything has left */
+
+/* reply.c */
+struct net_request *net_request_take(struct net_conn *c); /* NULL: out of memory */
+void net_request_free(struct net_request *r);             /* of a list that lets it go */
+void net_conn_advance(struct net_conn *c); /* moves the answers whose turn it is to the output */
+void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max);
+void net_buffer_give(struct net_server *s, struct fli_buf *b);
+
+/* server.c */
+void net_server_closed(struct net_server *s); /* one handle or connection less */
+void net_server_tick_start(struct net_server *s);
+void net_server_log(struct net_server *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+static inline size_t net_conn_unsent(const struct net_conn *c)
+{
+    return c->out.len + c->sending_left + c->held;
+}
+
+/* Whether the parser is between two requests and needs to remember nothing. */
+static inline bool net_parser_idle(const struct fli_resp_parser *p)
+{
+    return p->pos == 0 && p->args_left < 0 && !p->skipping;
+}
+
+static inline void net_conn_touch(struct net_conn *c)
+{
+    if (!fli_list_linked(&c->dirty)) {
+        fli_list_push(&c->server->dirty, &c->dirty);
+    }
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* connection_commands.h: the commands that are about the connection and not about the service:
+ * PING ECHO HELLO AUTH SELECT QUIT RESET COMMAND CLIENT. Both daemons answer them alike, because
+ * the stock Redis clients of every language send some of them before anything else. */
+#ifndef NET_CONNECTION_COMMANDS_H
+#define NET_CONNECTION_COMMANDS_H
+
+#include "net/net.h"
+#include "wire/commands.h"
+
+/* The Redis version whose protocol we speak. Clients parse it and switch features on and off. */
+#define NET_REDIS_VERSION "7.0.15"
+
+#define NET_HELLO_FIELDS_MAX 8u
+
+struct net_hello_field {
+    const char *key;
+    const char *text; /* NULL: it is a number */
+    int64_t number;
+};
+
+struct net_commands {
+    enum fli_service service;
+    struct net_server *server;
+    const char *server_name; /* "server" in HELLO */
+    void *ctx;
+    /* What the service adds to HELLO's answer; returns how many fields (at most
+     * NET_HELLO_FIELDS_MAX), whose texts stay valid until the answer is made. May be NULL. */
+    unsigned (*hello)(void *ctx, struct net_hello_field *fields);
+};
+
+/* Answers r when the command is one of those above, and returns true. `args` are the arguments
+ * after the name (and subcommand) as fli_command_lookup counts them. False: not one of ours (INFO
+ * among them), nothing was done. */
+bool net_connection_command(const struct net_commands *commands, struct net_request *r,
+                            const struct fli_command *command, const struct fli_slice *args,
+                            unsigned n);
+
+#endif

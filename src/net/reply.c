@@ -1,0 +1,165 @@
+/* reply.c: requests in flight and their answers: pools, order, the ceiling on unsent bytes.
+ *
+ * The answer to the oldest request is written straight into the connection's output. Any other
+ * waits in a buffer of its request until everything before it has been answered. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/conn.h"
+
+void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max)
+{
+    if (b->data != NULL) {
+        return;
+    }
+    if (s->free_buffers_n == 0) {
+        fli_buf_init(b, max);
+        return;
+    }
+    *b = s->free_buffers[--s->free_buffers_n];
+    b->len = 0;
+    b->max = max;
+}
+
+void net_buffer_give(struct net_server *s, struct fli_buf *b)
+{
+    if (b->data == NULL) {
+        return;
+    }
+    if (b->cap > NET_BUFFER_KEEP || s->free_buffers_n == NET_BUFFERS_MAX) {
+        fli_buf_fini(b);
+    } else {
+        s->free_buffers[s->free_buffers_n++] = *b;
+    }
+    fli_buf_init(b, b->max);
+}
+
+struct net_request *net_request_take(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    struct net_request *r = NULL;
+    struct fli_list *link = fli_list_pop(&s->free_requests);
+    if (link != NULL) {
+        s->free_requests_n--;
+        r = FLI_CONTAINER_OF(link, struct net_request, link);
+    } else {
+        r = malloc(sizeof *r + s->user_size);
+        if (r == NULL) {
+            return NULL;
+        }
+    }
+    fli_list_init(&r->link);
+    r->conn = c;
+    r->answered = false;
+    fli_buf_init(&r->reply, s->limits.output_max);
+    memset(r->user, 0, s->user_size);
+    fli_list_push(&c->requests, &r->link);
+    c->in_flight++;
+    return r;
+}
+
+void net_request_free(struct net_request *r)
+{
+    struct net_conn *c = r->conn;
+    struct net_server *s = c->server;
+    FLI_ASSERT(c->in_flight > 0);
+    fli_list_remove(&r->link);
+    c->in_flight--;
+    net_buffer_give(s, &r->reply);
+    if (s->free_requests_n == NET_REQUESTS_KEEP) {
+        free(r);
+        return;
+    }
+    fli_list_push(&s->free_requests, &r->link);
+    s->free_requests_n++;
+}
+
+static void cut_off(struct net_conn *c, const char *why)
+{
+    c->server->stats.cut_off++;
+    net_server_log(c->server, 2, "client %llu cut off: %s", (unsigned long long)c->id, why);
+    net_conn_doom(c);
+}
+
+void net_conn_advance(struct net_conn *c)
+{
+    FLI_ASSERT(!c->hold);
+    for (;;) {
+        struct fli_list *link = fli_list_first(&c->requests);
+        if (link == NULL) {
+            break;
+        }
+        struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
+        if (!r->answered) {
+            break;
+        }
+        if (r->reply.len > 0) {
+            FLI_ASSERT(c->held >= r->reply.len);
+            c->held -= r->reply.len;
+            net_buffer_take(c->server, &c->out, c->server->limits.output_max);
+            if (fli_buf_append(&c->out, r->reply.data, r->reply.len) != 0) {
+                net_request_free(r);
+                cut_off(c, "no room for its answers");
+                return;
+            }
+        }
+        net_request_free(r);
+    }
+    net_conn_touch(c);
+}
+
+static bool has_turn(const struct net_request *r)
+{
+    const struct net_conn *c = r->conn;
+    return c->requests.next == &r->link && !c->hold && r->reply.len == 0;
+}
+
+struct fli_buf *net_reply(struct net_request *r)
+{
+    struct net_conn *c = r->conn;
+    struct net_server *s = c->server;
+    FLI_ASSERT(!r->answered);
+    if (c->doomed) {
+        fli_buf_clear(&s->scratch);
+        return &s->scratch;
+    }
+    if (has_turn(r)) {
+        net_buffer_take(s, &c->out, s->limits.output_max);
+        return &c->out;
+    }
+    net_buffer_take(s, &r->reply, s->limits.output_max);
+    return &r->reply;
+}
+
+void net_answer(struct net_request *r)
+{
+    struct net_conn *c = r->conn;
+    FLI_ASSERT(!r->answered);
+    r->answered = true;
+    if (c->doomed) {
+        if (!c->hold) {
+            net_request_free(r);
+        }
+        return;
+    }
+    c->held += r->reply.len;
+    if (c->requests.next == &r->link && !c->hold) {
+        net_conn_advance(c);
+    }
+    if (!c->doomed && net_conn_unsent(c) > c->server->limits.output_max) {
+        cut_off(c, "it does not read its answers");
+    }
+}
+
+void net_answer_failed(struct net_request *r)
+{
+    struct net_conn *c = r->conn;
+    FLI_ASSERT(!r->answered);
+    r->answered = true;
+    if (!c->doomed) {
+        cut_off(c, "an answer did not fit below the limit on unsent bytes");
+    }
+    if (!c->hold) {
+        net_request_free(r);
+    }
+}

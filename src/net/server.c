@@ -1,0 +1,380 @@
+/* server.c: listeners, the turn of the loop, the tick, and the orderly end.
+ *
+ * Two handles bracket the loop's poll: `check` runs after the sockets were read, `prepare` before
+ * the loop sleeps, so whatever answered in between (a timer, a raft callback) is written out before
+ * the thread can block. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/address.h"
+#include "net/conn.h"
+
+void net_server_log(struct net_server *s, int level, const char *fmt, ...)
+{
+    if (s->cbs.log == NULL) {
+        return;
+    }
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    s->cbs.log(s->cbs.ctx, level, text);
+}
+
+void net_flush(struct net_server *s)
+{
+    if (s->flushing) {
+        return;
+    }
+    s->flushing = true;
+    /* Ends, because a connection gets dirty again only by taking input that has already been read,
+     * by being answered, or by being doomed. */
+    struct fli_list *link = NULL;
+    while ((link = fli_list_pop(&s->dirty)) != NULL) {
+        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, dirty));
+    }
+    s->flushing = false;
+}
+
+static void check_cb(uv_check_t *handle)
+{
+    net_flush(handle->data);
+}
+
+static void prepare_cb(uv_prepare_t *handle)
+{
+    net_flush(handle->data);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    net_server_closed(handle->data);
+}
+
+static void close_own(struct net_server *s)
+{
+    s->closing = true;
+    uv_close((uv_handle_t *)&s->check, handle_closed);
+    uv_close((uv_handle_t *)&s->prepare, handle_closed);
+    uv_close((uv_handle_t *)&s->tick, handle_closed);
+}
+
+void net_server_closed(struct net_server *s)
+{
+    FLI_ASSERT(s->handles > 0);
+    s->handles--;
+    if (s->handles == 0) {
+        FLI_ASSERT(s->closing);
+        s->stop_cb(s->stop_ctx);
+    } else if (s->stopping && !s->closing && s->conns_n == 0) {
+        close_own(s);
+    }
+}
+
+/* --- listening --- */
+
+static void listener_closed(uv_handle_t *handle)
+{
+    struct net_listener *l = handle->data;
+    net_server_closed(l->server);
+}
+
+static void listener_close(struct net_listener *l)
+{
+    if (l->open) {
+        l->open = false;
+        uv_close((uv_handle_t *)&l->tcp, listener_closed);
+    }
+}
+
+static void connection_cb(uv_stream_t *stream, int status)
+{
+    struct net_listener *l = stream->data;
+    struct net_server *s = l->server;
+    if (status == 0) {
+        net_conn_accept(l);
+        return;
+    }
+    net_server_log(s, 2, "cannot accept a connection: %s", uv_strerror(status));
+    if (status == UV_EMFILE || status == UV_ENFILE) {
+        /* libuv has a spare descriptor with which it turns such connections away; when even that is
+         * gone it would try again for ever without leaving its loop. Closing ends it. */
+        listener_close(l);
+        l->retry = true;
+        s->retry_at_ms = uv_now(s->loop) + NET_LISTEN_RETRY_MS;
+        net_server_tick_start(s);
+    }
+}
+
+static int listener_open(struct net_listener *l)
+{
+    struct net_server *s = l->server;
+    int rc = uv_tcp_init(s->loop, &l->tcp);
+    if (rc != 0) {
+        return rc;
+    }
+    l->tcp.data = l;
+    l->open = true;
+    s->handles++;
+    rc = uv_tcp_bind(&l->tcp, (const struct sockaddr *)&l->address, 0);
+    if (rc == 0) {
+        rc = uv_listen((uv_stream_t *)&l->tcp, NET_BACKLOG, connection_cb);
+    }
+    if (rc == 0) {
+        int len = sizeof l->address; /* with the port that was picked */
+        rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&l->address, &len);
+    }
+    if (rc != 0) {
+        listener_close(l);
+    }
+    return rc;
+}
+
+/* Listens on the first of the addresses that works. 0 or libuv's code of the last failure. */
+static int listen_first(struct net_server *s, const struct addrinfo *found)
+{
+    int rc = UV_EADDRNOTAVAIL;
+    for (const struct addrinfo *a = found; a != NULL; a = a->ai_next) {
+        if (a->ai_addrlen > sizeof(struct sockaddr_storage)) {
+            continue;
+        }
+        /* A listener that failed stays in the list: its handle is still being closed. */
+        if (s->listeners_n == NET_LISTENERS_MAX) {
+            return UV_ENOBUFS;
+        }
+        struct net_listener *l = fli_xcalloc(1, sizeof *l);
+        l->server = s;
+        memcpy(&l->address, a->ai_addr, a->ai_addrlen);
+        s->listeners[s->listeners_n++] = l;
+        rc = listener_open(l);
+        if (rc == 0) {
+            return 0;
+        }
+    }
+    return rc;
+}
+
+int net_server_listen(struct net_server *s, const char *address, char *errmsg, size_t errmsg_size)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    if (net_address_split(address, host, &port) != 0) {
+        (void)snprintf(errmsg, errmsg_size,
+                       "'%s' is not an address: write HOST:PORT, such as 127.0.0.1:7401", address);
+        return FL_EINVAL;
+    }
+    if (strcmp(host, "*") == 0) {
+        (void)snprintf(host, sizeof host, "0.0.0.0");
+    }
+    char service[8];
+    (void)snprintf(service, sizeof service, "%u", (unsigned)port);
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    int rc = getaddrinfo(host, service, &hints, &found);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "cannot find the host of %s: %s", address,
+                       gai_strerror(rc));
+        return FL_EINVAL;
+    }
+    rc = listen_first(s, found);
+    freeaddrinfo(found);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "cannot listen on %s: %s%s", address, uv_strerror(rc),
+                       rc == UV_EADDRINUSE ? "; another process has it, choose another port" : "");
+        return FL_ESYSTEM;
+    }
+    return 0;
+}
+
+uint16_t net_server_port(const struct net_server *s)
+{
+    for (unsigned i = 0; i < s->listeners_n; i++) {
+        if (s->listeners[i]->open || s->listeners[i]->retry) {
+            struct sockaddr_in v4; /* the port lies at the same place in both versions */
+            memcpy(&v4, &s->listeners[i]->address, sizeof v4);
+            return ntohs(v4.sin_port);
+        }
+    }
+    return 0;
+}
+
+/* --- the tick: only while something waits for a time --- */
+
+/* Dooms what is due on a list that is ordered by watch_ms. */
+static void doom_due(struct fli_list *watched, uint64_t now)
+{
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(watched)) != NULL) {
+        struct net_conn *c = FLI_CONTAINER_OF(link, struct net_conn, watch);
+        if (c->watch_ms > now) {
+            return;
+        }
+        fli_list_remove(&c->watch);
+        net_conn_doom(c);
+    }
+}
+
+static bool retry_listeners(struct net_server *s, uint64_t now)
+{
+    bool waiting = false;
+    for (unsigned i = 0; i < s->listeners_n; i++) {
+        struct net_listener *l = s->listeners[i];
+        if (!l->retry || s->stopping) {
+            continue;
+        }
+        if (now < s->retry_at_ms || uv_is_closing((uv_handle_t *)&l->tcp)) {
+            waiting = true;
+            continue;
+        }
+        int rc = listener_open(l);
+        l->retry = rc != 0;
+        if (rc != 0) {
+            s->retry_at_ms = now + NET_LISTEN_RETRY_MS;
+            waiting = true;
+        }
+    }
+    return waiting;
+}
+
+static void tick_cb(uv_timer_t *timer)
+{
+    struct net_server *s = timer->data;
+    uint64_t now = uv_now(s->loop);
+    doom_due(&s->fresh, now);
+    doom_due(&s->lingering, now);
+    bool waiting = retry_listeners(s, now);
+    if (s->stopping && now >= s->drain_at_ms) {
+        FLI_LIST_FOREACH(link, &s->conns)
+        {
+            net_conn_doom(FLI_CONTAINER_OF(link, struct net_conn, link));
+        }
+    }
+    if (!waiting && !s->stopping && fli_list_empty(&s->fresh) && fli_list_empty(&s->lingering)) {
+        (void)uv_timer_stop(timer);
+    }
+    net_flush(s);
+}
+
+void net_server_tick_start(struct net_server *s)
+{
+    if (!s->closing && !uv_is_active((uv_handle_t *)&s->tick)) {
+        int rc = uv_timer_start(&s->tick, tick_cb, NET_TICK_MS, NET_TICK_MS);
+        FLI_ASSERT(rc == 0);
+    }
+}
+
+/* --- life --- */
+
+int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t request_user_size,
+                      const struct net_callbacks *cbs, struct net_server **ret)
+{
+    if (limits->connections_max == 0 || limits->pipeline_max == 0 || limits->output_max == 0 ||
+        limits->resp.arg_max == 0 || limits->resp.request_max == 0) {
+        return FL_EINVAL;
+    }
+    FLI_ASSERT(cbs->request != NULL && cbs->cancel != NULL);
+    struct net_server *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->loop = loop;
+    s->limits = *limits;
+    s->cbs = *cbs;
+    s->user_size = request_user_size;
+    s->output_pause = limits->output_max / 2;
+    fli_list_init(&s->conns);
+    fli_list_init(&s->dirty);
+    fli_list_init(&s->fresh);
+    fli_list_init(&s->lingering);
+    fli_list_init(&s->free_requests);
+    fli_list_init(&s->free_inputs);
+    fli_buf_init(&s->scratch, limits->output_max);
+    fli_resp_parser_init(&s->parser, limits->resp);
+    int rc = uv_check_init(loop, &s->check);
+    rc = rc != 0 ? rc : uv_prepare_init(loop, &s->prepare);
+    rc = rc != 0 ? rc : uv_timer_init(loop, &s->tick);
+    rc = rc != 0 ? rc : uv_check_start(&s->check, check_cb);
+    rc = rc != 0 ? rc : uv_prepare_start(&s->prepare, prepare_cb);
+    FLI_ASSERT(rc == 0); /* none of these can fail on a live loop */
+    s->check.data = s->prepare.data = s->tick.data = s;
+    s->handles = 3;
+    *ret = s;
+    return 0;
+}
+
+void net_server_stop(struct net_server *s, unsigned drain_ms, void (*cb)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(!s->stopping);
+    s->stopping = true;
+    s->stop_cb = cb;
+    s->stop_ctx = ctx;
+    s->drain_at_ms = uv_now(s->loop) + drain_ms;
+    for (unsigned i = 0; i < s->listeners_n; i++) {
+        s->listeners[i]->retry = false;
+        listener_close(s->listeners[i]);
+    }
+    FLI_LIST_FOREACH(link, &s->conns)
+    {
+        net_conn_stop(FLI_CONTAINER_OF(link, struct net_conn, link));
+    }
+    if (s->conns_n == 0) {
+        close_own(s);
+    } else {
+        net_server_tick_start(s);
+    }
+}
+
+static void free_pools(struct net_server *s)
+{
+    struct fli_list *link = NULL;
+    while ((link = fli_list_pop(&s->free_requests)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct net_request, link));
+    }
+    while ((link = fli_list_pop(&s->free_inputs)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct net_input, link));
+    }
+    for (unsigned i = 0; i < s->free_buffers_n; i++) {
+        fli_buf_fini(&s->free_buffers[i]);
+    }
+    fli_buf_fini(&s->scratch);
+}
+
+void net_server_destroy(struct net_server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(s->handles == 0 && s->conns_n == 0);
+    free_pools(s);
+    for (unsigned i = 0; i < s->listeners_n; i++) {
+        free(s->listeners[i]);
+    }
+    free(s);
+}
+
+void net_each_conn(struct net_server *s, void (*fn)(void *ctx, struct net_conn *c), void *ctx)
+{
+    FLI_LIST_FOREACH(link, &s->conns)
+    {
+        struct net_conn *c = FLI_CONTAINER_OF(link, struct net_conn, link);
+        if (c->admitted) {
+            fn(ctx, c);
+        }
+    }
+}
+
+size_t net_connections(const struct net_server *s)
+{
+    return s->conns_n - s->refused_n;
+}
+
+void net_get_stats(const struct net_server *s, struct net_stats *ret)
+{
+    *ret = s->stats;
+}
