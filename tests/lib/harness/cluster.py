@@ -1,0 +1,155 @@
+"""Nodes of the lock service and the sample storage, as processes of a Lab."""
+
+import os
+
+from .lab import binary, free_ports
+from .resp import Resp, RespError, info_fields
+from .wait import wait_until
+
+
+class _Server:
+    """What a node and a store share: an address, a process that comes and goes, a client."""
+
+    def __init__(self, lab, name, address, data):
+        self.lab = lab
+        self.name = name
+        self.address = address
+        self.data = data
+        self.process = None
+        self.start_seconds = None
+
+    def argv(self):
+        raise NotImplementedError
+
+    def launch(self, *more):
+        """Starts it and does not wait."""
+        self.process = self.lab.start(self.argv() + list(more), self.name)
+        return self.process
+
+    def start(self, *more, seconds=20.0):
+        """Starts it and waits for its ready line."""
+        self.launch(*more)
+        return self.ready(seconds)
+
+    def ready(self, seconds=20.0):
+        self.start_seconds = self.process.wait_output('ready: ', seconds)
+        return self
+
+    def client(self, timeout=10.0, **options):
+        return Resp(self.address, timeout=timeout, **options)
+
+    def call(self, *args, timeout=10.0):
+        """One command on a connection of its own."""
+        with self.client(timeout) as c:
+            return c.call(*args)
+
+    def info(self):
+        return info_fields(self.call('INFO', timeout=3.0))
+
+    def running(self):
+        return self.process is not None and self.process.running()
+
+    def kill(self):
+        return self.process.kill()
+
+    def terminate(self, seconds=20.0):
+        return self.process.terminate(seconds)
+
+    def pause(self):
+        self.process.pause()
+
+    def resume(self):
+        self.process.resume()
+
+
+class Node(_Server):
+    def __init__(self, lab, cluster, number, port, peer_port):
+        super().__init__(lab, 'node%d' % number, '127.0.0.1:%d' % port, lab.path('node%d' % number))
+        self.cluster = cluster
+        self.id = number
+        self.port = port
+        self.peer_port = peer_port
+        self.peer = '127.0.0.1:%d' % peer_port
+        self.extra = []
+
+    def argv(self):
+        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
+                '--peer', self.peer, '--cluster', self.cluster.members()] + self.extra
+
+
+class Store(_Server):
+    def __init__(self, lab, name='store', port=None):
+        port = port or free_ports(1)[0]
+        super().__init__(lab, name, '127.0.0.1:%d' % port, lab.path(name))
+        self.port = port
+
+    def argv(self):
+        return [binary('fencelock-store'), '--listen', self.address, '--data', self.data]
+
+
+class Cluster:
+    """n nodes, not yet started. `extra` are options for every node."""
+
+    def __init__(self, lab, n=3, extra=()):
+        self.lab = lab
+        ports = free_ports(2 * n)
+        self.nodes = [Node(lab, self, i + 1, ports[i], ports[n + i]) for i in range(n)]
+        for node in self.nodes:
+            node.extra = list(extra)
+
+    def members(self):
+        return ','.join('%d=%s' % (node.id, node.peer) for node in self.nodes)
+
+    def addresses(self):
+        return [node.address for node in self.nodes]
+
+    def start(self):
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.ready()
+        return self
+
+    def running(self):
+        return [node for node in self.nodes if node.running() and node.process.state() != 'T']
+
+    def leader(self, seconds=20.0, among=None):
+        """The node that leads, as itself says and a majority agrees."""
+        def agreed():
+            votes = {}
+            for node in among or self.running():
+                try:
+                    info = node.info()
+                except (OSError, RespError):
+                    continue
+                leader = int(info.get('leader_id') or 0)
+                votes.setdefault(leader, set()).add(node.id)
+            for leader, voters in votes.items():
+                if leader and leader in voters and len(voters) > len(self.nodes) // 2:
+                    return self.node(leader)
+            return None
+        return wait_until(agreed, seconds, 'a leader that a majority knows')
+
+    def followers(self):
+        leader = self.leader()
+        return [node for node in self.nodes if node is not leader]
+
+    def node(self, number):
+        return self.nodes[number - 1]
+
+    def wait_same_state(self, seconds=30.0):
+        """Waits until all running nodes have applied the same index, and returns their state hashes."""
+        def same():
+            infos = [node.info() for node in self.running()]
+            if len({i['applied_index'] for i in infos}) == 1:
+                return [i['state_hash'] for i in infos]
+            return None
+        return wait_until(same, seconds, 'the same applied index on all nodes')
+
+    def terminate(self):
+        """SIGTERM to all, one after the other; their exit codes."""
+        return [node.terminate() for node in self.nodes if node.running()]
+
+    def wipe(self, node):
+        """Renames a node's data directory away, as when its disk was replaced."""
+        os.rename(node.data, node.data + '.lost')

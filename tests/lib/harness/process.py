@@ -1,0 +1,173 @@
+"""One child process, its log, and the guard that outlives us."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from .wait import Deadline
+
+# What no log may contain, whatever else a test is about.
+CRASH_MARKS = (b'ERROR: AddressSanitizer', b'ERROR: LeakSanitizer', b'runtime error:', b'WARNING: ThreadSanitizer',
+               b'UndefinedBehaviorSanitizer', b'assertion failed', b'Assertion ')
+
+_GUARD = '''
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def born(pid):
+    try:
+        with open('/proc/%d/stat' % pid) as f:
+            return f.read().rpartition(')')[2].split()[19]
+    except OSError:
+        return None
+alive = {}
+for line in sys.stdin:
+    sign, pid = line[0], int(line[1:])
+    if sign == '+':
+        alive[pid] = born(pid)
+    else:
+        alive.pop(pid, None)
+for pid, when in alive.items():
+    if when is not None and born(pid) == when:
+        os.kill(pid, signal.SIGKILL)
+'''
+
+
+class _Guard:
+    """A process of its own session that reads pids from a pipe; when the pipe closes, because we ended
+    in whatever way, it kills those that are left. Processes are told apart from later ones with the
+    same pid by their time of birth."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.child = None
+
+    def tell(self, sign, pid):
+        with self.lock:
+            if self.child is None:
+                self.child = subprocess.Popen([sys.executable, '-c', _GUARD], stdin=subprocess.PIPE,
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                              start_new_session=True)
+            self.child.stdin.write(b'%s%d\n' % (sign, pid))
+            self.child.stdin.flush()
+
+
+_guard = _Guard()
+
+
+class Process:
+    """Starts argv with stdout and stderr appended to log_path. Everything it printed since this start is
+    output(). Use terminate() or kill() to end it; an end nobody asked for is found by Lab.close()."""
+
+    def __init__(self, argv, log_path, cwd=None, env=None, name=None):
+        self.argv = [str(a) for a in argv]
+        self.name = name or os.path.basename(self.argv[0])
+        self.log_path = log_path
+        self.asked_to_end = False
+        self.log_start = os.path.getsize(log_path) if os.path.exists(log_path) else 0
+        full_env = dict(os.environ)
+        full_env.update(env or {})
+        self.started = time.monotonic()
+        with open(log_path, 'ab') as log:
+            self.child = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                          cwd=cwd, env=full_env, start_new_session=True)
+        self.pid = self.child.pid
+        _guard.tell(b'+', self.pid)
+
+    # -- looking --------------------------------------------------------------------------------
+    def output(self):
+        with open(self.log_path, 'rb') as f:
+            f.seek(self.log_start)
+            return f.read().decode(errors='replace')
+
+    def returncode(self):
+        code = self.child.poll()
+        if code is not None:
+            _guard.tell(b'-', self.pid)
+        return code
+
+    def running(self):
+        return self.returncode() is None
+
+    def rss(self):
+        """Resident bytes now."""
+        with open('/proc/%d/statm' % self.pid) as f:
+            return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+    def fds(self):
+        return len(os.listdir('/proc/%d/fd' % self.pid))
+
+    def state(self):
+        with open('/proc/%d/stat' % self.pid) as f:
+            return f.read().rpartition(')')[2].split()[0]
+
+    # -- waiting --------------------------------------------------------------------------------
+    def wait_output(self, text, seconds=20.0):
+        """Waits until it has printed `text`. Returns the seconds from its start to then."""
+        deadline = Deadline(seconds)
+        while True:
+            ended = self.returncode()
+            if text in self.output():
+                return time.monotonic() - self.started
+            if ended is not None:
+                raise AssertionError('%s ended with %d before it printed %r; its output:\n%s'
+                                     % (self.name, ended, text, self.output()))
+            if deadline.passed():
+                raise AssertionError('%s did not print %r within %g s; its output:\n%s'
+                                     % (self.name, text, seconds, self.output()))
+            time.sleep(0.005)
+
+    def wait(self, seconds=20.0):
+        """The exit code (negative: the signal). Fails when it does not end in time."""
+        try:
+            self.child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError('%s (pid %d) did not end within %g s; its output:\n%s'
+                                 % (self.name, self.pid, seconds, self.output())) from None
+        return self.returncode()
+
+    # -- acting ---------------------------------------------------------------------------------
+    def signal(self, number):
+        if self.running():
+            self.child.send_signal(number)
+
+    def kill(self):
+        """SIGKILL, and waits until it is gone."""
+        self.asked_to_end = True
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def terminate(self, seconds=20.0):
+        """SIGTERM; returns the exit code."""
+        self.asked_to_end = True
+        self.signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def pause(self):
+        """SIGSTOP, and waits until it is stopped."""
+        self.signal(signal.SIGSTOP)
+        deadline = Deadline(10)
+        while self.state() != 'T':
+            if deadline.passed():
+                raise AssertionError('%s does not stop' % self.name)
+            time.sleep(0.001)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def verdict(self):
+        """None, or what is wrong with how it ended or with what it printed."""
+        code = self.returncode()
+        text = self.output().encode(errors='replace')
+        for mark in CRASH_MARKS:
+            if mark in text:
+                return '%s (pid %d) reported %r; see %s' % (self.name, self.pid, mark.decode(), self.log_path)
+        if code is not None and code != 0 and not self.asked_to_end:
+            return '%s (pid %d) ended by itself with %d; see %s' % (self.name, self.pid, code, self.log_path)
+        if code is not None and code < 0 and code not in (-signal.SIGKILL, -signal.SIGTERM):
+            return '%s (pid %d) died of signal %d; see %s' % (self.name, self.pid, -code, self.log_path)
+        return None

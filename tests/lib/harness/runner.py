@@ -1,0 +1,121 @@
+"""A unittest runner that prints one line a test and ends with `N passed, N failed, N skipped`."""
+
+import argparse
+import faulthandler
+import sys
+import time
+import unittest
+
+from .lab import Lab
+from .wait import seed
+
+
+class Case(unittest.TestCase):
+    """A test with a Lab. TIMEOUT_S is a watchdog against hanging, not a bound that is being tested."""
+
+    TIMEOUT_S = 300
+
+    def setUp(self):
+        faulthandler.dump_traceback_later(self.TIMEOUT_S, exit=True)
+        self.lab = Lab('%s.%s' % (type(self).__name__, self._testMethodName))
+        self.addCleanup(self._close_lab)
+
+    def _close_lab(self):
+        faulthandler.cancel_dump_traceback_later()
+        self.lab.close(failed=self._has_failed())
+
+    def _has_failed(self):
+        outcome = self._outcome
+        if hasattr(outcome, 'errors'): # before Python 3.11
+            return any(error for _, error in outcome.errors)
+        result = outcome.result
+        return any(test is self for test, _ in result.failures + result.errors)
+
+    def note(self, text):
+        """A measured value or other remark, printed with the test's line."""
+        self.__dict__.setdefault('notes', []).append(text)
+
+
+class _Result(unittest.TestResult):
+    def __init__(self, stream, buffer_width):
+        super().__init__()
+        self.stream = stream
+        self.width = buffer_width
+        self.passed = 0
+        self.bad = set()
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def _line(self, word, test, more=''):
+        name = '%s.%s' % (type(test).__name__, getattr(test, '_testMethodName', test))
+        self.stream.write('%-5s %-*s %6.2f s%s\n' % (word, self.width, name, time.monotonic() - self.began, more))
+        for text in getattr(test, 'notes', ()):
+            self.stream.write('      %s\n' % text)
+        self.stream.flush()
+
+    def addSuccess(self, test):
+        self.passed += 1
+        self._line('ok', test)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.began = getattr(self, 'began', time.monotonic())
+        self._line('skip', test, '  skipped: %s' % reason)
+
+    def _bad(self, test, error):
+        self.bad.add(str(test))
+        self.began = getattr(self, 'began', time.monotonic())
+        self._line('FAIL', test)
+        self.stream.write(self._exc_info_to_string(error, test) + '\n')
+        self.stream.flush()
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self._bad(test, err)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self._bad(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self.stream.write('in %s\n' % subtest.id())
+            self._bad(test, err)
+
+
+def _flatten(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from _flatten(item)
+        else:
+            yield item
+
+
+def main(module='__main__'):
+    parser = argparse.ArgumentParser(description='Runs the tests of this file.')
+    parser.add_argument('-k', metavar='WORD', action='append', default=[], help='only tests with WORD in their name')
+    parser.add_argument('--repeat', metavar='N', type=int, default=1, help='run them N times')
+    parser.add_argument('--until-failure', action='store_true', help='stop at the first failure')
+    options = parser.parse_args()
+    tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])))
+    tests = [t for t in tests if not options.k or any(word in t.id() for word in options.k)]
+    width = max([len(type(t).__name__) + 1 + len(t._testMethodName) for t in tests] + [1])
+    print('seed %d (give it back with FENCELOCK_SEED)' % seed(), flush=True)
+    passed = failed = skipped = 0
+    for _ in range(options.repeat):
+        result = _Result(sys.stdout, width)
+        result.failfast = options.until_failure
+        for test in tests:
+            unittest.TestSuite([type(test)(test._testMethodName)]).run(result)
+            if result.bad and options.until_failure:
+                break
+        passed += result.passed
+        failed += len(result.bad)
+        skipped += len(result.skipped)
+        if result.bad and options.until_failure:
+            break
+    print('%d passed, %d failed, %d skipped' % (passed, failed, skipped), flush=True)
+    sys.exit(1 if failed else 0)
