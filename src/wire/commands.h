@@ -3,17 +3,19 @@
  *
  * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after the name and
  * subcommand), flags, syntax (arguments as a person reads them), reply (what comes back), help (one
- * sentence, full stop). See commands.c for the rows. */
+ * sentence, full stop). See commands.c for the rows; they are sorted by name, then subcommand. */
 #ifndef FLI_COMMANDS_H
 #define FLI_COMMANDS_H
+
+#include <stdbool.h>
 
 #include "base/base.h"
 
 enum fli_service { FLI_SERVICE_LOCK = 1, FLI_SERVICE_STORE = 2 };
 
 enum fli_command_flags {
-    FLI_CMD_LOCK = 1,        /* served by fencelockd */
-    FLI_CMD_STORE = 2,       /* served by fencelock-store */
+    FLI_CMD_LOCK = 1,        /* served by fencelockd; equals FLI_SERVICE_LOCK */
+    FLI_CMD_STORE = 2,       /* served by fencelock-store; equals FLI_SERVICE_STORE */
     FLI_CMD_LOCAL = 4,       /* answered by the node that is asked, at once */
     FLI_CMD_QUERY = 8,       /* reads replicated state (linearizable) or the database */
     FLI_CMD_WRITE = 16,      /* changes replicated state or the database */
@@ -68,6 +70,7 @@ enum fli_command_id {
     FLI_CMD_SET,
     FLI_CMD_DEL,
     FLI_CMD_MARK,
+    FLI_CMD_ID_MAX = FLI_CMD_MARK,
 };
 
 struct fli_command {
@@ -85,13 +88,32 @@ struct fli_command {
 extern const struct fli_command fli_commands[];
 extern const size_t fli_commands_len;
 
+/* Bytes of an errmsg that holds every message of this layer whole. */
+#define FLI_ERRMSG_SIZE 512u
+
 /* Finds the row for a request, comparing without case. `argv` holds argc >= 1 slices. On success
  * *ret_args is how many slices the name took (1, or 2 with a subcommand). 0; FL_ENOTFOUND (unknown
  * command or subcommand); FL_EINVAL (known, wrong number of arguments). errmsg gets the text of the
  * error reply after its word, naming the command and the remedy (the syntax, or the nearest known
- * command). */
+ * command); it is printable ASCII whatever the request was. */
 int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
                        const struct fli_command **ret, unsigned *ret_args, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
+
+/* The row of a name and subcommand given as text, with a subcommand of NULL for none; NULL when
+ * there is none. Without case. */
+const struct fli_command *fli_command_find(const char *name, const char *subcommand);
+
+/* Index of the first row of a name, without case; fli_commands_len when there is none. */
+size_t fli_command_family(const char *name);
+
+/* What the command is about: "lock", "session", "cluster", "storage", "server" or "connection". */
+const char *fli_command_group(const struct fli_command *c);
+
+/* Whether a service serves the command. */
+static inline bool fli_command_served(const struct fli_command *c, enum fli_service service)
+{
+    return (c->flags & (unsigned)service) != 0;
+}
 
 #endif

@@ -1,11 +1,38 @@
 /* request.h: a parsed request: the typed arguments of each command, checked for range, ready to be
- * mapped to the machine or the store. Pure. Slices point into the argv they were parsed from. */
+ * mapped to the machine or the store. Pure. Slices point into the argv they were parsed from.
+ *
+ * Which command fills which fields (besides `command`; everything else is zero, and the data of a
+ * slice that was not given is NULL):
+ *
+ *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait
+ *   RENEW                  name token ttl_ms (0: unchanged)
+ *   RELEASE, CHECK         name token
+ *   TOKEN, SHOW, BREAK     name
+ *   LOCKS                  pattern cursor number (COUNT)
+ *   SESSION OPEN           owner ttl_ms lockdelay_ms label
+ *   SESSION RENEW, CLOSE, SHOW  owner
+ *   SESSION LIST           cursor number (COUNT)
+ *   CLUSTER TRANSFER       number (0: any node)     CLUSTER FORGET  number
+ *   CLAIM                  lock token               MARK            lock
+ *   GET, DEL, SET          name (the key) value (SET) and, when fenced, lock token
+ *   HELLO                  number (0: none given) owner (user) value (password) label (SETNAME)
+ *   AUTH                   owner (user) value (password)
+ *   CLIENT SETNAME         label                    CLIENT SETINFO  label (attribute) value
+ *   PING, ECHO             value                    SELECT          number
+ *   INFO                   pattern (the first section)
+ */
 #ifndef FLI_REQUEST_H
 #define FLI_REQUEST_H
 
 #include <stdbool.h>
 
 #include "wire/commands.h"
+
+#define FLI_COUNT_DEFAULT UINT64_C(100) /* COUNT of LOCKS and SESSION LIST */
+#define FLI_COUNT_MAX UINT64_C(1000)
+#define FLI_CURSOR_MAX 1024u    /* bytes of a CURSOR: what the server gave out, given back */
+#define FLI_CLIENT_NAME_MAX 63u /* bytes of CLIENT SETNAME */
+#define FLI_NODE_ID_MAX ((uint64_t)INT64_MAX)
 
 struct fli_request {
     const struct fli_command *command;
@@ -27,10 +54,15 @@ struct fli_request {
 };
 
 /* Parses the arguments after lookup. 0; FL_EINVAL with the text of the error reply after its word:
- * what happened, in which argument, what to write instead. Options come in any order and any case;
- * an option given twice is an error. Option words that are reserved for later versions (ALSO, MODE,
- * PERMITS) are refused by name. */
+ * what happened, in which argument, what to write instead. FL_EVERSION: HELLO asks for a protocol
+ * that is neither 2 nor 3. Options come in any order and any case; an option given twice is an
+ * error. Option words that are reserved for later versions (ALSO, MODE, PERMITS) are refused by
+ * name. SET and DEL without FENCE are no error here: fenced is false, and it is the store that
+ * answers NOTOKEN. */
 int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
                       struct fli_request *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* The word that an error reply begins with after lookup or parse failed with rc. */
+const char *fli_request_error_word(int rc);
 
 #endif

@@ -6,7 +6,11 @@
  * blanks) for people with netcat. Nothing is allocated per request or element; the slices of a
  * request point into the input buffer and are valid until the next feed. Every length is checked
  * against the limits before anything is added to it. The parser keeps its place between calls, so a
- * request that arrives byte by byte costs linear time. */
+ * request that arrives byte by byte costs linear time.
+ *
+ * A request over a limit whose end can still be found is answered with an error at once (TOOBIG)
+ * and then thrown away piece by piece as it arrives (EMPTY, consume, and so on), so it needs no
+ * memory and the connection lives on. */
 #ifndef FLI_RESP_H
 #define FLI_RESP_H
 
@@ -16,19 +20,25 @@
 #include "base/bytes.h"
 
 #define FLI_RESP_ARGS_MAX 64u     /* arguments of a request, command word included */
-#define FLI_RESP_INLINE_MAX 4096u /* bytes of an inline request */
+#define FLI_RESP_INLINE_MAX 4096u /* bytes of an inline request, without its line end */
+#define FLI_RESP_SKIP_ARGS_MAX                                                                     \
+    UINT64_C(1048576) /* an array of more elements is not skipped but BROKEN */
+#define FLI_RESP_SKIP_ARG_MAX                                                                      \
+    UINT64_C(536870912) /* so is an argument of more bytes (Redis' own ceiling) */
 
 struct fli_resp_limits {
     size_t arg_max;     /* bytes of one argument */
-    size_t request_max; /* bytes of one whole request on the wire */
+    size_t request_max; /* bytes of one whole request on the wire; the input buffer needs at least
+                           this many, or a request can wait for bytes that find no room */
 };
 
 enum fli_resp_status {
     FLI_RESP_MORE,    /* not complete: feed more */
     FLI_RESP_REQUEST, /* one request in argv/argc; consume() it before asking for the next */
-    FLI_RESP_EMPTY,   /* an empty line or empty array: consume() and go on, answer nothing */
+    FLI_RESP_EMPTY,   /* an empty line or array, or a piece of a request that is thrown away:
+                         consume() and go on, answer nothing */
     FLI_RESP_TOOBIG, /* well framed but over a limit that keeps framing: an error reply is due, then
-                        consume() */
+                         consume() */
     FLI_RESP_BROKEN, /* framing is lost: send the error, then close */
 };
 
@@ -40,9 +50,13 @@ struct fli_resp_parser {
                           leading word) */
     /* private: where the scan stands, relative to the start of the unconsumed input */
     size_t pos;
-    size_t size;      /* bytes of the request found, for consume */
-    long args_left;   /* -1: header not read */
-    size_t skip_left; /* bytes of an oversized request still to be thrown away */
+    size_t size;        /* bytes of the request found, for consume */
+    int64_t args_left;  /* -1: header not read */
+    uint64_t skip_left; /* bytes of an oversized request still to be thrown away */
+    unsigned found;     /* arguments found so far */
+    bool in_arg;        /* the header of argument `found` is read, its bytes are not */
+    bool skipping;
+    bool broken;
     size_t offsets[FLI_RESP_ARGS_MAX];
     size_t lengths[FLI_RESP_ARGS_MAX];
 };
@@ -50,28 +64,34 @@ struct fli_resp_parser {
 void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limits);
 
 /* Looks at data[0..len), the unconsumed input (the same bytes as last time plus more at the end).
- */
+ * BROKEN is for ever. */
 enum fli_resp_status fli_resp_next(struct fli_resp_parser *p, const uint8_t *data, size_t len);
 
-/* Bytes to drop from the front of the input after REQUEST, EMPTY or TOOBIG; resets the parser for
- * the next request. */
+/* Bytes to drop from the front of the input after REQUEST, EMPTY or TOOBIG; makes the parser ready
+ * for what follows. Never 0. */
 size_t fli_resp_consume(struct fli_resp_parser *p);
 
 /* Reply side: `proto` is 2 or 3; RESP3 types fall back to their RESP2 forms (maps to flat arrays,
- * nulls to $-1 or *-1, booleans to integers, doubles to bulk strings, verbatim to bulk). All return
- * 0, FL_ELIMIT, FL_ENOMEM, and append all or nothing. */
+ * sets and pushes to arrays, nulls to $-1 or *-1, booleans to integers, verbatim to bulk). All
+ * return 0, FL_ELIMIT, FL_ENOMEM, and append all or nothing. */
 int fli_resp_simple(struct fli_buf *b,
                     const char *text) FLI_MUST_USE; /* +text; CR and LF become blanks */
+/* -WORD text. CR and LF become blanks, other control characters question marks; a text of more than
+ * 1023 bytes is cut. */
 int fli_resp_error(struct fli_buf *b, const char *word, const char *fmt, ...)
-    FLI_PRINTF(3, 4) FLI_MUST_USE; /* -WORD text */
+    FLI_PRINTF(3, 4) FLI_MUST_USE;
 int fli_resp_int(struct fli_buf *b, int64_t v) FLI_MUST_USE;
 int fli_resp_u64(struct fli_buf *b, uint64_t v) FLI_MUST_USE; /* must be below 2^63 */
 int fli_resp_bulk(struct fli_buf *b, const void *data, size_t len) FLI_MUST_USE;
 int fli_resp_text(struct fli_buf *b, const char *text) FLI_MUST_USE; /* bulk of a C string */
+int fli_resp_verbatim(struct fli_buf *b, int proto, const void *text,
+                      size_t len) FLI_MUST_USE; /* text for people, such as INFO */
 int fli_resp_null(struct fli_buf *b, int proto) FLI_MUST_USE;
+int fli_resp_null_array(struct fli_buf *b, int proto) FLI_MUST_USE;
 int fli_resp_bool(struct fli_buf *b, int proto, bool v) FLI_MUST_USE;
 int fli_resp_array(struct fli_buf *b, size_t n) FLI_MUST_USE;
 int fli_resp_map(struct fli_buf *b, int proto, size_t pairs) FLI_MUST_USE;
+int fli_resp_set(struct fli_buf *b, int proto, size_t n) FLI_MUST_USE;
 int fli_resp_push(struct fli_buf *b, int proto, size_t n) FLI_MUST_USE;
 
 #endif

@@ -1,0 +1,425 @@
+/* commands.c: the rows, and how a request finds its own.
+ *
+ * Rows are sorted by name and then by subcommand (none first), so a lookup is a binary search of
+ * six steps. What is said about a row here is what COMMAND, the error messages and docs/PROTOCOL.md
+ * say. */
+#include "wire/commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/text.h"
+
+#define WORD_MAX 24u /* longer than every name, subcommand and sensible typing error */
+
+#define BOTH (FLI_CMD_LOCK | FLI_CMD_STORE)
+#define CONN (BOTH | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
+#define LOCK_WRITE (FLI_CMD_LOCK | FLI_CMD_WRITE)
+#define LOCK_QUERY (FLI_CMD_LOCK | FLI_CMD_QUERY)
+#define CLUSTER (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_ADMIN)
+
+_Static_assert((unsigned)FLI_CMD_LOCK == FLI_SERVICE_LOCK, "a service is a flag");
+_Static_assert((unsigned)FLI_CMD_STORE == FLI_SERVICE_STORE, "a service is a flag");
+
+const struct fli_command fli_commands[] = {
+    {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
+     "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes]",
+     "the token (integer); nil when another owner holds the lock (with WAIT: still does when the "
+     "wait ends)",
+     "Takes the lock, or gives the same token again to the owner that holds it already."},
+    {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
+     "Authenticates the connection, when the server asks for that."},
+    {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
+     "1 when the lock was held, otherwise 0",
+     "Takes the lock away from its holder and fences it: tokens given so far are stale."},
+    {FLI_CMD_CHECK, "CHECK", NULL, 2, 2, LOCK_QUERY, "name token", "1 or 0",
+     "Says whether the lock is held under exactly this token."},
+    {FLI_CMD_CLAIM, "CLAIM", NULL, 2, 2, FLI_CMD_STORE | FLI_CMD_WRITE, "lock token", "OK",
+     "Raises the mark of the lock without writing, so that older tokens are refused from here on."},
+    {FLI_CMD_CLIENT_GETNAME, "CLIENT", "GETNAME", 0, 0, CONN, "",
+     "the name, or nil when none was set", "Gives the name of this connection."},
+    {FLI_CMD_CLIENT_ID, "CLIENT", "ID", 0, 0, CONN, "", "integer",
+     "Gives the number of this connection on this node."},
+    {FLI_CMD_CLIENT_INFO, "CLIENT", "INFO", 0, 0, CONN, "", "one line of field=value",
+     "Describes this connection."},
+    {FLI_CMD_CLIENT_LIST, "CLIENT", "LIST", 0, 0, CONN | FLI_CMD_ADMIN, "",
+     "one line of field=value for each connection", "Describes all connections of this node."},
+    {FLI_CMD_CLIENT_SETINFO, "CLIENT", "SETINFO", 2, 2, CONN, "attribute value", "OK",
+     "Takes note of the name or version of the client's library; drivers send it by themselves."},
+    {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
+     "Names this connection, for CLIENT LIST; an empty name takes it away."},
+    {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
+     "Lets a node that lost its data directory join again under its old id."},
+    {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
+     "Tells how the cluster looks from this node."},
+    {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
+     "Lists the nodes with their addresses and roles as this node knows them."},
+    {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
+     "Asks the leader to hand leadership to another node, the most advanced one by default."},
+    {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",
+     "an array of one entry a command, as Redis gives it", "Describes the commands for programs."},
+    {FLI_CMD_COMMAND_COUNT, "COMMAND", "COUNT", 0, 0, CONN, "", "integer", "Counts the commands."},
+    {FLI_CMD_COMMAND_DOCS, "COMMAND", "DOCS", 0, -1, CONN, "[command ...]",
+     "a map of one entry a command", "Describes commands for people, all of them by default."},
+    {FLI_CMD_COMMAND_INFO, "COMMAND", "INFO", 0, -1, CONN, "[command ...]",
+     "an array of one entry, or nil, a command",
+     "Describes some commands for programs, all of them by default."},
+    {FLI_CMD_COMMAND_LIST, "COMMAND", "LIST", 0, 0, CONN, "", "an array of names",
+     "Lists the names of the commands."},
+    {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
+     "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
+    {FLI_CMD_ECHO, "ECHO", NULL, 1, 1, CONN, "message", "the message", "Gives the message back."},
+    {FLI_CMD_GET, "GET", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_QUERY, "key [FENCE lock token]",
+     "the value, or nil when there is none",
+     "Reads a key; with FENCE it also claims, so that no holder of an older token can write after "
+     "this read."},
+    {FLI_CMD_HELLO, "HELLO", NULL, 0, -1, CONN, "[protover [AUTH user password] [SETNAME name]]",
+     "a map: server, version, proto, id, mode, role, modules and more",
+     "Greets, and chooses RESP2 or RESP3 for this connection."},
+    {FLI_CMD_INFO, "INFO", NULL, 0, -1, BOTH | FLI_CMD_LOCAL, "[section ...]",
+     "lines of field:value", "Tells about this node: state, load and limits."},
+    {FLI_CMD_LEADER, "LEADER", NULL, 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",
+     "an array: the leader's id, and its address for clients; nil when no leader is known",
+     "Names the node that leads, for clients that want to save the relay."},
+    {FLI_CMD_LOCKS, "LOCKS", NULL, 0, 6, LOCK_QUERY, "[MATCH glob] [CURSOR c] [COUNT n]",
+     "an array: the cursor of the next page, empty at the end, and an array of one map a lock",
+     "Lists the locks that are held, awaited or delayed, page by page in the order of their "
+     "names."},
+    {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
+     "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
+    {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
+     "Says that this node is there."},
+    {FLI_CMD_QUIT, "QUIT", NULL, 0, -1, CONN, "", "OK",
+     "Closes the connection after the answers that are due."},
+    {FLI_CMD_RELEASE, "RELEASE", NULL, 2, 2, LOCK_WRITE, "name token",
+     "1; 0 when the lock is not held under this token",
+     "Gives the lock back; a stale token releases nothing."},
+    {FLI_CMD_RENEW, "RENEW", NULL, 2, 4, LOCK_WRITE, "name token [TTL ms]",
+     "1; 0 when the lock is not held under this token",
+     "Makes the holder's lease last its TTL from now on, or the TTL given; a lost lock is not "
+     "taken again."},
+    {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
+     "Makes the connection as it was when it was opened."},
+    {FLI_CMD_SELECT, "SELECT", NULL, 1, 1, CONN, "index", "OK",
+     "Does nothing: there is only database 0."},
+    {FLI_CMD_SESSION_CLOSE, "SESSION", "CLOSE", 1, 1, LOCK_WRITE, "owner",
+     "1; 0 when there is no such session",
+     "Ends the session: releases its locks and gives up its waits."},
+    {FLI_CMD_SESSION_LIST, "SESSION", "LIST", 0, 4, LOCK_QUERY, "[CURSOR c] [COUNT n]",
+     "an array: the cursor of the next page, empty at the end, and an array of one map a session",
+     "Lists the sessions, page by page in the order of their owners."},
+    {FLI_CMD_SESSION_OPEN, "SESSION", "OPEN", 3, 7, LOCK_WRITE,
+     "owner TTL ms [LOCKDELAY ms] [LABEL text]", "OK",
+     "Opens a session that may hold many locks and lives as long as it is renewed; opening it "
+     "again renews it."},
+    {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 1, LOCK_WRITE, "owner",
+     "1; 0 when there is no such session",
+     "Makes the session, and every lock it holds, last its TTL from now on."},
+    {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
+     "a map, or nil when there is no such session", "Describes one session."},
+    {FLI_CMD_SET, "SET", NULL, 2, -1, FLI_CMD_STORE | FLI_CMD_WRITE, "key value FENCE lock token",
+     "OK", "Writes a key, unless the token is stale; the first write binds the key to the lock."},
+    {FLI_CMD_SHOW, "SHOW", NULL, 1, 1, LOCK_QUERY, "name", "a map, or nil when the lock is free",
+     "Describes one lock: its holder, its token and its queue."},
+    {FLI_CMD_TOKEN, "TOKEN", NULL, 1, 1, LOCK_WRITE, "name", "a new token (integer)",
+     "Issues a token without holding the lock, for Redlock or any other election outside of this "
+     "service."},
+};
+
+const size_t fli_commands_len = sizeof fli_commands / sizeof fli_commands[0];
+
+/* Words that people bring along from elsewhere. */
+static const struct {
+    const char *word;
+    const char *name;
+} synonyms[] = {
+    {"LOCK", "ACQUIRE"}, {"SETNX", "ACQUIRE"}, {"UNLOCK", "RELEASE"},   {"EXTEND", "RENEW"},
+    {"EXPIRE", "RENEW"}, {"PEXPIRE", "RENEW"}, {"REFRESH", "RENEW"},    {"STATUS", "INFO"},
+    {"KEYS", "LOCKS"},   {"SCAN", "LOCKS"},    {"SESSIONS", "SESSION"}, {"NODES", "CLUSTER"},
+};
+
+/* The word in upper case and terminated. False when no command can be called that. */
+static bool upper(const struct fli_slice *s, char word[WORD_MAX])
+{
+    if (s->len == 0 || s->len >= WORD_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < s->len; i++) {
+        uint8_t c = s->data[i];
+        if (c == '\0') {
+            return false;
+        }
+        word[i] = (char)(c >= 'a' && c <= 'z' ? c - ('a' - 'A') : c);
+    }
+    word[s->len] = '\0';
+    return true;
+}
+
+/* Index of the first row that is not below (name, sub), sub NULL being below every text. */
+static size_t lower_bound(const char *name, const char *sub)
+{
+    size_t lo = 0;
+    size_t hi = fli_commands_len;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct fli_command *c = &fli_commands[mid];
+        int order = strcmp(c->name, name);
+        if (order == 0 && sub != NULL) {
+            order = c->subcommand == NULL ? -1 : strcmp(c->subcommand, sub);
+        }
+        if (order < 0) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+static const struct fli_command *row(const char *name, const char *sub)
+{
+    size_t i = lower_bound(name, sub);
+    if (i == fli_commands_len || strcmp(fli_commands[i].name, name) != 0) {
+        return NULL;
+    }
+    const char *found = fli_commands[i].subcommand;
+    bool same = sub == NULL ? found == NULL : found != NULL && strcmp(found, sub) == 0;
+    return same ? &fli_commands[i] : NULL;
+}
+
+const struct fli_command *fli_command_find(const char *name, const char *subcommand)
+{
+    char n[WORD_MAX];
+    char s[WORD_MAX];
+    struct fli_slice name_slice = {(const uint8_t *)name, strlen(name)};
+    if (!upper(&name_slice, n)) {
+        return NULL;
+    }
+    if (subcommand == NULL) {
+        return row(n, NULL);
+    }
+    struct fli_slice sub_slice = {(const uint8_t *)subcommand, strlen(subcommand)};
+    return upper(&sub_slice, s) ? row(n, s) : NULL;
+}
+
+size_t fli_command_family(const char *name)
+{
+    char word[WORD_MAX];
+    struct fli_slice slice = {(const uint8_t *)name, strlen(name)};
+    if (!upper(&slice, word)) {
+        return fli_commands_len;
+    }
+    size_t i = lower_bound(word, NULL);
+    bool found = i < fli_commands_len && strcmp(fli_commands[i].name, word) == 0;
+    return found ? i : fli_commands_len;
+}
+
+const char *fli_command_group(const struct fli_command *c)
+{
+    if ((c->flags & FLI_CMD_CONNECTION) != 0) {
+        return strcmp(c->name, "COMMAND") == 0 ? "server" : "connection";
+    }
+    if (strcmp(c->name, "INFO") == 0) {
+        return "server";
+    }
+    if (strcmp(c->name, "SESSION") == 0) {
+        return "session";
+    }
+    if (strcmp(c->name, "CLUSTER") == 0 || strcmp(c->name, "LEADER") == 0) {
+        return "cluster";
+    }
+    return (c->flags & FLI_CMD_LOCK) != 0 ? "lock" : "storage";
+}
+
+static unsigned min3(unsigned a, unsigned b, unsigned c)
+{
+    unsigned m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* How many letters must be typed differently: inserted, dropped, replaced, or swapped with their
+ * neighbour (Damerau 1964, restricted form). Both shorter than WORD_MAX. */
+static unsigned distance(const char *a, const char *b)
+{
+    unsigned rows[3][WORD_MAX + 1];
+    unsigned *before = rows[0];
+    unsigned *above = rows[1];
+    unsigned *here = rows[2];
+    unsigned la = (unsigned)strlen(a);
+    unsigned lb = (unsigned)strlen(b);
+    for (unsigned j = 0; j <= lb; j++) {
+        before[j] = 0;
+        above[j] = j;
+    }
+    for (unsigned i = 1; i <= la; i++) {
+        here[0] = i;
+        for (unsigned j = 1; j <= lb; j++) {
+            unsigned cost = a[i - 1] == b[j - 1] ? 0 : 1;
+            here[j] = min3(above[j] + 1, here[j - 1] + 1, above[j - 1] + cost);
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < here[j]) {
+                here[j] = before[j - 2] + 1;
+            }
+        }
+        unsigned *spare = before;
+        before = above;
+        above = here;
+        here = spare;
+    }
+    return above[lb];
+}
+
+/* The known word nearest to `word` among the names of a service, or among the subcommands of
+ * `name`; NULL when none is near enough to be worth a guess. */
+static const char *nearest(enum fli_service service, const char *name, const char *word)
+{
+    const char *best = NULL;
+    unsigned best_distance = strlen(word) < 4 ? 2 : 3;
+    for (size_t i = 0; i < fli_commands_len; i++) {
+        const struct fli_command *c = &fli_commands[i];
+        if (!fli_command_served(c, service)) {
+            continue;
+        }
+        if (name != NULL && (c->subcommand == NULL || strcmp(c->name, name) != 0)) {
+            continue;
+        }
+        const char *known = name == NULL ? c->name : c->subcommand;
+        unsigned d = distance(word, known);
+        if (d < best_distance && d < strlen(known)) {
+            best = known;
+            best_distance = d;
+        }
+    }
+    return best;
+}
+
+static const char *synonym(enum fli_service service, const char *word)
+{
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++) {
+        if (strcmp(synonyms[i].word, word) != 0) {
+            continue;
+        }
+        size_t at = lower_bound(synonyms[i].name, NULL);
+        return fli_command_served(&fli_commands[at], service) ? synonyms[i].name : NULL;
+    }
+    return NULL;
+}
+
+static int unknown_command(enum fli_service service, const struct fli_slice *given, char *errmsg,
+                           size_t errmsg_size)
+{
+    char quoted[FLI_QUOTE_SIZE];
+    char word[WORD_MAX];
+    fli_quote(quoted, sizeof quoted, given);
+    const char *hint = NULL;
+    if (upper(given, word)) {
+        size_t i = lower_bound(word, NULL);
+        if (i < fli_commands_len && strcmp(fli_commands[i].name, word) == 0) {
+            snprintf(errmsg, errmsg_size,
+                     "unknown command %s: it is served by %s, not by this server", quoted,
+                     service == FLI_SERVICE_LOCK ? "fencelock-store" : "fencelockd");
+            return FL_ENOTFOUND;
+        }
+        hint = synonym(service, word);
+        hint = hint != NULL ? hint : nearest(service, NULL, word);
+    }
+    if (hint != NULL) {
+        snprintf(errmsg, errmsg_size, "unknown command %s: did you mean %s?", quoted, hint);
+    } else {
+        snprintf(errmsg, errmsg_size,
+                 "unknown command %s: COMMAND LIST names those this server has", quoted);
+    }
+    return FL_ENOTFOUND;
+}
+
+/* "OPEN, RENEW or CLOSE" */
+static void list_subcommands(enum fli_service service, const char *name, char *out, size_t size)
+{
+    size_t len = 0;
+    size_t first = lower_bound(name, NULL);
+    out[0] = '\0';
+    for (size_t i = first; i < fli_commands_len && strcmp(fli_commands[i].name, name) == 0; i++) {
+        const struct fli_command *c = &fli_commands[i];
+        if (c->subcommand == NULL || !fli_command_served(c, service)) {
+            continue;
+        }
+        bool last = i + 1 == fli_commands_len || strcmp(fli_commands[i + 1].name, name) != 0;
+        const char *comma = len == 0 ? "" : last ? " or " : ", ";
+        int n = snprintf(out + len, size - len, "%s%s", comma, c->subcommand);
+        if (n < 0 || (size_t)n >= size - len) {
+            return;
+        }
+        len += (size_t)n;
+    }
+}
+
+static int unknown_subcommand(enum fli_service service, const char *name,
+                              const struct fli_slice *given, char *errmsg, size_t errmsg_size)
+{
+    char all[160];
+    list_subcommands(service, name, all, sizeof all);
+    if (given == NULL) {
+        snprintf(errmsg, errmsg_size, "%s needs a subcommand: %s", name, all);
+        return FL_EINVAL;
+    }
+    char quoted[FLI_QUOTE_SIZE];
+    char word[WORD_MAX];
+    fli_quote(quoted, sizeof quoted, given);
+    const char *hint = upper(given, word) ? nearest(service, name, word) : NULL;
+    if (hint != NULL) {
+        snprintf(errmsg, errmsg_size, "unknown subcommand %s of %s: did you mean %s %s?", quoted,
+                 name, name, hint);
+    } else {
+        snprintf(errmsg, errmsg_size, "unknown subcommand %s of %s: write %s", quoted, name, all);
+    }
+    return FL_ENOTFOUND;
+}
+
+static int check_arity(const struct fli_command *c, unsigned n, char *errmsg, size_t errmsg_size)
+{
+    if ((int)n >= c->arity_min && (c->arity_max < 0 || (int)n <= c->arity_max)) {
+        return 0;
+    }
+    char usage[FLI_USAGE_SIZE];
+    fli_command_usage(usage, sizeof usage, c);
+    snprintf(errmsg, errmsg_size, "wrong number of arguments for '%s%s%s' command: write %s",
+             c->name, c->subcommand == NULL ? "" : " ", c->subcommand == NULL ? "" : c->subcommand,
+             usage);
+    return FL_EINVAL;
+}
+
+int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, unsigned argc,
+                       const struct fli_command **ret, unsigned *ret_args, char *errmsg,
+                       size_t errmsg_size)
+{
+    FLI_ASSERT(argc >= 1);
+    char name[WORD_MAX];
+    char sub[WORD_MAX];
+    if (!upper(&argv[0], name)) {
+        return unknown_command(service, &argv[0], errmsg, errmsg_size);
+    }
+    size_t first = lower_bound(name, NULL);
+    if (first == fli_commands_len || strcmp(fli_commands[first].name, name) != 0 ||
+        !fli_command_served(&fli_commands[first], service)) {
+        return unknown_command(service, &argv[0], errmsg, errmsg_size);
+    }
+    const struct fli_command *c = &fli_commands[first];
+    unsigned words = 1;
+    bool family =
+        c->subcommand != NULL || (first + 1 < fli_commands_len && strcmp(c[1].name, name) == 0);
+    if (family && (argc > 1 || c->subcommand != NULL)) {
+        c = argc > 1 && upper(&argv[1], sub) ? row(name, sub) : NULL;
+        if (c == NULL) {
+            return unknown_subcommand(service, name, argc > 1 ? &argv[1] : NULL, errmsg,
+                                      errmsg_size);
+        }
+        words = 2;
+    }
+    int rc = check_arity(c, argc - words, errmsg, errmsg_size);
+    if (rc != 0) {
+        return rc;
+    }
+    *ret = c;
+    *ret_args = words;
+    return 0;
+}

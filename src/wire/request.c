@@ -1,0 +1,413 @@
+/* request.c: one small specification a command says which arguments it takes, of which kind and
+ * range, and where they go; one loop obeys it. What a specification cannot say (this excludes that)
+ * is checked by one function afterwards. */
+#include "wire/request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "wire/text.h"
+
+enum kind { KIND_BYTES, KIND_NUMBER };
+
+/* min and max count bytes, or bound the number. */
+struct arg {
+    const char *name;
+    enum kind kind;
+    uint64_t min;
+    uint64_t max;
+    size_t offset; /* in struct fli_request */
+    const char *unit;
+};
+
+#define OPTION_VALUES_MAX 2u
+struct option {
+    const char *word;
+    struct arg values[OPTION_VALUES_MAX];
+    unsigned n_values; /* 0: reserved for a later version */
+};
+
+#define ARGS_MAX 3u
+#define OPTIONS_MAX 8u
+struct spec {
+    bool known;
+    struct arg args[ARGS_MAX];
+    unsigned n_args;
+    unsigned n_required;
+    bool more; /* takes further arguments that are somebody else's business */
+    const struct option *options;
+    unsigned n_options;
+};
+
+struct parse {
+    const struct fli_command *command;
+    struct fli_request *request;
+    char *errmsg;
+    size_t errmsg_size;
+    char title[48]; /* title() puts it there */
+};
+
+#define AT(field) offsetof(struct fli_request, field)
+#define BYTES(text, field, lo, hi)                                                                 \
+    {                                                                                              \
+        .name = (text), .kind = KIND_BYTES, .min = (lo), .max = (hi), .offset = AT(field)          \
+    }
+#define NUMBER(text, field, lo, hi, what)                                                          \
+    {                                                                                              \
+        .name = (text), .kind = KIND_NUMBER, .min = (lo), .max = (hi), .offset = AT(field),        \
+        .unit = (what)                                                                             \
+    }
+#define ONE(w, ...)                                                                                \
+    {                                                                                              \
+        .word = (w), .values = {__VA_ARGS__}, .n_values = 1                                        \
+    }
+#define TWO(w, ...)                                                                                \
+    {                                                                                              \
+        .word = (w), .values = {__VA_ARGS__}, .n_values = 2                                        \
+    }
+#define RESERVED(w)                                                                                \
+    {                                                                                              \
+        .word = (w)                                                                                \
+    }
+#define OPTIONS(list) .options = (list), .n_options = sizeof(list) / sizeof((list)[0])
+
+#define NAME BYTES("name", name, 1, FL_NAME_MAX)
+#define KEY BYTES("key", name, 1, FL_NAME_MAX)
+#define LOCK BYTES("lock", lock, 1, FL_NAME_MAX)
+#define OWNER BYTES("owner", owner, 1, FL_OWNER_MAX)
+#define TOKEN NUMBER("token", token, 1, FL_TOKEN_MAX, "a fencing token")
+#define TTL NUMBER("TTL", ttl_ms, FL_TTL_MIN_MS, FL_TTL_MAX_MS, "milliseconds")
+#define CURSOR ONE("CURSOR", BYTES("CURSOR", cursor, 0, FLI_CURSOR_MAX))
+#define COUNT ONE("COUNT", NUMBER("COUNT", number, 1, FLI_COUNT_MAX, "elements of a page"))
+#define CLIENT_NAME(text) BYTES(text, label, 0, FLI_CLIENT_NAME_MAX)
+
+static const struct option acquire_options[] = {
+    ONE("TTL", TTL),
+    ONE("SESSION", BYTES("SESSION", owner, 1, FL_OWNER_MAX)),
+    ONE("OWNER", BYTES("OWNER", owner, FL_OWNER_MIN, FL_OWNER_MAX)),
+    ONE("WAIT", NUMBER("WAIT", wait_ms, 0, FL_WAIT_MAX_MS, "milliseconds")),
+    ONE("VALUE", BYTES("VALUE", value, 0, FL_VALUE_MAX)),
+    RESERVED("ALSO"),
+    RESERVED("MODE"),
+    RESERVED("PERMITS"),
+};
+enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
+
+static const struct option renew_options[] = {ONE("TTL", TTL)};
+static const struct option locks_options[] = {ONE("MATCH", BYTES("MATCH", pattern, 1, FL_NAME_MAX)),
+                                              CURSOR, COUNT};
+static const struct option session_open_options[] = {
+    ONE("TTL", TTL),
+    ONE("LOCKDELAY", NUMBER("LOCKDELAY", lockdelay_ms, 0, FL_LOCKDELAY_MAX_MS, "milliseconds")),
+    ONE("LABEL", BYTES("LABEL", label, 0, FL_LABEL_MAX)),
+};
+static const struct option session_list_options[] = {CURSOR, COUNT};
+static const struct option fence_options[] = {TWO("FENCE", LOCK, TOKEN)};
+static const struct option hello_options[] = {
+    TWO("AUTH", BYTES("AUTH user", owner, 0, UINT64_MAX),
+        BYTES("AUTH password", value, 0, UINT64_MAX)),
+    ONE("SETNAME", CLIENT_NAME("SETNAME")),
+};
+
+/* A row of n required arguments. */
+#define ARGS(n, ...) .known = true, .args = {__VA_ARGS__}, .n_args = (n), .n_required = (n)
+#define OPTIONAL(...) .known = true, .args = {__VA_ARGS__}, .n_args = 1
+#define PLAIN .known = true
+
+static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
+    [FLI_CMD_PING] = {OPTIONAL(BYTES("message", value, 0, UINT64_MAX))},
+    [FLI_CMD_ECHO] = {ARGS(1, BYTES("message", value, 0, UINT64_MAX))},
+    [FLI_CMD_HELLO] = {OPTIONAL(NUMBER("protover", number, 0, INT64_MAX, "the RESP version")),
+                       OPTIONS(hello_options)},
+    [FLI_CMD_AUTH] = {ARGS(2, BYTES("user", owner, 0, UINT64_MAX),
+                           BYTES("password", value, 0, UINT64_MAX))},
+    [FLI_CMD_SELECT] = {ARGS(1, NUMBER("index", number, 0, 0, "there is only database 0"))},
+    [FLI_CMD_QUIT] = {PLAIN, .more = true},
+    [FLI_CMD_RESET] = {PLAIN},
+    [FLI_CMD_INFO] = {OPTIONAL(BYTES("section", pattern, 0, UINT64_MAX)), .more = true},
+    [FLI_CMD_COMMAND] = {PLAIN},
+    [FLI_CMD_COMMAND_COUNT] = {PLAIN},
+    [FLI_CMD_COMMAND_DOCS] = {PLAIN, .more = true},
+    [FLI_CMD_COMMAND_INFO] = {PLAIN, .more = true},
+    [FLI_CMD_COMMAND_LIST] = {PLAIN},
+    [FLI_CMD_CLIENT_ID] = {PLAIN},
+    [FLI_CMD_CLIENT_GETNAME] = {PLAIN},
+    [FLI_CMD_CLIENT_SETNAME] = {ARGS(1, CLIENT_NAME("name"))},
+    [FLI_CMD_CLIENT_SETINFO] = {ARGS(2, BYTES("attribute", label, 1, FL_LABEL_MAX),
+                                     BYTES("value", value, 0, FL_LABEL_MAX))},
+    [FLI_CMD_CLIENT_INFO] = {PLAIN},
+    [FLI_CMD_CLIENT_LIST] = {PLAIN},
+    [FLI_CMD_ACQUIRE] = {ARGS(1, NAME), OPTIONS(acquire_options)},
+    [FLI_CMD_RENEW] = {ARGS(2, NAME, TOKEN), OPTIONS(renew_options)},
+    [FLI_CMD_RELEASE] = {ARGS(2, NAME, TOKEN)},
+    [FLI_CMD_CHECK] = {ARGS(2, NAME, TOKEN)},
+    [FLI_CMD_TOKEN] = {ARGS(1, NAME)},
+    [FLI_CMD_SHOW] = {ARGS(1, NAME)},
+    [FLI_CMD_LOCKS] = {PLAIN, OPTIONS(locks_options)},
+    [FLI_CMD_BREAK] = {ARGS(1, NAME)},
+    [FLI_CMD_SESSION_OPEN] = {ARGS(1, BYTES("owner", owner, FL_OWNER_MIN, FL_OWNER_MAX)),
+                              OPTIONS(session_open_options)},
+    [FLI_CMD_SESSION_RENEW] = {ARGS(1, OWNER)},
+    [FLI_CMD_SESSION_CLOSE] = {ARGS(1, OWNER)},
+    [FLI_CMD_SESSION_SHOW] = {ARGS(1, OWNER)},
+    [FLI_CMD_SESSION_LIST] = {PLAIN, OPTIONS(session_list_options)},
+    [FLI_CMD_LEADER] = {PLAIN},
+    [FLI_CMD_CLUSTER_NODES] = {PLAIN},
+    [FLI_CMD_CLUSTER_INFO] = {PLAIN},
+    [FLI_CMD_CLUSTER_TRANSFER] = {OPTIONAL(NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
+    [FLI_CMD_CLUSTER_FORGET] = {ARGS(1, NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
+    [FLI_CMD_CLAIM] = {ARGS(2, LOCK, TOKEN)},
+    [FLI_CMD_GET] = {ARGS(1, KEY), OPTIONS(fence_options)},
+    [FLI_CMD_SET] = {ARGS(2, KEY, BYTES("value", value, 0, UINT64_MAX)), OPTIONS(fence_options)},
+    [FLI_CMD_DEL] = {ARGS(1, KEY), OPTIONS(fence_options)},
+    [FLI_CMD_MARK] = {ARGS(1, LOCK)},
+};
+
+/* Name and subcommand, as messages say it. */
+static const char *title(struct parse *p)
+{
+    const struct fli_command *c = p->command;
+    snprintf(p->title, sizeof p->title, "%s%s%s", c->name, c->subcommand == NULL ? "" : " ",
+             c->subcommand == NULL ? "" : c->subcommand);
+    return p->title;
+}
+
+/* Ends a message with how the command is written. */
+static int wrong(struct parse *p, const char *what)
+{
+    char usage[FLI_USAGE_SIZE];
+    fli_command_usage(usage, sizeof usage, p->command);
+    snprintf(p->errmsg, p->errmsg_size, "%s: write %s", what, usage);
+    return FL_EINVAL;
+}
+
+static int wrong_length(struct parse *p, const struct arg *arg, size_t len)
+{
+    snprintf(p->errmsg, p->errmsg_size, "%s of %s must be %llu to %llu bytes long, not %zu",
+             arg->name, title(p), (unsigned long long)arg->min, (unsigned long long)arg->max, len);
+    return FL_EINVAL;
+}
+
+static int wrong_number(struct parse *p, const struct arg *arg, const struct fli_slice *given)
+{
+    char quoted[FLI_QUOTE_SIZE];
+    fli_quote(quoted, sizeof quoted, given);
+    if (arg->min == arg->max) {
+        snprintf(p->errmsg, p->errmsg_size, "%s of %s must be %llu (%s), not %s", arg->name,
+                 title(p), (unsigned long long)arg->min, arg->unit, quoted);
+    } else {
+        snprintf(p->errmsg, p->errmsg_size,
+                 "%s of %s must be a whole number from %llu to %llu (%s), not %s", arg->name,
+                 title(p), (unsigned long long)arg->min, (unsigned long long)arg->max, arg->unit,
+                 quoted);
+    }
+    return FL_EINVAL;
+}
+
+static int take(struct parse *p, const struct arg *arg, const struct fli_slice *given)
+{
+    uint8_t *to = (uint8_t *)p->request + arg->offset;
+    if (arg->kind == KIND_BYTES) {
+        if (given->len < arg->min || given->len > arg->max) {
+            return wrong_length(p, arg, given->len);
+        }
+        memcpy(to, given, sizeof *given);
+        return 0;
+    }
+    uint64_t v;
+    if (!fli_parse_u64(given->data, given->len, arg->max, &v) || v < arg->min) {
+        return wrong_number(p, arg, given);
+    }
+    memcpy(to, &v, sizeof v);
+    return 0;
+}
+
+/* Without case; `word` is upper case. */
+static bool is_word(const struct fli_slice *s, const char *word)
+{
+    size_t i = 0;
+    for (; i < s->len && word[i] != '\0'; i++) {
+        uint8_t c = s->data[i];
+        if (c != (uint8_t)word[i] && (c < 'a' || c > 'z' || c - ('a' - 'A') != word[i])) {
+            return false;
+        }
+    }
+    return i == s->len && word[i] == '\0';
+}
+
+static const struct option *find_option(const struct spec *spec, const struct fli_slice *given)
+{
+    for (unsigned i = 0; i < spec->n_options; i++) {
+        if (is_word(given, spec->options[i].word)) {
+            return &spec->options[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_option(struct parse *p, const struct fli_slice *given)
+{
+    char quoted[FLI_QUOTE_SIZE];
+    char what[FLI_QUOTE_SIZE + 64];
+    fli_quote(quoted, sizeof quoted, given);
+    snprintf(what, sizeof what, "%s has no option %s", title(p), quoted);
+    return wrong(p, what);
+}
+
+static int short_option(struct parse *p, const struct option *o)
+{
+    char what[96];
+    snprintf(what, sizeof what, "%s of %s needs %s", o->word, title(p),
+             o->n_values == 1 ? "a value" : "two values");
+    return wrong(p, what);
+}
+
+/* Reads the options from args[0..n). *ret_given has bit i set when option i was there. */
+static int take_options(struct parse *p, const struct spec *spec, const struct fli_slice *args,
+                        unsigned n, unsigned *ret_given)
+{
+    unsigned given = 0;
+    for (unsigned i = 0; i < n;) {
+        const struct option *o = find_option(spec, &args[i]);
+        if (o == NULL) {
+            return unknown_option(p, &args[i]);
+        }
+        if (o->n_values == 0) {
+            snprintf(p->errmsg, p->errmsg_size,
+                     "%s of %s is reserved for a later version: leave it out", o->word, title(p));
+            return FL_EINVAL;
+        }
+        unsigned bit = 1u << (unsigned)(o - spec->options);
+        if ((given & bit) != 0) {
+            snprintf(p->errmsg, p->errmsg_size, "%s of %s is given twice: give it once", o->word,
+                     title(p));
+            return FL_EINVAL;
+        }
+        if (n - i - 1 < o->n_values) {
+            return short_option(p, o);
+        }
+        for (unsigned v = 0; v < o->n_values; v++) {
+            int rc = take(p, &o->values[v], &args[i + 1 + v]);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        given |= bit;
+        i += 1 + o->n_values;
+    }
+    *ret_given = given;
+    return 0;
+}
+
+static int finish_acquire(struct parse *p, unsigned given)
+{
+    struct fli_request *r = p->request;
+    bool session = (given & 1u << ACQUIRE_SESSION) != 0;
+    if (session && (given & 1u << ACQUIRE_TTL) != 0) {
+        return wrong(p, "SESSION and TTL of ACQUIRE exclude each other (a session has a TTL of its "
+                        "own)");
+    }
+    if (session && (given & 1u << ACQUIRE_OWNER) != 0) {
+        return wrong(p, "SESSION and OWNER of ACQUIRE exclude each other (the session names the "
+                        "owner)");
+    }
+    if (!session && r->ttl_ms == 0) {
+        r->ttl_ms = FL_TTL_DEFAULT_MS;
+    }
+    r->explicit_session = session;
+    r->wait = r->wait_ms > 0;
+    return 0;
+}
+
+/* A name that goes into a line of CLIENT LIST. */
+static int finish_client_name(struct parse *p)
+{
+    const struct fli_slice *name = &p->request->label;
+    for (size_t i = 0; i < name->len; i++) {
+        if (name->data[i] <= ' ' || name->data[i] >= 0x7f) {
+            snprintf(p->errmsg, p->errmsg_size,
+                     "a client's name cannot contain spaces, newlines or special characters: use "
+                     "printable ASCII");
+            return FL_EINVAL;
+        }
+    }
+    return 0;
+}
+
+static int finish_hello(struct parse *p, unsigned n)
+{
+    uint64_t version = p->request->number;
+    if (n > 0 && version != 2 && version != 3) {
+        snprintf(p->errmsg, p->errmsg_size,
+                 "unsupported protocol version: write HELLO 2 or HELLO 3");
+        return FL_EVERSION;
+    }
+    return finish_client_name(p);
+}
+
+/* What the specification cannot say. */
+static int finish(struct parse *p, unsigned n, unsigned given)
+{
+    switch (p->command->id) {
+    case FLI_CMD_ACQUIRE:
+        return finish_acquire(p, given);
+    case FLI_CMD_SESSION_OPEN:
+        return p->request->ttl_ms != 0 ? 0 : wrong(p, "SESSION OPEN needs a TTL");
+    case FLI_CMD_HELLO:
+        return finish_hello(p, n);
+    case FLI_CMD_CLIENT_SETNAME:
+        return finish_client_name(p);
+    case FLI_CMD_LOCKS:
+    case FLI_CMD_SESSION_LIST:
+        if (p->request->number == 0) {
+            p->request->number = FLI_COUNT_DEFAULT;
+        }
+        return 0;
+    case FLI_CMD_GET:
+    case FLI_CMD_SET:
+    case FLI_CMD_DEL:
+        p->request->fenced = given != 0;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
+                      struct fli_request *ret, char *errmsg, size_t errmsg_size)
+{
+    FLI_ASSERT(command->id > FLI_CMD_NONE && command->id <= FLI_CMD_ID_MAX);
+    FLI_ASSERT(specs[command->id].known);
+    const struct spec *spec = &specs[command->id];
+    struct fli_request request = {.command = command};
+    struct parse p = {command, &request, errmsg, errmsg_size, ""};
+    unsigned skip = 0; /* AUTH may leave its first argument out. */
+    if (command->id == FLI_CMD_AUTH && n == 1) {
+        skip = 1;
+    }
+    if (n + skip < spec->n_required) {
+        return wrong(&p, "too few arguments");
+    }
+    unsigned taken = 0;
+    for (; taken < n && taken + skip < spec->n_args; taken++) {
+        int rc = take(&p, &spec->args[taken + skip], &args[taken]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    unsigned given = 0;
+    int rc = spec->more ? 0 : take_options(&p, spec, args + taken, n - taken, &given);
+    if (rc == 0) {
+        rc = finish(&p, n, given);
+    }
+    if (rc == 0) {
+        *ret = request;
+    }
+    return rc;
+}
+
+const char *fli_request_error_word(int rc)
+{
+    return rc == FL_EVERSION ? "NOPROTO" : "ERR";
+}
