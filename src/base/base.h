@@ -27,7 +27,9 @@ _Noreturn void fli_assert_fail(const char *cond, const char *file, int line, con
  * applying, a log that cannot be written). */
 _Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
 
-#define FLI_CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+/* By way of an integer, so that a pointer to const works without a warning: comparison functions
+ * are given const nodes. What they do with the element is theirs to keep const. */
+#define FLI_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))
 
 /* Allocation that cannot fail: aborts instead. For apply and for start-up; never sized by unchecked
  * input. */

@@ -1,0 +1,49 @@
+/* rng.h: the randomness of a unit test, from one seed that is printed and can be given back in the
+ * environment as FENCELOCK_SEED. Also brings cmocka with what it wants included before it. */
+#ifndef TEST_RNG_H
+#define TEST_RNG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+struct rng {
+    uint64_t state;
+};
+
+/* SplitMix64 (Steele, Lea and Flood 2014). */
+static inline uint64_t rng_next(struct rng *r)
+{
+    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* From 0 to n - 1; n > 0. */
+static inline uint64_t rng_below(struct rng *r, uint64_t n)
+{
+    return rng_next(r) % n;
+}
+
+static inline void rng_init(struct rng *r)
+{
+    const char *given = getenv("FENCELOCK_SEED");
+    if (given != NULL) {
+        r->state = strtoull(given, NULL, 10);
+    } else {
+        fli_random(&r->state, sizeof r->state);
+    }
+    printf("FENCELOCK_SEED=%llu\n", (unsigned long long)r->state);
+    (void)fflush(stdout); /* A crash must not take the seed along. */
+}
+
+#endif
