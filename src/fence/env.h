@@ -1,0 +1,109 @@
+/* env.h: an LMDB environment that one process owns and that notices when its bytes have changed.
+ *
+ * One tree of records, keys to values. Around every value it keeps a checksum; around the whole set
+ * of records a sum, a count and the number of the commit, in a head record that every commit
+ * rewrites. Opening reads the file from end to end (pages.h) and compares, so a flipped bit, a lost
+ * record, a lost commit or a file put back from yesterday's half copy is refused, never served. The
+ * one thing it cannot tell is a whole, older directory put in the place of the newer one.
+ *
+ * Durability: a commit returns after its pages and then its meta page have been synced (LMDB's
+ * order). What was found at opening is synced before it is trusted, since the process that wrote it
+ * may have been killed between write and sync.
+ *
+ * Space: a commit that does not fit gives FL_ELIMIT and changes nothing. Removing things needs
+ * fresh pages too (LMDB copies on write), so a transaction that frees space may use a headroom
+ * beyond size_max.
+ *
+ * After an input/output error whose outcome is doubtful, or damage found while running, every call
+ * gives that error until the environment is closed and opened again.
+ *
+ * Threads: one write transaction at a time, begun and ended by the same thread; fli_env_read() by
+ * any thread at any time. */
+#ifndef FLI_FENCE_ENV_H
+#define FLI_FENCE_ENV_H
+
+#include <lmdb.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "fence/home.h"
+
+#define FLI_ENV_KEY_MAX                                                                            \
+    511u /* bytes of a key, of which the first is not 0: that one is the head's */
+#define FLI_ENV_SIZE_MIN ((size_t)256 * 1024)
+#define FLI_ENV_HEADROOM ((size_t)1024 * 1024)
+
+struct fli_env_head {
+    uint64_t txnid; /* the commit that wrote it */
+    uint64_t count; /* records, this one not included */
+    uint64_t sum;   /* over all records, see env.c */
+};
+
+struct fli_env {
+    struct fli_home home;
+    char *dir;
+    MDB_env *mdb;
+    MDB_dbi dbi;
+    size_t page_size;
+    size_t size_max;
+    size_t map_size; /* as it is now */
+    struct fli_env_head head;
+    pthread_mutex_t map_lock; /* reader, and anything that moves the map */
+    MDB_txn *reader;          /* reset between reads */
+    int broken;               /* sticky error, 0 while all is well; guarded by map_lock */
+};
+
+struct fli_txn {
+    struct fli_env *env;
+    MDB_txn *mdb;
+    struct fli_env_head head;
+    bool dirty;
+    bool headroom;
+    int failed; /* first error of a put or delete: the transaction can only be aborted */
+};
+
+/* Sees each record while opening: the key and the beginning of the value (whole when it is shorter
+ * than a page). */
+typedef int (*fli_env_visit)(void *ctx, struct fli_slice key, struct fli_slice value_head);
+
+/* size_max: bytes, at least FLI_ENV_SIZE_MIN. visit may be NULL. 0; FL_EINVAL; FL_EBUSY; FL_EIO;
+ * FL_ECORRUPT; FL_EVERSION; FL_ENOMEM. errmsg gets a sentence on failure. */
+int fli_env_open(const char *dir, const char *kind, size_t size_max, fli_env_visit visit, void *ctx,
+                 struct fli_env **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+void fli_env_close(struct fli_env *e); /* NULL is fine; no transaction may be open */
+
+/* Copies a value of at most `cap` bytes, as of the last commit. 0; FL_ENOTFOUND; FL_ECORRUPT (which
+ * includes a longer value); FL_EIO. */
+int fli_env_read(struct fli_env *e, struct fli_slice key, void *buf, size_t cap,
+                 size_t *ret_len) FLI_MUST_USE;
+
+/* Begins the write transaction. headroom: this one frees space and may use the reserve. After 0
+ * exactly one of commit and abort must follow. */
+int fli_txn_begin(struct fli_env *e, bool headroom, struct fli_txn *ret) FLI_MUST_USE;
+
+/* The value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EIO. */
+int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
+
+/* Stores parts[0..n) one after the other as the value. The parts must not point into the database.
+ * 0; FL_ELIMIT; FL_ENOMEM; FL_EIO; FL_ECORRUPT. */
+int fli_txn_put(struct fli_txn *t, struct fli_slice key, const struct fli_slice *parts,
+                size_t n) FLI_MUST_USE;
+
+/* Removes a record. 0; FL_ENOTFOUND; else as put. */
+int fli_txn_del(struct fli_txn *t, struct fli_slice key) FLI_MUST_USE;
+
+/* The first record whose key is at or after `from`; the key is valid as long as the value. 0;
+ * FL_ENOTFOUND at the end. */
+int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret_key,
+                 struct fli_slice *ret_value) FLI_MUST_USE;
+
+/* Makes it durable. A transaction that changed nothing costs nothing. On failure nothing changed,
+ * except after FL_EIO, when it is not known (and the environment is broken). */
+int fli_txn_commit(struct fli_txn *t) FLI_MUST_USE;
+void fli_txn_abort(struct fli_txn *t);
+
+/* Bytes of the data file in use, as of the last commit. */
+uint64_t fli_env_bytes(struct fli_env *e);
+
+#endif

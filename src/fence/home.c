@@ -1,0 +1,162 @@
+/* home.c: see home.h. */
+#include "fence/home.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OWNER_FILE "owner"
+#define LINE_MAX 64u
+
+static int system_error(const char *what, const char *name, char *errmsg, size_t errmsg_size)
+{
+    (void)snprintf(errmsg, errmsg_size, "cannot %s %s: %s", what, name, strerror(errno));
+    return FL_EIO;
+}
+
+/* A directory's own entry is durable only after its parent is synced. */
+static int sync_parent(const char *dir)
+{
+    char path[4096];
+    size_t len = strlen(dir);
+    while (len > 0 && dir[len - 1] == '/') {
+        len--;
+    }
+    while (len > 0 && dir[len - 1] != '/') {
+        len--;
+    }
+    if (len + 2 > sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(path, dir, len);
+    path[len] = '.';
+    path[len + 1] = '\0';
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    int rc = fsync(fd);
+    (void)close(fd);
+    return rc;
+}
+
+static int open_directory(const char *dir, char *errmsg, size_t errmsg_size, int *ret_fd)
+{
+    if (mkdir(dir, 0700) == 0) {
+        if (sync_parent(dir) != 0) {
+            return system_error("sync the parent of", dir, errmsg, errmsg_size);
+        }
+    } else if (errno != EEXIST) {
+        return system_error("create the directory", dir, errmsg, errmsg_size);
+    }
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return system_error("open the directory", dir, errmsg, errmsg_size);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int line_of(const char *kind, char line[LINE_MAX])
+{
+    int n = snprintf(line, LINE_MAX, "fencelock %s 1\n", kind);
+    FLI_ASSERT(n > 0);
+    FLI_ASSERT((unsigned)n < LINE_MAX);
+    return n;
+}
+
+/* A crash while the line was being written leaves a part of it or zeros: as if it were missing,
+ * since it is written last. Anything else is somebody else's. */
+static int read_line(struct fli_home *h, const char *dir, const char *kind, char *errmsg,
+                     size_t errmsg_size)
+{
+    char want[LINE_MAX] = {0};
+    char have[LINE_MAX] = {0};
+    size_t len = (size_t)line_of(kind, want);
+    ssize_t n = pread(h->owner_fd, have, sizeof(have), 0);
+    if (n < 0) {
+        return system_error("read the owner file in", dir, errmsg, errmsg_size);
+    }
+    h->established = (size_t)n == len && memcmp(have, want, len) == 0;
+    if (h->established) {
+        return 0;
+    }
+    size_t text = strnlen(have, (size_t)n);
+    bool torn = (size_t)n <= len && memcmp(have, want, text) == 0;
+    for (size_t i = text; torn && i < (size_t)n; i++) {
+        torn = have[i] == '\0';
+    }
+    if (torn) {
+        return 0;
+    }
+    (void)snprintf(errmsg, errmsg_size,
+                   "%s is not a fencelock %s directory of this version (see its file %s)", dir,
+                   kind, OWNER_FILE);
+    return FL_EVERSION;
+}
+
+static int take(struct fli_home *h, const char *dir, const char *kind, char *errmsg,
+                size_t errmsg_size)
+{
+    h->owner_fd = openat(h->dir_fd, OWNER_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (h->owner_fd < 0) {
+        return system_error("open the owner file in", dir, errmsg, errmsg_size);
+    }
+    if (flock(h->owner_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            (void)snprintf(errmsg, errmsg_size, "another process is using %s", dir);
+            return FL_EBUSY;
+        }
+        return system_error("lock the owner file in", dir, errmsg, errmsg_size);
+    }
+    return read_line(h, dir, kind, errmsg, errmsg_size);
+}
+
+int fli_home_open(const char *dir, const char *kind, struct fli_home *ret, char *errmsg,
+                  size_t errmsg_size)
+{
+    struct fli_home h = {.dir_fd = -1, .owner_fd = -1};
+    int rc = open_directory(dir, errmsg, errmsg_size, &h.dir_fd);
+    if (rc == 0) {
+        rc = take(&h, dir, kind, errmsg, errmsg_size);
+    }
+    if (rc != 0) {
+        fli_home_close(&h);
+        return rc;
+    }
+    *ret = h;
+    return 0;
+}
+
+int fli_home_establish(struct fli_home *h, const char *kind, char *errmsg, size_t errmsg_size)
+{
+    char line[LINE_MAX] = {0};
+    size_t len = (size_t)line_of(kind, line);
+    ssize_t n = pwrite(h->owner_fd, line, len, 0);
+    if (n >= 0 && (size_t)n != len) {
+        errno = ENOSPC;
+    }
+    if (n < 0 || (size_t)n != len || ftruncate(h->owner_fd, (off_t)len) != 0 ||
+        fsync(h->owner_fd) != 0 || fsync(h->dir_fd) != 0) {
+        return system_error("write", "the owner file", errmsg, errmsg_size);
+    }
+    h->established = true;
+    return 0;
+}
+
+void fli_home_close(struct fli_home *h)
+{
+    if (h->owner_fd >= 0) {
+        (void)close(h->owner_fd);
+    }
+    if (h->dir_fd >= 0) {
+        (void)close(h->dir_fd);
+    }
+    h->owner_fd = -1;
+    h->dir_fd = -1;
+}

@@ -1,0 +1,246 @@
+/* The environment under records of all sizes: random puts, deletes, aborts, failures and openings
+ * against a plain array. Every opening runs the whole check of the file, so this is also the test
+ * that the check refuses nothing that is sound. */
+#include "scratch.h"
+
+#include "fence/env.h"
+
+#define KEYS 120u
+#define SIZE_MAX_BYTES ((size_t)1 << 20)
+
+struct model {
+    bool has[KEYS];
+    size_t len[KEYS];
+    uint8_t fill[KEYS];
+};
+
+struct fixture {
+    struct scratch scratch;
+    struct fli_env *env;
+    struct model model;
+    unsigned seen;
+};
+
+static char errmsg[256];
+
+static struct fli_slice key_of(unsigned i, char raw[FLI_ENV_KEY_MAX + 1])
+{
+    size_t len = (size_t)snprintf(raw, 16, "k%u", i);
+    if (i % 3 == 0) { /* the longest keys there may be */
+        memset(raw + len, 'x', FLI_ENV_KEY_MAX - len);
+        len = FLI_ENV_KEY_MAX;
+    }
+    return (struct fli_slice){(const uint8_t *)raw, len};
+}
+
+static int count_visit(void *ctx, struct fli_slice key, struct fli_slice head)
+{
+    struct fixture *x = ctx;
+    assert_int_equal(key.data[0], 'k');
+    if (head.len > 1) {
+        assert_int_equal(head.data[0], head.data[1]);
+    }
+    x->seen++;
+    return 0;
+}
+
+static void reopen(struct fixture *x)
+{
+    unsigned want = 0;
+    for (unsigned i = 0; i < KEYS; i++) {
+        want += x->model.has[i] ? 1 : 0;
+    }
+    fli_env_close(x->env);
+    x->env = NULL;
+    x->seen = 0;
+    int rc = fli_env_open(x->scratch.data, "test", SIZE_MAX_BYTES, count_visit, x, &x->env, errmsg,
+                          sizeof(errmsg));
+    if (rc != 0) {
+        fail_msg("%d %s", rc, errmsg);
+    }
+    assert_int_equal(x->seen, want);
+}
+
+static int setup(void **state)
+{
+    struct fixture *x = calloc(1, sizeof(*x));
+    scratch_init(&x->scratch);
+    reopen(x);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *x = *state;
+    fli_env_close(x->env);
+    scratch_fini(&x->scratch);
+    free(x);
+    return 0;
+}
+
+static void check_value(const struct model *m, unsigned i, int rc, struct fli_slice v)
+{
+    assert_int_equal(rc, m->has[i] ? 0 : FL_ENOTFOUND);
+    if (m->has[i]) {
+        assert_int_equal(v.len, m->len[i]);
+        for (size_t j = 0; j < v.len; j += 97) {
+            assert_int_equal(v.data[j], m->fill[i]);
+        }
+    }
+}
+
+static size_t random_size(struct scratch_random *r)
+{
+    switch (scratch_random(r, 8)) {
+    case 0:
+        return 0;
+    case 1:
+        return scratch_random(r, 300000); /* pages of its own */
+    case 2:
+        return 3900 + scratch_random(r, 300); /* around one page */
+    default:
+        return scratch_random(r, 200);
+    }
+}
+
+static int one_op(struct fli_txn *t, struct model *m, struct scratch_random *r, uint8_t *bytes)
+{
+    char raw[FLI_ENV_KEY_MAX + 1];
+    unsigned i = (unsigned)scratch_random(r, KEYS);
+    struct fli_slice key = key_of(i, raw);
+    struct fli_slice got = {0};
+    uint64_t what = scratch_random(r, 10);
+    if (what < 5) {
+        size_t len = random_size(r);
+        uint8_t fill = (uint8_t)scratch_random(r, 256);
+        memset(bytes, fill, len);
+        struct fli_slice parts[2] = {{bytes, len / 3}, {bytes + len / 3, len - len / 3}};
+        int rc = fli_txn_put(t, key, parts, 2);
+        if (rc == 0) {
+            m->has[i] = true;
+            m->len[i] = len;
+            m->fill[i] = fill;
+        }
+        return rc;
+    }
+    if (what < 8) {
+        int rc = fli_txn_del(t, key);
+        assert_true(rc == (m->has[i] ? 0 : FL_ENOTFOUND) || rc == FL_ELIMIT);
+        m->has[i] = rc == 0 ? false : m->has[i];
+        return rc == FL_ENOTFOUND ? 0 : rc;
+    }
+    int rc = fli_txn_get(t, key, &got);
+    check_value(m, i, rc, got);
+    return 0;
+}
+
+static void check_all(struct fixture *x, uint8_t *bytes)
+{
+    char raw[FLI_ENV_KEY_MAX + 1];
+    for (unsigned i = 0; i < KEYS; i++) {
+        size_t len = 0;
+        int rc = fli_env_read(x->env, key_of(i, raw), bytes, 300000, &len);
+        check_value(&x->model, i, rc, (struct fli_slice){bytes, len});
+    }
+}
+
+static void test_random(void **state)
+{
+    struct fixture *x = *state;
+    struct scratch_random random;
+    scratch_random_init(&random);
+    uint8_t *bytes = malloc(300000);
+    assert_non_null(bytes);
+    unsigned limits = 0;
+    for (unsigned round = 0; round < 600; round++) {
+        struct fli_txn t;
+        struct model next = x->model;
+        int rc = fli_txn_begin(x->env, scratch_random(&random, 10) == 0, &t);
+        assert_int_equal(rc, 0);
+        for (uint64_t n = scratch_random(&random, 12); n > 0 && rc == 0; n--) {
+            rc = one_op(&t, &next, &random, bytes);
+        }
+        if (rc == 0 && scratch_random(&random, 8) != 0) {
+            rc = fli_txn_commit(&t);
+            if (rc == 0) {
+                x->model = next;
+            }
+        } else {
+            assert_int_equal(rc != 0 ? fli_txn_commit(&t) : (fli_txn_abort(&t), 0), rc);
+        }
+        assert_true(rc == 0 || rc == FL_ELIMIT);
+        limits += rc == FL_ELIMIT ? 1 : 0;
+        if (scratch_random(&random, 6) == 0) {
+            reopen(x);
+            check_all(x, bytes);
+        }
+    }
+    printf("%u transactions met the limit\n", limits);
+    assert_true(limits > 0);
+    free(bytes);
+}
+
+static void test_next(void **state)
+{
+    struct fixture *x = *state;
+    struct fli_txn t;
+    struct fli_slice key;
+    struct fli_slice value;
+    struct fli_slice none = {(const uint8_t *)"", 0};
+    assert_int_equal(fli_txn_begin(x->env, false, &t), 0);
+    assert_int_equal(fli_txn_next(&t, (struct fli_slice){(const uint8_t *)"k", 1}, &key, &value),
+                     FL_ENOTFOUND);
+    assert_int_equal(fli_txn_put(&t, (struct fli_slice){(const uint8_t *)"kb", 2}, &none, 1), 0);
+    assert_int_equal(fli_txn_next(&t, (struct fli_slice){(const uint8_t *)"k", 1}, &key, &value),
+                     0);
+    assert_int_equal(key.len, 2);
+    assert_int_equal(value.len, 0);
+    assert_int_equal(fli_txn_next(&t, (struct fli_slice){(const uint8_t *)"kc", 2}, &key, &value),
+                     FL_ENOTFOUND);
+    fli_txn_abort(&t);
+}
+
+/* A value that rots while the environment is open is never handed out, and nothing is after it. */
+static void test_rot_while_open(void **state)
+{
+    struct fixture *x = *state;
+    struct fli_txn t;
+    struct fli_slice key = {(const uint8_t *)"k1", 2};
+    uint8_t *bytes = malloc(300000);
+    size_t len;
+    assert_non_null(bytes);
+    memset(bytes, 0x5A, 20000);
+    struct fli_slice part = {bytes, 20000};
+    assert_int_equal(fli_txn_begin(x->env, false, &t), 0);
+    assert_int_equal(fli_txn_put(&t, key, &part, 1), 0);
+    assert_int_equal(fli_txn_commit(&t), 0);
+    assert_int_equal(fli_env_read(x->env, key, bytes, 300000, &len), 0);
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/data.mdb", x->scratch.data);
+    uint8_t *file = scratch_load(x->scratch.data, "data.mdb", &len);
+    size_t at = 0;
+    while (at < len && (file[at] != 0x5A || file[at + 1] != 0x5A || file[at + 2] != 0x5A)) {
+        at++;
+    }
+    assert_true(at < len);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "!", 1, (off_t)at + 10000), 1);
+    (void)close(fd);
+    assert_int_equal(fli_env_read(x->env, key, bytes, 300000, &len), FL_ECORRUPT);
+    assert_int_equal(fli_txn_begin(x->env, false, &t), FL_ECORRUPT);
+    free(file);
+    free(bytes);
+    x->model.has[1] = true;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_random),
+        TEST(test_next),
+        TEST(test_rot_while_open),
+    };
+    return cmocka_run_group_tests_name("fence env", tests, NULL, NULL);
+}
