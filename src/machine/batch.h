@@ -58,7 +58,8 @@ enum machine_op {
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
     MACHINE_OP_SHOW,         /* name */
-    MACHINE_OP_LOCKS,        /* pattern in value, cursor in name, count in number */
+    MACHINE_OP_LOCKS,        /* pattern in value, cursor in name, count in number; empty or "0" is
+                                the cursor of the start, count 0 the default */
     MACHINE_OP_SESSION_SHOW, /* owner */
     MACHINE_OP_SESSION_LIST, /* cursor in owner, count in number */
 };
@@ -101,7 +102,7 @@ struct machine_batch_header {
     uint32_t length;
 };
 
-/* Whether every field is within its range. 0 or FL_EINVAL. Run on everything that comes from
+/* Whether every field the op uses is within its range (a cursor: whether it is one). 0 or FL_EINVAL. Run on everything that comes from
  * outside before encoding. */
 int machine_command_check(const struct machine_command *c) FLI_MUST_USE;
 

@@ -29,6 +29,18 @@ struct machine_limits {
 #define MACHINE_DEADLOCK_VISITS_MAX                                                                \
     100000u /* edges the deadlock search may follow before it refuses to wait */
 
+/* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
+ * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
+#define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
+#define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry; this version executes those with 1 */
+
+/* One answer of LOCKS, SESSION LIST or SHOW. */
+#define MACHINE_PAGE_COUNT_MAX 1000u               /* records */
+#define MACHINE_PAGE_COUNT_DEFAULT 100u            /* when the query says 0 */
+#define MACHINE_PAGE_LOOK_MAX 10000u               /* elements looked at */
+#define MACHINE_PAGE_MATCH_MAX UINT32_C(2000000)   /* steps of pattern matching */
+#define MACHINE_PAGE_SIZE_MAX (UINT32_C(64) << 10) /* bytes */
+
 _Static_assert(1 + 1 + 2 + FL_NAME_MAX + FL_OWNER_MAX + FL_LABEL_MAX + FL_VALUE_MAX + 64 <
                    MACHINE_COMMAND_MAX,
                "the largest command fits");

@@ -9,7 +9,11 @@
  * Identity. A session is explicit (opened by SESSION OPEN, named by its owner, may hold many locks)
  * or implicit (made by ACQUIRE with a TTL, named by owner AND lock, holds that one lock and ends
  * with it). An implicit session that waits has no lease yet: it lives as long as its wait, and its
- * lease begins at the grant. */
+ * lease begins at the grant.
+ *
+ * Order. A new clock first makes happen what is due, in the order of (deadline, kind, owner, name);
+ * kinds are ends of delays, leases of explicit sessions, leases of implicit ones, waits of explicit
+ * ones, waits of implicit ones. Whoever is granted a lock on the way has a lease from the new clock. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -25,16 +29,19 @@ enum machine_code {
     MACHINE_DONE = 1, /* it happened; token and others as the op says */
     MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
     MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
-                       * `token`th asking; the grant or the end   comes as an event with the same
+                       * `token`th asking; the grant or the end comes as an event with the same
                        * `wait`. Asking again finds the same place and raises the asking. */
-    MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting */
-    MACHINE_NO, /* RENEW, RELEASE, CHECK, BREAK: nothing held under that name and token; CANCEL: no
-                   such wait or asking */
+    MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting
+                       * (a place that an earlier asking took in the queue stays) */
+    MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither
+                   held nor delayed; CANCEL: no such wait or asking */
     MACHINE_DEADLOCK,   /* ACQUIRE with WAIT: would close a cycle */
-    MACHINE_LIMIT,      /* a replicated limit is reached; number = enum machine_limit */
+    MACHINE_LIMIT,      /* a replicated limit is reached; number = enum machine_limit. WAITS also
+                           when telling whether there is a deadlock would take too long */
     MACHINE_NOSESSION,  /* no such explicit session */
     MACHINE_EXISTS,     /* JOIN: another incarnation is registered; INIT: initialised before */
-    MACHINE_NOTFOUND,   /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session */
+    MACHINE_NOTFOUND,   /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
+                           FORGET: no such node */
     MACHINE_UNSUPPORTED /* a well-formed command this version does not execute */
 };
 
@@ -52,9 +59,10 @@ enum machine_limit {
 struct machine_result {
     uint8_t code; /* enum machine_code */
     uint8_t reserved[3];
-    uint32_t number; /* queue position, or enum machine_limit */
-    uint64_t token;
-    uint64_t wait;        /* QUEUED: id of the wait, unique for ever */
+    uint32_t number;      /* queue position, or enum machine_limit */
+    uint64_t token;       /* of the grant; TOKEN, RAISE: the new last one; BREAK: the one burnt,
+                             with which the broken holder can be fenced at a storage */
+    uint64_t wait;        /* QUEUED, CANCEL: id of the wait, unique for ever */
     uint64_t deadline_ms; /* GRANTED, RENEW, SESSION OPEN/RENEW: lease end on the cluster clock */
     uint64_t clock_ms;    /* the cluster clock when it was applied */
 };
@@ -81,7 +89,13 @@ enum machine_reason {
     MACHINE_REASON_RELEASE,
 };
 
-/* Slices are valid during the callback only. */
+/* Events come in the order of their effects, during the command (or machine_begin) that causes them;
+ * the callback must not touch the machine. A session that ends first loses its locks, in the order
+ * of their grants, each passed on at once, then its waits, then itself. Sessions' events are of
+ * explicit sessions only; an implicit one begins and ends with its lock's. The reason of RELEASED is
+ * RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK; breaking a mere delay has no event of its own.
+ *
+ * Slices are valid during the callback only. */
 struct machine_event {
     uint8_t type;
     uint8_t reason;
@@ -126,7 +140,11 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 
 /* Answers a query (MACHINE_OP_CHECK and up) from the current state. SHOW, LOCKS, SESSION SHOW/LIST
  * append a payload, as read back by machine/view.h; bounded by 64 KiB and by a bounded number of
- * elements looked at. 0, FL_ENOMEM, FL_EINVAL (not a query). */
+ * elements looked at (limits.h). LOCKS gives the held locks in the order of grants, then the others;
+ * SESSION LIST the explicit sessions in the order of opening; neither gives one element twice, and
+ * both give each that is there all the time, whatever happens between the pages. 0, FL_ENOMEM,
+ * FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not a query, or machine_command_check refuses it); then
+ * nothing was appended. */
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
@@ -145,14 +163,16 @@ const struct machine_limits *machine_get_limits(const struct machine *m);
 
 struct machine_counts {
     uint64_t locks_held, locks, sessions, sessions_explicit, waits; /* now */
-    uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks,
-        limits; /* ever; part of the state */
+    /* Ever; part of the state. Releases, expiries: locks that ended so; tokens: by TOKEN; limits:
+     * commands answered LIMIT. */
+    uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks, limits;
 };
 void machine_get_counts(const struct machine *m, struct machine_counts *ret);
 
 /* Snapshot: versioned, checksummed, canonical (equal states give equal bytes). The format is
- * described at the top of snapshot.c. Encode: 0 or FL_ENOMEM. Decode checks everything before it
- * returns a machine: 0, FL_ECORRUPT, FL_EVERSION, FL_ENOMEM; *ret is written on success only. */
+ * described at the top of snapshot.c. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then
+ * nothing was appended. Decode checks everything before it returns a machine: 0, FL_ECORRUPT,
+ * FL_EVERSION; *ret is written on success only; out of memory stops the process, as in apply. */
 int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret) FLI_MUST_USE;
@@ -162,6 +182,6 @@ uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is
  * broken. O(n log n); for tests and debugging. */
-void machine_check(const struct machine *m);
+void machine_check(struct machine *m);
 
 #endif

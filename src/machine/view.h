@@ -35,7 +35,7 @@ struct machine_session_view {
     struct fli_slice label;
     struct fli_slice lock; /* implicit: its lock */
     uint64_t ttl_ms;
-    uint64_t ttl_left_ms;
+    uint64_t ttl_left_ms; /* 0 for an implicit session that waits: it has no lease yet */
     uint64_t lockdelay_ms;
     uint32_t locks; /* held */
     uint32_t waits;
@@ -43,11 +43,12 @@ struct machine_session_view {
 
 /* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then
  * count records, each with its own 4-byte length in front. SHOW is a page of one lock followed by
- * its queue as sessions. */
+ * its queue as sessions, as far as it fits (`waiters` of the lock says how many there are). The byte
+ * table is at the top of view.c. A cursor is short text without blanks; what it means is private. */
 struct machine_page {
     bool more; /* there is a next page; ask again with `cursor` */
     struct fli_slice cursor;
-    uint32_t count;
+    uint32_t count;         /* records not yet read */
     struct fli_reader rest; /* private */
 };
 int machine_page_open(const void *data, size_t len, struct machine_page *ret) FLI_MUST_USE;

@@ -1,0 +1,485 @@
+/* batch.c: the codec of batches and commands. The header's byte table is in batch.h; these are the
+ * fields of a command, after its 4 bytes of op, flags and length:
+ *
+ *   INIT           number 8 (cluster id), limits
+ *   JOIN           number 8 (node), number2 8 (incarnation)
+ *   FORGET         number 8
+ *   LIMITS         limits
+ *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value
+ *   CANCEL         number 8 (wait), number2 8 (asking)
+ *   RENEW          name, token 8, ttl 4
+ *   RELEASE        name, token 8
+ *   BREAK, TOKEN   name
+ *   SESSION_OPEN   owner, ttl 4, lockdelay 4, label
+ *   SESSION_RENEW, SESSION_CLOSE, SESSION_SHOW   owner
+ *   RAISE          number 8
+ *   CHECK          name, token 8
+ *   SHOW           name
+ *   LOCKS          pattern (as a value), cursor (as a name), number 8 (count)
+ *   SESSION_LIST   cursor (as an owner), number 8 (count)
+ *
+ * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
+ * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
+ * check, encode and decode, so that the three cannot disagree. */
+#include "machine/batch.h"
+
+#include <string.h>
+
+#include "machine/page.h"
+
+enum field {
+    FIELD_END = 0,
+    FIELD_SHAPE, /* mode, n_names, permits */
+    FIELD_NAMES, /* n_names names, of which the first is kept */
+    FIELD_NAME,
+    FIELD_OWNER,
+    FIELD_LABEL,
+    FIELD_VALUE,
+    FIELD_TOKEN,
+    FIELD_TTL,
+    FIELD_WAIT,
+    FIELD_LOCKDELAY,
+    FIELD_NUMBER,
+    FIELD_NUMBER2,
+    FIELD_LIMITS,
+    FIELD_PATTERN,
+    FIELD_LOCKS_CURSOR,
+    FIELD_SESSIONS_CURSOR,
+};
+
+#define FIELDS_MAX 6
+struct layout {
+    uint8_t flags; /* that this version knows */
+    uint8_t fields[FIELDS_MAX + 1];
+};
+
+#define COMMAND_HEADER_SIZE 4u
+
+static const struct layout layouts_log[] = {
+    [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
+    [MACHINE_OP_JOIN] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_FORGET] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_LIMITS] = {0, {FIELD_LIMITS}},
+    [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT,
+                            {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_WAIT,
+                             FIELD_VALUE}},
+    [MACHINE_OP_CANCEL] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_RENEW] = {0, {FIELD_NAME, FIELD_TOKEN, FIELD_TTL}},
+    [MACHINE_OP_RELEASE] = {0, {FIELD_NAME, FIELD_TOKEN}},
+    [MACHINE_OP_BREAK] = {0, {FIELD_NAME}},
+    [MACHINE_OP_TOKEN] = {0, {FIELD_NAME}},
+    [MACHINE_OP_SESSION_OPEN] = {0, {FIELD_OWNER, FIELD_TTL, FIELD_LOCKDELAY, FIELD_LABEL}},
+    [MACHINE_OP_SESSION_RENEW] = {0, {FIELD_OWNER}},
+    [MACHINE_OP_SESSION_CLOSE] = {0, {FIELD_OWNER}},
+    [MACHINE_OP_RAISE] = {0, {FIELD_NUMBER}},
+};
+
+static const struct layout layouts_query[] = {
+    [MACHINE_OP_CHECK - 128] = {0, {FIELD_NAME, FIELD_TOKEN}},
+    [MACHINE_OP_SHOW - 128] = {0, {FIELD_NAME}},
+    [MACHINE_OP_LOCKS - 128] = {0, {FIELD_PATTERN, FIELD_LOCKS_CURSOR, FIELD_NUMBER}},
+    [MACHINE_OP_SESSION_SHOW - 128] = {0, {FIELD_OWNER}},
+    [MACHINE_OP_SESSION_LIST - 128] = {0, {FIELD_SESSIONS_CURSOR, FIELD_NUMBER}},
+};
+
+/* NULL for an op this version does not know. */
+static const struct layout *layout_of(unsigned op)
+{
+    const struct layout *l = NULL;
+    if (MACHINE_OP_IS_QUERY(op)) {
+        unsigned i = op - 128;
+        l = i < sizeof layouts_query / sizeof layouts_query[0] ? &layouts_query[i] : NULL;
+    } else {
+        l = op < sizeof layouts_log / sizeof layouts_log[0] ? &layouts_log[op] : NULL;
+    }
+    return l == NULL || l->fields[0] == FIELD_END ? NULL : l;
+}
+
+static bool length_ok(struct fli_slice s, size_t min, size_t max)
+{
+    return s.len >= min && s.len <= max && (s.len == 0 || s.data != NULL);
+}
+
+static bool cursor_ok(struct fli_slice s, const char *phases)
+{
+    char phase = 0;
+    uint64_t key = 0;
+    return length_ok(s, 0, FL_NAME_MAX) && machine_cursor_parse(s, phases, &phase, &key);
+}
+
+static bool ttl_in_range(uint64_t ttl_ms)
+{
+    return ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS;
+}
+
+static bool ttl_ok(const struct machine_command *c)
+{
+    switch (c->op) {
+    case MACHINE_OP_ACQUIRE:
+        return (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0 ? c->ttl_ms == 0
+                                                          : ttl_in_range(c->ttl_ms);
+    case MACHINE_OP_RENEW:
+        return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
+    default:
+        return ttl_in_range(c->ttl_ms);
+    }
+}
+
+static bool wait_ok(const struct machine_command *c)
+{
+    return (c->flags & MACHINE_ACQUIRE_WAIT) != 0 ? c->wait_ms >= 1 && c->wait_ms <= FL_WAIT_MAX_MS
+                                                  : c->wait_ms == 0;
+}
+
+static bool number_ok(const struct machine_command *c)
+{
+    switch (c->op) {
+    case MACHINE_OP_RAISE:
+        return c->number >= 1 && c->number <= FL_TOKEN_MAX;
+    case MACHINE_OP_INIT:
+    case MACHINE_OP_JOIN:
+    case MACHINE_OP_FORGET:
+        return c->number >= 1;
+    default:
+        return true;
+    }
+}
+
+static bool limits_ok(const struct machine_limits *l)
+{
+    return l->locks_max >= 1 && l->sessions_max >= 1 && l->waits_max >= 1 &&
+           l->lock_waits_max >= 1 && l->session_locks_max >= 1;
+}
+
+static bool field_ok(const struct machine_command *c, unsigned field)
+{
+    switch (field) {
+    case FIELD_SHAPE:
+        return c->mode <= MACHINE_MODE_SHARED && c->n_names >= 1 &&
+               c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1;
+    case FIELD_NAMES:
+    case FIELD_NAME:
+        return length_ok(c->name, 1, FL_NAME_MAX);
+    case FIELD_OWNER:
+        return length_ok(c->owner, 1, FL_OWNER_MAX);
+    case FIELD_LABEL:
+        return length_ok(c->label, 0, FL_LABEL_MAX);
+    case FIELD_VALUE:
+    case FIELD_PATTERN:
+        return length_ok(c->value, 0, FL_VALUE_MAX);
+    case FIELD_TOKEN:
+        return c->token <= FL_TOKEN_MAX;
+    case FIELD_TTL:
+        return ttl_ok(c);
+    case FIELD_WAIT:
+        return wait_ok(c);
+    case FIELD_LOCKDELAY:
+        return c->lockdelay_ms <= FL_LOCKDELAY_MAX_MS;
+    case FIELD_NUMBER:
+        return number_ok(c);
+    case FIELD_NUMBER2:
+        return c->op != MACHINE_OP_JOIN || c->number2 >= 1;
+    case FIELD_LIMITS:
+        return limits_ok(&c->limits);
+    case FIELD_LOCKS_CURSOR:
+        return cursor_ok(c->name, MACHINE_CURSOR_LOCKS);
+    case FIELD_SESSIONS_CURSOR:
+        return cursor_ok(c->owner, MACHINE_CURSOR_SESSIONS);
+    default:
+        return false;
+    }
+}
+
+static bool fields_ok(const struct machine_command *c, const struct layout *l)
+{
+    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
+        if (!field_ok(c, l->fields[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The layout of a command whose every field is in range; else NULL. */
+static const struct layout *checked_layout(const struct machine_command *c)
+{
+    const struct layout *l = layout_of(c->op);
+    if (l == NULL || (c->flags & ~l->flags) != 0 || !fields_ok(c, l)) {
+        return NULL;
+    }
+    /* One slice of name cannot carry several, so there is nothing to encode them from. */
+    return c->op == MACHINE_OP_ACQUIRE && c->n_names != 1 ? NULL : l;
+}
+
+int machine_command_check(const struct machine_command *c)
+{
+    return checked_layout(c) != NULL ? 0 : FL_EINVAL;
+}
+
+static uint8_t *put_bytes(uint8_t *p, struct fli_slice s)
+{
+    if (s.len > 0) {
+        memcpy(p, s.data, s.len);
+    }
+    return p + s.len;
+}
+
+static uint8_t *put_short(uint8_t *p, struct fli_slice s)
+{
+    FLI_ASSERT(s.len <= UINT8_MAX);
+    *p = (uint8_t)s.len;
+    return put_bytes(p + 1, s);
+}
+
+static uint8_t *put_long(uint8_t *p, struct fli_slice s)
+{
+    FLI_ASSERT(s.len <= UINT16_MAX);
+    fli_put_u16(p, (uint16_t)s.len);
+    return put_bytes(p + 2, s);
+}
+
+static uint8_t *put_u32(uint8_t *p, uint64_t v)
+{
+    FLI_ASSERT(v <= UINT32_MAX);
+    fli_put_u32(p, (uint32_t)v);
+    return p + 4;
+}
+
+static uint8_t *put_u64(uint8_t *p, uint64_t v)
+{
+    fli_put_u64(p, v);
+    return p + 8;
+}
+
+static uint8_t *put_limits(uint8_t *p, const struct machine_limits *l)
+{
+    p = put_u32(p, l->locks_max);
+    p = put_u32(p, l->sessions_max);
+    p = put_u32(p, l->waits_max);
+    p = put_u32(p, l->lock_waits_max);
+    return put_u32(p, l->session_locks_max);
+}
+
+static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned field)
+{
+    switch (field) {
+    case FIELD_SHAPE:
+        p[0] = c->mode;
+        p[1] = c->n_names;
+        return put_u32(p + 2, c->permits);
+    case FIELD_NAMES:
+    case FIELD_NAME:
+    case FIELD_LOCKS_CURSOR:
+        return put_short(p, c->name);
+    case FIELD_OWNER:
+    case FIELD_SESSIONS_CURSOR:
+        return put_short(p, c->owner);
+    case FIELD_LABEL:
+        return put_short(p, c->label);
+    case FIELD_VALUE:
+    case FIELD_PATTERN:
+        return put_long(p, c->value);
+    case FIELD_TOKEN:
+        return put_u64(p, c->token);
+    case FIELD_TTL:
+        return put_u32(p, c->ttl_ms);
+    case FIELD_WAIT:
+        return put_u32(p, c->wait_ms);
+    case FIELD_LOCKDELAY:
+        return put_u32(p, c->lockdelay_ms);
+    case FIELD_NUMBER:
+        return put_u64(p, c->number);
+    case FIELD_NUMBER2:
+        return put_u64(p, c->number2);
+    default:
+        FLI_ASSERT(field == FIELD_LIMITS);
+        return put_limits(p, &c->limits);
+    }
+}
+
+int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
+{
+    const struct layout *l = checked_layout(c);
+    if (l == NULL) {
+        return FL_EINVAL;
+    }
+    uint8_t bytes[MACHINE_COMMAND_MAX];
+    uint8_t *p = bytes + COMMAND_HEADER_SIZE;
+    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
+        p = put_field(p, c, l->fields[i]);
+    }
+    size_t len = (size_t)(p - bytes);
+    FLI_ASSERT(len <= sizeof bytes);
+    bytes[0] = c->op;
+    bytes[1] = c->flags;
+    fli_put_u16(bytes + 2, (uint16_t)len);
+    return fli_buf_append(out, bytes, len);
+}
+
+static void get_names(struct fli_reader *r, struct machine_command *c)
+{
+    c->name = fli_read_bytes(r, fli_read_u8(r));
+    for (unsigned i = 1; i < c->n_names && !r->bad; i++) {
+        struct fli_slice more = fli_read_bytes(r, fli_read_u8(r));
+        r->bad = r->bad || more.len == 0;
+    }
+}
+
+static void get_limits(struct fli_reader *r, struct machine_limits *l)
+{
+    l->locks_max = fli_read_u32(r);
+    l->sessions_max = fli_read_u32(r);
+    l->waits_max = fli_read_u32(r);
+    l->lock_waits_max = fli_read_u32(r);
+    l->session_locks_max = fli_read_u32(r);
+}
+
+static void get_field(struct fli_reader *r, struct machine_command *c, unsigned field)
+{
+    switch (field) {
+    case FIELD_SHAPE:
+        c->mode = fli_read_u8(r);
+        c->n_names = fli_read_u8(r);
+        c->permits = fli_read_u32(r);
+        break;
+    case FIELD_NAMES:
+        get_names(r, c);
+        break;
+    case FIELD_NAME:
+    case FIELD_LOCKS_CURSOR:
+        c->name = fli_read_bytes(r, fli_read_u8(r));
+        break;
+    case FIELD_OWNER:
+    case FIELD_SESSIONS_CURSOR:
+        c->owner = fli_read_bytes(r, fli_read_u8(r));
+        break;
+    case FIELD_LABEL:
+        c->label = fli_read_bytes(r, fli_read_u8(r));
+        break;
+    case FIELD_VALUE:
+    case FIELD_PATTERN:
+        c->value = fli_read_bytes(r, fli_read_u16(r));
+        break;
+    case FIELD_TOKEN:
+        c->token = fli_read_u64(r);
+        break;
+    case FIELD_TTL:
+        c->ttl_ms = fli_read_u32(r);
+        break;
+    case FIELD_WAIT:
+        c->wait_ms = fli_read_u32(r);
+        break;
+    case FIELD_LOCKDELAY:
+        c->lockdelay_ms = fli_read_u32(r);
+        break;
+    case FIELD_NUMBER:
+        c->number = fli_read_u64(r);
+        break;
+    case FIELD_NUMBER2:
+        c->number2 = fli_read_u64(r);
+        break;
+    default:
+        FLI_ASSERT(field == FIELD_LIMITS);
+        get_limits(r, &c->limits);
+        break;
+    }
+}
+
+int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
+                           size_t *ret_size)
+{
+    if (len < COMMAND_HEADER_SIZE) {
+        return FL_ECORRUPT;
+    }
+    size_t size = fli_get_u16(p + 2);
+    if (size < COMMAND_HEADER_SIZE || size > len || size > MACHINE_COMMAND_MAX) {
+        return FL_ECORRUPT;
+    }
+    const struct layout *l = layout_of(p[0]);
+    if (l == NULL || (p[1] & ~l->flags) != 0) {
+        return FL_EVERSION;
+    }
+    struct machine_command c = {.op = p[0], .flags = p[1]};
+    struct fli_reader r;
+    fli_reader_init(&r, p + COMMAND_HEADER_SIZE, size - COMMAND_HEADER_SIZE);
+    for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
+        get_field(&r, &c, l->fields[i]);
+        if (l->fields[i] == FIELD_SHAPE && !r.bad && c.mode > MACHINE_MODE_SHARED) {
+            return FL_EVERSION;
+        }
+    }
+    if (r.bad || fli_reader_left(&r) != 0 || !fields_ok(&c, l)) {
+        return FL_ECORRUPT;
+    }
+    *ret = c;
+    *ret_size = size;
+    return 0;
+}
+
+static size_t padded(size_t len)
+{
+    return (len + 7) & ~(size_t)7;
+}
+
+/* Over header (with a zero checksum) and commands. */
+static uint32_t checksum(const uint8_t *data, uint32_t length)
+{
+    uint8_t header[MACHINE_BATCH_HEADER_SIZE];
+    memcpy(header, data, sizeof header);
+    fli_put_u32(header + 36, 0);
+    uint32_t crc = fli_crc32c(0, header, sizeof header);
+    return fli_crc32c(crc, data + sizeof header, length - sizeof header);
+}
+
+size_t machine_batch_seal(uint8_t *data, const struct machine_batch_header *h)
+{
+    FLI_ASSERT(h->length >= MACHINE_BATCH_HEADER_SIZE && h->length <= MACHINE_BATCH_MAX);
+    FLI_ASSERT(h->count <= MACHINE_BATCH_COMMANDS_MAX);
+    FLI_ASSERT((h->flags & ~MACHINE_BATCH_TERM_MARK) == 0);
+    FLI_ASSERT(h->stamp_ms <= MACHINE_CLOCK_MAX_MS);
+    fli_put_u16(data, MACHINE_BATCH_FORMAT);
+    fli_put_u16(data + 2, h->flags);
+    fli_put_u32(data + 4, h->count);
+    fli_put_u64(data + 8, h->stamp_ms);
+    fli_put_u64(data + 16, h->term);
+    fli_put_u64(data + 24, h->sequence);
+    fli_put_u32(data + 32, h->length);
+    size_t size = padded(h->length);
+    memset(data + h->length, 0, size - h->length);
+    fli_put_u32(data + 36, checksum(data, h->length));
+    return size;
+}
+
+int machine_batch_open(const void *data, size_t len, struct machine_batch_header *ret)
+{
+    const uint8_t *p = data;
+    if (len < MACHINE_BATCH_HEADER_SIZE) {
+        return FL_ECORRUPT;
+    }
+    struct machine_batch_header h = {
+        .flags = fli_get_u16(p + 2),
+        .count = fli_get_u32(p + 4),
+        .stamp_ms = fli_get_u64(p + 8),
+        .term = fli_get_u64(p + 16),
+        .sequence = fli_get_u64(p + 24),
+        .length = fli_get_u32(p + 32),
+    };
+    if (h.length < MACHINE_BATCH_HEADER_SIZE || h.length > MACHINE_BATCH_MAX ||
+        padded(h.length) != len || fli_get_u32(p + 36) != checksum(p, h.length)) {
+        return FL_ECORRUPT;
+    }
+    /* Only a whole entry can be told to be of another version. */
+    if (fli_get_u16(p) != MACHINE_BATCH_FORMAT || (h.flags & ~MACHINE_BATCH_TERM_MARK) != 0) {
+        return FL_EVERSION;
+    }
+    for (size_t i = h.length; i < len; i++) {
+        if (p[i] != 0) {
+            return FL_ECORRUPT;
+        }
+    }
+    if (h.count > MACHINE_BATCH_COMMANDS_MAX || h.stamp_ms > MACHINE_CLOCK_MAX_MS) {
+        return FL_ECORRUPT;
+    }
+    *ret = h;
+    return 0;
+}

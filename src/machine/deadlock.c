@@ -1,0 +1,211 @@
+/* deadlock.c: no cycle of sessions that wait for each other.
+ *
+ * A wait waits for the holder of its lock and for the waits ahead of it in the queue. Only explicit
+ * sessions can hold one lock while they wait for another, so only they can be part of a cycle. A
+ * cycle can only be closed by a new wait: grants go to the head of a queue, which everybody behind
+ * waited for already. So it is enough to look when a wait is asked for, whether what it would wait
+ * for waits, by any path, for the session that asks; and a machine never contains a cycle.
+ *
+ * The search is a worklist, no recursion, and each wait and session is visited once. Two things keep
+ * it short in practice. A session that holds and awaits nothing has nobody behind it, so its wait is
+ * safe without a look. And a waiter whose only wait is in the queue being walked leads nowhere that
+ * the walk does not lead anyway; so queues are walked only when somebody in them also waits elsewhere
+ * (crowd.n_multi), or when the session that asks is itself in them. What remains is the chain of holders.
+ * Beyond MACHINE_DEADLOCK_VISITS_MAX steps the answer is "unknown" and the wait is refused as over a
+ * limit: waiting without knowing could hang for ever, and calling it a deadlock could be a lie. */
+#include "machine/state.h"
+
+struct search {
+    struct machine *m;
+    struct session_explicit *goal;
+    struct session_explicit *pending; /* found, to be followed */
+    const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
+    uint32_t visits;
+    bool found;
+};
+
+static void visit_session(struct search *s, struct session *session)
+{
+    if (!session_is_explicit(session)) {
+        return;
+    }
+    struct session_explicit *e = session_explicit_of(session);
+    if (e == s->goal) {
+        s->found = true;
+        return;
+    }
+    if (e->n_waits > 0 && e->mark != s->m->search) {
+        e->mark = s->m->search;
+        e->pending = s->pending;
+        s->pending = e;
+    }
+}
+
+static struct wait *ahead(const struct order *queue, const struct wait *w)
+{
+    struct order_node *n =
+        w == NULL ? machine_order_last(queue) : machine_order_prev(queue, &w->in_queue);
+    return n == NULL ? NULL : wait_of_queue(n);
+}
+
+/* Visits whom a wait at `from` waits for (NULL: one at the end of the queue). A marked wait was
+ * walked over before, and with it all that is ahead of it. */
+static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
+{
+    struct crowd *c = lock->crowd;
+    if (c != NULL && (c->n_multi > 0 || lock == s->goal_lock)) {
+        for (struct wait *w = ahead(&c->queue, from); w != NULL; w = ahead(&c->queue, w)) {
+            if (w->mark == s->m->search) {
+                return;
+            }
+            w->mark = s->m->search;
+            if (++s->visits > MACHINE_DEADLOCK_VISITS_MAX) {
+                return;
+            }
+            visit_session(s, w->seat->session);
+        }
+    }
+    if (lock->holder != NULL) {
+        visit_session(s, lock->holder->session);
+    }
+}
+
+enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *session,
+                                      struct lock *lock)
+{
+    if (session->n_held == 0 && session->n_waits == 0) {
+        return DEADLOCK_NONE;
+    }
+    m->search++;
+    struct search s = {.m = m, .goal = session};
+    if (session->n_waits == 1) {
+        s.goal_lock = seat_of_link(session->waits.next)->lock;
+    }
+    visit_lock(&s, lock, NULL);
+    while (s.pending != NULL && !s.found && s.visits <= MACHINE_DEADLOCK_VISITS_MAX) {
+        struct session_explicit *e = s.pending;
+        s.pending = e->pending;
+        FLI_LIST_FOREACH(link, &e->waits)
+        {
+            struct seat *seat = seat_of_link(link);
+            s.visits++;
+            visit_lock(&s, seat->lock, seat->at.wait);
+            if (s.found || s.visits > MACHINE_DEADLOCK_VISITS_MAX) {
+                break;
+            }
+        }
+    }
+    if (s.found) {
+        return DEADLOCK_CYCLE;
+    }
+    return s.visits > MACHINE_DEADLOCK_VISITS_MAX ? DEADLOCK_UNKNOWN : DEADLOCK_NONE;
+}
+
+/* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
+ * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for the
+ * one ahead of it and for that one's session, the first of a queue for the holder. */
+struct peel {
+    struct machine *m;
+    struct session_explicit *sessions; /* with nobody waiting for them */
+    struct wait *waits;
+    uint64_t done;
+};
+
+static void peel_session(struct peel *p, struct session *session)
+{
+    if (!session_is_explicit(session)) {
+        return;
+    }
+    struct session_explicit *s = session_explicit_of(session);
+    FLI_ASSERT(s->degree > 0);
+    if (--s->degree == 0) {
+        s->pending = p->sessions;
+        p->sessions = s;
+    }
+}
+
+static void peel_wait(struct peel *p, struct wait *w)
+{
+    FLI_ASSERT(w->degree > 0);
+    if (--w->degree == 0) {
+        w->pending = p->waits;
+        p->waits = w;
+    }
+}
+
+/* Every node starts with one more than its edges, which is then peeled from each in turn. */
+static void count_degrees(struct machine *m)
+{
+    for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
+         n = machine_order_next(&m->opened, n)) {
+        session_of_opened(n)->degree = 1;
+    }
+    FLI_LIST_FOREACH(link, &m->waits)
+    {
+        wait_of_all(link)->degree = 1;
+    }
+    FLI_LIST_FOREACH(link, &m->waits)
+    {
+        struct wait *w = wait_of_all(link);
+        struct lock *lock = w->seat->lock;
+        struct wait *next = ahead(&lock->crowd->queue, w);
+        struct session *session = next != NULL           ? next->seat->session
+                                  : lock->holder != NULL ? lock->holder->session
+                                                         : NULL;
+        w->degree += session_is_explicit(w->seat->session);
+        if (next != NULL) {
+            next->degree++;
+        }
+        if (session != NULL && session_is_explicit(session)) {
+            session_explicit_of(session)->degree++;
+        }
+    }
+}
+
+static void follow_session(struct peel *p, struct session_explicit *s)
+{
+    p->done++;
+    FLI_LIST_FOREACH(link, &s->waits)
+    {
+        peel_wait(p, seat_of_link(link)->at.wait);
+    }
+}
+
+static void follow_wait(struct peel *p, struct wait *w)
+{
+    p->done++;
+    struct lock *lock = w->seat->lock;
+    struct wait *next = ahead(&lock->crowd->queue, w);
+    if (next != NULL) {
+        peel_wait(p, next);
+        peel_session(p, next->seat->session);
+    } else if (lock->holder != NULL) {
+        peel_session(p, lock->holder->session);
+    }
+}
+
+bool machine_deadlock_free(struct machine *m)
+{
+    struct peel p = {.m = m};
+    count_degrees(m);
+    for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
+         n = machine_order_next(&m->opened, n)) {
+        peel_session(&p, &session_of_opened(n)->base);
+    }
+    FLI_LIST_FOREACH(link, &m->waits)
+    {
+        peel_wait(&p, wait_of_all(link));
+    }
+    while (p.sessions != NULL || p.waits != NULL) {
+        if (p.sessions != NULL) {
+            struct session_explicit *s = p.sessions;
+            p.sessions = s->pending;
+            follow_session(&p, s);
+        } else {
+            struct wait *w = p.waits;
+            p.waits = w->pending;
+            follow_wait(&p, w);
+        }
+    }
+    return p.done == m->opened.len + m->waits_by_id.len;
+}

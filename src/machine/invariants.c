@@ -1,0 +1,215 @@
+/* invariants.c: what is true of a machine between any two commands. machine_check() stops the
+ * process when one is broken; tests call it after every step.
+ *
+ *  1. A lock is stored exactly when it is held, awaited or delayed; a held one has one holder, whose
+ *     seat points back; every other is among the idle ones.
+ *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
+ *     grants; a grant is not from the future.
+ *  3. A lock without holder and delay is awaited, and tokens have run out: a free lock is never kept
+ *     from somebody who waits for it.
+ *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
+ *     holds that lock nor waits for it twice.
+ *  5. An implicit session has exactly one seat, and a lease exactly while it holds.
+ *  6. An explicit session has a lease, is found by its owner, and lists just its own seats.
+ *  7. Nothing that is due is left undone: all deadlines are after the clock; the heap has one timer
+ *     for each lease, wait and delay and nothing else, and is a heap.
+ *  8. No cycle of sessions wait for each other.
+ *  9. n_multi of each queue, the numbers of seats of each session, of implicit sessions and of all
+ *     maps agree with what is there. */
+#include "machine/state.h"
+
+/* What was met on the way, to compare with what the machine keeps count of. */
+struct tally {
+    uint64_t implicit;
+    uint64_t timers;
+    uint64_t queued;
+};
+
+static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
+{
+    FLI_ASSERT(timer->node.pos < m->timers.len);
+    FLI_ASSERT(m->timers.slots[timer->node.pos] == &timer->node);
+    FLI_ASSERT(timer->deadline_ms > m->clock_ms);
+    FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->deadline_ms);
+    t->timers++;
+}
+
+static void check_heap(const struct machine *m, const struct tally *t)
+{
+    FLI_ASSERT(m->timers.len == t->timers);
+    uint64_t last_ms = 0;
+    for (size_t i = 0; i < m->timers.len; i++) {
+        const struct fli_heap_node *n = m->timers.slots[i];
+        FLI_ASSERT(n->pos == i);
+        FLI_ASSERT(i == 0 || !m->timers.less(n, m->timers.slots[(i - 1) / 4]));
+        last_ms = CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms;
+        FLI_ASSERT(last_ms >= machine_next_deadline(m));
+    }
+}
+
+static void check_implicit(const struct machine *m, struct tally *t, const struct seat *seat)
+{
+    const struct session *s = seat->session;
+    FLI_ASSERT(seat == &CONST_CONTAINER_OF(s, struct session_implicit, base)->seat);
+    FLI_ASSERT(machine_timer_is_set(&s->lease) == !seat->waiting);
+    FLI_ASSERT(s->lease.ttl_ms >= FL_TTL_MIN_MS && s->lease.ttl_ms <= FL_TTL_MAX_MS);
+    t->implicit++;
+    if (!seat->waiting) {
+        check_timer(m, t, &s->lease);
+    }
+}
+
+static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
+{
+    FLI_ASSERT(seat->since_ms <= m->clock_ms);
+    FLI_ASSERT(machine_seat_value(seat).len <= FL_VALUE_MAX);
+    if (session_is_explicit(seat->session)) {
+        FLI_ASSERT(machine_session_find(m, machine_session_owner(seat->session)) ==
+                   session_explicit_of(seat->session));
+        FLI_ASSERT(fli_list_linked(&seat_explicit_of(seat)->at_session));
+    } else {
+        check_implicit(m, t, seat);
+    }
+}
+
+static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
+{
+    struct crowd *c = lock->crowd;
+    FLI_ASSERT(c->lock == lock);
+    machine_order_check(&c->queue);
+    uint32_t n_multi = 0;
+    for (struct order_node *n = machine_order_first(&c->queue); n != NULL;
+         n = machine_order_next(&c->queue, n)) {
+        struct wait *w = wait_of_queue(n);
+        struct seat *seat = w->seat;
+        struct session *s = seat->session;
+        FLI_ASSERT(seat->waiting && seat->at.wait == w && seat->lock == lock);
+        FLI_ASSERT(lock->holder == NULL || lock->holder->session != s);
+        FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == w);
+        FLI_ASSERT(machine_wait_find(m, lock, session_is_explicit(s), machine_session_owner(s)) ==
+                   w);
+        FLI_ASSERT(wait_id(w) <= m->serial && w->asking >= 1);
+        check_seat(m, t, seat);
+        check_timer(m, t, &w->timer);
+        n_multi += session_is_explicit(s) && session_explicit_of(s)->n_waits > 1;
+        t->queued++;
+    }
+    FLI_ASSERT(n_multi == c->n_multi);
+}
+
+static void check_lock(struct machine *m, struct tally *t, struct lock *lock)
+{
+    uint64_t hash;
+    FLI_ASSERT(machine_lock_find(m, lock_name(lock), &hash) == lock);
+    if (lock->crowd != NULL) {
+        check_queue(m, t, lock);
+    }
+}
+
+static void check_held(struct machine *m, struct tally *t)
+{
+    machine_order_check(&m->held);
+    for (struct order_node *n = machine_order_first(&m->held); n != NULL;
+         n = machine_order_next(&m->held, n)) {
+        struct seat *seat = seat_of_held(n);
+        struct lock *lock = seat->lock;
+        FLI_ASSERT(!seat->waiting && lock->holder == seat);
+        FLI_ASSERT(n->key >= 1 && n->key <= m->last_token);
+        FLI_ASSERT(lock->crowd == NULL || lock->crowd->queue.len > 0);
+        FLI_ASSERT(lock->crowd == NULL || (!lock->crowd->is_idle && !lock->crowd->is_delayed));
+        check_seat(m, t, seat);
+        check_lock(m, t, lock);
+    }
+}
+
+static void check_idle(struct machine *m, struct tally *t)
+{
+    machine_order_check(&m->idle);
+    for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
+         n = machine_order_next(&m->idle, n)) {
+        struct crowd *c = crowd_of_idle(n);
+        FLI_ASSERT(c->is_idle && c->lock->crowd == c && c->lock->holder == NULL);
+        FLI_ASSERT(n->key <= m->serial);
+        FLI_ASSERT(c->is_delayed == machine_timer_is_set(&c->delay));
+        if (c->is_delayed) {
+            check_timer(m, t, &c->delay);
+        } else {
+            FLI_ASSERT(c->queue.len > 0 && m->last_token == FL_TOKEN_MAX);
+        }
+        check_lock(m, t, c->lock);
+    }
+}
+
+static void check_session(struct machine *m, struct tally *t, struct session_explicit *s)
+{
+    FLI_ASSERT(session_is_explicit(&s->base) && s->opened.key <= m->serial);
+    FLI_ASSERT(machine_session_find(m, machine_session_owner(&s->base)) == s);
+    FLI_ASSERT(s->lockdelay_ms <= FL_LOCKDELAY_MAX_MS);
+    FLI_ASSERT((s->label == NULL) == (s->label_len == 0));
+    check_timer(m, t, &s->base.lease);
+    uint32_t n_held = 0;
+    uint64_t last = 0;
+    FLI_LIST_FOREACH(link, &s->held)
+    {
+        const struct seat *seat = seat_of_link(link);
+        FLI_ASSERT(seat->session == &s->base && seat_token(seat) > last);
+        last = seat_token(seat);
+        n_held++;
+    }
+    uint32_t n_waits = 0;
+    last = 0;
+    FLI_LIST_FOREACH(link, &s->waits)
+    {
+        const struct seat *seat = seat_of_link(link);
+        FLI_ASSERT(seat->session == &s->base && seat->waiting && wait_id(seat->at.wait) > last);
+        last = wait_id(seat->at.wait);
+        n_waits++;
+    }
+    FLI_ASSERT(n_held == s->n_held && n_waits == s->n_waits);
+}
+
+static void check_waits(struct machine *m, const struct tally *t)
+{
+    uint64_t len = 0;
+    uint64_t last = 0;
+    FLI_LIST_FOREACH(link, &m->waits)
+    {
+        const struct wait *w = wait_of_all(link);
+        FLI_ASSERT(wait_id(w) > last);
+        last = wait_id(w);
+        len++;
+    }
+    FLI_ASSERT(len == t->queued && len == m->waits_by_id.len && len == m->waits_by_seat.len);
+}
+
+static void check_scalars(const struct machine *m)
+{
+    FLI_ASSERT(m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms);
+    FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
+    FLI_ASSERT(m->n_nodes <= MACHINE_NODES_MAX);
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        FLI_ASSERT(m->nodes[i].incarnation != 0);
+        FLI_ASSERT(m->nodes[i].id > (i == 0 ? 0 : m->nodes[i - 1].id));
+    }
+}
+
+void machine_check(struct machine *m)
+{
+    struct tally t = {.implicit = 0};
+    check_scalars(m);
+    check_held(m, &t);
+    check_idle(m, &t);
+    machine_order_check(&m->opened);
+    uint64_t sessions = 0;
+    for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
+         n = machine_order_next(&m->opened, n)) {
+        check_session(m, &t, session_of_opened(n));
+        sessions++;
+    }
+    check_waits(m, &t);
+    check_heap(m, &t);
+    FLI_ASSERT(sessions == m->sessions.len);
+    FLI_ASSERT(t.implicit == m->n_implicit);
+    FLI_ASSERT(m->locks.len == m->held.len + m->idle.len);
+    FLI_ASSERT(machine_deadlock_free(m));
+}

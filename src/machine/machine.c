@@ -1,0 +1,479 @@
+/* machine.c: the machine as a whole: its life, a batch from begin to end, and the commands that are
+ * not about sessions' places at locks. The others: acquire.c, lock.c, wait.c, session.c. */
+#include "machine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HELD_PART_MAX 1024u
+#define OPENED_PART_MAX 1024u
+#define IDLE_PART_MAX 1024u
+
+static bool lock_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    const struct lock *lock = CONST_CONTAINER_OF(n, struct lock, by_name);
+    return lock->name_len == len && memcmp(lock->name, key, len) == 0;
+}
+
+static bool session_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    const struct session_explicit *s = CONST_CONTAINER_OF(n, struct session_explicit, by_owner);
+    return s->base.lease.owner_len == len && memcmp(s->owner, key, len) == 0;
+}
+
+/* The key is as seat_key() in wait.c builds it: kind, length of the name, name, owner. */
+static bool seat_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    const struct wait *w = CONST_CONTAINER_OF(n, struct wait, by_seat);
+    const uint8_t *p = key;
+    const struct session *s = w->seat->session;
+    struct fli_slice name = lock_name(w->seat->lock);
+    struct fli_slice owner = machine_session_owner(s);
+    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(s) && p[1] == name.len &&
+           memcmp(p + 2, name.data, name.len) == 0 &&
+           memcmp(p + 2 + name.len, owner.data, owner.len) == 0;
+}
+
+static bool id_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    FLI_ASSERT(len == 8);
+    return wait_id(CONST_CONTAINER_OF(n, struct wait, by_id)) == fli_get_u64(key);
+}
+
+struct machine *machine_create(const uint64_t hash_seed[2])
+{
+    struct machine *m = fli_xcalloc(1, sizeof *m);
+    fli_map_init(&m->locks, lock_eq, hash_seed);
+    fli_map_init(&m->sessions, session_eq, hash_seed);
+    fli_map_init(&m->waits_by_seat, seat_eq, hash_seed);
+    fli_map_init(&m->waits_by_id, id_eq, hash_seed);
+    machine_order_init(&m->held, HELD_PART_MAX);
+    machine_order_init(&m->idle, IDLE_PART_MAX);
+    machine_order_init(&m->opened, OPENED_PART_MAX);
+    fli_list_init(&m->waits);
+    machine_timers_init(m);
+    m->limits = MACHINE_LIMITS_DEFAULT;
+    return m;
+}
+
+/* Takes the state apart in the order in which nothing is left that another record refers to. */
+static void free_records(struct machine *m)
+{
+    while (!fli_list_empty(&m->waits)) {
+        machine_seat_free(m, machine_wait_detach(m, wait_of_all(m->waits.next)));
+    }
+    struct order_node *n;
+    while ((n = machine_order_last(&m->held)) != NULL) {
+        struct seat *seat = seat_of_held(n);
+        struct lock *lock = seat->lock;
+        machine_lock_unhold(m, seat);
+        machine_seat_free(m, seat);
+        machine_lock_free(m, lock);
+    }
+    while ((n = machine_order_last(&m->idle)) != NULL) {
+        struct crowd *c = crowd_of_idle(n);
+        machine_timer_clear(m, &c->delay);
+        machine_order_remove(&m->idle, n);
+        machine_lock_free(m, c->lock);
+    }
+    while ((n = machine_order_last(&m->opened)) != NULL) {
+        machine_session_free(m, session_of_opened(n));
+    }
+    FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
+    FLI_ASSERT(m->timers.len == 0);
+}
+
+void machine_destroy(struct machine *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    free_records(m);
+    fli_map_fini(&m->locks);
+    fli_map_fini(&m->sessions);
+    fli_map_fini(&m->waits_by_seat);
+    fli_map_fini(&m->waits_by_id);
+    machine_order_fini(&m->held);
+    machine_order_fini(&m->idle);
+    machine_order_fini(&m->opened);
+    fli_heap_fini(&m->timers);
+    free(m);
+}
+
+void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx)
+{
+    m->event_cb = cb;
+    m->event_ctx = ctx;
+}
+
+void machine_emit(struct machine *m, const struct machine_event *e)
+{
+    if (m->event_cb != NULL) {
+        struct machine_event copy = *e;
+        copy.clock_ms = m->clock_ms;
+        m->event_cb(m->event_ctx, &copy);
+    }
+}
+
+/* The place of a node in the sorted array, or where it would be. */
+static unsigned find_node(const struct machine *m, uint64_t id)
+{
+    unsigned i = 0;
+    while (i < m->n_nodes && m->nodes[i].id < id) {
+        i++;
+    }
+    return i;
+}
+
+static void join(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    unsigned i = find_node(m, c->number);
+    if (i < m->n_nodes && m->nodes[i].id == c->number) {
+        r->code = m->nodes[i].incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
+        return;
+    }
+    if (m->n_nodes == MACHINE_NODES_MAX) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_NODES);
+        return;
+    }
+    memmove(&m->nodes[i + 1], &m->nodes[i], (m->n_nodes - i) * sizeof m->nodes[0]);
+    m->nodes[i] = (struct node){.id = c->number, .incarnation = c->number2};
+    m->n_nodes++;
+    r->code = MACHINE_DONE;
+}
+
+static void forget(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    unsigned i = find_node(m, c->number);
+    if (i == m->n_nodes || m->nodes[i].id != c->number) {
+        r->code = MACHINE_NOTFOUND;
+        return;
+    }
+    m->n_nodes--;
+    memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
+    r->code = MACHINE_DONE;
+}
+
+static void init(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    if (m->cluster_id != 0) {
+        r->code = MACHINE_EXISTS;
+        return;
+    }
+    m->cluster_id = c->number;
+    m->limits = c->limits;
+    r->code = MACHINE_DONE;
+}
+
+/* Raises the last token by a step and answers it; false, and a LIMIT, when there are too few. */
+static bool burn_tokens(struct machine *m, uint64_t step, struct machine_result *r)
+{
+    FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
+    if (step > FL_TOKEN_MAX - m->last_token) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_TOKENS);
+        return false;
+    }
+    m->last_token += step;
+    r->code = MACHINE_DONE;
+    r->token = m->last_token;
+    return true;
+}
+
+static void token(struct machine *m, struct machine_result *r)
+{
+    if (burn_tokens(m, 1, r)) {
+        m->ever.tokens++;
+    }
+}
+
+/* The seat that holds this name under this token; NULL when there is none. */
+static struct seat *find_held(struct machine *m, struct fli_slice name, fl_token token)
+{
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, name, &hash);
+    if (lock == NULL || lock->holder == NULL || seat_token(lock->holder) != token) {
+        return NULL;
+    }
+    return lock->holder;
+}
+
+static void renew(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct seat *seat = find_held(m, c->name, c->token);
+    if (seat == NULL) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->token = c->token;
+    r->deadline_ms = machine_session_renew(m, seat->session, c->ttl_ms);
+}
+
+static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct seat *seat = find_held(m, c->name, c->token);
+    if (seat == NULL) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->token = c->token;
+    machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+}
+
+/* The token is burnt before the lock is passed on, so that the next holder's is larger. A delayed
+ * lock has no holder to be told about, but its last one may still be writing: it is fenced too. */
+static void break_lock(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, c->name, &hash);
+    if (lock == NULL || (lock->holder == NULL && !lock->crowd->is_delayed)) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    if (!burn_tokens(m, 1, r)) {
+        return;
+    }
+    if (lock->holder != NULL) {
+        machine_lock_end(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
+    } else {
+        m->ever.breaks++;
+        machine_lock_end_delay(m, lock);
+    }
+}
+
+static void cancel(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct wait *w = machine_wait_find_id(m, c->number);
+    if (w == NULL || w->asking != c->number2) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->wait = c->number;
+    machine_wait_end(m, w, MACHINE_REASON_CANCEL);
+}
+
+static void session_open(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    struct session_explicit *s = machine_session_find(m, c->owner);
+    bool is_new = s == NULL;
+    if (is_new && machine_sessions_len(m) >= m->limits.sessions_max) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
+        return;
+    }
+    if (is_new) {
+        s = machine_session_create(m, c->owner, ++m->serial);
+    }
+    s->lockdelay_ms = (uint32_t)c->lockdelay_ms;
+    machine_session_set_label(s, c->label);
+    r->code = MACHINE_DONE;
+    r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
+    if (is_new) {
+        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED,
+                                                .session_explicit = true,
+                                                .owner = machine_session_owner(&s->base)});
+    }
+}
+
+static void session_renew(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    struct session_explicit *s = machine_session_find(m, c->owner);
+    if (s == NULL) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->deadline_ms = machine_session_renew(m, &s->base, 0);
+}
+
+static void session_close(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    struct session_explicit *s = machine_session_find(m, c->owner);
+    if (s == NULL) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    machine_session_end(m, s, MACHINE_REASON_CLOSE);
+}
+
+static void apply_one(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    switch ((enum machine_op)c->op) {
+    case MACHINE_OP_INIT:
+        init(m, c, r);
+        break;
+    case MACHINE_OP_JOIN:
+        join(m, c, r);
+        break;
+    case MACHINE_OP_FORGET:
+        forget(m, c, r);
+        break;
+    case MACHINE_OP_LIMITS:
+        m->limits = c->limits;
+        r->code = MACHINE_DONE;
+        break;
+    case MACHINE_OP_ACQUIRE:
+        machine_acquire(m, c, r);
+        break;
+    case MACHINE_OP_CANCEL:
+        cancel(m, c, r);
+        break;
+    case MACHINE_OP_RENEW:
+        renew(m, c, r);
+        break;
+    case MACHINE_OP_RELEASE:
+        release(m, c, r);
+        break;
+    case MACHINE_OP_BREAK:
+        break_lock(m, c, r);
+        break;
+    case MACHINE_OP_TOKEN:
+        token(m, r);
+        break;
+    case MACHINE_OP_SESSION_OPEN:
+        session_open(m, c, r);
+        break;
+    case MACHINE_OP_SESSION_RENEW:
+        session_renew(m, c, r);
+        break;
+    case MACHINE_OP_SESSION_CLOSE:
+        session_close(m, c, r);
+        break;
+    case MACHINE_OP_RAISE:
+        burn_tokens(m, c->number, r);
+        break;
+    default:
+        FLI_ASSERT(!MACHINE_OP_IS_QUERY(c->op)); /* machine_begin lets none in */
+        break;
+    }
+}
+
+/* Whether the bytes are exactly `count` commands that may stand in a batch. */
+static int verify_commands(const uint8_t *p, const uint8_t *end, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct machine_command c;
+        size_t size = 0;
+        int rc = machine_command_decode(p, (size_t)(end - p), &c, &size);
+        if (rc != 0) {
+            return rc;
+        }
+        if (MACHINE_OP_IS_QUERY(c.op)) {
+            return FL_ECORRUPT;
+        }
+        p += size;
+    }
+    return p == end ? 0 : FL_ECORRUPT;
+}
+
+int machine_begin(struct machine *m, const void *batch, size_t len, struct machine_cursor *ret)
+{
+    struct machine_batch_header h;
+    int rc = machine_batch_open(batch, len, &h);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint8_t *p = (const uint8_t *)batch + MACHINE_BATCH_HEADER_SIZE;
+    const uint8_t *end = (const uint8_t *)batch + h.length;
+    rc = verify_commands(p, end, h.count);
+    if (rc != 0) {
+        return rc;
+    }
+    if (h.stamp_ms > m->clock_ms) {
+        m->clock_ms = h.stamp_ms;
+    }
+    /* The mark comes before the expiry: it is there to save leases that nobody could renew. */
+    if ((h.flags & MACHINE_BATCH_TERM_MARK) != 0) {
+        m->floor_ms = m->clock_ms;
+    }
+    machine_expire(m);
+    *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};
+    return 0;
+}
+
+bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret)
+{
+    if (cur->left == 0) {
+        FLI_ASSERT(cur->p == cur->end);
+        return false;
+    }
+    struct machine_command c;
+    size_t size = 0;
+    int rc = machine_command_decode(cur->p, (size_t)(cur->end - cur->p), &c, &size);
+    FLI_ASSERT(rc == 0);
+    cur->p += size;
+    cur->left--;
+    *ret = (struct machine_result){.clock_ms = m->clock_ms};
+    apply_one(m, &c, ret);
+    FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_UNSUPPORTED);
+    return true;
+}
+
+int machine_apply(struct machine *m, const void *batch, size_t len, struct machine_result *results)
+{
+    struct machine_cursor cur;
+    int rc = machine_begin(m, batch, len, &cur);
+    if (rc != 0) {
+        return rc;
+    }
+    struct machine_result r;
+    for (size_t i = 0; machine_next(m, &cur, &r); i++) {
+        if (results != NULL) {
+            results[i] = r;
+        }
+    }
+    return 0;
+}
+
+uint64_t machine_next_deadline(const struct machine *m)
+{
+    const struct fli_heap_node *n = fli_heap_min(&m->timers);
+    return n == NULL ? UINT64_MAX : CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms;
+}
+
+uint64_t machine_clock(const struct machine *m)
+{
+    return m->clock_ms;
+}
+
+fl_token machine_last_token(const struct machine *m)
+{
+    return m->last_token;
+}
+
+fl_token machine_min_live_token(const struct machine *m)
+{
+    const struct order_node *first = machine_order_first(&m->held);
+    return first == NULL ? m->last_token + 1 : first->key;
+}
+
+uint64_t machine_cluster_id(const struct machine *m)
+{
+    return m->cluster_id;
+}
+
+uint64_t machine_incarnation(const struct machine *m, uint64_t node_id)
+{
+    unsigned i = find_node(m, node_id);
+    return i < m->n_nodes && m->nodes[i].id == node_id ? m->nodes[i].incarnation : 0;
+}
+
+const struct machine_limits *machine_get_limits(const struct machine *m)
+{
+    return &m->limits;
+}
+
+void machine_get_counts(const struct machine *m, struct machine_counts *ret)
+{
+    *ret = m->ever;
+    ret->locks_held = m->held.len;
+    ret->locks = m->locks.len;
+    ret->sessions = machine_sessions_len(m);
+    ret->sessions_explicit = m->sessions.len;
+    ret->waits = m->waits_by_id.len;
+}

@@ -1,0 +1,41 @@
+/* page.h (private to machine): writing the payloads that view.h reads, and their cursors.
+ *
+ * A cursor is text, a letter and a decimal number: where the walk is and the key of the last
+ * element looked at. It names a place in replicated state, so any node can go on from it. Empty or
+ * "0" is the start. */
+#ifndef MACHINE_PAGE_H
+#define MACHINE_PAGE_H
+
+#include "machine/view.h"
+
+#define MACHINE_CURSOR_HELD 'h'
+#define MACHINE_CURSOR_IDLE 'i'
+#define MACHINE_CURSOR_LOCKS "hi"   /* phases of LOCKS, first one first */
+#define MACHINE_CURSOR_SESSIONS "s" /* of SESSION LIST */
+
+bool machine_cursor_parse(struct fli_slice text, const char *phases, char *ret_phase,
+                          uint64_t *ret_key);
+
+#define PAGE_KIND_LOCKS 1u
+#define PAGE_KIND_SESSIONS 2u
+#define PAGE_KIND_SHOW 3u
+
+/* Appends to `out`; remembers the first error, so that the caller tests once, at the end. */
+struct page_writer {
+    struct fli_buf *out;
+    size_t start; /* of the payload in `out` */
+    uint32_t count;
+    uint8_t kind;
+    int error;
+};
+
+void machine_page_begin(struct page_writer *w, struct fli_buf *out, uint8_t kind);
+
+/* False when the page is full (count or size) or there is no memory: the record is not in it. */
+bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view *v);
+bool machine_page_add_session(struct page_writer *w, const struct machine_session_view *v);
+
+/* phase 0: no next page. 0, FL_ENOMEM, FL_ELIMIT; on failure `out` is as it was before. */
+int machine_page_end(struct page_writer *w, bool more, char phase, uint64_t key) FLI_MUST_USE;
+
+#endif

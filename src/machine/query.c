@@ -1,0 +1,244 @@
+/* query.c: questions about the state. They change nothing, and each looks at a bounded number of
+ * elements, so that a curious client cannot hold up the others. */
+#include "machine/glob.h"
+#include "machine/page.h"
+#include "machine/state.h"
+
+static uint64_t left_ms(const struct machine *m, uint64_t deadline_ms)
+{
+    return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
+}
+
+static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock)
+{
+    const struct crowd *c = lock->crowd;
+    struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
+    v.waiters = c == NULL ? 0 : (uint32_t)c->queue.len;
+    if (c != NULL && c->is_delayed) {
+        v.state = MACHINE_LOCK_DELAYED;
+        v.ttl_left_ms = left_ms(m, c->delay.deadline_ms);
+    }
+    const struct seat *seat = lock->holder;
+    if (seat != NULL) {
+        v.state = MACHINE_LOCK_HELD;
+        v.session_explicit = session_is_explicit(seat->session);
+        v.owner = machine_session_owner(seat->session);
+        v.value = machine_seat_value(seat);
+        v.token = seat_token(seat);
+        v.since_ms = seat->since_ms;
+        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat->session->lease));
+    }
+    if (v.session_explicit) {
+        const struct session_explicit *s = session_explicit_of(seat->session);
+        v.label = (struct fli_slice){s->label, s->label_len};
+    }
+    return v;
+}
+
+/* A waiting implicit session has no lease, so no time left. */
+static struct machine_session_view view_session(const struct machine *m, struct session *session)
+{
+    const struct timer *lease = &session->lease;
+    struct machine_session_view v = {
+        .session_explicit = session_is_explicit(session),
+        .owner = machine_session_owner(session),
+        .ttl_ms = lease->ttl_ms,
+        .ttl_left_ms =
+            machine_timer_is_set(lease) ? left_ms(m, machine_timer_deadline(m, lease)) : 0,
+    };
+    if (v.session_explicit) {
+        const struct session_explicit *s = session_explicit_of(session);
+        v.label = (struct fli_slice){s->label, s->label_len};
+        v.lockdelay_ms = s->lockdelay_ms;
+        v.locks = s->n_held;
+        v.waits = s->n_waits;
+    } else {
+        const struct seat *seat = &session_implicit_of(session)->seat;
+        v.lock = lock_name(seat->lock);
+        v.locks = !seat->waiting;
+        v.waits = seat->waiting;
+    }
+    return v;
+}
+
+static int check(struct machine *m, const struct machine_command *q, struct machine_result *r)
+{
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, q->name, &hash);
+    if (lock == NULL || lock->holder == NULL || seat_token(lock->holder) != q->token) {
+        r->code = MACHINE_NO;
+        return 0;
+    }
+    r->code = MACHINE_DONE;
+    r->token = q->token;
+    r->deadline_ms = machine_timer_deadline(m, &lock->holder->session->lease);
+    return 0;
+}
+
+static int show(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload)
+{
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, q->name, &hash);
+    if (lock == NULL) {
+        r->code = MACHINE_NOTFOUND;
+        return 0;
+    }
+    struct page_writer w;
+    machine_page_begin(&w, payload, PAGE_KIND_SHOW);
+    struct machine_lock_view v = view_lock(m, lock);
+    bool room = machine_page_add_lock(&w, &v);
+    const struct order *queue = lock->crowd == NULL ? NULL : &lock->crowd->queue;
+    struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
+    while (room && n != NULL) {
+        struct machine_session_view s = view_session(m, wait_of_queue(n)->seat->session);
+        room = machine_page_add_session(&w, &s);
+        n = room ? machine_order_next(queue, n) : n;
+    }
+    r->code = MACHINE_DONE;
+    return machine_page_end(&w, n != NULL, 0, 0);
+}
+
+/* One page of a walk: what may still be done, and where the walk is. */
+struct walk {
+    struct machine *m;
+    struct page_writer page;
+    struct fli_slice pattern;
+    uint64_t steps; /* of matching */
+    uint32_t count_max;
+    uint32_t looked;
+    char phase;
+    uint64_t key; /* of the last element that is done with */
+};
+
+static void walk_begin(struct walk *w, struct machine *m, const struct machine_command *q,
+                       struct fli_buf *payload, uint8_t kind)
+{
+    *w = (struct walk){.m = m, .pattern = q->value};
+    w->count_max = q->number == 0                       ? MACHINE_PAGE_COUNT_DEFAULT
+                   : q->number < MACHINE_PAGE_COUNT_MAX ? (uint32_t)q->number
+                                                        : MACHINE_PAGE_COUNT_MAX;
+    machine_page_begin(&w->page, payload, kind);
+}
+
+/* Whether another element may be looked at. The first always may, so that every page moves on. */
+static bool walk_goes_on(const struct walk *w)
+{
+    return w->page.error == 0 && w->page.count < w->count_max &&
+           w->looked < MACHINE_PAGE_LOOK_MAX && w->steps < MACHINE_PAGE_MATCH_MAX;
+}
+
+/* False when the lock matches and found no room: it comes first in the next page. */
+static bool walk_lock(struct walk *w, const struct lock *lock)
+{
+    w->looked++;
+    if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
+        return true;
+    }
+    struct machine_lock_view v = view_lock(w->m, lock);
+    return machine_page_add_lock(&w->page, &v);
+}
+
+/* Walks one order from behind w->key. True when its end was reached. */
+static bool walk_locks(struct walk *w, const struct order *o)
+{
+    struct order_node *n = machine_order_seek(o, w->key);
+    while (n != NULL && walk_goes_on(w)) {
+        const struct lock *lock =
+            w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n)->lock : crowd_of_idle(n)->lock;
+        if (!walk_lock(w, lock)) {
+            break;
+        }
+        w->key = n->key;
+        n = machine_order_next(o, n);
+    }
+    return n == NULL;
+}
+
+static int locks(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                 struct fli_buf *payload)
+{
+    struct walk w;
+    walk_begin(&w, m, q, payload, PAGE_KIND_LOCKS);
+    bool ok = machine_cursor_parse(q->name, MACHINE_CURSOR_LOCKS, &w.phase, &w.key);
+    FLI_ASSERT(ok);
+    bool end = false;
+    if (w.phase == MACHINE_CURSOR_HELD && walk_locks(&w, &m->held)) {
+        w.phase = MACHINE_CURSOR_IDLE;
+        w.key = 0;
+    }
+    if (w.phase == MACHINE_CURSOR_IDLE) {
+        end = walk_locks(&w, &m->idle);
+    }
+    r->code = MACHINE_DONE;
+    return machine_page_end(&w.page, !end, end ? 0 : w.phase, w.key);
+}
+
+static int session_show(struct machine *m, const struct machine_command *q,
+                        struct machine_result *r, struct fli_buf *payload)
+{
+    struct session_explicit *s = machine_session_find(m, q->owner);
+    if (s == NULL) {
+        r->code = MACHINE_NOTFOUND;
+        return 0;
+    }
+    struct page_writer w;
+    machine_page_begin(&w, payload, PAGE_KIND_SESSIONS);
+    struct machine_session_view v = view_session(m, &s->base);
+    machine_page_add_session(&w, &v);
+    r->code = MACHINE_DONE;
+    return machine_page_end(&w, false, 0, 0);
+}
+
+static int session_list(struct machine *m, const struct machine_command *q,
+                        struct machine_result *r, struct fli_buf *payload)
+{
+    struct walk w;
+    walk_begin(&w, m, q, payload, PAGE_KIND_SESSIONS);
+    bool ok = machine_cursor_parse(q->owner, MACHINE_CURSOR_SESSIONS, &w.phase, &w.key);
+    FLI_ASSERT(ok);
+    struct order_node *n = machine_order_seek(&m->opened, w.key);
+    while (n != NULL && walk_goes_on(&w)) {
+        struct machine_session_view v = view_session(m, &session_of_opened(n)->base);
+        if (!machine_page_add_session(&w.page, &v)) {
+            break;
+        }
+        w.looked++;
+        w.key = n->key;
+        n = machine_order_next(&m->opened, n);
+    }
+    r->code = MACHINE_DONE;
+    return machine_page_end(&w.page, n != NULL, n == NULL ? 0 : w.phase, w.key);
+}
+
+int machine_query(struct machine *m, const struct machine_command *query,
+                  struct machine_result *ret, struct fli_buf *payload)
+{
+    if (!MACHINE_OP_IS_QUERY(query->op) || machine_command_check(query) != 0) {
+        return FL_EINVAL;
+    }
+    struct machine_result r = {.clock_ms = m->clock_ms};
+    int rc = 0;
+    switch ((enum machine_op)query->op) {
+    case MACHINE_OP_CHECK:
+        rc = check(m, query, &r);
+        break;
+    case MACHINE_OP_SHOW:
+        rc = show(m, query, &r, payload);
+        break;
+    case MACHINE_OP_LOCKS:
+        rc = locks(m, query, &r, payload);
+        break;
+    case MACHINE_OP_SESSION_SHOW:
+        rc = session_show(m, query, &r, payload);
+        break;
+    default:
+        FLI_ASSERT(query->op == MACHINE_OP_SESSION_LIST);
+        rc = session_list(m, query, &r, payload);
+        break;
+    }
+    if (rc == 0) {
+        *ret = r;
+    }
+    return rc;
+}

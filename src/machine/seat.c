@@ -1,0 +1,84 @@
+/* seat.c: one session's place at one lock. See state.h. */
+#include "machine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct timer) == 24 && sizeof(struct seat) == 48 &&
+                   offsetof(struct session_implicit, bytes) == 72,
+               "a held lock costs what state.h says");
+_Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
+_Static_assert(FL_VALUE_MAX < 1u << 15, "a length of a value fits value_len");
+_Static_assert(FL_OWNER_MAX <= UINT8_MAX && FL_NAME_MAX <= UINT8_MAX && FL_LABEL_MAX <= UINT8_MAX,
+               "lengths fit a byte");
+_Static_assert(FL_TTL_MAX_MS <= UINT32_MAX && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
+               "durations fit 32 bits");
+
+static void seat_init(struct seat *seat, struct lock *lock, struct session *session,
+                      struct fli_slice value)
+{
+    FLI_ASSERT(value.len <= FL_VALUE_MAX);
+    *seat = (struct seat){.lock = lock, .session = session};
+    seat->value_len = value.len & 0x7fff;
+}
+
+static uint8_t *copy(uint8_t *to, struct fli_slice from)
+{
+    if (from.len > 0) {
+        memcpy(to, from.data, from.len);
+    }
+    return to + from.len;
+}
+
+struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
+                                          struct fli_slice owner, uint64_t ttl_ms,
+                                          struct fli_slice value)
+{
+    FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
+    FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
+    struct session_implicit *s =
+        fli_xmalloc(offsetof(struct session_implicit, bytes) + owner.len + value.len);
+    machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
+    s->base.lease.ttl_ms = (uint32_t)ttl_ms;
+    s->base.lease.owner_len = (uint8_t)owner.len;
+    seat_init(&s->seat, lock, &s->base, value);
+    copy(copy(s->bytes, owner), value);
+    m->n_implicit++;
+    return &s->seat;
+}
+
+struct seat *machine_seat_create_explicit(struct lock *lock, struct session_explicit *s,
+                                          struct fli_slice value)
+{
+    struct seat_explicit *e = fli_xmalloc(offsetof(struct seat_explicit, value) + value.len);
+    seat_init(&e->seat, lock, &s->base, value);
+    fli_list_init(&e->at_session);
+    copy(e->value, value);
+    return &e->seat;
+}
+
+void machine_seat_free(struct machine *m, struct seat *seat)
+{
+    FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
+    if (session_is_explicit(seat->session)) {
+        struct seat_explicit *e = seat_explicit_of(seat);
+        FLI_ASSERT(!fli_list_linked(&e->at_session));
+        free(e);
+        return;
+    }
+    struct session_implicit *s = session_implicit_of(seat->session);
+    machine_timer_clear(m, &s->base.lease);
+    FLI_ASSERT(m->n_implicit > 0);
+    m->n_implicit--;
+    free(s);
+}
+
+struct fli_slice machine_seat_value(const struct seat *seat)
+{
+    size_t len = seat->value_len;
+    if (session_is_explicit(seat->session)) {
+        return (struct fli_slice){CONST_CONTAINER_OF(seat, struct seat_explicit, seat)->value, len};
+    }
+    const struct session_implicit *s = CONST_CONTAINER_OF(seat, struct session_implicit, seat);
+    return (struct fli_slice){s->bytes + s->base.lease.owner_len, len};
+}

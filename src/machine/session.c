@@ -1,0 +1,101 @@
+/* session.c: explicit sessions, and what both kinds have in common: an owner and a lease. */
+#include "machine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fli_slice machine_session_owner(const struct session *s)
+{
+    const uint8_t *owner = session_is_explicit(s)
+                               ? CONST_CONTAINER_OF(s, struct session_explicit, base)->owner
+                               : CONST_CONTAINER_OF(s, struct session_implicit, base)->bytes;
+    return (struct fli_slice){owner, s->lease.owner_len};
+}
+
+struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner)
+{
+    struct fli_map_node *n = fli_map_find(&m->sessions, owner.data, owner.len);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct session_explicit, by_owner);
+}
+
+struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
+                                                uint64_t serial)
+{
+    FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
+    struct session_explicit *s =
+        fli_xcalloc(1, offsetof(struct session_explicit, owner) + owner.len);
+    machine_timer_init(&s->base.lease, TIMER_LEASE_EXPLICIT);
+    s->base.lease.owner_len = (uint8_t)owner.len;
+    fli_list_init(&s->held);
+    fli_list_init(&s->waits);
+    memcpy(s->owner, owner.data, owner.len);
+    uint64_t hash = fli_map_hash(&m->sessions, owner.data, owner.len);
+    if (fli_map_insert(&m->sessions, &s->by_owner, hash) != 0) {
+        fli_fatal("out of memory for a session of the lock machine");
+    }
+    machine_order_push(&m->opened, &s->opened, serial);
+    return s;
+}
+
+void machine_session_set_label(struct session_explicit *s, struct fli_slice label)
+{
+    FLI_ASSERT(label.len <= FL_LABEL_MAX);
+    free(s->label);
+    s->label = NULL;
+    s->label_len = (uint8_t)label.len;
+    if (label.len > 0) {
+        s->label = fli_xmalloc(label.len);
+        memcpy(s->label, label.data, label.len);
+    }
+}
+
+uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms)
+{
+    FLI_ASSERT(ttl_ms == 0 || (ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS));
+    struct timer *t = &s->lease;
+    /* What the old ttl had gained by a term mark is kept before the ttl changes. */
+    uint64_t deadline_ms = machine_timer_is_set(t) ? machine_timer_deadline(m, t) : 0;
+    if (ttl_ms != 0) {
+        t->ttl_ms = (uint32_t)ttl_ms;
+    }
+    uint64_t renewed_ms = m->clock_ms + t->ttl_ms;
+    if (renewed_ms > deadline_ms) {
+        deadline_ms = renewed_ms;
+    }
+    machine_timer_set(m, t, deadline_ms);
+    return deadline_ms;
+}
+
+void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason)
+{
+    bool clean = reason == MACHINE_REASON_CLOSE;
+    FLI_ASSERT(clean || reason == MACHINE_REASON_DEADLINE);
+    enum machine_event_type type = clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED;
+    while (!fli_list_empty(&s->held)) {
+        machine_lock_end(m, seat_of_link(s->held.next), type, reason, clean ? 0 : s->lockdelay_ms);
+    }
+    while (!fli_list_empty(&s->waits)) {
+        machine_wait_end(m, seat_of_link(s->waits.next)->at.wait, MACHINE_REASON_SESSION);
+    }
+    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED,
+                                            .reason = (uint8_t)reason,
+                                            .session_explicit = true,
+                                            .owner = machine_session_owner(&s->base)});
+    machine_session_free(m, s);
+}
+
+void machine_session_free(struct machine *m, struct session_explicit *s)
+{
+    FLI_ASSERT(fli_list_empty(&s->held) && s->n_held == 0);
+    FLI_ASSERT(fli_list_empty(&s->waits) && s->n_waits == 0);
+    machine_timer_clear(m, &s->base.lease);
+    machine_order_remove(&m->opened, &s->opened);
+    fli_map_remove(&m->sessions, &s->by_owner);
+    free(s->label);
+    free(s);
+}
+
+uint64_t machine_sessions_len(const struct machine *m)
+{
+    return m->sessions.len + m->n_implicit;
+}

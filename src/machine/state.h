@@ -1,0 +1,316 @@
+/* state.h (private to machine): the records of the state and what the files of this folder do for
+ * each other.
+ *
+ *   machine --locks--> lock --holder--> seat --session--> session (explicit, or implicit)
+ *                       |                ^
+ *                       +--crowd--> queue of waits (each: one seat that waits)
+ *                                   delay, place among the idle locks
+ *
+ * A seat is one session's place at one lock: first it waits, then it holds; a grant changes a
+ * record and allocates nothing. The record of an implicit session carries its only seat. Each record is one
+ * allocation with its bytes (name, owner, value) at its end; only a session's label, which can be
+ * replaced, stands apart.
+ *
+ * Bytes per held lock of an implicit session with a 32-byte name and owner, malloc's included: 80
+ * (lock) + 112 (session and seat) + 8 to 16 (heap slot) + 8 to 16 (bucket) = 208 to 224. */
+#ifndef MACHINE_STATE_H
+#define MACHINE_STATE_H
+
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "machine/machine.h"
+#include "machine/order.h"
+
+#define CONST_CONTAINER_OF(ptr, type, member)                                                      \
+    ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
+
+/* What is due, in the order in which things of the same deadline happen: first what makes locks
+ * free, then what takes waiters away, so that a wait that ends in the very millisecond in which its
+ * turn comes is granted. */
+enum timer_kind {
+    TIMER_DELAY, /* a lock's delay is over */
+    TIMER_LEASE_EXPLICIT,
+    TIMER_LEASE_IMPLICIT,
+    TIMER_WAIT_EXPLICIT,
+    TIMER_WAIT_IMPLICIT,
+};
+
+struct timer {
+    struct fli_heap_node node; /* first: see timer_less */
+    uint64_t deadline_ms;      /* of a lease: a lower bound, see machine_timer_deadline */
+    uint32_t ttl_ms;           /* leases only */
+    uint8_t kind;              /* enum timer_kind */
+    uint8_t owner_len;         /* of the session whose lease this is; here because there is room */
+};
+
+/* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
+struct session {
+    struct timer lease;
+};
+
+struct session_explicit {
+    struct session base;
+    struct fli_map_node by_owner;
+    struct order_node opened; /* key: serial of the opening */
+    struct fli_list held;     /* seat_explicit.at_session, in the order of grants */
+    struct fli_list waits;    /* seat_explicit.at_session, in the order of wait ids */
+    uint32_t n_held;
+    uint32_t n_waits;
+    uint32_t lockdelay_ms;
+    uint32_t degree;                  /* scratch of the search for cycles */
+    uint64_t mark;                    /* scratch of the search for cycles */
+    struct session_explicit *pending; /* scratch of the search for cycles */
+    uint8_t *label;                   /* NULL when label_len is 0 */
+    uint8_t label_len;
+    uint8_t owner[];
+};
+
+struct seat {
+    struct lock *lock;
+    struct session *session;
+    union {
+        struct order_node held; /* key: the token */
+        struct wait *wait;      /* while `waiting` */
+    } at;
+    uint64_t since_ms : 48; /* cluster clock of the grant */
+    uint64_t value_len : 15;
+    uint64_t waiting : 1;
+};
+
+struct session_implicit {
+    struct session base;
+    struct seat seat;
+    uint8_t bytes[]; /* owner, value */
+};
+
+struct seat_explicit {
+    struct seat seat;
+    struct fli_list at_session;
+    uint8_t value[];
+};
+
+/* A lock is stored only while it is held, or its crowd is not empty. */
+struct lock {
+    struct fli_map_node by_name;
+    struct seat *holder; /* NULL while idle. Several holders will hang together from here. */
+    struct crowd *crowd; /* NULL unless awaited or idle */
+    uint8_t name_len;
+    uint8_t name[];
+};
+
+/* What only a contended or an idle lock needs. */
+struct crowd {
+    struct lock *lock;
+    struct order queue;     /* of wait.in_queue, keys: wait ids */
+    struct timer delay;     /* set while delayed */
+    struct order_node idle; /* in machine.idle while the lock has no holder; key: serial */
+    bool is_idle;
+    bool is_delayed;
+    uint32_t n_multi; /* waits in the queue whose session waits elsewhere too */
+};
+
+struct wait {
+    struct timer timer;
+    struct fli_map_node by_seat; /* key: kind, lock, owner */
+    struct fli_map_node by_id;
+    struct order_node in_queue; /* key: the id */
+    struct fli_list all;        /* in machine.waits, in the order of ids */
+    struct seat *seat;
+    uint64_t asking; /* 1, and 1 more each time it is asked for again */
+    uint64_t mark;   /* scratch of the search for cycles */
+    uint32_t degree; /* scratch of the search for cycles */
+    struct wait *pending;
+};
+
+struct node {
+    uint64_t id;
+    uint64_t incarnation;
+};
+
+struct machine {
+    struct fli_map locks;         /* by name */
+    struct fli_map sessions;      /* explicit ones, by owner */
+    struct fli_map waits_by_seat; /* by kind, lock and owner */
+    struct fli_map waits_by_id;
+    struct order held;     /* seats that hold, by token */
+    struct order idle;     /* crowds of locks without a holder, by serial */
+    struct order opened;   /* explicit sessions, by serial */
+    struct fli_list waits; /* all waits, by id */
+    struct fli_heap timers;
+    uint64_t clock_ms;
+    uint64_t floor_ms; /* clock of the last term mark: no lease ends before floor + its ttl */
+    fl_token last_token;
+    uint64_t serial; /* last number given to a wait, an explicit session or an idle lock */
+    uint64_t cluster_id;
+    uint64_t n_implicit; /* implicit sessions, waiting or holding */
+    struct machine_limits limits;
+    struct node nodes[MACHINE_NODES_MAX]; /* by id */
+    unsigned n_nodes;
+    struct machine_counts ever; /* only the fields that count for ever */
+    uint64_t search;            /* number of the last search for cycles; not state */
+    machine_event_cb event_cb;  /* not state */
+    void *event_ctx;
+};
+
+/* Small accessors. */
+
+static inline bool session_is_explicit(const struct session *s)
+{
+    return s->lease.kind == TIMER_LEASE_EXPLICIT;
+}
+static inline struct session_explicit *session_explicit_of(struct session *s)
+{
+    FLI_ASSERT(session_is_explicit(s));
+    return (struct session_explicit *)(void *)s;
+}
+static inline struct session_implicit *session_implicit_of(struct session *s)
+{
+    FLI_ASSERT(!session_is_explicit(s));
+    return (struct session_implicit *)(void *)s;
+}
+static inline struct seat_explicit *seat_explicit_of(struct seat *seat)
+{
+    FLI_ASSERT(session_is_explicit(seat->session));
+    return FLI_CONTAINER_OF(seat, struct seat_explicit, seat);
+}
+static inline struct seat *seat_of_held(struct order_node *n)
+{
+    return FLI_CONTAINER_OF(n, struct seat, at.held);
+}
+static inline struct seat *seat_of_link(struct fli_list *at_session)
+{
+    return &FLI_CONTAINER_OF(at_session, struct seat_explicit, at_session)->seat;
+}
+static inline struct crowd *crowd_of_idle(struct order_node *n)
+{
+    return FLI_CONTAINER_OF(n, struct crowd, idle);
+}
+static inline struct wait *wait_of_queue(struct order_node *n)
+{
+    return FLI_CONTAINER_OF(n, struct wait, in_queue);
+}
+static inline struct wait *wait_of_all(struct fli_list *n)
+{
+    return FLI_CONTAINER_OF(n, struct wait, all);
+}
+static inline struct session_explicit *session_of_opened(struct order_node *n)
+{
+    return FLI_CONTAINER_OF(n, struct session_explicit, opened);
+}
+static inline struct fli_slice lock_name(const struct lock *lock)
+{
+    return (struct fli_slice){lock->name, lock->name_len};
+}
+static inline fl_token seat_token(const struct seat *seat)
+{
+    FLI_ASSERT(!seat->waiting);
+    return seat->at.held.key;
+}
+static inline uint64_t wait_id(const struct wait *w)
+{
+    return w->in_queue.key;
+}
+static inline bool slices_equal(struct fli_slice a, struct fli_slice b)
+{
+    return fli_bytes_cmp(a.data, a.len, b.data, b.len) == 0;
+}
+
+/* session.c */
+struct fli_slice machine_session_owner(const struct session *s);
+struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner);
+/* A session without a lease; the caller sets one. serial is larger than that of any other. */
+struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
+                                                uint64_t serial);
+void machine_session_set_label(struct session_explicit *s, struct fli_slice label);
+/* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
+uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
+/* Releases or loses all its locks, removes its waits, frees it. */
+void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason);
+/* Takes an explicit session that holds and awaits nothing out of everything and frees it. */
+void machine_session_free(struct machine *m, struct session_explicit *s);
+uint64_t machine_sessions_len(const struct machine *m);
+
+/* seat.c */
+/* A new implicit session, with its seat at the lock; it neither waits nor holds yet. */
+struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
+                                          struct fli_slice owner, uint64_t ttl_ms,
+                                          struct fli_slice value);
+struct seat *machine_seat_create_explicit(struct lock *lock, struct session_explicit *s,
+                                          struct fli_slice value);
+/* Frees a seat that neither waits nor holds, and with it its implicit session. */
+void machine_seat_free(struct machine *m, struct seat *seat);
+struct fli_slice machine_seat_value(const struct seat *seat);
+
+/* lock.c */
+struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
+struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
+struct crowd *machine_lock_crowd(struct lock *lock); /* makes one when there is none */
+/* Links a seat that neither waits nor holds as the holder, without counting or telling anybody. */
+void machine_lock_hold(struct machine *m, struct seat *seat, fl_token token, uint64_t since_ms);
+/* The reverse; lock and seat stay. */
+void machine_lock_unhold(struct machine *m, struct seat *seat);
+/* Grants a lock that nobody holds; wait: the wait the seat had, or 0. Counts and tells. */
+void machine_lock_grant(struct machine *m, struct seat *seat, uint64_t wait);
+/* Ends a grant: tells (RELEASED, EXPIRED or BROKEN, with the reason), frees the seat and passes the
+ * lock on, now or after delay_ms. */
+void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
+                      enum machine_reason reason, uint64_t delay_ms);
+/* Makes a lock without holder idle; until_ms 0: not delayed. */
+void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial, uint64_t until_ms);
+/* Ends the delay and passes the lock on. */
+void machine_lock_end_delay(struct machine *m, struct lock *lock);
+/* Frees what a lock no longer needs: an empty crowd, and the lock when nothing is left. */
+void machine_lock_relax(struct machine *m, struct lock *lock);
+/* Frees lock and crowd, which nothing refers to any more. */
+void machine_lock_free(struct machine *m, struct lock *lock);
+
+/* wait.c */
+struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
+                               struct fli_slice owner);
+struct wait *machine_wait_find_id(struct machine *m, uint64_t id);
+/* Puts a seat at the end of its lock's queue, without telling anybody. */
+struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint64_t id, uint64_t asking,
+                               uint64_t deadline_ms);
+/* Takes it out of everything and frees it; returns its seat, which neither waits nor holds. */
+struct seat *machine_wait_detach(struct machine *m, struct wait *w);
+/* Tells, detaches, frees the seat (an implicit session ends) and relaxes the lock. */
+void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason);
+
+/* timers.c */
+void machine_timers_init(struct machine *m);
+void machine_timer_init(struct timer *t, enum timer_kind kind);
+void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms);
+void machine_timer_clear(struct machine *m, struct timer *t); /* one that is not set is fine */
+static inline bool machine_timer_is_set(const struct timer *t)
+{
+    return t->node.pos != FLI_HEAP_NONE;
+}
+/* The deadline that counts: for a lease not before the last term mark + ttl. */
+uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t);
+/* Makes everything happen that is due at the machine's clock. */
+void machine_expire(struct machine *m);
+
+/* deadlock.c */
+enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
+/* What would come of session s waiting at the end of lock's queue. UNKNOWN: more than
+ * MACHINE_DEADLOCK_VISITS_MAX steps would be needed to tell. */
+enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *s,
+                                      struct lock *lock);
+/* Whether no cycle exists in the whole machine. O(sessions + waits). */
+bool machine_deadlock_free(struct machine *m);
+
+/* acquire.c */
+void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r);
+
+/* machine.c */
+void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */
+static inline void machine_answer_limit(struct machine *m, struct machine_result *r,
+                                        enum machine_limit limit)
+{
+    m->ever.limits++;
+    r->code = MACHINE_LIMIT;
+    r->number = limit;
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* timers.c: what is due, and in which order.
+ *
+ * One heap for leases, waits and delays, in the total order (deadline, kind, owner, name), so that
+ * the sequence in which things of one instant happen is the same on every replica and explainable.
+ *
+ * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
+ * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a lease
+ * is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower bound, and
+ * it is corrected when the lease comes to the top of the heap. Since no stored deadline is later
+ * than the true one, a lease on top whose two deadlines agree is truly the first. */
+#include "machine/state.h"
+
+static bool is_lease(const struct timer *t)
+{
+    return t->kind == TIMER_LEASE_EXPLICIT || t->kind == TIMER_LEASE_IMPLICIT;
+}
+
+static struct wait *wait_of_timer(const struct timer *t)
+{
+    return (struct wait *)(void *)((uintptr_t)t - offsetof(struct wait, timer));
+}
+
+static struct crowd *crowd_of_delay(const struct timer *t)
+{
+    return (struct crowd *)(void *)((uintptr_t)t - offsetof(struct crowd, delay));
+}
+
+static struct session *session_of_lease(const struct timer *t)
+{
+    return (struct session *)(void *)((uintptr_t)t - offsetof(struct session, lease));
+}
+
+static struct fli_slice timer_owner(const struct timer *t)
+{
+    switch (t->kind) {
+    case TIMER_LEASE_EXPLICIT:
+    case TIMER_LEASE_IMPLICIT:
+        return machine_session_owner(session_of_lease(t));
+    case TIMER_WAIT_EXPLICIT:
+    case TIMER_WAIT_IMPLICIT:
+        return machine_session_owner(wait_of_timer(t)->seat->session);
+    default:
+        FLI_ASSERT(t->kind == TIMER_DELAY);
+        return (struct fli_slice){NULL, 0};
+    }
+}
+
+static struct fli_slice timer_name(const struct timer *t)
+{
+    switch (t->kind) {
+    case TIMER_DELAY:
+        return lock_name(crowd_of_delay(t)->lock);
+    case TIMER_LEASE_IMPLICIT:
+        return lock_name(session_implicit_of(session_of_lease(t))->seat.lock);
+    case TIMER_WAIT_EXPLICIT:
+    case TIMER_WAIT_IMPLICIT:
+        return lock_name(wait_of_timer(t)->seat->lock);
+    default:
+        FLI_ASSERT(t->kind == TIMER_LEASE_EXPLICIT);
+        return (struct fli_slice){NULL, 0};
+    }
+}
+
+static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node *b)
+{
+    const struct timer *x = CONST_CONTAINER_OF(a, struct timer, node);
+    const struct timer *y = CONST_CONTAINER_OF(b, struct timer, node);
+    if (x->deadline_ms != y->deadline_ms) {
+        return x->deadline_ms < y->deadline_ms;
+    }
+    if (x->kind != y->kind) {
+        return x->kind < y->kind;
+    }
+    struct fli_slice p = timer_owner(x);
+    struct fli_slice q = timer_owner(y);
+    int c = fli_bytes_cmp(p.data, p.len, q.data, q.len);
+    if (c != 0) {
+        return c < 0;
+    }
+    p = timer_name(x);
+    q = timer_name(y);
+    return fli_bytes_cmp(p.data, p.len, q.data, q.len) < 0;
+}
+
+void machine_timers_init(struct machine *m)
+{
+    fli_heap_init(&m->timers, timer_less);
+}
+
+void machine_timer_init(struct timer *t, enum timer_kind kind)
+{
+    *t = (struct timer){.kind = (uint8_t)kind};
+    fli_heap_node_init(&t->node);
+}
+
+void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
+{
+    FLI_ASSERT(deadline_ms > m->clock_ms);
+    t->deadline_ms = deadline_ms;
+    if (machine_timer_is_set(t)) {
+        fli_heap_update(&m->timers, &t->node);
+    } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
+        fli_fatal("out of memory for a timer of the lock machine");
+    }
+}
+
+void machine_timer_clear(struct machine *m, struct timer *t)
+{
+    if (machine_timer_is_set(t)) {
+        fli_heap_remove(&m->timers, &t->node);
+    }
+}
+
+uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t)
+{
+    FLI_ASSERT(machine_timer_is_set(t));
+    uint64_t floor = is_lease(t) ? m->floor_ms + t->ttl_ms : 0;
+    return t->deadline_ms > floor ? t->deadline_ms : floor;
+}
+
+static void expire_one(struct machine *m, struct timer *t)
+{
+    switch (t->kind) {
+    case TIMER_DELAY:
+        machine_lock_end_delay(m, crowd_of_delay(t)->lock);
+        break;
+    case TIMER_LEASE_EXPLICIT:
+        machine_session_end(m, session_explicit_of(session_of_lease(t)), MACHINE_REASON_DEADLINE);
+        break;
+    case TIMER_LEASE_IMPLICIT:
+        machine_lock_end(m, &session_implicit_of(session_of_lease(t))->seat, MACHINE_EVENT_EXPIRED,
+                         MACHINE_REASON_DEADLINE, 0);
+        break;
+    default:
+        FLI_ASSERT(t->kind == TIMER_WAIT_EXPLICIT || t->kind == TIMER_WAIT_IMPLICIT);
+        machine_wait_end(m, wait_of_timer(t), MACHINE_REASON_DEADLINE);
+        break;
+    }
+}
+
+/* Ends, since each turn corrects a timer to beyond the clock or removes it, and what is made on the
+ * way (leases of the newly granted, delays) is due after the clock. */
+void machine_expire(struct machine *m)
+{
+    struct fli_heap_node *n;
+    while ((n = fli_heap_min(&m->timers)) != NULL) {
+        struct timer *t = FLI_CONTAINER_OF(n, struct timer, node);
+        if (t->deadline_ms > m->clock_ms) {
+            break;
+        }
+        uint64_t deadline_ms = machine_timer_deadline(m, t);
+        if (deadline_ms == t->deadline_ms) {
+            expire_one(m, t);
+        } else {
+            t->deadline_ms = deadline_ms;
+            fli_heap_update(&m->timers, &t->node);
+        }
+    }
+}

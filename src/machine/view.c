@@ -1,0 +1,265 @@
+/* view.c: payloads of queries, both ways: page.h writes them, view.h reads them.
+ *
+ *   offset size  page
+ *   0      1     kind: 1 locks, 2 sessions, 3 SHOW (one lock, then sessions)
+ *   1      1     more: 1 when there is a next page
+ *   2      2     0
+ *   4      4     count of records
+ *   8      4     length of the cursor, then its bytes
+ *   then each record: 4-byte length of what follows, 1-byte type (1 lock, 2 session), and
+ *
+ *   lock:    state 1, explicit 1, waiters 4, token 8, since 8, ttl left 8,
+ *            name (length 1, bytes), owner (1), label (1), value (length 2, bytes)
+ *   session: explicit 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
+ *            owner (length 1, bytes), label (1), lock (1)
+ *
+ * all little endian. */
+#include "machine/page.h"
+
+#include <string.h>
+
+#include "machine/limits.h"
+
+#define PAGE_HEADER_SIZE 12u
+#define CURSOR_TEXT_MAX 21u /* a letter and 20 digits */
+#define RECORD_SIZE_MAX (5u + 64u + 3u * (1u + 255u) + 2u + FL_VALUE_MAX)
+#define TYPE_LOCK 1u
+#define TYPE_SESSION 2u
+
+/* Writing. The header's place is kept free for as long a cursor as there can be; the records are
+ * moved down to the cursor's true length at the end. */
+
+#define PAGE_ROOM (PAGE_HEADER_SIZE + CURSOR_TEXT_MAX)
+
+void machine_page_begin(struct page_writer *w, struct fli_buf *out, uint8_t kind)
+{
+    static const uint8_t room[PAGE_ROOM];
+    *w = (struct page_writer){.out = out, .start = out->len, .kind = kind};
+    w->error = fli_buf_append(out, room, sizeof room);
+}
+
+static uint8_t *put_short(uint8_t *p, struct fli_slice s)
+{
+    FLI_ASSERT(s.len <= UINT8_MAX);
+    *p++ = (uint8_t)s.len;
+    if (s.len > 0) {
+        memcpy(p, s.data, s.len);
+    }
+    return p + s.len;
+}
+
+static uint8_t *put_u32(uint8_t *p, uint32_t v)
+{
+    fli_put_u32(p, v);
+    return p + 4;
+}
+
+static uint8_t *put_u64(uint8_t *p, uint64_t v)
+{
+    fli_put_u64(p, v);
+    return p + 8;
+}
+
+static bool add_record(struct page_writer *w, uint8_t *record, const uint8_t *end)
+{
+    size_t len = (size_t)(end - record);
+    FLI_ASSERT(len <= RECORD_SIZE_MAX);
+    if (w->error != 0 || w->count == MACHINE_PAGE_COUNT_MAX ||
+        w->out->len - w->start + len > MACHINE_PAGE_SIZE_MAX) {
+        return false;
+    }
+    fli_put_u32(record, (uint32_t)(len - 4));
+    w->error = fli_buf_append(w->out, record, len);
+    w->count += w->error == 0;
+    return w->error == 0;
+}
+
+bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view *v)
+{
+    uint8_t record[RECORD_SIZE_MAX];
+    uint8_t *p = record + 4;
+    FLI_ASSERT(v->value.len <= FL_VALUE_MAX);
+    *p++ = TYPE_LOCK;
+    *p++ = v->state;
+    *p++ = v->session_explicit;
+    p = put_u32(p, v->waiters);
+    p = put_u64(p, v->token);
+    p = put_u64(p, v->since_ms);
+    p = put_u64(p, v->ttl_left_ms);
+    p = put_short(p, v->name);
+    p = put_short(p, v->owner);
+    p = put_short(p, v->label);
+    fli_put_u16(p, (uint16_t)v->value.len);
+    p += 2;
+    if (v->value.len > 0) {
+        memcpy(p, v->value.data, v->value.len);
+    }
+    return add_record(w, record, p + v->value.len);
+}
+
+bool machine_page_add_session(struct page_writer *w, const struct machine_session_view *v)
+{
+    uint8_t record[RECORD_SIZE_MAX];
+    uint8_t *p = record + 4;
+    *p++ = TYPE_SESSION;
+    *p++ = v->session_explicit;
+    p = put_u32(p, v->locks);
+    p = put_u32(p, v->waits);
+    p = put_u64(p, v->ttl_ms);
+    p = put_u64(p, v->ttl_left_ms);
+    p = put_u64(p, v->lockdelay_ms);
+    p = put_short(p, v->owner);
+    p = put_short(p, v->label);
+    p = put_short(p, v->lock);
+    return add_record(w, record, p);
+}
+
+/* Returns the length. */
+static size_t cursor_text(uint8_t text[CURSOR_TEXT_MAX], char phase, uint64_t key)
+{
+    uint8_t digits[20];
+    size_t n = 0;
+    do {
+        digits[n++] = (uint8_t)('0' + key % 10);
+        key /= 10;
+    } while (key != 0);
+    text[0] = (uint8_t)phase;
+    for (size_t i = 0; i < n; i++) {
+        text[1 + i] = digits[n - 1 - i];
+    }
+    return 1 + n;
+}
+
+int machine_page_end(struct page_writer *w, bool more, char phase, uint64_t key)
+{
+    if (w->error != 0) {
+        w->out->len = w->start;
+        return w->error;
+    }
+    uint8_t *p = w->out->data + w->start;
+    size_t records = w->out->len - w->start - PAGE_ROOM;
+    uint8_t cursor[CURSOR_TEXT_MAX];
+    size_t cursor_len = phase == 0 ? 0 : cursor_text(cursor, phase, key);
+    p[0] = w->kind;
+    p[1] = more;
+    fli_put_u16(p + 2, 0);
+    fli_put_u32(p + 4, w->count);
+    fli_put_u32(p + 8, (uint32_t)cursor_len);
+    memcpy(p + PAGE_HEADER_SIZE, cursor, cursor_len);
+    memmove(p + PAGE_HEADER_SIZE + cursor_len, p + PAGE_ROOM, records);
+    w->out->len -= CURSOR_TEXT_MAX - cursor_len;
+    return 0;
+}
+
+bool machine_cursor_parse(struct fli_slice text, const char *phases, char *ret_phase,
+                          uint64_t *ret_key)
+{
+    if (text.len == 0 || (text.len == 1 && text.data[0] == '0')) {
+        *ret_phase = phases[0];
+        *ret_key = 0;
+        return true;
+    }
+    char phase = (char)text.data[0];
+    if (phase == '\0' || strchr(phases, phase) == NULL ||
+        !fli_parse_u64(text.data + 1, text.len - 1, UINT64_MAX, ret_key)) {
+        return false;
+    }
+    *ret_phase = phase;
+    return true;
+}
+
+/* Reading. */
+
+int machine_page_open(const void *data, size_t len, struct machine_page *ret)
+{
+    struct fli_reader r;
+    fli_reader_init(&r, data, len);
+    unsigned kind = fli_read_u8(&r);
+    unsigned more = fli_read_u8(&r);
+    unsigned zero = fli_read_u16(&r);
+    struct machine_page page = {.more = more == 1, .count = fli_read_u32(&r)};
+    page.cursor = fli_read_bytes(&r, fli_read_u32(&r));
+    page.rest = r;
+    if (r.bad || kind < PAGE_KIND_LOCKS || kind > PAGE_KIND_SHOW || more > 1 || zero != 0 ||
+        page.count > fli_reader_left(&r) / 5) {
+        return FL_ECORRUPT;
+    }
+    *ret = page;
+    return 0;
+}
+
+/* The next record, which must be of this type, as a reader of its own. 1, 0 at the end, FL_ECORRUPT;
+ * a page that turned out corrupt stays so. */
+static int open_record(struct machine_page *page, unsigned type, struct fli_reader *ret)
+{
+    if (page->count == 0 && !page->rest.bad) {
+        return fli_reader_left(&page->rest) == 0 ? 0 : FL_ECORRUPT;
+    }
+    struct fli_slice record = fli_read_bytes(&page->rest, fli_read_u32(&page->rest));
+    if (page->rest.bad) {
+        return FL_ECORRUPT;
+    }
+    page->count--;
+    fli_reader_init(ret, record.data, record.len);
+    return fli_read_u8(ret) == type && !ret->bad ? 1 : FL_ECORRUPT;
+}
+
+static struct fli_slice read_short(struct fli_reader *r)
+{
+    return fli_read_bytes(r, fli_read_u8(r));
+}
+
+int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret)
+{
+    struct fli_reader r;
+    int rc = open_record(p, TYPE_LOCK, &r);
+    if (rc != 1) {
+        return rc;
+    }
+    struct machine_lock_view v = {.state = fli_read_u8(&r)};
+    unsigned is_explicit = fli_read_u8(&r);
+    v.session_explicit = is_explicit == 1;
+    v.waiters = fli_read_u32(&r);
+    v.token = fli_read_u64(&r);
+    v.since_ms = fli_read_u64(&r);
+    v.ttl_left_ms = fli_read_u64(&r);
+    v.name = read_short(&r);
+    v.owner = read_short(&r);
+    v.label = read_short(&r);
+    v.value = fli_read_bytes(&r, fli_read_u16(&r));
+    bool held = v.state == MACHINE_LOCK_HELD;
+    if (r.bad || fli_reader_left(&r) != 0 || v.state < MACHINE_LOCK_HELD ||
+        v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
+        v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
+        held != (v.owner.len != 0)) {
+        return FL_ECORRUPT;
+    }
+    *ret = v;
+    return 1;
+}
+
+int machine_page_next_session(struct machine_page *p, struct machine_session_view *ret)
+{
+    struct fli_reader r;
+    int rc = open_record(p, TYPE_SESSION, &r);
+    if (rc != 1) {
+        return rc;
+    }
+    struct machine_session_view v = {.session_explicit = false};
+    unsigned is_explicit = fli_read_u8(&r);
+    v.session_explicit = is_explicit == 1;
+    v.locks = fli_read_u32(&r);
+    v.waits = fli_read_u32(&r);
+    v.ttl_ms = fli_read_u64(&r);
+    v.ttl_left_ms = fli_read_u64(&r);
+    v.lockdelay_ms = fli_read_u64(&r);
+    v.owner = read_short(&r);
+    v.label = read_short(&r);
+    v.lock = read_short(&r);
+    if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || v.owner.len == 0 ||
+        v.session_explicit != (v.lock.len == 0)) {
+        return FL_ECORRUPT;
+    }
+    *ret = v;
+    return 1;
+}

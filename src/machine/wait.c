@@ -1,0 +1,136 @@
+/* wait.c: places in queues. The queue of a lock is first come, first served, and part of the
+ * replicated state, so a fail-over keeps it. */
+#include "machine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a seat is found by: kind, lock and owner, as one run of bytes. */
+#define SEAT_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
+
+static size_t seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
+                       struct fli_slice owner)
+{
+    FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
+    key[0] = is_explicit;
+    key[1] = lock->name_len;
+    memcpy(key + 2, lock->name, lock->name_len);
+    memcpy(key + 2 + lock->name_len, owner.data, owner.len);
+    return 2 + (size_t)lock->name_len + owner.len;
+}
+
+struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
+                               struct fli_slice owner)
+{
+    if (lock->crowd == NULL || lock->crowd->queue.len == 0) {
+        return NULL;
+    }
+    uint8_t key[SEAT_KEY_MAX];
+    size_t len = seat_key(key, lock, is_explicit, owner);
+    struct fli_map_node *n = fli_map_find(&m->waits_by_seat, key, len);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct wait, by_seat);
+}
+
+struct wait *machine_wait_find_id(struct machine *m, uint64_t id)
+{
+    uint8_t key[8];
+    fli_put_u64(key, id);
+    struct fli_map_node *n = fli_map_find(&m->waits_by_id, key, sizeof key);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct wait, by_id);
+}
+
+static void add_to_maps(struct machine *m, struct wait *w)
+{
+    uint8_t key[SEAT_KEY_MAX];
+    struct session *s = w->seat->session;
+    size_t len = seat_key(key, w->seat->lock, session_is_explicit(s), machine_session_owner(s));
+    int rc =
+        fli_map_insert(&m->waits_by_seat, &w->by_seat, fli_map_hash(&m->waits_by_seat, key, len));
+    fli_put_u64(key, wait_id(w));
+    if (rc == 0) {
+        rc = fli_map_insert(&m->waits_by_id, &w->by_id, fli_map_hash(&m->waits_by_id, key, 8));
+    }
+    if (rc != 0) {
+        fli_fatal("out of memory for a wait of the lock machine");
+    }
+}
+
+/* The crowd's n_multi counts waits whose session waits elsewhere too. When the number of a session's
+ * waits changes between one and two, the other one's crowd has to know as well. */
+static void count_multi(struct session_explicit *s, const struct seat *seat, uint32_t n, bool join)
+{
+    if (n < 2) {
+        return;
+    }
+    uint32_t step = join ? 1 : UINT32_MAX; /* adding the latter takes one away */
+    seat->lock->crowd->n_multi += step;
+    if (n == 2) {
+        const struct seat *first = seat_of_link(s->waits.next);
+        const struct seat *last = seat_of_link(s->waits.prev);
+        FLI_ASSERT(first != last && (first == seat || last == seat));
+        const struct seat *other = first == seat ? last : first;
+        FLI_ASSERT(other->lock != seat->lock);
+        other->lock->crowd->n_multi += step;
+    }
+}
+
+struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint64_t id, uint64_t asking,
+                               uint64_t deadline_ms)
+{
+    FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
+    bool is_explicit = session_is_explicit(seat->session);
+    struct wait *w = fli_xcalloc(1, sizeof *w);
+    machine_timer_init(&w->timer, is_explicit ? TIMER_WAIT_EXPLICIT : TIMER_WAIT_IMPLICIT);
+    w->seat = seat;
+    w->asking = asking;
+    seat->waiting = 1;
+    seat->at.wait = w;
+    machine_order_push(&machine_lock_crowd(seat->lock)->queue, &w->in_queue, id);
+    fli_list_push(&m->waits, &w->all);
+    add_to_maps(m, w);
+    if (is_explicit) {
+        struct session_explicit *s = session_explicit_of(seat->session);
+        fli_list_push(&s->waits, &seat_explicit_of(seat)->at_session);
+        s->n_waits++;
+        count_multi(s, seat, s->n_waits, true);
+    }
+    machine_timer_set(m, &w->timer, deadline_ms);
+    return w;
+}
+
+struct seat *machine_wait_detach(struct machine *m, struct wait *w)
+{
+    struct seat *seat = w->seat;
+    FLI_ASSERT(seat->waiting && seat->at.wait == w);
+    if (session_is_explicit(seat->session)) {
+        struct session_explicit *s = session_explicit_of(seat->session);
+        count_multi(s, seat, s->n_waits, false);
+        fli_list_remove(&seat_explicit_of(seat)->at_session);
+        s->n_waits--;
+    }
+    machine_timer_clear(m, &w->timer);
+    fli_map_remove(&m->waits_by_seat, &w->by_seat);
+    fli_map_remove(&m->waits_by_id, &w->by_id);
+    fli_list_remove(&w->all);
+    machine_order_remove(&seat->lock->crowd->queue, &w->in_queue);
+    seat->waiting = 0;
+    seat->at.wait = NULL;
+    free(w);
+    return seat;
+}
+
+void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
+{
+    struct seat *seat = w->seat;
+    struct lock *lock = seat->lock;
+    m->ever.waits_ended++;
+    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                            .reason = (uint8_t)reason,
+                                            .session_explicit = session_is_explicit(seat->session),
+                                            .name = lock_name(lock),
+                                            .owner = machine_session_owner(seat->session),
+                                            .wait = wait_id(w)});
+    machine_wait_detach(m, w);
+    machine_seat_free(m, seat);
+    machine_lock_relax(m, lock);
+}

@@ -1,0 +1,233 @@
+/* machine_bench: nanoseconds and bytes the lock machine takes, on one core, without log or network.
+ *
+ * Prints one line a figure. Commands are encoded beforehand, so that what is measured is what a
+ * replica does with an entry: verify, decode, apply. Not a test: timings are never assertions. */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "machine/machine.h"
+
+#define BATCH 100u
+
+static const uint64_t seed[2] = {1, 2};
+
+struct batches {
+    struct fli_buf buf;
+    uint32_t count;
+    uint64_t clock_ms;
+};
+
+static void batch_start(struct batches *b)
+{
+    static const uint8_t room[MACHINE_BATCH_HEADER_SIZE];
+    fli_buf_clear(&b->buf);
+    b->count = 0;
+    if (fli_buf_append(&b->buf, room, sizeof room) != 0) {
+        abort();
+    }
+}
+
+static void batch_add(struct batches *b, const struct machine_command *c)
+{
+    if (machine_command_encode(c, &b->buf) != 0) {
+        abort();
+    }
+    b->count++;
+}
+
+static size_t batch_end(struct batches *b)
+{
+    struct machine_batch_header h = {.count = b->count, .stamp_ms = b->clock_ms, .term = 1};
+    h.length = (uint32_t)b->buf.len;
+    if (fli_buf_reserve(&b->buf, 8) != 0) {
+        abort();
+    }
+    return machine_batch_seal(b->buf.data, &h);
+}
+
+static void apply(struct machine *m, struct batches *b, struct machine_result *results)
+{
+    if (machine_apply(m, b->buf.data, batch_end(b), results) != 0) {
+        abort();
+    }
+}
+
+/* A 32-byte name or owner made of a number. */
+static struct fli_slice text32(char out[33], char kind, uint64_t i)
+{
+    snprintf(out, 33, "%c-%030llu", kind, (unsigned long long)i);
+    return (struct fli_slice){(const uint8_t *)out, 32};
+}
+
+static struct machine_command acquire(struct fli_slice name, struct fli_slice owner,
+                                      uint64_t ttl_ms)
+{
+    return (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = name,
+                                    .owner = owner,
+                                    .ttl_ms = ttl_ms};
+}
+
+static void report(const char *what, uint64_t ns, uint64_t n)
+{
+    printf("%-44s %9.1f ns/op\n", what, (double)ns / (double)n);
+}
+
+/* Applies pairs of ACQUIRE and RELEASE of free locks; `held` others stay held. */
+static void bench_pairs(struct machine *m, struct batches *b, uint64_t pairs)
+{
+    char name[33];
+    char owner[33];
+    uint64_t ns = 0;
+    uint64_t token = machine_last_token(m);
+    for (uint64_t i = 0; i < pairs; i += BATCH) {
+        batch_start(b);
+        for (uint64_t k = 0; k < BATCH; k++) {
+            struct machine_command c =
+                acquire(text32(name, 'p', (i + k) % 5000), text32(owner, 'o', i + k), 60000);
+            batch_add(b, &c);
+            c = (struct machine_command){
+                .op = MACHINE_OP_RELEASE, .name = c.name, .token = ++token};
+            batch_add(b, &c);
+        }
+        b->clock_ms++;
+        size_t len = batch_end(b);
+        uint64_t t = fli_clock_ns();
+        if (machine_apply(m, b->buf.data, len, NULL) != 0) {
+            abort();
+        }
+        ns += fli_clock_ns() - t;
+    }
+    struct machine_counts n;
+    machine_get_counts(m, &n);
+    if (n.releases < pairs) {
+        abort();
+    }
+    char what[80];
+    snprintf(what, sizeof what, "ACQUIRE + RELEASE, %llu other locks held",
+             (unsigned long long)n.locks_held);
+    report(what, ns, pairs);
+}
+
+static void hold_many(struct machine *m, struct batches *b, uint64_t n)
+{
+    char name[33];
+    char owner[33];
+    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    uint64_t ns = 0;
+    for (uint64_t i = 0; i < n; i += BATCH) {
+        batch_start(b);
+        for (uint64_t k = 0; k < BATCH; k++) {
+            struct machine_command c = acquire(text32(name, 'n', i + k), text32(owner, 'o', i + k),
+                                               FL_TTL_MAX_MS - (i + k) % 1000);
+            batch_add(b, &c);
+        }
+        size_t len = batch_end(b);
+        uint64_t t = fli_clock_ns();
+        if (machine_apply(m, b->buf.data, len, NULL) != 0) {
+            abort();
+        }
+        ns += fli_clock_ns() - t;
+    }
+    report("ACQUIRE of a new lock, kept", ns, n);
+    size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    printf("%-44s %9.1f bytes\n", "memory per held lock (32-byte name, owner)",
+           (double)(after - before) / (double)n);
+}
+
+static void bench_snapshot(struct machine *m, uint64_t n)
+{
+    struct fli_buf out;
+    fli_buf_init(&out, SIZE_MAX);
+    uint64_t t = fli_clock_ns();
+    if (machine_snapshot_encode(m, &out) != 0) {
+        abort();
+    }
+    report("snapshot encode, per lock", fli_clock_ns() - t, n);
+    t = fli_clock_ns();
+    uint64_t hash = machine_hash(m);
+    report("hash, per lock", fli_clock_ns() - t, n);
+    struct machine *copy = NULL;
+    t = fli_clock_ns();
+    if (machine_snapshot_decode(out.data, out.len, seed, &copy) != 0 ||
+        machine_hash(copy) != hash) {
+        abort();
+    }
+    report("snapshot decode, per lock", fli_clock_ns() - t, n);
+    machine_destroy(copy);
+    fli_buf_fini(&out);
+}
+
+/* A term mark, then everything expires at once. */
+static void bench_expiry(struct machine *m, struct batches *b, uint64_t n)
+{
+    batch_start(b);
+    struct machine_batch_header h = {.flags = MACHINE_BATCH_TERM_MARK,
+                                     .stamp_ms = b->clock_ms + 5000,
+                                     .term = 2,
+                                     .length = MACHINE_BATCH_HEADER_SIZE};
+    size_t len = machine_batch_seal(b->buf.data, &h);
+    uint64_t t = fli_clock_ns();
+    if (machine_apply(m, b->buf.data, len, NULL) != 0) {
+        abort();
+    }
+    report("term mark (whole)", fli_clock_ns() - t, 1);
+    b->clock_ms += 2 * FL_TTL_MAX_MS;
+    batch_start(b);
+    t = fli_clock_ns();
+    apply(m, b, NULL);
+    report("mass expiry, per lock", fli_clock_ns() - t, n);
+}
+
+/* One hot lock with a queue of `n`: each RELEASE grants the head, who then asks at the end again. */
+static void bench_queue(struct batches *b, uint64_t n, uint64_t rounds)
+{
+    struct machine *m = machine_create(seed);
+    char owner[33];
+    struct fli_slice name = {(const uint8_t *)"hot", 3};
+    for (uint64_t i = 0; i < n; i++) {
+        batch_start(b);
+        struct machine_command c = acquire(name, text32(owner, 'w', i), 60000);
+        c.flags = MACHINE_ACQUIRE_WAIT;
+        c.wait_ms = FL_WAIT_MAX_MS;
+        batch_add(b, &c);
+        apply(m, b, NULL);
+    }
+    uint64_t t = fli_clock_ns();
+    for (uint64_t i = 0; i < rounds; i++) {
+        batch_start(b);
+        struct machine_command c = {
+            .op = MACHINE_OP_RELEASE, .name = name, .token = machine_last_token(m)};
+        batch_add(b, &c);
+        c = acquire(name, text32(owner, 'w', i % n), 60000);
+        c.flags = MACHINE_ACQUIRE_WAIT;
+        c.wait_ms = FL_WAIT_MAX_MS;
+        batch_add(b, &c);
+        apply(m, b, NULL);
+    }
+    report("RELEASE, grant to next, join queue of 20000", fli_clock_ns() - t, rounds);
+    machine_destroy(m);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : 1000000;
+    struct batches b = {.clock_ms = 1};
+    fli_buf_init(&b.buf, MACHINE_BATCH_MAX);
+    batch_start(&b);
+    struct machine *m = machine_create(seed);
+    bench_pairs(m, &b, 1000000);
+    hold_many(m, &b, n);
+    bench_pairs(m, &b, 1000000);
+    bench_snapshot(m, n);
+    bench_expiry(m, &b, n);
+    bench_queue(&b, 20000, 100000);
+    machine_destroy(m);
+    fli_buf_fini(&b.buf);
+    return 0;
+}
