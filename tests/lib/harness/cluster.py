@@ -67,10 +67,12 @@ class Node(_Server):
         super().__init__(lab, 'node%d' % number, '127.0.0.1:%d' % port, lab.path('node%d' % number))
         self.cluster = cluster
         self.id = number
-        self.port = port
-        self.peer_port = peer_port
-        self.peer = '127.0.0.1:%d' % peer_port
         self.extra = []
+        self.set_ports(port, peer_port)
+
+    def set_ports(self, port, peer_port):
+        self.port, self.address = port, '127.0.0.1:%d' % port
+        self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
 
     def argv(self):
         return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,

@@ -94,17 +94,21 @@ class Lab:
         if wrong:
             raise AssertionError('; '.join(wrong))
 
+    def quiet_close(self, keep=True):
+        """For when something else has failed, which is what must be reported; this only explains it."""
+        try:
+            self.close(failed=keep)
+        except AssertionError as e:
+            print(e, file=sys.stderr, flush=True)
+
     def __enter__(self):
         return self
 
     def __exit__(self, kind, value, trace):
         if kind is None:
             self.close()
-            return
-        try:
-            self.close(failed=True)
-        except AssertionError as e: # the first failure is the one to report; this one explains it
-            print(e, file=sys.stderr, flush=True)
+        else:
+            self.quiet_close()
 
 
 def directory_size(path):

@@ -59,6 +59,11 @@ class _Guard:
 _guard = _Guard()
 
 
+def release_from_guard(process):
+    """Lets a process outlive us."""
+    _guard.tell(b'-', process.pid)
+
+
 class Process:
     """Starts argv with stdout and stderr appended to log_path. Everything it printed since this start is
     output(). Use terminate() or kill() to end it; an end nobody asked for is found by Lab.close()."""
