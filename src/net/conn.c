@@ -228,6 +228,8 @@ static void read_end(struct net_conn *c)
     net_conn_touch(c);
 }
 
+static void set_reading(struct net_conn *c);
+
 static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct net_conn *c = stream->data;
@@ -249,7 +251,10 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
     take_read(c, (const uint8_t *)buf->base, (size_t)n);
     if (c->paused || c->last) {
-        net_conn_touch(c); /* which decides about reading */
+        /* At once: libuv reads on in the same turn while there is more, and the room for what is
+         * left over is that of one read. */
+        set_reading(c);
+        net_conn_touch(c);
     }
 }
 
@@ -447,7 +452,9 @@ void net_conn_reap(struct net_conn *c)
     } else if (s->cbs.closed != NULL) {
         s->cbs.closed(s->cbs.ctx, c);
     }
-    uv_close((uv_handle_t *)&c->tcp, close_cb);
+    if (!c->reset || uv_tcp_close_reset(&c->tcp, close_cb) != 0) {
+        uv_close((uv_handle_t *)&c->tcp, close_cb);
+    }
 }
 
 static void refuse(struct net_conn *c)

@@ -67,6 +67,7 @@ struct net_conn {
     bool last;      /* takes no more requests; closes when everything has left */
     bool lingering; /* our side is shut; waits for the client's end */
     bool doomed;    /* to be reaped */
+    bool reset;     /* it was cut off: throw away what the kernel still holds for it as well */
     bool closing;   /* reaped */
     char name[64];
 };

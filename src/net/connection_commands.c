@@ -2,12 +2,12 @@
  * whether it fitted. */
 #include "net/connection_commands.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "net/conn.h"
+#include "wire/command_reply.h"
 
 static bool is_word(struct fli_slice s, const char *word)
 {
@@ -166,199 +166,6 @@ static bool answer_client_setinfo(struct fli_buf *b, struct fli_slice attribute)
     return fli_resp_error(b, "ERR", "CLIENT SETINFO: write LIB-NAME or LIB-VER") == 0;
 }
 
-/* --- COMMAND --- */
-
-static unsigned service_flag(enum fli_service service)
-{
-    return service == FLI_SERVICE_LOCK ? FLI_CMD_LOCK : FLI_CMD_STORE;
-}
-
-static bool served(const struct fli_command *row, enum fli_service service)
-{
-    return (row->flags & service_flag(service)) != 0;
-}
-
-/* Rows with one name follow each other; the first served one stands for the name. */
-static const struct fli_command *next_name(enum fli_service service, const struct fli_command *at)
-{
-    const struct fli_command *end = fli_commands + fli_commands_len;
-    const char *name = at == NULL ? "" : at->name;
-    for (const struct fli_command *row = at == NULL ? fli_commands : at + 1; row < end; row++) {
-        if (served(row, service) && strcmp(row->name, name) != 0) {
-            return row;
-        }
-    }
-    return NULL;
-}
-
-static size_t count_names(enum fli_service service)
-{
-    size_t n = 0;
-    for (const struct fli_command *row = next_name(service, NULL); row != NULL;
-         row = next_name(service, row)) {
-        n++;
-    }
-    return n;
-}
-
-static const struct fli_command *find_name(enum fli_service service, struct fli_slice name)
-{
-    const struct fli_command *row = next_name(service, NULL);
-    while (row != NULL && !is_word(name, row->name)) {
-        row = next_name(service, row);
-    }
-    return row;
-}
-
-static void lower(const char *name, const char *subcommand, char out[64])
-{
-    (void)snprintf(out, 64, "%s%s%s", name, subcommand == NULL ? "" : "|",
-                   subcommand == NULL ? "" : subcommand);
-    for (char *p = out; *p != '\0'; p++) {
-        *p = (char)tolower((unsigned char)*p);
-    }
-}
-
-static size_t count_subcommands(enum fli_service service, const struct fli_command *first)
-{
-    const struct fli_command *end = fli_commands + fli_commands_len;
-    size_t n = 0;
-    for (const struct fli_command *row = first; row < end; row++) {
-        if (served(row, service) && row->subcommand != NULL &&
-            strcmp(row->name, first->name) == 0) {
-            n++;
-        }
-    }
-    return n;
-}
-
-/* As Redis counts: the name included; negative for "at least". */
-static int redis_arity(enum fli_service service, const struct fli_command *row)
-{
-    if (count_subcommands(service, row) > 0) {
-        return row->subcommand == NULL ? -1 : -2;
-    }
-    return row->arity_min == row->arity_max ? row->arity_min + 1 : -(row->arity_min + 1);
-}
-
-static bool command_entry(enum fli_service service, const struct fli_command *row, int proto,
-                          struct fli_buf *b)
-{
-    static const struct {
-        unsigned flag;
-        const char *text;
-    } words[] = {{FLI_CMD_WRITE, "write"},
-                 {FLI_CMD_QUERY, "readonly"},
-                 {FLI_CMD_ADMIN, "admin"},
-                 {FLI_CMD_LOCAL, "fast"}};
-    char name[64];
-    lower(row->name, NULL, name);
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        n += (row->flags & words[i].flag) != 0;
-    }
-    bool ok = fli_resp_array(b, 6) == 0 && fli_resp_text(b, name) == 0;
-    ok = ok && fli_resp_int(b, redis_arity(service, row)) == 0;
-    ok = ok && fli_resp_set(b, proto, n) == 0;
-    for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++) {
-        ok = (row->flags & words[i].flag) == 0 || fli_resp_simple(b, words[i].text) == 0;
-    }
-    for (int i = 0; ok && i < 3; i++) { /* first key, last key, step: none, this is no key space */
-        ok = fli_resp_int(b, 0) == 0;
-    }
-    return ok;
-}
-
-static bool answer_command(enum fli_service service, int proto, struct fli_buf *b,
-                           const struct fli_slice *names, unsigned n)
-{
-    bool ok = true;
-    if (n == 0) {
-        ok = fli_resp_array(b, count_names(service)) == 0;
-        for (const struct fli_command *row = next_name(service, NULL); ok && row != NULL;
-             row = next_name(service, row)) {
-            ok = command_entry(service, row, proto, b);
-        }
-        return ok;
-    }
-    ok = fli_resp_array(b, n) == 0;
-    for (unsigned i = 0; ok && i < n; i++) {
-        const struct fli_command *row = find_name(service, names[i]);
-        ok = row == NULL ? fli_resp_null_array(b, proto) == 0
-                         : command_entry(service, row, proto, b);
-    }
-    return ok;
-}
-
-static bool answer_command_list(enum fli_service service, struct fli_buf *b)
-{
-    bool ok = fli_resp_array(b, count_names(service)) == 0;
-    for (const struct fli_command *row = next_name(service, NULL); ok && row != NULL;
-         row = next_name(service, row)) {
-        char name[64];
-        lower(row->name, NULL, name);
-        ok = fli_resp_text(b, name) == 0;
-    }
-    return ok;
-}
-
-static bool docs_pairs(const struct fli_command *row, int proto, struct fli_buf *b, size_t more)
-{
-    bool ok = fli_resp_map(b, proto, 5 + more) == 0;
-    ok = ok && text_pair(b, "summary", row->help);
-    ok = ok && text_pair(b, "since", FL_VERSION);
-    ok =
-        ok && text_pair(b, "group", (row->flags & FLI_CMD_CONNECTION) != 0 ? "connection" : "lock");
-    ok = ok && text_pair(b, "syntax", row->syntax);
-    return ok && text_pair(b, "reply", row->reply);
-}
-
-static bool docs_entry(enum fli_service service, const struct fli_command *first, int proto,
-                       struct fli_buf *b)
-{
-    char name[64];
-    lower(first->name, NULL, name);
-    size_t n = count_subcommands(service, first);
-    bool ok = fli_resp_text(b, name) == 0 && docs_pairs(first, proto, b, n > 0);
-    if (n == 0) {
-        return ok;
-    }
-    ok = ok && fli_resp_text(b, "subcommands") == 0 && fli_resp_map(b, proto, n) == 0;
-    const struct fli_command *end = fli_commands + fli_commands_len;
-    for (const struct fli_command *row = first; ok && row < end; row++) {
-        if (served(row, service) && row->subcommand != NULL &&
-            strcmp(row->name, first->name) == 0) {
-            lower(row->name, row->subcommand, name);
-            ok = fli_resp_text(b, name) == 0 && docs_pairs(row, proto, b, 0);
-        }
-    }
-    return ok;
-}
-
-static bool answer_command_docs(enum fli_service service, int proto, struct fli_buf *b,
-                                const struct fli_slice *names, unsigned n)
-{
-    bool ok = true;
-    if (n == 0) {
-        ok = fli_resp_map(b, proto, count_names(service)) == 0;
-        for (const struct fli_command *row = next_name(service, NULL); ok && row != NULL;
-             row = next_name(service, row)) {
-            ok = docs_entry(service, row, proto, b);
-        }
-        return ok;
-    }
-    size_t known = 0;
-    for (unsigned i = 0; i < n; i++) {
-        known += find_name(service, names[i]) != NULL;
-    }
-    ok = fli_resp_map(b, proto, known) == 0;
-    for (unsigned i = 0; ok && i < n; i++) {
-        const struct fli_command *row = find_name(service, names[i]);
-        ok = row == NULL || docs_entry(service, row, proto, b);
-    }
-    return ok;
-}
-
 /* --- all of them --- */
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
@@ -380,7 +187,6 @@ static bool answer_select(struct fli_buf *b, struct fli_slice arg)
 static bool answer(const struct net_commands *commands, struct net_conn *c, struct fli_buf *b,
                    enum fli_command_id id, const struct fli_slice *args, unsigned n, bool *ret_ok)
 {
-    enum fli_service service = commands->service;
     bool ok = false;
     switch (id) {
     case FLI_CMD_PING:
@@ -406,19 +212,11 @@ static bool answer(const struct net_commands *commands, struct net_conn *c, stru
         ok = answer_reset(c, b);
         break;
     case FLI_CMD_COMMAND:
-        ok = answer_command(service, c->proto, b, NULL, 0);
-        break;
-    case FLI_CMD_COMMAND_INFO:
-        ok = answer_command(service, c->proto, b, args, n);
-        break;
     case FLI_CMD_COMMAND_COUNT:
-        ok = fli_resp_u64(b, count_names(service)) == 0;
-        break;
-    case FLI_CMD_COMMAND_LIST:
-        ok = answer_command_list(service, b);
-        break;
     case FLI_CMD_COMMAND_DOCS:
-        ok = answer_command_docs(service, c->proto, b, args, n);
+    case FLI_CMD_COMMAND_INFO:
+    case FLI_CMD_COMMAND_LIST:
+        ok = fli_command_reply(b, c->proto, commands->service, id, args, n) == 0;
         break;
     case FLI_CMD_CLIENT_ID:
         ok = fli_resp_u64(b, c->id) == 0;

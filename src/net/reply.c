@@ -78,6 +78,7 @@ static void cut_off(struct net_conn *c, const char *why)
 {
     c->server->stats.cut_off++;
     net_server_log(c->server, 2, "client %llu cut off: %s", (unsigned long long)c->id, why);
+    c->reset = true;
     net_conn_doom(c);
 }
 

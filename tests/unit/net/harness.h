@@ -1,0 +1,73 @@
+/* harness.h: a server and its clients in one process and one thread, over real sockets.
+ *
+ * The service of these tests knows a few words:
+ *   ECHO x     x, at once
+ *   BIG n      n bytes of 'x', at once
+ *   LATER ...  kept; the test answers it with answer_kept()
+ *   FAIL       net_answer_failed()
+ *   DROP       closes after answers, like QUIT
+ * Clients are plain non-blocking sockets; every wait has a deadline. */
+#ifndef TESTS_NET_HARNESS_H
+#define TESTS_NET_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "net/net.h"
+
+#define KEPT_MAX 4096
+#define WAIT_MS 20000
+
+struct fixture {
+    uv_loop_t loop;
+    struct net_server *server;
+    struct net_limits limits;
+    struct net_request *kept[KEPT_MAX]; /* NULL once answered or cancelled */
+    unsigned kept_n, cancelled, hangups, opened, closed, requests;
+    bool stopped;
+    uint16_t port;
+};
+
+static inline struct net_limits test_limits(void)
+{
+    return (struct net_limits){.resp = {.arg_max = 1024, .request_max = 4096},
+                               .connections_max = 10000,
+                               .pipeline_max = 1024,
+                               .output_max = 256 * 1024,
+                               .idle_first_ms = 0};
+}
+
+void fixture_start(struct fixture *f, struct net_limits limits);
+void fixture_end(struct fixture *f); /* stops, checks that nothing is left, frees */
+
+/* One turn of the loop, without blocking for longer than a millisecond. */
+void turn(struct fixture *f);
+#define turn_until(f, cond)                                                                        \
+    do {                                                                                           \
+        uint64_t deadline_ = deadline();                                                           \
+        while (!(cond)) {                                                                          \
+            turn(f);                                                                               \
+            check_deadline(deadline_, #cond, __FILE__, __LINE__);                                  \
+        }                                                                                          \
+    } while (0)
+uint64_t deadline(void);
+void check_deadline(uint64_t at, const char *what, const char *file, int line);
+
+void answer_kept(struct fixture *f, unsigned i, const char *text);
+
+int client_open(const struct fixture *f);
+void client_send(struct fixture *f, int fd, const char *data, size_t len);
+void client_say(struct fixture *f, int fd, const char *text);
+/* Reads exactly these bytes. */
+void client_expect(struct fixture *f, int fd, const char *data, size_t len);
+void client_hear(struct fixture *f, int fd, const char *text);
+/* Reads what has come, without waiting: bytes, 0 at the end, -1 when nothing is there. */
+long client_try(int fd, char *data, size_t size);
+void client_expect_end(struct fixture *f, int fd); /* end or reset; anything before it is read */
+void client_close(int fd);
+
+#endif

@@ -1,0 +1,93 @@
+/* test_address.c: addresses as people write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "net/address.h"
+
+static void splits_and_joins(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host;
+        uint16_t port;
+    } good[] = {{"127.0.0.1:7401", "127.0.0.1", 7401},
+                {"localhost:0", "localhost", 0},
+                {"[::1]:65535", "::1", 65535},
+                {"a.b-c.example:1", "a.b-c.example", 1}};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        char host[NET_HOST_MAX];
+        char text[NET_ADDRESS_MAX];
+        uint16_t port = 1;
+        assert_int_equal(net_address_split(good[i].text, host, &port), 0);
+        assert_string_equal(host, good[i].host);
+        assert_int_equal(port, good[i].port);
+        (void)net_address_join(host, port, text, sizeof text);
+        assert_string_equal(text, good[i].text);
+    }
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",        "host",    ":1",    "host:",  "host:65536",
+                                      "host:-1", "host: 1", "::1:1", "[::1]",  "[]:1",
+                                      "[x:1",    "x]:1",    "a b:1", "host:1x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char host[NET_HOST_MAX];
+        uint16_t port = 77;
+        if (net_address_split(bad[i], host, &port) != FL_EINVAL) {
+            fail_msg("'%s' was accepted", bad[i]);
+        }
+        assert_int_equal(port, 77);
+    }
+}
+
+static void longest_host(void **state)
+{
+    (void)state;
+    char text[NET_HOST_MAX + 8];
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    memset(text, 'h', sizeof text);
+    memcpy(text + 255, ":9", 3);
+    assert_int_equal(net_address_split(text, host, &port), 0);
+    assert_int_equal(strlen(host), 255);
+    memset(text, 'h', sizeof text);
+    memcpy(text + 256, ":9", 3);
+    assert_int_equal(net_address_split(text, host, &port), FL_EINVAL);
+}
+
+static void knows_loopback(void **state)
+{
+    (void)state;
+    assert_true(net_host_is_loopback("127.0.0.1"));
+    assert_true(net_host_is_loopback("127.9.9.9"));
+    assert_true(net_host_is_loopback("::1"));
+    assert_true(net_host_is_loopback("::ffff:127.0.0.1"));
+    assert_true(net_host_is_loopback("localhost"));
+    assert_false(net_host_is_loopback("0.0.0.0"));
+    assert_false(net_host_is_loopback("::"));
+    assert_false(net_host_is_loopback("*"));
+    assert_false(net_host_is_loopback("10.0.0.1"));
+    assert_false(net_host_is_loopback("fe80::1"));
+    assert_false(net_host_is_loopback("::ffff:10.0.0.1"));
+    assert_false(net_host_is_loopback("no such host"));
+    assert_true(net_host_is_any("0.0.0.0") && net_host_is_any("::") && net_host_is_any("*"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits_and_joins),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(longest_host),
+        cmocka_unit_test(knows_loopback),
+    };
+    return cmocka_run_group_tests_name("addresses", tests, NULL, NULL);
+}

@@ -1,0 +1,805 @@
+/* test_conn.c: connections over real sockets: order, ceilings, ends. */
+#include "harness.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define UNDER_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN 1
+#endif
+#endif
+#ifndef UNDER_ASAN
+#define UNDER_ASAN 0
+#endif
+
+static void raise_files(void)
+{
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
+/* --- order --- */
+
+static void byte_by_byte(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    const char request[] = "*2\r\n$4\r\nECHO\r\n$5\r\nhello\r\nECHO inline\r\n";
+    for (size_t i = 0; i < sizeof request - 1; i++) {
+        client_send(&f, fd, request + i, 1);
+        turn(&f);
+        turn(&f);
+    }
+    client_hear(&f, fd, "$5\r\nhello\r\n$6\r\ninline\r\n");
+    assert_int_equal(f.requests, 2);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void pipeline_of_thousands(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    enum { N = 20000 };
+    char *ask = malloc(N * 32);
+    char *want = malloc(N * 32);
+    size_t ask_len = 0;
+    size_t want_len = 0;
+    for (int i = 0; i < N; i++) {
+        char word[16];
+        int n = snprintf(word, sizeof word, "%d", i);
+        ask_len += (size_t)sprintf(ask + ask_len, "*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", n, word);
+        want_len += (size_t)sprintf(want + want_len, "$%d\r\n%s\r\n", n, word);
+    }
+    client_send(&f, fd, ask, ask_len);
+    client_expect(&f, fd, want, want_len);
+    assert_int_equal(f.requests, N);
+    free(ask);
+    free(want);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void answers_keep_the_order_of_requests(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nECHO third\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 3);
+    answer_kept(&f, 2, "fourth");
+    answer_kept(&f, 1, "second");
+    for (int i = 0; i < 20; i++) {
+        turn(&f);
+    }
+    char byte;
+    assert_int_equal(client_try(fd, &byte, 1), -1); /* nothing may leave before the first */
+    answer_kept(&f, 0, "first");
+    client_hear(&f, fd, "$5\r\nfirst\r\n$6\r\nsecond\r\n$5\r\nthird\r\n$6\r\nfourth\r\n");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void random_order_of_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    enum { N = 500 };
+    for (int i = 0; i < N; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    turn_until(&f, f.kept_n == N);
+    unsigned order[N];
+    for (unsigned i = 0; i < N; i++) {
+        order[i] = i;
+    }
+    uint64_t seed = 12345; /* any order will do; always the same one */
+    for (unsigned i = N - 1; i > 0; i--) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        unsigned j = (unsigned)((seed >> 33) % (i + 1));
+        unsigned t = order[i];
+        order[i] = order[j];
+        order[j] = t;
+    }
+    for (unsigned i = 0; i < N; i++) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "%03u", order[i]);
+        answer_kept(&f, order[i], text);
+        if (i % 37 == 0) {
+            turn(&f);
+        }
+    }
+    for (unsigned i = 0; i < N; i++) {
+        char want[16];
+        (void)snprintf(want, sizeof want, "$3\r\n%03u\r\n", i);
+        client_hear(&f, fd, want);
+    }
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void count_writes(void *ctx, struct net_conn *c)
+{
+    struct net_conn_info info;
+    net_conn_info(c, &info);
+    *(size_t *)ctx += info.output_bytes;
+}
+
+static size_t output_bytes(struct fixture *f)
+{
+    size_t n = 0;
+    net_each_conn(f->server, count_writes, &n);
+    return n;
+}
+
+/* --- ceilings --- */
+
+static void pipeline_limit_pauses_reading(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 10;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    for (int i = 0; i < 10; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    turn_until(&f, f.kept_n == 10);
+    for (int i = 0; i < 15; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    client_say(&f, fd, "ECHO end\r\n");
+    for (int i = 0; i < 50; i++) {
+        turn(&f);
+    }
+    assert_int_equal(f.kept_n, 10); /* the eleventh waits in the socket */
+    for (unsigned i = 0; i < 25; i++) {
+        turn_until(&f, f.kept_n > i);
+        assert_true(f.kept_n <= i + 10);
+        answer_kept(&f, i, "x");
+    }
+    for (int i = 0; i < 25; i++) {
+        client_hear(&f, fd, "$1\r\nx\r\n");
+    }
+    client_hear(&f, fd, "$3\r\nend\r\n");
+    struct net_stats stats;
+    net_get_stats(f.server, &stats);
+    assert_true(stats.paused > 0);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void pipeline_of_one(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 1;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nECHO a\r\nLATER\r\nECHO b\r\n");
+    turn_until(&f, f.kept_n == 1);
+    assert_int_equal(f.requests, 1);
+    answer_kept(&f, 0, "1");
+    turn_until(&f, f.kept_n == 2);
+    answer_kept(&f, 1, "2");
+    client_hear(&f, fd, "$1\r\n1\r\n$1\r\na\r\n$1\r\n2\r\n$1\r\nb\r\n");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Answers at once, and the client does not read: reading from it stops, and once it reads again it
+ * gets everything. */
+static void client_that_does_not_read_is_paused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    int window = 64 * 1024; /* or the kernel would take all of it */
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof window), 0);
+    enum { N = 20000, SIZE = 1000 };
+    const char ask[] = "*2\r\n$3\r\nBIG\r\n$4\r\n1000\r\n";
+    size_t sent = 0;
+    size_t total = N * (sizeof ask - 1);
+    size_t peak = 0;
+    for (int quiet = 0; quiet < 200;) {
+        size_t at = sent % (sizeof ask - 1);
+        ssize_t n =
+            sent < total ? send(fd, ask + at, sizeof ask - 1 - at, MSG_NOSIGNAL) : (ssize_t)-1;
+        if (n > 0) {
+            sent += (size_t)n;
+            quiet = 0;
+        } else {
+            quiet++;
+        }
+        turn(&f);
+        size_t now = output_bytes(&f);
+        peak = now > peak ? now : peak;
+    }
+    assert_in_range(f.requests, 100, N - 1);
+    assert_true(peak <= f.limits.output_max);
+    assert_int_equal(net_connections(f.server), 1);
+    char *want = malloc(SIZE + 16);
+    int head = sprintf(want, "$%d\r\n", SIZE);
+    memset(want + head, 'x', SIZE);
+    memcpy(want + head + SIZE, "\r\n", 2);
+    for (int i = 0; i < N; i++) {
+        while (sent < total) {
+            size_t at = sent % (sizeof ask - 1);
+            ssize_t n = send(fd, ask + at, sizeof ask - 1 - at, MSG_NOSIGNAL);
+            if (n < 0) {
+                break;
+            }
+            sent += (size_t)n;
+        }
+        client_expect(&f, fd, want, (size_t)head + SIZE + 2);
+    }
+    assert_int_equal(sent, total);
+    assert_int_equal(f.requests, N);
+    free(want);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Answers that were owed already, and a client that does not read them: it is cut off. */
+static void slow_reader_is_cut_off(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    int small = 4096;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    int other = client_open(&f);
+    for (int i = 0; i < 1024; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    turn_until(&f, f.kept_n == 1024);
+    static char big[32 * 1024];
+    memset(big, 'y', sizeof big - 1);
+    struct net_stats stats;
+    unsigned answered = 0;
+    for (; answered < 1024; answered++) {
+        net_get_stats(f.server, &stats);
+        if (stats.cut_off > 0) {
+            break;
+        }
+        answer_kept(&f, answered, big);
+        turn(&f);
+        assert_true(output_bytes(&f) <= f.limits.output_max);
+    }
+    assert_true(answered < 1024);
+    turn_until(&f, net_connections(f.server) == 1);
+    assert_int_equal(f.cancelled, 1024 - answered);
+    client_expect_end(&f, fd);
+    client_say(&f, other, "ECHO alive\r\n");
+    client_hear(&f, other, "$5\r\nalive\r\n");
+    client_close(fd);
+    client_close(other);
+    fixture_end(&f);
+}
+
+/* Answers held back behind an unanswered request count as unsent. */
+static void held_answers_are_bounded(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\n");
+    char ask[64];
+    /* 5 bytes of head and 2 of tail make 65536 of it: four fill the limit, the fifth is too much. */
+    (void)snprintf(ask, sizeof ask, "BIG %d\r\n", 65536 - 10);
+    for (int i = 0; i < 4; i++) {
+        client_say(&f, fd, ask);
+    }
+    turn_until(&f, f.requests >= 3);
+    for (int i = 0; i < 50; i++) {
+        turn(&f);
+    }
+    /* Reading paused when half of the limit was reached. */
+    assert_true(f.requests < 5);
+    assert_true(output_bytes(&f) <= f.limits.output_max);
+    answer_kept(&f, 0, "go");
+    turn_until(&f, f.requests == 5);
+    client_hear(&f, fd, "$2\r\ngo\r\n");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void answer_at_the_output_limit(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    char ask[64];
+    size_t body = limits.output_max - 11; /* "$262133\r\n" and the closing CR LF */
+    (void)snprintf(ask, sizeof ask, "BIG %zu\r\n", body);
+    client_say(&f, fd, ask);
+    char *want = malloc(limits.output_max + 1);
+    int head = sprintf(want, "$%zu\r\n", body);
+    memset(want + head, 'x', body);
+    memcpy(want + head + body, "\r\n", 2);
+    assert_int_equal((size_t)head + body + 2, limits.output_max);
+    client_expect(&f, fd, want, limits.output_max);
+    free(want);
+    (void)snprintf(ask, sizeof ask, "BIG %zu\r\n", body + 1);
+    client_say(&f, fd, ask);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void oversized_request_then_the_next_works(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    char *huge = malloc(3 * 1000 * 1000 + 64);
+    int head = sprintf(huge, "*2\r\n$4\r\nECHO\r\n$%d\r\n", 3 * 1000 * 1000);
+    memset(huge + head, 'z', 3 * 1000 * 1000);
+    memcpy(huge + head + 3 * 1000 * 1000, "\r\n", 2);
+    client_send(&f, fd, huge, (size_t)head + 3 * 1000 * 1000 + 2);
+    free(huge);
+    client_say(&f, fd, "ECHO next\r\n");
+    client_hear(&f, fd, "-ERR ");
+    char c = 0;
+    while (c != '\n') {
+        client_expect(&f, fd, "", 0);
+        if (client_try(fd, &c, 1) < 0) {
+            turn(&f);
+        }
+    }
+    client_hear(&f, fd, "$4\r\nnext\r\n");
+    assert_int_equal(f.requests, 1);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void lost_framing_is_told_and_ends_the_connection(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\n*1\r\nnonsense\r\nECHO never\r\n");
+    turn_until(&f, f.kept_n == 1);
+    answer_kept(&f, 0, "first"); /* what came before is still answered */
+    client_hear(&f, fd, "$5\r\nfirst\r\n-ERR Protocol error");
+    client_expect_end(&f, fd);
+    assert_int_equal(f.requests, 1);
+    client_close(fd);
+    turn_until(&f, net_connections(f.server) == 0);
+    fixture_end(&f);
+}
+
+static void connection_limit(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.connections_max = 3;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fds[3];
+    for (int i = 0; i < 3; i++) {
+        fds[i] = client_open(&f);
+        client_say(&f, fds[i], "ECHO in\r\n");
+        client_hear(&f, fds[i], "$2\r\nin\r\n");
+    }
+    int extra = client_open(&f);
+    client_say(&f, extra, "ECHO sent before it knows\r\n");
+    client_hear(&f, extra, "-LIMIT too many connections (this server takes 3)");
+    client_expect_end(&f, extra);
+    assert_int_equal(net_connections(f.server), 3);
+    assert_int_equal(f.opened, 3);
+    client_close(extra);
+    client_close(fds[0]);
+    turn_until(&f, net_connections(f.server) == 2);
+    fds[0] = client_open(&f);
+    client_say(&f, fds[0], "ECHO again\r\n");
+    client_hear(&f, fds[0], "$5\r\nagain\r\n");
+    for (int i = 0; i < 3; i++) {
+        client_close(fds[i]);
+    }
+    fixture_end(&f);
+}
+
+static void many_refused_connections(void **state)
+{
+    (void)state;
+    raise_files();
+    struct net_limits limits = test_limits();
+    limits.connections_max = 1;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fds[300];
+    for (int i = 0; i < 300; i++) {
+        fds[i] = client_open(&f);
+    }
+    struct net_stats stats;
+    do {
+        turn(&f);
+        net_get_stats(f.server, &stats);
+    } while (stats.accepted < 300);
+    assert_int_equal(stats.refused, 299);
+    client_say(&f, fds[0], "ECHO in\r\n");
+    client_hear(&f, fds[0], "$2\r\nin\r\n");
+    for (int i = 0; i < 300; i++) {
+        client_close(fds[i]);
+    }
+    fixture_end(&f);
+}
+
+static void idle_connections_cost_little(void **state)
+{
+    (void)state;
+    raise_files();
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    unsigned n = files.rlim_cur > 9000 ? 4000 : (unsigned)files.rlim_cur / 2 - 50;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int *fds = calloc(n, sizeof *fds);
+    int first = client_open(&f); /* the pools have their first members after it */
+    client_say(&f, first, "ECHO x\r\n");
+    client_hear(&f, first, "$1\r\nx\r\n");
+    size_t before = mallinfo2().uordblks;
+    for (unsigned i = 0; i < n; i++) {
+        fds[i] = client_open(&f);
+        client_say(&f, fds[i], "ECHO x\r\n");
+        client_hear(&f, fds[i], "$1\r\nx\r\n");
+    }
+    assert_int_equal(net_connections(f.server), n + 1);
+    size_t each = (mallinfo2().uordblks - before) / n;
+    if (!UNDER_ASAN) {
+        print_message("%u idle connections, %zu bytes each\n", n, each);
+        assert_in_range(each, 1, 1024);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        client_close(fds[i]);
+    }
+    turn_until(&f, net_connections(f.server) == 1);
+    free(fds);
+    client_close(first);
+    fixture_end(&f);
+}
+
+/* A request that stays incomplete costs its bytes and a parser, and gives both back. */
+static void partial_input_is_given_back(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fds[100];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 100; i++) {
+            fds[i] = client_open(&f);
+            client_say(&f, fds[i], "*2\r\n$4\r\nECHO\r\n$4\r\nab");
+        }
+        for (int i = 0; i < 100; i++) {
+            turn(&f);
+        }
+        for (int i = 0; i < 100; i++) {
+            if (i % 2 == 0) {
+                client_say(&f, fds[i], "cd\r\n");
+                client_hear(&f, fds[i], "$4\r\nabcd\r\n");
+            }
+            client_close(fds[i]);
+        }
+        turn_until(&f, net_connections(f.server) == 0);
+    }
+    assert_int_equal(f.requests, 150);
+    fixture_end(&f);
+}
+
+static void too_many_files(void **state)
+{
+    (void)state;
+    struct rlimit old;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int keep = client_open(&f);
+    client_say(&f, keep, "ECHO x\r\n");
+    client_hear(&f, keep, "$1\r\nx\r\n");
+    int fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = client_open(&f); /* they sit in the backlog: the loop has not turned */
+    }
+    int probe = dup(keep);
+    struct rlimit low = {.rlim_cur = (rlim_t)probe, .rlim_max = old.rlim_max};
+    client_close(probe);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int i = 0; i < 50; i++) {
+        turn(&f); /* a loop that tries again for ever would hang here */
+    }
+    client_say(&f, keep, "ECHO y\r\n");
+    client_hear(&f, keep, "$1\r\ny\r\n");
+    assert_int_equal(net_connections(f.server), 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    for (int i = 0; i < 4; i++) {
+        client_close(fds[i]);
+    }
+    int later = client_open(&f);
+    client_say(&f, later, "ECHO z\r\n");
+    client_hear(&f, later, "$1\r\nz\r\n");
+    client_close(later);
+    client_close(keep);
+    fixture_end(&f);
+}
+
+/* --- ends --- */
+
+static void half_closed_client_gets_its_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO one\r\nLATER\r\nECHO three\r\nhalf a requ");
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    turn_until(&f, f.hangups == 1);
+    assert_true(net_conn_eof(f.kept[0]->conn));
+    assert_int_equal(f.cancelled, 0);
+    answer_kept(&f, 0, "two");
+    client_hear(&f, fd, "$3\r\none\r\n$3\r\ntwo\r\n$5\r\nthree\r\n");
+    client_expect_end(&f, fd);
+    assert_int_equal(f.requests, 3);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void half_closed_while_paused(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 2;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\nLATER\r\nECHO end\r\n");
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        turn_until(&f, f.kept_n > i);
+        answer_kept(&f, i, "k");
+    }
+    client_hear(&f, fd, "$1\r\nk\r\n$1\r\nk\r\n$1\r\nk\r\n$1\r\nk\r\n$3\r\nend\r\n");
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void dropped_client_cancels_what_is_unanswered(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 3);
+    answer_kept(&f, 1, "answered, and waits for its turn");
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 2);
+    assert_null(f.kept[0]);
+    assert_null(f.kept[2]);
+    fixture_end(&f);
+}
+
+static void answers_to_a_doomed_connection_go_nowhere(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 3);
+    struct net_request *r = f.kept[0];
+    f.kept[0] = NULL;
+    net_answer_failed(r);
+    /* Doomed and not yet reaped: the others may still be answered. */
+    answer_kept(&f, 2, "x");
+    assert_int_equal(f.cancelled, 0);
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void failed_answer_closes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO a\r\nFAIL\r\nECHO b\r\n");
+    client_expect_end(&f, fd);
+    turn_until(&f, f.closed == 1);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void close_after_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nDROP\r\nECHO never\r\n");
+    turn_until(&f, f.kept_n == 1);
+    for (int i = 0; i < 20; i++) {
+        turn(&f);
+    }
+    answer_kept(&f, 0, "first");
+    client_hear(&f, fd, "$5\r\nfirst\r\n$3\r\nbye\r\n");
+    client_expect_end(&f, fd);
+    assert_int_equal(f.requests, 2);
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    fixture_end(&f);
+}
+
+static void silent_connection_is_closed(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.idle_first_ms = 150;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int spoke = client_open(&f);
+    client_say(&f, spoke, "ECHO x\r\n");
+    client_hear(&f, spoke, "$1\r\nx\r\n");
+    int silent = client_open(&f);
+    client_say(&f, silent, "*1\r\n$4\r\nPI");
+    client_expect_end(&f, silent);
+    client_say(&f, spoke, "ECHO y\r\n");
+    client_hear(&f, spoke, "$1\r\ny\r\n");
+    client_close(silent);
+    client_close(spoke);
+    fixture_end(&f);
+}
+
+static void set_true(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+static void stop_gives_the_answers_owed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int owed = client_open(&f);
+    int idle = client_open(&f);
+    client_say(&f, owed, "LATER\r\n");
+    client_say(&f, idle, "ECHO x\r\n");
+    client_hear(&f, idle, "$1\r\nx\r\n");
+    turn_until(&f, f.kept_n == 1);
+    bool stopped = false;
+    net_server_stop(f.server, 60000, set_true, &stopped);
+    client_expect_end(&f, idle);
+    assert_false(stopped);
+    client_say(&f, owed, "ECHO too late\r\n");
+    answer_kept(&f, 0, "in time");
+    client_hear(&f, owed, "$7\r\nin time\r\n");
+    client_expect_end(&f, owed);
+    client_close(owed);
+    client_close(idle);
+    turn_until(&f, stopped);
+    assert_int_equal(f.requests, 2);
+    net_server_destroy(f.server);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
+static void stop_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\n");
+    turn_until(&f, f.kept_n == 1);
+    bool stopped = false;
+    net_server_stop(f.server, 200, set_true, &stopped);
+    turn_until(&f, stopped);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    net_server_destroy(f.server);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
+static void listening_says_what_is_wrong(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    char errmsg[256];
+    char taken[64];
+    (void)snprintf(taken, sizeof taken, "127.0.0.1:%u", (unsigned)f.port);
+    assert_int_equal(net_server_listen(f.server, taken, errmsg, sizeof errmsg), FL_ESYSTEM);
+    assert_non_null(strstr(errmsg, "address already in use"));
+    assert_non_null(strstr(errmsg, taken));
+    assert_int_equal(net_server_listen(f.server, "nonsense", errmsg, sizeof errmsg), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "HOST:PORT"));
+    assert_int_equal(net_server_listen(f.server, "127.0.0.1:65536", errmsg, sizeof errmsg),
+                     FL_EINVAL);
+    assert_int_equal(net_server_listen(f.server, "localhost:0", errmsg, sizeof errmsg), 0);
+    assert_int_equal(net_server_port(f.server), f.port);
+    fixture_end(&f);
+}
+
+static void limits_of_nothing_are_refused(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 0;
+    struct net_callbacks cbs = {0};
+    struct net_server *server = NULL;
+    assert_int_equal(net_server_create(&loop, &limits, 0, &cbs, &server), FL_EINVAL);
+    assert_null(server);
+    net_server_destroy(NULL);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(byte_by_byte),
+        cmocka_unit_test(pipeline_of_thousands),
+        cmocka_unit_test(answers_keep_the_order_of_requests),
+        cmocka_unit_test(random_order_of_answers),
+        cmocka_unit_test(pipeline_limit_pauses_reading),
+        cmocka_unit_test(pipeline_of_one),
+        cmocka_unit_test(client_that_does_not_read_is_paused),
+        cmocka_unit_test(slow_reader_is_cut_off),
+        cmocka_unit_test(held_answers_are_bounded),
+        cmocka_unit_test(answer_at_the_output_limit),
+        cmocka_unit_test(oversized_request_then_the_next_works),
+        cmocka_unit_test(lost_framing_is_told_and_ends_the_connection),
+        cmocka_unit_test(connection_limit),
+        cmocka_unit_test(many_refused_connections),
+        cmocka_unit_test(idle_connections_cost_little),
+        cmocka_unit_test(partial_input_is_given_back),
+        cmocka_unit_test(too_many_files),
+        cmocka_unit_test(half_closed_client_gets_its_answers),
+        cmocka_unit_test(half_closed_while_paused),
+        cmocka_unit_test(dropped_client_cancels_what_is_unanswered),
+        cmocka_unit_test(answers_to_a_doomed_connection_go_nowhere),
+        cmocka_unit_test(failed_answer_closes),
+        cmocka_unit_test(close_after_answers),
+        cmocka_unit_test(silent_connection_is_closed),
+        cmocka_unit_test(stop_gives_the_answers_owed),
+        cmocka_unit_test(stop_does_not_wait_for_ever),
+        cmocka_unit_test(listening_says_what_is_wrong),
+        cmocka_unit_test(limits_of_nothing_are_refused),
+    };
+    return cmocka_run_group_tests_name("net connections", tests, NULL, NULL);
+}
