@@ -1,0 +1,223 @@
+/* client.h: taking locks with fencing tokens, from C.
+ *
+ *     fl_client *c;
+ *     struct fl_grant grant;
+ *     if (fl_client_create("10.0.0.1:7401,10.0.0.2:7401,10.0.0.3:7401", NULL, &c) == 0) {
+ *         if (fl_acquire(c, fl_str("report"), NULL, &grant) == 0) {
+ *             ... claim grant.token at the storage, then read and write with it, and stop when
+ *             ... fl_remaining_ms(&grant) is 0
+ *         }
+ *     }
+ *
+ * Results. 0 means done: it is held, renewed, released, and so on. Every other result is negative,
+ * and fl_err_class() sorts them:
+ *
+ *   refused   surely not done. FL_ENOTHELD is the plain "no" (another owner holds the lock; the
+ *             lock is not held under this token); FL_ENOLEADER and FL_ENOCONN: nobody could be
+ *             asked.
+ *   unknown   it may or may not have been done, or may still be done later. FL_EUNCERTAIN is never
+ *             turned into a yes or a no by this library.
+ *   fault     the peer or this process is broken.
+ *
+ * fl_client_error() says in a sentence what happened.
+ *
+ * Time. Each call ends within its timeout (milliseconds; 0 takes the client's), on a clock that
+ * counts time in which the machine was suspended. Only the resolution of host names is out of our
+ * hands: give numeric addresses where that matters.
+ *
+ * Retries. A call asks one node after the other, with pauses that grow and are random, until it has
+ * an answer or its time is over. What may be repeated is repeated:
+ *
+ *   fl_acquire      with the same owner, so it cannot be granted twice. A copy of the request that
+ *                   was delayed on its way may still take the lock for this owner after the call
+ *                   has ended; its TTL limits that.
+ *   fl_renew        yes
+ *   fl_release      yes; when an earlier try had no answer and a later one finds nothing to
+ *                   release, the result is FL_EUNCERTAIN: the lock is surely not held under this
+ *                   token any more, but whether this call or the lease's end did it is not known.
+ *   fl_issue_token  yes; it may burn a token, which harms nobody
+ *   fl_break        no: a second one could break the next holder. FL_EUNCERTAIN.
+ *   reading calls   yes
+ *
+ * A client belongs to one thread at a time. It starts no thread, installs no signal handler, and
+ * keeps at most one connection open between calls. */
+#ifndef FENCELOCK_CLIENT_H
+#define FENCELOCK_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "fencelock/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_TIMEOUT_DEFAULT_MS UINT64_C(5000)
+#define FL_TIMEOUT_MAX_MS UINT64_C(86400000)
+#define FL_ATTEMPT_DEFAULT_MS UINT64_C(1000)
+#define FL_NODES_MAX 16u
+#define FL_ADDRESS_MAX 255u
+
+/* Bytes owned by the caller; names may hold any bytes, zeros too. */
+struct fl_bytes {
+    const void *data;
+    size_t len;
+};
+
+/* The bytes of a C string without its end. */
+static inline struct fl_bytes fl_str(const char *text)
+{
+    struct fl_bytes b;
+    b.data = text;
+    b.len = text == NULL ? 0 : strlen(text);
+    return b;
+}
+
+typedef struct fl_client fl_client;
+
+/* All zero (or a NULL pointer) means the defaults. */
+struct fl_client_options {
+    uint64_t timeout_ms;   /* of a call that gives none; FL_TIMEOUT_DEFAULT_MS */
+    uint64_t attempt_ms;   /* how long one node may take to connect or to answer before the next one
+                            is asked; FL_ATTEMPT_DEFAULT_MS. Doubles after each round. */
+    struct fl_bytes owner; /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: 32 hex digits of 128
+                              random bits. Nobody else may use the same one. */
+};
+
+/* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
+ * yet. 0; FL_EINVAL (a bad address or option); FL_ENOMEM. */
+FL_API int fl_client_create(const char *nodes, const struct fl_client_options *options,
+                            fl_client **ret) FL_MUST_USE;
+
+/* Closes the connection and frees. Locks that are held stay held until released or expired. NULL is
+ * fine. */
+FL_API void fl_client_destroy(fl_client *c);
+
+/* A sentence about the last call's failure; "" after success. Valid until the next call. */
+FL_API const char *fl_client_error(const fl_client *c);
+
+/* The owner that acquires when a call names none. Valid as long as the client. */
+FL_API struct fl_bytes fl_client_owner(const fl_client *c);
+
+/* Now, in milliseconds of the clock that deadlines are told in (CLOCK_BOOTTIME). Any thread. */
+FL_API uint64_t fl_now_ms(void);
+
+/* ---- holding a lock -------------------------------------------------------------------------- */
+
+struct fl_acquire_options {
+    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
+    uint64_t wait_ms;      /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: not */
+    uint64_t timeout_ms;   /* beyond wait_ms; 0: the client's */
+    struct fl_bytes owner; /* empty: the client's */
+    struct fl_bytes value; /* at most FL_VALUE_MAX bytes that SHOW gives to anybody */
+};
+
+struct fl_grant {
+    fl_token token;
+    uint64_t ttl_ms;
+    uint64_t deadline_ms; /* by fl_now_ms(): from then on do not believe that you hold the lock.
+                           * Counted from before the request was sent, less ttl/100 + 2 ms. */
+};
+
+/* How long the grant may still be believed; 0 when it is over. Any thread. */
+FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
+
+/* Takes the lock, or queues for it when options->wait_ms says so. NULL options: the defaults. 0 and
+ * *ret; FL_ENOTHELD (another owner has it, and kept it as long as we waited); FL_EDEADLOCK,
+ * FL_ELIMIT, FL_EINVAL, FL_ENOLEADER, FL_ENOCONN, FL_EBUSY; FL_EUNCERTAIN. An owner that holds the
+ * lock already gets the same token again. */
+FL_API int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
+                      struct fl_grant *ret) FL_MUST_USE;
+
+/* Makes the lease last grant->ttl_ms from now on, and sets grant->deadline_ms. With a ttl_ms of 0
+ * the lease lasts its old TTL, and deadline_ms becomes 0, for it is not known here. 0; FL_ENOTHELD
+ * (lost; the grant's deadline becomes 0); otherwise as fl_acquire, and the grant is as it was. */
+FL_API int fl_renew(fl_client *c, struct fl_bytes name, struct fl_grant *grant,
+                    uint64_t timeout_ms) FL_MUST_USE;
+
+/* Gives the lock back. 0; FL_ENOTHELD (it was not held under this token); FL_EUNCERTAIN, see above;
+ * others as fl_acquire. */
+FL_API int fl_release(fl_client *c, struct fl_bytes name, fl_token token,
+                      uint64_t timeout_ms) FL_MUST_USE;
+
+/* Whether the lock is held under exactly this token: 0 (yes), FL_ENOTHELD (no), or an error. The
+ * answer may be out of date when it arrives: only the storage's check protects data. */
+FL_API int fl_check(fl_client *c, struct fl_bytes name, fl_token token,
+                    uint64_t timeout_ms) FL_MUST_USE;
+
+/* A new token without a lock, larger than all before: for Redlock, or an election of your own. */
+FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
+                          fl_token *ret) FL_MUST_USE;
+
+/* For operators: takes the lock from its holder and fences it. 0; FL_ENOTHELD (nobody held it);
+ * FL_EUNCERTAIN (not repeated). */
+FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms) FL_MUST_USE;
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+enum fl_lock_state { FL_LOCK_OTHER, FL_LOCK_HELD, FL_LOCK_DELAYED, FL_LOCK_QUEUED };
+
+struct fl_waiter {
+    struct fl_bytes owner;
+    struct fl_bytes label;
+    bool session;
+    uint64_t wait_left_ms; /* 0 when not told */
+};
+
+/* Bytes belong to the list they came in. What a server does not tell is empty or 0. */
+struct fl_lock_info {
+    struct fl_bytes name;
+    enum fl_lock_state state;
+    struct fl_bytes owner; /* of the holder */
+    struct fl_bytes label; /* of the holder's session */
+    struct fl_bytes value;
+    bool session; /* held by a session that was opened by name */
+    fl_token token;
+    uint64_t age_ms;      /* since the grant */
+    uint64_t ttl_left_ms; /* of the lease, or of the lock-delay */
+    uint64_t waiters;
+    const struct fl_waiter *queue; /* next one first; fl_show() only */
+    size_t queue_len;
+};
+
+struct fl_lock_list {
+    const struct fl_lock_info *locks;
+    size_t len;
+    struct fl_bytes cursor; /* of the next page; empty at the end */
+};
+
+/* One lock. 0 and a list of one; FL_ENOTFOUND when it is neither held, awaited nor delayed. Free it
+ * with fl_lock_list_free(). */
+FL_API int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
+                   struct fl_lock_list **ret) FL_MUST_USE;
+
+/* A page of locks. match: a glob, empty for all; cursor: of the page
+ * before, empty at first; count: at most so many, 0 for the server's default. */
+FL_API int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
+                    uint64_t timeout_ms, struct fl_lock_list **ret) FL_MUST_USE;
+FL_API void fl_lock_list_free(struct fl_lock_list *list); /* NULL is fine */
+
+/* What the INFO of one node tells. */
+struct fl_node_status {
+    char role[24]; /* "leader", "follower", ...; "" when not told */
+    char version[32];
+    char leader[FL_ADDRESS_MAX + 1];
+    uint64_t node_id, term, commit_index, applied_index, clients, uptime_ms;
+    uint64_t locks_held, waits;
+    fl_token last_token, min_live_token;
+};
+
+FL_API size_t fl_client_nodes(const fl_client *c);                   /* how many were given */
+FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its address, as given */
+
+/* Asks one node and no other. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no such node). */
+FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
+                       struct fl_node_status *ret) FL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* store_client.h: talking to fencelock-store, the sample storage that checks fencing tokens.
+ *
+ * The order that loses no update (docs/GUARANTEES.md, promise 4): acquire; fl_store_claim() with the
+ * new token, or a fenced fl_store_get(); only then read, change, write. Checking writes alone is not
+ * enough.
+ *
+ * Unknown outcomes. Claims and reads are repeated until the timeout; they only ever raise the mark.
+ * fl_store_set() and fl_store_del() are sent once: a copy that was delayed on its way would carry
+ * the same token as a later write and so could undo it. After FL_EUNCERTAIN of one of these, take a
+ * new token (release, acquire, claim) before writing that key again, and the delayed copy is stale.
+ *
+ * Results as in client.h; here FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
+ * `ret_mark` may be NULL; it receives the mark with FL_ESTALE, and is not touched otherwise. One
+ * thread at a time for each handle. */
+#ifndef FENCELOCK_STORE_CLIENT_H
+#define FENCELOCK_STORE_CLIENT_H
+
+#include "fencelock/client.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fl_store fl_store;
+
+/* The lock and the token under which an operation is done. token FL_TOKEN_NONE: not fenced. */
+struct fl_fencing {
+    struct fl_bytes lock;
+    fl_token token;
+};
+
+/* address: HOST:PORT. timeout_ms: of a call that gives 0; 0 for FL_TIMEOUT_DEFAULT_MS. Connects to
+ * nobody yet. 0; FL_EINVAL; FL_ENOMEM. */
+FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
+FL_API void fl_store_destroy(fl_store *s);            /* NULL is fine */
+FL_API const char *fl_store_error(const fl_store *s); /* as fl_client_error() */
+
+/* Raises the mark of the lock without writing. 0; FL_ESTALE. */
+FL_API int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
+                          fl_token *ret_mark) FL_MUST_USE;
+
+/* Reads a key; with a token this is a claim too. 0, and *ret is *ret_len bytes and a zero byte, to be
+ * freed by free(); FL_ENOTFOUND (no such key); FL_ESTALE; FL_EWRONGLOCK. ret_len may be NULL. */
+FL_API int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing,
+                        uint64_t timeout_ms, fl_token *ret_mark, char **ret,
+                        size_t *ret_len) FL_MUST_USE;
+
+/* Writes a key. 0 (on disk); FL_ESTALE; FL_EWRONGLOCK; FL_ENOTOKEN; FL_EUNCERTAIN (see above). */
+FL_API int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value,
+                        struct fl_fencing fencing, uint64_t timeout_ms,
+                        fl_token *ret_mark) FL_MUST_USE;
+
+/* Deletes a key. 0; FL_ENOTFOUND; others as fl_store_set(). */
+FL_API int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fencing,
+                        uint64_t timeout_ms, fl_token *ret_mark) FL_MUST_USE;
+
+/* The mark of a lock, FL_TOKEN_NONE when there is none. */
+FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
+                         fl_token *ret) FL_MUST_USE;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

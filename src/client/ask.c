@@ -1,0 +1,284 @@
+/* ask.c: see ask.h. */
+#include "client/ask.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "wire/resp.h"
+
+#define ARGS_MAX 12u
+#define NUMBERS_MAX 3u
+
+/* The words of a request while it is put together. */
+struct words {
+    struct fl_bytes argv[ARGS_MAX];
+    unsigned argc;
+    char numbers[NUMBERS_MAX][24];
+    unsigned n_numbers;
+};
+
+static void add(struct words *w, struct fl_bytes b)
+{
+    FLI_ASSERT(w->argc < ARGS_MAX);
+    w->argv[w->argc++] = b;
+}
+
+static void add_text(struct words *w, const char *text)
+{
+    add(w, fl_str(text));
+}
+
+static void add_number(struct words *w, uint64_t v)
+{
+    FLI_ASSERT(w->n_numbers < NUMBERS_MAX);
+    char *at = w->numbers[w->n_numbers++];
+    snprintf(at, sizeof w->numbers[0], "%llu", (unsigned long long)v);
+    add_text(w, at);
+}
+
+static void add_option(struct words *w, const char *word, struct fl_bytes value)
+{
+    if (value.len > 0) {
+        add_text(w, word);
+        add(w, value);
+    }
+}
+
+static void add_option_number(struct words *w, const char *word, uint64_t v)
+{
+    if (v > 0) {
+        add_text(w, word);
+        add_number(w, v);
+    }
+}
+
+static void add_fence(struct words *w, const struct fli_ask *ask)
+{
+    if (ask->token != FL_TOKEN_NONE) {
+        add_text(w, "FENCE");
+        add(w, ask->lock);
+        add_number(w, ask->token);
+    }
+}
+
+static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
+{
+    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN && ask->ttl_ms != 0);
+    add(w, ask->name);
+    add_option_number(w, "TTL", ask->ttl_ms);
+    add_option(w, "OWNER", ask->owner);
+    add_option_number(w, "WAIT", wait_ms);
+    add_option(w, "VALUE", ask->value);
+}
+
+static const char *const op_words[] = {
+    [FLI_ASK_ACQUIRE] = "ACQUIRE", [FLI_ASK_RENEW] = "RENEW", [FLI_ASK_RELEASE] = "RELEASE",
+    [FLI_ASK_CHECK] = "CHECK",     [FLI_ASK_TOKEN] = "TOKEN", [FLI_ASK_BREAK] = "BREAK",
+    [FLI_ASK_SHOW] = "SHOW",       [FLI_ASK_LOCKS] = "LOCKS", [FLI_ASK_LEADER] = "LEADER",
+    [FLI_ASK_INFO] = "INFO",       [FLI_ASK_PING] = "PING",   [FLI_ASK_CLAIM] = "CLAIM",
+    [FLI_ASK_GET] = "GET",         [FLI_ASK_SET] = "SET",     [FLI_ASK_DEL] = "DEL",
+    [FLI_ASK_MARK] = "MARK",
+};
+
+static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
+{
+    switch (ask->op) {
+    case FLI_ASK_ACQUIRE:
+        add_acquire(w, ask, wait_ms);
+        break;
+    case FLI_ASK_RENEW:
+    case FLI_ASK_RELEASE:
+    case FLI_ASK_CHECK:
+        add(w, ask->name);
+        add_number(w, ask->token);
+        add_option_number(w, "TTL", ask->op == FLI_ASK_RENEW ? ask->ttl_ms : 0);
+        break;
+    case FLI_ASK_TOKEN:
+    case FLI_ASK_BREAK:
+    case FLI_ASK_SHOW:
+        add(w, ask->name);
+        break;
+    case FLI_ASK_LOCKS:
+        add_option(w, "MATCH", ask->name);
+        add_option(w, "CURSOR", ask->cursor);
+        add_option_number(w, "COUNT", ask->count);
+        break;
+    case FLI_ASK_CLAIM:
+        add(w, ask->lock);
+        add_number(w, ask->token);
+        break;
+    case FLI_ASK_MARK:
+        add(w, ask->lock);
+        break;
+    case FLI_ASK_GET:
+    case FLI_ASK_DEL:
+        add(w, ask->name);
+        add_fence(w, ask);
+        break;
+    case FLI_ASK_SET:
+        add(w, ask->name);
+        add(w, ask->value);
+        add_fence(w, ask);
+        break;
+    case FLI_ASK_LEADER:
+    case FLI_ASK_INFO:
+    case FLI_ASK_PING:
+        break;
+    }
+}
+
+int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out)
+{
+    struct words w = {.argc = 0};
+    add_text(&w, op_words[ask->op]);
+    add_arguments(&w, ask, wait_ms);
+    int rc = fli_resp_array(out, w.argc);
+    for (unsigned i = 0; rc == 0 && i < w.argc; i++) {
+        rc = fli_resp_bulk(out, w.argv[i].data, w.argv[i].len);
+    }
+    return rc;
+}
+
+enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
+{
+    switch (op) {
+    case FLI_ASK_ACQUIRE:
+    case FLI_ASK_RENEW:
+    case FLI_ASK_RELEASE:
+    case FLI_ASK_TOKEN:
+    case FLI_ASK_CLAIM:
+        return FLI_REPEAT_WRITE;
+    case FLI_ASK_BREAK:
+    case FLI_ASK_SET:
+    case FLI_ASK_DEL:
+        return FLI_REPEAT_NEVER;
+    default:
+        return FLI_REPEAT_READ;
+    }
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *word;
+    enum fli_flow_event event;
+    int code;
+} error_words[] = {
+    {"NOLEADER", FLI_EVENT_NOLEADER, 0},
+    {"BUSY", FLI_EVENT_BUSY, 0},
+    {"UNCERTAIN", FLI_EVENT_UNCERTAIN, 0},
+    {"ERR", FLI_EVENT_REFUSED, FL_EINVAL},
+    {"LIMIT", FLI_EVENT_REFUSED, FL_ELIMIT},
+    {"DEADLOCK", FLI_EVENT_REFUSED, FL_EDEADLOCK},
+    {"NOSESSION", FLI_EVENT_REFUSED, FL_ENOSESSION},
+    {"STALE", FLI_EVENT_REFUSED, FL_ESTALE},
+    {"WRONGLOCK", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
+    {"NOTOKEN", FLI_EVENT_REFUSED, FL_ENOTOKEN},
+    {"NOTFOUND", FLI_EVENT_REFUSED, FL_ENOTFOUND},
+    {"EXISTS", FLI_EVENT_REFUSED, FL_EEXISTS},
+    {"DENIED", FLI_EVENT_REFUSED, FL_EDENIED},
+    {"NOAUTH", FLI_EVENT_REFUSED, FL_EDENIED},
+    {"NOPERM", FLI_EVENT_REFUSED, FL_EDENIED},
+    {"WRONGPASS", FLI_EVENT_REFUSED, FL_EDENIED},
+};
+
+/* An error of a word that this version does not know is still an error: surely refused. Which
+ * remedy it has only its text can say. */
+static enum fli_flow_event judge_error(const redisReply *reply, int *ret_code)
+{
+    size_t len = 0;
+    while (len < reply->len && reply->str[len] != ' ') {
+        len++;
+    }
+    for (size_t i = 0; i < sizeof error_words / sizeof error_words[0]; i++) {
+        const char *word = error_words[i].word;
+        if (strlen(word) == len && memcmp(word, reply->str, len) == 0) {
+            *ret_code = error_words[i].code;
+            return error_words[i].event;
+        }
+    }
+    *ret_code = FL_EPROTO;
+    return FLI_EVENT_REFUSED;
+}
+
+static bool is_ok(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_INTEGER;
+}
+
+static enum fli_flow_event judge_flag(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1) {
+        return FLI_EVENT_BROKEN;
+    }
+    return reply->integer == 1 ? FLI_EVENT_YES : FLI_EVENT_NO;
+}
+
+static enum fli_flow_event judge_token(const redisReply *reply, long long least)
+{
+    bool good = reply->type == REDIS_REPLY_INTEGER && reply->integer >= least &&
+                reply->integer <= (long long)FL_TOKEN_MAX;
+    return good ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
+}
+
+static enum fli_flow_event judge_type(const redisReply *reply, int type)
+{
+    if (reply->type == REDIS_REPLY_NIL) {
+        return FLI_EVENT_NO;
+    }
+    return reply->type == type ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
+}
+
+enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code)
+{
+    *ret_code = 0;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        return judge_error(reply, ret_code);
+    }
+    switch (op) {
+    case FLI_ASK_ACQUIRE:
+        return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : judge_token(reply, 1);
+    case FLI_ASK_TOKEN:
+        return judge_token(reply, 1);
+    case FLI_ASK_MARK:
+        return judge_token(reply, 0);
+    case FLI_ASK_RENEW:
+    case FLI_ASK_RELEASE:
+    case FLI_ASK_CHECK:
+    case FLI_ASK_BREAK:
+    case FLI_ASK_DEL:
+        return judge_flag(reply);
+    case FLI_ASK_SHOW:
+    case FLI_ASK_LOCKS:
+    case FLI_ASK_LEADER:
+        return judge_type(reply, REDIS_REPLY_ARRAY);
+    case FLI_ASK_INFO:
+    case FLI_ASK_GET:
+        return judge_type(reply, REDIS_REPLY_STRING);
+    default:
+        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_PING);
+        return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
+    }
+}
+
+fl_token fli_ask_stale_mark(const char *text, size_t len)
+{
+    static const char word[] = "mark ";
+    const size_t word_len = sizeof word - 1;
+    for (size_t i = 0; i + word_len < len; i++) {
+        if (memcmp(text + i, word, word_len) != 0) {
+            continue;
+        }
+        size_t from = i + word_len;
+        size_t to = from;
+        while (to < len && text[to] >= '0' && text[to] <= '9') {
+            to++;
+        }
+        uint64_t mark;
+        if (fli_parse_u64(text + from, to - from, FL_TOKEN_MAX, &mark)) {
+            return mark;
+        }
+    }
+    return FL_TOKEN_NONE;
+}

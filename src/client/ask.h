@@ -1,0 +1,55 @@
+/* ask.h: one request of a client: how it is written, and what an answer to it means. Pure: bytes
+ * out, parsed replies in. */
+#ifndef FLI_CLIENT_ASK_H
+#define FLI_CLIENT_ASK_H
+
+#include <hiredis/hiredis.h>
+
+#include "base/buf.h"
+#include "client/flow.h"
+#include "fencelock/client.h"
+
+enum fli_ask_op {
+    FLI_ASK_ACQUIRE, /* name, ttl_ms, owner, value */
+    FLI_ASK_RENEW,   /* name, token, ttl_ms (0: unchanged) */
+    FLI_ASK_RELEASE, /* name, token */
+    FLI_ASK_CHECK,   /* name, token */
+    FLI_ASK_TOKEN,   /* name */
+    FLI_ASK_BREAK,   /* name */
+    FLI_ASK_SHOW,    /* name */
+    FLI_ASK_LOCKS,   /* name: glob; cursor; count */
+    FLI_ASK_LEADER,
+    FLI_ASK_INFO,
+    FLI_ASK_PING,
+    FLI_ASK_CLAIM, /* lock, token */
+    FLI_ASK_GET,   /* name: key; lock and token unless the token is 0 */
+    FLI_ASK_SET,   /* as GET; value */
+    FLI_ASK_DEL,   /* as GET */
+    FLI_ASK_MARK,  /* lock */
+};
+
+struct fli_ask {
+    enum fli_ask_op op;
+    struct fl_bytes name;
+    struct fl_bytes lock;
+    struct fl_bytes owner;
+    struct fl_bytes value;
+    struct fl_bytes cursor;
+    fl_token token;
+    uint64_t ttl_ms;
+    uint64_t count;
+};
+
+/* Appends the request. wait_ms: of an ACQUIRE, what is left of it now. 0, FL_ENOMEM, FL_ELIMIT. */
+int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out) FLI_MUST_USE;
+
+/* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
+enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code);
+
+/* How repeating this kind of request stands. */
+enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op);
+
+/* The mark in the text of a STALE reply, FL_TOKEN_NONE when none can be found. */
+fl_token fli_ask_stale_mark(const char *text, size_t len);
+
+#endif

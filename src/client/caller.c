@@ -1,0 +1,446 @@
+/* caller.c: see caller.h.
+ *
+ * The leader is learned on the way: LEADER goes in front of a request now and then, in the same
+ * packet, and its answer comes in front of the request's. */
+#include "client/caller.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define REQUEST_MAX ((size_t)64 << 20)
+#define LEARN_EVERY_MS UINT64_C(10000)
+#define SHUN_MS UINT64_C(30000)
+
+/* One call in progress. */
+struct run {
+    struct fli_caller *k;
+    const struct fli_call *call;
+    struct fli_flow flow;
+    redisReply *main_reply;    /* to the request itself */
+    redisReply *confirm_reply; /* to the renewal behind it */
+};
+
+int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg, size_t errmsg_size)
+{
+    memset(k, 0, sizeof *k);
+    fli_link_init(&k->link);
+    fli_buf_init(&k->out, REQUEST_MAX);
+    k->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
+    k->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
+    k->leader = FLI_FLOW_NOBODY;
+    return fli_nodes_parse(nodes, k->nodes, &k->n_nodes, errmsg, errmsg_size);
+}
+
+void fli_caller_fini(struct fli_caller *k)
+{
+    fli_link_close(&k->link);
+    fli_buf_fini(&k->out);
+}
+
+int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(k->error, sizeof k->error, fmt, args);
+    va_end(args);
+    return code;
+}
+
+static void note_trouble(struct fli_caller *k, uint32_t node, const char *text, size_t len)
+{
+    int shown = len < FLI_TROUBLE_SIZE - 1 ? (int)len : (int)FLI_TROUBLE_SIZE - 1;
+    snprintf(k->trouble[node], FLI_TROUBLE_SIZE, "%.*s", shown, text);
+}
+
+/* ---- who leads ------------------------------------------------------------------------------- */
+
+static void forget_leader(struct fli_caller *k, uint32_t node)
+{
+    if (k->leader != node) {
+        return;
+    }
+    if (node == k->n_nodes) {
+        k->shun_ms = fli_clock_ms() + SHUN_MS;
+    }
+    k->leader = FLI_FLOW_NOBODY;
+    k->learned_ms = 0;
+}
+
+/* The place of an address in nodes[]; FLI_FLOW_NOBODY when it is of no use. */
+static uint32_t place_of(struct fli_caller *k, const char *address, size_t len)
+{
+    for (uint32_t i = 0; i < k->n_nodes; i++) {
+        if (strlen(k->nodes[i].text) == len && memcmp(k->nodes[i].text, address, len) == 0) {
+            return i;
+        }
+    }
+    if (fli_clock_ms() < k->shun_ms) {
+        return FLI_FLOW_NOBODY;
+    }
+    char errmsg[128];
+    struct fli_node node;
+    if (fli_node_parse(address, len, &node, errmsg, sizeof errmsg) != 0) {
+        return FLI_FLOW_NOBODY;
+    }
+    bool other = strcmp(node.text, k->nodes[k->n_nodes].text) != 0;
+    if (other && k->link.fd >= 0 && k->link_node == k->n_nodes) {
+        return FLI_FLOW_NOBODY; /* that place is in use; next time */
+    }
+    k->nodes[k->n_nodes] = node;
+    return k->n_nodes;
+}
+
+static void learn_leader(struct fli_caller *k, const redisReply *reply)
+{
+    k->leader = FLI_FLOW_NOBODY;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
+        return;
+    }
+    const redisReply *address = reply->element[1];
+    if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
+        k->leader = place_of(k, address->str, address->len);
+    }
+}
+
+/* ---- obeying orders -------------------------------------------------------------------------- */
+
+static enum fli_flow_event obey_connect(struct run *r)
+{
+    struct fli_caller *k = r->k;
+    const struct fli_flow_order *order = &r->flow.order;
+    if (k->link.fd >= 0 && k->link_node == order->node && k->owed == 0 &&
+        fli_link_is_fresh(&k->link)) {
+        return FLI_EVENT_CONNECTED;
+    }
+    fli_link_close(&k->link);
+    k->owed = 0;
+    if (fli_link_connect(&k->link, &k->nodes[order->node], order->until_ms) != 0) {
+        note_trouble(k, order->node, k->link.error, strlen(k->link.error));
+        forget_leader(k, order->node);
+        return FLI_EVENT_UNREACHABLE;
+    }
+    k->link_node = order->node;
+    return FLI_EVENT_CONNECTED;
+}
+
+static int encode(struct run *r, bool with_leader)
+{
+    struct fli_caller *k = r->k;
+    fli_buf_clear(&k->out);
+    int rc = 0;
+    if (with_leader) {
+        const struct fli_ask leader = {.op = FLI_ASK_LEADER};
+        rc = fli_ask_encode(&leader, 0, &k->out);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const struct fli_ask *ask = &r->call->ask;
+    if (r->flow.order.request == FLI_REQUEST_CONFIRM) {
+        const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
+                                        .name = ask->name,
+                                        .token = (fl_token)r->main_reply->integer,
+                                        .ttl_ms = ask->ttl_ms};
+        return fli_ask_encode(&confirm, 0, &k->out);
+    }
+    return fli_ask_encode(ask, fli_flow_wait_left(&r->flow, fli_clock_ms()), &k->out);
+}
+
+static enum fli_flow_event lost_link(struct run *r, enum fli_flow_event event)
+{
+    struct fli_caller *k = r->k;
+    note_trouble(k, k->link_node, k->link.error, strlen(k->link.error));
+    forget_leader(k, k->link_node);
+    fli_link_close(&k->link);
+    k->owed = 0;
+    return event;
+}
+
+static enum fli_flow_event obey_send(struct run *r)
+{
+    struct fli_caller *k = r->k;
+    uint64_t now_ms = fli_clock_ms();
+    bool ask_leader =
+        k->learns_leader && (k->learned_ms == 0 || now_ms - k->learned_ms >= LEARN_EVERY_MS);
+    if (encode(r, ask_leader) != 0) {
+        snprintf(k->link.error, sizeof k->link.error, "the request does not fit in memory");
+        return lost_link(r, FLI_EVENT_UNSENT);
+    }
+    if (fli_link_send(&k->link, k->out.data, k->out.len, r->flow.order.until_ms) != 0) {
+        return lost_link(r, FLI_EVENT_UNSENT);
+    }
+    if (ask_leader) {
+        k->learned_ms = now_ms;
+        k->owed = 1;
+    }
+    return FLI_EVENT_SENT;
+}
+
+static void keep_reply(redisReply **slot, redisReply *reply)
+{
+    if (*slot != NULL) {
+        freeReplyObject(*slot);
+    }
+    *slot = reply;
+}
+
+static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code)
+{
+    struct fli_caller *k = r->k;
+    bool confirming = r->flow.order.request == FLI_REQUEST_CONFIRM;
+    enum fli_ask_op op = confirming ? FLI_ASK_RENEW : r->call->ask.op;
+    enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    keep_reply(confirming ? &r->confirm_reply : &r->main_reply, reply);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        note_trouble(k, r->flow.order.node, reply->str, reply->len);
+    }
+    if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
+        k->learned_ms = 0;
+        k->leader = FLI_FLOW_NOBODY;
+    }
+    if (event == FLI_EVENT_BROKEN) {
+        snprintf(k->link.error, sizeof k->link.error, "its answer makes no sense");
+        return lost_link(r, event);
+    }
+    return event;
+}
+
+static enum fli_flow_event obey_answer(struct run *r, int *ret_code)
+{
+    struct fli_caller *k = r->k;
+    for (;;) {
+        redisReply *reply;
+        int rc = fli_link_receive(&k->link, r->flow.order.until_ms, &reply);
+        if (rc == FL_ETIMEOUT) {
+            return FLI_EVENT_SILENT;
+        }
+        if (rc != 0) {
+            return lost_link(r, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
+        }
+        if (k->owed == 0) {
+            return judge(r, reply, ret_code);
+        }
+        k->owed = 0;
+        learn_leader(k, reply);
+        freeReplyObject(reply);
+        if (k->leader != FLI_FLOW_NOBODY) {
+            fli_flow_hint(&r->flow, k->leader);
+        }
+    }
+}
+
+/* Asks on a link of its own, once. */
+static int ask_once(struct fli_link *l, const struct fli_node *node, enum fli_ask_op op,
+                    struct fli_buf *out, uint64_t until_ms, redisReply **ret)
+{
+    const struct fli_ask ask = {.op = op};
+    fli_buf_clear(out);
+    int rc = fli_ask_encode(&ask, 0, out);
+    if (rc == 0) {
+        rc = fli_link_connect(l, node, until_ms);
+    }
+    if (rc == 0) {
+        rc = fli_link_send(l, out->data, out->len, until_ms);
+    }
+    if (rc == 0) {
+        rc = fli_link_receive(l, until_ms, ret);
+    }
+    return rc;
+}
+
+static enum fli_flow_event obey_probe(struct run *r)
+{
+    struct fli_caller *k = r->k;
+    struct fli_link probe;
+    redisReply *reply;
+    fli_link_init(&probe);
+    int rc = ask_once(&probe, &k->nodes[r->flow.order.node], FLI_ASK_PING, &k->out,
+                      r->flow.order.until_ms, &reply);
+    if (rc == 0) {
+        freeReplyObject(reply);
+    } else {
+        snprintf(k->link.error, sizeof k->link.error, "%s", probe.error);
+    }
+    fli_link_close(&probe);
+    return rc == 0 ? FLI_EVENT_ALIVE : lost_link(r, FLI_EVENT_DEAD);
+}
+
+static enum fli_flow_event obey_sleep(const struct run *r)
+{
+    for (;;) {
+        uint64_t now_ms = fli_clock_ms();
+        if (now_ms >= r->flow.order.until_ms) {
+            return FLI_EVENT_WOKE;
+        }
+        (void)poll(NULL, 0, (int)(r->flow.order.until_ms - now_ms));
+    }
+}
+
+static enum fli_flow_event obey(struct run *r, int *ret_code)
+{
+    switch (r->flow.order.want) {
+    case FLI_WANT_CONNECT:
+        return obey_connect(r);
+    case FLI_WANT_SEND:
+        return obey_send(r);
+    case FLI_WANT_ANSWER:
+        return obey_answer(r, ret_code);
+    case FLI_WANT_PROBE:
+        return obey_probe(r);
+    default:
+        FLI_ASSERT(r->flow.order.want == FLI_WANT_SLEEP);
+        return obey_sleep(r);
+    }
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+/* Every node with its last trouble, as far as there is room. */
+static void append_troubles(struct fli_caller *k)
+{
+    size_t len = strlen(k->error);
+    const char *before = ": ";
+    for (uint32_t i = 0; i <= k->n_nodes && len < sizeof k->error; i++) {
+        if (k->trouble[i][0] != '\0') {
+            int n = snprintf(k->error + len, sizeof k->error - len, "%s%s: %s", before,
+                             k->nodes[i].text, k->trouble[i]);
+            len += (size_t)n;
+            before = "; ";
+        }
+    }
+}
+
+static void explain(struct run *r, uint64_t timeout_ms)
+{
+    struct fli_caller *k = r->k;
+    unsigned long long ms = timeout_ms;
+    switch (r->flow.status) {
+    case FL_ENOTHELD:
+        fli_caller_fail(k, 0, "%s", r->call->no);
+        return;
+    case FL_ENOLEADER:
+        fli_caller_fail(k, 0, "no leader within %llu ms", ms);
+        break;
+    case FL_EBUSY:
+        fli_caller_fail(k, 0, "the servers were too busy for %llu ms", ms);
+        break;
+    case FL_ENOCONN:
+        fli_caller_fail(k, 0, "no node could be reached within %llu ms", ms);
+        break;
+    case FL_ETIMEOUT:
+        fli_caller_fail(k, 0, "no answer within %llu ms", ms);
+        break;
+    case FL_EUNCERTAIN:
+        fli_caller_fail(k, 0, "the outcome is unknown: it may have been done, or may still be");
+        break;
+    default: /* what the server said is the best explanation */
+        fli_caller_fail(k, 0, "%s", fl_strerror(r->flow.status));
+        break;
+    }
+    append_troubles(k);
+}
+
+static uint32_t first_node(const struct fli_caller *k, uint64_t seed)
+{
+    if (k->leader != FLI_FLOW_NOBODY) {
+        return k->leader;
+    }
+    bool connected = k->link.fd >= 0 && k->link_node < k->n_nodes;
+    return connected ? k->link_node : (uint32_t)(seed % k->n_nodes);
+}
+
+static void begin(struct run *r, uint64_t timeout_ms)
+{
+    struct fli_caller *k = r->k;
+    const struct fli_call *call = r->call;
+    enum fli_ask_op op = call->ask.op;
+    uint64_t seed;
+    fli_random(&seed, sizeof seed);
+    uint64_t now_ms = fli_clock_ms();
+    bool leases = op == FLI_ASK_ACQUIRE || op == FLI_ASK_RENEW;
+    const struct fli_flow_config config = {
+        .repeat = fli_ask_repeat(op),
+        .no_is_doubtful = op == FLI_ASK_RELEASE,
+        .nodes = k->n_nodes,
+        .start = first_node(k, seed),
+        .now_ms = now_ms,
+        .deadline_ms = now_ms + call->wait_ms + timeout_ms,
+        .attempt_ms = k->attempt_ms,
+        .wait_ms = call->wait_ms,
+        .ttl_ms = leases ? call->ask.ttl_ms : 0,
+        .confirm = op == FLI_ASK_ACQUIRE,
+        .seed = seed,
+    };
+    for (uint32_t i = 0; i <= k->n_nodes; i++) {
+        k->trouble[i][0] = '\0';
+    }
+    k->error[0] = '\0';
+    fli_flow_init(&r->flow, &config);
+}
+
+int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
+                   uint64_t *ret_lease_ms)
+{
+    struct run r = {.k = k, .call = call};
+    uint64_t timeout_ms = call->timeout_ms != 0 ? call->timeout_ms : k->timeout_ms;
+    begin(&r, timeout_ms);
+    while (r.flow.order.want != FLI_WANT_NOTHING) {
+        int code = 0;
+        enum fli_flow_event event = obey(&r, &code);
+        bool answers_owed = event == FLI_EVENT_SILENT;
+        fli_flow_feed(&r.flow, fli_clock_ms(), event, code);
+        bool waits_on = r.flow.order.want == FLI_WANT_PROBE || r.flow.order.want == FLI_WANT_ANSWER;
+        if (answers_owed && !waits_on) {
+            /* Its late answer must not be taken for the answer to something else. */
+            lost_link(&r, event);
+        }
+    }
+    if (r.flow.status != 0) {
+        explain(&r, timeout_ms);
+    }
+    if (r.confirm_reply != NULL) {
+        freeReplyObject(r.confirm_reply);
+    }
+    if (ret_reply != NULL) {
+        *ret_reply = r.main_reply;
+    } else if (r.main_reply != NULL) {
+        freeReplyObject(r.main_reply);
+    }
+    if (ret_lease_ms != NULL) {
+        *ret_lease_ms = r.flow.lease_until_ms;
+    }
+    return r.flow.status;
+}
+
+int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
+                    redisReply **ret_reply)
+{
+    FLI_ASSERT(node < k->n_nodes);
+    struct fli_link link;
+    redisReply *reply = NULL;
+    fli_link_init(&link);
+    uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
+    int rc = ask_once(&link, &k->nodes[node], op, &k->out, until_ms, &reply);
+    k->error[0] = '\0';
+    if (rc != 0) {
+        fli_caller_fail(k, rc, "%s: %s", k->nodes[node].text, link.error);
+    }
+    fli_link_close(&link);
+    if (rc != 0) {
+        return rc == FL_EIO ? FL_ENOCONN : rc;
+    }
+    int code = 0;
+    enum fli_flow_event event = fli_ask_judge(op, reply, &code);
+    if (event == FLI_EVENT_YES) {
+        *ret_reply = reply;
+        return 0;
+    }
+    fli_caller_fail(k, 0, "%s answered: %s", k->nodes[node].text,
+                    reply->type == REDIS_REPLY_ERROR ? reply->str : "nothing of use");
+    freeReplyObject(reply);
+    return code != 0 ? code : FL_EPROTO;
+}

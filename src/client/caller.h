@@ -1,0 +1,57 @@
+/* caller.h: the blocking shell: obeys a flow with one connection at a time. Also what clients of the
+ * lock service and of the store have in common. One thread. */
+#ifndef FLI_CLIENT_CALLER_H
+#define FLI_CLIENT_CALLER_H
+
+#include "client/ask.h"
+#include "client/flow.h"
+#include "client/link.h"
+#include "client/nodes.h"
+
+#define FLI_TROUBLE_SIZE 160u
+
+struct fli_caller {
+    uint64_t timeout_ms;
+    uint64_t attempt_ms;
+    uint32_t n_nodes;
+    bool learns_leader;
+    /* private; nodes[n_nodes] is the leader when its address is not in the list */
+    uint32_t leader;     /* FLI_FLOW_NOBODY: not known */
+    uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
+    uint64_t learned_ms; /* when the leader was last asked for; 0: never */
+    uint64_t shun_ms;    /* until then an address that was told and did not work is not believed */
+    unsigned owed;       /* 1: the answer to LEADER comes before the one that is wanted */
+    struct fli_link link;
+    struct fli_buf out;
+    struct fli_node nodes[FL_NODES_MAX + 1];
+    char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node, during this call */
+    char error[1024];
+};
+
+struct fli_call {
+    struct fli_ask ask;
+    uint64_t wait_ms;    /* ACQUIRE */
+    uint64_t timeout_ms; /* beyond wait_ms; 0: the caller's */
+    const char *no;      /* the error text of a "no" */
+};
+
+/* nodes: as for fli_nodes_parse(). 0 or FL_EINVAL, with errmsg. */
+int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg,
+                    size_t errmsg_size) FLI_MUST_USE;
+void fli_caller_fini(struct fli_caller *k);
+
+/* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it is
+ * not 0. ret_reply (may be NULL): the reply of a success, or of a refusal; NULL if there is none; to
+ * be freed by freeReplyObject(). ret_lease_ms (may be NULL): see fli_flow.lease_until_ms. */
+int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
+                   uint64_t *ret_lease_ms) FLI_MUST_USE;
+
+/* Asks one node once, on a connection of its own. 0; FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, or the
+ * code of a refusal. */
+int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
+                    redisReply **ret_reply) FLI_MUST_USE;
+
+/* Sets k->error; returns code. */
+int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,343 @@
+/* client.c: the public calls that concern locks; see client.h. */
+#include "fencelock/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "client/caller.h"
+#include "client/lists.h"
+
+#define OWNER_BYTES 16u
+
+struct fl_client {
+    struct fli_caller caller;
+    char owner[FL_OWNER_MAX + 1];
+    size_t owner_len;
+};
+
+uint64_t fl_now_ms(void)
+{
+    return fli_clock_ms();
+}
+
+uint64_t fl_remaining_ms(const struct fl_grant *grant)
+{
+    uint64_t now_ms = fli_clock_ms();
+    return grant->deadline_ms > now_ms ? grant->deadline_ms - now_ms : 0;
+}
+
+static void make_owner(struct fl_client *c)
+{
+    static const char hex[] = "0123456789abcdef";
+    uint8_t bytes[OWNER_BYTES];
+    fli_random(bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        c->owner[2 * i] = hex[bytes[i] >> 4];
+        c->owner[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    c->owner_len = (size_t)2 * OWNER_BYTES;
+}
+
+static bool is_between(uint64_t v, uint64_t least, uint64_t most)
+{
+    return v >= least && v <= most;
+}
+
+static int take_options(struct fl_client *c, const struct fl_client_options *o)
+{
+    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS) {
+        return FL_EINVAL;
+    }
+    if (o->timeout_ms != 0) {
+        c->caller.timeout_ms = o->timeout_ms;
+    }
+    if (o->attempt_ms != 0) {
+        c->caller.attempt_ms = o->attempt_ms;
+    }
+    if (o->owner.len == 0) {
+        return 0;
+    }
+    if (!is_between(o->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
+        return FL_EINVAL;
+    }
+    memcpy(c->owner, o->owner.data, o->owner.len);
+    c->owner_len = o->owner.len;
+    return 0;
+}
+
+int fl_client_create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
+{
+    char errmsg[128];
+    struct fl_client *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    int rc = nodes == NULL ? FL_EINVAL : fli_caller_init(&c->caller, nodes, errmsg, sizeof errmsg);
+    c->caller.learns_leader = true;
+    if (rc == 0) {
+        make_owner(c);
+        rc = options == NULL ? 0 : take_options(c, options);
+    }
+    if (rc != 0) {
+        free(c);
+        return rc;
+    }
+    *ret = c;
+    return 0;
+}
+
+void fl_client_destroy(fl_client *c)
+{
+    if (c != NULL) {
+        fli_caller_fini(&c->caller);
+        free(c);
+    }
+}
+
+const char *fl_client_error(const fl_client *c)
+{
+    return c->caller.error;
+}
+
+struct fl_bytes fl_client_owner(const fl_client *c)
+{
+    struct fl_bytes owner = {c->owner, c->owner_len};
+    return owner;
+}
+
+/* ---- checks before anything is sent ---------------------------------------------------------- */
+
+static int check_name(struct fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
+{
+    if (!is_between(name.len, 1, FL_NAME_MAX)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
+                               FL_NAME_MAX, name.len);
+    }
+    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a timeout is at most %llu ms",
+                               (unsigned long long)FL_TIMEOUT_MAX_MS);
+    }
+    return 0;
+}
+
+static int check_token(struct fl_client *c, fl_token token)
+{
+    if (!is_between(token, 1, FL_TOKEN_MAX)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a token is a number from 1 to %llu",
+                               (unsigned long long)FL_TOKEN_MAX);
+    }
+    return 0;
+}
+
+static int check_ttl(struct fl_client *c, uint64_t ttl_ms)
+{
+    if (!is_between(ttl_ms, FL_TTL_MIN_MS, FL_TTL_MAX_MS)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a TTL is %llu to %llu ms, not %llu",
+                               (unsigned long long)FL_TTL_MIN_MS, (unsigned long long)FL_TTL_MAX_MS,
+                               (unsigned long long)ttl_ms);
+    }
+    return 0;
+}
+
+static int check_acquire(struct fl_client *c, const struct fli_call *call)
+{
+    const struct fli_ask *ask = &call->ask;
+    int rc = check_name(c, ask->name, call->timeout_ms);
+    if (rc == 0) {
+        rc = check_ttl(c, ask->ttl_ms);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (call->wait_ms > FL_WAIT_MAX_MS) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a wait is at most %llu ms",
+                               (unsigned long long)FL_WAIT_MAX_MS);
+    }
+    if (!is_between(ask->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL,
+                               "an owner has %u to %u bytes, not %zu: choose one that nobody else "
+                               "uses",
+                               FL_OWNER_MIN, FL_OWNER_MAX, ask->owner.len);
+    }
+    if (ask->value.len > FL_VALUE_MAX) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a value has at most %u bytes, not %zu",
+                               FL_VALUE_MAX, ask->value.len);
+    }
+    return 0;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
+               struct fl_grant *ret)
+{
+    static const struct fl_acquire_options defaults;
+    const struct fl_acquire_options *o = options != NULL ? options : &defaults;
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_ACQUIRE,
+                .name = name,
+                .owner = o->owner.len != 0 ? o->owner : fl_client_owner(c),
+                .value = o->value,
+                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS},
+        .wait_ms = o->wait_ms,
+        .timeout_ms = o->timeout_ms,
+        .no = o->wait_ms == 0 ? "another owner holds the lock"
+                              : "another owner kept the lock as long as we waited",
+    };
+    int rc = check_acquire(c, &call);
+    if (rc != 0) {
+        return rc;
+    }
+    redisReply *reply = NULL;
+    uint64_t deadline_ms;
+    rc = fli_caller_run(&c->caller, &call, &reply, &deadline_ms);
+    if (rc == 0) {
+        ret->token = (fl_token)reply->integer;
+        ret->ttl_ms = call.ask.ttl_ms;
+        ret->deadline_ms = deadline_ms;
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+static const char not_held[] = "the lock is not held under this token";
+
+int fl_renew(fl_client *c, struct fl_bytes name, struct fl_grant *grant, uint64_t timeout_ms)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_RENEW, .name = name, .token = grant->token, .ttl_ms = grant->ttl_ms},
+        .timeout_ms = timeout_ms,
+        .no = not_held};
+    int rc = check_name(c, name, timeout_ms);
+    if (rc == 0) {
+        rc = check_token(c, grant->token);
+    }
+    if (rc == 0 && grant->ttl_ms != 0) {
+        rc = check_ttl(c, grant->ttl_ms);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    uint64_t deadline_ms;
+    rc = fli_caller_run(&c->caller, &call, NULL, &deadline_ms);
+    if (rc == 0) {
+        grant->deadline_ms = deadline_ms;
+    } else if (rc == FL_ENOTHELD) {
+        grant->deadline_ms = 0;
+    }
+    return rc;
+}
+
+static int about_token(fl_client *c, enum fli_ask_op op, struct fl_bytes name, fl_token token,
+                       uint64_t timeout_ms)
+{
+    const struct fli_call call = {
+        .ask = {.op = op, .name = name, .token = token}, .timeout_ms = timeout_ms, .no = not_held};
+    int rc = check_name(c, name, timeout_ms);
+    if (rc == 0) {
+        rc = check_token(c, token);
+    }
+    return rc == 0 ? fli_caller_run(&c->caller, &call, NULL, NULL) : rc;
+}
+
+int fl_release(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
+{
+    return about_token(c, FLI_ASK_RELEASE, name, token, timeout_ms);
+}
+
+int fl_check(fl_client *c, struct fl_bytes name, fl_token token, uint64_t timeout_ms)
+{
+    return about_token(c, FLI_ASK_CHECK, name, token, timeout_ms);
+}
+
+int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_TOKEN, .name = name}, .timeout_ms = timeout_ms, .no = ""};
+    int rc = check_name(c, name, timeout_ms);
+    if (rc != 0) {
+        return rc;
+    }
+    redisReply *reply = NULL;
+    rc = fli_caller_run(&c->caller, &call, &reply, NULL);
+    if (rc == 0) {
+        *ret = (fl_token)reply->integer;
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
+{
+    const struct fli_call call = {.ask = {.op = FLI_ASK_BREAK, .name = name},
+                                  .timeout_ms = timeout_ms,
+                                  .no = "nobody holds the lock"};
+    int rc = check_name(c, name, timeout_ms);
+    return rc == 0 ? fli_caller_run(&c->caller, &call, NULL, NULL) : rc;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static int fetch_list(fl_client *c, const struct fli_call *call, struct fl_lock_list **ret)
+{
+    redisReply *reply = NULL;
+    int rc = fli_caller_run(&c->caller, call, &reply, NULL);
+    if (rc != 0) {
+        freeReplyObject(reply);
+        return rc == FL_ENOTHELD ? FL_ENOTFOUND : rc;
+    }
+    rc = call->ask.op == FLI_ASK_SHOW ? fli_list_of_one(reply, ret) : fli_list_of_page(reply, ret);
+    return rc == 0 ? 0
+                   : fli_caller_fail(&c->caller, rc, "%s",
+                                     rc == FL_ENOMEM ? "out of memory"
+                                                     : "the answer is not a description of locks");
+}
+
+int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, struct fl_lock_list **ret)
+{
+    const struct fli_call call = {.ask = {.op = FLI_ASK_SHOW, .name = name},
+                                  .timeout_ms = timeout_ms,
+                                  .no = "the lock is free"};
+    int rc = check_name(c, name, timeout_ms);
+    return rc == 0 ? fetch_list(c, &call, ret) : rc;
+}
+
+int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
+             uint64_t timeout_ms, struct fl_lock_list **ret)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_LOCKS, .name = match, .cursor = cursor, .count = count},
+        .timeout_ms = timeout_ms,
+        .no = ""};
+    if (match.len > FL_NAME_MAX) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a pattern has at most %u bytes",
+                               FL_NAME_MAX);
+    }
+    return fetch_list(c, &call, ret);
+}
+
+size_t fl_client_nodes(const fl_client *c)
+{
+    return c->caller.n_nodes;
+}
+
+const char *fl_client_node(const fl_client *c, size_t index)
+{
+    return index < c->caller.n_nodes ? c->caller.nodes[index].text : NULL;
+}
+
+int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret)
+{
+    if (index >= c->caller.n_nodes) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", index);
+    }
+    redisReply *reply;
+    int rc = fli_caller_once(&c->caller, (uint32_t)index, FLI_ASK_INFO, timeout_ms, &reply);
+    if (rc != 0) {
+        return rc;
+    }
+    fli_status_of_info(reply->str, reply->len, ret);
+    freeReplyObject(reply);
+    return 0;
+}

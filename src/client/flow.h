@@ -1,0 +1,125 @@
+/* flow.h: what a call does next: which node to ask, when to ask again, when to give up, and what
+ * the outcome means. Pure: no sockets, no clock, no randomness of its own; time and what happened
+ * come in, the next order comes out. The blocking shell obeys it with poll(); a shell on an event
+ * loop obeys the same orders with callbacks.
+ *
+ *             +------------------- sleep <----------------------+
+ *             v                                                 | a round of failures, or BUSY
+ *          connect ---unreachable---> (next node) --------------+
+ *             | connected                  ^                    |
+ *             v                            | unsent             |
+ *           send --------------------------+                    |
+ *             | sent                       | no leader; or unknown and may be repeated
+ *             v                            |
+ *          answer -------------------------+
+ *             |  ^ silent, queued    | yes, but the grant is old: confirm it by a renewal
+ *             |  +---- probe         +--> send (second request) --> answer
+ *             v alive
+ *           done: yes, no, refused; or time is over; or unknown and must not be repeated
+ *
+ * The shell does as `order` says and reports by fli_flow_feed() exactly one event for each order.
+ * Time over (order.until_ms) is an event too: UNREACHABLE, UNSENT, SILENT, DEAD, WOKE. A shell that
+ * has a connection to order.node already reports CONNECTED at once. Whenever the flow orders a
+ * connect, any connection to another node that was used before is of no more use to this call. */
+#ifndef FLI_CLIENT_FLOW_H
+#define FLI_CLIENT_FLOW_H
+
+#include <stdbool.h>
+
+#include "base/base.h"
+
+#define FLI_FLOW_NOBODY UINT32_MAX
+
+enum fli_flow_repeat {
+    FLI_REPEAT_READ,  /* changes nothing: repeat; never uncertain */
+    FLI_REPEAT_WRITE, /* doing it twice is the same as once: repeat */
+    FLI_REPEAT_NEVER, /* after an unknown outcome, stop */
+};
+
+enum fli_flow_want {
+    FLI_WANT_CONNECT, /* to order.node */
+    FLI_WANT_SEND,    /* order.request */
+    FLI_WANT_ANSWER,  /* to what was sent last */
+    FLI_WANT_PROBE,   /* does order.node answer a PING on a connection of its own? The one that
+                         awaits its answer stays open. */
+    FLI_WANT_SLEEP,   /* until order.until_ms */
+    FLI_WANT_NOTHING, /* finished: `status` */
+};
+
+enum fli_flow_request { FLI_REQUEST_MAIN, FLI_REQUEST_CONFIRM };
+
+struct fli_flow_order {
+    enum fli_flow_want want;
+    enum fli_flow_request request;
+    uint32_t node;
+    uint64_t until_ms;
+};
+
+enum fli_flow_event {
+    FLI_EVENT_CONNECTED,
+    FLI_EVENT_UNREACHABLE,
+    FLI_EVENT_SENT,
+    FLI_EVENT_UNSENT, /* lost before the last byte had left: surely not done */
+    FLI_EVENT_YES,
+    FLI_EVENT_NO,
+    FLI_EVENT_REFUSED, /* a final refusal; code */
+    FLI_EVENT_NOLEADER,
+    FLI_EVENT_BUSY,
+    FLI_EVENT_UNCERTAIN,
+    FLI_EVENT_LOST,   /* the connection, before the whole answer had come */
+    FLI_EVENT_SILENT, /* no answer by until_ms */
+    FLI_EVENT_BROKEN, /* what came is no answer to this */
+    FLI_EVENT_ALIVE,
+    FLI_EVENT_DEAD,
+    FLI_EVENT_WOKE,
+};
+
+struct fli_flow_config {
+    enum fli_flow_repeat repeat;
+    bool no_is_doubtful; /* RELEASE: a "no" after an unknown try may be that try's own doing */
+    uint32_t nodes;      /* 1..; node numbers below this are walked in a circle */
+    uint32_t start;      /* asked first; may be `nodes` itself: the learned leader that is not in
+                            the list */
+    uint64_t now_ms;
+    uint64_t deadline_ms; /* of the whole call */
+    uint64_t attempt_ms;  /* for connecting, and for an answer, in the first round */
+    uint64_t wait_ms;     /* 0: an answer is due at once; else the server may hold it so long */
+    uint64_t ttl_ms;      /* of the lease that a yes begins; 0: none */
+    bool confirm;         /* a yes that came late may be renewed (ACQUIRE) */
+    uint64_t seed;        /* of the jitter */
+};
+
+struct fli_flow {
+    struct fli_flow_order order;
+    int status;              /* when finished: 0, FL_ENOTHELD for no, or a code */
+    uint64_t lease_until_ms; /* status 0 and ttl_ms != 0: when to stop believing */
+    bool unknown;            /* some try may have been done without our knowing */
+    /* private */
+    struct fli_flow_config config;
+    uint64_t wait_end_ms;
+    uint64_t sent_ms;   /* before the request that was sent last */
+    uint64_t answer_ms; /* when the answer is overdue and no probe helps */
+    uint64_t attempt_ms;
+    uint64_t rng;
+    uint32_t hint;
+    uint32_t failures; /* in this round */
+    uint32_t rounds;
+    unsigned troubles; /* set of kinds, for the final code */
+};
+
+void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config);
+
+/* Reports what became of the order. code: with REFUSED only. */
+void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code);
+
+/* The leader became known meanwhile: if another try is needed, it goes there. */
+void fli_flow_hint(struct fli_flow *f, uint32_t node);
+
+/* What is left of the wait, for encoding a request at this moment. */
+uint64_t fli_flow_wait_left(const struct fli_flow *f, uint64_t now_ms);
+
+/* When a lease that was asked for at sent_ms must no longer be believed; the one place that knows
+ * the margin. */
+uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms);
+
+#endif

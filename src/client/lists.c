@@ -1,0 +1,273 @@
+/* lists.c: see lists.h. */
+#include "client/lists.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "base/bytes.h"
+
+/* A list, its locks and their queues, and the reply that all bytes point into: one life. */
+struct owned_list {
+    struct fl_lock_list list; /* first: what the caller holds */
+    redisReply *reply;
+    struct fl_waiter *queue;
+    struct fl_lock_info locks[];
+};
+
+/* The value of a field in a flat array of names and values; NULL when it is not there. */
+static const redisReply *field(const redisReply *map, const char *name)
+{
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        const redisReply *key = map->element[i];
+        bool text = key->type == REDIS_REPLY_STRING || key->type == REDIS_REPLY_STATUS;
+        if (text && key->len == strlen(name) && memcmp(key->str, name, key->len) == 0) {
+            return map->element[i + 1];
+        }
+    }
+    return NULL;
+}
+
+static struct fl_bytes bytes_field(const redisReply *map, const char *name)
+{
+    const redisReply *v = field(map, name);
+    struct fl_bytes none = {"", 0};
+    if (v == NULL || (v->type != REDIS_REPLY_STRING && v->type != REDIS_REPLY_STATUS)) {
+        return none;
+    }
+    struct fl_bytes found = {v->str, v->len};
+    return found;
+}
+
+static uint64_t number_field(const redisReply *map, const char *name)
+{
+    const redisReply *v = field(map, name);
+    return v != NULL && v->type == REDIS_REPLY_INTEGER && v->integer > 0 ? (uint64_t)v->integer : 0;
+}
+
+static bool is_text(struct fl_bytes b, const char *text)
+{
+    return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
+}
+
+static enum fl_lock_state state_of(struct fl_bytes word)
+{
+    if (is_text(word, "held")) {
+        return FL_LOCK_HELD;
+    }
+    if (is_text(word, "delayed")) {
+        return FL_LOCK_DELAYED;
+    }
+    return is_text(word, "queued") ? FL_LOCK_QUEUED : FL_LOCK_OTHER;
+}
+
+static bool is_session(const redisReply *map)
+{
+    struct fl_bytes kind = bytes_field(map, "session");
+    return is_text(kind, "explicit") || number_field(map, "session") != 0;
+}
+
+static int read_lock(const redisReply *map, struct fl_lock_info *ret)
+{
+    if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
+        return FL_EPROTO;
+    }
+    const redisReply *queue = field(map, "queue");
+    uint64_t waiters = number_field(map, "waiters");
+    if (waiters == 0 && queue != NULL && queue->type == REDIS_REPLY_ARRAY) {
+        waiters = queue->elements;
+    }
+    *ret = (struct fl_lock_info){
+        .name = bytes_field(map, "name"),
+        .state = state_of(bytes_field(map, "state")),
+        .owner = bytes_field(map, "owner"),
+        .label = bytes_field(map, "label"),
+        .value = bytes_field(map, "value"),
+        .session = is_session(map),
+        .token = number_field(map, "token"),
+        .age_ms = number_field(map, "age_ms"),
+        .ttl_left_ms = number_field(map, "ttl_left_ms"),
+        .waiters = waiters,
+    };
+    return 0;
+}
+
+static int make_list(size_t n, redisReply *reply, struct owned_list **ret)
+{
+    struct owned_list *o = calloc(1, sizeof *o + n * sizeof o->locks[0]);
+    if (o == NULL) {
+        freeReplyObject(reply);
+        return FL_ENOMEM;
+    }
+    o->reply = reply;
+    o->list.locks = o->locks;
+    o->list.len = n;
+    o->list.cursor.data = "";
+    *ret = o;
+    return 0;
+}
+
+void fl_lock_list_free(struct fl_lock_list *list)
+{
+    if (list != NULL) {
+        struct owned_list *o = FLI_CONTAINER_OF(list, struct owned_list, list);
+        freeReplyObject(o->reply);
+        free(o->queue);
+        free(o);
+    }
+}
+
+static int read_queue(struct owned_list *o)
+{
+    const redisReply *queue = field(o->reply, "queue");
+    if (queue == NULL || queue->type != REDIS_REPLY_ARRAY || queue->elements == 0) {
+        return 0;
+    }
+    o->queue = calloc(queue->elements, sizeof o->queue[0]);
+    if (o->queue == NULL) {
+        return FL_ENOMEM;
+    }
+    for (size_t i = 0; i < queue->elements; i++) {
+        const redisReply *w = queue->element[i];
+        if (w->type == REDIS_REPLY_STRING) {
+            o->queue[i].owner = (struct fl_bytes){w->str, w->len};
+        } else if (w->type == REDIS_REPLY_ARRAY) {
+            o->queue[i] = (struct fl_waiter){.owner = bytes_field(w, "owner"),
+                                             .label = bytes_field(w, "label"),
+                                             .session = is_session(w),
+                                             .wait_left_ms = number_field(w, "wait_left_ms")};
+        } else {
+            return FL_EPROTO;
+        }
+    }
+    o->locks[0].queue = o->queue;
+    o->locks[0].queue_len = queue->elements;
+    return 0;
+}
+
+int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
+{
+    struct owned_list *o;
+    int rc = make_list(1, show, &o);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_lock(show, &o->locks[0]);
+    if (rc == 0) {
+        rc = read_queue(o);
+    }
+    if (rc != 0) {
+        fl_lock_list_free(&o->list);
+        return rc;
+    }
+    *ret = &o->list;
+    return 0;
+}
+
+static bool is_page(const redisReply *r)
+{
+    return r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+           (r->element[0]->type == REDIS_REPLY_STRING || r->element[0]->type == REDIS_REPLY_NIL) &&
+           r->element[1]->type == REDIS_REPLY_ARRAY;
+}
+
+int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
+{
+    if (!is_page(locks)) {
+        freeReplyObject(locks);
+        return FL_EPROTO;
+    }
+    const redisReply *cursor = locks->element[0];
+    const redisReply *page = locks->element[1];
+    struct owned_list *o;
+    int rc = make_list(page->elements, locks, &o);
+    for (size_t i = 0; rc == 0 && i < page->elements; i++) {
+        rc = read_lock(page->element[i], &o->locks[i]);
+        if (rc != 0) {
+            fl_lock_list_free(&o->list);
+        }
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (cursor->type == REDIS_REPLY_STRING) {
+        o->list.cursor = (struct fl_bytes){cursor->str, cursor->len};
+    }
+    *ret = &o->list;
+    return 0;
+}
+
+/* ---- INFO ------------------------------------------------------------------------------------ */
+
+enum kind { KIND_TEXT, KIND_NUMBER };
+
+static const struct {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    size_t size; /* of a text, its end included */
+} info_fields[] = {
+#define TEXT(name, field)                                                                          \
+    {                                                                                              \
+        name, KIND_TEXT, offsetof(struct fl_node_status, field),                                   \
+            sizeof(((struct fl_node_status *)0)->field)                                            \
+    }
+#define NUMBER(name, field)                                                                        \
+    {                                                                                              \
+        name, KIND_NUMBER, offsetof(struct fl_node_status, field), 0                               \
+    }
+    TEXT("role", role),
+    TEXT("version", version),
+    TEXT("leader_address", leader),
+    NUMBER("node_id", node_id),
+    NUMBER("term", term),
+    NUMBER("commit_index", commit_index),
+    NUMBER("applied_index", applied_index),
+    NUMBER("connected_clients", clients),
+    NUMBER("uptime_ms", uptime_ms),
+    NUMBER("locks_held", locks_held),
+    NUMBER("waits", waits),
+    NUMBER("last_token", last_token),
+    NUMBER("min_live_token", min_live_token),
+#undef TEXT
+#undef NUMBER
+};
+
+static void take_info(struct fl_node_status *s, const char *key, size_t key_len, const char *value,
+                      size_t value_len)
+{
+    for (size_t i = 0; i < sizeof info_fields / sizeof info_fields[0]; i++) {
+        if (strlen(info_fields[i].name) != key_len ||
+            memcmp(info_fields[i].name, key, key_len) != 0) {
+            continue;
+        }
+        char *at = (char *)s + info_fields[i].offset;
+        uint64_t v;
+        if (info_fields[i].kind == KIND_TEXT) {
+            snprintf(at, info_fields[i].size, "%.*s", (int)(value_len < 1024 ? value_len : 1024),
+                     value);
+        } else if (fli_parse_u64(value, value_len, UINT64_MAX, &v)) {
+            memcpy(at, &v, sizeof v);
+        }
+        return;
+    }
+}
+
+void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    const char *end = text + len;
+    while (text < end) {
+        const char *eol = memchr(text, '\n', (size_t)(end - text));
+        const char *next = eol == NULL ? end : eol + 1;
+        const char *stop = eol == NULL ? end : eol;
+        if (stop > text && stop[-1] == '\r') {
+            stop--;
+        }
+        const char *colon = memchr(text, ':', (size_t)(stop - text));
+        if (colon != NULL && *text != '#') {
+            take_info(ret, text, (size_t)(colon - text), colon + 1, (size_t)(stop - colon - 1));
+        }
+        text = next;
+    }
+}

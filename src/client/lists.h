@@ -1,0 +1,17 @@
+/* lists.h: what SHOW, LOCKS and INFO answer, read into the structs of client.h. Pure. Fields are
+ * found by name; unknown ones are passed over and missing ones stay empty, so that older clients and
+ * newer servers get along. */
+#ifndef FLI_CLIENT_LISTS_H
+#define FLI_CLIENT_LISTS_H
+
+#include <hiredis/hiredis.h>
+
+#include "fencelock/client.h"
+
+/* Takes the reply over, also on failure. 0, FL_EPROTO, FL_ENOMEM. */
+int fli_list_of_one(redisReply *show, struct fl_lock_list **ret) FL_MUST_USE;
+int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret) FL_MUST_USE;
+
+void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret);
+
+#endif

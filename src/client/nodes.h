@@ -1,0 +1,22 @@
+/* nodes.h: addresses of servers as people write them. Pure. */
+#ifndef FLI_CLIENT_NODES_H
+#define FLI_CLIENT_NODES_H
+
+#include "base/base.h"
+#include "fencelock/client.h"
+
+struct fli_node {
+    char text[FL_ADDRESS_MAX + 1]; /* as written */
+    char host[FL_ADDRESS_MAX + 1]; /* without brackets */
+    char port[6];
+};
+
+/* HOST:PORT or [IPV6]:PORT. 0; FL_EINVAL with a sentence in errmsg. */
+int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *errmsg,
+                   size_t errmsg_size) FLI_MUST_USE;
+
+/* 1 to FL_NODES_MAX addresses with commas between; none twice. ret has room for FL_NODES_MAX. */
+int fli_nodes_parse(const char *text, struct fli_node *ret, uint32_t *ret_n, char *errmsg,
+                    size_t errmsg_size) FLI_MUST_USE;
+
+#endif

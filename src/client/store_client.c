@@ -1,0 +1,167 @@
+/* store_client.c: the calls to fencelock-store; see store_client.h. */
+#include "fencelock/store_client.h"
+
+#include <stdlib.h>
+
+#include "client/caller.h"
+
+struct fl_store {
+    struct fli_caller caller;
+};
+
+int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
+{
+    char errmsg[128];
+    if (address == NULL || timeout_ms > FL_TIMEOUT_MAX_MS || strchr(address, ',') != NULL) {
+        return FL_EINVAL;
+    }
+    struct fl_store *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    int rc = fli_caller_init(&s->caller, address, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
+    if (timeout_ms != 0) {
+        s->caller.timeout_ms = timeout_ms;
+    }
+    *ret = s;
+    return 0;
+}
+
+void fl_store_destroy(fl_store *s)
+{
+    if (s != NULL) {
+        fli_caller_fini(&s->caller);
+        free(s);
+    }
+}
+
+const char *fl_store_error(const fl_store *s)
+{
+    return s->caller.error;
+}
+
+static int check(fl_store *s, const struct fli_call *call, bool needs_token)
+{
+    const struct fli_ask *ask = &call->ask;
+    if (call->timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return fli_caller_fail(&s->caller, FL_EINVAL, "a timeout is at most %llu ms",
+                               (unsigned long long)FL_TIMEOUT_MAX_MS);
+    }
+    bool fenced = ask->token != FL_TOKEN_NONE;
+    if (ask->token > FL_TOKEN_MAX || (needs_token && !fenced)) {
+        return fli_caller_fail(&s->caller, FL_EINVAL, "a token is a number from 1 to %llu",
+                               (unsigned long long)FL_TOKEN_MAX);
+    }
+    bool names_lock = fenced || ask->op == FLI_ASK_MARK;
+    if (names_lock && (ask->lock.len < 1 || ask->lock.len > FL_NAME_MAX)) {
+        return fli_caller_fail(&s->caller, FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
+                               FL_NAME_MAX, ask->lock.len);
+    }
+    return 0;
+}
+
+/* Runs the call; on FL_ESTALE *ret_mark gets the mark. ret_reply may be NULL. */
+static int run(fl_store *s, const struct fli_call *call, fl_token *ret_mark, redisReply **ret_reply)
+{
+    redisReply *reply = NULL;
+    int rc = fli_caller_run(&s->caller, call, &reply, NULL);
+    if (rc == FL_ESTALE && ret_mark != NULL && reply != NULL) {
+        *ret_mark = fli_ask_stale_mark(reply->str, reply->len);
+    }
+    if (rc == 0 && ret_reply != NULL) {
+        *ret_reply = reply;
+    } else {
+        freeReplyObject(reply);
+    }
+    return rc == FL_ENOTHELD ? FL_ENOTFOUND : rc;
+}
+
+int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
+                   fl_token *ret_mark)
+{
+    const struct fli_call call = {.ask = {.op = FLI_ASK_CLAIM, .lock = lock, .token = token},
+                                  .timeout_ms = timeout_ms,
+                                  .no = ""};
+    int rc = check(s, &call, true);
+    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+}
+
+static const char no_key[] = "there is no such key";
+
+int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
+                 fl_token *ret_mark, char **ret, size_t *ret_len)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_GET, .name = key, .lock = fencing.lock, .token = fencing.token},
+        .timeout_ms = timeout_ms,
+        .no = no_key};
+    redisReply *reply = NULL;
+    int rc = check(s, &call, false);
+    if (rc == 0) {
+        rc = run(s, &call, ret_mark, &reply);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    size_t len = reply->len;
+    char *copy = malloc(len + 1);
+    if (copy != NULL) {
+        memcpy(copy, reply->str, len);
+        copy[len] = '\0';
+    }
+    freeReplyObject(reply);
+    if (copy == NULL) {
+        return fli_caller_fail(&s->caller, FL_ENOMEM, "out of memory");
+    }
+    *ret = copy;
+    if (ret_len != NULL) {
+        *ret_len = len;
+    }
+    return 0;
+}
+
+int fl_store_set(fl_store *s, struct fl_bytes key, struct fl_bytes value, struct fl_fencing fencing,
+                 uint64_t timeout_ms, fl_token *ret_mark)
+{
+    const struct fli_call call = {.ask = {.op = FLI_ASK_SET,
+                                          .name = key,
+                                          .value = value,
+                                          .lock = fencing.lock,
+                                          .token = fencing.token},
+                                  .timeout_ms = timeout_ms,
+                                  .no = ""};
+    int rc = check(s, &call, false);
+    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+}
+
+int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fencing, uint64_t timeout_ms,
+                 fl_token *ret_mark)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_DEL, .name = key, .lock = fencing.lock, .token = fencing.token},
+        .timeout_ms = timeout_ms,
+        .no = no_key};
+    int rc = check(s, &call, false);
+    return rc == 0 ? run(s, &call, ret_mark, NULL) : rc;
+}
+
+int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_token *ret)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_MARK, .lock = lock}, .timeout_ms = timeout_ms, .no = ""};
+    redisReply *reply = NULL;
+    int rc = check(s, &call, false);
+    if (rc == 0) {
+        rc = run(s, &call, NULL, &reply);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    *ret = (fl_token)reply->integer;
+    freeReplyObject(reply);
+    return 0;
+}

@@ -1,0 +1,752 @@
+/* The flow of a call, event by event, with no socket and no clock. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/flow.h"
+
+#define START_MS UINT64_C(1000000)
+#define TTL_MS UINT64_C(10000)
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+static struct fli_flow_config base_config(void)
+{
+    return (struct fli_flow_config){.repeat = FLI_REPEAT_WRITE,
+                                    .nodes = 3,
+                                    .start = 0,
+                                    .now_ms = START_MS,
+                                    .deadline_ms = START_MS + 5000,
+                                    .attempt_ms = 1000,
+                                    .seed = 42};
+}
+
+static struct fli_flow_config acquire_config(uint64_t wait_ms)
+{
+    struct fli_flow_config c = base_config();
+    c.ttl_ms = TTL_MS;
+    c.confirm = true;
+    c.wait_ms = wait_ms;
+    c.deadline_ms += wait_ms;
+    return c;
+}
+
+static void expect_order(const struct fli_flow *f, enum fli_flow_want want, uint32_t node,
+                         uint64_t until_ms)
+{
+    assert_int_equal(f->order.want, want);
+    assert_int_equal(f->order.node, node);
+    assert_int_equal(f->order.until_ms, until_ms);
+}
+
+static void expect_end(const struct fli_flow *f, int status)
+{
+    assert_int_equal(f->order.want, FLI_WANT_NOTHING);
+    assert_int_equal(f->status, status);
+}
+
+/* From an ordered connect to an ordered answer, all at one moment. */
+static void reach_answer(struct fli_flow *f, uint64_t now_ms)
+{
+    assert_int_equal(f->order.want, FLI_WANT_CONNECT);
+    fli_flow_feed(f, now_ms, FLI_EVENT_CONNECTED, 0);
+    assert_int_equal(f->order.want, FLI_WANT_SEND);
+    fli_flow_feed(f, now_ms, FLI_EVENT_SENT, 0);
+    assert_int_equal(f->order.want, FLI_WANT_ANSWER);
+}
+
+/* Sleeps if that is the order, and gives the time after it. */
+static uint64_t wake(struct fli_flow *f, uint64_t now_ms)
+{
+    if (f->order.want == FLI_WANT_SLEEP) {
+        assert_true(f->order.until_ms > now_ms);
+        assert_true(f->order.until_ms <= now_ms + 500);
+        now_ms = f->order.until_ms;
+        fli_flow_feed(f, now_ms, FLI_EVENT_WOKE, 0);
+    }
+    return now_ms;
+}
+
+/* ---- outcomes -------------------------------------------------------------------------------- */
+
+static void test_yes(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    expect_order(&f, FLI_WANT_CONNECT, 0, START_MS + 1000);
+    fli_flow_feed(&f, START_MS + 5, FLI_EVENT_CONNECTED, 0);
+    expect_order(&f, FLI_WANT_SEND, 0, START_MS + 1005);
+    fli_flow_feed(&f, START_MS + 6, FLI_EVENT_SENT, 0);
+    expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 1006);
+    fli_flow_feed(&f, START_MS + 7, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+}
+
+static void test_no(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_NO, 0);
+    expect_end(&f, FL_ENOTHELD);
+}
+
+static void test_refused_is_final(void **state)
+{
+    (void)state;
+    static const int codes[] = {FL_ELIMIT, FL_EDEADLOCK, FL_EINVAL, FL_ESTALE, FL_EPROTO};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        struct fli_flow f;
+        struct fli_flow_config c = base_config();
+        fli_flow_init(&f, &c);
+        reach_answer(&f, START_MS);
+        fli_flow_feed(&f, START_MS, FLI_EVENT_REFUSED, codes[i]);
+        expect_end(&f, codes[i]);
+    }
+}
+
+static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_REFUSED, FL_ELIMIT);
+    expect_end(&f, FL_EUNCERTAIN);
+}
+
+/* ---- which node, when ------------------------------------------------------------------------ */
+
+static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.start = 1;
+    fli_flow_init(&f, &c);
+    uint64_t now_ms = START_MS;
+    static const uint32_t walk[] = {1, 2, 0, 1, 2, 0, 1};
+    for (size_t i = 0; i < sizeof walk / sizeof walk[0]; i++) {
+        assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+        assert_int_equal(f.order.node, walk[i]);
+        fli_flow_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
+        assert_int_equal(f.order.want == FLI_WANT_SLEEP, i % 3 == 2);
+        now_ms = wake(&f, now_ms);
+    }
+}
+
+static void test_time_for_an_attempt_doubles_each_round(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.nodes = 1;
+    c.deadline_ms = START_MS + 1000000;
+    fli_flow_init(&f, &c);
+    uint64_t now_ms = START_MS;
+    static const uint64_t attempts[] = {1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000};
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+        expect_order(&f, FLI_WANT_CONNECT, 0, now_ms + attempts[i]);
+        fli_flow_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
+        now_ms = wake(&f, now_ms);
+    }
+}
+
+static void test_each_trouble_moves_on(void **state)
+{
+    (void)state;
+    static const enum fli_flow_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_UNCERTAIN,
+                                                 FLI_EVENT_LOST, FLI_EVENT_SILENT,
+                                                 FLI_EVENT_BROKEN};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        struct fli_flow f;
+        struct fli_flow_config c = base_config();
+        fli_flow_init(&f, &c);
+        reach_answer(&f, START_MS);
+        fli_flow_feed(&f, START_MS + 1000, events[i], 0);
+        assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+        assert_int_equal(f.order.node, 1);
+        assert_int_equal(f.unknown, events[i] != FLI_EVENT_NOLEADER);
+        reach_answer(&f, START_MS + 1000);
+        fli_flow_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
+        expect_end(&f, 0);
+    }
+}
+
+static void test_unsent_moves_on_and_is_not_unknown(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.repeat = FLI_REPEAT_NEVER;
+    fli_flow_init(&f, &c);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_CONNECTED, 0);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_UNSENT, 0);
+    expect_order(&f, FLI_WANT_CONNECT, 1, START_MS + 1000);
+    assert_false(f.unknown);
+}
+
+static void test_busy_pauses_at_once(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_BUSY, 0);
+    assert_int_equal(f.order.want, FLI_WANT_SLEEP);
+    wake(&f, START_MS);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+}
+
+static void test_hint_is_taken_once(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_hint(&f, 2);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
+    assert_int_equal(f.order.node, 2);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
+    assert_int_equal(f.order.node, 0);
+}
+
+static void test_hint_at_the_node_that_failed_is_ignored(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_hint(&f, 0);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
+    assert_int_equal(f.order.node, 1);
+}
+
+static void test_after_a_learned_leader_the_list_is_walked(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.start = 3; /* not in the list */
+    fli_flow_init(&f, &c);
+    expect_order(&f, FLI_WANT_CONNECT, 3, START_MS + 1000);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+    assert_true(f.order.node < 3);
+}
+
+/* ---- the end of time ------------------------------------------------------------------------- */
+
+/* Feeds the same trouble until the call ends; nothing may go on past the deadline. */
+static int exhaust(const struct fli_flow_config *config, enum fli_flow_event trouble)
+{
+    struct fli_flow f;
+    fli_flow_init(&f, config);
+    uint64_t now_ms = config->now_ms;
+    for (unsigned steps = 0; f.order.want != FLI_WANT_NOTHING; steps++) {
+        assert_true(steps < 100000);
+        assert_true(f.order.until_ms <= config->deadline_ms);
+        now_ms += 1;
+        switch (f.order.want) {
+        case FLI_WANT_CONNECT:
+            fli_flow_feed(&f, now_ms,
+                          trouble == FLI_EVENT_UNREACHABLE ? trouble : FLI_EVENT_CONNECTED, 0);
+            break;
+        case FLI_WANT_SEND:
+            fli_flow_feed(&f, now_ms, FLI_EVENT_SENT, 0);
+            break;
+        case FLI_WANT_ANSWER:
+            if (trouble == FLI_EVENT_SILENT && f.order.until_ms > now_ms) {
+                now_ms = f.order.until_ms;
+            }
+            fli_flow_feed(&f, now_ms, trouble, 0);
+            break;
+        case FLI_WANT_PROBE:
+            fli_flow_feed(&f, now_ms, FLI_EVENT_DEAD, 0);
+            break;
+        default:
+            now_ms = wake(&f, now_ms);
+            break;
+        }
+    }
+    return f.status;
+}
+
+static void test_code_when_time_is_over(void **state)
+{
+    (void)state;
+    static const struct {
+        enum fli_flow_event trouble;
+        int read, write, never;
+    } rows[] = {
+        {FLI_EVENT_UNREACHABLE, FL_ENOCONN, FL_ENOCONN, FL_ENOCONN},
+        {FLI_EVENT_NOLEADER, FL_ENOLEADER, FL_ENOLEADER, FL_ENOLEADER},
+        {FLI_EVENT_BUSY, FL_EBUSY, FL_EBUSY, FL_EBUSY},
+        {FLI_EVENT_UNCERTAIN, FL_ENOCONN, FL_EUNCERTAIN, FL_EUNCERTAIN},
+        {FLI_EVENT_LOST, FL_ENOCONN, FL_EUNCERTAIN, FL_EUNCERTAIN},
+        {FLI_EVENT_SILENT, FL_ETIMEOUT, FL_EUNCERTAIN, FL_EUNCERTAIN},
+        {FLI_EVENT_BROKEN, FL_EPROTO, FL_EUNCERTAIN, FL_EUNCERTAIN},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (uint32_t nodes = 1; nodes <= 3; nodes++) {
+            struct fli_flow_config c = base_config();
+            c.nodes = nodes;
+            c.repeat = FLI_REPEAT_READ;
+            assert_int_equal(exhaust(&c, rows[i].trouble), rows[i].read);
+            c.repeat = FLI_REPEAT_WRITE;
+            assert_int_equal(exhaust(&c, rows[i].trouble), rows[i].write);
+            c.repeat = FLI_REPEAT_NEVER;
+            assert_int_equal(exhaust(&c, rows[i].trouble), rows[i].never);
+        }
+    }
+}
+
+static void test_a_waiting_call_ends_too(void **state)
+{
+    (void)state;
+    static const enum fli_flow_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
+                                                   FLI_EVENT_UNCERTAIN};
+    for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+        struct fli_flow_config c = acquire_config(60000);
+        assert_int_equal(exhaust(&c, troubles[i]), FL_EUNCERTAIN);
+    }
+}
+
+static void test_deadline_that_has_passed(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.deadline_ms = START_MS;
+    fli_flow_init(&f, &c);
+    expect_end(&f, FL_ENOCONN);
+}
+
+/* What may have been done is never reported as refused, whatever came after it. */
+static void test_unknown_outranks_later_refusals_to_serve(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    fli_flow_init(&f, &c);
+    uint64_t now_ms = START_MS;
+    reach_answer(&f, now_ms);
+    fli_flow_feed(&f, now_ms, FLI_EVENT_LOST, 0);
+    while (f.order.want != FLI_WANT_NOTHING) {
+        now_ms = wake(&f, now_ms) + 100;
+        if (f.order.want == FLI_WANT_CONNECT) {
+            reach_answer(&f, now_ms);
+            fli_flow_feed(&f, now_ms, FLI_EVENT_NOLEADER, 0);
+        }
+    }
+    expect_end(&f, FL_EUNCERTAIN);
+}
+
+/* ---- repeating ------------------------------------------------------------------------------- */
+
+static void test_never_repeated_after_unknown(void **state)
+{
+    (void)state;
+    static const enum fli_flow_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
+                                                 FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        struct fli_flow f;
+        struct fli_flow_config c = base_config();
+        c.repeat = FLI_REPEAT_NEVER;
+        fli_flow_init(&f, &c);
+        reach_answer(&f, START_MS);
+        /* It gets all the time there is, since there is no second try. */
+        assert_int_equal(f.order.until_ms, START_MS + 5000);
+        fli_flow_feed(&f, START_MS + 1, events[i], 0);
+        expect_end(&f, FL_EUNCERTAIN);
+    }
+}
+
+static void test_never_repeats_what_was_surely_not_done(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config();
+    c.repeat = FLI_REPEAT_NEVER;
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+}
+
+static void test_release_no_after_unknown_is_doubtful(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost <= 1; lost++) {
+        struct fli_flow f;
+        struct fli_flow_config c = base_config();
+        c.no_is_doubtful = true;
+        fli_flow_init(&f, &c);
+        reach_answer(&f, START_MS);
+        fli_flow_feed(&f, START_MS, lost ? FLI_EVENT_LOST : FLI_EVENT_NOLEADER, 0);
+        reach_answer(&f, START_MS);
+        fli_flow_feed(&f, START_MS, FLI_EVENT_NO, 0);
+        expect_end(&f, lost ? FL_EUNCERTAIN : FL_ENOTHELD);
+    }
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+static void test_lease_counts_from_before_the_sending_less_a_margin(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(0);
+    fli_flow_init(&f, &c);
+    fli_flow_feed(&f, START_MS + 10, FLI_EVENT_CONNECTED, 0); /* the order to send: counted here */
+    fli_flow_feed(&f, START_MS + 500, FLI_EVENT_SENT, 0);
+    fli_flow_feed(&f, START_MS + 900, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+    assert_int_equal(f.lease_until_ms, START_MS + 10 + TTL_MS - (TTL_MS / 100 + 2));
+}
+
+static void test_margin_leaves_something_of_the_smallest_ttl(void **state)
+{
+    (void)state;
+    assert_int_equal(fli_lease_until(100, FL_TTL_MIN_MS), 100 + FL_TTL_MIN_MS - 2);
+    assert_int_equal(fli_lease_until(0, FL_TTL_MAX_MS), FL_TTL_MAX_MS - 864002);
+}
+
+static void test_a_retry_counts_from_its_own_sending(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(0);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS + 1000, FLI_EVENT_SILENT, 0);
+    reach_answer(&f, START_MS + 1000);
+    fli_flow_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+    assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 1000, TTL_MS));
+}
+
+static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS + 30000, FLI_EVENT_YES, 0);
+    assert_int_equal(f.order.want, FLI_WANT_SEND);
+    assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
+    fli_flow_feed(&f, START_MS + 30000, FLI_EVENT_SENT, 0);
+    assert_int_equal(f.order.until_ms, START_MS + 31000);
+    fli_flow_feed(&f, START_MS + 30010, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+    assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 30000, TTL_MS));
+}
+
+static void test_a_fresh_grant_is_not_confirmed(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    uint64_t limit_ms = fli_lease_until(START_MS, TTL_MS) - TTL_MS / 2;
+    fli_flow_feed(&f, limit_ms, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, limit_ms + 1, FLI_EVENT_YES, 0);
+    assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
+}
+
+static void reach_confirm(struct fli_flow *f, uint64_t at_ms)
+{
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(f, &c);
+    reach_answer(f, START_MS);
+    fli_flow_feed(f, at_ms, FLI_EVENT_YES, 0);
+    assert_int_equal(f->order.request, FLI_REQUEST_CONFIRM);
+    fli_flow_feed(f, at_ms, FLI_EVENT_SENT, 0);
+}
+
+static void test_a_confirmation_is_repeated_elsewhere(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    reach_confirm(&f, START_MS + 20000);
+    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+    assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
+    assert_int_equal(f.order.node, 1);
+    reach_answer(&f, START_MS + 20200);
+    fli_flow_feed(&f, START_MS + 20300, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+    assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 20200, TTL_MS));
+}
+
+static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    reach_confirm(&f, START_MS + 20000);
+    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
+    assert_int_equal(f.order.request, FLI_REQUEST_MAIN);
+    uint64_t now_ms = wake(&f, START_MS + 20100);
+    assert_int_equal(fli_flow_wait_left(&f, now_ms), START_MS + 60000 - now_ms);
+    reach_answer(&f, now_ms);
+    fli_flow_feed(&f, now_ms, FLI_EVENT_NO, 0);
+    expect_end(&f, FL_ENOTHELD);
+}
+
+static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    reach_confirm(&f, START_MS + 6000); /* believed until about 9.9 s */
+    fli_flow_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
+    expect_end(&f, 0);
+    assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS, TTL_MS));
+
+    reach_confirm(&f, START_MS + 20000);
+    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_REFUSED, FL_ELIMIT);
+    expect_end(&f, FL_EUNCERTAIN);
+}
+
+static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = base_config(); /* a renewal */
+    c.ttl_ms = 100;
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, fli_lease_until(START_MS, 100), FLI_EVENT_YES, 0);
+    expect_end(&f, FL_EUNCERTAIN);
+
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, fli_lease_until(START_MS, 100) - 1, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static void test_a_silent_wait_is_probed_and_goes_on(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 2000);
+    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    expect_order(&f, FLI_WANT_PROBE, 0, START_MS + 3000);
+    fli_flow_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
+    expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 4001);
+    assert_false(f.unknown);
+    fli_flow_feed(&f, START_MS + 2500, FLI_EVENT_YES, 0);
+    expect_end(&f, 0);
+}
+
+static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    fli_flow_feed(&f, START_MS + 3000, FLI_EVENT_DEAD, 0);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+    assert_int_equal(f.order.node, 1);
+    assert_true(f.unknown);
+    assert_int_equal(fli_flow_wait_left(&f, START_MS + 3000), 57000);
+}
+
+static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(3000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    fli_flow_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
+    expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 4000);
+    fli_flow_feed(&f, START_MS + 4000, FLI_EVENT_SILENT, 0);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+    assert_int_equal(f.order.node, 1);
+    assert_int_equal(fli_flow_wait_left(&f, START_MS + 4000), 0);
+    /* With nothing of the wait left, the answer is due like any other. */
+    reach_answer(&f, START_MS + 4000);
+    assert_int_equal(f.order.until_ms, START_MS + 5000);
+}
+
+/* ---- all of it at random --------------------------------------------------------------------- */
+
+static uint32_t dice(uint64_t *s, uint32_t n)
+{
+    *s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*s >> 33) % n;
+}
+
+/* What the scripted world knows about one random call. */
+struct world {
+    uint64_t now_ms;
+    uint64_t last_send_ms;
+    bool in_doubt; /* some send of it had an unknown outcome */
+    enum fli_flow_event last;
+};
+
+static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
+{
+    static const enum fli_flow_event answers[] = {
+        FLI_EVENT_YES,  FLI_EVENT_NO,     FLI_EVENT_REFUSED, FLI_EVENT_NOLEADER, FLI_EVENT_BUSY,
+        FLI_EVENT_LOST, FLI_EVENT_SILENT, FLI_EVENT_BROKEN,  FLI_EVENT_UNCERTAIN};
+    bool main_request = f->order.request == FLI_REQUEST_MAIN;
+    switch (f->order.want) {
+    case FLI_WANT_CONNECT:
+        w->last = dice(s, 3) != 0 ? FLI_EVENT_CONNECTED : FLI_EVENT_UNREACHABLE;
+        break;
+    case FLI_WANT_SEND:
+        w->last_send_ms = w->now_ms;
+        w->last = dice(s, 8) != 0 ? FLI_EVENT_SENT : FLI_EVENT_UNSENT;
+        break;
+    case FLI_WANT_ANSWER:
+        w->last = answers[dice(s, sizeof answers / sizeof answers[0])];
+        break;
+    case FLI_WANT_PROBE:
+        w->last = dice(s, 2) != 0 ? FLI_EVENT_ALIVE : FLI_EVENT_DEAD;
+        break;
+    default:
+        w->last = FLI_EVENT_WOKE;
+        break;
+    }
+    bool in_time = w->last != FLI_EVENT_SILENT && w->last != FLI_EVENT_WOKE;
+    w->now_ms = in_time ? w->now_ms + dice(s, 50)
+                        : (f->order.until_ms > w->now_ms ? f->order.until_ms : w->now_ms);
+    fli_flow_feed(f, w->now_ms, w->last, w->last == FLI_EVENT_REFUSED ? FL_ELIMIT : 0);
+    bool unknown = w->last == FLI_EVENT_LOST || w->last == FLI_EVENT_BROKEN ||
+                   w->last == FLI_EVENT_UNCERTAIN || w->last == FLI_EVENT_DEAD ||
+                   (w->last == FLI_EVENT_SILENT && f->order.want != FLI_WANT_PROBE);
+    if (main_request && unknown) {
+        w->in_doubt = true;
+    }
+    if (!main_request && w->last == FLI_EVENT_NO) {
+        w->in_doubt = false;
+    }
+}
+
+static void check_end(const struct fli_flow *f, const struct world *w)
+{
+    bool is_lease = f->config.ttl_ms != 0;
+    if (f->status == 0) {
+        /* Success is only ever said because a server said yes. */
+        assert_true(w->last == FLI_EVENT_YES || f->order.request == FLI_REQUEST_CONFIRM);
+        if (is_lease) {
+            assert_true(f->lease_until_ms > w->now_ms);
+            assert_true(f->lease_until_ms <= fli_lease_until(w->last_send_ms, f->config.ttl_ms));
+        }
+        return;
+    }
+    /* A call in doubt ends as unknown, except where the last answer settles the doubt. */
+    bool settled = w->last == FLI_EVENT_NO && !f->config.no_is_doubtful;
+    if (w->in_doubt && f->config.repeat != FLI_REPEAT_READ && !settled) {
+        assert_int_equal(f->status, FL_EUNCERTAIN);
+    }
+    if (f->status == FL_ENOTHELD) {
+        assert_int_equal(w->last, FLI_EVENT_NO);
+    }
+}
+
+static void test_random_calls(void **state)
+{
+    (void)state;
+    const char *given = getenv("FENCELOCK_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 20240229;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (unsigned i = 0; i < 200000; i++) {
+        uint64_t s = seed + i;
+        struct fli_flow_config c =
+            dice(&s, 2) != 0 ? acquire_config(dice(&s, 2) * 20000) : base_config();
+        c.nodes = 1 + dice(&s, 4);
+        c.start = dice(&s, c.nodes + 1);
+        c.seed = s;
+        if (c.ttl_ms == 0) {
+            c.repeat = (enum fli_flow_repeat)dice(&s, 3);
+            c.no_is_doubtful = c.repeat == FLI_REPEAT_WRITE && dice(&s, 2) != 0;
+        } else {
+            c.ttl_ms = 10 + dice(&s, 20000);
+        }
+        struct fli_flow f;
+        struct world w = {.now_ms = START_MS};
+        fli_flow_init(&f, &c);
+        for (unsigned steps = 0; f.order.want != FLI_WANT_NOTHING; steps++) {
+            assert_true(steps < 10000);
+            assert_true(f.order.until_ms <= c.deadline_ms);
+            assert_true(f.order.node <= c.nodes);
+            random_event(&f, &w, &s);
+            if (f.order.want == FLI_WANT_CONNECT && c.repeat == FLI_REPEAT_NEVER) {
+                assert_false(w.in_doubt);
+            }
+        }
+        check_end(&f, &w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_yes),
+        cmocka_unit_test(test_no),
+        cmocka_unit_test(test_refused_is_final),
+        cmocka_unit_test(test_refusal_after_an_unknown_try_is_uncertain),
+        cmocka_unit_test(test_walks_the_nodes_in_a_circle_and_pauses_after_a_round),
+        cmocka_unit_test(test_time_for_an_attempt_doubles_each_round),
+        cmocka_unit_test(test_each_trouble_moves_on),
+        cmocka_unit_test(test_unsent_moves_on_and_is_not_unknown),
+        cmocka_unit_test(test_busy_pauses_at_once),
+        cmocka_unit_test(test_hint_is_taken_once),
+        cmocka_unit_test(test_hint_at_the_node_that_failed_is_ignored),
+        cmocka_unit_test(test_after_a_learned_leader_the_list_is_walked),
+        cmocka_unit_test(test_code_when_time_is_over),
+        cmocka_unit_test(test_a_waiting_call_ends_too),
+        cmocka_unit_test(test_deadline_that_has_passed),
+        cmocka_unit_test(test_unknown_outranks_later_refusals_to_serve),
+        cmocka_unit_test(test_never_repeated_after_unknown),
+        cmocka_unit_test(test_never_repeats_what_was_surely_not_done),
+        cmocka_unit_test(test_release_no_after_unknown_is_doubtful),
+        cmocka_unit_test(test_lease_counts_from_before_the_sending_less_a_margin),
+        cmocka_unit_test(test_margin_leaves_something_of_the_smallest_ttl),
+        cmocka_unit_test(test_a_retry_counts_from_its_own_sending),
+        cmocka_unit_test(test_a_grant_out_of_the_queue_is_confirmed),
+        cmocka_unit_test(test_a_fresh_grant_is_not_confirmed),
+        cmocka_unit_test(test_a_confirmation_is_repeated_elsewhere),
+        cmocka_unit_test(test_a_grant_lost_before_its_confirmation_is_asked_for_again),
+        cmocka_unit_test(test_a_confirmation_refused_does_not_take_a_live_grant_back),
+        cmocka_unit_test(test_a_lease_over_before_its_answer_is_not_a_success),
+        cmocka_unit_test(test_a_silent_wait_is_probed_and_goes_on),
+        cmocka_unit_test(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait),
+        cmocka_unit_test(test_a_wait_is_overdue_one_attempt_after_its_end),
+        cmocka_unit_test(test_random_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
