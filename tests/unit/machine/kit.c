@@ -1,0 +1,288 @@
+/* kit.c: see kit.h. */
+#include "kit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+static const char *const event_names[] = {
+    [MACHINE_EVENT_GRANTED] = "granted",
+    [MACHINE_EVENT_QUEUED] = "queued",
+    [MACHINE_EVENT_RELEASED] = "released",
+    [MACHINE_EVENT_EXPIRED] = "expired",
+    [MACHINE_EVENT_BROKEN] = "broken",
+    [MACHINE_EVENT_WAIT_ENDED] = "wait_ended",
+    [MACHINE_EVENT_SESSION_OPENED] = "session_opened",
+    [MACHINE_EVENT_SESSION_ENDED] = "session_ended",
+};
+
+static const char *const reason_names[] = {
+    [MACHINE_REASON_NONE] = "none",       [MACHINE_REASON_DEADLINE] = "deadline",
+    [MACHINE_REASON_CANCEL] = "cancel",   [MACHINE_REASON_CLOSE] = "close",
+    [MACHINE_REASON_SESSION] = "session", [MACHINE_REASON_BREAK] = "break",
+    [MACHINE_REASON_RELEASE] = "release",
+};
+
+static void must(int rc)
+{
+    assert_int_equal(rc, 0);
+}
+
+static void record(void *ctx, const struct machine_event *e)
+{
+    struct kit *k = ctx;
+    struct fli_buf *b = &k->events;
+    assert_int_equal(e->clock_ms, machine_clock(k->m));
+    must(fli_buf_printf(b, "%s", event_names[e->type]));
+    if (e->reason != MACHINE_REASON_NONE) {
+        must(fli_buf_printf(b, ":%s", reason_names[e->reason]));
+    }
+    if (e->name.len > 0) {
+        must(fli_buf_printf(b, " %.*s", (int)e->name.len, (const char *)e->name.data));
+    }
+    must(fli_buf_printf(b, " %.*s%s", (int)e->owner.len, (const char *)e->owner.data,
+                        e->session_explicit ? "*" : ""));
+    if (e->token != 0) {
+        must(fli_buf_printf(b, " token=%llu", (unsigned long long)e->token));
+    }
+    if (e->wait != 0) {
+        must(fli_buf_printf(b, " wait=%llu", (unsigned long long)e->wait));
+    }
+    if (e->deadline_ms != 0) {
+        must(fli_buf_printf(b, " until=%llu", (unsigned long long)e->deadline_ms));
+    }
+    must(fli_buf_append(b, "\n", 1));
+}
+
+void kit_init(struct kit *k)
+{
+    *k = (struct kit){.clock_ms = 1000, .check = true};
+    k->m = machine_create(KIT_SEED);
+    machine_set_event_cb(k->m, record, k);
+    fli_buf_init(&k->batch, MACHINE_BATCH_MAX + 8);
+    fli_buf_init(&k->events, SIZE_MAX);
+    fli_buf_init(&k->payload, SIZE_MAX);
+    kit_tick(k, k->clock_ms);
+}
+
+void kit_fini(struct kit *k)
+{
+    machine_destroy(k->m);
+    fli_buf_fini(&k->batch);
+    fli_buf_fini(&k->events);
+    fli_buf_fini(&k->payload);
+}
+
+void kit_start(struct kit *k)
+{
+    static const uint8_t room[MACHINE_BATCH_HEADER_SIZE];
+    fli_buf_clear(&k->batch);
+    k->count = 0;
+    must(fli_buf_append(&k->batch, room, sizeof room));
+}
+
+void kit_add(struct kit *k, struct machine_command c)
+{
+    must(machine_command_encode(&c, &k->batch));
+    k->count++;
+}
+
+size_t kit_seal(struct kit *k)
+{
+    struct machine_batch_header h = {
+        .flags = k->flags,
+        .count = k->count,
+        .stamp_ms = k->clock_ms,
+        .term = 3,
+        .sequence = ++k->sequence,
+        .length = (uint32_t)k->batch.len,
+    };
+    must(fli_buf_reserve(&k->batch, 8));
+    k->flags = 0;
+    return machine_batch_seal(k->batch.data, &h);
+}
+
+void kit_apply(struct kit *k, struct machine_result *results)
+{
+    must(machine_apply(k->m, k->batch.data, kit_seal(k), results));
+    if (k->check) {
+        machine_check(k->m);
+    }
+}
+
+struct machine_result kit_run(struct kit *k, struct machine_command c)
+{
+    struct machine_result r;
+    kit_start(k);
+    kit_add(k, c);
+    kit_apply(k, &r);
+    assert_int_equal(r.clock_ms, machine_clock(k->m));
+    return r;
+}
+
+void kit_tick(struct kit *k, uint64_t clock_ms)
+{
+    k->clock_ms = clock_ms;
+    kit_start(k);
+    kit_apply(k, NULL);
+}
+
+void kit_mark(struct kit *k, uint64_t clock_ms)
+{
+    k->flags = MACHINE_BATCH_TERM_MARK;
+    kit_tick(k, clock_ms);
+}
+
+struct machine_result kit_query(struct kit *k, struct machine_command c)
+{
+    struct machine_result r;
+    uint64_t hash = machine_hash(k->m);
+    fli_buf_clear(&k->payload);
+    must(machine_query(k->m, &c, &r, &k->payload));
+    assert_int_equal(hash, machine_hash(k->m));
+    return r;
+}
+
+struct machine_page kit_page(struct kit *k)
+{
+    struct machine_page page;
+    assert_true(k->payload.len <= MACHINE_PAGE_SIZE_MAX);
+    must(machine_page_open(k->payload.data, k->payload.len, &page));
+    return page;
+}
+
+void kit_expect_events(struct kit *k, const char *text)
+{
+    must(fli_buf_append(&k->events, "", 1));
+    assert_string_equal((const char *)k->events.data, text);
+    fli_buf_clear(&k->events);
+}
+
+void kit_forget_events(struct kit *k)
+{
+    fli_buf_clear(&k->events);
+}
+
+void kit_reload(struct kit *k)
+{
+    struct fli_buf out;
+    struct machine *m = NULL;
+    fli_buf_init(&out, SIZE_MAX);
+    must(machine_snapshot_encode(k->m, &out));
+    must(machine_snapshot_decode(out.data, out.len, (const uint64_t[2]){11, 13}, &m));
+    assert_int_equal(machine_hash(m), machine_hash(k->m));
+    machine_check(m);
+    machine_destroy(k->m);
+    machine_set_event_cb(m, record, k);
+    k->m = m;
+    fli_buf_fini(&out);
+}
+
+struct fli_slice kit_slice(const char *text)
+{
+    return (struct fli_slice){(const uint8_t *)text, strlen(text)};
+}
+
+struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms)
+{
+    return (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = kit_slice(name),
+                                    .owner = kit_slice(owner),
+                                    .ttl_ms = ttl_ms};
+}
+
+struct machine_command cmd_wait(const char *name, const char *owner, uint64_t ttl_ms,
+                                uint64_t wait_ms)
+{
+    struct machine_command c = cmd_acquire(name, owner, ttl_ms);
+    c.flags |= MACHINE_ACQUIRE_WAIT;
+    c.wait_ms = wait_ms;
+    return c;
+}
+
+struct machine_command cmd_acquire_x(const char *name, const char *owner)
+{
+    struct machine_command c = cmd_acquire(name, owner, 0);
+    c.flags |= MACHINE_ACQUIRE_EXPLICIT;
+    return c;
+}
+
+struct machine_command cmd_wait_x(const char *name, const char *owner, uint64_t wait_ms)
+{
+    struct machine_command c = cmd_wait(name, owner, 0, wait_ms);
+    c.flags |= MACHINE_ACQUIRE_EXPLICIT;
+    return c;
+}
+
+struct machine_command cmd_name(unsigned op, const char *name)
+{
+    return (struct machine_command){.op = (uint8_t)op, .name = kit_slice(name)};
+}
+
+struct machine_command cmd_held(unsigned op, const char *name, uint64_t token, uint64_t ttl_ms)
+{
+    return (struct machine_command){
+        .op = (uint8_t)op, .name = kit_slice(name), .token = token, .ttl_ms = ttl_ms};
+}
+
+struct machine_command cmd_number(unsigned op, uint64_t number, uint64_t number2)
+{
+    return (struct machine_command){.op = (uint8_t)op, .number = number, .number2 = number2};
+}
+
+struct machine_command cmd_owner(unsigned op, const char *owner)
+{
+    return (struct machine_command){.op = (uint8_t)op, .owner = kit_slice(owner)};
+}
+
+struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t lockdelay_ms,
+                                const char *label)
+{
+    return (struct machine_command){.op = MACHINE_OP_SESSION_OPEN,
+                                    .owner = kit_slice(owner),
+                                    .ttl_ms = ttl_ms,
+                                    .lockdelay_ms = lockdelay_ms,
+                                    .label = kit_slice(label)};
+}
+
+struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits)
+{
+    return (struct machine_command){.op = (uint8_t)op, .number = number, .limits = limits};
+}
+
+uint64_t kit_seed(void)
+{
+    uint64_t seed = 0;
+    const char *given = getenv("FENCELOCK_SEED");
+    if (given != NULL) {
+        seed = strtoull(given, NULL, 0);
+    } else {
+        fli_random(&seed, sizeof seed);
+    }
+    print_message("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+uint64_t kit_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint64_t kit_below(uint64_t *state, uint64_t n)
+{
+    return kit_random(state) % n;
+}
+
+uint64_t kit_rounds(uint64_t usual)
+{
+    const char *times = getenv("FENCELOCK_ROUNDS");
+    uint64_t n = times == NULL ? 1 : strtoull(times, NULL, 10);
+    return usual * (n == 0 ? 1 : n);
+}

@@ -1,0 +1,85 @@
+/* kit.h: what the machine's tests share: building commands and batches, running them, recording
+ * events as text that a test can spell out, randomness from one printed seed. */
+#ifndef TEST_MACHINE_KIT_H
+#define TEST_MACHINE_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "machine/machine.h"
+#include "machine/view.h"
+
+#define KIT_SEED ((const uint64_t[2]){7, 9})
+
+struct kit {
+    struct machine *m;
+    struct fli_buf batch;
+    uint32_t count;
+    uint16_t flags; /* of the next batch */
+    uint64_t clock_ms;
+    uint64_t sequence;
+    struct fli_buf events; /* one line an event, see kit_record */
+    struct fli_buf payload;
+    bool check; /* machine_check after every command */
+};
+
+void kit_init(struct kit *k);
+void kit_fini(struct kit *k);
+
+void kit_start(struct kit *k);
+void kit_add(struct kit *k, struct machine_command c);
+/* Seals what was added and returns its size. */
+size_t kit_seal(struct kit *k);
+/* Applies what was added; results as machine_apply wants them. */
+void kit_apply(struct kit *k, struct machine_result *results);
+
+/* One command in a batch of its own at the current clock. */
+struct machine_result kit_run(struct kit *k, struct machine_command c);
+/* An empty batch at this clock. */
+void kit_tick(struct kit *k, uint64_t clock_ms);
+/* One with a term mark. */
+void kit_mark(struct kit *k, uint64_t clock_ms);
+
+struct machine_result kit_query(struct kit *k, struct machine_command c);
+/* The page that the last query left. */
+struct machine_page kit_page(struct kit *k);
+
+/* Compares the events since the last call with lines such as
+ *   "granted L ann token=1 wait=0 until=1010\n"
+ * (owner of an explicit session with a * behind it), and forgets them. */
+void kit_expect_events(struct kit *k, const char *text);
+void kit_forget_events(struct kit *k);
+
+/* Takes a snapshot and goes on with the machine decoded from it. */
+void kit_reload(struct kit *k);
+
+struct fli_slice kit_slice(const char *text);
+
+struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms);
+struct machine_command cmd_wait(const char *name, const char *owner, uint64_t ttl_ms,
+                                uint64_t wait_ms);
+struct machine_command cmd_acquire_x(const char *name, const char *owner);
+struct machine_command cmd_wait_x(const char *name, const char *owner, uint64_t wait_ms);
+struct machine_command cmd_name(unsigned op, const char *name);
+struct machine_command cmd_held(unsigned op, const char *name, uint64_t token, uint64_t ttl_ms);
+struct machine_command cmd_number(unsigned op, uint64_t number, uint64_t number2);
+struct machine_command cmd_owner(unsigned op, const char *owner);
+struct machine_command cmd_open(const char *owner, uint64_t ttl_ms, uint64_t lockdelay_ms,
+                                const char *label);
+struct machine_command cmd_limits(unsigned op, uint64_t number, struct machine_limits limits);
+
+/* splitmix64; one stream per test, seeded from FENCELOCK_SEED or at random, and printed. */
+uint64_t kit_seed(void);
+uint64_t kit_random(uint64_t *state);
+uint64_t kit_below(uint64_t *state, uint64_t n);
+
+/* Repetitions of a random test: `usual` times FENCELOCK_ROUNDS (default 1). */
+uint64_t kit_rounds(uint64_t usual);
+
+#endif

@@ -1,0 +1,698 @@
+/* model.c: see model.h. */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void model_init(struct model *m)
+{
+    memset(m, 0, sizeof *m);
+    m->limits = MACHINE_LIMITS_DEFAULT;
+}
+
+static struct model_lock *lock_of(struct model *m, char name)
+{
+    return &m->locks[name - 'a'];
+}
+
+static void tell(struct model *m, struct model_event e)
+{
+    if (m->n_events == MODEL_EVENTS_MAX) {
+        abort();
+    }
+    m->events[m->n_events++] = e;
+}
+
+static int find_session(const struct model *m, bool is_explicit, char owner, char name)
+{
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        const struct model_session *s = &m->sessions[i];
+        if (s->exists && s->is_explicit == is_explicit && s->owner == owner && s->name == name) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static unsigned new_session(struct model *m, bool is_explicit, char owner, char name)
+{
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        if (!m->sessions[i].exists) {
+            m->sessions[i] = (struct model_session){
+                .exists = true, .is_explicit = is_explicit, .owner = owner, .name = name};
+            return i;
+        }
+    }
+    abort();
+}
+
+static uint64_t count_sessions(const struct model *m, bool only_explicit)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        n += m->sessions[i].exists && (!only_explicit || m->sessions[i].is_explicit);
+    }
+    return n;
+}
+
+unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAITS_MAX])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        if (!m->waits[i].exists || m->waits[i].name != name) {
+            continue;
+        }
+        unsigned k = n++;
+        while (k > 0 && m->waits[queue[k - 1]].id > m->waits[i].id) {
+            queue[k] = queue[k - 1];
+            k--;
+        }
+        queue[k] = i;
+    }
+    return n;
+}
+
+static uint64_t count_waits(const struct model *m)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        n += m->waits[i].exists;
+    }
+    return n;
+}
+
+struct machine_counts model_counts(const struct model *m)
+{
+    struct machine_counts c = m->counts;
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        c.locks_held += m->locks[i].held;
+        c.locks += m->locks[i].held || m->locks[i].idle;
+    }
+    c.sessions = count_sessions(m, false);
+    c.sessions_explicit = count_sessions(m, true);
+    c.waits = count_waits(m);
+    return c;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void grant(struct model *m, char name, unsigned session, char value, uint64_t wait)
+{
+    struct model_lock *l = lock_of(m, name);
+    struct model_session *s = &m->sessions[session];
+    l->held = true;
+    l->session = session;
+    l->token = ++m->last_token;
+    l->since_ms = m->clock_ms;
+    l->value = value;
+    m->counts.grants++;
+    if (!s->is_explicit) {
+        s->leased = true;
+        s->deadline_ms = m->clock_ms + s->ttl_ms;
+    }
+    tell(m, (struct model_event){.type = MACHINE_EVENT_GRANTED,
+                                 .is_explicit = s->is_explicit,
+                                 .name = name,
+                                 .owner = s->owner,
+                                 .token = l->token,
+                                 .wait = wait,
+                                 .deadline_ms = s->deadline_ms});
+}
+
+/* The lock has just become free. */
+static void pass_on(struct model *m, char name)
+{
+    unsigned queue[MODEL_WAITS_MAX];
+    if (model_queue(m, name, queue) == 0) {
+        return;
+    }
+    if (m->last_token == FL_TOKEN_MAX) {
+        lock_of(m, name)->idle = true;
+        lock_of(m, name)->idle_serial = ++m->serial;
+        return;
+    }
+    struct model_wait w = m->waits[queue[0]];
+    m->waits[queue[0]].exists = false;
+    grant(m, name, w.session, w.value, w.id);
+}
+
+static void end_lock(struct model *m, char name, uint8_t type, uint8_t reason, uint64_t delay_ms)
+{
+    struct model_lock *l = lock_of(m, name);
+    struct model_session *s = &m->sessions[l->session];
+    m->counts.releases += type == MACHINE_EVENT_RELEASED;
+    m->counts.expiries += type == MACHINE_EVENT_EXPIRED;
+    m->counts.breaks += type == MACHINE_EVENT_BROKEN;
+    tell(m, (struct model_event){.type = type,
+                                 .reason = reason,
+                                 .is_explicit = s->is_explicit,
+                                 .name = name,
+                                 .owner = s->owner,
+                                 .token = l->token});
+    if (!s->is_explicit) {
+        s->exists = false;
+    }
+    *l = (struct model_lock){.held = false};
+    if (delay_ms > 0) {
+        l->idle = true;
+        l->delayed = true;
+        l->until_ms = m->clock_ms + delay_ms;
+        l->idle_serial = ++m->serial;
+    } else {
+        pass_on(m, name);
+    }
+}
+
+static void end_delay(struct model *m, char name)
+{
+    *lock_of(m, name) = (struct model_lock){.held = false};
+    pass_on(m, name);
+}
+
+static void end_wait(struct model *m, unsigned i, uint8_t reason)
+{
+    struct model_wait w = m->waits[i];
+    struct model_session *s = &m->sessions[w.session];
+    m->waits[i].exists = false;
+    m->counts.waits_ended++;
+    tell(m, (struct model_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                 .reason = reason,
+                                 .is_explicit = s->is_explicit,
+                                 .name = w.name,
+                                 .owner = s->owner,
+                                 .wait = w.id});
+    if (!s->is_explicit) {
+        s->exists = false;
+    }
+    unsigned queue[MODEL_WAITS_MAX];
+    struct model_lock *l = lock_of(m, w.name);
+    if (l->idle && !l->delayed && model_queue(m, w.name, queue) == 0) {
+        l->idle = false;
+    }
+}
+
+static void end_session(struct model *m, unsigned session, uint8_t reason)
+{
+    struct model_session s = m->sessions[session];
+    bool clean = reason == MACHINE_REASON_CLOSE;
+    for (;;) { /* its locks, oldest grant first */
+        int best = -1;
+        for (unsigned i = 0; i < MODEL_NAMES; i++) {
+            const struct model_lock *l = &m->locks[i];
+            if (l->held && l->session == session && (best < 0 || l->token < m->locks[best].token)) {
+                best = (int)i;
+            }
+        }
+        if (best < 0) {
+            break;
+        }
+        end_lock(m, (char)('a' + best), clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED,
+                 reason, clean ? 0 : s.lockdelay_ms);
+    }
+    for (;;) { /* its waits, oldest first */
+        int best = -1;
+        for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+            const struct model_wait *w = &m->waits[i];
+            if (w->exists && w->session == session && (best < 0 || w->id < m->waits[best].id)) {
+                best = (int)i;
+            }
+        }
+        if (best < 0) {
+            break;
+        }
+        end_wait(m, (unsigned)best, MACHINE_REASON_SESSION);
+    }
+    tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_ENDED,
+                                 .reason = reason,
+                                 .is_explicit = true,
+                                 .owner = s.owner});
+    m->sessions[session].exists = false;
+}
+
+/* Something due: what, when, whose. */
+struct due {
+    uint64_t deadline_ms;
+    int kind;
+    char owner, name;
+    unsigned index;
+};
+
+static bool before(const struct due *a, const struct due *b)
+{
+    if (a->deadline_ms != b->deadline_ms) {
+        return a->deadline_ms < b->deadline_ms;
+    }
+    if (a->kind != b->kind) {
+        return a->kind < b->kind;
+    }
+    return a->owner != b->owner ? a->owner < b->owner : a->name < b->name;
+}
+
+static void consider(struct due *best, const struct due *d)
+{
+    if (best->kind < 0 || before(d, best)) {
+        *best = *d;
+    }
+}
+
+static struct due earliest(const struct model *m)
+{
+    struct due best = {.kind = -1};
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        if (m->locks[i].delayed) {
+            consider(&best, &(struct due){m->locks[i].until_ms, 0, 0, (char)('a' + i), i});
+        }
+    }
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        const struct model_session *s = &m->sessions[i];
+        if (s->exists && s->leased) {
+            consider(&best,
+                     &(struct due){s->deadline_ms, s->is_explicit ? 1 : 2, s->owner, s->name, i});
+        }
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        const struct model_wait *w = &m->waits[i];
+        if (w->exists) {
+            const struct model_session *s = &m->sessions[w->session];
+            consider(&best,
+                     &(struct due){w->deadline_ms, s->is_explicit ? 3 : 4, s->owner, w->name, i});
+        }
+    }
+    return best;
+}
+
+void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
+{
+    m->clock_ms = max_u64(m->clock_ms, stamp_ms);
+    for (unsigned i = 0; term_mark && i < MODEL_SESSIONS_MAX; i++) {
+        struct model_session *s = &m->sessions[i];
+        if (s->exists && s->leased) {
+            s->deadline_ms = max_u64(s->deadline_ms, m->clock_ms + s->ttl_ms);
+        }
+    }
+    for (;;) {
+        struct due d = earliest(m);
+        if (d.kind < 0 || d.deadline_ms > m->clock_ms) {
+            return;
+        }
+        switch (d.kind) {
+        case 0:
+            end_delay(m, d.name);
+            break;
+        case 1:
+            end_session(m, d.index, MACHINE_REASON_DEADLINE);
+            break;
+        case 2:
+            end_lock(m, d.name, MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 0);
+            break;
+        default:
+            end_wait(m, d.index, MACHINE_REASON_DEADLINE);
+            break;
+        }
+    }
+}
+
+/* Whether sessions would wait in a circle if `session` also waited at the end of the queue of
+ * `name`: all pairs, all paths. */
+static bool closes_cycle(const struct model *m, unsigned session, char name)
+{
+    static bool waits_for[MODEL_SESSIONS_MAX][MODEL_SESSIONS_MAX];
+    memset(waits_for, 0, sizeof waits_for);
+    for (unsigned l = 0; l < MODEL_NAMES; l++) {
+        unsigned queue[MODEL_WAITS_MAX + 1];
+        unsigned sessions[MODEL_WAITS_MAX + 1];
+        unsigned n = model_queue(m, (char)('a' + l), queue);
+        for (unsigned i = 0; i < n; i++) {
+            sessions[i] = m->waits[queue[i]].session;
+        }
+        if ((char)('a' + l) == name) {
+            sessions[n++] = session;
+        }
+        for (unsigned i = 0; i < n; i++) {
+            if (m->locks[l].held) {
+                waits_for[sessions[i]][m->locks[l].session] = true;
+            }
+            for (unsigned k = 0; k < i; k++) {
+                waits_for[sessions[i]][sessions[k]] = true;
+            }
+        }
+    }
+    for (unsigned k = 0; k < MODEL_SESSIONS_MAX; k++) {
+        for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+            for (unsigned j = 0; waits_for[i][k] && j < MODEL_SESSIONS_MAX; j++) {
+                waits_for[i][j] = waits_for[i][j] || waits_for[k][j];
+            }
+        }
+    }
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        if (waits_for[i][i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void answer_limit(struct model *m, struct machine_result *r, uint32_t limit)
+{
+    m->counts.limits++;
+    r->code = MACHINE_LIMIT;
+    r->number = limit;
+}
+
+static uint32_t seat_limit(const struct model *m, int session)
+{
+    if (session < 0) {
+        return count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS : 0;
+    }
+    uint64_t n = 0;
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        n += m->locks[i].held && m->locks[i].session == (unsigned)session;
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        n += m->waits[i].exists && m->waits[i].session == (unsigned)session;
+    }
+    return n >= m->limits.session_locks_max ? MACHINE_LIMIT_SESSION_LOCKS : 0;
+}
+
+static char first_byte(struct fli_slice s)
+{
+    return s.len == 0 ? 0 : (char)s.data[0];
+}
+
+static unsigned session_for(struct model *m, const struct machine_command *c, int session)
+{
+    if (session >= 0) {
+        return (unsigned)session;
+    }
+    unsigned i = new_session(m, false, first_byte(c->owner), first_byte(c->name));
+    m->sessions[i].ttl_ms = c->ttl_ms;
+    return i;
+}
+
+static void acquire_free(struct model *m, const struct machine_command *c, int session,
+                         struct machine_result *r)
+{
+    struct machine_counts n = model_counts(m);
+    uint32_t limit = seat_limit(m, session);
+    if (n.locks >= m->limits.locks_max) {
+        limit = MACHINE_LIMIT_LOCKS;
+    } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
+        limit = MACHINE_LIMIT_TOKENS;
+    }
+    if (limit != 0) {
+        answer_limit(m, r, limit);
+        return;
+    }
+    unsigned s = session_for(m, c, session);
+    grant(m, first_byte(c->name), s, first_byte(c->value), 0);
+    r->code = MACHINE_GRANTED;
+    r->token = m->last_token;
+    r->deadline_ms = m->sessions[s].deadline_ms;
+}
+
+static void acquire_wait(struct model *m, const struct machine_command *c, int session,
+                         struct machine_result *r)
+{
+    unsigned queue[MODEL_WAITS_MAX];
+    char name = first_byte(c->name);
+    unsigned len = model_queue(m, name, queue);
+    uint32_t limit = seat_limit(m, session);
+    if (len >= m->limits.lock_waits_max) {
+        limit = MACHINE_LIMIT_LOCK_WAITS;
+    } else if (count_waits(m) >= m->limits.waits_max) {
+        limit = MACHINE_LIMIT_WAITS;
+    }
+    if (limit != 0) {
+        answer_limit(m, r, limit);
+        return;
+    }
+    if (session >= 0 && closes_cycle(m, (unsigned)session, name)) {
+        m->counts.deadlocks++;
+        r->code = MACHINE_DEADLOCK;
+        return;
+    }
+    unsigned i = 0;
+    while (m->waits[i].exists) {
+        i++;
+    }
+    unsigned s = session_for(m, c, session);
+    m->waits[i] = (struct model_wait){.exists = true,
+                                      .name = name,
+                                      .session = s,
+                                      .id = ++m->serial,
+                                      .asking = 1,
+                                      .deadline_ms = m->clock_ms + c->wait_ms,
+                                      .value = first_byte(c->value)};
+    tell(m, (struct model_event){.type = MACHINE_EVENT_QUEUED,
+                                 .is_explicit = m->sessions[s].is_explicit,
+                                 .name = name,
+                                 .owner = m->sessions[s].owner,
+                                 .wait = m->serial});
+    r->code = MACHINE_QUEUED;
+    r->number = len + 1;
+    r->token = 1;
+    r->wait = m->serial;
+}
+
+static bool ask_again(struct model *m, const struct machine_command *c, unsigned session,
+                      struct machine_result *r)
+{
+    unsigned queue[MODEL_WAITS_MAX];
+    unsigned len = model_queue(m, first_byte(c->name), queue);
+    for (unsigned i = 0; i < len; i++) {
+        struct model_wait *w = &m->waits[queue[i]];
+        if (w->session != session) {
+            continue;
+        }
+        w->asking++;
+        w->deadline_ms = max_u64(w->deadline_ms, m->clock_ms + c->wait_ms);
+        if (!m->sessions[session].is_explicit) {
+            m->sessions[session].ttl_ms = c->ttl_ms;
+        }
+        r->code = MACHINE_QUEUED;
+        r->number = i + 1;
+        r->token = w->asking;
+        r->wait = w->id;
+        return true;
+    }
+    return false;
+}
+
+static void renew(struct model *m, unsigned session, uint64_t ttl_ms, struct machine_result *r)
+{
+    struct model_session *s = &m->sessions[session];
+    if (ttl_ms != 0) {
+        s->ttl_ms = ttl_ms;
+    }
+    s->leased = true;
+    s->deadline_ms = max_u64(s->deadline_ms, m->clock_ms + s->ttl_ms);
+    r->deadline_ms = s->deadline_ms;
+}
+
+static void acquire(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    char name = first_byte(c->name);
+    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    int session = find_session(m, is_explicit, first_byte(c->owner), is_explicit ? 0 : name);
+    struct model_lock *l = lock_of(m, name);
+    if (c->mode != MACHINE_MODE_EXCLUSIVE || c->permits != 1) {
+        r->code = MACHINE_UNSUPPORTED;
+    } else if (is_explicit && session < 0) {
+        r->code = MACHINE_NOSESSION;
+    } else if (!l->held && !l->idle) {
+        acquire_free(m, c, session, r);
+    } else if (l->held && (int)l->session == session) {
+        r->code = MACHINE_GRANTED;
+        r->token = l->token;
+        renew(m, l->session, c->ttl_ms, r);
+    } else if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
+        r->code = MACHINE_HELD;
+    } else if (session < 0 || !ask_again(m, c, (unsigned)session, r)) {
+        acquire_wait(m, c, session, r);
+    }
+}
+
+static bool burn(struct model *m, uint64_t step, struct machine_result *r)
+{
+    if (m->last_token + step > FL_TOKEN_MAX) {
+        answer_limit(m, r, MACHINE_LIMIT_TOKENS);
+        return false;
+    }
+    m->last_token += step;
+    r->code = MACHINE_DONE;
+    r->token = m->last_token;
+    return true;
+}
+
+static void join(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        if (m->nodes[i].id == c->number) {
+            r->code = m->nodes[i].incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
+            return;
+        }
+    }
+    if (m->n_nodes == 9) {
+        answer_limit(m, r, MACHINE_LIMIT_NODES);
+        return;
+    }
+    m->nodes[m->n_nodes].id = c->number;
+    m->nodes[m->n_nodes++].incarnation = c->number2;
+    r->code = MACHINE_DONE;
+}
+
+static void forget(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    r->code = MACHINE_NOTFOUND;
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        if (m->nodes[i].id == c->number) {
+            m->nodes[i] = m->nodes[--m->n_nodes];
+            r->code = MACHINE_DONE;
+            return;
+        }
+    }
+}
+
+static void cancel(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    r->code = MACHINE_NO;
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        if (m->waits[i].exists && m->waits[i].id == c->number && m->waits[i].asking == c->number2) {
+            end_wait(m, i, MACHINE_REASON_CANCEL);
+            r->code = MACHINE_DONE;
+            r->wait = c->number;
+            return;
+        }
+    }
+}
+
+static void break_lock(struct model *m, char name, struct machine_result *r)
+{
+    struct model_lock *l = lock_of(m, name);
+    if (!l->held && !l->delayed) {
+        r->code = MACHINE_NO;
+    } else if (burn(m, 1, r)) {
+        if (l->held) {
+            end_lock(m, name, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
+        } else {
+            m->counts.breaks++;
+            end_delay(m, name);
+        }
+    }
+}
+
+static void open_session(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    char owner = first_byte(c->owner);
+    int session = find_session(m, true, owner, 0);
+    bool is_new = session < 0;
+    if (is_new && count_sessions(m, false) >= m->limits.sessions_max) {
+        answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
+        return;
+    }
+    if (is_new) {
+        session = (int)new_session(m, true, owner, 0);
+        m->sessions[session].serial = ++m->serial;
+        tell(m, (struct model_event){
+                    .type = MACHINE_EVENT_SESSION_OPENED, .is_explicit = true, .owner = owner});
+    }
+    m->sessions[session].lockdelay_ms = c->lockdelay_ms;
+    m->sessions[session].label = first_byte(c->label);
+    r->code = MACHINE_DONE;
+    renew(m, (unsigned)session, c->ttl_ms, r);
+}
+
+/* RENEW and RELEASE. */
+static void on_held(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    char name = first_byte(c->name);
+    struct model_lock *l = lock_of(m, name);
+    if (!l->held || l->token != c->token) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    r->token = c->token;
+    if (c->op == MACHINE_OP_RENEW) {
+        renew(m, l->session, c->ttl_ms, r);
+    } else {
+        end_lock(m, name, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    }
+}
+
+/* SESSION RENEW and CLOSE. */
+static void on_session(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    int session = find_session(m, true, first_byte(c->owner), 0);
+    if (session < 0) {
+        r->code = MACHINE_NOSESSION;
+        return;
+    }
+    r->code = MACHINE_DONE;
+    if (c->op == MACHINE_OP_SESSION_RENEW) {
+        renew(m, (unsigned)session, 0, r);
+    } else {
+        end_session(m, (unsigned)session, MACHINE_REASON_CLOSE);
+    }
+}
+
+static void init(struct model *m, const struct machine_command *c, struct machine_result *r)
+{
+    r->code = m->cluster_id == 0 ? MACHINE_DONE : MACHINE_EXISTS;
+    if (m->cluster_id == 0) {
+        m->cluster_id = c->number;
+        m->limits = c->limits;
+    }
+}
+
+struct machine_result model_apply(struct model *m, const struct machine_command *c)
+{
+    struct machine_result r = {.clock_ms = m->clock_ms};
+    switch (c->op) {
+    case MACHINE_OP_INIT:
+        init(m, c, &r);
+        break;
+    case MACHINE_OP_JOIN:
+        join(m, c, &r);
+        break;
+    case MACHINE_OP_FORGET:
+        forget(m, c, &r);
+        break;
+    case MACHINE_OP_LIMITS:
+        m->limits = c->limits;
+        r.code = MACHINE_DONE;
+        break;
+    case MACHINE_OP_ACQUIRE:
+        acquire(m, c, &r);
+        break;
+    case MACHINE_OP_CANCEL:
+        cancel(m, c, &r);
+        break;
+    case MACHINE_OP_RENEW:
+    case MACHINE_OP_RELEASE:
+        on_held(m, c, &r);
+        break;
+    case MACHINE_OP_BREAK:
+        break_lock(m, first_byte(c->name), &r);
+        break;
+    case MACHINE_OP_TOKEN:
+        m->counts.tokens += burn(m, 1, &r);
+        break;
+    case MACHINE_OP_SESSION_OPEN:
+        open_session(m, c, &r);
+        break;
+    case MACHINE_OP_SESSION_RENEW:
+    case MACHINE_OP_SESSION_CLOSE:
+        on_session(m, c, &r);
+        break;
+    case MACHINE_OP_RAISE:
+        burn(m, c->number, &r);
+        break;
+    default:
+        abort();
+    }
+    return r;
+}

@@ -1,0 +1,517 @@
+/* test_model.c: the machine against a naive model (model.c), over random batches in a world so small
+ * that everything collides all the time.
+ *
+ * After every command: result, events, counts and invariants. After every batch: all locks, queues
+ * and sessions as the queries show them, and the hash of a second machine with another hash seed
+ * that was fed the same bytes. Now and then the machine is replaced by one decoded from its
+ * snapshot, which must not make any difference; the second machine never is. */
+#include "kit.h"
+#include "model.h"
+
+#include <stdio.h>
+
+struct world {
+    struct kit k;
+    struct machine *twin;
+    struct model model;
+    uint64_t rng;
+    struct model_event events[MODEL_EVENTS_MAX];
+    unsigned n_events;
+    uint64_t max_tokens_at; /* the step in which tokens nearly run out; 0: never */
+    /* What kind of world it is. */
+    uint64_t explicit_percent; /* of ACQUIRE */
+    uint64_t patience;         /* factor of all durations */
+    bool narrow;               /* limits are changed to small ones */
+    uint64_t codes[16];        /* how often each result code came */
+};
+
+static uint64_t below(struct world *w, uint64_t n)
+{
+    return kit_below(&w->rng, n);
+}
+
+static void record(void *ctx, const struct machine_event *e)
+{
+    struct world *w = ctx;
+    assert_true(w->n_events < MODEL_EVENTS_MAX);
+    assert_true(e->name.len <= 1 && e->owner.len == 1);
+    assert_int_equal(e->clock_ms, machine_clock(w->k.m));
+    w->events[w->n_events++] = (struct model_event){
+        .type = e->type,
+        .reason = e->reason,
+        .is_explicit = e->session_explicit,
+        .name = e->name.len == 0 ? 0 : (char)e->name.data[0],
+        .owner = (char)e->owner.data[0],
+        .token = e->token,
+        .wait = e->wait,
+        .deadline_ms = e->deadline_ms,
+    };
+}
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+
+static struct fli_slice letter(char c)
+{
+    return c == 0 ? (struct fli_slice){NULL, 0}
+                  : (struct fli_slice){(const uint8_t *)&letters[c - 'a'], 1};
+}
+
+static struct fli_slice any_name(struct world *w)
+{
+    return letter((char)('a' + below(w, MODEL_NAMES)));
+}
+
+static struct fli_slice any_owner(struct world *w)
+{
+    return letter((char)('u' + below(w, MODEL_OWNERS)));
+}
+
+static struct fli_slice any_text(struct world *w)
+{
+    return below(w, 2) == 0 ? letter(0) : letter((char)('a' + below(w, 26)));
+}
+
+static struct machine_limits any_limits(struct world *w)
+{
+    if (!w->narrow || below(w, 2) == 0) {
+        return MACHINE_LIMITS_DEFAULT;
+    }
+    return (struct machine_limits){
+        .locks_max = (uint32_t)(1 + below(w, 6)),
+        .sessions_max = (uint32_t)(1 + below(w, 12)),
+        .waits_max = (uint32_t)(1 + below(w, 10)),
+        .lock_waits_max = (uint32_t)(1 + below(w, 5)),
+        .session_locks_max = (uint32_t)(1 + below(w, 5)),
+    };
+}
+
+static struct machine_command any_acquire(struct world *w)
+{
+    struct machine_command c = {.op = MACHINE_OP_ACQUIRE, .n_names = 1, .permits = 1};
+    c.name = any_name(w);
+    c.owner = any_owner(w);
+    c.value = any_text(w);
+    if (below(w, 100) < w->explicit_percent) {
+        c.flags |= MACHINE_ACQUIRE_EXPLICIT;
+    } else {
+        c.ttl_ms = 10 + below(w, 40) * w->patience;
+    }
+    if (below(w, 3) != 0) {
+        c.flags |= MACHINE_ACQUIRE_WAIT;
+        c.wait_ms = 1 + below(w, 80) * w->patience;
+    }
+    if (below(w, 60) == 0) {
+        c.mode = MACHINE_MODE_SHARED;
+    }
+    return c;
+}
+
+/* A lock and its token, as a rule. */
+static void aim_at_held(struct world *w, struct machine_command *c)
+{
+    unsigned i = (unsigned)below(w, MODEL_NAMES);
+    c->name = letter((char)('a' + i));
+    c->token = w->model.locks[i].token;
+    if (below(w, 8) == 0) {
+        c->token = below(w, 3) == 0 ? 0 : w->model.last_token - (w->model.last_token > 0);
+    }
+}
+
+static struct machine_command any_cancel(struct world *w)
+{
+    struct machine_command c = {.op = MACHINE_OP_CANCEL, .number = w->model.serial, .number2 = 1};
+    const struct model_wait *x = &w->model.waits[below(w, MODEL_WAITS_MAX)];
+    if (x->exists) {
+        c.number = x->id;
+        c.number2 = x->asking - (below(w, 4) == 0);
+    }
+    return c;
+}
+
+static struct machine_command any_rare(struct world *w)
+{
+    switch (below(w, 6)) {
+    case 0:
+        return cmd_limits(MACHINE_OP_LIMITS, 0, any_limits(w));
+    case 1:
+        return cmd_number(MACHINE_OP_JOIN, 1 + below(w, 11), 1 + below(w, 2));
+    case 2:
+        return cmd_number(MACHINE_OP_FORGET, 1 + below(w, 11), 0);
+    case 3:
+        return cmd_limits(MACHINE_OP_INIT, 1 + below(w, 3), MACHINE_LIMITS_DEFAULT);
+    case 4:
+        return cmd_number(MACHINE_OP_RAISE, 1 + below(w, 10), 0);
+    default:
+        return cmd_name(MACHINE_OP_TOKEN, "a");
+    }
+}
+
+static struct machine_command any_command(struct world *w)
+{
+    struct machine_command c = {.op = 0};
+    uint64_t dice = below(w, 100);
+    if (dice < 50) {
+        return any_acquire(w);
+    }
+    if (dice < 62) {
+        c.op = MACHINE_OP_RELEASE;
+        aim_at_held(w, &c);
+    } else if (dice < 68) {
+        c.op = MACHINE_OP_RENEW;
+        aim_at_held(w, &c);
+        c.ttl_ms = below(w, 2) == 0 ? 0 : 10 + below(w, 60);
+    } else if (dice < 72) {
+        c.op = MACHINE_OP_BREAK;
+        c.name = any_name(w);
+    } else if (dice < 76) {
+        return any_cancel(w);
+    } else if (dice < 90) {
+        c.op = MACHINE_OP_SESSION_OPEN;
+        c.owner = any_owner(w);
+        c.ttl_ms = 10 + below(w, 60) * w->patience;
+        c.lockdelay_ms = below(w, 2) == 0 ? 0 : 1 + below(w, 40);
+        c.label = any_text(w);
+    } else if (dice < 95) {
+        c.op = below(w, 3) == 0 ? MACHINE_OP_SESSION_CLOSE : MACHINE_OP_SESSION_RENEW;
+        c.owner = any_owner(w);
+    } else {
+        return any_rare(w);
+    }
+    return c;
+}
+
+static void compare_events(struct world *w)
+{
+    assert_int_equal(w->n_events, w->model.n_events);
+    for (unsigned i = 0; i < w->n_events; i++) {
+        const struct model_event *a = &w->events[i];
+        const struct model_event *b = &w->model.events[i];
+        assert_int_equal(a->type, b->type);
+        assert_int_equal(a->reason, b->reason);
+        assert_int_equal(a->is_explicit, b->is_explicit);
+        assert_int_equal(a->name, b->name);
+        assert_int_equal(a->owner, b->owner);
+        assert_int_equal(a->token, b->token);
+        assert_int_equal(a->wait, b->wait);
+        assert_int_equal(a->deadline_ms, b->deadline_ms);
+    }
+    w->n_events = 0;
+    w->model.n_events = 0;
+}
+
+static void compare_results(const struct machine_result *a, const struct machine_result *b)
+{
+    assert_int_equal(a->code, b->code);
+    assert_int_equal(a->number, b->number);
+    assert_int_equal(a->token, b->token);
+    assert_int_equal(a->wait, b->wait);
+    assert_int_equal(a->deadline_ms, b->deadline_ms);
+    assert_int_equal(a->clock_ms, b->clock_ms);
+}
+
+static void compare_counts(struct world *w)
+{
+    struct machine_counts a;
+    machine_get_counts(w->k.m, &a);
+    struct machine_counts b = model_counts(&w->model);
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(machine_clock(w->k.m), w->model.clock_ms);
+    assert_int_equal(machine_last_token(w->k.m), w->model.last_token);
+    assert_int_equal(machine_cluster_id(w->k.m), w->model.cluster_id);
+    uint64_t min_live = w->model.last_token + 1;
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        if (w->model.locks[i].held && w->model.locks[i].token < min_live) {
+            min_live = w->model.locks[i].token;
+        }
+    }
+    assert_int_equal(machine_min_live_token(w->k.m), min_live);
+    for (uint64_t id = 1; id <= 11; id++) {
+        uint64_t incarnation = 0;
+        for (unsigned i = 0; i < w->model.n_nodes; i++) {
+            incarnation = w->model.nodes[i].id == id ? w->model.nodes[i].incarnation : incarnation;
+        }
+        assert_int_equal(machine_incarnation(w->k.m, id), incarnation);
+    }
+}
+
+static void same_letter(struct fli_slice s, char c)
+{
+    assert_int_equal(s.len, c != 0);
+    assert_int_equal(s.len == 0 ? 0 : (char)s.data[0], c);
+}
+
+static void compare_lock(struct world *w, char name, const struct machine_lock_view *v)
+{
+    const struct model_lock *l = &w->model.locks[name - 'a'];
+    unsigned queue[MODEL_WAITS_MAX];
+    same_letter(v->name, name);
+    assert_int_equal(v->waiters, model_queue(&w->model, name, queue));
+    assert_int_equal(v->state, l->held      ? MACHINE_LOCK_HELD
+                               : l->delayed ? MACHINE_LOCK_DELAYED
+                                            : MACHINE_LOCK_QUEUED);
+    assert_int_equal(v->token, l->token);
+    assert_int_equal(v->since_ms, l->since_ms);
+    same_letter(v->value, l->value);
+    const struct model_session *s = l->held ? &w->model.sessions[l->session] : NULL;
+    assert_int_equal(v->session_explicit, s != NULL && s->is_explicit);
+    same_letter(v->owner, s == NULL ? 0 : s->owner);
+    same_letter(v->label, s == NULL ? 0 : s->label);
+    uint64_t until_ms = s != NULL ? s->deadline_ms : l->until_ms;
+    assert_int_equal(v->ttl_left_ms, until_ms == 0 ? 0 : until_ms - w->model.clock_ms);
+}
+
+static void compare_session(struct world *w, const struct model_session *s,
+                            const struct machine_session_view *v)
+{
+    unsigned index = (unsigned)(s - w->model.sessions);
+    uint32_t locks = 0;
+    uint32_t waits = 0;
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        locks += w->model.locks[i].held && w->model.locks[i].session == index;
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        waits += w->model.waits[i].exists && w->model.waits[i].session == index;
+    }
+    assert_int_equal(v->session_explicit, s->is_explicit);
+    same_letter(v->owner, s->owner);
+    same_letter(v->label, s->label);
+    same_letter(v->lock, s->name);
+    assert_int_equal(v->ttl_ms, s->ttl_ms);
+    assert_int_equal(v->ttl_left_ms, s->leased ? s->deadline_ms - w->model.clock_ms : 0);
+    assert_int_equal(v->lockdelay_ms, s->lockdelay_ms);
+    assert_int_equal(v->locks, locks);
+    assert_int_equal(v->waits, waits);
+}
+
+/* The lock that comes after `last` in LOCKS: held ones by token, then idle ones by serial. */
+static char next_lock(const struct model *m, bool *in_idle, uint64_t *last)
+{
+    for (;;) {
+        int best = -1;
+        uint64_t best_key = 0;
+        for (unsigned i = 0; i < MODEL_NAMES; i++) {
+            const struct model_lock *l = &m->locks[i];
+            uint64_t key = *in_idle ? l->idle_serial : l->token;
+            if ((*in_idle ? l->idle : l->held) && key > *last && (best < 0 || key < best_key)) {
+                best = (int)i;
+                best_key = key;
+            }
+        }
+        if (best >= 0) {
+            *last = best_key;
+            return (char)('a' + best);
+        }
+        if (*in_idle) {
+            return 0;
+        }
+        *in_idle = true;
+        *last = 0;
+    }
+}
+
+static void compare_locks(struct world *w)
+{
+    bool in_idle = false;
+    uint64_t last = 0;
+    char cursor[32] = "";
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + below(w, 3)};
+    for (bool more = true; more;) {
+        q.name = kit_slice(cursor);
+        assert_int_equal(kit_query(&w->k, q).code, MACHINE_DONE);
+        struct machine_page page = kit_page(&w->k);
+        assert_true(page.count <= q.number);
+        struct machine_lock_view v;
+        int rc;
+        while ((rc = machine_page_next_lock(&page, &v)) == 1) {
+            compare_lock(w, next_lock(&w->model, &in_idle, &last), &v);
+        }
+        assert_int_equal(rc, 0);
+        more = page.more;
+        assert_int_equal(more, page.cursor.len > 0);
+        snprintf(cursor, sizeof cursor, "%.*s", (int)page.cursor.len,
+                 (const char *)page.cursor.data);
+    }
+    assert_int_equal(next_lock(&w->model, &in_idle, &last), 0);
+}
+
+static void compare_show(struct world *w, char name)
+{
+    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = letter(name)};
+    const struct model_lock *l = &w->model.locks[name - 'a'];
+    struct machine_result r = kit_query(&w->k, q);
+    assert_int_equal(r.code, l->held || l->idle ? MACHINE_DONE : MACHINE_NOTFOUND);
+    if (r.code == MACHINE_NOTFOUND) {
+        assert_int_equal(w->k.payload.len, 0);
+        return;
+    }
+    struct machine_page page = kit_page(&w->k);
+    struct machine_lock_view v;
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    compare_lock(w, name, &v);
+    unsigned queue[MODEL_WAITS_MAX];
+    unsigned n = model_queue(&w->model, name, queue);
+    struct machine_session_view s;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(machine_page_next_session(&page, &s), 1);
+        compare_session(w, &w->model.sessions[w->model.waits[queue[i]].session], &s);
+    }
+    assert_int_equal(machine_page_next_session(&page, &s), 0);
+}
+
+static void compare_sessions(struct world *w)
+{
+    struct machine_session_view v;
+    for (char owner = 'u'; owner < (char)('u' + MODEL_OWNERS); owner++) {
+        const struct model_session *s = NULL;
+        for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+            const struct model_session *x = &w->model.sessions[i];
+            s = x->exists && x->is_explicit && x->owner == owner ? x : s;
+        }
+        struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = letter(owner)};
+        struct machine_result r = kit_query(&w->k, q);
+        assert_int_equal(r.code, s != NULL ? MACHINE_DONE : MACHINE_NOTFOUND);
+        if (s != NULL) {
+            struct machine_page page = kit_page(&w->k);
+            assert_int_equal(machine_page_next_session(&page, &v), 1);
+            compare_session(w, s, &v);
+        }
+    }
+    struct machine_command q = {.op = MACHINE_OP_SESSION_LIST};
+    kit_query(&w->k, q);
+    struct machine_page page = kit_page(&w->k);
+    uint64_t last = 0;
+    while (machine_page_next_session(&page, &v) == 1) {
+        const struct model_session *next = NULL;
+        for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+            const struct model_session *s = &w->model.sessions[i];
+            if (s->exists && s->is_explicit && s->serial > last &&
+                (next == NULL || s->serial < next->serial)) {
+                next = s;
+            }
+        }
+        assert_non_null(next);
+        compare_session(w, next, &v);
+        last = next->serial;
+    }
+    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
+        const struct model_session *s = &w->model.sessions[i];
+        assert_false(s->exists && s->is_explicit && s->serial > last);
+    }
+}
+
+static void compare_all(struct world *w)
+{
+    compare_locks(w);
+    compare_sessions(w);
+    for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
+        compare_show(w, name);
+    }
+}
+
+/* The commands are decoded from the sealed batch, so that the model and the machine read the same. */
+static void run_batch(struct world *w, bool mark)
+{
+    struct machine_cursor cur;
+    size_t len = kit_seal(&w->k);
+    assert_int_equal(machine_begin(w->k.m, w->k.batch.data, len, &cur), 0);
+    model_begin(&w->model, w->k.clock_ms, mark);
+    compare_events(w);
+    machine_check(w->k.m);
+    for (;;) {
+        struct machine_command c;
+        struct machine_result r;
+        size_t size;
+        bool some = cur.left > 0;
+        if (some) {
+            assert_int_equal(machine_command_decode(cur.p, (size_t)(cur.end - cur.p), &c, &size),
+                             0);
+        }
+        assert_int_equal(machine_next(w->k.m, &cur, &r), some);
+        if (!some) {
+            break;
+        }
+        struct machine_result expected = model_apply(&w->model, &c);
+        compare_results(&r, &expected);
+        w->codes[r.code]++;
+        compare_events(w);
+        compare_counts(w);
+        machine_check(w->k.m);
+    }
+    assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
+}
+
+static void step(struct world *w, uint64_t i)
+{
+    bool mark = below(w, 12) == 0;
+    uint64_t dice = below(w, 20);
+    w->k.clock_ms += dice == 0 ? 200 : dice == 1 ? 0 : below(w, 12);
+    /* A stamp that is behind the clock must not turn it back. */
+    uint64_t stamp = w->k.clock_ms;
+    w->k.clock_ms -= below(w, 15) == 0 && stamp > 50 ? 50 : 0;
+    w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
+    kit_start(&w->k);
+    if (i == w->max_tokens_at) {
+        uint64_t left = FL_TOKEN_MAX - w->model.last_token;
+        kit_add(&w->k, cmd_number(MACHINE_OP_RAISE, left - below(w, 30), 0));
+    }
+    for (uint64_t n = below(w, 6); n > 0; n--) {
+        kit_add(&w->k, any_command(w));
+    }
+    run_batch(w, mark);
+    w->k.clock_ms = stamp;
+    compare_all(w);
+    if (below(w, 25) == 0) {
+        kit_reload(&w->k);
+        machine_set_event_cb(w->k.m, record, w);
+    }
+    assert_int_equal(machine_hash(w->k.m), machine_hash(w->twin));
+    assert_true(machine_next_deadline(w->k.m) > machine_clock(w->k.m));
+}
+
+static void run_world(uint64_t seed, uint64_t steps, uint64_t codes[16])
+{
+    struct world w = {.rng = seed};
+    kit_init(&w.k);
+    w.k.check = false;
+    machine_set_event_cb(w.k.m, record, &w);
+    w.twin = machine_create((const uint64_t[2]){kit_random(&w.rng), kit_random(&w.rng)});
+    /* The empty batch that the kit began with. */
+    assert_int_equal(machine_apply(w.twin, w.k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
+    w.explicit_percent = (const uint64_t[]){20, 50, 98}[below(&w, 3)];
+    w.patience = below(&w, 2) == 0 ? 1 : 20;
+    w.narrow = below(&w, 2) == 0;
+    w.max_tokens_at = below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
+    model_init(&w.model);
+    model_begin(&w.model, w.k.clock_ms, false);
+    for (uint64_t i = 0; i < steps; i++) {
+        step(&w, i + 1);
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        codes[i] += w.codes[i];
+    }
+    machine_destroy(w.twin);
+    kit_fini(&w.k);
+}
+
+static void test_random_worlds(void **state)
+{
+    uint64_t seed = kit_seed();
+    uint64_t rng = seed;
+    uint64_t codes[16] = {0};
+    for (uint64_t i = kit_rounds(60); i > 0; i--) {
+        run_world(kit_random(&rng), 200, codes);
+    }
+    /* The worlds are of use only if everything happens in them. */
+    for (unsigned code = MACHINE_DONE; code <= MACHINE_UNSUPPORTED; code++) {
+        print_message("code %u: %llu\n", code, (unsigned long long)codes[code]);
+        assert_true(codes[code] > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_worlds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
