@@ -73,7 +73,7 @@ struct parse {
 #define OPTIONS(list) .options = (list), .n_options = sizeof(list) / sizeof((list)[0])
 
 #define NAME BYTES("name", name, 1, FL_NAME_MAX)
-#define KEY BYTES("key", name, 1, FL_NAME_MAX)
+#define KEY BYTES("key", name, 1, FLI_KEY_MAX)
 #define LOCK BYTES("lock", lock, 1, FL_NAME_MAX)
 #define OWNER BYTES("owner", owner, 1, FL_OWNER_MAX)
 #define TOKEN NUMBER("token", token, 1, FL_TOKEN_MAX, "a fencing token")
