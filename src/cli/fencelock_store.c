@@ -1,0 +1,338 @@
+/* fencelock_store.c: the sample storage server: its options, its signals, its last words.
+ *
+ * Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or had to stop; 2 usage. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/bytes.h"
+#include "net/address.h"
+#include "store/service.h"
+
+#define PROGRAM "fencelock-store"
+#define EXIT_USAGE 2
+#define LISTEN_DEFAULT "127.0.0.1:7411"
+#define DATA_DEFAULT "./fencelock-store-data"
+#define ERRMSG_SIZE 512u
+
+struct options {
+    const char *listen;
+    const char *data;
+    uint64_t size_max;
+    bool allow_remote;
+    bool no_fencing;
+};
+
+struct app {
+    uv_loop_t loop;
+    uv_signal_t signals[2];
+    struct store *store;
+    struct service *service;
+    bool stopping;
+};
+
+static const char help[] =
+    "Usage: " PROGRAM " [options]\n"
+    "A key-value server that checks fencing tokens: it refuses every operation whose token is "
+    "below\n"
+    "the highest one it has seen for the lock. Speaks the Redis protocol.\n"
+    "\n"
+    "  --listen HOST:PORT   address to serve (default " LISTEN_DEFAULT "; port 0 picks one)\n"
+    "  --data DIR           directory of the database (default " DATA_DEFAULT ")\n"
+    "  --size-max BYTES     what the database may grow to; K, M, G allowed (default 1G)\n"
+    "  --allow-remote       permit --listen beyond this machine; there is no authentication yet\n"
+    "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
+    "  --help, --version\n"
+    "\n"
+    "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
+    "_SIZE_MAX, _ALLOW_REMOTE, _NO_FENCING (the last two: 1 or 0). Options win over variables.\n"
+    "\n"
+    "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
+    "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
+    "\n"
+    "Tokens are compared with the marks kept here; the lock service is not asked. A token that "
+    "was\n"
+    "never issued is therefore accepted when it is high enough: keep strangers out.\n";
+
+static void complain(const char *fmt, ...) FLI_PRINTF(1, 2);
+static void complain(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)fputs(PROGRAM ": ", stderr);
+    (void)vfprintf(stderr, fmt, args);
+    (void)fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- options ---- */
+
+/* Digits and at most one of K, M, G. */
+static bool parse_size(const char *text, uint64_t *ret)
+{
+    size_t len = strlen(text);
+    unsigned shift = 0;
+    uint64_t n;
+    if (len > 0) {
+        switch (text[len - 1]) {
+        case 'K':
+        case 'k':
+            shift = 10;
+            break;
+        case 'M':
+        case 'm':
+            shift = 20;
+            break;
+        case 'G':
+        case 'g':
+            shift = 30;
+            break;
+        default:
+            break;
+        }
+    }
+    if (!fli_parse_u64(text, shift == 0 ? len : len - 1, (uint64_t)(SIZE_MAX / 4) >> shift, &n)) {
+        return false;
+    }
+    *ret = n << shift;
+    return true;
+}
+
+static bool set_size(struct options *o, const char *name, const char *text)
+{
+    uint64_t size;
+    if (!parse_size(text, &size) || size < STORE_SIZE_MIN) {
+        complain("%s: '%s' is not a size; give a number of bytes from %zu on, such as 64M or 1G",
+                 name, text, STORE_SIZE_MIN);
+        return false;
+    }
+    o->size_max = size;
+    return true;
+}
+
+static bool set_switch(bool *to, const char *name, const char *text)
+{
+    if (strcmp(text, "1") != 0 && strcmp(text, "0") != 0) {
+        complain("%s: '%s' is neither 1 (on) nor 0 (off)", name, text);
+        return false;
+    }
+    *to = text[0] == '1';
+    return true;
+}
+
+static bool read_environment(struct options *o)
+{
+    const char *v = getenv("FENCELOCK_STORE_LISTEN");
+    o->listen = v != NULL ? v : o->listen;
+    v = getenv("FENCELOCK_STORE_DATA");
+    o->data = v != NULL ? v : o->data;
+    v = getenv("FENCELOCK_STORE_SIZE_MAX");
+    if (v != NULL && !set_size(o, "FENCELOCK_STORE_SIZE_MAX", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_ALLOW_REMOTE");
+    if (v != NULL && !set_switch(&o->allow_remote, "FENCELOCK_STORE_ALLOW_REMOTE", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_NO_FENCING");
+    return v == NULL || set_switch(&o->no_fencing, "FENCELOCK_STORE_NO_FENCING", v);
+}
+
+/* -1: go on; otherwise the exit code. */
+static int read_arguments(struct options *o, int argc, char **argv)
+{
+    static const struct option table[] = {
+        {"listen", required_argument, NULL, 'l'},   {"data", required_argument, NULL, 'd'},
+        {"size-max", required_argument, NULL, 's'}, {"allow-remote", no_argument, NULL, 'r'},
+        {"no-fencing", no_argument, NULL, 'n'},     {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},        {NULL, 0, NULL, 0},
+    };
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
+        switch (c) {
+        case 'l':
+            o->listen = optarg;
+            break;
+        case 'd':
+            o->data = optarg;
+            break;
+        case 's':
+            if (!set_size(o, "--size-max", optarg)) {
+                return EXIT_USAGE;
+            }
+            break;
+        case 'r':
+            o->allow_remote = true;
+            break;
+        case 'n':
+            o->no_fencing = true;
+            break;
+        case 'h':
+            (void)fputs(help, stdout);
+            return EXIT_SUCCESS;
+        case 'v':
+            (void)puts(PROGRAM " " FL_VERSION);
+            return EXIT_SUCCESS;
+        case ':':
+            complain("%s needs a value; see --help", argv[optind - 1]);
+            return EXIT_USAGE;
+        default:
+            complain("unknown option %s; see --help", argv[optind - 1]);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) {
+        complain("unexpected argument '%s'; options begin with --, see --help", argv[optind]);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+static bool check_options(const struct options *o)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port;
+    if (o->data[0] == '\0') {
+        complain("--data: the directory's name is empty; leave the option out for %s",
+                 DATA_DEFAULT);
+        return false;
+    }
+    if (net_address_split(o->listen, host, &port) != 0) {
+        complain("--listen: '%s' is not HOST:PORT, such as %s or [::1]:7411", o->listen,
+                 LISTEN_DEFAULT);
+        return false;
+    }
+    if (!o->allow_remote && !net_host_is_loopback(host)) {
+        complain("--listen: %s is not (only) this machine. There is no authentication yet: use a "
+                 "loopback address, or add --allow-remote if the network keeps strangers out",
+                 host);
+        return false;
+    }
+    return true;
+}
+
+/* ---- running ---- */
+
+static void fatal_cb(void *ctx, int error, const char *message)
+{
+    (void)ctx;
+    complain("%s (%s). Look for disk errors, then start again: what is on disk is checked then",
+             message, fl_err_name(error));
+    (void)fflush(NULL);
+    _exit(EXIT_FAILURE); /* no answer may leave any more */
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+    (void)ctx;
+    if (level <= 3) {
+        complain("%s", message);
+    }
+}
+
+static void stopped_cb(void *ctx)
+{
+    struct app *a = ctx;
+    service_destroy(a->service);
+    a->service = NULL;
+    for (unsigned i = 0; i < 2; i++) {
+        uv_close((uv_handle_t *)&a->signals[i], NULL);
+    }
+}
+
+static void signal_cb(uv_signal_t *handle, int number)
+{
+    struct app *a = handle->data;
+    if (a->stopping) {
+        return;
+    }
+    a->stopping = true;
+    complain("signal %d: answering what is pending, then stopping", number);
+    service_stop(a->service, stopped_cb, a);
+}
+
+static void watch_signals(struct app *a)
+{
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
+    for (unsigned i = 0; i < 2; i++) {
+        int rc = uv_signal_init(&a->loop, &a->signals[i]);
+        a->signals[i].data = a;
+        if (rc != 0 || uv_signal_start(&a->signals[i], signal_cb, numbers[i]) != 0) {
+            fli_fatal("cannot watch for signals");
+        }
+    }
+}
+
+static void announce(const struct options *o, const struct app *a)
+{
+    char host[NET_HOST_MAX];
+    char address[NET_ADDRESS_MAX];
+    uint16_t port;
+    struct store_counts c;
+    if (net_address_split(o->listen, host, &port) != 0) {
+        return; /* it was split before */
+    }
+    (void)net_address_join(host, service_port(a->service), address, sizeof(address));
+    store_get_counts(a->store, &c);
+    complain("%s: %" PRIu64 " keys, %" PRIu64 " marks", o->data, c.keys, c.marks);
+    if (o->no_fencing) {
+        complain("WARNING: --no-fencing: tokens and locks are IGNORED. Stale writers will "
+                 "overwrite newer data. For demonstrations only");
+    }
+    (void)printf("ready: listening on %s\n", address);
+    (void)fflush(stdout);
+}
+
+static int run(const struct options *o, struct app *a)
+{
+    char errmsg[ERRMSG_SIZE] = "out of memory";
+    if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
+                   sizeof(errmsg)) != 0) {
+        complain("--data: %s", errmsg);
+        return EXIT_FAILURE;
+    }
+    struct service_config config = {
+        .listen = o->listen, .ctx = a, .fatal = fatal_cb, .log = log_cb};
+    if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
+        complain("--listen: %s", errmsg);
+        store_close(a->store);
+        return EXIT_FAILURE;
+    }
+    watch_signals(a);
+    announce(o, a);
+    (void)uv_run(&a->loop, UV_RUN_DEFAULT);
+    store_close(a->store);
+    complain("stopped");
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    static struct app app;
+    struct options o = {
+        .listen = LISTEN_DEFAULT, .data = DATA_DEFAULT, .size_max = STORE_SIZE_DEFAULT};
+    int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;
+    if (code >= 0) {
+        return code;
+    }
+    if (!check_options(&o)) {
+        return EXIT_USAGE;
+    }
+    if (uv_loop_init(&app.loop) != 0) {
+        complain("cannot start the event loop");
+        return EXIT_FAILURE;
+    }
+    code = run(&o, &app);
+    (void)uv_run(&app.loop, UV_RUN_DEFAULT); /* handles that were closed on a failed start */
+    (void)uv_loop_close(&app.loop);
+    return code;
+}

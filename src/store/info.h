@@ -1,0 +1,27 @@
+/* info.h: what INFO answers: lines of name:value in sections, as Redis writes them. */
+#ifndef STORE_INFO_H
+#define STORE_INFO_H
+
+#include "base/buf.h"
+#include "net/net.h"
+#include "store/store.h"
+
+struct store_info {
+    struct store_counts counts;
+    uint64_t db_bytes;
+    uint64_t db_bytes_max;
+    bool fencing;
+    uint16_t port;
+    uint64_t uptime_ms;
+    uint64_t pending_ops, pending_bytes;
+    uint64_t busy; /* refused because too much was pending */
+    uint64_t connections;
+    struct net_stats net;
+};
+
+/* Appends the text of one section, or of all when `section` is empty or "all" or "everything" or
+ * "default". An unknown section has no lines. 0, FL_ELIMIT, FL_ENOMEM. */
+int store_info_text(struct fli_buf *b, const struct store_info *info,
+                    struct fli_slice section) FLI_MUST_USE;
+
+#endif

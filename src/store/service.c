@@ -1,0 +1,510 @@
+/* service.c: see service.h.
+ *
+ *   request ---> queue ---> group ---> worker: store_execute() ---> answers on the loop
+ *                  ^          |
+ *                  '----------'  what the group had no room for goes back to the front
+ *
+ * The group is taken at the start of the turn after the one that put something on the queue (an
+ * idle handle, which also keeps that turn from blocking), so that it has everything that turn
+ * parsed. A request whose connection has gone is executed all the same: it may have been meant.
+ *
+ * When the database fails nothing is answered any more, and the owner is told to stop. */
+#include "store/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "net/connection_commands.h"
+#include "store/info.h"
+#include "wire/request.h"
+#include "wire/text.h"
+
+#define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: key, lock and words beside */
+#define INFO_MAX 16384u
+#define MESSAGE_MAX 640u
+
+struct pending {
+    struct fli_list link;
+    struct store_op op;
+    struct net_request *request; /* NULL when its connection has gone */
+    size_t size;                 /* bytes it counts for */
+    uint8_t bytes[];             /* key, lock and value */
+};
+
+struct service {
+    uv_loop_t *loop;
+    struct store *store;
+    struct service_config config;
+    struct net_server *net;
+    struct net_commands commands;
+    struct fli_list queue;
+    size_t queued;        /* operations on the queue */
+    size_t pending_bytes; /* of the queue and the group */
+    struct pending *group[SERVICE_GROUP_OPS_MAX];
+    struct store_op *ops[SERVICE_GROUP_OPS_MAX];
+    size_t group_len;
+    size_t group_done;
+    int group_result;
+    uv_work_t work;
+    bool working;
+    uv_idle_t idle; /* active while a group is about to be taken */
+    bool broken;    /* the database has failed */
+    uint64_t started_ms;
+    uint64_t busy;
+    struct store_info info; /* the store's part, as of the last group */
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
+    bool net_stopped;
+};
+
+static void idle_cb(uv_idle_t *handle);
+static void finish_stop(struct service *s);
+
+/* ---- answers ---- */
+
+static bool answer_get(struct fli_buf *b, int proto, const struct store_op *op)
+{
+    return (op->found ? fli_resp_bulk(b, op->out, op->out_len) : fli_resp_null(b, proto)) == 0;
+}
+
+static bool answer_done(struct fli_buf *b, int proto, const struct store_op *op)
+{
+    switch (op->verb) {
+    case STORE_GET:
+        return answer_get(b, proto, op);
+    case STORE_DEL:
+        return fli_resp_int(b, op->found ? 1 : 0) == 0;
+    case STORE_MARK:
+        return fli_resp_u64(b, op->mark) == 0;
+    case STORE_CLAIM:
+    case STORE_SET:
+        break;
+    }
+    return fli_resp_simple(b, "OK") == 0;
+}
+
+static bool answer_wronglock(struct fli_buf *b, const struct store_op *op)
+{
+    char key[FLI_QUOTE_SIZE];
+    char bound[FLI_QUOTE_SIZE];
+    char lock[FLI_QUOTE_SIZE];
+    struct fli_slice bound_slice = {op->bound, op->bound_len};
+    fli_quote(key, sizeof(key), &op->key);
+    fli_quote(bound, sizeof(bound), &bound_slice);
+    fli_quote(lock, sizeof(lock), &op->lock);
+    return fli_resp_error(b, "WRONGLOCK",
+                          "key %s belongs to lock %s and not to lock %s; use the lock that wrote "
+                          "it first",
+                          key, bound, lock) == 0;
+}
+
+/* STALE token SENT is below the mark MARK of lock NAME; ... : programs may rely on this order. */
+static bool answer_stale(struct fli_buf *b, const struct store_op *op)
+{
+    char lock[FLI_QUOTE_SIZE];
+    fli_quote(lock, sizeof(lock), &op->lock);
+    return fli_resp_error(b, "STALE",
+                          "token %llu is below the mark %llu of lock %s; a newer holder has been "
+                          "here, so nothing was done: acquire the lock again",
+                          (unsigned long long)op->token, (unsigned long long)op->mark, lock) == 0;
+}
+
+static bool answer_refused(struct fli_buf *b, const struct service *s, const struct store_op *op)
+{
+    char key[FLI_QUOTE_SIZE];
+    switch (op->result) {
+    case FL_ESTALE:
+        return answer_stale(b, op);
+    case FL_EWRONGLOCK:
+        return answer_wronglock(b, op);
+    case FL_ENOTOKEN:
+        fli_quote(key, sizeof(key), &op->key);
+        return fli_resp_error(b, "NOTOKEN", "key %s is written under a lock: add FENCE lock token",
+                              key) == 0;
+    case FL_ELIMIT:
+        return fli_resp_error(b, "LIMIT",
+                              "the database (at most %llu bytes, --size-max) or its disk is full; "
+                              "nothing was done: delete something or give it more room",
+                              (unsigned long long)store_size_max(s->store)) == 0;
+    case FL_ENOMEM:
+        return fli_resp_error(b, "LIMIT", "out of memory; nothing was done: try again later") == 0;
+    default:
+        return fli_resp_error(b, "ERR", "an argument is out of range") == 0;
+    }
+}
+
+static void finish(struct net_request *r, bool whole)
+{
+    if (whole) {
+        net_answer(r);
+    } else {
+        net_answer_failed(r);
+    }
+}
+
+static void answer(const struct service *s, struct net_request *r, const struct store_op *op)
+{
+    struct fli_buf *b = net_reply(r);
+    int proto = net_conn_proto(r->conn);
+    finish(r, op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, s, op));
+}
+
+/* ---- groups ---- */
+
+static void log_message(const struct service *s, int level, const char *message)
+{
+    if (s->config.log != NULL) {
+        s->config.log(s->config.ctx, level, message);
+    }
+}
+
+static void wake(struct service *s)
+{
+    if (!s->working && !s->broken && s->queued > 0) {
+        (void)uv_idle_start(&s->idle, idle_cb); /* cannot fail: the callback is not NULL */
+    }
+}
+
+static void take_stock(struct service *s)
+{
+    store_get_counts(s->store, &s->info.counts);
+    s->info.db_bytes = store_bytes(s->store);
+}
+
+static void free_pending(struct service *s, struct pending *p)
+{
+    FLI_ASSERT(s->pending_bytes >= p->size);
+    s->pending_bytes -= p->size;
+    store_op_fini(&p->op);
+    free(p);
+}
+
+static void work_cb(uv_work_t *work)
+{
+    struct service *s = FLI_CONTAINER_OF(work, struct service, work);
+    s->group_result = store_execute(s->store, s->ops, s->group_len, &s->group_done);
+}
+
+/* What the group had no room for goes back where it came from, in its order. */
+static void put_back(struct service *s)
+{
+    for (size_t i = s->group_len; i > s->group_done; i--) {
+        fli_list_insert_before(s->queue.next, &s->group[i - 1]->link);
+        s->queued++;
+    }
+}
+
+static void fail(struct service *s)
+{
+    char message[MESSAGE_MAX];
+    (void)snprintf(message, sizeof(message),
+                   "the database failed (%s); what is on disk is not known, so nothing more is "
+                   "answered",
+                   fl_strerror(s->group_result));
+    s->broken = true;
+    s->group_done = 0;
+    put_back(s);
+    s->config.fatal(s->config.ctx, s->group_result, message);
+}
+
+static void after_work_cb(uv_work_t *work, int status)
+{
+    struct service *s = FLI_CONTAINER_OF(work, struct service, work);
+    FLI_ASSERT(status == 0); /* it is never cancelled */
+    s->working = false;
+    if (s->group_result != 0) {
+        fail(s);
+        return;
+    }
+    put_back(s);
+    take_stock(s);
+    for (size_t i = 0; i < s->group_done; i++) {
+        struct pending *p = s->group[i];
+        struct net_request *r = p->request;
+        if (r != NULL) {
+            memset(r->user, 0, sizeof(struct pending *));
+            answer(s, r, &p->op);
+        }
+        free_pending(s, p);
+    }
+    s->group_len = 0;
+    wake(s);
+    finish_stop(s);
+}
+
+static void idle_cb(uv_idle_t *handle)
+{
+    struct service *s = FLI_CONTAINER_OF(handle, struct service, idle);
+    (void)uv_idle_stop(&s->idle);
+    FLI_ASSERT(!s->working);
+    size_t bytes = 0;
+    s->group_len = 0;
+    struct fli_list *node = NULL;
+    while (s->group_len < SERVICE_GROUP_OPS_MAX && bytes < SERVICE_GROUP_BYTES_MAX &&
+           (node = fli_list_pop(&s->queue)) != NULL) {
+        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
+        s->queued--;
+        s->ops[s->group_len] = &p->op;
+        s->group[s->group_len++] = p;
+        bytes += p->size;
+    }
+    if (s->group_len == 0) {
+        return;
+    }
+    s->working = true;
+    int rc = uv_queue_work(s->loop, &s->work, work_cb, after_work_cb);
+    FLI_ASSERT(rc == 0); /* fails only without a callback */
+}
+
+/* ---- requests ---- */
+
+static uint8_t *copy_slice(struct fli_slice *to, struct fli_slice from, uint8_t *at)
+{
+    if (from.len > 0) {
+        memcpy(at, from.data, from.len);
+    }
+    *to = (struct fli_slice){at, from.len};
+    return at + from.len;
+}
+
+static bool verb_of(enum fli_command_id id, enum store_verb *ret)
+{
+    switch (id) {
+    case FLI_CMD_CLAIM:
+        *ret = STORE_CLAIM;
+        return true;
+    case FLI_CMD_GET:
+        *ret = STORE_GET;
+        return true;
+    case FLI_CMD_SET:
+        *ret = STORE_SET;
+        return true;
+    case FLI_CMD_DEL:
+        *ret = STORE_DEL;
+        return true;
+    case FLI_CMD_MARK:
+        *ret = STORE_MARK;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void answer_error(struct net_request *r, const char *word, const char *text)
+{
+    finish(r, fli_resp_error(net_reply(r), word, "%s", text) == 0);
+}
+
+static void enqueue(struct service *s, struct net_request *r, const struct fli_request *q,
+                    enum store_verb verb)
+{
+    size_t size = sizeof(struct pending) + q->name.len + q->lock.len + q->value.len;
+    if (size > SERVICE_PENDING_MAX - s->pending_bytes) {
+        s->busy++;
+        answer_error(r, "BUSY", "too much is waiting to be written; nothing was done: try again");
+        return;
+    }
+    struct pending *p = malloc(size);
+    if (p == NULL) {
+        answer_error(r, "LIMIT", "out of memory; nothing was done: try again later");
+        return;
+    }
+    *p = (struct pending){.request = r, .size = size};
+    p->op.verb = verb;
+    p->op.fenced = q->fenced || verb == STORE_CLAIM;
+    p->op.token = q->token;
+    uint8_t *at = copy_slice(&p->op.key, q->name, p->bytes);
+    at = copy_slice(&p->op.lock, q->lock, at);
+    (void)copy_slice(&p->op.value, q->value, at);
+    memcpy(r->user, &p, sizeof(struct pending *));
+    s->pending_bytes += size;
+    s->queued++;
+    fli_list_push(&s->queue, &p->link);
+    wake(s);
+}
+
+static void answer_info(struct service *s, struct net_request *r, struct fli_slice section)
+{
+    struct fli_buf text;
+    struct store_info *i = &s->info;
+    i->uptime_ms = fli_clock_ms() - s->started_ms;
+    i->pending_ops = s->queued + (s->working ? s->group_len : 0);
+    i->pending_bytes = s->pending_bytes;
+    i->busy = s->busy;
+    i->connections = net_connections(s->net);
+    net_get_stats(s->net, &i->net);
+    fli_buf_init(&text, INFO_MAX);
+    bool whole = store_info_text(&text, i, section) == 0 &&
+                 fli_resp_bulk(net_reply(r), text.data, text.len) == 0;
+    fli_buf_fini(&text);
+    finish(r, whole);
+}
+
+static void request_cb(void *ctx, struct net_request *r, const struct fli_slice *argv,
+                       unsigned argc)
+{
+    struct service *s = ctx;
+    char errmsg[FLI_ERRMSG_SIZE];
+    const struct fli_command *command;
+    struct fli_request q;
+    enum store_verb verb;
+    unsigned words;
+    memset(r->user, 0, sizeof(struct pending *));
+    int rc =
+        fli_command_lookup(FLI_SERVICE_STORE, argv, argc, &command, &words, errmsg, sizeof(errmsg));
+    if (rc == 0 && net_connection_command(&s->commands, r, command, argv + words, argc - words)) {
+        return;
+    }
+    if (rc == 0) {
+        rc = fli_request_parse(command, argv + words, argc - words, &q, errmsg, sizeof(errmsg));
+    }
+    if (rc != 0) {
+        answer_error(r, fli_request_error_word(rc), errmsg);
+    } else if (command->id == FLI_CMD_INFO) {
+        answer_info(s, r, q.pattern);
+    } else if (verb_of(command->id, &verb)) {
+        enqueue(s, r, &q, verb);
+    } else {
+        answer_error(r, "ERR", "this command is not served here");
+    }
+}
+
+static void cancel_cb(void *ctx, struct net_request *r)
+{
+    (void)ctx;
+    struct pending *p;
+    memcpy(&p, r->user, sizeof(p));
+    if (p != NULL) {
+        p->request = NULL;
+    }
+}
+
+static void net_log_cb(void *ctx, int level, const char *message)
+{
+    log_message(ctx, level, message);
+}
+
+static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
+{
+    const struct service *s = ctx;
+    fields[0] =
+        (struct net_hello_field){.key = "fencing", .text = store_fencing(s->store) ? "on" : "off"};
+    return 1;
+}
+
+/* ---- life ---- */
+
+static const struct net_limits limits = {
+    .resp = {.arg_max = STORE_VALUE_MAX, .request_max = REQUEST_MAX},
+    .connections_max = SERVICE_CONNECTIONS_MAX,
+    .pipeline_max = SERVICE_PIPELINE_MAX,
+    .output_max = SERVICE_OUTPUT_MAX,
+    .idle_first_ms = 0,
+};
+
+/* The last group may have lost its connections and still be running. */
+static void finish_stop(struct service *s)
+{
+    if (s->net_stopped && !s->working && (s->queued == 0 || s->broken) && s->stop_cb != NULL) {
+        void (*cb)(void *ctx) = s->stop_cb;
+        s->stop_cb = NULL;
+        cb(s->stop_ctx);
+    }
+}
+
+static void net_stopped_cb(void *ctx)
+{
+    struct service *s = ctx;
+    s->net_stopped = true;
+    finish_stop(s);
+}
+
+static void init(struct service *s, uv_loop_t *loop, struct store *store,
+                 const struct service_config *config)
+{
+    s->loop = loop;
+    s->store = store;
+    s->config = *config;
+    s->started_ms = fli_clock_ms();
+    fli_list_init(&s->queue);
+    (void)uv_idle_init(loop, &s->idle); /* cannot fail */
+    take_stock(s);
+    s->info.db_bytes_max = store_size_max(store);
+    s->info.fencing = store_fencing(store);
+}
+
+static void idle_closed_cb(uv_handle_t *handle)
+{
+    struct service *s = FLI_CONTAINER_OF((uv_idle_t *)handle, struct service, idle);
+    free(s);
+}
+
+/* Gives up a service that could not listen. The network's handles close in the loop only. */
+static void abandon(struct service *s)
+{
+    if (s->net != NULL) {
+        net_server_stop(s->net, 0, net_stopped_cb, s);
+        while (!s->net_stopped) {
+            (void)uv_run(s->loop, UV_RUN_ONCE);
+        }
+    }
+    service_destroy(s);
+}
+
+int service_create(uv_loop_t *loop, struct store *store, const struct service_config *config,
+                   struct service **ret, char *errmsg, size_t errmsg_size)
+{
+    struct service *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        (void)snprintf(errmsg, errmsg_size, "out of memory");
+        return FL_ENOMEM;
+    }
+    init(s, loop, store, config);
+    struct net_callbacks cbs = {
+        .ctx = s, .request = request_cb, .cancel = cancel_cb, .log = net_log_cb};
+    int rc = net_server_create(loop, &limits, sizeof(struct pending *), &cbs, &s->net);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
+    } else {
+        rc = net_server_listen(s->net, config->listen, errmsg, errmsg_size);
+    }
+    if (rc != 0) {
+        abandon(s);
+        return rc;
+    }
+    s->info.port = net_server_port(s->net);
+    s->commands = (struct net_commands){.service = FLI_SERVICE_STORE,
+                                        .server = s->net,
+                                        .server_name = "fencelock-store",
+                                        .ctx = s,
+                                        .hello = hello_cb};
+    *ret = s;
+    return 0;
+}
+
+uint16_t service_port(const struct service *s)
+{
+    return s->info.port;
+}
+
+void service_stop(struct service *s, void (*cb)(void *ctx), void *ctx)
+{
+    s->stop_cb = cb;
+    s->stop_ctx = ctx;
+    net_server_stop(s->net, SERVICE_DRAIN_MS, net_stopped_cb, s);
+}
+
+void service_destroy(struct service *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(!s->working);
+    for (struct fli_list *n = fli_list_pop(&s->queue); n != NULL; n = fli_list_pop(&s->queue)) {
+        free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
+    }
+    net_server_destroy(s->net);
+    uv_close((uv_handle_t *)&s->idle, idle_closed_cb); /* frees */
+}

@@ -1,0 +1,47 @@
+/* service.h: the storage commands over RESP, with one sync for many writers.
+ *
+ * Everything that was parsed in one turn of the loop, from all connections, becomes one group: one
+ * transaction and one sync on a worker thread, while the next group collects. Reads go the same
+ * way, so a pipeline reads its own writes, and no value is shown before it is on disk. Answers are
+ * given on the loop after the sync.
+ *
+ * Bounds: bytes waiting for their group (beyond it, BUSY), operations and bytes of a group; the
+ * rest are net's (net.h). One loop, one thread, except for the worker. */
+#ifndef STORE_SERVICE_H
+#define STORE_SERVICE_H
+
+#include <uv.h>
+
+#include "net/net.h"
+#include "store/store.h"
+
+#define SERVICE_CONNECTIONS_MAX 20000u
+#define SERVICE_PIPELINE_MAX 1024u
+#define SERVICE_OUTPUT_MAX ((size_t)32 * 1024 * 1024)
+#define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
+#define SERVICE_GROUP_OPS_MAX 4096u
+#define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
+#define SERVICE_DRAIN_MS 5000u
+
+struct service;
+
+struct service_config {
+    const char *listen; /* HOST:PORT, port 0 picks one */
+    void *ctx;
+    /* The database failed; `message` says how. Nothing more will be answered: stop the process. */
+    void (*fatal)(void *ctx, int error, const char *message);
+    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
+};
+
+/* Listens. The store stays the caller's and must outlive the service. 0, or a code with a sentence
+ * in errmsg; failing may run the loop for a moment, so call it before anything else is on it. */
+int service_create(uv_loop_t *loop, struct store *store, const struct service_config *config,
+                   struct service **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+uint16_t service_port(const struct service *s);
+
+/* Takes no more requests, answers those it has, closes everything; then cb, once, never inside this
+ * call. Clients that do not read their answers are cut off after SERVICE_DRAIN_MS. */
+void service_stop(struct service *s, void (*cb)(void *ctx), void *ctx);
+void service_destroy(struct service *s); /* after stop's cb; NULL is fine */
+
+#endif

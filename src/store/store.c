@@ -1,0 +1,420 @@
+/* store.c: see store.h.
+ *
+ * Records (the environment adds a checksum to each, fence/env.h):
+ *
+ *   key 'L' + lock   the mark, fence/mark.h
+ *   key 'K' + key    state u8: 0 deleted, 1 present | length of the lock u8 | lock | value
+ *
+ * A length of 0 for the lock occurs only in what was written without fencing: not bound yet. */
+#include "store/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "fence/mark.h"
+
+#define KIND "store"
+#define KEY_PREFIX 'K'
+#define STATE_DELETED 0u
+#define STATE_PRESENT 1u
+
+struct store {
+    struct fli_env *env;
+    bool fencing;
+    struct store_counts counts;
+};
+
+/* A key's record taken apart. */
+struct entry {
+    bool present;
+    struct fli_slice lock;
+    struct fli_slice value;
+};
+
+/* One group on its way: what the counts will be once it is committed. */
+struct group {
+    struct store *store;
+    struct fli_txn txn;
+    struct store_counts counts;
+    size_t out; /* bytes of values read */
+};
+
+struct key_bytes {
+    uint8_t raw[1 + STORE_KEY_MAX];
+    size_t len;
+};
+
+static struct fli_slice key_init(struct key_bytes *k, struct fli_slice key)
+{
+    FLI_ASSERT(key.len >= 1);
+    FLI_ASSERT(key.len <= STORE_KEY_MAX);
+    k->raw[0] = KEY_PREFIX;
+    memcpy(k->raw + 1, key.data, key.len);
+    k->len = 1 + key.len;
+    return (struct fli_slice){k->raw, k->len};
+}
+
+static int decode_entry(struct fli_slice record, struct entry *ret)
+{
+    struct fli_reader r;
+    fli_reader_init(&r, record.data, record.len);
+    uint8_t state = fli_read_u8(&r);
+    uint8_t lock_len = fli_read_u8(&r);
+    struct fli_slice lock = fli_read_bytes(&r, lock_len);
+    if (r.bad || state > STATE_PRESENT) {
+        return FL_ECORRUPT;
+    }
+    size_t left = fli_reader_left(&r);
+    *ret = (struct entry){
+        .present = state == STATE_PRESENT, .lock = lock, .value = fli_read_bytes(&r, left)};
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int visit(void *ctx, struct fli_slice key, struct fli_slice head)
+{
+    struct store *s = ctx;
+    struct entry entry;
+    fl_token mark;
+    if (key.data[0] != KEY_PREFIX) {
+        s->counts.marks++;
+        return fli_mark_decode(key, head, &mark);
+    }
+    if (key.len < 2 || key.len > 1 + STORE_KEY_MAX || decode_entry(head, &entry) != 0) {
+        return FL_ECORRUPT;
+    }
+    *(entry.present ? &s->counts.keys : &s->counts.tombstones) += 1;
+    return 0;
+}
+
+int store_open(const char *dir, size_t size_max, bool fencing, struct store **ret, char *errmsg,
+               size_t errmsg_size)
+{
+    struct store *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->fencing = fencing;
+    int rc = fli_env_open(dir, KIND, size_max, visit, s, &s->env, errmsg, errmsg_size);
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (s != NULL) {
+        fli_env_close(s->env);
+        free(s);
+    }
+}
+
+/* ---- one operation ---- */
+
+static int get_entry(struct group *g, struct fli_slice key, struct entry *ret)
+{
+    struct key_bytes raw;
+    struct fli_slice record;
+    int rc = fli_txn_get(&g->txn, key_init(&raw, key), &record);
+    if (rc == FL_ENOTFOUND) {
+        *ret = (struct entry){0};
+        return 0;
+    }
+    return rc != 0 ? rc : decode_entry(record, ret);
+}
+
+/* A key without a record, or one that was written without fencing, belongs to nobody yet. */
+static int check_binding(struct store_op *op, const struct entry *e)
+{
+    if (e->lock.len == 0 ||
+        fli_bytes_cmp(e->lock.data, e->lock.len, op->lock.data, op->lock.len) == 0) {
+        return 0;
+    }
+    memcpy(op->bound, e->lock.data, e->lock.len);
+    op->bound_len = e->lock.len;
+    return FL_EWRONGLOCK;
+}
+
+static int raise_mark(struct group *g, struct store_op *op)
+{
+    bool is_new = false;
+    int rc = fli_mark_raise(&g->txn, op->lock, FL_TOKEN_NONE, op->token, &op->mark, &is_new);
+    g->counts.marks += rc == 0 && is_new ? 1 : 0;
+    return rc;
+}
+
+/* Whether the operation may touch its key, and if so raises the mark. Slices read from the database
+ * before are no longer valid afterwards. */
+static int admit(struct group *g, struct store_op *op)
+{
+    struct entry e;
+    int rc = get_entry(g, op->key, &e);
+    if (rc == 0) {
+        rc = check_binding(op, &e);
+    }
+    return rc != 0 ? rc : raise_mark(g, op);
+}
+
+static int do_claim(struct group *g, struct store_op *op)
+{
+    return g->store->fencing ? raise_mark(g, op) : 0;
+}
+
+static int do_mark(struct group *g, struct store_op *op)
+{
+    return fli_mark_get(&g->txn, op->lock, &op->mark);
+}
+
+static int do_get(struct group *g, struct store_op *op)
+{
+    struct entry e;
+    int rc = g->store->fencing && op->fenced ? admit(g, op) : 0;
+    if (rc == 0) {
+        rc = get_entry(g, op->key, &e);
+    }
+    if (rc != 0 || !e.present) {
+        return rc;
+    }
+    op->out = malloc(e.value.len + 1);
+    if (op->out == NULL) {
+        return FL_ENOMEM;
+    }
+    if (e.value.len > 0) {
+        memcpy(op->out, e.value.data, e.value.len);
+    }
+    op->out_len = e.value.len;
+    op->found = true;
+    g->out += e.value.len;
+    return 0;
+}
+
+/* Writes the key's record, present or deleted. Without fencing a binding that is there is kept and
+ * none is made. */
+static int put_entry(struct group *g, struct store_op *op, const struct entry *old, bool present)
+{
+    struct key_bytes raw;
+    uint8_t lock[FL_NAME_MAX];
+    struct fli_slice bound = g->store->fencing ? op->lock : old->lock;
+    if (bound.len > 0) { /* it may lie in the database, which is about to change */
+        memcpy(lock, bound.data, bound.len);
+    }
+    uint8_t head[2] = {present ? STATE_PRESENT : STATE_DELETED, (uint8_t)bound.len};
+    struct fli_slice parts[3] = {{head, sizeof(head)}, {lock, bound.len}, op->value};
+    struct fli_slice key = key_init(&raw, op->key);
+    return fli_txn_put(&g->txn, key, parts, present ? 3 : 2);
+}
+
+static int do_set(struct group *g, struct store_op *op)
+{
+    struct entry old;
+    int rc = g->store->fencing ? admit(g, op) : 0;
+    if (rc == 0) {
+        rc = get_entry(g, op->key, &old);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool was_present = old.present;
+    bool was_deleted = !old.present && old.lock.len > 0;
+    rc = put_entry(g, op, &old, true);
+    if (rc == 0) {
+        g->counts.keys += was_present ? 0 : 1;
+        g->counts.tombstones -= was_deleted ? 1 : 0;
+    }
+    return rc;
+}
+
+static int do_del(struct group *g, struct store_op *op)
+{
+    struct entry old;
+    struct key_bytes raw;
+    int rc = g->store->fencing ? admit(g, op) : 0;
+    if (rc == 0) {
+        rc = get_entry(g, op->key, &old);
+    }
+    if (rc != 0 || !old.present) {
+        return rc;
+    }
+    bool bound = g->store->fencing || old.lock.len > 0;
+    rc = bound ? put_entry(g, op, &old, false) : fli_txn_del(&g->txn, key_init(&raw, op->key));
+    if (rc == 0) {
+        op->found = true;
+        g->counts.keys--;
+        g->counts.tombstones += bound ? 1 : 0;
+    }
+    return rc;
+}
+
+static bool in_range(const struct store_op *op)
+{
+    bool has_key = op->verb == STORE_GET || op->verb == STORE_SET || op->verb == STORE_DEL;
+    bool has_lock = !has_key || op->fenced;
+    bool has_token = op->verb == STORE_CLAIM || (has_key && op->fenced);
+    return (!has_key || (op->key.len >= 1 && op->key.len <= STORE_KEY_MAX)) &&
+           (!has_lock || (op->lock.len >= 1 && op->lock.len <= FL_NAME_MAX)) &&
+           (!has_token || fli_fence_token_valid(op->token)) && op->value.len <= STORE_VALUE_MAX;
+}
+
+static void reset_results(struct store_op *op)
+{
+    store_op_fini(op);
+    op->result = 0;
+    op->mark = FL_TOKEN_NONE;
+    op->found = false;
+    op->bound_len = 0;
+}
+
+static int execute_one(struct group *g, struct store_op *op)
+{
+    reset_results(op);
+    if (!in_range(op)) {
+        return FL_EINVAL;
+    }
+    bool writes = op->verb == STORE_SET || op->verb == STORE_DEL;
+    if (writes && g->store->fencing && !op->fenced) {
+        return FL_ENOTOKEN;
+    }
+    switch (op->verb) {
+    case STORE_CLAIM:
+        return do_claim(g, op);
+    case STORE_GET:
+        return do_get(g, op);
+    case STORE_SET:
+        return do_set(g, op);
+    case STORE_DEL:
+        return do_del(g, op);
+    case STORE_MARK:
+        return do_mark(g, op);
+    }
+    return FL_EINVAL;
+}
+
+/* ---- groups ---- */
+
+static bool is_refusal(int rc)
+{
+    return rc == FL_ESTALE || rc == FL_EWRONGLOCK || rc == FL_ENOTOKEN || rc == FL_EINVAL;
+}
+
+static void count(struct store_counts *c, const struct store_op *op, bool committed)
+{
+    c->ops++;
+    c->ops_written += committed && op->result == 0 ? 1 : 0;
+    c->stale += op->result == FL_ESTALE ? 1 : 0;
+    c->wronglock += op->result == FL_EWRONGLOCK ? 1 : 0;
+    c->notoken += op->result == FL_ENOTOKEN ? 1 : 0;
+    c->limit += op->result == FL_ELIMIT ? 1 : 0;
+}
+
+/* All of them or, on a failure, none. The mark in a STALE answer may have been raised by an
+ * operation just before it in the group: it is true only once the commit is through, which is why
+ * refusals wait for it too. */
+static int execute_together(struct store *s, struct store_op *const *ops, size_t n, bool headroom,
+                            size_t *ret_done)
+{
+    struct group g = {.store = s, .counts = s->counts};
+    int rc = fli_txn_begin(s->env, headroom, &g.txn);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t done = 0;
+    while (done < n && (done == 0 || g.out < STORE_OUT_MAX)) {
+        struct store_op *op = ops[done++];
+        op->result = execute_one(&g, op);
+        if (op->result != 0 && !is_refusal(op->result)) {
+            rc = op->result;
+            fli_txn_abort(&g.txn);
+            return rc;
+        }
+    }
+    bool changed = g.txn.dirty;
+    rc = fli_txn_commit(&g.txn);
+    if (rc != 0) {
+        return rc;
+    }
+    s->counts = g.counts;
+    s->counts.commits += changed ? 1 : 0;
+    for (size_t i = 0; i < done; i++) {
+        bool wrote = ops[i]->verb != STORE_MARK && (ops[i]->verb != STORE_GET || ops[i]->fenced);
+        count(&s->counts, ops[i], changed && wrote);
+    }
+    *ret_done = done;
+    return 0;
+}
+
+static bool is_fatal(int rc)
+{
+    return rc != FL_ELIMIT && rc != FL_ENOMEM;
+}
+
+/* One operation when space or memory is short. A deletion makes space, so it may use the reserve. */
+static int execute_alone(struct store *s, struct store_op *op)
+{
+    size_t done;
+    int rc = execute_together(s, &op, 1, false, &done);
+    if (rc == FL_ELIMIT && op->verb == STORE_DEL) {
+        rc = execute_together(s, &op, 1, true, &done);
+    }
+    if (rc == 0) {
+        return 0;
+    }
+    if (is_fatal(rc)) {
+        return rc;
+    }
+    reset_results(op);
+    op->result = rc;
+    count(&s->counts, op, false);
+    return 0;
+}
+
+int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t *ret_done)
+{
+    FLI_ASSERT(n > 0);
+    size_t out = 0;
+    size_t done = 0;
+    int rc = execute_together(s, ops, n, false, ret_done);
+    if (rc == 0 || is_fatal(rc)) {
+        return rc;
+    }
+    while (done < n && out < STORE_OUT_MAX) {
+        rc = execute_alone(s, ops[done]);
+        if (rc != 0) {
+            return rc;
+        }
+        out += ops[done++]->out_len;
+    }
+    *ret_done = done;
+    return 0;
+}
+
+void store_op_fini(struct store_op *op)
+{
+    free(op->out);
+    op->out = NULL;
+    op->out_len = 0;
+}
+
+void store_get_counts(const struct store *s, struct store_counts *ret)
+{
+    *ret = s->counts;
+}
+
+uint64_t store_bytes(const struct store *s)
+{
+    return fli_env_bytes(s->env);
+}
+
+uint64_t store_size_max(const struct store *s)
+{
+    return s->env->size_max;
+}
+
+bool store_fencing(const struct store *s)
+{
+    return s->fencing;
+}
