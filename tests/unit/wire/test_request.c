@@ -171,17 +171,14 @@ static void test_length_ranges(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         length_range(LOCK, names[i], 1, FL_NAME_MAX);
     }
-    static const char *const stored[] = {"CLAIM # 1",
-                                         "MARK #",
-                                         "GET #",
-                                         "GET k FENCE # 1",
-                                         "SET # v FENCE l 1",
-                                         "SET k v FENCE # 1",
-                                         "DEL # FENCE l 1",
-                                         "DEL k FENCE # 1"};
-    for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
-        length_range(STORE, stored[i], 1, FL_NAME_MAX);
+    static const char *const locks[] = {"CLAIM # 1", "MARK #", "GET k FENCE # 1",
+                                        "SET k v FENCE # 1", "DEL k FENCE # 1"};
+    for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
+        length_range(STORE, locks[i], 1, FL_NAME_MAX);
     }
+    length_range(STORE, "GET #", 1, FLI_KEY_MAX);
+    length_range(STORE, "SET # v FENCE l 1", 1, FLI_KEY_MAX);
+    length_range(STORE, "DEL # FENCE l 1", 1, FLI_KEY_MAX);
     length_range(LOCK, "ACQUIRE a OWNER #", FL_OWNER_MIN, FL_OWNER_MAX);
     length_range(LOCK, "ACQUIRE a SESSION #", 1, FL_OWNER_MAX);
     length_range(LOCK, "ACQUIRE a VALUE #", 0, FL_VALUE_MAX);
