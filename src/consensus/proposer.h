@@ -9,7 +9,10 @@
  *
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
- */
+ *
+ * Raft is called from proposer_turn() only, never from within one of its callbacks, and never after
+ * proposer_close(), which must come before raft_close(). Callbacks of tickets may call
+ * proposer_add() and proposer_close(), nothing else here. One thread. */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H
 
@@ -18,11 +21,16 @@
 #include "consensus/fsm.h"
 #include "consensus/node.h"
 
+#define PROPOSER_IN_FLIGHT_DEFAULT 4u
+#define PROPOSER_BATCH_DEFAULT ((size_t)256 << 10)
+#define PROPOSER_PENDING_DEFAULT ((size_t)16 << 20)
+#define PROPOSER_RETRY_MS 20u /* after raft refused a batch for the moment */
+
 struct proposer;
 
 struct proposer_config {
     struct raft *raft;
-    struct fsm *fsm;
+    struct fsm *fsm;        /* its observer is taken */
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
     size_t pending_max;     /* bytes not yet proposed; 0: default */
@@ -33,18 +41,21 @@ struct proposer_config {
     /* First batch of the term may be written now: the node adds what a new leader has to say (INIT,
      * JOIN). */
     void (*opened)(void *ctx, uint64_t term);
+    /* Raft failed in a way that leaves unknown what it holds; stop the process. At most once. */
+    void (*fatal)(void *ctx, int error, const char *message);
     void (*log)(void *ctx, int level, const char *message);
 };
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret) FLI_MUST_USE;
-void proposer_destroy(struct proposer *p); /* everything must have been answered or returned */
+/* After raft has closed; everything must have been answered or returned. NULL is fine. */
+void proposer_destroy(struct proposer *p);
 
 /* Whether commands are accepted (the barrier of this term is through). */
 bool proposer_is_open(const struct proposer *p);
 
-/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max). The bytes are
- * copied. t->cb comes later, once; t may be NULL for commands of the node's own whose answer nobody
- * needs. */
+/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_EINVAL (not one
+ * whole command, which may have come from another node); FL_ENOMEM. The bytes are copied. t->cb
+ * comes later, once; t may be NULL for commands of the node's own whose answer nobody needs. */
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb) FLI_MUST_USE;
 
@@ -53,15 +64,18 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
 void proposer_turn(struct proposer *p, uint64_t now_ms);
 
 /* Milliseconds until proposer_turn() must run even if nothing else happens (expiry due, clock
- * beat); UINT64_MAX for never. */
+ * beat, something to propose); UINT64_MAX for never. */
 uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
 
-/* Gives everything back or answers it FL_EUNCERTAIN, now; for stopping. */
+/* Gives everything back or answers it FL_EUNCERTAIN, now; for stopping. Nothing is accepted
+ * afterwards. */
 void proposer_close(struct proposer *p);
 
 struct proposer_stats {
-    uint64_t batches, commands, queries, bytes, uncertain, returned;
-    uint64_t pending_bytes, pending_commands, in_flight;
+    uint64_t batches, commands, queries, bytes; /* proposed since start; queries: answered */
+    uint64_t uncertain, returned;               /* tickets */
+    uint64_t pulses;                            /* empty batches whose only purpose was expiry */
+    uint64_t pending_bytes, pending_commands, in_flight; /* now */
 };
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);
 

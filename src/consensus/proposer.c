@@ -1,0 +1,628 @@
+/* proposer.c: see proposer.h.
+ *
+ * Where a batch is, and on which list:
+ *
+ *   waiting   grows or is full; its bytes are ours
+ *   flying    raft accepted it; its bytes are raft's, its tickets still wait
+ *   landed    applied (or given up): its tickets are answered, only raft's request is still out
+ *
+ * What raft_apply may answer, read from its source (0.18 to 0.22). NOTLEADER (also while leadership
+ * is handed over, although the state still says leader) and NOSPACE come before anything was
+ * touched: the batch stays ours and is tried again. Every other error may come after the entry was
+ * appended and its bytes freed, for example when a message to a follower could not be sent. Then
+ * nobody knows what raft holds, and the process must stop. That raft's last index has not moved is
+ * checked as well, because events that raft adds behind ours can fail with NOTLEADER too. */
+#include "consensus/proposer.h"
+
+#include <stdlib.h>
+
+#include "consensus/batch_build.h"
+#include "consensus/clock.h"
+#include "machine/batch.h"
+
+enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
+
+/* Machine deadlines may be early after a fail-over. When applying did not move one, the next pulse
+ * waits until the clock is this far past the machine's, so that a pulse never chases the last. */
+#define PULSE_EARLY_MS CLUSTER_CLOCK_BEAT_MS
+
+#define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above what machine_query promises */
+
+struct barrier {
+    struct raft_barrier req;
+    struct proposer *p;
+    uint64_t term;
+};
+
+struct proposer {
+    struct proposer_config config;
+    enum state state;
+    bool barrier_sent; /* in this term; STATE_BARRIER */
+    bool barrier_done;
+    bool mark_due;     /* the first batch of the term is still to be proposed */
+    unsigned barriers; /* requests that raft holds, of any term */
+    uint64_t term;     /* of leadership; STATE_BARRIER and STATE_OPEN */
+    uint64_t sequence; /* of the last batch proposed in the term */
+    uint64_t retry_at_ms;
+    struct cluster_clock clock;
+    struct fli_list waiting;
+    struct fli_list flying;
+    struct fli_list landed;
+    struct batch *applying; /* on flying; NULL outside an apply of ours */
+    unsigned in_flight;     /* length of flying */
+    struct fli_buf payload;
+    struct proposer_stats stats;
+};
+
+static void say(struct proposer *p, int level, const char *message)
+{
+    if (p->config.log != NULL) {
+        p->config.log(p->config.ctx, level, message);
+    }
+}
+
+static bool raft_leads(const struct proposer *p)
+{
+    return raft_state(p->config.raft) == RAFT_LEADER;
+}
+
+static uint64_t raft_term_now(const struct proposer *p)
+{
+    return raft_current_term(p->config.raft);
+}
+
+static struct batch *first_batch(struct fli_list *list)
+{
+    struct fli_list *first = fli_list_first(list);
+    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct batch, link);
+}
+
+static struct batch *batch_create(struct proposer *p)
+{
+    struct batch *b = malloc(sizeof *b);
+    if (b != NULL) {
+        batch_init(b, p->config.batch_max);
+        b->owner = p;
+    }
+    return b;
+}
+
+static void batch_destroy(struct batch *b)
+{
+    FLI_ASSERT(!fli_list_linked(&b->link));
+    batch_fini(b);
+    free(b);
+}
+
+/* Giving back and giving up. */
+
+static void give_back(struct proposer *p, struct node_ticket *t, struct fli_slice command)
+{
+    p->stats.returned++;
+    p->config.returned(p->config.ctx, t, command.data, command.len);
+}
+
+static void return_queries(struct proposer *p, struct batch *b, uint32_t position)
+{
+    struct fli_slice command;
+    struct node_ticket *t;
+    while ((t = batch_take_query(b, position, &command)) != NULL) {
+        give_back(p, t, command);
+    }
+}
+
+/* A batch that raft never got: everything in it goes back, in the order in which it came. */
+static void return_batch(struct proposer *p, struct batch *b)
+{
+    size_t at = MACHINE_BATCH_HEADER_SIZE;
+    for (uint32_t i = 0; i < b->count; i++) {
+        return_queries(p, b, i);
+        struct fli_slice command = {b->data + at, fli_get_u16(b->data + at + 2)};
+        at += command.len;
+        FLI_ASSERT(at <= b->len);
+        struct node_ticket *t = batch_take_ticket(b, i);
+        if (t != NULL) {
+            give_back(p, t, command);
+        }
+    }
+    return_queries(p, b, b->count);
+}
+
+/* A batch that raft has, or may have: its commands are uncertain, its queries are not. */
+static void give_up_batch(struct proposer *p, struct batch *b)
+{
+    const struct fli_slice nothing = {NULL, 0};
+    for (uint32_t i = 0; i < b->count; i++) {
+        return_queries(p, b, i);
+        struct node_ticket *t = batch_take_ticket(b, i);
+        if (t != NULL) {
+            p->stats.uncertain++;
+            t->cb(t, FL_EUNCERTAIN, NULL, nothing);
+        }
+    }
+    return_queries(p, b, b->count);
+}
+
+/* Takes the batch off flying; from now on only raft's request is out. */
+static void land(struct proposer *p, struct batch *b)
+{
+    FLI_ASSERT(b->flying);
+    FLI_ASSERT(p->in_flight > 0);
+    b->flying = false;
+    p->in_flight--;
+    fli_list_remove(&b->link);
+    fli_list_push(&p->landed, &b->link);
+}
+
+static void return_waiting(struct proposer *p)
+{
+    struct fli_list gone;
+    fli_list_init(&gone);
+    fli_list_splice(&gone, &p->waiting);
+    p->stats.pending_bytes = 0;
+    p->stats.pending_commands = 0;
+    struct batch *b;
+    while ((b = first_batch(&gone)) != NULL) {
+        fli_list_remove(&b->link);
+        return_batch(p, b);
+        batch_destroy(b);
+    }
+}
+
+static void fail(struct proposer *p, int error, const char *message)
+{
+    if (p->state == STATE_ENDED) {
+        return;
+    }
+    p->state = STATE_ENDED;
+    return_waiting(p);
+    if (p->config.fatal != NULL) {
+        p->config.fatal(p->config.ctx, error, message);
+    }
+}
+
+/* Leadership. */
+
+static void lose(struct proposer *p)
+{
+    say(p, 3, "leadership lost: commands that were not proposed go back");
+    p->state = STATE_CLOSED;
+    p->barrier_sent = false;
+    p->barrier_done = false;
+    p->mark_due = false;
+    /* Batches in flight are answered by raft's callback, or by an apply that comes before it. */
+    return_waiting(p);
+}
+
+static void barrier_cb(struct raft_barrier *req, int status)
+{
+    struct barrier *barrier = FLI_CONTAINER_OF(req, struct barrier, req);
+    struct proposer *p = barrier->p;
+    /* Only noted: raft is in the middle of its callbacks, the next turn goes on from here. */
+    if (status == 0 && p->state == STATE_BARRIER && barrier->term == p->term) {
+        p->barrier_done = true;
+    }
+    FLI_ASSERT(p->barriers > 0);
+    p->barriers--;
+    free(barrier);
+}
+
+static void send_barrier(struct proposer *p, uint64_t now_ms)
+{
+    struct barrier *barrier = calloc(1, sizeof *barrier);
+    if (barrier == NULL) {
+        p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+        return;
+    }
+    barrier->p = p;
+    barrier->term = p->term;
+    raft_index last = raft_last_index(p->config.raft);
+    int rv = raft_barrier(p->config.raft, &barrier->req, barrier_cb);
+    if (rv == 0) {
+        p->barrier_sent = true;
+        p->barriers++;
+        return;
+    }
+    free(barrier);
+    bool refused = rv == RAFT_NOTLEADER || rv == RAFT_NOSPACE;
+    if (!refused || raft_last_index(p->config.raft) != last) {
+        fail(p, FL_EIO, "raft failed to write the barrier of a new term");
+        return;
+    }
+    p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+}
+
+static void open_term(struct proposer *p, uint64_t now_ms)
+{
+    FLI_ASSERT(fli_list_empty(&p->waiting));
+    p->state = STATE_OPEN;
+    p->sequence = 0;
+    p->mark_due = true;
+    p->retry_at_ms = 0;
+    cluster_clock_start(&p->clock, machine_clock(fsm_machine(p->config.fsm)), now_ms);
+    if (p->config.opened != NULL) {
+        p->config.opened(p->config.ctx, p->term);
+    }
+}
+
+static void follow_leadership(struct proposer *p, uint64_t now_ms)
+{
+    bool leads = raft_leads(p);
+    uint64_t term = raft_term_now(p);
+    if (p->state != STATE_CLOSED && (!leads || term != p->term)) {
+        lose(p);
+    }
+    if (p->state == STATE_CLOSED && leads) {
+        p->state = STATE_BARRIER;
+        p->term = term;
+        p->retry_at_ms = 0;
+    }
+    if (p->state == STATE_BARRIER && !p->barrier_sent && now_ms >= p->retry_at_ms) {
+        send_barrier(p, now_ms);
+    }
+    if (p->state == STATE_BARRIER && p->barrier_done) {
+        open_term(p, now_ms);
+    }
+}
+
+/* Proposing. */
+
+static void apply_cb(struct raft_apply *req, int status, void *result)
+{
+    struct batch *b = FLI_CONTAINER_OF(req, struct batch, apply);
+    struct proposer *p = b->owner;
+    FLI_ASSERT(b != p->applying);
+    if (b->flying) {
+        /* It may still be applied, by any leader; for this node it is a stranger's batch then. */
+        FLI_ASSERT(status != 0);
+        land(p, b);
+        give_up_batch(p, b);
+    }
+    fli_list_remove(&b->link);
+    batch_destroy(b);
+}
+
+static void refused(struct proposer *p, int error, uint64_t now_ms)
+{
+    if (error == RAFT_NOSPACE && p->retry_at_ms == 0) {
+        say(p, 1, "raft refuses entries: the disks of a majority are full");
+    }
+    p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+}
+
+/* Seals the first waiting batch and hands it to raft. False: nothing more goes now. */
+static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
+{
+    size_t size;
+    uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
+    b->term = p->term;
+    b->sequence = p->sequence + 1;
+    b->stamp_ms = cluster_clock_stamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
+    if (batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, &size) != 0) {
+        p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+        return false;
+    }
+    struct raft_buffer buf = {b->data, size};
+    raft_index last = raft_last_index(p->config.raft);
+    int rv = raft_apply(p->config.raft, &b->apply, &buf, 1, apply_cb);
+    if (rv != 0 && (rv == RAFT_NOTLEADER || rv == RAFT_NOSPACE) &&
+        raft_last_index(p->config.raft) == last) {
+        refused(p, rv, now_ms);
+        return false;
+    }
+    fli_list_remove(&b->link);
+    b->data = NULL; /* raft's, or lost in a failure after which it must not be freed twice */
+    FLI_ASSERT(p->stats.pending_bytes >= pending);
+    FLI_ASSERT(p->stats.pending_commands >= (uint64_t)b->count + b->queries_count);
+    p->stats.pending_bytes -= pending;
+    p->stats.pending_commands -= (uint64_t)b->count + b->queries_count;
+    if (rv != 0) {
+        give_up_batch(p, b);
+        batch_destroy(b);
+        fail(p, FL_EIO, "raft failed to take a log entry");
+        return false;
+    }
+    fli_list_push(&p->flying, &b->link);
+    b->flying = true;
+    p->in_flight++;
+    p->sequence++;
+    p->mark_due = false;
+    p->retry_at_ms = 0;
+    cluster_clock_proposed(&p->clock, b->stamp_ms);
+    p->stats.batches++;
+    p->stats.commands += b->count;
+    p->stats.bytes += size;
+    return true;
+}
+
+/* The deadline on the cluster clock at which an empty batch must go, UINT64_MAX for none. */
+static uint64_t pulse_deadline(const struct proposer *p)
+{
+    const struct machine *m = fsm_machine(p->config.fsm);
+    uint64_t deadline_ms = machine_next_deadline(m);
+    if (deadline_ms == UINT64_MAX) {
+        return UINT64_MAX;
+    }
+    if (p->in_flight > 0 && p->clock.proposed_ms >= deadline_ms) {
+        return UINT64_MAX; /* a batch in flight will apply it */
+    }
+    uint64_t clock_ms = machine_clock(m);
+    if (deadline_ms <= clock_ms) {
+        return clock_ms > UINT64_MAX - PULSE_EARLY_MS ? UINT64_MAX : clock_ms + PULSE_EARLY_MS;
+    }
+    return deadline_ms;
+}
+
+static void propose_all(struct proposer *p, uint64_t now_ms)
+{
+    if (now_ms < p->retry_at_ms) {
+        return;
+    }
+    while (p->in_flight < p->config.in_flight_max) {
+        struct batch *b = first_batch(&p->waiting);
+        if (b == NULL) {
+            bool pulse = pulse_deadline(p) <= p->clock.value_ms;
+            if (!pulse && !p->mark_due) {
+                return;
+            }
+            b = batch_create(p);
+            if (b == NULL) {
+                p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+                return;
+            }
+            fli_list_push(&p->waiting, &b->link);
+            p->stats.pulses += pulse;
+        }
+        if (!propose(p, b, now_ms)) {
+            return;
+        }
+    }
+}
+
+void proposer_turn(struct proposer *p, uint64_t now_ms)
+{
+    if (p->state == STATE_ENDED) {
+        return;
+    }
+    follow_leadership(p, now_ms);
+    if (p->state == STATE_OPEN) {
+        cluster_clock_beat(&p->clock, now_ms);
+        propose_all(p, now_ms);
+    }
+}
+
+static uint64_t time_until(uint64_t at_ms, uint64_t now_ms)
+{
+    return at_ms <= now_ms ? 0 : at_ms - now_ms;
+}
+
+uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
+{
+    if (p->state == STATE_ENDED) {
+        return UINT64_MAX;
+    }
+    bool noticed = p->state != STATE_CLOSED;
+    if (noticed != raft_leads(p) || (noticed && raft_term_now(p) != p->term)) {
+        return 0;
+    }
+    if (p->state == STATE_CLOSED) {
+        return UINT64_MAX;
+    }
+    if (p->state == STATE_BARRIER) {
+        if (p->barrier_done) {
+            return 0;
+        }
+        return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);
+    }
+    uint64_t beat_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
+    if (p->in_flight >= p->config.in_flight_max) {
+        return beat_ms; /* raft wakes the loop when one lands */
+    }
+    uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
+    if (!fli_list_empty(&p->waiting) || p->mark_due) {
+        work_ms = 0;
+    }
+    uint64_t retry_ms = time_until(p->retry_at_ms, now_ms);
+    if (work_ms < retry_ms) {
+        work_ms = retry_ms;
+    }
+    return work_ms < beat_ms ? work_ms : beat_ms;
+}
+
+/* Answering, from within the apply. */
+
+static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_slice bytes)
+{
+    struct machine_command query;
+    struct machine_result result;
+    struct fli_slice payload = {NULL, 0};
+    size_t size;
+    int rv = machine_command_decode(bytes.data, bytes.len, &query, &size);
+    FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+    fli_buf_clear(&p->payload);
+    rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
+    p->stats.queries++;
+    if (rv != 0) {
+        t->cb(t, FL_EBUSY, NULL, payload);
+        return;
+    }
+    payload.data = p->payload.data;
+    payload.len = p->payload.len;
+    t->cb(t, 0, &result, payload);
+}
+
+static void answer_queries(struct proposer *p, uint32_t position)
+{
+    struct fli_slice bytes;
+    struct node_ticket *t;
+    while (p->applying != NULL && (t = batch_take_query(p->applying, position, &bytes)) != NULL) {
+        answer_query(p, t, bytes);
+    }
+}
+
+static bool batch_begin(void *ctx, const struct machine_batch_header *h)
+{
+    struct proposer *p = ctx;
+    FLI_ASSERT(p->applying == NULL);
+    /* Batches of an older term may be in front, when raft has not called back for them yet. */
+    FLI_LIST_FOREACH(pos, &p->flying)
+    {
+        struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
+        if (b->term == h->term && b->sequence == h->sequence) {
+            FLI_ASSERT(b->count == h->count);
+            p->applying = b;
+            answer_queries(p, 0);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void command_done(void *ctx, uint32_t index, const struct machine_result *result)
+{
+    struct proposer *p = ctx;
+    const struct fli_slice nothing = {NULL, 0};
+    if (p->applying == NULL) {
+        return; /* closed by a callback */
+    }
+    struct node_ticket *t = batch_take_ticket(p->applying, index);
+    if (t != NULL) {
+        t->cb(t, 0, result, nothing);
+    }
+    answer_queries(p, index + 1);
+}
+
+static void batch_end(void *ctx)
+{
+    struct proposer *p = ctx;
+    struct batch *b = p->applying;
+    if (b == NULL) {
+        return;
+    }
+    p->applying = NULL;
+    FLI_ASSERT(fli_list_empty(&b->tickets));
+    FLI_ASSERT(fli_list_empty(&b->queries));
+    land(p, b);
+}
+
+/* The outside. */
+
+int proposer_create(const struct proposer_config *config, struct proposer **ret)
+{
+    FLI_ASSERT(config->raft != NULL && config->fsm != NULL);
+    FLI_ASSERT(config->returned != NULL);
+    struct proposer *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return FL_ENOMEM;
+    }
+    p->config = *config;
+    struct proposer_config *c = &p->config;
+    c->in_flight_max = c->in_flight_max == 0 ? PROPOSER_IN_FLIGHT_DEFAULT : c->in_flight_max;
+    c->batch_max = c->batch_max == 0 ? PROPOSER_BATCH_DEFAULT : c->batch_max;
+    c->pending_max = c->pending_max == 0 ? PROPOSER_PENDING_DEFAULT : c->pending_max;
+    if (c->batch_max > MACHINE_BATCH_MAX) {
+        c->batch_max = MACHINE_BATCH_MAX;
+    }
+    if (c->batch_max < MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX) {
+        c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
+    }
+    c->batch_max -= c->batch_max % 8;
+    fli_list_init(&p->waiting);
+    fli_list_init(&p->flying);
+    fli_list_init(&p->landed);
+    fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
+    struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
+    fsm_set_observer(c->fsm, &observer);
+    *ret = p;
+    return 0;
+}
+
+void proposer_destroy(struct proposer *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    FLI_ASSERT(p->applying == NULL);
+    FLI_ASSERT(fli_list_empty(&p->waiting));
+    FLI_ASSERT(fli_list_empty(&p->flying));
+    FLI_ASSERT(fli_list_empty(&p->landed));
+    FLI_ASSERT(p->barriers == 0);
+    fsm_set_observer(p->config.fsm, NULL);
+    fli_buf_fini(&p->payload);
+    free(p);
+}
+
+bool proposer_is_open(const struct proposer *p)
+{
+    return p->state == STATE_OPEN;
+}
+
+/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. */
+static struct batch *open_batch(struct proposer *p, size_t len, bool query)
+{
+    if (!fli_list_empty(&p->waiting)) {
+        struct batch *b = FLI_CONTAINER_OF(p->waiting.prev, struct batch, link);
+        if (batch_has_room(b, len, query)) {
+            return b;
+        }
+    }
+    struct batch *b = batch_create(p);
+    if (b != NULL) {
+        fli_list_push(&p->waiting, &b->link);
+    }
+    return b;
+}
+
+int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
+                 node_ticket_cb cb)
+{
+    if (p->state != STATE_OPEN) {
+        return FL_ENOLEADER;
+    }
+    if (len > p->config.pending_max - p->stats.pending_bytes) {
+        return FL_EBUSY;
+    }
+    /* One malformed command would stop every replica, so nothing gets into a batch unread. */
+    struct machine_command decoded;
+    size_t size;
+    int rv = machine_command_decode(command, len, &decoded, &size);
+    if (rv != 0 || size != len) {
+        return FL_EINVAL;
+    }
+    bool query = MACHINE_OP_IS_QUERY(decoded.op);
+    if (query && t == NULL) {
+        return FL_EINVAL;
+    }
+    struct batch *b = open_batch(p, len, query);
+    if (b == NULL) {
+        return FL_ENOMEM;
+    }
+    rv = batch_add(b, t, command, len, query);
+    if (rv != 0) {
+        return rv;
+    }
+    if (t != NULL) {
+        t->cb = cb;
+    }
+    p->stats.pending_bytes += len;
+    p->stats.pending_commands++;
+    return 0;
+}
+
+void proposer_close(struct proposer *p)
+{
+    p->state = STATE_ENDED;
+    p->applying = NULL;
+    struct batch *b;
+    while ((b = first_batch(&p->flying)) != NULL) {
+        land(p, b);
+        give_up_batch(p, b);
+    }
+    return_waiting(p);
+}
+
+void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret)
+{
+    *ret = p->stats;
+    ret->in_flight = p->in_flight;
+}

@@ -1,0 +1,407 @@
+/* raft_guard.c: see raft_guard.h. */
+#include "consensus/raft_guard.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+struct guarded_append {
+    struct fli_list link;
+    struct raft_io_append inner;
+    struct raft_io_append *outer;
+    raft_io_append_cb cb;
+    struct raft_guard *g;
+    uint64_t start_ns;
+    unsigned n;
+};
+
+struct guarded_put {
+    struct raft_io_snapshot_put inner;
+    struct raft_io_snapshot_put *outer;
+    raft_io_snapshot_put_cb cb;
+    struct raft_guard *g;
+    bool install;
+};
+
+struct guarded_get {
+    struct raft_io_snapshot_get inner;
+    struct raft_io_snapshot_get *outer;
+    raft_io_snapshot_get_cb cb;
+    struct raft_guard *g;
+};
+
+static struct raft_guard *guard_of(struct raft_io *outer)
+{
+    return FLI_CONTAINER_OF(outer, struct raft_guard, outer);
+}
+
+/* From what the backend holds: inner -> raft -> outer. */
+static struct raft_guard *guard_of_inner(const struct raft_io *inner)
+{
+    const struct raft *r = inner->data;
+    struct raft_guard *g = guard_of(r->io);
+    FLI_ASSERT(g->inner == inner);
+    return g;
+}
+
+static void fail(struct raft_guard *g, const char *what, int status)
+{
+    if (g->failed) {
+        return;
+    }
+    g->failed = true;
+    if (g->fatal != NULL) {
+        char message[RAFT_ERRMSG_BUF_SIZE + 128];
+        snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
+                 g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
+        g->fatal(g->ctx, FL_EIO, message);
+    }
+}
+
+/* What every function that returned to raft has in common: on failure raft reads the message. */
+static int passed(struct raft_guard *g, int rv)
+{
+    if (rv != 0) {
+        memcpy(g->outer.errmsg, g->inner->errmsg, sizeof g->outer.errmsg);
+    }
+    return rv;
+}
+
+/* The same for what must not fail. CANCELED is how a backend that closes says no. */
+static int must(struct raft_guard *g, const char *what, int rv)
+{
+    if (rv != 0 && rv != RAFT_CANCELED) {
+        fail(g, what, rv);
+    }
+    return passed(g, rv);
+}
+
+static int guard_init(struct raft_io *io, raft_id id, const char *address)
+{
+    struct raft_guard *g = guard_of(io);
+    g->inner->data = io->data;
+    return passed(g, g->inner->init(g->inner, id, address));
+}
+
+static void guard_closed(struct raft_io *inner)
+{
+    struct raft_guard *g = guard_of_inner(inner);
+    FLI_ASSERT(fli_list_empty(&g->appending));
+    FLI_ASSERT(g->puts == 0);
+    if (g->closed != NULL) {
+        g->closed(&g->outer);
+    }
+}
+
+static void guard_close(struct raft_io *io, raft_io_close_cb cb)
+{
+    struct raft_guard *g = guard_of(io);
+    g->closing = true;
+    g->closed = cb;
+    g->inner->close(g->inner, guard_closed);
+}
+
+static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
+                      struct raft_snapshot **snapshot, raft_index *start_index,
+                      struct raft_entry *entries[], size_t *n_entries)
+{
+    struct raft_guard *g = guard_of(io);
+    return passed(
+        g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
+}
+
+static void guard_tick(struct raft_io *inner)
+{
+    struct raft_guard *g = guard_of_inner(inner);
+    if (!g->failed) {
+        g->tick(&g->outer);
+    }
+}
+
+/* Frees what raft would have taken over; the message itself is the backend's. */
+static void drop_message(struct raft_message *message)
+{
+    switch (message->type) {
+    case RAFT_APPEND_ENTRIES:
+        if (message->append_entries.n_entries > 0) {
+            raft_free(message->append_entries.entries[0].batch);
+            raft_free(message->append_entries.entries);
+        }
+        break;
+    case RAFT_INSTALL_SNAPSHOT:
+        raft_configuration_close(&message->install_snapshot.conf);
+        raft_free(message->install_snapshot.data.base);
+        break;
+    default:
+        break;
+    }
+}
+
+static void guard_recv(struct raft_io *inner, struct raft_message *message)
+{
+    struct raft_guard *g = guard_of_inner(inner);
+    if (g->failed) {
+        drop_message(message);
+        return;
+    }
+    if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
+        g->stats.snapshots_dropped++;
+        drop_message(message);
+        return;
+    }
+    if (message->type == RAFT_REQUEST_VOTE_RESULT && raft_state(inner->data) != RAFT_CANDIDATE) {
+        g->stats.votes_dropped++;
+        return;
+    }
+    g->recv(&g->outer, message);
+}
+
+static int guard_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                       raft_io_recv_cb recv)
+{
+    struct raft_guard *g = guard_of(io);
+    g->tick = tick;
+    g->recv = recv;
+    return passed(g, g->inner->start(g->inner, msecs, guard_tick, guard_recv));
+}
+
+static int guard_bootstrap(struct raft_io *io, const struct raft_configuration *conf)
+{
+    struct raft_guard *g = guard_of(io);
+    return passed(g, g->inner->bootstrap(g->inner, conf));
+}
+
+static int guard_recover(struct raft_io *io, const struct raft_configuration *conf)
+{
+    struct raft_guard *g = guard_of(io);
+    return passed(g, g->inner->recover(g->inner, conf));
+}
+
+static int guard_set_term(struct raft_io *io, raft_term term)
+{
+    struct raft_guard *g = guard_of(io);
+    if (g->failed) {
+        return RAFT_IOERR;
+    }
+    return must(g, "write the term to disk", g->inner->set_term(g->inner, term));
+}
+
+static int guard_set_vote(struct raft_io *io, raft_id server_id)
+{
+    struct raft_guard *g = guard_of(io);
+    if (g->failed) {
+        return RAFT_IOERR;
+    }
+    return must(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
+}
+
+/* A message that cannot be sent is a message lost, which Raft bears. An error instead would reach
+ * raft in the middle of an event, after entries were appended or freed, where it does not bear it.
+ * Raft's callback only releases the request, so it may come before this returns. */
+static int guard_send(struct raft_io *io, struct raft_io_send *req,
+                      const struct raft_message *message, raft_io_send_cb cb)
+{
+    struct raft_guard *g = guard_of(io);
+    int rv = RAFT_NOCONNECTION;
+    if (!g->failed && !g->closing) {
+        struct raft_message m = *message; /* the backend copies what it keeps */
+        if (m.type == RAFT_INSTALL_SNAPSHOT && m.install_snapshot.last_index == g->loaded_index &&
+            m.install_snapshot.last_term != g->loaded_term) {
+            m.install_snapshot.last_term = g->loaded_term;
+            g->stats.snapshots_corrected++;
+        }
+        rv = g->inner->send(g->inner, req, &m, cb);
+    }
+    if (rv != 0) {
+        g->stats.sends_failed++;
+        cb(req, rv);
+    }
+    return 0;
+}
+
+static void append_cb(struct raft_io_append *inner, int status)
+{
+    struct guarded_append *a = FLI_CONTAINER_OF(inner, struct guarded_append, inner);
+    struct raft_guard *g = a->g;
+    struct raft_io_append *outer = a->outer;
+    raft_io_append_cb cb = a->cb;
+    if (status == 0) {
+        uint64_t ns = fli_clock_ns() - a->start_ns;
+        g->stats.appends++;
+        g->stats.entries += a->n;
+        g->stats.append_ns_sum += ns;
+        if (g->stats.append_ns_max < ns) {
+            g->stats.append_ns_max = ns;
+        }
+    } else if (status != RAFT_CANCELED) {
+        fail(g, "write log entries to disk", status);
+    }
+    fli_list_remove(&a->link);
+    raft_free(a);
+    cb(outer, g->failed && status == 0 ? RAFT_CANCELED : status);
+}
+
+static int guard_append(struct raft_io *io, struct raft_io_append *req,
+                        const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
+{
+    struct raft_guard *g = guard_of(io);
+    if (g->failed) {
+        return RAFT_IOERR;
+    }
+    struct guarded_append *a = raft_malloc(sizeof *a);
+    if (a == NULL) {
+        return must(g, "write log entries to disk", RAFT_NOMEM);
+    }
+    *a =
+        (struct guarded_append){.outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .n = n};
+    fli_list_push(&g->appending, &a->link);
+    int rv = g->inner->append(g->inner, &a->inner, entries, n, append_cb);
+    if (rv != 0) {
+        fli_list_remove(&a->link);
+        raft_free(a);
+    }
+    return must(g, "write log entries to disk", rv);
+}
+
+static int guard_truncate(struct raft_io *io, raft_index index)
+{
+    struct raft_guard *g = guard_of(io);
+    if (g->failed) {
+        return RAFT_IOERR;
+    }
+    return must(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
+}
+
+static void put_cb(struct raft_io_snapshot_put *inner, int status)
+{
+    struct guarded_put *p = FLI_CONTAINER_OF(inner, struct guarded_put, inner);
+    struct raft_guard *g = p->g;
+    struct raft_io_snapshot_put *outer = p->outer;
+    raft_io_snapshot_put_cb cb = p->cb;
+    if (status == 0) {
+        g->stats.snapshots_installed += p->install;
+        g->stats.snapshots_put += !p->install;
+    } else if (status != RAFT_CANCELED) {
+        fail(g, "write a snapshot to disk", status);
+    }
+    raft_free(p);
+    FLI_ASSERT(g->puts > 0);
+    g->puts--;
+    cb(outer, g->failed && status == 0 ? RAFT_CANCELED : status);
+}
+
+static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
+                              struct raft_io_snapshot_put *req,
+                              const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
+{
+    struct raft_guard *g = guard_of(io);
+    if (g->failed) {
+        return RAFT_IOERR;
+    }
+    struct guarded_put *p = raft_malloc(sizeof *p);
+    if (p == NULL) {
+        return must(g, "write a snapshot to disk", RAFT_NOMEM);
+    }
+    /* No trailing entries is how raft says that the snapshot replaces the log. */
+    *p = (struct guarded_put){.outer = req, .cb = cb, .g = g, .install = trailing == 0};
+    g->puts++;
+    int rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, snapshot, put_cb);
+    if (rv != 0) {
+        g->puts--;
+        raft_free(p);
+    }
+    return must(g, "write a snapshot to disk", rv);
+}
+
+static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *snapshot, int status)
+{
+    struct guarded_get *s = FLI_CONTAINER_OF(inner, struct guarded_get, inner);
+    struct raft_guard *g = s->g;
+    struct raft_io_snapshot_get *outer = s->outer;
+    raft_io_snapshot_get_cb cb = s->cb;
+    raft_free(s);
+    if (status != 0) {
+        fail(g, "read the snapshot for a follower", status);
+        return;
+    }
+    /* Raft sends it from within this call. */
+    g->loaded_index = snapshot->index;
+    g->loaded_term = snapshot->term;
+    cb(outer, snapshot, status);
+    g->loaded_index = 0;
+}
+
+static int guard_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                              raft_io_snapshot_get_cb cb)
+{
+    struct raft_guard *g = guard_of(io);
+    struct guarded_get *s = raft_malloc(sizeof *s);
+    if (s == NULL) {
+        return RAFT_NOMEM;
+    }
+    *s = (struct guarded_get){.outer = req, .cb = cb, .g = g};
+    int rv = g->inner->snapshot_get(g->inner, &s->inner, get_cb);
+    if (rv != 0) {
+        raft_free(s);
+    }
+    return passed(g, rv);
+}
+
+static raft_time guard_time(struct raft_io *io)
+{
+    struct raft_guard *g = guard_of(io);
+    g->outer.capacity = g->inner->capacity;
+    return g->inner->time(g->inner);
+}
+
+static int guard_random(struct raft_io *io, int min, int max)
+{
+    struct raft_guard *g = guard_of(io);
+    return g->inner->random(g->inner, min, max);
+}
+
+void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
+                     void (*fatal)(void *ctx, int error, const char *message), void *ctx)
+{
+    FLI_ASSERT(inner->version > 0);
+    *g = (struct raft_guard){.inner = inner, .fatal = fatal, .ctx = ctx};
+    fli_list_init(&g->appending);
+    g->outer = (struct raft_io){
+        .version = inner->version,
+        .capacity = inner->capacity,
+        .init = guard_init,
+        .close = guard_close,
+        .load = guard_load,
+        .start = guard_start,
+        .bootstrap = guard_bootstrap,
+        .recover = guard_recover,
+        .set_term = guard_set_term,
+        .set_vote = guard_set_vote,
+        .send = guard_send,
+        .append = guard_append,
+        .truncate = guard_truncate,
+        .snapshot_put = guard_snapshot_put,
+        .snapshot_get = guard_snapshot_get,
+        .time = guard_time,
+        .random = guard_random,
+    };
+}
+
+void raft_guard_attach(struct raft_guard *g, struct raft *r)
+{
+    FLI_ASSERT(r->io == g->inner);
+    FLI_ASSERT(g->inner->data == r);
+    g->outer.data = r;
+    r->io = &g->outer;
+}
+
+void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret)
+{
+    *ret = g->stats;
+    if (!fli_list_empty(&g->appending)) {
+        const struct guarded_append *oldest =
+            FLI_CONTAINER_OF(g->appending.next, struct guarded_append, link);
+        ret->append_waiting_ns = fli_clock_ns() - oldest->start_ns;
+    }
+}

@@ -1,0 +1,83 @@
+/* raft_guard.h: a raft_io between the raft library and its backend, for what the library does not
+ * guard against itself. Read from the source of 0.22.1, which is packaged without its assertions:
+ *
+ * - A snapshot from the leader that arrives while this node writes one of its own makes the library
+ *   dereference a null pointer when the write is done; one that arrives while another is being
+ *   installed is leaked. Both are dropped here until the write is done: to raft it is a lost
+ *   message, and the leader sends again after raft_set_install_snapshot_timeout().
+ * - A write of entries, snapshot, term or vote that fails is forgotten, and the node goes on in
+ *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
+ *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
+ *   keep. The process must stop; Raft is made to survive that.
+ *   (The libuv backend itself never gives up on a write of entries: it tries again for ever. What
+ *   shows a disk that has died is append_waiting_ns.)
+ * - A snapshot for a follower is announced with index and term of the newest one known, and then
+ *   read from disk. When a newer one was written in between, the library corrects the index and not
+ *   the term. The follower would record a wrong term for a committed entry, refuse its leader for
+ *   ever, and might vote for a candidate that lacks committed entries. The term is corrected here.
+ * - One that cannot be read back makes the library free memory it never set. That failure is fatal
+ *   here and not told to raft (whose request is leaked, once).
+ * - A message that cannot be sent at once is reported to raft in the middle of an event, which then
+ *   frees entries twice, or tells the proposer that an entry it has appended has failed. Here it is
+ *   a lost message. The same once the close has begun, when the transport is gone already.
+ * - An answer to a vote request that comes when this node is no candidate any more is judged by a
+ *   byte of some pointer (a field of another state's union), and now and then deposes a healthy
+ *   leader. Nobody needs that answer: it is dropped.
+ *
+ * How it sits in between. Raft sees `outer`, whose functions are the guard's; the backend sees
+ * `inner`. `impl` of each belongs to its implementation. `data` belongs to raft: the libuv backend
+ * reads it from inner to reach raft, so it is copied there before anything else happens. capacity
+ * is read by raft from outer right after it asked for the time, and is brought up to date then.
+ *
+ * Ownership: the caller's memory, which must stay until raft has closed. One thread. */
+#ifndef CONSENSUS_RAFT_GUARD_H
+#define CONSENSUS_RAFT_GUARD_H
+
+#include <raft.h>
+
+#include "base/base.h"
+#include "base/list.h"
+
+struct raft_guard_stats {
+    uint64_t appends; /* writes of entries that are on disk */
+    uint64_t entries; /* entries in them */
+    uint64_t append_ns_sum, append_ns_max;
+    uint64_t
+        append_waiting_ns;  /* how long the oldest write in progress has been waiting; 0: none */
+    uint64_t snapshots_put; /* own snapshots written */
+    uint64_t snapshots_installed; /* snapshots of a leader written */
+    uint64_t snapshots_dropped;   /* messages held off, see above */
+    uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
+    uint64_t votes_dropped;       /* answers that came too late, see above */
+    uint64_t sends_failed;        /* messages lost before they left */
+};
+
+struct raft_guard {
+    struct raft_io outer; /* for raft_init */
+    struct raft_io *inner;
+    void (*fatal)(void *ctx, int error, const char *message); /* at most once */
+    void *ctx;
+    /* Private from here on. */
+    raft_io_tick_cb tick;
+    raft_io_recv_cb recv;
+    raft_io_close_cb closed;
+    unsigned puts;           /* snapshot writes in progress */
+    raft_index loaded_index; /* of the snapshot being handed to raft; 0: none */
+    raft_term loaded_term;
+    bool closing;
+    bool failed;
+    struct fli_list appending;
+    struct raft_guard_stats stats;
+};
+
+/* inner: initialised (raft_uv_init), not yet given to raft. fatal may be NULL. */
+void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
+                     void (*fatal)(void *ctx, int error, const char *message), void *ctx);
+
+/* Puts the guard between a raft that was initialised with `inner` already and its backend; before
+ * raft_start. */
+void raft_guard_attach(struct raft_guard *g, struct raft *r);
+
+void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret);
+
+#endif

@@ -1,0 +1,492 @@
+/* test_raft_guard.c: the guard between a raft that is only played and a backend that is only played.
+ * test_raft_uv.c has it between the real ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "consensus/raft_guard.h"
+
+struct rig {
+    struct raft raft;
+    struct raft_io inner;
+    struct raft_guard guard;
+    int next_rv; /* what the backend answers */
+    unsigned calls;
+    raft_io_tick_cb tick;
+    raft_io_recv_cb recv;
+    raft_io_close_cb close_cb;
+    struct raft_io_append *append;
+    struct raft_io_snapshot_put *put;
+    struct raft_io_snapshot_get *get;
+    unsigned trailing;
+    struct raft_message sent;
+    /* What raft saw. */
+    unsigned ticks, messages, closes, gets, losses;
+    int append_status, put_status;
+    /* What the node was told. */
+    unsigned fatals;
+    char message[512];
+};
+
+static struct rig *rig_of(struct raft_io *inner)
+{
+    return FLI_CONTAINER_OF(inner, struct rig, inner);
+}
+
+static int called(struct raft_io *io)
+{
+    struct rig *r = rig_of(io);
+    r->calls++;
+    return r->next_rv;
+}
+
+static int fake_init(struct raft_io *io, raft_id id, const char *address)
+{
+    assert_ptr_equal(io->data, &rig_of(io)->raft);
+    return called(io);
+}
+static void fake_close(struct raft_io *io, raft_io_close_cb cb)
+{
+    rig_of(io)->close_cb = cb;
+}
+static int fake_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
+                      raft_io_recv_cb recv)
+{
+    rig_of(io)->tick = tick;
+    rig_of(io)->recv = recv;
+    return called(io);
+}
+static int fake_set_term(struct raft_io *io, raft_term term)
+{
+    return called(io);
+}
+static int fake_set_vote(struct raft_io *io, raft_id id)
+{
+    return called(io);
+}
+static int fake_truncate(struct raft_io *io, raft_index index)
+{
+    return called(io);
+}
+static int fake_send(struct raft_io *io, struct raft_io_send *req,
+                     const struct raft_message *message, raft_io_send_cb cb)
+{
+    rig_of(io)->sent = *message;
+    return called(io);
+}
+static int fake_append(struct raft_io *io, struct raft_io_append *req,
+                       const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
+{
+    req->cb = cb;
+    rig_of(io)->append = req;
+    return called(io);
+}
+static int fake_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
+                    const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
+{
+    req->cb = cb;
+    rig_of(io)->put = req;
+    rig_of(io)->trailing = trailing;
+    return called(io);
+}
+static int fake_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                    raft_io_snapshot_get_cb cb)
+{
+    req->cb = cb;
+    rig_of(io)->get = req;
+    return called(io);
+}
+static raft_time fake_time(struct raft_io *io)
+{
+    return 42;
+}
+static int fake_random(struct raft_io *io, int min, int max)
+{
+    return min;
+}
+
+static void on_fatal(void *ctx, int error, const char *message)
+{
+    struct rig *r = ctx;
+    assert_int_equal(error, FL_EIO);
+    r->fatals++;
+    strncpy(r->message, message, sizeof r->message - 1);
+}
+
+static struct rig *rig_of_outer(struct raft_io *outer)
+{
+    return FLI_CONTAINER_OF((struct raft *)outer->data, struct rig, raft);
+}
+static void raft_tick(struct raft_io *io)
+{
+    rig_of_outer(io)->ticks++;
+}
+static void raft_recv(struct raft_io *io, struct raft_message *message)
+{
+    rig_of_outer(io)->messages++;
+}
+static void raft_closed(struct raft_io *io)
+{
+    rig_of_outer(io)->closes++;
+}
+static void raft_append_done(struct raft_io_append *req, int status)
+{
+    struct rig *r = req->data;
+    r->append_status = status;
+}
+static void raft_put_done(struct raft_io_snapshot_put *req, int status)
+{
+    struct rig *r = req->data;
+    r->put_status = status;
+}
+static void raft_get_done(struct raft_io_snapshot_get *req, struct raft_snapshot *snapshot,
+                          int status)
+{
+    struct rig *r = req->data;
+    r->gets++;
+}
+
+/* Sends what it has loaded, as raft does. */
+static void raft_get_done_sends(struct raft_io_snapshot_get *req, struct raft_snapshot *snapshot,
+                                int status)
+{
+    struct rig *r = req->data;
+    struct raft_io_send send = {.data = r};
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+    m.install_snapshot.last_index = snapshot->index;
+    m.install_snapshot.last_term = 2;
+    assert_int_equal(r->guard.outer.send(&r->guard.outer, &send, &m, NULL), 0);
+}
+static void raft_send_done(struct raft_io_send *req, int status)
+{
+    struct rig *r = req->data;
+    assert_int_not_equal(status, 0);
+    r->losses++;
+}
+
+static struct rig rig;
+
+static int setup(void **state)
+{
+    struct rig *r = &rig;
+    memset(r, 0, sizeof *r);
+    r->inner = (struct raft_io){.version = 2,
+                                .capacity = 7,
+                                .init = fake_init,
+                                .close = fake_close,
+                                .start = fake_start,
+                                .set_term = fake_set_term,
+                                .set_vote = fake_set_vote,
+                                .truncate = fake_truncate,
+                                .send = fake_send,
+                                .append = fake_append,
+                                .snapshot_put = fake_put,
+                                .snapshot_get = fake_get,
+                                .time = fake_time,
+                                .random = fake_random};
+    raft_guard_init(&r->guard, &r->inner, on_fatal, r);
+    /* As raft_init does. */
+    r->raft.io = &r->guard.outer;
+    r->guard.outer.data = &r->raft;
+    assert_int_equal(r->guard.outer.init(&r->guard.outer, 1, "1"), 0);
+    assert_int_equal(r->guard.outer.start(&r->guard.outer, 100, raft_tick, raft_recv), 0);
+    r->append_status = r->put_status = -1;
+    *state = r;
+    return 0;
+}
+
+/* A message that owns memory: the sanitizer tells when it leaks or is freed twice. */
+static struct raft_message install_message(void)
+{
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+    raft_configuration_init(&m.install_snapshot.conf);
+    assert_int_equal(raft_configuration_add(&m.install_snapshot.conf, 1, "1", RAFT_VOTER), 0);
+    m.install_snapshot.data.base = raft_malloc(16);
+    m.install_snapshot.data.len = 16;
+    return m;
+}
+
+static void free_message(struct raft_message *m)
+{
+    raft_configuration_close(&m->install_snapshot.conf);
+    raft_free(m->install_snapshot.data.base);
+}
+
+static void holds_snapshots_off_while_one_is_written(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_put put = {.data = r};
+    struct raft_message m = install_message();
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->messages, 1);
+    free_message(&m);
+
+    for (unsigned trailing = 0; trailing < 2; trailing++) {
+        unsigned before = r->messages;
+        assert_int_equal(io->snapshot_put(io, trailing, &put, NULL, raft_put_done), 0);
+        assert_int_equal(r->trailing, trailing);
+        m = install_message();
+        r->recv(&r->inner, &m); /* freed by the guard */
+        assert_int_equal(r->messages, before);
+        struct raft_message vote = {.type = RAFT_REQUEST_VOTE};
+        r->recv(&r->inner, &vote);
+        assert_int_equal(r->messages, before + 1);
+        r->put->cb(r->put, 0);
+        assert_int_equal(r->put_status, 0);
+        m = install_message();
+        r->recv(&r->inner, &m);
+        assert_int_equal(r->messages, before + 2);
+        free_message(&m);
+    }
+    struct raft_guard_stats stats;
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.snapshots_dropped, 2);
+    assert_int_equal(stats.snapshots_installed, 1);
+    assert_int_equal(stats.snapshots_put, 1);
+    assert_int_equal(r->fatals, 0);
+}
+
+static void a_put_that_is_refused_holds_nothing_off(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_put put = {.data = r};
+    r->next_rv = RAFT_CANCELED;
+    assert_int_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), RAFT_CANCELED);
+    struct raft_message m = install_message();
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->messages, 1);
+    free_message(&m);
+    assert_int_equal(r->fatals, 0);
+}
+
+static void counts_what_is_written(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_append req = {.data = r};
+    struct raft_guard_stats stats;
+    assert_int_equal(io->append(io, &req, NULL, 3, raft_append_done), 0);
+    assert_ptr_not_equal(r->append, &req);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.entries, 0);
+    r->append->cb(r->append, 0);
+    assert_int_equal(r->append_status, 0);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.appends, 1);
+    assert_int_equal(stats.entries, 3);
+    assert_true(stats.append_ns_sum == stats.append_ns_max);
+    assert_int_equal(stats.append_waiting_ns, 0);
+}
+
+/* After a failure raft is deaf and dumb, and its disk is left alone. */
+static void assert_silent(struct rig *r)
+{
+    struct raft_io *io = &r->guard.outer;
+    struct raft_message m = install_message();
+    struct raft_message entries = {.type = RAFT_APPEND_ENTRIES};
+    struct raft_io_send send = {.data = r};
+    struct raft_io_append append = {.data = r};
+    struct raft_io_snapshot_put put = {.data = r};
+    unsigned calls = r->calls;
+    entries.append_entries.n_entries = 1;
+    entries.append_entries.entries = raft_malloc(sizeof *entries.append_entries.entries);
+    entries.append_entries.entries[0].batch = raft_malloc(8);
+    r->next_rv = 0;
+    r->messages = r->ticks = 0;
+    r->recv(&r->inner, &m);
+    r->recv(&r->inner, &entries);
+    r->tick(&r->inner);
+    assert_int_equal(r->messages, 0);
+    assert_int_equal(r->ticks, 0);
+    unsigned losses = r->losses;
+    assert_int_equal(io->send(io, &send, &m, raft_send_done), 0);
+    assert_int_equal(r->losses, losses + 1);
+    assert_int_not_equal(io->set_term(io, 9), 0);
+    assert_int_not_equal(io->set_vote(io, 9), 0);
+    assert_int_not_equal(io->truncate(io, 9), 0);
+    assert_int_not_equal(io->append(io, &append, NULL, 1, raft_append_done), 0);
+    assert_int_not_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), 0);
+    assert_int_equal(r->calls, calls);
+    assert_int_equal(r->fatals, 1);
+}
+
+static void a_failed_write_of_entries_is_fatal(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_append first = {.data = r};
+    struct raft_io_append second = {.data = r};
+    assert_int_equal(io->append(io, &first, NULL, 1, raft_append_done), 0);
+    struct raft_io_append *one = r->append;
+    assert_int_equal(io->append(io, &second, NULL, 1, raft_append_done), 0);
+    strcpy(r->inner.errmsg, "the disk is gone");
+    one->cb(one, RAFT_IOERR);
+    assert_int_equal(r->append_status, RAFT_IOERR);
+    assert_int_equal(r->fatals, 1);
+    assert_non_null(strstr(r->message, "log entries"));
+    assert_non_null(strstr(r->message, "the disk is gone"));
+    /* What succeeds behind a hole must not count. */
+    r->append->cb(r->append, 0);
+    assert_int_equal(r->append_status, RAFT_CANCELED);
+    assert_silent(r);
+}
+
+static void a_cancelled_write_is_not_fatal(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_append req = {.data = r};
+    struct raft_io_snapshot_put put = {.data = r};
+    assert_int_equal(io->append(io, &req, NULL, 1, raft_append_done), 0);
+    r->append->cb(r->append, RAFT_CANCELED);
+    assert_int_equal(r->append_status, RAFT_CANCELED);
+    assert_int_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), 0);
+    r->put->cb(r->put, RAFT_CANCELED);
+    assert_int_equal(r->put_status, RAFT_CANCELED);
+    assert_int_equal(r->fatals, 0);
+}
+
+static void a_failed_snapshot_is_fatal(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_put put = {.data = r};
+    assert_int_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), 0);
+    r->put->cb(r->put, RAFT_IOERR);
+    assert_int_equal(r->put_status, RAFT_IOERR);
+    assert_int_equal(r->fatals, 1);
+    assert_silent(r);
+}
+
+static void refused_writes_are_fatal(void **state)
+{
+    struct raft_io_append append;
+    struct raft_io_snapshot_put put;
+    for (unsigned i = 0; i < 5; i++) {
+        setup(state);
+        struct rig *r = *state;
+        struct raft_io *io = &r->guard.outer;
+        append.data = put.data = r;
+        r->next_rv = RAFT_IOERR;
+        int rv = i == 0   ? io->set_term(io, 2)
+                 : i == 1 ? io->set_vote(io, 2)
+                 : i == 2 ? io->append(io, &append, NULL, 1, raft_append_done)
+                 : i == 3 ? io->snapshot_put(io, 1, &put, NULL, raft_put_done)
+                          : io->truncate(io, 2);
+        assert_int_equal(rv, RAFT_IOERR);
+        assert_int_equal(r->fatals, 1);
+        assert_silent(r);
+    }
+}
+
+static void a_snapshot_that_cannot_be_read_is_fatal_and_not_told(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_get get = {.data = r};
+    struct raft_snapshot loaded = {.index = 9, .term = 3};
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done), 0);
+    r->get->cb(r->get, &loaded, 0);
+    assert_int_equal(r->gets, 1);
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done), 0);
+    r->get->cb(r->get, NULL, RAFT_IOERR);
+    assert_int_equal(r->gets, 1);
+    assert_int_equal(r->fatals, 1);
+    assert_silent(r);
+}
+
+static void a_snapshot_goes_out_with_its_own_term(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_get get = {.data = r};
+    struct raft_snapshot loaded = {.index = 36, .term = 3};
+    struct raft_guard_stats stats;
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done_sends), 0);
+    r->get->cb(r->get, &loaded, 0);
+    assert_int_equal(r->sent.type, RAFT_INSTALL_SNAPSHOT);
+    assert_int_equal(r->sent.install_snapshot.last_index, 36);
+    assert_int_equal(r->sent.install_snapshot.last_term, 3);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.snapshots_corrected, 1);
+    /* One that was right is left alone. */
+    loaded.term = 2;
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done_sends), 0);
+    r->get->cb(r->get, &loaded, 0);
+    assert_int_equal(r->sent.install_snapshot.last_term, 2);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.snapshots_corrected, 1);
+}
+
+static void late_votes_are_dropped(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
+    const unsigned short states[] = {RAFT_FOLLOWER, RAFT_LEADER};
+    struct raft_guard_stats stats;
+    for (unsigned i = 0; i < 2; i++) {
+        r->raft.state = states[i];
+        r->recv(&r->inner, &m);
+        assert_int_equal(r->messages, 0);
+    }
+    r->raft.state = RAFT_CANDIDATE;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->messages, 1);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.votes_dropped, 2);
+}
+
+static void passes_the_rest_through(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_send send = {.data = r};
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE};
+    assert_int_equal(io->time(io), 42);
+    assert_int_equal(io->capacity, 7);
+    r->inner.capacity = 9;
+    assert_int_equal(io->time(io), 42);
+    assert_int_equal(io->capacity, 9);
+    assert_int_equal(io->random(io, 3, 5), 3);
+    r->tick(&r->inner);
+    assert_int_equal(r->ticks, 1);
+    assert_int_equal(io->send(io, &send, &m, NULL), 0);
+    assert_int_equal(r->losses, 0);
+    /* What cannot be sent is lost, and no more. */
+    r->next_rv = RAFT_NOMEM;
+    assert_int_equal(io->send(io, &send, &m, raft_send_done), 0);
+    assert_int_equal(r->losses, 1);
+    assert_int_equal(r->fatals, 0);
+
+    io->close(io, raft_closed);
+    unsigned calls = r->calls;
+    r->next_rv = 0;
+    assert_int_equal(io->send(io, &send, &m, raft_send_done), 0);
+    assert_int_equal(r->losses, 2);
+    assert_int_equal(r->calls, calls);
+    r->close_cb(&r->inner);
+    assert_int_equal(r->closes, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(holds_snapshots_off_while_one_is_written, setup),
+        cmocka_unit_test_setup(a_put_that_is_refused_holds_nothing_off, setup),
+        cmocka_unit_test_setup(counts_what_is_written, setup),
+        cmocka_unit_test_setup(a_failed_write_of_entries_is_fatal, setup),
+        cmocka_unit_test_setup(a_cancelled_write_is_not_fatal, setup),
+        cmocka_unit_test_setup(a_failed_snapshot_is_fatal, setup),
+        cmocka_unit_test_setup(refused_writes_are_fatal, setup),
+        cmocka_unit_test_setup(a_snapshot_that_cannot_be_read_is_fatal_and_not_told, setup),
+        cmocka_unit_test_setup(a_snapshot_goes_out_with_its_own_term, setup),
+        cmocka_unit_test_setup(late_votes_are_dropped, setup),
+        cmocka_unit_test_setup(passes_the_rest_through, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
