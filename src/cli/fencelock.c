@@ -1,0 +1,74 @@
+/* fencelock.c: the command line tool. This file is its table of commands; what they do is in
+ * fencelock_cmd_*.c. */
+#include <stdlib.h>
+
+#include "cli/fencelock_common.h"
+
+#define ERROR_SIZE 512u
+#define AT_NODES CLI_BIT(CLI_OPT_NODES)
+#define AT_STORE CLI_BIT(CLI_OPT_STORE)
+#define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
+#define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
+
+const struct cli_command cli_commands[] = {
+    {"acquire", NULL, "NAME", 1, 1,
+     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |
+         CLI_BIT(CLI_OPT_VALUE),
+     "Takes a lock; prints its token.", NULL, cli_run_acquire},
+    {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_TTL),
+     "Makes the lease last from now on.", "Renew again: it does no harm twice.", cli_run_renew},
+    {"release", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Gives the lock back.",
+     "Ask with fencelock check, or release again: it does no harm twice.", cli_run_release},
+    {"check", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Says whether the token still holds the lock.",
+     NULL, cli_run_check},
+    {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without a lock.",
+     "Ask again: a token that is not used harms nobody.", cli_run_token},
+    {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", NULL, cli_run_show},
+    {"locks", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_LIMIT),
+     "Lists locks.", NULL, cli_run_locks},
+    {"break", NULL, "NAME", 1, 1, AT_NODES, "Takes a lock from its holder and fences it off.",
+     "See fencelock show before breaking it again: it may have a new holder.", cli_run_break},
+    {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes.", NULL, cli_run_status},
+    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED, "Reads a key; with a token it claims too.",
+     NULL, cli_run_store_get},
+    {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,
+     cli_run_store_set},
+    {"store", "del", "KEY", 1, 1, AT_STORE | FENCED, "Deletes a key.", NEW_TOKEN,
+     cli_run_store_del},
+    {"store", "claim", "", 0, 0, AT_STORE | FENCED, "Shuts out all older tokens of a lock.",
+     "Claim again: it does no harm twice.", cli_run_store_claim},
+    {"store", "mark", "", 0, 0, AT_STORE | CLI_BIT(CLI_OPT_LOCK),
+     "Prints the highest token seen for a lock.", NULL, cli_run_store_mark},
+    {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL},
+};
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+int main(int argc, char **argv)
+{
+    char errmsg[ERROR_SIZE];
+    struct cli_args args;
+    int rc = cli_parse(cli_commands, argc, (const char *const *)argv, environment, &args, errmsg,
+                       sizeof errmsg);
+    if (rc != 0) {
+        cli_complain("%s", errmsg);
+        return CLI_EXIT_USAGE;
+    }
+    int code = CLI_EXIT_DONE;
+    if (cli_has(&args, CLI_OPT_HELP)) {
+        cli_print_help(cli_commands, args.command, stdout);
+    } else if (cli_has(&args, CLI_OPT_VERSION)) {
+        puts("fencelock " FL_VERSION);
+    } else {
+        code = args.command->run(&args);
+    }
+    /* A result that did not arrive must not look like success. */
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        cli_complain("cannot write the result");
+        return CLI_EXIT_UNKNOWN;
+    }
+    return code;
+}

@@ -1,0 +1,224 @@
+/* fencelock_cmd_hold.c: commands that take, keep, check and give back a lock. */
+#include <inttypes.h>
+
+#include "cli/fencelock_common.h"
+
+static struct fl_bytes name_of(const struct cli_args *a)
+{
+    return fl_str(a->arg[0]);
+}
+
+/* The outcome of a command that answers yes or no, as {"key": true, "name": ...}. */
+static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
+                         fl_token token)
+{
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, key, yes);
+        cli_json_bytes(&j, "name", name_of(a));
+        if (token != FL_TOKEN_NONE) {
+            cli_json_u64(&j, "token", token);
+        }
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    }
+    if (!yes) {
+        cli_complain("%s: %s", a->arg[0], text);
+        return CLI_EXIT_NO;
+    }
+    if (!style.json) {
+        cli_print_safe(stdout, name_of(a));
+        printf(": %s%s%s\n", cli_colour_on(CLI_GREEN, style.colours), text,
+               cli_colour_off(CLI_GREEN, style.colours));
+    }
+    return CLI_EXIT_DONE;
+}
+
+/* ---- acquire --------------------------------------------------------------------------------- */
+
+static void show_grant(const struct cli_args *a, struct fl_bytes owner,
+                       const struct fl_grant *grant)
+{
+    struct cli_style style = cli_style_of(a);
+    uint64_t valid_ms = fl_remaining_ms(grant);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "acquired", true);
+        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_u64(&j, "token", grant->token);
+        cli_json_bytes(&j, "owner", owner);
+        cli_json_u64(&j, "ttl_ms", grant->ttl_ms);
+        cli_json_u64(&j, "valid_ms", valid_ms);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        return;
+    }
+    if (!style.terminal) {
+        printf("%" PRIu64 "\n", grant->token);
+        return;
+    }
+    char valid[CLI_DURATION_SIZE];
+    cli_format_duration(valid, valid_ms);
+    cli_print_safe(stdout, name_of(a));
+    printf(": %sacquired%s, token %s%" PRIu64 "%s, valid for %s, owner ",
+           cli_colour_on(CLI_GREEN, style.colours), cli_colour_off(CLI_GREEN, style.colours),
+           cli_colour_on(CLI_BOLD, style.colours), grant->token,
+           cli_colour_off(CLI_BOLD, style.colours), valid);
+    cli_print_safe(stdout, owner);
+    putchar('\n');
+}
+
+static void add_owner(struct cli_json *j, void *ctx)
+{
+    const struct fl_bytes *owner = ctx;
+    cli_json_bytes(j, "owner", *owner);
+}
+
+static int not_acquired(const struct cli_args *a, int code, const char *why, struct fl_bytes owner)
+{
+    if (code == FL_ENOTHELD) {
+        char text[256];
+        snprintf(text, sizeof text, "not acquired: %s", why);
+        return say_yes_or_no(a, "acquired", false, text, FL_TOKEN_NONE);
+    }
+    if (code != FL_EUNCERTAIN) {
+        return cli_fail(a, code, why, NULL, NULL);
+    }
+    /* The owner was made up here, and without it the question cannot be asked again. */
+    char text[2048];
+    snprintf(text, sizeof text, "%s. Acquire again with --owner %.*s: it cannot be granted twice",
+             why, (int)owner.len, (const char *)owner.data);
+    return cli_fail(a, code, text, add_owner, &owner);
+}
+
+int cli_run_acquire(const struct cli_args *a)
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    struct fl_bytes owner =
+        cli_has(a, CLI_OPT_OWNER) ? fl_str(a->text[CLI_OPT_OWNER]) : fl_client_owner(c);
+    if (owner.len == 0 || (cli_has(a, CLI_OPT_TTL) && a->number[CLI_OPT_TTL] == 0)) {
+        fl_client_destroy(c);
+        return cli_fail(a, FL_EINVAL, owner.len == 0 ? "--owner is empty" : "--ttl must not be 0",
+                        NULL, NULL);
+    }
+    const struct fl_acquire_options options = {
+        .ttl_ms = a->number[CLI_OPT_TTL],
+        .wait_ms = a->number[CLI_OPT_WAIT],
+        .owner = owner,
+        .value = fl_str(a->text[CLI_OPT_VALUE]),
+    };
+    struct fl_grant grant;
+    int rc = fl_acquire(c, name_of(a), &options, &grant);
+    if (rc == 0) {
+        show_grant(a, owner, &grant);
+        code = CLI_EXIT_DONE;
+    } else {
+        code = not_acquired(a, rc, fl_client_error(c), owner);
+    }
+    fl_client_destroy(c);
+    return code;
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+/* A yes-or-no question about a lock and, with a second argument, a token. */
+static int ask(const struct cli_args *a, const char *key, const char *yes,
+               int (*call)(fl_client *c, const struct cli_args *a, fl_token token))
+{
+    fl_token token = FL_TOKEN_NONE;
+    int code = a->n_args > 1 ? cli_token_of(a, a->arg[1], &token) : 0;
+    if (code != 0) {
+        return code;
+    }
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    int rc = call(c, a, token);
+    if (rc == 0 || rc == FL_ENOTHELD) {
+        code = say_yes_or_no(a, key, rc == 0, rc == 0 ? yes : fl_client_error(c), token);
+    } else {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    }
+    fl_client_destroy(c);
+    return code;
+}
+
+static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
+{
+    struct fl_grant grant = {.token = token, .ttl_ms = a->number[CLI_OPT_TTL]};
+    return fl_renew(c, name_of(a), &grant, 0);
+}
+
+int cli_run_renew(const struct cli_args *a)
+{
+    return ask(a, "renewed", "renewed", call_renew);
+}
+
+static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
+{
+    return fl_release(c, name_of(a), token, 0);
+}
+
+int cli_run_release(const struct cli_args *a)
+{
+    return ask(a, "released", "released", call_release);
+}
+
+static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
+{
+    return fl_check(c, name_of(a), token, 0);
+}
+
+int cli_run_check(const struct cli_args *a)
+{
+    return ask(a, "held", "held", call_check);
+}
+
+static int call_break(fl_client *c, const struct cli_args *a, fl_token token)
+{
+    (void)token;
+    return fl_break(c, name_of(a), 0);
+}
+
+int cli_run_break(const struct cli_args *a)
+{
+    return ask(a, "broken", "broken; its holder is fenced off", call_break);
+}
+
+int cli_run_token(const struct cli_args *a)
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    fl_token token;
+    int rc = fl_issue_token(c, name_of(a), 0, &token);
+    if (rc != 0) {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    } else if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_u64(&j, "token", token);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        code = CLI_EXIT_DONE;
+    } else {
+        printf("%" PRIu64 "\n", token);
+        code = CLI_EXIT_DONE;
+    }
+    fl_client_destroy(c);
+    return code;
+}

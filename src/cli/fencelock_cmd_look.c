@@ -1,0 +1,448 @@
+/* fencelock_cmd_look.c: commands that look at locks and nodes. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/fencelock_common.h"
+
+#define LIMIT_DEFAULT UINT64_C(1000)
+#define PAGE_MAX UINT64_C(1000)
+#define NODE_TIMEOUT_MAX_MS UINT64_C(2000)
+
+static const char *state_word(enum fl_lock_state state)
+{
+    switch (state) {
+    case FL_LOCK_HELD:
+        return "held";
+    case FL_LOCK_DELAYED:
+        return "delayed";
+    case FL_LOCK_QUEUED:
+        return "queued";
+    default:
+        return "unknown";
+    }
+}
+
+static enum cli_colour state_colour(enum fl_lock_state state)
+{
+    return state == FL_LOCK_HELD ? CLI_GREEN : CLI_YELLOW;
+}
+
+/* The members of a lock; those of a holder are null when there is none. */
+static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
+{
+    bool held = l->state == FL_LOCK_HELD;
+    cli_json_bytes(j, "name", l->name);
+    cli_json_text(j, "state", state_word(l->state));
+    if (held) {
+        cli_json_u64(j, "token", l->token);
+        cli_json_bytes(j, "owner", l->owner);
+        cli_json_bool(j, "session", l->session);
+        cli_json_bytes(j, "label", l->label);
+        cli_json_bytes(j, "value", l->value);
+        cli_json_u64(j, "age_ms", l->age_ms);
+    } else {
+        static const char *const keys[] = {"token", "owner", "session", "label", "value", "age_ms"};
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            cli_json_null(j, keys[i]);
+        }
+    }
+    cli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
+    cli_json_u64(j, "waiters", l->waiters);
+}
+
+/* ---- show ------------------------------------------------------------------------------------ */
+
+static void show_json(const struct fl_lock_info *l)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    json_lock(&j, l);
+    cli_json_array(&j, "queue");
+    for (size_t i = 0; i < l->queue_len; i++) {
+        cli_json_object(&j, NULL);
+        cli_json_bytes(&j, "owner", l->queue[i].owner);
+        cli_json_bool(&j, "session", l->queue[i].session);
+        cli_json_bytes(&j, "label", l->queue[i].label);
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static void line_bytes(const char *title, struct fl_bytes b)
+{
+    if (b.len > 0) {
+        printf("%-9s ", title);
+        cli_print_safe(stdout, b);
+        putchar('\n');
+    }
+}
+
+static void line_duration(const char *title, uint64_t ms)
+{
+    char text[CLI_DURATION_SIZE];
+    cli_format_duration(text, ms);
+    printf("%-9s %s\n", title, text);
+}
+
+static void show_text(const struct fl_lock_info *l, bool colours)
+{
+    enum cli_colour colour = state_colour(l->state);
+    line_bytes("lock", l->name);
+    printf("%-9s %s%s%s\n", "state", cli_colour_on(colour, colours), state_word(l->state),
+           cli_colour_off(colour, colours));
+    if (l->state == FL_LOCK_HELD) {
+        printf("%-9s %" PRIu64 "\n", "token", l->token);
+        line_bytes(l->session ? "session" : "owner", l->owner);
+        line_bytes("label", l->label);
+        line_bytes("value", l->value);
+        line_duration("age", l->age_ms);
+    }
+    if (l->state != FL_LOCK_QUEUED) {
+        line_duration("ttl left", l->ttl_left_ms);
+    }
+    printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
+    for (size_t i = 0; i < l->queue_len; i++) {
+        printf("%8zu. ", i + 1);
+        cli_print_safe(stdout, l->queue[i].owner);
+        if (l->queue[i].label.len > 0) {
+            fputs("  ", stdout);
+            cli_print_safe(stdout, l->queue[i].label);
+        }
+        putchar('\n');
+    }
+    if (l->waiters > l->queue_len && l->queue_len > 0) {
+        printf("%8s  and %" PRIu64 " more\n", "", l->waiters - l->queue_len);
+    }
+}
+
+static int show_free(const struct cli_args *a)
+{
+    if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bytes(&j, "name", fl_str(a->arg[0]));
+        cli_json_text(&j, "state", "free");
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else {
+        cli_print_safe(stdout, fl_str(a->arg[0]));
+        fputs(": free\n", stdout);
+    }
+    return CLI_EXIT_NO;
+}
+
+int cli_run_show(const struct cli_args *a)
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    struct fl_lock_list *list = NULL;
+    int rc = fl_show(c, fl_str(a->arg[0]), 0, &list);
+    if (rc == FL_ENOTFOUND) {
+        code = show_free(a);
+    } else if (rc != 0) {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    } else {
+        struct cli_style style = cli_style_of(a);
+        if (style.json) {
+            show_json(&list->locks[0]);
+        } else {
+            show_text(&list->locks[0], style.colours);
+        }
+        code = CLI_EXIT_DONE;
+    }
+    fl_lock_list_free(list);
+    fl_client_destroy(c);
+    return code;
+}
+
+/* ---- locks ----------------------------------------------------------------------------------- */
+
+static const struct cli_column lock_columns[] = {
+    {"NAME", false},    {"STATE", false},  {"TOKEN", true},  {"AGE", true},
+    {"TTL LEFT", true}, {"WAITERS", true}, {"OWNER", false}, {"VALUE", false},
+};
+#define LOCK_COLUMNS (sizeof lock_columns / sizeof lock_columns[0])
+
+static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
+{
+    bool held = l->state == FL_LOCK_HELD;
+    cli_table_bytes(t, CLI_PLAIN, l->name);
+    cli_table_text(t, state_colour(l->state), state_word(l->state));
+    if (held) {
+        cli_table_u64(t, CLI_BOLD, l->token);
+        cli_table_duration(t, CLI_PLAIN, l->age_ms);
+    } else {
+        cli_table_text(t, CLI_DIM, "-");
+        cli_table_text(t, CLI_DIM, "-");
+    }
+    if (l->state == FL_LOCK_QUEUED) {
+        cli_table_text(t, CLI_DIM, "-");
+    } else {
+        cli_table_duration(t, CLI_PLAIN, l->ttl_left_ms);
+    }
+    cli_table_u64(t, l->waiters > 0 ? CLI_YELLOW : CLI_DIM, l->waiters);
+    cli_table_bytes(t, CLI_PLAIN, l->owner);
+    cli_table_bytes(t, CLI_DIM, l->value);
+}
+
+/* One listing, page after page, into a table or as JSON. */
+struct listing {
+    const struct cli_args *a;
+    fl_client *client;
+    struct cli_json *json; /* NULL: the table */
+    struct cli_table table;
+    uint64_t left;
+    uint64_t shown;
+    bool more;
+};
+
+static int list_pages(struct listing *w)
+{
+    char cursor[256] = "";
+    size_t cursor_len = 0;
+    struct fl_bytes match = fl_str(w->a->text[CLI_OPT_MATCH]);
+    for (;;) {
+        struct fl_lock_list *list = NULL;
+        struct fl_bytes from = {cursor, cursor_len};
+        uint64_t count = w->left < PAGE_MAX ? w->left : PAGE_MAX;
+        int rc = fl_locks(w->client, match, from, count, 0, &list);
+        if (rc != 0) {
+            return rc;
+        }
+        size_t n = list->len < w->left ? list->len : (size_t)w->left;
+        for (size_t i = 0; i < n; i++) {
+            if (w->json == NULL) {
+                add_lock_row(&w->table, &list->locks[i]);
+            } else {
+                cli_json_object(w->json, NULL);
+                json_lock(w->json, &list->locks[i]);
+                cli_json_end_object(w->json);
+            }
+        }
+        w->shown += n;
+        w->left -= n;
+        w->more = list->cursor.len > 0 || n < list->len;
+        cursor_len = list->cursor.len <= sizeof cursor ? list->cursor.len : 0;
+        memcpy(cursor, list->cursor.data, cursor_len);
+        fl_lock_list_free(list);
+        if (cursor_len == 0 || w->left == 0) {
+            return 0;
+        }
+    }
+}
+
+static int finish_table(struct listing *w)
+{
+    struct cli_style style = cli_style_of(w->a);
+    if (w->shown > 0) {
+        cli_table_print(&w->table, stdout, style.colours);
+    } else if (style.terminal) {
+        fputs("no locks\n", stdout);
+    }
+    if (w->more) {
+        cli_complain("there are more than %" PRIu64 " locks; see more with --limit", w->shown);
+    }
+    return CLI_EXIT_DONE;
+}
+
+int cli_run_locks(const struct cli_args *a)
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LIMIT_DEFAULT;
+    struct listing w = {.a = a, .client = c, .left = limit};
+    cli_table_init(&w.table, lock_columns, LOCK_COLUMNS);
+    /* JSON goes to memory first: an error in the middle must not leave half a value. */
+    char *text = NULL;
+    size_t text_len = 0;
+    struct cli_json j;
+    FILE *memory = open_memstream(&text, &text_len);
+    if (memory == NULL) {
+        fli_fatal("fencelock: out of memory");
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
+        w.json = &j;
+        cli_json_init(&j, memory);
+        cli_json_object(&j, NULL);
+        cli_json_array(&j, "locks");
+    }
+    int rc = limit == 0 ? 0 : list_pages(&w);
+    if (rc != 0) {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    } else if (w.json == NULL) {
+        code = finish_table(&w);
+    } else {
+        cli_json_end_array(&j);
+        cli_json_bool(&j, "more", w.more);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        fflush(memory);
+        fwrite(text, 1, text_len, stdout);
+        code = CLI_EXIT_DONE;
+    }
+    fclose(memory);
+    free(text);
+    cli_table_fini(&w.table);
+    fl_client_destroy(c);
+    return code;
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+struct seen_node {
+    const char *address;
+    int error; /* 0: `status` is there */
+    char message[256];
+    struct fl_node_status status;
+};
+
+/* Entries of the leader's log that this node has not applied; from the furthest commit that any node
+ * knows of. */
+static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
+{
+    return commit > node->status.applied_index ? commit - node->status.applied_index : 0;
+}
+
+static void status_json(const struct seen_node *nodes, size_t n, const char *leader,
+                        uint64_t commit)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    if (leader == NULL) {
+        cli_json_null(&j, "leader");
+    } else {
+        cli_json_text(&j, "leader", leader);
+    }
+    cli_json_array(&j, "nodes");
+    for (size_t i = 0; i < n; i++) {
+        const struct fl_node_status *s = &nodes[i].status;
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "address", nodes[i].address);
+        cli_json_bool(&j, "reachable", nodes[i].error == 0);
+        if (nodes[i].error != 0) {
+            cli_json_text(&j, "error", fl_err_name(nodes[i].error));
+            cli_json_text(&j, "message", nodes[i].message);
+        } else {
+            cli_json_u64(&j, "id", s->node_id);
+            cli_json_text(&j, "role", s->role);
+            cli_json_u64(&j, "term", s->term);
+            cli_json_u64(&j, "commit_index", s->commit_index);
+            cli_json_u64(&j, "applied_index", s->applied_index);
+            cli_json_u64(&j, "lag", lag_of(&nodes[i], commit));
+            cli_json_u64(&j, "last_token", s->last_token);
+            cli_json_u64(&j, "locks_held", s->locks_held);
+            cli_json_u64(&j, "clients", s->clients);
+            cli_json_u64(&j, "uptime_ms", s->uptime_ms);
+            cli_json_text(&j, "version", s->version);
+        }
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static const struct cli_column node_columns[] = {
+    {"NODE", false},   {"ID", true},      {"ROLE", false},    {"TERM", true},
+    {"COMMIT", true},  {"APPLIED", true}, {"LAG", true},      {"LAST TOKEN", true},
+    {"CLIENTS", true}, {"UPTIME", true},  {"VERSION", false},
+};
+#define NODE_COLUMNS (sizeof node_columns / sizeof node_columns[0])
+
+static void add_node_row(struct cli_table *t, const struct seen_node *node, uint64_t commit)
+{
+    const struct fl_node_status *s = &node->status;
+    cli_table_text(t, CLI_PLAIN, node->address);
+    if (node->error != 0) {
+        cli_table_text(t, CLI_DIM, "-");
+        cli_table_text(t, CLI_RED, "unreachable");
+        for (size_t i = 3; i < NODE_COLUMNS; i++) {
+            cli_table_text(t, CLI_DIM, "-");
+        }
+        return;
+    }
+    bool leads = strcmp(s->role, "leader") == 0;
+    uint64_t lag = lag_of(node, commit);
+    cli_table_u64(t, CLI_PLAIN, s->node_id);
+    cli_table_text(t, leads ? CLI_GREEN : CLI_PLAIN, s->role);
+    cli_table_u64(t, CLI_PLAIN, s->term);
+    cli_table_u64(t, CLI_PLAIN, s->commit_index);
+    cli_table_u64(t, CLI_PLAIN, s->applied_index);
+    cli_table_u64(t, lag > 0 ? CLI_YELLOW : CLI_PLAIN, lag);
+    cli_table_u64(t, CLI_BOLD, s->last_token);
+    cli_table_u64(t, CLI_PLAIN, s->clients);
+    cli_table_duration(t, CLI_PLAIN, s->uptime_ms);
+    cli_table_text(t, CLI_PLAIN, s->version);
+}
+
+static void status_text(const struct cli_args *a, const struct seen_node *nodes, size_t n,
+                        uint64_t commit)
+{
+    struct cli_table t;
+    cli_table_init(&t, node_columns, NODE_COLUMNS);
+    for (size_t i = 0; i < n; i++) {
+        add_node_row(&t, &nodes[i], commit);
+    }
+    cli_table_print(&t, stdout, cli_style_of(a).colours);
+    cli_table_fini(&t);
+    fflush(stdout);
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i].error != 0) {
+            cli_complain("%s", nodes[i].message);
+        }
+    }
+}
+
+int cli_run_status(const struct cli_args *a)
+{
+    static struct seen_node nodes[FL_NODES_MAX];
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
+    if (timeout_ms == 0 || timeout_ms > NODE_TIMEOUT_MAX_MS) {
+        timeout_ms = NODE_TIMEOUT_MAX_MS;
+    }
+    size_t n = fl_client_nodes(c);
+    const struct seen_node *leader = NULL;
+    uint64_t commit = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct seen_node *node = &nodes[i];
+        node->address = fl_client_node(c, i);
+        node->error = fl_node_ask(c, i, timeout_ms, &node->status);
+        if (node->error != 0) {
+            snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));
+            continue;
+        }
+        commit = node->status.commit_index > commit ? node->status.commit_index : commit;
+        bool leads = strcmp(node->status.role, "leader") == 0;
+        /* A leader that has been replaced and does not know it has the lower term. */
+        if (leads && (leader == NULL || node->status.term > leader->status.term)) {
+            leader = node;
+        }
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
+        status_json(nodes, n, leader == NULL ? NULL : leader->address, commit);
+    } else {
+        status_text(a, nodes, n, commit);
+    }
+    if (leader == NULL) {
+        cli_complain("none of these nodes leads. A majority must be up and connected");
+    }
+    fl_client_destroy(c);
+    return leader == NULL ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
+}

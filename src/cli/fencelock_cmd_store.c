@@ -1,0 +1,203 @@
+/* fencelock_cmd_store.c: commands to fencelock-store. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cli/fencelock_common.h"
+
+/* The lock and token of --lock and --token, which are given together or not at all. */
+static int fencing_of(const struct cli_args *a, struct fl_fencing *ret)
+{
+    *ret = (struct fl_fencing){.lock = fl_str(a->text[CLI_OPT_LOCK]),
+                               .token = a->number[CLI_OPT_TOKEN]};
+    if (cli_has(a, CLI_OPT_LOCK) != cli_has(a, CLI_OPT_TOKEN)) {
+        return cli_fail(a, FL_EINVAL,
+                        cli_has(a, CLI_OPT_LOCK) ? "--lock needs --token too"
+                                                 : "--token needs --lock too",
+                        NULL, NULL);
+    }
+    if (cli_has(a, CLI_OPT_TOKEN) && ret->token == 0) {
+        return cli_fail(a, FL_EINVAL, "a token is a number above 0", NULL, NULL);
+    }
+    return 0;
+}
+
+struct refusal {
+    fl_token token;
+    fl_token mark;
+};
+
+static void add_refusal(struct cli_json *j, void *ctx)
+{
+    const struct refusal *r = ctx;
+    if (r->mark != FL_TOKEN_NONE) {
+        cli_json_u64(j, "token", r->token);
+        cli_json_u64(j, "mark", r->mark);
+    }
+}
+
+static int fail(const struct cli_args *a, int code, const fl_store *s, fl_token token,
+                fl_token mark)
+{
+    struct refusal r = {token, mark};
+    return cli_fail(a, code, fl_store_error(s), add_refusal, &r);
+}
+
+/* {"verb": true, "key": ...}, or "key: verb". */
+static int done(const struct cli_args *a, const char *verb, const char *what_key, const char *what,
+                fl_token token)
+{
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, verb, true);
+        cli_json_bytes(&j, what_key, fl_str(what));
+        if (token != FL_TOKEN_NONE) {
+            cli_json_u64(&j, "token", token);
+        }
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else {
+        cli_print_safe(stdout, fl_str(what));
+        printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), verb,
+               cli_colour_off(CLI_GREEN, style.colours));
+        if (token != FL_TOKEN_NONE) {
+            printf(" under token %" PRIu64, token);
+        }
+        putchar('\n');
+    }
+    return CLI_EXIT_DONE;
+}
+
+static void print_value(const struct cli_args *a, struct fl_bytes value)
+{
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "found", true);
+        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
+        cli_json_bytes(&j, "value", value);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else if (style.terminal) {
+        cli_print_safe(stdout, value);
+        putchar('\n');
+    } else {
+        fwrite(value.data, 1, value.len, stdout);
+    }
+}
+
+int cli_run_store_get(const struct cli_args *a)
+{
+    struct fl_fencing fencing;
+    int code = fencing_of(a, &fencing);
+    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
+    if (s == NULL) {
+        return code;
+    }
+    struct fl_bytes value;
+    char *text = NULL;
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = fl_store_get(s, fl_str(a->arg[0]), fencing, 0, &mark, &text, &value.len);
+    if (rc == 0) {
+        value.data = text;
+        print_value(a, value);
+    } else if (rc == FL_ENOTFOUND && cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "found", false);
+        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        code = CLI_EXIT_NO;
+    } else {
+        code = fail(a, rc, s, fencing.token, mark);
+    }
+    free(text);
+    fl_store_destroy(s);
+    return code;
+}
+
+int cli_run_store_set(const struct cli_args *a)
+{
+    struct fl_fencing fencing;
+    int code = fencing_of(a, &fencing);
+    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
+    if (s == NULL) {
+        return code;
+    }
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = fl_store_set(s, fl_str(a->arg[0]), fl_str(a->arg[1]), fencing, 0, &mark);
+    code = rc == 0 ? done(a, "written", "key", a->arg[0], fencing.token)
+                   : fail(a, rc, s, fencing.token, mark);
+    fl_store_destroy(s);
+    return code;
+}
+
+int cli_run_store_del(const struct cli_args *a)
+{
+    struct fl_fencing fencing;
+    int code = fencing_of(a, &fencing);
+    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
+    if (s == NULL) {
+        return code;
+    }
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = fl_store_del(s, fl_str(a->arg[0]), fencing, 0, &mark);
+    code = rc == 0 ? done(a, "deleted", "key", a->arg[0], fencing.token)
+                   : fail(a, rc, s, fencing.token, mark);
+    fl_store_destroy(s);
+    return code;
+}
+
+int cli_run_store_claim(const struct cli_args *a)
+{
+    struct fl_fencing fencing;
+    int code = fencing_of(a, &fencing);
+    if (code == 0 && fencing.token == FL_TOKEN_NONE) {
+        code = cli_fail(a, FL_EINVAL, "a claim needs --lock NAME and --token N", NULL, NULL);
+    }
+    fl_store *s = code == 0 ? cli_store_create(a, &code) : NULL;
+    if (s == NULL) {
+        return code;
+    }
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = fl_store_claim(s, fencing.lock, fencing.token, 0, &mark);
+    code = rc == 0 ? done(a, "claimed", "lock", a->text[CLI_OPT_LOCK], fencing.token)
+                   : fail(a, rc, s, fencing.token, mark);
+    fl_store_destroy(s);
+    return code;
+}
+
+int cli_run_store_mark(const struct cli_args *a)
+{
+    int code = 0;
+    if (!cli_has(a, CLI_OPT_LOCK)) {
+        return cli_fail(a, FL_EINVAL, "which lock? Write --lock NAME", NULL, NULL);
+    }
+    fl_store *s = cli_store_create(a, &code);
+    if (s == NULL) {
+        return code;
+    }
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = fl_store_mark(s, fl_str(a->text[CLI_OPT_LOCK]), 0, &mark);
+    if (rc != 0) {
+        code = fail(a, rc, s, FL_TOKEN_NONE, FL_TOKEN_NONE);
+    } else if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bytes(&j, "lock", fl_str(a->text[CLI_OPT_LOCK]));
+        cli_json_u64(&j, "mark", mark);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else {
+        printf("%" PRIu64 "\n", mark);
+    }
+    fl_store_destroy(s);
+    return code;
+}

@@ -1,0 +1,158 @@
+/* fencelock_common.c: see fencelock_common.h. */
+#include "cli/fencelock_common.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "client/nodes.h"
+
+struct cli_style cli_style_of(const struct cli_args *a)
+{
+    const char *no_color = getenv("NO_COLOR");
+    bool terminal = isatty(STDOUT_FILENO) == 1;
+    bool unwanted = cli_has(a, CLI_OPT_NO_COLOR) || (no_color != NULL && no_color[0] != '\0');
+    return (struct cli_style){
+        .json = cli_has(a, CLI_OPT_JSON), .terminal = terminal, .colours = terminal && !unwanted};
+}
+
+const char *cli_nodes_of(const struct cli_args *a)
+{
+    return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";
+}
+
+const char *cli_store_of(const struct cli_args *a)
+{
+    return cli_has(a, CLI_OPT_STORE) ? a->text[CLI_OPT_STORE] : "127.0.0.1:7411";
+}
+
+void cli_complain(const char *fmt, ...)
+{
+    char line[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    fputs("fencelock: ", stderr);
+    cli_print_safe(stderr, fl_str(line));
+    fputc('\n', stderr);
+}
+
+static const char *class_word(int code)
+{
+    switch (fl_err_class(code)) {
+    case FL_CLASS_REFUSED:
+        return "refused";
+    case FL_CLASS_UNKNOWN:
+        return "unknown";
+    default:
+        return "fault";
+    }
+}
+
+/* What a person can do about it; NULL when the message says it already. */
+static const char *remedy(const struct cli_args *a, int code)
+{
+    bool store = cli_has(a, CLI_OPT_STORE) || (a->command->options & CLI_BIT(CLI_OPT_STORE)) != 0;
+    switch (code) {
+    case FL_ENOCONN:
+        return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
+                     : "Start fencelockd, or name the nodes with --nodes or FENCELOCK_NODES.";
+    case FL_ENOLEADER:
+        return "A majority of the nodes must be up and connected: see fencelock status.";
+    case FL_ETIMEOUT:
+    case FL_EBUSY:
+        return "Try again, or give it longer with --timeout.";
+    case FL_EUNCERTAIN:
+        return a->command->uncertain;
+    case FL_ESTALE:
+        return "Somebody with a newer token has been there: acquire the lock again.";
+    case FL_ENOTOKEN:
+        return "Name the lock with --lock and its token with --token.";
+    default:
+        return NULL;
+    }
+}
+
+int cli_fail(const struct cli_args *a, int code, const char *message,
+             void (*more)(struct cli_json *j, void *ctx), void *ctx)
+{
+    const char *hint = remedy(a, code);
+    cli_complain("%s%s%s", message, hint == NULL ? "" : ". ", hint == NULL ? "" : hint);
+    if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "error", fl_err_name(code));
+        cli_json_text(&j, "class", class_word(code));
+        cli_json_text(&j, "message", message);
+        if (more != NULL) {
+            more(&j, ctx);
+        }
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    }
+    return cli_exit_of(code);
+}
+
+fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
+{
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t n;
+    char errmsg[256];
+    char message[320];
+    int rc = fli_nodes_parse(cli_nodes_of(a), nodes, &n, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        snprintf(message, sizeof message, "the list of nodes is wrong: %s", errmsg);
+        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        return NULL;
+    }
+    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
+    fl_client *c = NULL;
+    rc = fl_client_create(cli_nodes_of(a), &options, &c);
+    if (rc != 0) {
+        snprintf(message, sizeof message, "%s",
+                 rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));
+        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        return NULL;
+    }
+    return c;
+}
+
+fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
+{
+    struct fli_node node;
+    char errmsg[256];
+    char message[320];
+    const char *address = cli_store_of(a);
+    int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        snprintf(message, sizeof message, "the storage's address is wrong: %s", errmsg);
+        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        return NULL;
+    }
+    fl_store *s = NULL;
+    rc = fl_store_create(address, a->number[CLI_OPT_TIMEOUT], &s);
+    if (rc != 0) {
+        snprintf(message, sizeof message, "%s",
+                 rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));
+        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        return NULL;
+    }
+    return s;
+}
+
+int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)
+{
+    uint64_t v;
+    if (!fli_parse_u64(text, strlen(text), FL_TOKEN_MAX, &v) || v == 0) {
+        char message[256];
+        snprintf(message, sizeof message, "'%.64s' is not a token: it is a number from 1 to %llu",
+                 text, (unsigned long long)FL_TOKEN_MAX);
+        return cli_fail(a, FL_EINVAL, message, NULL, NULL);
+    }
+    *ret = v;
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* fencelock_common.h: what the commands of `fencelock` share: how results and errors are shown. */
+#ifndef CLI_FENCELOCK_COMMON_H
+#define CLI_FENCELOCK_COMMON_H
+
+#include "cli/fencelock_options.h"
+#include "cli/output.h"
+#include "fencelock/store_client.h"
+
+/* How this run prints. */
+struct cli_style {
+    bool json;
+    bool terminal; /* stdout is one */
+    bool colours;
+};
+struct cli_style cli_style_of(const struct cli_args *a);
+
+/* The nodes as given, or the default; the timeout as given, or 0. */
+const char *cli_nodes_of(const struct cli_args *a);
+const char *cli_store_of(const struct cli_args *a);
+
+/* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code
+ * in *ret_exit. */
+fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
+fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
+
+/* A token that was given as an argument. 0, or the exit code after the error has been shown. */
+int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret);
+
+/* Shows why a call failed, on stderr as a sentence with what to do, and on stdout as JSON when that
+ * was asked for. more: further members of the JSON object, or NULL. Returns the exit code. */
+int cli_fail(const struct cli_args *a, int code, const char *message,
+             void (*more)(struct cli_json *j, void *ctx), void *ctx);
+
+/* "fencelock: " and a sentence, made safe, on stderr. */
+void cli_complain(const char *fmt, ...) FLI_PRINTF(1, 2);
+
+extern const struct cli_command cli_commands[];
+
+int cli_run_acquire(const struct cli_args *a);
+int cli_run_renew(const struct cli_args *a);
+int cli_run_release(const struct cli_args *a);
+int cli_run_check(const struct cli_args *a);
+int cli_run_token(const struct cli_args *a);
+int cli_run_break(const struct cli_args *a);
+int cli_run_show(const struct cli_args *a);
+int cli_run_locks(const struct cli_args *a);
+int cli_run_status(const struct cli_args *a);
+int cli_run_store_get(const struct cli_args *a);
+int cli_run_store_set(const struct cli_args *a);
+int cli_run_store_del(const struct cli_args *a);
+int cli_run_store_claim(const struct cli_args *a);
+int cli_run_store_mark(const struct cli_args *a);
+
+#endif

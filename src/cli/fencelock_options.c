@@ -1,0 +1,449 @@
+/* fencelock_options.c: see fencelock_options.h. */
+#include "cli/fencelock_options.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+#define EVERYWHERE                                                                                 \
+    (CLI_BIT(CLI_OPT_TIMEOUT) | CLI_BIT(CLI_OPT_JSON) | CLI_BIT(CLI_OPT_NO_COLOR) |                \
+     CLI_BIT(CLI_OPT_HELP) | CLI_BIT(CLI_OPT_VERSION))
+#define WORD_MAX 32u
+
+enum kind { KIND_FLAG, KIND_TEXT, KIND_DURATION, KIND_NUMBER };
+
+static const struct {
+    const char *name;
+    enum kind kind;
+    const char *value; /* as help shows it */
+    const char *environment;
+    const char *help;
+} options[CLI_OPTIONS] = {
+    [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL, "how long the lease lasts unrenewed"},
+    [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
+                      "queue for the lock this long (default: do not wait)"},
+    [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
+                       "16 to 255 bytes that nobody else uses (default: random)"},
+    [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
+    [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
+    [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL, "at most so many (default 1000)"},
+    [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
+                      "the lock that fences the key"},
+    [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token it was granted"},
+    [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
+                       "the storage (default 127.0.0.1:7411)"},
+    [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
+                       "the nodes to ask (default 127.0.0.1:7401)"},
+    [CLI_OPT_TIMEOUT] = {"--timeout", KIND_DURATION, "TIME", NULL,
+                         "give up after this long, beyond --wait (default 5s)"},
+    [CLI_OPT_JSON] = {"--json", KIND_FLAG, NULL, NULL, "print one JSON value"},
+    [CLI_OPT_NO_COLOR] = {"--no-color", KIND_FLAG, NULL, NULL, "no colours (also: NO_COLOR)"},
+    [CLI_OPT_HELP] = {"--help", KIND_FLAG, NULL, NULL, "this text"},
+    [CLI_OPT_VERSION] = {"--version", KIND_FLAG, NULL, NULL, "the version"},
+};
+
+enum cli_exit cli_exit_of(int code)
+{
+    switch (code) {
+    case 0:
+        return CLI_EXIT_DONE;
+    case FL_ENOTHELD:
+    case FL_ENOTFOUND:
+    case FL_ESTALE:
+    case FL_EWRONGLOCK:
+    case FL_ENOTOKEN:
+    case FL_EDEADLOCK:
+    case FL_ELIMIT:
+    case FL_ENOSESSION:
+    case FL_EEXISTS:
+    case FL_EDENIED:
+        return CLI_EXIT_NO;
+    case FL_EINVAL:
+        return CLI_EXIT_USAGE;
+    default:
+        return CLI_EXIT_UNKNOWN;
+    }
+}
+
+bool cli_parse_duration(const char *text, uint64_t *ret_ms)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ms;
+    } units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        uint64_t v;
+        if (strcmp(text + digits, units[i].unit) == 0 &&
+            fli_parse_u64(text, digits, UINT64_MAX / units[i].ms, &v)) {
+            *ret_ms = v * units[i].ms;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- nearest word ---------------------------------------------------------------------------- */
+
+/* Letters to insert, drop or replace (Levenshtein 1966). Both shorter than WORD_MAX. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t la = strlen(a);
+    size_t lb = strlen(b);
+    size_t row[WORD_MAX];
+    for (size_t j = 0; j <= lb; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= la; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t cost = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            size_t best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = cost < best ? cost : best;
+        }
+    }
+    return row[lb];
+}
+
+struct nearest {
+    const char *word;
+    size_t distance;
+};
+
+static void consider(struct nearest *n, const char *given, const char *candidate)
+{
+    if (strlen(given) >= WORD_MAX || strlen(candidate) >= WORD_MAX) {
+        return;
+    }
+    size_t d = distance(given, candidate);
+    size_t allowed = strlen(candidate) > 4 ? 2 : 1;
+    if (d <= allowed && (n->word == NULL || d < n->distance)) {
+        *n = (struct nearest){candidate, d};
+    }
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+struct parse {
+    const struct cli_command *commands;
+    int argc;
+    const char *const *argv;
+    int at; /* next word */
+    bool options_over;
+    struct cli_args args;
+    int first_of[CLI_OPTIONS]; /* where an option was given, for checking it against the command */
+    char *errmsg;
+    size_t errmsg_size;
+};
+
+static int wrong(struct parse *p, const char *fmt, ...) FLI_PRINTF(2, 3);
+
+static int wrong(struct parse *p, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p->errmsg, p->errmsg_size, fmt, args);
+    va_end(args);
+    return FL_EINVAL;
+}
+
+static const char *title(const struct cli_command *c, char out[2 * WORD_MAX])
+{
+    snprintf(out, (size_t)2 * WORD_MAX, "%s%s%s", c->name, c->sub == NULL ? "" : " ",
+             c->sub == NULL ? "" : c->sub);
+    return out;
+}
+
+static int take_value(struct parse *p, enum cli_option o, const char *value, const char *from)
+{
+    struct cli_args *a = &p->args;
+    if (options[o].kind == KIND_DURATION && !cli_parse_duration(value, &a->number[o])) {
+        return wrong(p, "%s '%s' is not a time: write milliseconds, or 500ms, 5s, 2m, 1h", from,
+                     value);
+    }
+    if (options[o].kind == KIND_NUMBER &&
+        !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
+        return wrong(p, "%s '%s' is not a whole number", from, value);
+    }
+    a->text[o] = value;
+    a->given |= CLI_BIT(o);
+    return 0;
+}
+
+static int unknown_option(struct parse *p, const char *word, size_t len)
+{
+    char given[WORD_MAX];
+    snprintf(given, sizeof given, "%.*s", (int)(len < WORD_MAX ? len : WORD_MAX - 1), word);
+    struct nearest n = {NULL, 0};
+    for (int o = 0; o < CLI_OPTIONS; o++) {
+        consider(&n, given, options[o].name);
+    }
+    if (n.word != NULL) {
+        return wrong(p, "there is no option %s; did you mean %s?", given, n.word);
+    }
+    return wrong(p, "there is no option %s; see fencelock --help", given);
+}
+
+static int take_option(struct parse *p)
+{
+    const char *word = p->argv[p->at];
+    const char *equals = strchr(word, '=');
+    size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    int o = 0;
+    while (o < CLI_OPTIONS &&
+           (strlen(options[o].name) != len || memcmp(options[o].name, word, len) != 0)) {
+        o++;
+    }
+    if (o == CLI_OPTIONS) {
+        return unknown_option(p, word, len);
+    }
+    if (p->first_of[o] != 0) {
+        return wrong(p, "%s is given twice: give it once", options[o].name);
+    }
+    p->first_of[o] = p->at++;
+    if (options[o].kind == KIND_FLAG) {
+        if (equals != NULL) {
+            return wrong(p, "%s takes no value", options[o].name);
+        }
+        p->args.given |= CLI_BIT(o);
+        return 0;
+    }
+    if (equals != NULL) {
+        return take_value(p, (enum cli_option)o, equals + 1, options[o].name);
+    }
+    if (p->at == p->argc) {
+        return wrong(p, "%s needs a value: %s %s", options[o].name, options[o].name,
+                     options[o].value);
+    }
+    return take_value(p, (enum cli_option)o, p->argv[p->at++], options[o].name);
+}
+
+/* The next word that is no option; NULL at the end. Options on the way are taken. */
+static int next_word(struct parse *p, const char **ret)
+{
+    *ret = NULL;
+    while (p->at < p->argc) {
+        const char *word = p->argv[p->at];
+        if (p->options_over || word[0] != '-' || word[1] == '\0') {
+            p->at++;
+            *ret = word;
+            return 0;
+        }
+        if (strcmp(word, "--") == 0) {
+            p->options_over = true;
+            p->at++;
+            continue;
+        }
+        int rc = strcmp(word, "-h") == 0 ? 0 : take_option(p);
+        if (rc != 0) {
+            return rc;
+        }
+        if (strcmp(word, "-h") == 0) {
+            p->args.given |= CLI_BIT(CLI_OPT_HELP);
+            p->at++;
+        }
+    }
+    return 0;
+}
+
+static int unknown_command(struct parse *p, const char *word)
+{
+    struct nearest n = {NULL, 0};
+    for (const struct cli_command *c = p->commands; c->name != NULL; c++) {
+        consider(&n, word, c->name);
+    }
+    if (n.word != NULL) {
+        return wrong(p, "there is no command '%s'; did you mean '%s'?", word, n.word);
+    }
+    return wrong(p, "there is no command '%s'; see fencelock --help", word);
+}
+
+static const struct cli_command *find_name(const struct cli_command *commands, const char *name)
+{
+    const struct cli_command *c = commands;
+    while (c->name != NULL && strcmp(c->name, name) != 0) {
+        c++;
+    }
+    return c->name != NULL ? c : NULL;
+}
+
+static int unknown_sub(struct parse *p, const struct cli_command *family, const char *word)
+{
+    char list[128] = "";
+    struct nearest n = {NULL, 0};
+    for (const struct cli_command *c = family;
+         c->name != NULL && strcmp(c->name, family->name) == 0; c++) {
+        size_t len = strlen(list);
+        snprintf(list + len, sizeof list - len, "%s%s", len == 0 ? "" : ", ", c->sub);
+        if (word != NULL) {
+            consider(&n, word, c->sub);
+        }
+    }
+    if (word == NULL) {
+        return wrong(p, "%s what? One of: %s", family->name, list);
+    }
+    if (n.word != NULL) {
+        return wrong(p, "there is no command '%s %s'; did you mean '%s'?", family->name, word,
+                     n.word);
+    }
+    return wrong(p, "there is no command '%s %s'; there are: %s", family->name, word, list);
+}
+
+static int take_command(struct parse *p)
+{
+    const char *name;
+    int rc = next_word(p, &name);
+    if (rc != 0 || name == NULL) {
+        return rc;
+    }
+    const struct cli_command *c = find_name(p->commands, name);
+    if (c == NULL) {
+        return unknown_command(p, name);
+    }
+    if (c->sub != NULL) {
+        const char *sub;
+        rc = next_word(p, &sub);
+        if (rc != 0) {
+            return rc;
+        }
+        const struct cli_command *family = c;
+        while (sub != NULL && c->name != NULL && strcmp(c->name, name) == 0 &&
+               strcmp(c->sub, sub) != 0) {
+            c++;
+        }
+        bool found = sub != NULL && c->name != NULL && strcmp(c->name, name) == 0;
+        if (!found && !(sub == NULL && cli_has(&p->args, CLI_OPT_HELP))) {
+            return unknown_sub(p, family, sub);
+        }
+    }
+    p->args.command = c;
+    return 0;
+}
+
+static int take_args(struct parse *p)
+{
+    const struct cli_command *c = p->args.command;
+    char name[2 * WORD_MAX];
+    for (;;) {
+        const char *word;
+        int rc = next_word(p, &word);
+        if (rc != 0) {
+            return rc;
+        }
+        if (word == NULL) {
+            break;
+        }
+        if (c == NULL || p->args.n_args == c->args_max) {
+            return wrong(p, "'%s' is one argument too many: write fencelock %s %s", word,
+                         c == NULL ? "" : title(c, name), c == NULL ? "" : c->arguments);
+        }
+        FLI_ASSERT(p->args.n_args < CLI_ARGS_MAX);
+        p->args.arg[p->args.n_args++] = word;
+    }
+    bool asks = cli_has(&p->args, CLI_OPT_HELP) || cli_has(&p->args, CLI_OPT_VERSION);
+    if (c == NULL || asks) {
+        return 0;
+    }
+    if (p->args.n_args < c->args_min) {
+        return wrong(p, "too few arguments: write fencelock %s %s", title(c, name), c->arguments);
+    }
+    for (int o = 0; o < CLI_OPTIONS; o++) {
+        if (p->first_of[o] != 0 && ((c->options | EVERYWHERE) & CLI_BIT(o)) == 0) {
+            return wrong(p, "%s takes no %s; see fencelock %s --help", title(c, name),
+                         options[o].name, title(c, name));
+        }
+    }
+    return 0;
+}
+
+static int take_environment(struct parse *p, const char *(*getenv_fn)(const char *name))
+{
+    unsigned wanted = p->args.command != NULL ? p->args.command->options : 0;
+    for (int o = 0; o < CLI_OPTIONS; o++) {
+        const char *name = options[o].environment;
+        if (name == NULL || (wanted & CLI_BIT(o)) == 0 || cli_has(&p->args, (enum cli_option)o)) {
+            continue;
+        }
+        const char *value = getenv_fn(name);
+        if (value != NULL && value[0] != '\0') {
+            int rc = take_value(p, (enum cli_option)o, value, name);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+int cli_parse(const struct cli_command *commands, int argc, const char *const *argv,
+              const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
+              size_t errmsg_size)
+{
+    struct parse p = {.commands = commands,
+                      .argc = argc,
+                      .argv = argv,
+                      .at = 1,
+                      .errmsg = errmsg,
+                      .errmsg_size = errmsg_size};
+    int rc = take_command(&p);
+    if (rc == 0) {
+        rc = take_args(&p);
+    }
+    if (rc == 0) {
+        rc = take_environment(&p, getenv_fn);
+    }
+    bool asks = cli_has(&p.args, CLI_OPT_HELP) || cli_has(&p.args, CLI_OPT_VERSION);
+    if (rc == 0 && p.args.command == NULL && !asks) {
+        rc = wrong(&p, "what shall be done? See fencelock --help");
+    }
+    if (rc == 0) {
+        *ret = p.args;
+    }
+    return rc;
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static void print_option(FILE *f, int o)
+{
+    char left[WORD_MAX];
+    snprintf(left, sizeof left, "%s %s", options[o].name,
+             options[o].value == NULL ? "" : options[o].value);
+    fprintf(f, "  %-20s %s%s%s\n", left, options[o].help,
+            options[o].environment == NULL ? "" : "; or ",
+            options[o].environment == NULL ? "" : options[o].environment);
+}
+
+static void print_command_help(const struct cli_command *c, FILE *f)
+{
+    char name[2 * WORD_MAX];
+    fprintf(f, "fencelock %s %s\n%s\n\n", title(c, name), c->arguments, c->help);
+    for (int o = 0; o < CLI_OPTIONS; o++) {
+        if (((c->options | EVERYWHERE) & CLI_BIT(o)) != 0) {
+            print_option(f, o);
+        }
+    }
+}
+
+void cli_print_help(const struct cli_command *commands, const struct cli_command *command, FILE *f)
+{
+    if (command != NULL) {
+        print_command_help(command, f);
+    } else {
+        fputs("fencelock: locks with fencing tokens\n\n", f);
+        for (const struct cli_command *c = commands; c->name != NULL; c++) {
+            char name[2 * WORD_MAX];
+            char left[3 * WORD_MAX];
+            snprintf(left, sizeof left, "%s %s", title(c, name), c->arguments);
+            fprintf(f, "  %-24s %s\n", left, c->help);
+        }
+        fputs("\nEach command has its own --help.\n", f);
+    }
+    fputs("\nA TIME is milliseconds, or 500ms, 5s, 2m, 1h.\n"
+          "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
+          "3 nobody could be asked, or the outcome is unknown.\n",
+          f);
+}

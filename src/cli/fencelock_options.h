@@ -1,0 +1,85 @@
+/* fencelock_options.h: the command line of `fencelock`: its commands, their options, and reading
+ * them. No I/O: the environment comes in through a function. */
+#ifndef CLI_FENCELOCK_OPTIONS_H
+#define CLI_FENCELOCK_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "fencelock/client.h"
+
+/* Exit codes; also in --help. */
+enum cli_exit {
+    CLI_EXIT_DONE = 0,
+    CLI_EXIT_NO = 1, /* the service or the storage said no: held by another, not held, stale... */
+    CLI_EXIT_USAGE = 2,   /* the request makes no sense */
+    CLI_EXIT_UNKNOWN = 3, /* nobody could be asked, or nobody knows what became of it */
+};
+
+/* The exit code for a result of the library. */
+enum cli_exit cli_exit_of(int code);
+
+enum cli_option {
+    CLI_OPT_TTL,
+    CLI_OPT_WAIT,
+    CLI_OPT_OWNER,
+    CLI_OPT_VALUE,
+    CLI_OPT_MATCH,
+    CLI_OPT_LIMIT,
+    CLI_OPT_LOCK,
+    CLI_OPT_TOKEN,
+    CLI_OPT_STORE,
+    CLI_OPT_NODES,
+    CLI_OPT_TIMEOUT,
+    CLI_OPT_JSON,
+    CLI_OPT_NO_COLOR,
+    CLI_OPT_HELP,
+    CLI_OPT_VERSION,
+    CLI_OPTIONS,
+};
+
+#define CLI_BIT(option) (1u << (option))
+#define CLI_ARGS_MAX 3u
+
+struct cli_args;
+
+struct cli_command {
+    const char *name;
+    const char *sub;       /* second word, or NULL */
+    const char *arguments; /* as help shows them */
+    unsigned args_min, args_max;
+    unsigned options;                     /* CLI_BIT()s beyond those that every command takes */
+    const char *help;                     /* one sentence */
+    const char *uncertain;                /* what to do when the outcome is unknown */
+    int (*run)(const struct cli_args *a); /* returns an enum cli_exit */
+};
+
+/* What was asked for. */
+struct cli_args {
+    const struct cli_command *command; /* NULL with help or version of the whole */
+    const char *arg[CLI_ARGS_MAX];
+    unsigned n_args;
+    unsigned given;               /* CLI_BIT()s, from the environment as well */
+    uint64_t number[CLI_OPTIONS]; /* of numbers, durations and tokens */
+    const char *text[CLI_OPTIONS];
+};
+
+static inline bool cli_has(const struct cli_args *a, enum cli_option option)
+{
+    return (a->given & CLI_BIT(option)) != 0;
+}
+
+/* "1500", "1500ms", "5s", "2m", "1h". False when it is none of these or too large for an uint64_t. */
+bool cli_parse_duration(const char *text, uint64_t *ret_ms);
+
+/* Reads argv[1..argc) for the commands of a table that ends with a row whose name is NULL. getenv:
+ * where FENCELOCK_NODES, FENCELOCK_STORE, FENCELOCK_LOCK and FENCELOCK_TOKEN are looked up. 0;
+ * FL_EINVAL and a sentence in errmsg that says what to write instead. */
+int cli_parse(const struct cli_command *commands, int argc, const char *const *argv,
+              const char *(*getenv_fn)(const char *name), struct cli_args *ret, char *errmsg,
+              size_t errmsg_size) FL_MUST_USE;
+
+/* Help for one command, or (NULL) the list of all. */
+void cli_print_help(const struct cli_command *commands, const struct cli_command *command, FILE *f);
+
+#endif

@@ -1,0 +1,94 @@
+/* output.h: what the command line tool prints: JSON, aligned tables, colours, and bytes that came
+ * from elsewhere made safe to look at.
+ *
+ * Bytes in JSON. Valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for each
+ * byte that is not, and a second member, whose key has "_base64" appended, carries the bytes
+ * exactly. Bytes in text: control characters, bytes that are not UTF-8, and backslashes become \xNN,
+ * so that nobody's lock name can drive a terminal. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "fencelock/client.h"
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Length of the UTF-8 character at p (shortest form, no surrogates), 0 when there is none. */
+size_t cli_utf8_len(const uint8_t *p, size_t left);
+bool cli_is_utf8(struct fl_bytes b);
+
+/* Appends the bytes as text that is safe to print. */
+void cli_put_safe(struct fli_buf *out, struct fl_bytes b);
+void cli_print_safe(FILE *f, struct fl_bytes b);
+
+/* "950 ms", "9.9 s", "2 m 5 s", "3 h 4 m", "2 d 3 h" into out. */
+#define CLI_DURATION_SIZE 32u
+void cli_format_duration(char out[CLI_DURATION_SIZE], uint64_t ms);
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+#define CLI_JSON_DEPTH_MAX 16u
+
+/* Writes one value, member by member; commas come by themselves. Keys are our own ASCII words. */
+struct cli_json {
+    FILE *f;
+    unsigned depth;
+    bool has_members[CLI_JSON_DEPTH_MAX];
+};
+
+void cli_json_init(struct cli_json *j, FILE *f);
+/* key: NULL in an array and at the top. */
+void cli_json_object(struct cli_json *j, const char *key);
+void cli_json_array(struct cli_json *j, const char *key);
+void cli_json_end_object(struct cli_json *j);
+void cli_json_end_array(struct cli_json *j);
+void cli_json_bytes(struct cli_json *j, const char *key, struct fl_bytes b);
+void cli_json_text(struct cli_json *j, const char *key, const char *text);
+void cli_json_u64(struct cli_json *j, const char *key, uint64_t v);
+void cli_json_bool(struct cli_json *j, const char *key, bool v);
+void cli_json_null(struct cli_json *j, const char *key);
+/* Ends the line. Everything that was begun must have been ended. */
+void cli_json_finish(struct cli_json *j);
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+enum cli_colour { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED };
+
+#define CLI_COLUMNS_MAX 12u
+
+struct cli_column {
+    const char *title;
+    bool right; /* numbers */
+};
+
+struct cli_cell {
+    char *text;
+    enum cli_colour colour;
+};
+
+struct cli_table {
+    const struct cli_column *columns;
+    size_t n_columns;
+    struct cli_cell *cells;
+    size_t n_cells;
+    size_t cap;
+};
+
+/* columns must stay. Cells are filled row by row, left to right. */
+void cli_table_init(struct cli_table *t, const struct cli_column *columns, size_t n_columns);
+void cli_table_fini(struct cli_table *t);
+void cli_table_bytes(struct cli_table *t, enum cli_colour colour, struct fl_bytes b);
+void cli_table_text(struct cli_table *t, enum cli_colour colour, const char *text);
+void cli_table_u64(struct cli_table *t, enum cli_colour colour, uint64_t v);
+void cli_table_duration(struct cli_table *t, enum cli_colour colour, uint64_t ms);
+/* Every row must be complete. */
+void cli_table_print(const struct cli_table *t, FILE *f, bool colours);
+
+/* Escape sequences, or "" without colours. */
+const char *cli_colour_on(enum cli_colour colour, bool colours);
+const char *cli_colour_off(enum cli_colour colour, bool colours);
+
+#endif
