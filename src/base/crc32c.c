@@ -3,7 +3,7 @@
  * On x86-64 with SSE4.2 the CPU's own instruction, eight bytes at a time; elsewhere eight tables of
  * 256 words ("slicing by 8", Kounavis and Berry 2005). A table is linear: its entry for a byte is
  * the exclusive or of its entries for the byte's bits. Eight constants therefore give a whole table
- * at compile time, and there is nothing to set up at run time and nothing for threads to race on. */
+ * at compile time: nothing is set up at run time, and there is nothing for threads to race on. */
 #include "base/bytes.h"
 
 #include "base/crc32c.h"

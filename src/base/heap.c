@@ -1,5 +1,5 @@
-/* heap.c: see heap.h. Four children a node: half the depth of a binary heap, and the four children's
- * slots share a cache line. */
+/* heap.c: see heap.h. Four children a node: half the depth of a binary heap, and the slots of the
+ * four share a cache line. */
 #include "base/heap.h"
 
 #include <stdlib.h>

@@ -30,8 +30,8 @@
 
 #define FLI_COUNT_DEFAULT UINT64_C(100) /* COUNT of LOCKS and SESSION LIST */
 #define FLI_COUNT_MAX UINT64_C(1000)
-#define FLI_CURSOR_MAX 1024u    /* bytes of a CURSOR: what the server gave out, given back */
-#define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL; the store's record must fit */
+#define FLI_CURSOR_MAX 64u      /* bytes of a CURSOR: what the server gave out, given back */
+#define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL; its record must fit */
 #define FLI_CLIENT_NAME_MAX 63u /* bytes of CLIENT SETNAME */
 #define FLI_NODE_ID_MAX ((uint64_t)INT64_MAX)
 

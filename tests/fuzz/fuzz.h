@@ -1,6 +1,7 @@
 /* fuzz.h: what a fuzz target and its two drivers (libFuzzer, standalone.c) agree on.
  *
- * A target must return 0, keep nothing between calls, and abort (FLI_ASSERT) on what must not be. */
+ * A target must return 0, keep nothing between calls, and abort (FLI_ASSERT) when something
+ * is wrong. */
 #ifndef TEST_FUZZ_H
 #define TEST_FUZZ_H
 

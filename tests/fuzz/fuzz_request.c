@@ -1,6 +1,6 @@
 /* fuzz_request.c: everything a server does with bytes before it acts on them: parse, find the
- * command, parse its arguments, write the error or COMMAND's answer. Whatever the bytes, an error is
- * one well-formed line, and a result is within its ranges. */
+ * command, parse its arguments, write the error or COMMAND's answer. Whatever the bytes, an error
+ * is one well-formed line, and a result is within its ranges. */
 #include "fuzz.h"
 
 #include "wire/command_reply.h"

@@ -1,0 +1,75 @@
+/* protocol_section.c: prints the command section of docs/PROTOCOL.md from the command table.
+ * protocol.py puts it there, or checks that it is there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/commands.h"
+
+struct group {
+    const char *name;
+    const char *heading;
+    const char *text;
+};
+
+static const struct group groups[] = {
+    {"lock", "Locks", "Served by `fencelockd`, on any node."},
+    {"session", "Sessions",
+     "A session is a lease on a client's own liveness. It may hold many locks, and they end with "
+     "it. Served by `fencelockd`, on any node."},
+    {"cluster", "Cluster", "Served by `fencelockd`."},
+    {"storage", "Storage", "Served by `fencelock-store`."},
+    {"server", "Server", "Served by both."},
+    {"connection", "Connection", "Served by both; this is what Redis drivers send at connect."},
+};
+
+/* What kind of command it is, for the last column. */
+static void print_kind(const struct fli_command *c)
+{
+    const char *kind = "local";
+    if ((c->flags & FLI_CMD_QUERY) != 0) {
+        kind = "read";
+    } else if ((c->flags & FLI_CMD_WRITE) != 0) {
+        kind = "write";
+    }
+    printf("%s%s", kind, (c->flags & FLI_CMD_ADMIN) != 0 ? ", operator" : "");
+}
+
+/* A cell of a table may hold no bar that is not escaped. */
+static void print_cell(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        printf(*text == '|' ? "\\|" : "%c", *text);
+    }
+}
+
+static void print_row(const struct fli_command *c)
+{
+    printf("| `%s%s%s%s", c->name, c->subcommand == NULL ? "" : " ",
+           c->subcommand == NULL ? "" : c->subcommand, c->syntax[0] == '\0' ? "" : " ");
+    print_cell(c->syntax);
+    printf("` | ");
+    print_cell(c->reply);
+    printf(" | ");
+    print_cell(c->help);
+    printf(" | ");
+    print_kind(c);
+    printf(" |\n");
+}
+
+int main(void)
+{
+    for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
+        printf("%s### %s\n\n%s\n\n", g == 0 ? "" : "\n", groups[g].heading, groups[g].text);
+        printf("| command | answer | what it does | kind |\n|---|---|---|---|\n");
+        /* By id, which is the order in which a person learns them. */
+        for (int id = FLI_CMD_NONE + 1; id <= FLI_CMD_ID_MAX; id++) {
+            for (size_t i = 0; i < fli_commands_len; i++) {
+                const struct fli_command *c = &fli_commands[i];
+                if ((int)c->id == id && strcmp(fli_command_group(c), groups[g].name) == 0) {
+                    print_row(c);
+                }
+            }
+        }
+    }
+    return 0;
+}
