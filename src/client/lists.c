@@ -199,7 +199,7 @@ int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
 
 /* ---- INFO ------------------------------------------------------------------------------------ */
 
-enum kind { KIND_TEXT, KIND_NUMBER };
+enum kind { KIND_TEXT, KIND_NUMBER, KIND_SECONDS /* told in seconds, kept in ms */ };
 
 static const struct {
     const char *name;
@@ -224,7 +224,7 @@ static const struct {
     NUMBER("commit_index", commit_index),
     NUMBER("applied_index", applied_index),
     NUMBER("connected_clients", clients),
-    NUMBER("uptime_ms", uptime_ms),
+    {"uptime_in_seconds", KIND_SECONDS, offsetof(struct fl_node_status, uptime_ms), 0},
     NUMBER("locks_held", locks_held),
     NUMBER("waits", waits),
     NUMBER("last_token", last_token),
@@ -246,7 +246,8 @@ static void take_info(struct fl_node_status *s, const char *key, size_t key_len,
         if (info_fields[i].kind == KIND_TEXT) {
             snprintf(at, info_fields[i].size, "%.*s", (int)(value_len < 1024 ? value_len : 1024),
                      value);
-        } else if (fli_parse_u64(value, value_len, UINT64_MAX, &v)) {
+        } else if (fli_parse_u64(value, value_len, UINT64_MAX / 1000, &v)) {
+            v *= info_fields[i].kind == KIND_SECONDS ? 1000 : 1;
             memcpy(at, &v, sizeof v);
         }
         return;

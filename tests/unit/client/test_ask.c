@@ -1,0 +1,251 @@
+/* Requests as bytes, and what replies to them mean. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/ask.h"
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+
+static void expect_bytes(const struct fli_ask *ask, uint64_t wait_ms, const char *expected)
+{
+    struct fli_buf b;
+    fli_buf_init(&b, 4096);
+    assert_int_equal(fli_ask_encode(ask, wait_ms, &b), 0);
+    assert_int_equal(b.len, strlen(expected));
+    assert_memory_equal(b.data, expected, b.len);
+    fli_buf_fini(&b);
+}
+
+static redisReply *parse(const char *bytes)
+{
+    redisReader *r = redisReaderCreate();
+    void *reply = NULL;
+    assert_int_equal(redisReaderFeed(r, bytes, strlen(bytes)), REDIS_OK);
+    assert_int_equal(redisReaderGetReply(r, &reply), REDIS_OK);
+    assert_non_null(reply);
+    redisReaderFree(r);
+    return reply;
+}
+
+static enum fli_flow_event judge(enum fli_ask_op op, const char *bytes, int *ret_code)
+{
+    redisReply *reply = parse(bytes);
+    enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    freeReplyObject(reply);
+    return event;
+}
+
+static void expect(enum fli_ask_op op, const char *bytes, enum fli_flow_event event, int code)
+{
+    int got;
+    assert_int_equal(judge(op, bytes, &got), event);
+    assert_int_equal(got, code);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void test_requests(void **state)
+{
+    (void)state;
+    struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
+                        .name = fl_str("n"),
+                        .owner = fl_str("0123456789abcdef"),
+                        .ttl_ms = 500};
+    expect_bytes(&a, 0,
+                 "*6\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n");
+    a.value = fl_str("v");
+    expect_bytes(&a, 7,
+                 "*10\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n$4\r\nWAIT\r\n$1\r\n7\r\n$5\r\nVALUE\r\n$1\r\nv\r\n");
+    a = (struct fli_ask){.op = FLI_ASK_RENEW, .name = fl_str("n"), .token = FL_TOKEN_MAX};
+    expect_bytes(&a, 0, "*3\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
+    a.ttl_ms = 10;
+    expect_bytes(
+        &a, 0,
+        "*5\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n$3\r\nTTL\r\n$2\r\n10\r\n");
+    a.op = FLI_ASK_RELEASE;
+    expect_bytes(&a, 0, "*3\r\n$7\r\nRELEASE\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
+    a = (struct fli_ask){.op = FLI_ASK_LOCKS};
+    expect_bytes(&a, 0, "*1\r\n$5\r\nLOCKS\r\n");
+    a = (struct fli_ask){
+        .op = FLI_ASK_LOCKS, .name = fl_str("a*"), .cursor = fl_str("h9"), .count = 3};
+    expect_bytes(&a, 0,
+                 "*7\r\n$5\r\nLOCKS\r\n$5\r\nMATCH\r\n$2\r\na*\r\n$6\r\nCURSOR\r\n$2\r\nh9\r\n"
+                 "$5\r\nCOUNT\r\n$1\r\n3\r\n");
+    a = (struct fli_ask){.op = FLI_ASK_LEADER};
+    expect_bytes(&a, 0, "*1\r\n$6\r\nLEADER\r\n");
+}
+
+static void test_store_requests(void **state)
+{
+    (void)state;
+    struct fli_ask a = {.op = FLI_ASK_SET, .name = fl_str("k"), .value = fl_str("")};
+    expect_bytes(&a, 0, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
+    a.lock = fl_str("l");
+    a.token = 7;
+    expect_bytes(&a, 0,
+                 "*6\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
+    a.op = FLI_ASK_GET;
+    expect_bytes(&a, 0, "*5\r\n$3\r\nGET\r\n$1\r\nk\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
+    a.op = FLI_ASK_DEL;
+    expect_bytes(&a, 0, "*5\r\n$3\r\nDEL\r\n$1\r\nk\r\n$5\r\nFENCE\r\n$1\r\nl\r\n$1\r\n7\r\n");
+    a.op = FLI_ASK_CLAIM;
+    expect_bytes(&a, 0, "*3\r\n$5\r\nCLAIM\r\n$1\r\nl\r\n$1\r\n7\r\n");
+    a.op = FLI_ASK_MARK;
+    expect_bytes(&a, 0, "*2\r\n$4\r\nMARK\r\n$1\r\nl\r\n");
+}
+
+static void test_names_are_any_bytes(void **state)
+{
+    (void)state;
+    static const char expected[] = "*2\r\n$4\r\nSHOW\r\n$4\r\n\0\r\n\xff\r\n";
+    struct fli_ask a = {.op = FLI_ASK_SHOW, .name = {"\0\r\n\xff", 4}};
+    struct fli_buf b;
+    fli_buf_init(&b, 4096);
+    assert_int_equal(fli_ask_encode(&a, 0, &b), 0);
+    assert_int_equal(b.len, sizeof expected - 1);
+    assert_memory_equal(b.data, expected, b.len);
+    fli_buf_fini(&b);
+}
+
+static void test_what_may_be_repeated(void **state)
+{
+    (void)state;
+    static const enum fli_ask_op never[] = {FLI_ASK_BREAK, FLI_ASK_SET, FLI_ASK_DEL};
+    static const enum fli_ask_op write[] = {FLI_ASK_ACQUIRE, FLI_ASK_RENEW, FLI_ASK_RELEASE,
+                                            FLI_ASK_TOKEN, FLI_ASK_CLAIM};
+    static const enum fli_ask_op read[] = {FLI_ASK_CHECK, FLI_ASK_SHOW, FLI_ASK_LOCKS,
+                                           FLI_ASK_INFO,  FLI_ASK_GET,  FLI_ASK_MARK};
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
+        assert_int_equal(fli_ask_repeat(never[i]), FLI_REPEAT_NEVER);
+    }
+    for (size_t i = 0; i < sizeof write / sizeof write[0]; i++) {
+        assert_int_equal(fli_ask_repeat(write[i]), FLI_REPEAT_WRITE);
+    }
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
+        assert_int_equal(fli_ask_repeat(read[i]), FLI_REPEAT_READ);
+    }
+}
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN};
+    for (size_t i = 0; i < 2; i++) {
+        expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
+        expect(ops[i], ":9007199254740991\r\n", FLI_EVENT_YES, 0);
+        expect(ops[i], ":9007199254740992\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], ":0\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], ":-1\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], "+OK\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], "$1\r\n5\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], "*0\r\n", FLI_EVENT_BROKEN, 0);
+    }
+    expect(FLI_ASK_ACQUIRE, "$-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_ASK_ACQUIRE, "*-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_ASK_TOKEN, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_ASK_MARK, ":0\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
+}
+
+static void test_flags(void **state)
+{
+    (void)state;
+    static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
+                                          FLI_ASK_BREAK, FLI_ASK_DEL};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
+        expect(ops[i], ":0\r\n", FLI_EVENT_NO, 0);
+        expect(ops[i], ":2\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], ":-1\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], "+OK\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    }
+}
+
+static void test_other_replies(void **state)
+{
+    (void)state;
+    expect(FLI_ASK_SHOW, "*0\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_SHOW, "*-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_ASK_SHOW, ":1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_ASK_GET, "$0\r\n\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_GET, "$-1\r\n", FLI_EVENT_NO, 0);
+    expect(FLI_ASK_GET, "+x\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_ASK_SET, "+OK\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_SET, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_ASK_CLAIM, "+OK\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_PING, "+PONG\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        enum fli_flow_event event;
+        int code;
+    } rows[] = {
+        {"-NOLEADER x\r\n", FLI_EVENT_NOLEADER, 0},
+        {"-BUSY x\r\n", FLI_EVENT_BUSY, 0},
+        {"-UNCERTAIN x\r\n", FLI_EVENT_UNCERTAIN, 0},
+        {"-UNCERTAIN\r\n", FLI_EVENT_UNCERTAIN, 0},
+        {"-ERR x\r\n", FLI_EVENT_REFUSED, FL_EINVAL},
+        {"-LIMIT x\r\n", FLI_EVENT_REFUSED, FL_ELIMIT},
+        {"-DEADLOCK x\r\n", FLI_EVENT_REFUSED, FL_EDEADLOCK},
+        {"-NOSESSION x\r\n", FLI_EVENT_REFUSED, FL_ENOSESSION},
+        {"-STALE x\r\n", FLI_EVENT_REFUSED, FL_ESTALE},
+        {"-WRONGLOCK x\r\n", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
+        {"-NOTOKEN x\r\n", FLI_EVENT_REFUSED, FL_ENOTOKEN},
+        {"-NOAUTH x\r\n", FLI_EVENT_REFUSED, FL_EDENIED},
+        {"-NEWWORD x\r\n", FLI_EVENT_REFUSED, FL_EPROTO},
+        {"-UNCERTAINLY x\r\n", FLI_EVENT_REFUSED, FL_EPROTO}, /* whole words only */
+        {"-\r\n", FLI_EVENT_REFUSED, FL_EPROTO},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int op = FLI_ASK_ACQUIRE; op <= FLI_ASK_MARK; op++) {
+            expect((enum fli_ask_op)op, rows[i].bytes, rows[i].event, rows[i].code);
+        }
+    }
+}
+
+static fl_token mark_in(const char *text)
+{
+    return fli_ask_stale_mark(text, strlen(text));
+}
+
+static void test_stale_mark(void **state)
+{
+    (void)state;
+    assert_int_equal(mark_in("STALE token 33 is below the mark 34 of lock mark 99"), 34);
+    assert_int_equal(mark_in("STALE mark 9007199254740991"), FL_TOKEN_MAX);
+    assert_int_equal(mark_in("STALE mark 9007199254740992"), FL_TOKEN_NONE);
+    assert_int_equal(mark_in("STALE mark x mark 5"), 5);
+    assert_int_equal(mark_in("STALE mark "), FL_TOKEN_NONE);
+    assert_int_equal(mark_in("STALE 5 7"), FL_TOKEN_NONE);
+    assert_int_equal(mark_in(""), FL_TOKEN_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_store_requests),
+        cmocka_unit_test(test_names_are_any_bytes),
+        cmocka_unit_test(test_what_may_be_repeated),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_other_replies),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_stale_mark),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
