@@ -22,7 +22,16 @@ struct search {
     const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
     uint32_t visits;
     bool found;
+    bool exhausted;
 };
+
+/* False when no further step may be made. */
+static bool step(struct search *s)
+{
+    s->exhausted = s->exhausted || s->visits == MACHINE_DEADLOCK_VISITS_MAX;
+    s->visits += !s->exhausted;
+    return !s->exhausted;
+}
 
 static void visit_session(struct search *s, struct session *session)
 {
@@ -55,18 +64,27 @@ static void visit_lock(struct search *s, struct lock *lock, const struct wait *f
     struct crowd *c = lock->crowd;
     if (c != NULL && (c->n_multi > 0 || lock == s->goal_lock)) {
         for (struct wait *w = ahead(&c->queue, from); w != NULL; w = ahead(&c->queue, w)) {
-            if (w->mark == s->m->search) {
+            if (w->mark == s->m->search || !step(s)) {
                 return;
             }
             w->mark = s->m->search;
-            if (++s->visits > MACHINE_DEADLOCK_VISITS_MAX) {
-                return;
-            }
             visit_session(s, w->seat->session);
         }
     }
     if (lock->holder != NULL) {
         visit_session(s, lock->holder->session);
+    }
+}
+
+static void follow_waits(struct search *s, struct session_explicit *e)
+{
+    FLI_LIST_FOREACH(link, &e->waits)
+    {
+        struct seat *seat = seat_of_link(link);
+        if (s->found || !step(s)) {
+            return;
+        }
+        visit_lock(s, seat->lock, seat->at.wait);
     }
 }
 
@@ -82,30 +100,21 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
         s.goal_lock = seat_of_link(session->waits.next)->lock;
     }
     visit_lock(&s, lock, NULL);
-    while (s.pending != NULL && !s.found && s.visits <= MACHINE_DEADLOCK_VISITS_MAX) {
+    while (s.pending != NULL && !s.found && !s.exhausted) {
         struct session_explicit *e = s.pending;
         s.pending = e->pending;
-        FLI_LIST_FOREACH(link, &e->waits)
-        {
-            struct seat *seat = seat_of_link(link);
-            s.visits++;
-            visit_lock(&s, seat->lock, seat->at.wait);
-            if (s.found || s.visits > MACHINE_DEADLOCK_VISITS_MAX) {
-                break;
-            }
-        }
+        follow_waits(&s, e);
     }
     if (s.found) {
         return DEADLOCK_CYCLE;
     }
-    return s.visits > MACHINE_DEADLOCK_VISITS_MAX ? DEADLOCK_UNKNOWN : DEADLOCK_NONE;
+    return s.exhausted ? DEADLOCK_UNKNOWN : DEADLOCK_NONE;
 }
 
 /* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
  * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for the
  * one ahead of it and for that one's session, the first of a queue for the holder. */
 struct peel {
-    struct machine *m;
     struct session_explicit *sessions; /* with nobody waiting for them */
     struct wait *waits;
     uint64_t done;
@@ -186,7 +195,7 @@ static void follow_wait(struct peel *p, struct wait *w)
 
 bool machine_deadlock_free(struct machine *m)
 {
-    struct peel p = {.m = m};
+    struct peel p = {.done = 0};
     count_degrees(m);
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
          n = machine_order_next(&m->opened, n)) {

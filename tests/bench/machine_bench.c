@@ -50,7 +50,8 @@ static size_t batch_end(struct batches *b)
 
 static void apply(struct machine *m, struct batches *b, struct machine_result *results)
 {
-    if (machine_apply(m, b->buf.data, batch_end(b), results) != 0) {
+    size_t len = batch_end(b); /* may move the data */
+    if (machine_apply(m, b->buf.data, len, results) != 0) {
         abort();
     }
 }

@@ -105,7 +105,8 @@ size_t kit_seal(struct kit *k)
 
 void kit_apply(struct kit *k, struct machine_result *results)
 {
-    must(machine_apply(k->m, k->batch.data, kit_seal(k), results));
+    size_t len = kit_seal(k); /* may move the data */
+    must(machine_apply(k->m, k->batch.data, len, results));
     if (k->check) {
         machine_check(k->m);
     }

@@ -1,0 +1,338 @@
+/* test_snapshot.c: snapshots: what they carry, that they are canonical, and that no bytes, however
+ * damaged, become a machine that is not sound. The model test replaces machines by their snapshots
+ * in the middle of random worlds. */
+#include "kit.h"
+
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+/* A machine with one of everything. */
+static void populate(struct kit *k)
+{
+    struct machine_limits limits = {10, 20, 30, 40, 50};
+    kit_run(k, cmd_limits(MACHINE_OP_INIT, 77, limits));
+    kit_run(k, cmd_number(MACHINE_OP_JOIN, 2, 200));
+    kit_run(k, cmd_number(MACHINE_OP_JOIN, 1, 100));
+    kit_run(k, cmd_open("ann", 5000, 30, "label"));
+    kit_run(k, cmd_open("bob", 6000, 0, ""));
+    kit_run(k, cmd_open("cid", 10, 900, ""));
+    struct machine_command c = cmd_acquire_x("A", "ann");
+    c.value = kit_slice("value");
+    kit_run(k, c);
+    kit_run(k, cmd_acquire_x("D", "cid"));
+    kit_run(k, cmd_acquire("B", "ann", 4000));
+    kit_run(k, cmd_wait("A", "dan", 300, 4000));
+    kit_run(k, cmd_wait_x("A", "bob", 4000));
+    kit_run(k, cmd_wait_x("B", "bob", 4000));
+    kit_tick(k, 1500); /* D is delayed */
+    kit_run(k, cmd_wait("D", "eve", 300, 4000));
+    kit_run(k, cmd_name(MACHINE_OP_TOKEN, "x"));
+}
+
+static void encode(const struct machine *m, struct fli_buf *out)
+{
+    fli_buf_init(out, SIZE_MAX);
+    assert_int_equal(machine_snapshot_encode(m, out), 0);
+}
+
+static void test_empty(void **state)
+{
+    struct machine *m = machine_create(KIT_SEED);
+    struct machine *copy = NULL;
+    struct fli_buf a;
+    encode(m, &a);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &copy), 0);
+    machine_check(copy);
+    assert_int_equal(machine_hash(m), machine_hash(copy));
+    machine_destroy(m);
+    machine_destroy(copy);
+    machine_destroy(NULL);
+    fli_buf_fini(&a);
+}
+
+static void test_whole_state(void **state)
+{
+    struct kit *k = *state;
+    populate(k);
+    struct machine *copy = NULL;
+    struct fli_buf a;
+    struct fli_buf b;
+    encode(k->m, &a);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, (const uint64_t[2]){5, 6}, &copy), 0);
+    machine_check(copy);
+    encode(copy, &b);
+    assert_int_equal(a.len, b.len);
+    assert_memory_equal(a.data, b.data, a.len);
+    assert_int_equal(machine_hash(k->m), machine_hash(copy));
+    assert_int_equal(machine_clock(copy), 1500);
+    assert_int_equal(machine_last_token(copy), 4);
+    assert_int_equal(machine_cluster_id(copy), 77);
+    assert_int_equal(machine_incarnation(copy, 2), 200);
+    assert_int_equal(machine_get_limits(copy)->session_locks_max, 50);
+    struct machine_counts x;
+    struct machine_counts y;
+    machine_get_counts(k->m, &x);
+    machine_get_counts(copy, &y);
+    assert_memory_equal(&x, &y, sizeof x);
+    machine_destroy(copy);
+    fli_buf_fini(&a);
+    fli_buf_fini(&b);
+}
+
+/* The hash depends on everything; here on one detail at a time. */
+static void test_hash_notices(void **state)
+{
+    struct kit *k = *state;
+    uint64_t last = machine_hash(k->m);
+    const struct machine_command steps[] = {
+        cmd_open("ann", 5000, 30, ""),
+        cmd_open("ann", 5000, 30, "x"),
+        cmd_open("ann", 5000, 31, "x"),
+        cmd_open("ann", 5001, 31, "x"),
+        cmd_acquire_x("A", "ann"),
+        cmd_wait("A", "dan", 300, 4000),
+        cmd_wait("A", "dan", 300, 4000),
+        cmd_name(MACHINE_OP_TOKEN, "x"),
+        cmd_number(MACHINE_OP_JOIN, 1, 1),
+        cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){9, 9, 9, 9, 9}),
+    };
+    for (unsigned i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        kit_run(k, steps[i]);
+        uint64_t hash = machine_hash(k->m);
+        assert_true(hash != last);
+        last = hash;
+    }
+    kit_tick(k, 1001);
+    assert_true(machine_hash(k->m) != last);
+}
+
+static void test_ceiling(void **state)
+{
+    struct kit *k = *state;
+    populate(k);
+    struct fli_buf whole;
+    encode(k->m, &whole);
+    struct fli_buf out;
+    for (size_t max = 3; max < whole.len + 3; max += 31) {
+        fli_buf_init(&out, max);
+        assert_int_equal(fli_buf_append(&out, "abc", 3), 0);
+        assert_int_equal(machine_snapshot_encode(k->m, &out), FL_ELIMIT);
+        assert_int_equal(out.len, 3);
+        fli_buf_fini(&out);
+    }
+    fli_buf_init(&out, whole.len + 3);
+    assert_int_equal(fli_buf_append(&out, "abc", 3), 0);
+    assert_int_equal(machine_snapshot_encode(k->m, &out), 0);
+    assert_memory_equal(out.data + 3, whole.data, whole.len);
+    fli_buf_fini(&out);
+    fli_buf_fini(&whole);
+}
+
+static void fix_checksum(uint8_t *p, size_t len)
+{
+    fli_put_u32(p + len - 4, fli_crc32c(0, p, len - 4));
+}
+
+/* 1 when the bytes were taken for a machine, which then is sound and encodes to the same bytes. */
+static unsigned try_decode(const uint8_t *bytes, size_t len)
+{
+    struct machine *m = NULL;
+    uint8_t *p = malloc(len + 1); /* at its own place, so that a sanitizer sees reads beyond */
+    memcpy(p, bytes, len);
+    int rc = machine_snapshot_decode(p, len, KIT_SEED, &m);
+    free(p);
+    if (rc != 0) {
+        assert_true(rc == FL_ECORRUPT || rc == FL_EVERSION);
+        assert_null(m);
+        return 0;
+    }
+    machine_check(m);
+    struct fli_buf again;
+    encode(m, &again);
+    assert_int_equal(again.len, len);
+    assert_memory_equal(again.data, bytes, len);
+    fli_buf_fini(&again);
+    machine_destroy(m);
+    return 1;
+}
+
+static void test_truncated(void **state)
+{
+    struct kit *k = *state;
+    populate(k);
+    struct fli_buf a;
+    encode(k->m, &a);
+    for (size_t len = 0; len < a.len; len++) {
+        assert_int_equal(try_decode(a.data, len), 0);
+        if (len >= 16) {
+            uint8_t *p = malloc(len);
+            memcpy(p, a.data, len);
+            fix_checksum(p, len);
+            assert_int_equal(try_decode(p, len), 0);
+            free(p);
+        }
+    }
+    fli_buf_fini(&a);
+}
+
+static void test_checksum_and_version(void **state)
+{
+    struct kit *k = *state;
+    populate(k);
+    struct fli_buf a;
+    struct machine *m = NULL;
+    encode(k->m, &a);
+    for (size_t bit = 0; bit < a.len * 8; bit++) {
+        a.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+        a.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    a.data[8]++;
+    fix_checksum(a.data, a.len);
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_EVERSION);
+    fli_buf_fini(&a);
+}
+
+/* Damage with a right checksum, as from somebody who means it. */
+static void test_damaged(void **state)
+{
+    struct kit *k = *state;
+    uint64_t rng = kit_seed();
+    populate(k);
+    struct fli_buf a;
+    encode(k->m, &a);
+    uint8_t *p = malloc(a.len);
+    unsigned taken = 0;
+    for (uint64_t n = kit_rounds(60000); n > 0; n--) {
+        memcpy(p, a.data, a.len);
+        for (uint64_t flips = 1 + kit_below(&rng, 3); flips > 0; flips--) {
+            uint8_t *byte = &p[12 + kit_below(&rng, a.len - 16)];
+            uint64_t other = *byte ^ UINT64_C(1) << kit_below(&rng, 8);
+            *byte = (uint8_t)(kit_below(&rng, 3) == 0 ? kit_random(&rng) : other);
+        }
+        fix_checksum(p, a.len);
+        taken += try_decode(p, a.len);
+    }
+    assert_true(taken > 0); /* a changed value or count is nobody's business */
+    free(p);
+    fli_buf_fini(&a);
+}
+
+/* Finds `from` in the snapshot, puts `to` (as long) in its place, and expects a refusal. */
+static void refuse_with(struct kit *k, const char *from, const char *to, size_t len)
+{
+    struct fli_buf a;
+    encode(k->m, &a);
+    uint8_t *at = memmem(a.data, a.len, from, len);
+    assert_non_null(at);
+    memcpy(at, to, len);
+    fix_checksum(a.data, a.len);
+    struct machine *m = NULL;
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &m), FL_ECORRUPT);
+    fli_buf_fini(&a);
+}
+
+/* The lies one would try first. */
+static void test_lies(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 5000, 0, ""));
+    kit_run(k, cmd_open("bob", 5000, 0, ""));
+    kit_run(k, cmd_acquire_x("lock-1", "ann"));
+    kit_run(k, cmd_acquire_x("lock-2", "bob"));
+    kit_run(k, cmd_wait_x("lock-2", "ann", 5000));
+    refuse_with(k,
+                "\x03"
+                "bob"
+                "\x00",
+                "\x03"
+                "ann"
+                "\x00",
+                5);                                /* a session twice */
+    refuse_with(k, "\x06lock-2", "\x06lock-1", 7); /* a lock twice */
+    refuse_with(k,
+                "lock-2\x01\x03"
+                "bob",
+                "lock-2\x01\x03"
+                "eve",
+                11); /* held by nobody */
+    refuse_with(k,
+                "lock-2\x01\x03"
+                "ann",
+                "lock-2\x01\x03"
+                "eve",
+                11); /* awaited by nobody */
+    refuse_with(k,
+                "lock-2\x01\x03"
+                "ann",
+                "lock-2\x01\x03"
+                "bob",
+                11); /* for one's own lock */
+    refuse_with(k,
+                "lock-2\x01\x03"
+                "ann",
+                "lock-3\x01\x03"
+                "ann",
+                11); /* no such lock */
+    refuse_with(k,
+                "lock-2\x01\x03"
+                "ann",
+                "lock-2\x02\x03"
+                "ann",
+                11);                                            /* no such kind */
+    static const char token_1[] = "\x01\0\0\0\0\0\0\0\xe8\x03"; /* and since 1000 */
+    static const char token_2[] = "\x02\0\0\0\0\0\0\0\xe8\x03";
+    refuse_with(k, token_1, token_2, 10); /* a token twice */
+    refuse_with(k, token_2, token_1, 10);
+    refuse_with(k, token_2, "\x03\0\0\0\0\0\0\0\xe8\x03", 10); /* a token of the future */
+    refuse_with(k, token_2, "\x02\0\0\0\0\0\0\0\xe9\x03", 10); /* a grant of the future */
+    refuse_with(k, token_1, "\0\0\0\0\0\0\0\0\xe8\x03", 10);
+}
+
+/* A cycle that no sequence of commands can make. */
+static void test_cycle_is_refused(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 5000, 0, ""));
+    kit_run(k, cmd_open("bob", 5000, 0, ""));
+    kit_run(k, cmd_acquire_x("A", "ann"));
+    kit_run(k, cmd_acquire_x("B", "bob"));
+    kit_run(k, cmd_acquire("C", "cid", 5000));
+    kit_run(k, cmd_wait_x("B", "ann", 5000));
+    kit_run(k, cmd_wait_x("C", "bob", 5000));
+    /* The wait of bob now is for A, which ann holds, who waits for bob. */
+    refuse_with(k,
+                "\x01"
+                "C\x01\x03"
+                "bob",
+                "\x01"
+                "A\x01\x03"
+                "bob",
+                7);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_empty),   TEST(test_whole_state), TEST(test_hash_notices),
+        TEST(test_ceiling), TEST(test_truncated),   TEST(test_checksum_and_version),
+        TEST(test_damaged), TEST(test_lies),        TEST(test_cycle_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

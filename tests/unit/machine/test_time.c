@@ -1,0 +1,294 @@
+/* test_time.c: the cluster clock: expiry and its order, term marks, lock-delay. */
+#include "kit.h"
+
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static void test_clock_never_goes_back(void **state)
+{
+    struct kit *k = *state;
+    kit_tick(k, 500);
+    assert_int_equal(machine_clock(k->m), 1000);
+    assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 100)).deadline_ms, 1100);
+}
+
+static void test_lease_ends_at_its_deadline(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(machine_next_deadline(k->m), UINT64_MAX);
+    kit_run(k, cmd_acquire("L", "ann", 100));
+    kit_forget_events(k);
+    assert_int_equal(machine_next_deadline(k->m), 1100);
+    kit_tick(k, 1099);
+    kit_expect_events(k, "");
+    kit_tick(k, 1100);
+    kit_expect_events(k, "expired:deadline L ann token=1\n");
+    assert_int_equal(machine_next_deadline(k->m), UINT64_MAX);
+    assert_int_equal(machine_min_live_token(k->m), 2);
+}
+
+/* What is due happens before the commands of the batch: a renewal that comes too late is refused. */
+static void test_expiry_before_commands(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("L", "ann", 100));
+    k->clock_ms = 1100;
+    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "L", 1, 0)).code, MACHINE_NO);
+    assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 100)).token, 2);
+}
+
+/* The wait that would have ended at 1100 is granted, because the lease ends first; its own lease
+ * begins at the new clock, although it could have begun earlier. */
+static void test_jump(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("L", "ann", 50));
+    kit_run(k, cmd_wait("L", "bob", 70, 100));
+    kit_run(k, cmd_wait("L", "cid", 70, 100));
+    kit_forget_events(k);
+    kit_tick(k, 9000);
+    kit_expect_events(k, "expired:deadline L ann token=1\n"
+                         "granted L bob token=2 wait=1 until=9070\n"
+                         "wait_ended:deadline L cid wait=2\n");
+}
+
+/* At one instant: delays, explicit leases, implicit leases, explicit waits, implicit waits; each by
+ * owner, then name. */
+static void test_order_at_one_instant(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("zoe", 100, 400, ""));
+    kit_run(k, cmd_acquire_x("D", "zoe"));
+    kit_tick(k, 1100); /* D is delayed until 1500 */
+    kit_run(k, cmd_open("keeper", 5000, 0, ""));
+    kit_run(k, cmd_acquire_x("H", "keeper"));
+    kit_run(k, cmd_open("waiter", 5000, 0, ""));
+    kit_run(k, cmd_wait("H", "a", 50, 400));
+    kit_run(k, cmd_wait_x("H", "waiter", 400));
+    kit_run(k, cmd_acquire("P", "b", 400));
+    kit_run(k, cmd_acquire("O", "b", 400));
+    kit_run(k, cmd_acquire("Q", "a", 400));
+    kit_run(k, cmd_open("y", 400, 0, ""));
+    kit_run(k, cmd_open("x", 400, 0, ""));
+    kit_run(k, cmd_wait("D", "late", 50, 400));
+    kit_forget_events(k);
+    kit_tick(k, 1500);
+    kit_expect_events(k, "granted D late token=6 wait=9 until=1550\n"
+                         "session_ended:deadline x*\n"
+                         "session_ended:deadline y*\n"
+                         "expired:deadline Q a token=5\n"
+                         "expired:deadline O b token=4\n"
+                         "expired:deadline P b token=3\n"
+                         "wait_ended:deadline H waiter* wait=6\n"
+                         "wait_ended:deadline H a wait=5\n");
+}
+
+static void test_mark_lengthens_leases(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("L", "ann", 100));
+    kit_run(k, cmd_acquire("M", "bob", 5000));
+    kit_run(k, cmd_wait("L", "cid", 100, 150));
+    kit_forget_events(k);
+    /* The new leader's first batch comes long after; it saves the lease, not the wait. */
+    kit_mark(k, 2000);
+    kit_expect_events(k, "wait_ended:deadline L cid wait=1\n");
+    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).deadline_ms, 2100);
+    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "M", 2, 0)).deadline_ms, 7000);
+    /* What is told about the next deadline may be early, never late. */
+    assert_true(machine_next_deadline(k->m) <= 2100);
+    kit_reload(k);
+    assert_int_equal(machine_next_deadline(k->m), 2100);
+    kit_tick(k, 2099);
+    kit_expect_events(k, "");
+    kit_tick(k, 2100);
+    kit_expect_events(k, "expired:deadline L ann token=1\n");
+}
+
+/* The floor of a mark is worked in with the ttl of then, also when the ttl changes later. */
+static void test_mark_then_other_ttl(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("L", "ann", 1000));
+    kit_mark(k, 1900); /* until 2900 */
+    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "L", 1, 20)).deadline_ms, 2900);
+    kit_reload(k);
+    kit_forget_events(k);
+    kit_tick(k, 2899);
+    kit_expect_events(k, "");
+    kit_tick(k, 2900);
+    kit_expect_events(k, "expired:deadline L ann token=1\n");
+}
+
+/* Leases that a mark moved are due in the order of their new deadlines. */
+static void test_mark_and_order(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("A", "a", 500)); /* 1500, then 1700 */
+    kit_run(k, cmd_acquire("B", "b", 600)); /* 1600, then 1800 */
+    kit_tick(k, 1190);
+    kit_run(k, cmd_acquire("C", "c", 505)); /* 1695, then 1705 */
+    kit_mark(k, 1200);
+    kit_run(k, cmd_acquire("D", "d", 502)); /* 1702 */
+    kit_forget_events(k);
+    kit_tick(k, 3000);
+    kit_expect_events(k, "expired:deadline A a token=1\n"
+                         "expired:deadline D d token=4\n"
+                         "expired:deadline C c token=3\n"
+                         "expired:deadline B b token=2\n");
+}
+
+static void test_explicit_lease_runs_while_waiting(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 100, 0, ""));
+    kit_run(k, cmd_acquire("L", "bob", 5000));
+    kit_run(k, cmd_wait_x("L", "ann", 5000));
+    kit_forget_events(k);
+    kit_tick(k, 1100);
+    kit_expect_events(k, "wait_ended:session L ann* wait=2\n"
+                         "session_ended:deadline ann*\n");
+    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0));
+    kit_expect_events(k, "released:release L bob token=1\n");
+}
+
+static void test_lock_delay(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 100, 300, ""));
+    kit_run(k, cmd_acquire_x("L", "ann"));
+    kit_run(k, cmd_acquire_x("M", "ann"));
+    kit_run(k, cmd_wait("L", "bob", 70, 5000));
+    kit_forget_events(k);
+    kit_tick(k, 1100);
+    kit_expect_events(k, "expired:deadline L ann* token=1\n"
+                         "expired:deadline M ann* token=2\n"
+                         "session_ended:deadline ann*\n");
+    assert_int_equal(kit_run(k, cmd_acquire("M", "cid", 70)).code, MACHINE_HELD);
+    assert_int_equal(kit_run(k, cmd_wait("L", "cid", 70, 5000)).number, 2);
+    assert_int_equal(machine_next_deadline(k->m), 1400);
+    kit_forget_events(k);
+    kit_reload(k);
+    kit_tick(k, 1399);
+    kit_expect_events(k, "");
+    kit_tick(k, 1400);
+    kit_expect_events(k, "granted L bob token=3 wait=2 until=1470\n");
+    assert_int_equal(kit_run(k, cmd_acquire("M", "cid", 70)).token, 4);
+}
+
+/* A delay with nobody waiting leaves nothing behind when it ends. */
+static void test_delay_leaves_nothing(void **state)
+{
+    struct kit *k = *state;
+    struct machine_counts c;
+    kit_run(k, cmd_open("ann", 100, 300, ""));
+    kit_run(k, cmd_acquire_x("L", "ann"));
+    kit_tick(k, 1200);
+    kit_run(k, cmd_wait("L", "bob", 70, 50));
+    kit_tick(k, 1250);
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.locks, 1);
+    assert_int_equal(c.locks_held, 0);
+    kit_tick(k, 1500);
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.locks, 0);
+    assert_int_equal(c.sessions, 0);
+}
+
+static void test_clean_release_skips_the_delay(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 100, 300, ""));
+    kit_run(k, cmd_acquire_x("L", "ann"));
+    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0));
+    assert_int_equal(kit_run(k, cmd_acquire("L", "bob", 70)).code, MACHINE_GRANTED);
+}
+
+/* Durations at the end of time do not overflow. */
+static void test_end_of_time(void **state)
+{
+    struct kit *k = *state;
+    kit_tick(k, MACHINE_CLOCK_MAX_MS);
+    kit_run(k, cmd_open("ann", FL_TTL_MAX_MS, FL_LOCKDELAY_MAX_MS, ""));
+    kit_run(k, cmd_acquire_x("L", "ann"));
+    assert_int_equal(kit_run(k, cmd_wait("L", "bob", FL_TTL_MAX_MS, FL_WAIT_MAX_MS)).code,
+                     MACHINE_QUEUED);
+    kit_mark(k, MACHINE_CLOCK_MAX_MS);
+    kit_reload(k);
+    assert_int_equal(kit_query(k, cmd_held(MACHINE_OP_CHECK, "L", 1, 0)).deadline_ms,
+                     MACHINE_CLOCK_MAX_MS + FL_TTL_MAX_MS);
+}
+
+/* Fifty thousand leases at once, each with somebody waiting. */
+static void test_mass_expiry(void **state)
+{
+    struct kit *k = *state;
+    enum { N = 50000 };
+    machine_set_event_cb(k->m, NULL, NULL);
+    kit_start(k);
+    for (uint32_t i = 0; i < N; i++) {
+        uint8_t name[4];
+        fli_put_u32(name, i * 2654435761u);
+        struct machine_command c = cmd_acquire("", "ann", 100 + i % 7);
+        c.name = (struct fli_slice){name, sizeof name};
+        kit_add(k, c);
+        if (i % 2 == 0) {
+            struct machine_command w = cmd_wait("", "bob", 100, 5000);
+            w.name = c.name;
+            kit_add(k, w);
+        }
+        if (k->count > 60000) {
+            kit_apply(k, NULL);
+            kit_start(k);
+        }
+    }
+    kit_apply(k, NULL);
+    struct machine_counts c;
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.locks_held, N);
+    assert_int_equal(c.waits, N / 2);
+    kit_tick(k, 3000);
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.expiries, N);
+    assert_int_equal(c.locks_held, N / 2);
+    kit_tick(k, 4000);
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.locks, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_clock_never_goes_back),
+        TEST(test_lease_ends_at_its_deadline),
+        TEST(test_expiry_before_commands),
+        TEST(test_jump),
+        TEST(test_order_at_one_instant),
+        TEST(test_mark_lengthens_leases),
+        TEST(test_mark_then_other_ttl),
+        TEST(test_mark_and_order),
+        TEST(test_explicit_lease_runs_while_waiting),
+        TEST(test_lock_delay),
+        TEST(test_delay_leaves_nothing),
+        TEST(test_clean_release_skips_the_delay),
+        TEST(test_end_of_time),
+        TEST(test_mass_expiry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
