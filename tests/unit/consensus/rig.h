@@ -1,0 +1,67 @@
+/* rig.h: nodes with fsm and proposer on raft's in-memory fixture, for the tests of both. Time is the
+ * fixture's, plus what a test adds. */
+#ifndef RIG_H
+#define RIG_H
+
+#include <raft.h>
+#include <raft/fixture.h>
+
+#include "consensus/fsm.h"
+#include "consensus/proposer.h"
+
+#define RIG_NODES_MAX 3u
+#define RIG_CALLS_MAX 32u
+
+/* One command or query and what became of it. */
+struct rig_call {
+    struct node_ticket ticket;
+    struct fli_buf bytes;
+    unsigned answers;
+    int status;
+    struct machine_result result;
+    size_t payload_len;
+    unsigned order; /* of the answer, or of the return */
+    unsigned returns;
+    struct rig_node *again; /* from the callback: add `next` here */
+    struct rig_call *next;
+};
+
+struct rig_node {
+    struct rig *rig;
+    struct raft *raft;
+    struct fsm *fsm;
+    struct proposer *proposer;
+    uint64_t ahead_ms; /* of the fixture's time */
+    bool asleep;       /* its loop does not turn */
+    unsigned opened, fatals;
+    uint64_t opened_term;
+};
+
+struct rig {
+    struct raft_fixture fixture;
+    unsigned n;
+    struct rig_node nodes[RIG_NODES_MAX];
+    struct rig_call calls[RIG_CALLS_MAX];
+    unsigned calls_n;
+    unsigned order;
+};
+
+/* Starts n nodes; config gives limits only and may be NULL. */
+void rig_start(struct rig *r, unsigned n, const struct proposer_config *config);
+void rig_stop(struct rig *r);
+void rig_step(struct rig *r);             /* one event of the fixture, then a turn of every node */
+void rig_turn(struct rig *r, unsigned i); /* a turn of one node */
+void rig_run(struct rig *r, unsigned msecs); /* steps for so long */
+unsigned rig_leader(struct rig *r);          /* steps until one is open; its number */
+
+struct rig_call *rig_call(struct rig *r, const struct machine_command *c);
+struct rig_call *rig_acquire(struct rig *r, const char *name, const char *owner, uint64_t ttl_ms);
+struct rig_call *rig_release(struct rig *r, const char *name, uint64_t token);
+struct rig_call *rig_check(struct rig *r, const char *name, uint64_t token);
+int rig_add(struct rig *r, unsigned i, struct rig_call *c);
+void rig_await(struct rig *r, struct rig_call *c); /* steps until it is answered */
+uint64_t rig_batches(struct rig *r, unsigned i);
+
+struct fli_slice rig_text(const char *text);
+
+#endif

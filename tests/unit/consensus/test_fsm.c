@@ -1,0 +1,267 @@
+/* test_fsm.c: apply, snapshot and restore as raft calls them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "consensus/fsm.h"
+
+#define OWNER "owner-of-16-bytes-a"
+
+struct rig {
+    struct fsm *fsm;
+    struct raft_fsm *raft;
+    unsigned fatals, restores, events;
+    int error;
+    uint64_t sequence;
+    /* The observer's diary: b, digit of the command, e. */
+    char diary[32];
+    bool ours;
+};
+
+static void on_fatal(void *ctx, int error, const char *message)
+{
+    struct rig *r = ctx;
+    assert_non_null(message);
+    r->fatals++;
+    r->error = error;
+}
+
+static void on_restored(void *ctx)
+{
+    struct rig *r = ctx;
+    r->restores++;
+}
+
+static void write_down(struct rig *r, char c)
+{
+    size_t n = strlen(r->diary);
+    assert_true(n + 1 < sizeof r->diary);
+    r->diary[n] = c;
+}
+
+static void on_event(void *ctx, const struct machine_event *e)
+{
+    struct rig *r = ctx;
+    r->events++;
+    write_down(r, e->type == MACHINE_EVENT_GRANTED   ? 'g'
+                  : e->type == MACHINE_EVENT_EXPIRED ? 'x'
+                                                     : '.');
+}
+
+static bool on_begin(void *ctx, const struct machine_batch_header *h)
+{
+    struct rig *r = ctx;
+    assert_int_equal(h->sequence, r->sequence);
+    assert_int_equal(h->term, 3);
+    write_down(r, 'b');
+    return r->ours;
+}
+
+static void on_command(void *ctx, uint32_t index, const struct machine_result *result)
+{
+    write_down(ctx, (char)('0' + index));
+}
+
+static void on_end(void *ctx)
+{
+    write_down(ctx, 'e');
+}
+
+static struct rig rig;
+
+static int setup(void **state)
+{
+    struct rig *r = &rig;
+    memset(r, 0, sizeof *r);
+    struct fsm_config config = {
+        .event = on_event, .event_ctx = r, .fatal = on_fatal, .restored = on_restored, .ctx = r};
+    struct fsm_observer observer = {r, on_begin, on_command, on_end};
+    assert_int_equal(fsm_create(&config, &r->fsm), 0);
+    fsm_set_observer(r->fsm, &observer);
+    r->raft = fsm_raft(r->fsm);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+    fsm_destroy(r->fsm);
+    return 0;
+}
+
+/* One batch of `count` acquires of one lock with the given ttl. */
+static struct raft_buffer batch(struct rig *r, uint64_t stamp_ms, unsigned count, uint64_t ttl_ms)
+{
+    struct fli_buf b;
+    uint8_t header[MACHINE_BATCH_HEADER_SIZE] = {0};
+    fli_buf_init(&b, 65536);
+    assert_int_equal(fli_buf_append(&b, header, sizeof header), 0);
+    for (unsigned i = 0; i < count; i++) {
+        char name = (char)('a' + i);
+        struct machine_command c = {.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = {(const uint8_t *)&name, 1},
+                                    .owner = {(const uint8_t *)OWNER, strlen(OWNER)},
+                                    .ttl_ms = ttl_ms};
+        assert_int_equal(machine_command_encode(&c, &b), 0);
+    }
+    assert_int_equal(fli_buf_reserve(&b, 8), 0);
+    struct machine_batch_header h = {.count = count,
+                                     .stamp_ms = stamp_ms,
+                                     .term = 3,
+                                     .sequence = ++r->sequence,
+                                     .length = (uint32_t)b.len};
+    size_t size = machine_batch_seal(b.data, &h);
+    return (struct raft_buffer){b.data, size};
+}
+
+static int apply(struct rig *r, struct raft_buffer buf)
+{
+    void *result = r;
+    memset(r->diary, 0, sizeof r->diary);
+    int rv = r->raft->apply(r->raft, &buf, &result);
+    assert_null(result);
+    free(buf.base);
+    return rv;
+}
+
+static void asks_the_leader_between_the_commands(void **state)
+{
+    struct rig *r = *state;
+    r->ours = true;
+    assert_int_equal(apply(r, batch(r, 100, 3, 50)), 0);
+    assert_string_equal(r->diary, "bg0g1g2e");
+    /* What is due expires before the leader is asked. */
+    assert_int_equal(apply(r, batch(r, 200, 1, 50)), 0);
+    assert_string_equal(r->diary, "xxxbg0e");
+    assert_int_equal(apply(r, batch(r, 200, 0, 50)), 0);
+    assert_string_equal(r->diary, "be");
+}
+
+static void leaves_the_leader_alone_with_batches_of_others(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(apply(r, batch(r, 100, 2, 5000)), 0);
+    assert_string_equal(r->diary, "bgg");
+    fsm_set_observer(r->fsm, NULL);
+    assert_int_equal(apply(r, batch(r, 100, 1, 5000)), 0);
+    assert_string_equal(r->diary, "");
+}
+
+static void halts_at_a_corrupt_entry(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(apply(r, batch(r, 100, 1, 5000)), 0);
+    uint64_t hash = machine_hash(fsm_machine(r->fsm));
+    struct raft_buffer bad = batch(r, 200, 1, 50);
+    ((uint8_t *)bad.base)[bad.len / 2] ^= 1;
+    assert_int_not_equal(apply(r, bad), 0);
+    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->error, FL_ECORRUPT);
+    assert_string_equal(r->diary, "");
+    /* Nothing is applied behind the hole, and nothing is told twice. */
+    assert_int_not_equal(apply(r, batch(r, 300, 1, 50)), 0);
+    assert_int_equal(r->fatals, 1);
+    assert_true(machine_hash(fsm_machine(r->fsm)) == hash);
+    struct raft_buffer *bufs;
+    unsigned n;
+    assert_int_not_equal(r->raft->snapshot(r->raft, &bufs, &n), 0);
+}
+
+static void halts_at_an_unknown_version(void **state)
+{
+    struct rig *r = *state;
+    struct raft_buffer bad = batch(r, 200, 1, 50);
+    uint8_t *p = bad.base;
+    p[0] = 77;
+    fli_put_u32(p + 36, 0);
+    fli_put_u32(p + 36, fli_crc32c(0, p, fli_get_u32(p + 32)));
+    assert_int_not_equal(apply(r, bad), 0);
+    assert_int_equal(r->error, FL_EVERSION);
+}
+
+static struct raft_buffer copy_of(const struct raft_buffer *b)
+{
+    struct raft_buffer c = {raft_malloc(b->len), b->len};
+    memcpy(c.base, b->base, b->len);
+    return c;
+}
+
+static void a_snapshot_restores_the_same_state(void **state)
+{
+    struct rig *r = *state;
+    struct fsm_stats stats;
+    struct raft_buffer one = batch(r, 100, 3, 5000);
+    size_t len = one.len;
+    assert_int_equal(apply(r, one), 0);
+    fsm_get_stats(r->fsm, &stats);
+    assert_int_equal(stats.entries, 1);
+    assert_int_equal(stats.bytes_since_snapshot, len);
+
+    struct raft_buffer *bufs = NULL;
+    unsigned n = 0;
+    assert_int_equal(r->raft->snapshot(r->raft, &bufs, &n), 0);
+    assert_int_equal(n, 1);
+    struct raft_buffer copy = copy_of(&bufs[0]);
+    uint64_t hash = machine_hash(fsm_machine(r->fsm));
+    fsm_get_stats(r->fsm, &stats);
+    assert_int_equal(stats.snapshots, 1);
+    assert_int_equal(stats.snapshot_last_bytes, copy.len);
+    assert_int_equal(stats.bytes_since_snapshot, 0);
+    /* Entries are applied while raft still writes the snapshot. */
+    assert_int_equal(apply(r, batch(r, 200, 4, 5000)), 0);
+    assert_memory_equal(bufs[0].base, copy.base, copy.len);
+    assert_int_equal(r->raft->snapshot_finalize(r->raft, &bufs, &n), 0);
+    assert_null(bufs);
+    assert_true(machine_hash(fsm_machine(r->fsm)) != hash);
+
+    assert_int_equal(r->raft->restore(r->raft, &copy), 0); /* frees the copy */
+    assert_int_equal(r->restores, 1);
+    assert_true(machine_hash(fsm_machine(r->fsm)) == hash);
+    machine_check(fsm_machine(r->fsm));
+    /* Events of the new machine go where those of the old one went. */
+    r->ours = true;
+    unsigned events = r->events;
+    assert_int_equal(apply(r, batch(r, 300, 4, 5000)), 0);
+    assert_true(r->events > events);
+    assert_int_equal(r->fatals, 0);
+}
+
+static void a_broken_snapshot_changes_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct raft_buffer *bufs = NULL;
+    unsigned n = 0;
+    assert_int_equal(apply(r, batch(r, 100, 3, 5000)), 0);
+    uint64_t hash = machine_hash(fsm_machine(r->fsm));
+    assert_int_equal(r->raft->snapshot(r->raft, &bufs, &n), 0);
+    struct raft_buffer copy = copy_of(&bufs[0]);
+    assert_int_equal(r->raft->snapshot_finalize(r->raft, &bufs, &n), 0);
+    ((uint8_t *)copy.base)[copy.len / 2] ^= 1;
+    assert_int_not_equal(r->raft->restore(r->raft, &copy), 0);
+    assert_non_null(copy.base);
+    raft_free(copy.base); /* stays raft's */
+    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->restores, 0);
+    assert_true(machine_hash(fsm_machine(r->fsm)) == hash);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(asks_the_leader_between_the_commands, setup, teardown),
+        cmocka_unit_test_setup_teardown(leaves_the_leader_alone_with_batches_of_others, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(halts_at_a_corrupt_entry, setup, teardown),
+        cmocka_unit_test_setup_teardown(halts_at_an_unknown_version, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_snapshot_restores_the_same_state, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_broken_snapshot_changes_nothing, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

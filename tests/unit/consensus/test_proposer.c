@@ -1,0 +1,535 @@
+/* test_proposer.c: batches, tickets, leadership and time of the proposer, one at a time. The
+ * simulation in tests/sim has them all at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "consensus/batch_build.h"
+#include "consensus/clock.h"
+#include "rig.h"
+
+#define OWNER_A "owner-of-16-bytes-a"
+#define OWNER_B "owner-of-16-bytes-b"
+
+static struct rig rig;
+
+static int start_one(void **state)
+{
+    rig_start(&rig, 1, NULL);
+    *state = &rig;
+    return 0;
+}
+
+static int start_three(void **state)
+{
+    rig_start(&rig, 3, NULL);
+    *state = &rig;
+    return 0;
+}
+
+static int stop(void **state)
+{
+    rig_stop(&rig);
+    return 0;
+}
+
+static void opens_behind_the_barrier_of_the_term(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
+    assert_int_equal(rig_add(r, 0, c), FL_ENOLEADER);
+    assert_int_equal(r->nodes[0].opened, 0);
+    rig_leader(r);
+    assert_int_equal(r->nodes[0].opened, 1);
+    assert_int_equal(r->nodes[0].opened_term, raft_current_term(r->nodes[0].raft));
+    /* The term mark goes out although nobody has anything to say. */
+    assert_int_equal(rig_batches(r, 0), 1);
+    rig_run(r, 500);
+    assert_int_equal(rig_batches(r, 0), 1);
+}
+
+static void answers_each_command_and_query_at_its_place(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    uint64_t batches = rig_batches(r, l);
+    struct rig_call *before = rig_check(r, "lock", 1);
+    struct rig_call *take = rig_acquire(r, "lock", OWNER_A, 5000);
+    struct rig_call *during = rig_check(r, "lock", 1);
+    struct rig_call *other = rig_acquire(r, "lock", OWNER_B, 5000);
+    struct rig_call *give = rig_release(r, "lock", 1);
+    struct rig_call *after = rig_check(r, "lock", 1);
+    struct machine_command show = {.op = MACHINE_OP_SHOW, .name = rig_text("lock")};
+    struct rig_call *look = rig_call(r, &show);
+    struct rig_call *all[] = {before, take, during, other, give, after, look};
+    for (unsigned i = 0; i < 7; i++) {
+        assert_int_equal(rig_add(r, l, all[i]), 0);
+    }
+    rig_await(r, look);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    for (unsigned i = 0; i < 7; i++) {
+        assert_int_equal(all[i]->answers, 1);
+        assert_int_equal(all[i]->status, 0);
+    }
+    assert_int_equal(before->result.code, MACHINE_NO);
+    assert_int_equal(take->result.code, MACHINE_GRANTED);
+    assert_int_equal(take->result.token, 1);
+    assert_int_equal(during->result.code, MACHINE_DONE);
+    assert_int_equal(other->result.code, MACHINE_HELD);
+    assert_int_equal(give->result.code, MACHINE_DONE);
+    assert_int_equal(after->result.code, MACHINE_NO);
+    assert_int_equal(look->result.code, MACHINE_NOTFOUND);
+}
+
+static void a_query_alone_goes_behind_an_empty_entry(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    uint64_t batches = rig_batches(r, l);
+    struct rig_call *c = rig_check(r, "lock", 1);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_NO);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+}
+
+static void commands_gather_while_entries_are_in_flight(void **state)
+{
+    const struct proposer_config config = {.in_flight_max = 1};
+    struct rig *r = &rig;
+    rig_start(r, 3, &config);
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    uint64_t batches = rig_batches(r, l);
+    struct rig_call *first = rig_check(r, "lock", 1);
+    assert_int_equal(rig_add(r, l, first), 0);
+    rig_turn(r, l);
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    struct rig_call *last = NULL;
+    for (unsigned i = 0; i < 10; i++) {
+        char name[8] = {'n', (char)('0' + i), 0};
+        last = rig_acquire(r, name, OWNER_A, 5000);
+        assert_int_equal(rig_add(r, l, last), 0);
+        rig_turn(r, l);
+    }
+    assert_int_equal(rig_batches(r, l), batches + 1);
+    rig_await(r, last);
+    assert_int_equal(rig_batches(r, l), batches + 2);
+    rig_stop(r);
+}
+
+static void pending_has_a_ceiling(void **state)
+{
+    struct rig *r = &rig;
+    struct rig_call probe = {0};
+    struct machine_command check = {.op = MACHINE_OP_RELEASE, .name = rig_text("lock"), .token = 1};
+    fli_buf_init(&probe.bytes, MACHINE_COMMAND_MAX);
+    assert_int_equal(machine_command_encode(&check, &probe.bytes), 0);
+    const struct proposer_config config = {.pending_max = 3 * probe.bytes.len};
+    fli_buf_fini(&probe.bytes);
+    rig_start(r, 1, &config);
+    rig_leader(r);
+    rig_run(r, 100);
+    struct rig_call *c[4];
+    for (unsigned i = 0; i < 4; i++) {
+        c[i] = rig_release(r, "lock", 1);
+        assert_int_equal(rig_add(r, 0, c[i]), i < 3 ? 0 : FL_EBUSY);
+    }
+    rig_turn(r, 0);
+    assert_int_equal(rig_add(r, 0, c[3]), 0);
+    rig_await(r, c[3]);
+    rig_stop(r);
+}
+
+/* Fills one batch to the last byte and checks that the next byte goes into another. */
+static void a_batch_has_a_ceiling(void **state)
+{
+    const size_t max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
+    uint8_t bytes[64] = {0};
+    struct batch b;
+    size_t size;
+    batch_init(&b, max);
+    while (batch_has_room(&b, sizeof bytes, false)) {
+        assert_int_equal(batch_add(&b, NULL, bytes, sizeof bytes, false), 0);
+    }
+    assert_int_equal(b.len, max);
+    assert_false(batch_has_room(&b, 1, false));
+    assert_true(batch_has_room(&b, max, true));
+    assert_false(batch_has_room(&b, max + 1, true));
+    assert_int_equal(batch_seal(&b, 0, &size), 0);
+    assert_int_equal(size, max);
+    struct machine_batch_header h;
+    assert_int_equal(machine_batch_open(b.data, size, &h), 0);
+    assert_int_equal(h.count, MACHINE_COMMAND_MAX / sizeof bytes);
+    batch_fini(&b);
+
+    batch_init(&b, MACHINE_BATCH_MAX);
+    for (unsigned i = 0; i < MACHINE_BATCH_COMMANDS_MAX; i++) {
+        assert_true(batch_has_room(&b, 8, false));
+        assert_int_equal(batch_add(&b, NULL, bytes, 8, false), 0);
+    }
+    assert_false(batch_has_room(&b, 8, false));
+    batch_fini(&b);
+}
+
+static void what_does_not_fit_goes_into_the_next_batch(void **state)
+{
+    const struct proposer_config config = {.batch_max = 1}; /* raised to one command */
+    struct rig *r = &rig;
+    rig_start(r, 1, &config);
+    rig_leader(r);
+    rig_run(r, 100);
+    uint64_t batches = rig_batches(r, 0);
+    uint8_t value[FL_VALUE_MAX] = {0};
+    struct rig_call *c[8];
+    for (unsigned i = 0; i < 8; i++) {
+        char name[8] = {'n', (char)('0' + i), 0};
+        struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = rig_text(name),
+                                    .owner = rig_text(OWNER_A),
+                                    .value = {value, sizeof value},
+                                    .ttl_ms = 5000};
+        c[i] = rig_call(r, &m);
+        assert_int_equal(rig_add(r, 0, c[i]), 0);
+    }
+    rig_await(r, c[7]);
+    assert_int_equal(rig_batches(r, 0),
+                     batches + 3); /* three, three and two of a little over 1 KiB */
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(c[i]->answers, 1);
+        assert_int_equal(c[i]->result.token, i + 1);
+    }
+    rig_stop(r);
+}
+
+static void refuses_what_is_not_one_command(void **state)
+{
+    struct rig *r = *state;
+    rig_leader(r);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
+    struct proposer *p = r->nodes[0].proposer;
+    uint8_t bytes[512] = {0};
+    size_t len = c->bytes.len;
+    memcpy(bytes, c->bytes.data, len);
+    for (size_t cut = 0; cut < len; cut++) {
+        assert_int_equal(proposer_add(p, &c->ticket, bytes, cut, NULL), FL_EINVAL);
+    }
+    assert_int_equal(proposer_add(p, &c->ticket, bytes, len + 1, NULL), FL_EINVAL);
+    bytes[0] = 99;
+    assert_int_equal(proposer_add(p, &c->ticket, bytes, len, NULL), FL_EINVAL);
+    struct rig_call *q = rig_check(r, "lock", 1);
+    assert_int_equal(proposer_add(p, NULL, q->bytes.data, q->bytes.len, NULL), FL_EINVAL);
+    struct proposer_stats stats;
+    proposer_get_stats(p, &stats);
+    assert_int_equal(stats.pending_commands, 0);
+}
+
+static void a_callback_may_ask_for_more(void **state)
+{
+    struct rig *r = *state;
+    rig_leader(r);
+    struct rig_call *first = rig_acquire(r, "lock", OWNER_A, 5000);
+    struct rig_call *query = rig_check(r, "lock", 1);
+    struct rig_call *last = rig_release(r, "lock", 1);
+    first->again = query->again = &r->nodes[0];
+    first->next = query;
+    query->next = last;
+    assert_int_equal(rig_add(r, 0, first), 0);
+    rig_await(r, last);
+    assert_int_equal(first->answers, 1);
+    assert_int_equal(query->answers, 1);
+    assert_int_equal(query->result.code, MACHINE_DONE);
+    assert_int_equal(last->result.code, MACHINE_DONE);
+}
+
+static void cut_off(struct rig *r, unsigned l)
+{
+    for (unsigned i = 0; i < r->n; i++) {
+        if (i != l) {
+            raft_fixture_saturate(&r->fixture, i, l);
+            raft_fixture_saturate(&r->fixture, l, i);
+        }
+    }
+}
+
+static void join_again(struct rig *r, unsigned l)
+{
+    for (unsigned i = 0; i < r->n; i++) {
+        if (i != l) {
+            raft_fixture_desaturate(&r->fixture, i, l);
+            raft_fixture_desaturate(&r->fixture, l, i);
+        }
+    }
+}
+
+static void lost_leadership_answers_everybody_once(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    cut_off(r, l);
+    struct rig_call *sent = rig_acquire(r, "sent", OWNER_A, 60000);
+    struct rig_call *asked = rig_check(r, "sent", 1);
+    assert_int_equal(rig_add(r, l, sent), 0);
+    assert_int_equal(rig_add(r, l, asked), 0);
+    rig_turn(r, l);
+    /* Proposed; the next ones are not, because the loop of this node does not turn. */
+    r->nodes[l].asleep = true;
+    struct rig_call *c[3] = {rig_acquire(r, "one", OWNER_A, 60000), rig_check(r, "one", 1),
+                             rig_acquire(r, "two", OWNER_A, 60000)};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(rig_add(r, l, c[i]), 0);
+    }
+    while (raft_state(r->nodes[l].raft) == RAFT_LEADER) {
+        rig_step(r);
+    }
+    rig_step(r);
+    assert_int_equal(sent->answers, 1);
+    assert_int_equal(sent->status, FL_EUNCERTAIN);
+    assert_int_equal(asked->answers, 0);
+    assert_int_equal(asked->returns, 1);
+    rig_turn(r, l);
+    assert_false(proposer_is_open(r->nodes[l].proposer));
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(c[i]->answers, 0);
+        assert_int_equal(c[i]->returns, 1);
+        assert_true(i == 0 || c[i]->order == c[i - 1]->order + 1);
+    }
+    /* Whatever becomes of the entry, nobody is answered again. */
+    r->nodes[l].asleep = false;
+    join_again(r, l);
+    rig_run(r, 5000);
+    assert_int_equal(sent->answers + sent->returns, 1);
+    assert_int_equal(asked->answers + asked->returns, 1);
+    struct proposer_stats stats;
+    proposer_get_stats(r->nodes[l].proposer, &stats);
+    assert_int_equal(stats.uncertain, 1);
+    assert_int_equal(stats.returned, 4);
+}
+
+static void leads_again_in_another_term(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    cut_off(r, l);
+    while (proposer_is_open(r->nodes[l].proposer)) {
+        rig_step(r);
+    }
+    join_again(r, l);
+    unsigned k = rig_leader(r);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, k, c), 0);
+    rig_await(r, c);
+    assert_int_equal(c->status, 0);
+    assert_true(r->nodes[k].opened_term > 1);
+}
+
+static void waits_while_leadership_is_handed_over(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    struct raft_transfer transfer = {0};
+    assert_int_equal(raft_transfer(r->nodes[l].raft, &transfer, 0, NULL), 0);
+    assert_int_equal(raft_state(r->nodes[l].raft), RAFT_LEADER);
+    uint64_t batches = rig_batches(r, l);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, l, c), 0);
+    rig_turn(r, l);
+    assert_int_equal(rig_batches(r, l), batches);
+    assert_int_equal(c->answers + c->returns, 0);
+    assert_true(proposer_next_turn_ms(r->nodes[l].proposer, r->fixture.time) > 0);
+    while (c->answers + c->returns == 0) {
+        rig_step(r);
+    }
+    assert_int_equal(c->returns, 1);
+    assert_int_equal(r->nodes[l].fatals, 0);
+    rig_run(r, 3000);
+    assert_int_equal(c->answers + c->returns, 1);
+}
+
+static void waits_while_the_disk_is_full(void **state)
+{
+    struct rig *r = *state;
+    rig_leader(r);
+    rig_run(r, 100);
+    unsigned short capacity = r->nodes[0].raft->io->capacity;
+    raft_set_capacity_threshold(r->nodes[0].raft, 100);
+    r->nodes[0].raft->io->capacity = 1;
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, 0, c), 0);
+    rig_run(r, 300);
+    assert_int_equal(c->answers + c->returns, 0);
+    assert_int_equal(r->nodes[0].fatals, 0);
+    r->nodes[0].raft->io->capacity = capacity;
+    rig_await(r, c);
+    assert_int_equal(c->status, 0);
+}
+
+static int (*real_send)(struct raft_io *, struct raft_io_send *, const struct raft_message *,
+                        raft_io_send_cb);
+
+static int failing_send(struct raft_io *io, struct raft_io_send *req,
+                        const struct raft_message *message, raft_io_send_cb cb)
+{
+    if (message->type == RAFT_APPEND_ENTRIES && message->append_entries.n_entries > 0) {
+        return RAFT_NOMEM;
+    }
+    return real_send(io, req, message, cb);
+}
+
+/* Without the guard, raft_apply can fail after it has appended the entry and freed our bytes. */
+static void an_entry_nobody_knows_about_is_fatal(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    struct raft_io *io = r->nodes[l].raft->io;
+    real_send = io->send;
+    io->send = failing_send;
+    struct rig_call *sent = rig_acquire(r, "sent", OWNER_A, 60000);
+    struct rig_call *asked = rig_check(r, "sent", 1);
+    assert_int_equal(rig_add(r, l, sent), 0);
+    assert_int_equal(rig_add(r, l, asked), 0);
+    rig_turn(r, l);
+    io->send = real_send;
+    assert_int_equal(r->nodes[l].fatals, 1);
+    assert_int_equal(sent->answers, 1);
+    assert_int_equal(sent->status, FL_EUNCERTAIN);
+    assert_int_equal(asked->returns, 1);
+    assert_false(proposer_is_open(r->nodes[l].proposer));
+    assert_int_equal(rig_add(r, l, sent), FL_ENOLEADER);
+    assert_true(proposer_next_turn_ms(r->nodes[l].proposer, r->fixture.time) == UINT64_MAX);
+    rig_run(r, 3000);
+    assert_int_equal(r->nodes[l].fatals, 1);
+    assert_int_equal(sent->answers + sent->returns, 1);
+}
+
+static void closing_answers_everybody(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 200);
+    struct rig_call *sent = rig_acquire(r, "sent", OWNER_A, 60000);
+    struct rig_call *asked = rig_check(r, "sent", 1);
+    assert_int_equal(rig_add(r, l, sent), 0);
+    assert_int_equal(rig_add(r, l, asked), 0);
+    rig_turn(r, l);
+    struct rig_call *waiting = rig_acquire(r, "waiting", OWNER_A, 60000);
+    assert_int_equal(rig_add(r, l, waiting), 0);
+    proposer_close(r->nodes[l].proposer);
+    assert_int_equal(sent->status, FL_EUNCERTAIN);
+    assert_int_equal(asked->returns, 1);
+    assert_int_equal(waiting->returns, 1);
+    assert_int_equal(rig_add(r, l, waiting), FL_ENOLEADER);
+    rig_run(r, 1000); /* the entry is applied: a stranger's by now */
+    assert_int_equal(sent->answers + asked->returns + waiting->returns, 3);
+    assert_int_equal(machine_last_token(fsm_machine(r->nodes[l].fsm)), 1);
+}
+
+static void expiry_needs_no_traffic_and_makes_little(void **state)
+{
+    struct rig *r = *state;
+    rig_leader(r);
+    rig_run(r, 100);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 700);
+    assert_int_equal(rig_add(r, 0, c), 0);
+    rig_await(r, c);
+    raft_time granted = r->fixture.time;
+    uint64_t batches = rig_batches(r, 0);
+    struct machine_counts counts;
+    do {
+        rig_step(r);
+        machine_get_counts(fsm_machine(r->nodes[0].fsm), &counts);
+        assert_true(r->fixture.time < granted + 5000);
+    } while (counts.expiries == 0);
+    /* The grant was sealed at most one entry's latency before it was applied. */
+    assert_true(r->fixture.time + 100 >= granted + 700);
+    assert_true(r->fixture.time <= granted + 700 + 500);
+    assert_true(rig_batches(r, 0) - batches <= 2);
+    batches = rig_batches(r, 0);
+    rig_run(r, 5000);
+    assert_int_equal(rig_batches(r, 0), batches);
+}
+
+static void a_pause_is_not_charged_to_leases(void **state)
+{
+    struct rig *r = *state;
+    rig_leader(r);
+    rig_run(r, 100);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
+    assert_int_equal(rig_add(r, 0, c), 0);
+    rig_await(r, c);
+    /* Stopped for a minute; then the renewal that waited in the socket is read first. */
+    r->nodes[0].ahead_ms = 60000;
+    struct rig_call *check = rig_check(r, "lock", 1);
+    assert_int_equal(rig_add(r, 0, check), 0);
+    rig_await(r, check);
+    assert_int_equal(check->result.code, MACHINE_DONE);
+    assert_true(check->result.clock_ms <= c->result.clock_ms + CLUSTER_CLOCK_STEP_MAX_MS + 200);
+}
+
+static void asks_for_turns_at_the_right_time(void **state)
+{
+    struct rig *r = *state;
+    struct proposer *p = r->nodes[0].proposer;
+    r->nodes[0].asleep = true;
+    /* A cluster of one leads as soon as it starts, and the proposer wants to know. */
+    assert_int_equal(raft_state(r->nodes[0].raft), RAFT_LEADER);
+    assert_int_equal(proposer_next_turn_ms(p, 0), 0);
+    rig_turn(r, 0);
+    assert_true(proposer_next_turn_ms(p, 0) == UINT64_MAX); /* raft wakes us */
+    while (proposer_next_turn_ms(p, r->fixture.time) != 0) {
+        rig_step(r);
+        assert_true(r->fixture.time < 5000);
+    }
+    rig_turn(r, 0);
+    assert_true(proposer_is_open(p));
+    rig_run(r, 200);
+    rig_turn(r, 0);
+    uint64_t now_ms = r->fixture.time;
+    assert_int_equal(proposer_next_turn_ms(p, now_ms), CLUSTER_CLOCK_BEAT_MS);
+    assert_int_equal(proposer_next_turn_ms(p, now_ms + 30), CLUSTER_CLOCK_BEAT_MS - 30);
+    struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
+    assert_int_equal(rig_add(r, 0, c), 0);
+    assert_int_equal(proposer_next_turn_ms(p, now_ms), 0);
+    rig_turn(r, 0);
+    assert_true(proposer_next_turn_ms(p, now_ms) > 0);
+    r->nodes[0].asleep = false;
+    rig_await(r, c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(opens_behind_the_barrier_of_the_term, start_one, stop),
+        cmocka_unit_test_setup_teardown(answers_each_command_and_query_at_its_place, start_three,
+                                        stop),
+        cmocka_unit_test_setup_teardown(a_query_alone_goes_behind_an_empty_entry, start_three,
+                                        stop),
+        cmocka_unit_test(commands_gather_while_entries_are_in_flight),
+        cmocka_unit_test(pending_has_a_ceiling),
+        cmocka_unit_test(a_batch_has_a_ceiling),
+        cmocka_unit_test(what_does_not_fit_goes_into_the_next_batch),
+        cmocka_unit_test_setup_teardown(refuses_what_is_not_one_command, start_one, stop),
+        cmocka_unit_test_setup_teardown(a_callback_may_ask_for_more, start_one, stop),
+        cmocka_unit_test_setup_teardown(lost_leadership_answers_everybody_once, start_three, stop),
+        cmocka_unit_test_setup_teardown(leads_again_in_another_term, start_three, stop),
+        cmocka_unit_test_setup_teardown(waits_while_leadership_is_handed_over, start_three, stop),
+        cmocka_unit_test_setup_teardown(waits_while_the_disk_is_full, start_one, stop),
+        cmocka_unit_test_setup_teardown(an_entry_nobody_knows_about_is_fatal, start_three, stop),
+        cmocka_unit_test_setup_teardown(closing_answers_everybody, start_three, stop),
+        cmocka_unit_test_setup_teardown(expiry_needs_no_traffic_and_makes_little, start_one, stop),
+        cmocka_unit_test_setup_teardown(a_pause_is_not_charged_to_leases, start_one, stop),
+        cmocka_unit_test_setup_teardown(asks_for_turns_at_the_right_time, start_one, stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
