@@ -6,7 +6,8 @@
 #include "base/base.h"
 
 #define MEMBERS_MAX 9u
-#define MEMBER_ADDRESS_MAX 262u /* host of 255, colon, port, NUL */
+#define MEMBER_ADDRESS_MAX 264u /* host of 255, brackets, colon, port, NUL */
+#define MEMBERS_TEXT_MAX (MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 
 struct member {
     uint64_t id;
@@ -23,7 +24,8 @@ struct members {
 int members_parse(const char *text, struct members *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 const struct member *members_find(const struct members *m, uint64_t id); /* NULL when absent */
-/* The canonical text, always NUL-terminated; returns its length, as snprintf does. */
+/* The canonical text, always NUL-terminated; returns its length, as snprintf does. MEMBERS_TEXT_MAX
+ * bytes are always enough. */
 size_t members_format(const struct members *m, char *out, size_t size);
 
 /* Splits HOST:PORT, [V6]:PORT; port 1..65535. 0 or FL_EINVAL. */

@@ -13,7 +13,13 @@
  * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
  * A query is never uncertain; it is held and asked again.
  *
- * Everything runs on the caller's uv loop, in its thread. */
+ * The first time ever, all members must be up: a cluster is formed, and answers its first command,
+ * when every member knows the incarnation of every other, on disk. From then on a majority is
+ * enough, and a member that comes back with an empty disk is recognised by any one of the others
+ * (see identity.h and node_forget).
+ *
+ * Everything runs on the caller's uv loop, in its thread. SIGPIPE must be ignored by the process;
+ * node_create does so if it still has its default action. */
 #ifndef CONSENSUS_NODE_H
 #define CONSENSUS_NODE_H
 
@@ -41,17 +47,17 @@ struct node_ticket {
 };
 
 struct node_config {
-    uint64_t id;                      /* 1.. */
-    const char *data_dir;             /* exists or can be made; locked against a second process */
-    const char *peer_address;         /* HOST:PORT to bind for other nodes; NULL: as in members */
-    const char *client_address;       /* HOST:PORT told to clients and other nodes */
-    const struct members *members;    /* the cluster as configured; at least this node */
-    struct machine_limits limits;     /* proposed by the first leader of a new cluster */
-    unsigned heartbeat_ms;            /* 0: default */
-    unsigned election_ms;             /* 0: default */
-    unsigned hold_ms;                 /* how long a command waits for a leader; 0: default */
-    size_t pending_max;               /* bytes of commands that may wait; 0: default */
-    uint64_t snapshot_bytes;          /* log bytes between snapshots; 0: default */
+    uint64_t id;                   /* 1.. */
+    const char *data_dir;          /* exists or can be made; locked against a second process */
+    const char *peer_address;      /* HOST:PORT to bind for other nodes; NULL: as in members */
+    const char *client_address;    /* HOST:PORT told to clients and other nodes */
+    const struct members *members; /* the cluster as configured; at least this node */
+    struct machine_limits limits;  /* proposed by the first leader of a new cluster */
+    unsigned heartbeat_ms;         /* 0: default */
+    unsigned election_ms;          /* 0: default */
+    unsigned hold_ms;              /* how long a command waits for a leader; 0: default */
+    size_t pending_max;            /* bytes of commands that may wait; 0: default */
+    uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
 };
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };
@@ -64,7 +70,8 @@ struct node_status {
     uint64_t batches, commands, queries, bytes_proposed; /* by this node as leader, since start */
     uint64_t relayed, held, uncertain, leader_changes;
     uint64_t pending_bytes, pending_commands, in_flight;
-    uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes;
+    uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
+    uint64_t restores; /* snapshots it started from or got from a leader */
 };
 
 struct node_callbacks {
@@ -80,7 +87,10 @@ struct node_callbacks {
 };
 
 /* Opens (and locks) the data directory, checks that it belongs to this id and cluster, starts raft
- * and listens for peers. 0 or a code, and *errmsg (errmsg_size bytes) says what to do. */
+ * and listens for peers. 0 or a code, and *errmsg (errmsg_size bytes) says what to do. Events may
+ * come before it returns (a cluster of one applies its log at once). When it fails after raft was
+ * begun it runs the loop until raft has closed, so it must not be called from a callback of the
+ * loop. */
 int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
                 struct node **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
@@ -97,19 +107,36 @@ struct node_member {
     uint64_t id;
     const char *peer_address;
     const char *client_address; /* NULL when never heard */
-    bool voter, leader, self, connected;
+    bool voter, leader, self;
+    bool connected; /* as far as this node knows: to itself, from the leader to its followers and
+                     * from a follower to its leader */
     uint64_t match_index; /* leader only, else 0 */
 };
 size_t node_members(struct node *n, struct node_member *ret, size_t max);
 
-/* Hands leadership to id (0: the best follower); cb once, with 0, FL_ENOLEADER (this node does not
- * lead), FL_ENOTFOUND, FL_ETIMEOUT. */
+/* For a member whose data directory is lost. Such a node is refused by its peers when it comes back
+ * empty, because it has forgotten what it voted for and acknowledged; FORGET is how it may come
+ * back. It takes the node out of the cluster's configuration, which makes a majority of the others
+ * hold everything that was ever acknowledged, and then forgets its incarnation. When the node
+ * connects again, with whatever incarnation, it is added, brought up to date, and made a voter.
+ *
+ * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
+ * FL_ENOTFOUND (not a member), FL_EINVAL (this node itself), FL_EBUSY (the node is connected, or
+ * another change is in progress), FL_EDENIED (a majority of the others is not connected). cb: 0;
+ * FL_EUNCERTAIN: leadership was lost, ask the next leader again, which does no harm. */
+int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
+                void *ctx) FLI_MUST_USE;
+
+/* Hands leadership to id (0: the best follower). 0, then cb comes once, with 0 or FL_ETIMEOUT (it
+ * was not taken in time; this node may still lead); or at once FL_ENOLEADER (this node does not
+ * lead), FL_ENOTFOUND (no such voter, or nobody to hand it to), FL_EBUSY (it is being handed over).
+ */
 int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                   void *ctx) FLI_MUST_USE;
 
 /* Graceful end: refuses new commands, hands leadership over when it leads and can, waits (bounded
- * by drain_ms) for what is pending, answers the rest, closes raft and the directory, then calls cb.
- * Memory may be freed by node_destroy after cb. */
+ * by drain_ms) for what is pending, answers the rest, closes raft and the directory, then calls cb,
+ * once, from the loop. Memory may be freed by node_destroy in cb or later. */
 void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
 void node_destroy(struct node *n);
 

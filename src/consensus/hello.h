@@ -1,0 +1,44 @@
+/* hello.h: the first bytes of each side of a stream between two nodes. Pure.
+ *
+ *   offset size   little endian
+ *   0      8      "fencelok"
+ *   8      4      CRC-32C of bytes 12 to 511
+ *   12     2      protocol version
+ *   14     1      kind of stream
+ *   15     1      verdict: 0 in the dialer's hello, enum transport_verdict in the answer
+ *   16     8      cluster id, 0 when not known yet
+ *   24     8      sender's node id
+ *   32     8      sender's incarnation
+ *   40     8      node id of the one that is meant
+ *   48     4      checksum of the members
+ *   52     2      length of the client address
+ *   54     2      length of the reason
+ *   56     264    client address, then zeros
+ *   320    192    reason, then zeros
+ *
+ * Decoding checks magic and checksum before anything else is believed; both strings hold only
+ * printable ASCII, since they end up in logs. */
+#ifndef CONSENSUS_HELLO_H
+#define CONSENSUS_HELLO_H
+
+#include "consensus/transport.h"
+
+#define HELLO_SIZE 512u
+#define HELLO_VERSION 1u
+
+enum hello_kind { HELLO_RAFT = 1, HELLO_LINK = 2 };
+
+struct hello {
+    uint8_t kind;
+    uint8_t verdict;
+    uint64_t target;
+    struct transport_identity from;
+    char reason[TRANSPORT_REASON_MAX];
+};
+
+void hello_encode(const struct hello *h, uint8_t out[HELLO_SIZE]);
+
+/* 0; FL_EPROTO: not a hello; FL_EVERSION: a hello of another version (nothing is returned). */
+int hello_decode(const uint8_t in[HELLO_SIZE], struct hello *ret) FLI_MUST_USE;
+
+#endif

@@ -1,0 +1,522 @@
+/* identity.c: the data directory and its identity file.
+ *
+ * The file is text, so that an operator can read it, in exactly this order, one line each:
+ *
+ *   fencelock-identity 1       format version
+ *   id 2
+ *   incarnation 1234           decimal, not 0
+ *   cluster 0                  0 until the cluster is formed
+ *   bootstrapped 1             0 or 1
+ *   known-index 17
+ *   members 1=a:1,2=b:2        canonical
+ *   known 1 5678               one line per member, in the order of members
+ *   known 2 1234
+ *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
+ *
+ * A new directory goes through: identity with bootstrapped 0; raft's first files; identity with
+ * bootstrapped 1. A crash in between leaves bootstrapped 0: such a node has never spoken to
+ * anybody, so whatever is in DIR/raft is thrown away and made again. With bootstrapped 1 raft's
+ * files must be there; if they are not, somebody has removed them, and the node refuses to start
+ * rather than to act as if it had promised nothing. */
+#include "consensus/identity.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+#define IDENTITY_VERSION 1u
+#define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
+
+/* ---- text ---- */
+
+size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX])
+{
+    char members[MEMBERS_TEXT_MAX];
+    members_format(&id->members, members, sizeof members);
+    int n = snprintf(out, IDENTITY_TEXT_MAX,
+                     "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
+                     "bootstrapped %d\nknown-index %llu\nmembers %s\n",
+                     IDENTITY_VERSION, (unsigned long long)id->id,
+                     (unsigned long long)id->incarnation, (unsigned long long)id->cluster_id,
+                     id->bootstrapped ? 1 : 0, (unsigned long long)id->known_index, members);
+    FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX);
+    size_t len = (size_t)n;
+    for (unsigned i = 0; i < id->members.n; i++) {
+        n = snprintf(out + len, IDENTITY_TEXT_MAX - len, "known %llu %llu\n",
+                     (unsigned long long)id->members.list[i].id, (unsigned long long)id->known[i]);
+        FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX - len);
+        len += (size_t)n;
+    }
+    uint32_t crc = fli_crc32c(0, out, len);
+    n = snprintf(out + len, IDENTITY_TEXT_MAX - len, "crc %08x\n", crc);
+    FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX - len);
+    return len + (size_t)n;
+}
+
+struct lines {
+    const char *p;
+    const char *end;
+    bool bad;
+};
+
+/* The value of the next line, which must begin with `key` and a blank. */
+static struct fli_slice next_value(struct lines *l, const char *key)
+{
+    size_t key_len = strlen(key);
+    const char *newline = l->bad ? NULL : memchr(l->p, '\n', (size_t)(l->end - l->p));
+    if (newline == NULL || (size_t)(newline - l->p) < key_len + 1 ||
+        memcmp(l->p, key, key_len) != 0 || l->p[key_len] != ' ') {
+        l->bad = true;
+        return (struct fli_slice){NULL, 0};
+    }
+    const char *value = l->p + key_len + 1;
+    l->p = newline + 1;
+    return (struct fli_slice){(const uint8_t *)value, (size_t)(newline - value)};
+}
+
+static uint64_t next_number(struct lines *l, const char *key, uint64_t max)
+{
+    uint64_t number = 0;
+    struct fli_slice v = next_value(l, key);
+    if (l->bad || !fli_parse_u64(v.data, v.len, max, &number)) {
+        l->bad = true;
+        return 0;
+    }
+    return number;
+}
+
+static void parse_members(struct lines *l, struct identity *id)
+{
+    char text[MEMBERS_TEXT_MAX];
+    char canonical[MEMBERS_TEXT_MAX];
+    char errmsg[256];
+    struct fli_slice v = next_value(l, "members");
+    if (l->bad || v.len >= sizeof text) {
+        l->bad = true;
+        return;
+    }
+    memcpy(text, v.data, v.len);
+    text[v.len] = '\0';
+    if (members_parse(text, &id->members, errmsg, sizeof errmsg) != 0) {
+        l->bad = true;
+        return;
+    }
+    members_format(&id->members, canonical, sizeof canonical);
+    l->bad = strcmp(canonical, text) != 0;
+}
+
+static void parse_known(struct lines *l, struct identity *id)
+{
+    for (unsigned i = 0; i < id->members.n && !l->bad; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "known %llu", (unsigned long long)id->members.list[i].id);
+        id->known[i] = next_number(l, key, UINT64_MAX);
+    }
+}
+
+int identity_parse(const char *text, size_t len, struct identity *ret)
+{
+    struct identity id;
+    memset(&id, 0, sizeof id);
+    struct lines l = {text, text + len, false};
+    uint64_t version = next_number(&l, "fencelock-identity", UINT32_MAX);
+    if (!l.bad && version != IDENTITY_VERSION) {
+        return FL_EVERSION;
+    }
+    id.id = next_number(&l, "id", UINT64_MAX);
+    id.incarnation = next_number(&l, "incarnation", UINT64_MAX);
+    id.cluster_id = next_number(&l, "cluster", UINT64_MAX);
+    id.bootstrapped = next_number(&l, "bootstrapped", 1) == 1;
+    id.known_index = next_number(&l, "known-index", UINT64_MAX);
+    parse_members(&l, &id);
+    if (!l.bad) {
+        parse_known(&l, &id);
+    }
+    uint32_t crc = l.bad ? 0 : fli_crc32c(0, text, (size_t)(l.p - text));
+    char expected[9];
+    snprintf(expected, sizeof expected, "%08x", crc);
+    struct fli_slice v = next_value(&l, "crc");
+    if (l.bad || l.p != l.end || v.len != 8 || memcmp(v.data, expected, 8) != 0) {
+        return FL_ECORRUPT;
+    }
+    if (id.id == 0 || id.incarnation == 0 || members_find(&id.members, id.id) == NULL) {
+        return FL_ECORRUPT;
+    }
+    *ret = id;
+    return 0;
+}
+
+/* ---- files ---- */
+
+static int sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return FL_EIO;
+    }
+    int rv = fsync(fd) == 0 ? 0 : FL_EIO;
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return rv;
+}
+
+static int write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return FL_EIO;
+        }
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int identity_store(const struct data_dir *d, const struct identity *id)
+{
+    char text[IDENTITY_TEXT_MAX];
+    char path[FILE_PATH_MAX];
+    char temp[FILE_PATH_MAX];
+    size_t len = identity_format(id, text);
+    snprintf(path, sizeof path, "%s/identity", d->path);
+    snprintf(temp, sizeof temp, "%s/identity.new", d->path);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return FL_EIO;
+    }
+    int rv = write_all(fd, text, len);
+    if (rv == 0 && fsync(fd) != 0) {
+        rv = FL_EIO;
+    }
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (rv == 0 && rename(temp, path) != 0) {
+        rv = FL_EIO;
+    }
+    return rv != 0 ? rv : sync_dir(d->path);
+}
+
+/* mkdir -p, at most as deep as the path is long. */
+static int make_dirs(const char *path)
+{
+    char part[DATA_DIR_PATH_MAX + 8];
+    size_t len = strlen(path);
+    FLI_ASSERT(len < sizeof part);
+    memcpy(part, path, len + 1);
+    for (size_t i = 1; i <= len; i++) {
+        if (part[i] != '/' && part[i] != '\0') {
+            continue;
+        }
+        char saved = part[i];
+        part[i] = '\0';
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+            return FL_ESYSTEM;
+        }
+        part[i] = saved;
+    }
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return FL_ESYSTEM;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        errno = ENOTDIR;
+        return FL_ESYSTEM;
+    }
+    return 0;
+}
+
+static int refuse_locked(int fd, const char *path, char *errmsg, size_t errmsg_size)
+{
+    char pid[32] = {0};
+    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+    uint64_t number = 0;
+    size_t len = n > 0 ? strcspn(pid, "\n") : 0;
+    close(fd);
+    if (len > 0 && fli_parse_u64(pid, len, INT_MAX, &number)) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s is in use by another process (pid %llu): stop that one, or "
+                 "give this one a directory of its own",
+                 path, (unsigned long long)number);
+    } else {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s is in use by another process: stop that one, or give this one "
+                 "a directory of its own",
+                 path);
+    }
+    return FL_EBUSY;
+}
+
+static int lock_dir(struct data_dir *d, char *errmsg, size_t errmsg_size)
+{
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof path, "%s/lock", d->path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        snprintf(errmsg, errmsg_size, "cannot open %s: %s", path, strerror(errno));
+        return FL_ESYSTEM;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) {
+            return refuse_locked(fd, d->path, errmsg, errmsg_size);
+        }
+        snprintf(errmsg, errmsg_size, "cannot lock %s: %s", path, strerror(errno));
+        close(fd);
+        return FL_ESYSTEM;
+    }
+    char pid[32];
+    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    FLI_ASSERT(n > 0);
+    /* The pid only makes a message better: failing to write it is no reason to stop. */
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, pid, (size_t)n, 0) != n) {
+        errno = 0;
+    }
+    d->lock_fd = fd;
+    return 0;
+}
+
+int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
+{
+    struct data_dir d;
+    memset(&d, 0, sizeof d);
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') {
+        len--;
+    }
+    if (len == 0 || len >= sizeof d.path) {
+        snprintf(errmsg, errmsg_size, "the path of the data directory must have 1 to %zu bytes",
+                 sizeof d.path - 1);
+        return FL_EINVAL;
+    }
+    memcpy(d.path, path, len);
+    snprintf(d.raft_path, sizeof d.raft_path, "%s/raft", d.path);
+    int rv = make_dirs(d.path);
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot make data directory %s: %s", d.path, strerror(errno));
+        return rv;
+    }
+    rv = lock_dir(&d, errmsg, errmsg_size);
+    if (rv == 0) {
+        *ret = d;
+    }
+    return rv;
+}
+
+void data_dir_close(struct data_dir *d)
+{
+    if (d->lock_fd >= 0) {
+        close(d->lock_fd);
+        d->lock_fd = -1;
+    }
+}
+
+struct raft_files {
+    bool any;      /* anything at all */
+    bool metadata; /* term and vote */
+    bool log;      /* a segment or a snapshot */
+};
+
+static bool is_log_name(const char *name)
+{
+    return (name[0] >= '0' && name[0] <= '9') || strncmp(name, "open-", 5) == 0 ||
+           strncmp(name, "snapshot-", 9) == 0;
+}
+
+/* What is in DIR/raft. With `clear` everything found is removed. */
+static int scan_raft(const char *path, bool clear, struct raft_files *ret)
+{
+    struct raft_files found = {false, false, false};
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        if (errno != ENOENT) {
+            return FL_ESYSTEM;
+        }
+        *ret = found;
+        return 0;
+    }
+    int rv = 0;
+    for (struct dirent *e = readdir(dir); e != NULL && rv == 0; e = readdir(dir)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+            continue;
+        }
+        found.any = true;
+        found.metadata = found.metadata || strncmp(e->d_name, "metadata", 8) == 0;
+        found.log = found.log || is_log_name(e->d_name);
+        if (clear && unlinkat(dirfd(dir), e->d_name, 0) != 0) {
+            rv = FL_ESYSTEM;
+        }
+    }
+    int saved = errno;
+    closedir(dir);
+    errno = saved;
+    if (rv == 0) {
+        *ret = found;
+    }
+    return rv;
+}
+
+/* The text of the file; its length is 0 when there is none. */
+static int read_file(const char *path, char out[IDENTITY_TEXT_MAX], size_t *ret_len)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        *ret_len = 0;
+        return errno == ENOENT ? 0 : FL_ESYSTEM;
+    }
+    size_t len = 0;
+    ssize_t n = 1;
+    while (n > 0 && len < IDENTITY_TEXT_MAX) {
+        n = read(fd, out + len, IDENTITY_TEXT_MAX - len);
+        if (n > 0) {
+            len += (size_t)n;
+        }
+    }
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (n < 0) {
+        return FL_ESYSTEM;
+    }
+    *ret_len = len;
+    /* An empty file is not an absent one. */
+    return len == 0 ? FL_ECORRUPT : 0;
+}
+
+static int create_identity(const struct data_dir *d, uint64_t id, const struct members *members,
+                           struct identity *ret, char *errmsg, size_t errmsg_size)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->id = id;
+    ret->members = *members;
+    while (ret->incarnation == 0) {
+        fli_random(&ret->incarnation, sizeof ret->incarnation);
+    }
+    int rv = identity_store(d, ret);
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot write %s/identity: %s", d->path, strerror(errno));
+    }
+    return rv;
+}
+
+/* Whether what was read is what the configuration says. */
+static int check_identity(const struct data_dir *d, const struct identity *found, uint64_t id,
+                          const struct members *members, char *errmsg, size_t errmsg_size)
+{
+    char stored[MEMBERS_TEXT_MAX];
+    char given[MEMBERS_TEXT_MAX];
+    if (found->id != id) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s belongs to node %llu, but this is node %llu: start with that "
+                 "id, or with another directory",
+                 d->path, (unsigned long long)found->id, (unsigned long long)id);
+        return FL_EDENIED;
+    }
+    members_format(&found->members, stored, sizeof stored);
+    members_format(members, given, sizeof given);
+    if (strcmp(stored, given) != 0) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s belongs to the cluster %.600s, but this node is configured for "
+                 "%.600s: start with the former, or with another directory",
+                 d->path, stored, given);
+        return FL_EDENIED;
+    }
+    return 0;
+}
+
+static int check_raft_files(const struct data_dir *d, const struct identity *id, char *errmsg,
+                            size_t errmsg_size)
+{
+    struct raft_files files;
+    int rv = scan_raft(d->raft_path, !id->bootstrapped, &files);
+    if (rv == 0 && mkdir(d->raft_path, 0700) != 0 && errno != EEXIST) {
+        rv = FL_ESYSTEM;
+    }
+    if (rv == 0 && sync_dir(d->path) != 0) {
+        rv = FL_ESYSTEM;
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot prepare %s: %s", d->raft_path, strerror(errno));
+        return rv;
+    }
+    if (id->bootstrapped && (!files.metadata || !files.log)) {
+        snprintf(errmsg, errmsg_size,
+                 "%s has lost its log: restore the whole directory %s from a copy made while the "
+                 "node was stopped, or remove it, run CLUSTER FORGET %llu on a healthy node, and "
+                 "start again",
+                 d->raft_path, d->path, (unsigned long long)id->id);
+        return FL_EDENIED;
+    }
+    return 0;
+}
+
+static int load_identity(const struct data_dir *d, const char *path, const char *text, size_t len,
+                         struct identity *ret, char *errmsg, size_t errmsg_size)
+{
+    int rv = identity_parse(text, len, ret);
+    if (rv == FL_EVERSION) {
+        snprintf(errmsg, errmsg_size,
+                 "%s was written by a version of fencelock that this one does not know: start that "
+                 "version",
+                 path);
+    } else if (rv != 0) {
+        snprintf(errmsg, errmsg_size,
+                 "%s is damaged: restore the whole directory %s from a copy made while the node "
+                 "was stopped, or replace the node (see CLUSTER FORGET)",
+                 path, d->path);
+    }
+    return rv;
+}
+
+int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
+                  struct identity *ret, char *errmsg, size_t errmsg_size)
+{
+    char path[FILE_PATH_MAX];
+    char text[IDENTITY_TEXT_MAX];
+    size_t len = 0;
+    struct identity found;
+    FLI_ASSERT(members_find(members, id) != NULL);
+    snprintf(path, sizeof path, "%s/identity", d->path);
+    int rv = read_file(path, text, &len);
+    if (rv == FL_ESYSTEM) {
+        snprintf(errmsg, errmsg_size, "cannot read %s: %s", path, strerror(errno));
+        return rv;
+    }
+    if (rv == 0 && len == 0) {
+        struct raft_files files;
+        if (scan_raft(d->raft_path, false, &files) != 0 || files.any) {
+            snprintf(errmsg, errmsg_size,
+                     "%s is missing although %s is not empty: restore the whole directory, or use "
+                     "an empty one",
+                     path, d->raft_path);
+            return FL_EDENIED;
+        }
+        rv = create_identity(d, id, members, &found, errmsg, errmsg_size);
+    } else {
+        rv = load_identity(d, path, text, len, &found, errmsg, errmsg_size);
+        if (rv == 0) {
+            rv = check_identity(d, &found, id, members, errmsg, errmsg_size);
+        }
+    }
+    if (rv == 0) {
+        rv = check_raft_files(d, &found, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        *ret = found;
+    }
+    return rv;
+}

@@ -1,0 +1,58 @@
+/* identity.h: the data directory of a node, and who the node is.
+ *
+ *   DIR/lock       held with flock by the running process; its pid is inside
+ *   DIR/identity   text, see identity.c; replaced whole, never written in place
+ *   DIR/raft/      the library's files
+ *
+ * The identity says which node and cluster the directory belongs to, and holds the incarnation: a
+ * random number made together with the directory. A node that comes back with an empty disk under
+ * its old id has another incarnation, and that is how its peers tell that it has forgotten what it
+ * voted for and acknowledged. For the same reason the file remembers the incarnations of all other
+ * members, as soon as they are known: the replicated state has them too, but a node that starts
+ * must be able to judge its peers before its log is replayed. */
+#ifndef CONSENSUS_IDENTITY_H
+#define CONSENSUS_IDENTITY_H
+
+#include <stdbool.h>
+
+#include "consensus/members.h"
+
+#define DATA_DIR_PATH_MAX 512u /* raft's own limit on DIR/raft is a little above this */
+
+struct data_dir {
+    int lock_fd;
+    char path[DATA_DIR_PATH_MAX];
+    char raft_path[DATA_DIR_PATH_MAX + 8];
+};
+
+struct identity {
+    uint64_t id;
+    uint64_t incarnation;
+    uint64_t cluster_id;         /* 0 until the cluster is formed */
+    bool bootstrapped;           /* raft's files were begun: from now on they must be there */
+    uint64_t known_index;        /* `known` is what the machine said at this raft index */
+    uint64_t known[MEMBERS_MAX]; /* incarnation of members.list[i]; 0: none, or forgotten */
+    struct members members;
+};
+
+/* Makes the directory if need be and locks it. 0, FL_EINVAL (path), FL_EBUSY (another process has
+ * it), FL_ESYSTEM; errmsg says what and what to do. */
+int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
+                  size_t errmsg_size) FLI_MUST_USE;
+void data_dir_close(struct data_dir *d);
+
+/* Reads the identity, or makes one when the directory is pristine, and makes DIR/raft. 0;
+ * FL_EDENIED: it belongs to another id or cluster, or a part of it is missing; FL_ECORRUPT;
+ * FL_EVERSION; FL_ESYSTEM. */
+int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
+                  struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* Replaces the file: written beside, synced, renamed, directory synced. 0 or FL_EIO with errno. */
+int identity_store(const struct data_dir *d, const struct identity *id) FLI_MUST_USE;
+
+/* Text form, for identity_open and tests. */
+#define IDENTITY_TEXT_MAX 8192u
+size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX]);
+int identity_parse(const char *text, size_t len, struct identity *ret) FLI_MUST_USE;
+
+#endif

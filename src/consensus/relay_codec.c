@@ -1,0 +1,114 @@
+/* relay_codec.c: see relay_codec.h for the byte table. */
+#include "consensus/relay_codec.h"
+
+#include "base/bytes.h"
+
+void relay_result_encode(uint64_t sequence, int status, const struct machine_result *result,
+                         uint8_t out[RELAY_RESULT_SIZE])
+{
+    FLI_ASSERT(status <= 0);
+    FLI_ASSERT(status != 0 || result != NULL);
+    memset(out, 0, RELAY_RESULT_SIZE);
+    fli_put_u64(out, sequence);
+    fli_put_u32(out + 8, (uint32_t)-status);
+    if (status == 0) {
+        out[12] = result->code;
+        fli_put_u32(out + 16, result->number);
+        fli_put_u64(out + 20, result->token);
+        fli_put_u64(out + 28, result->wait);
+        fli_put_u64(out + 36, result->deadline_ms);
+        fli_put_u64(out + 44, result->clock_ms);
+    }
+}
+
+/* Only codes that a leader gives; anything else leaves the outcome unknown. */
+static int known_status(uint32_t negated)
+{
+    switch (-(int64_t)negated) {
+    case 0:
+    case FL_EBUSY:
+    case FL_EINVAL:
+    case FL_ENOMEM:
+    case FL_EUNCERTAIN:
+        return -(int)negated;
+    default:
+        return FL_EUNCERTAIN;
+    }
+}
+
+int relay_result_decode(struct fli_slice body, struct relay_answer *ret)
+{
+    struct fli_reader r;
+    struct relay_answer a;
+    memset(&a, 0, sizeof a);
+    fli_reader_init(&r, body.data, body.len);
+    a.sequence = fli_read_u64(&r);
+    a.status = known_status(fli_read_u32(&r));
+    a.result.code = fli_read_u8(&r);
+    (void)fli_read_bytes(&r, 3);
+    a.result.number = fli_read_u32(&r);
+    a.result.token = fli_read_u64(&r);
+    a.result.wait = fli_read_u64(&r);
+    a.result.deadline_ms = fli_read_u64(&r);
+    a.result.clock_ms = fli_read_u64(&r);
+    a.payload = fli_read_bytes(&r, fli_reader_left(&r));
+    bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_UNSUPPORTED;
+    if (r.bad || (a.status == 0 && !has_code) || (a.status != 0 && a.payload.len != 0)) {
+        return FL_EPROTO;
+    }
+    *ret = a;
+    return 0;
+}
+
+void relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE])
+{
+    FLI_ASSERT(e->name.len <= FL_NAME_MAX && e->owner.len <= FL_OWNER_MAX);
+    out[0] = e->type;
+    out[1] = e->reason;
+    out[2] = e->session_explicit ? 1 : 0;
+    out[3] = 0;
+    fli_put_u16(out + 4, (uint16_t)e->name.len);
+    fli_put_u16(out + 6, (uint16_t)e->owner.len);
+    fli_put_u64(out + 8, e->token);
+    fli_put_u64(out + 16, e->wait);
+    fli_put_u64(out + 24, e->deadline_ms);
+    fli_put_u64(out + 32, e->clock_ms);
+}
+
+int relay_event_decode(struct fli_slice body, struct machine_event *ret)
+{
+    struct fli_reader r;
+    struct machine_event e;
+    memset(&e, 0, sizeof e);
+    fli_reader_init(&r, body.data, body.len);
+    e.type = fli_read_u8(&r);
+    e.reason = fli_read_u8(&r);
+    uint8_t is_explicit = fli_read_u8(&r);
+    uint8_t zero = fli_read_u8(&r);
+    uint16_t name_len = fli_read_u16(&r);
+    uint16_t owner_len = fli_read_u16(&r);
+    e.session_explicit = is_explicit == 1;
+    e.token = fli_read_u64(&r);
+    e.wait = fli_read_u64(&r);
+    e.deadline_ms = fli_read_u64(&r);
+    e.clock_ms = fli_read_u64(&r);
+    e.name = fli_read_bytes(&r, name_len);
+    e.owner = fli_read_bytes(&r, owner_len);
+    if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || zero != 0 ||
+        name_len > FL_NAME_MAX || owner_len > FL_OWNER_MAX || e.type == 0 ||
+        e.type > MACHINE_EVENT_SESSION_ENDED || e.reason > MACHINE_REASON_RELEASE) {
+        return FL_EPROTO;
+    }
+    *ret = e;
+    return 0;
+}
+
+int relay_sequence_decode(struct fli_slice body, uint64_t *ret, struct fli_slice *ret_rest)
+{
+    if (body.len < 8) {
+        return FL_EPROTO;
+    }
+    *ret = fli_get_u64(body.data);
+    *ret_rest = (struct fli_slice){body.data + 8, body.len - 8};
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* relay_codec.h: the bodies of relay frames. Pure.
+ *
+ *   COMMAND    8 sequence, then the command as machine_command_encode made it
+ *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
+ *              8 deadline, 8 clock, then the payload; all but sequence and status are zero unless
+ *              the status is
+ *   RETURNED   8 sequence
+ *   EARLY      1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
+ *              8 wait, 8 deadline, 8 clock, name, owner
+ *   READY, PING, PONG  nothing
+ *
+ * What is decoded came over a socket: lengths and ranges are checked, FL_EPROTO otherwise. */
+#ifndef CONSENSUS_RELAY_CODEC_H
+#define CONSENSUS_RELAY_CODEC_H
+
+#include "machine/machine.h"
+
+#define RELAY_RESULT_SIZE 52u
+#define RELAY_EVENT_SIZE 40u
+
+struct relay_answer {
+    uint64_t sequence;
+    int status;
+    struct machine_result result;
+    struct fli_slice payload;
+};
+
+/* result may be NULL when status is not 0. The payload is sent behind these bytes. */
+void relay_result_encode(uint64_t sequence, int status, const struct machine_result *result,
+                         uint8_t out[RELAY_RESULT_SIZE]);
+int relay_result_decode(struct fli_slice body, struct relay_answer *ret) FLI_MUST_USE;
+
+/* Name and owner are sent behind these bytes. */
+void relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE]);
+int relay_event_decode(struct fli_slice body, struct machine_event *ret) FLI_MUST_USE;
+
+/* RETURNED, and the head of COMMAND. */
+int relay_sequence_decode(struct fli_slice body, uint64_t *ret,
+                          struct fli_slice *ret_rest) FLI_MUST_USE;
+
+#endif

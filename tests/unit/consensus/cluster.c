@@ -1,0 +1,423 @@
+#include "cluster.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "scratch.h"
+
+/* Ports that were free a moment ago, all different. */
+static void free_ports(uint16_t *out, unsigned n)
+{
+    int fds[CLUSTER_MAX];
+    for (unsigned i = 0; i < n; i++) {
+        struct sockaddr_in addr = {.sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof addr;
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fds[i] >= 0);
+        assert_int_equal(bind(fds[i], (struct sockaddr *)&addr, len), 0);
+        assert_int_equal(getsockname(fds[i], (struct sockaddr *)&addr, &len), 0);
+        out[i] = ntohs(addr.sin_port);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+}
+
+void cluster_init(struct cluster *c, unsigned n)
+{
+    uint16_t ports[CLUSTER_MAX];
+    char text[512];
+    char errmsg[256];
+    size_t len = 0;
+    memset(c, 0, sizeof *c);
+    c->n = n;
+    c->limits = MACHINE_LIMITS_DEFAULT;
+    c->verbose = getenv("FENCELOCK_TEST_VERBOSE") != NULL;
+    assert_int_equal(uv_loop_init(&c->loop), 0);
+    free_ports(ports, n);
+    for (unsigned i = 0; i < n; i++) {
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%u=127.0.0.1:%u",
+                                i == 0 ? "" : ",", i + 1, ports[i]);
+        c->nodes[i].c = c;
+        c->nodes[i].dir = scratch_make();
+    }
+    assert_int_equal(members_parse(text, &c->members, errmsg, sizeof errmsg), 0);
+}
+
+void cluster_fini(struct cluster *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->nodes[i].node != NULL) {
+            cluster_stop(c, i, 0);
+        }
+        scratch_remove(c->nodes[i].dir);
+    }
+    uv_run(&c->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&c->loop), 0);
+}
+
+static void event_cb(void *ctx, const struct machine_event *e)
+{
+    struct cluster_node *cn = ctx;
+    cn->grants += e->type == MACHINE_EVENT_GRANTED;
+    if (e->wait != 0 && e->type != MACHINE_EVENT_QUEUED) {
+        cn->log_wait = e->wait;
+    }
+}
+
+static void early_cb(void *ctx, const struct machine_event *e)
+{
+    struct cluster_node *cn = ctx;
+    cn->early++;
+    cn->early_wait = e->wait;
+    cn->early_type = e->type;
+}
+
+static void fatal_cb(void *ctx, int error, const char *message)
+{
+    struct cluster_node *cn = ctx;
+    cn->fatal = error;
+    snprintf(cn->fatal_text, sizeof cn->fatal_text, "%s", message);
+    if (cn->c->verbose) {
+        print_message("node %u FATAL %s\n", (unsigned)(cn - cn->c->nodes) + 1, message);
+    }
+}
+
+static void leadership_cb(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    cn->leaderships++;
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+    struct cluster_node *cn = ctx;
+    if (cn->c->verbose) {
+        print_message("%8llu node %u [%d] %s\n", (unsigned long long)uv_now(&cn->c->loop),
+                      (unsigned)(cn - cn->c->nodes) + 1, level, message);
+    }
+}
+
+int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg_size)
+{
+    struct cluster_node *cn = &c->nodes[i];
+    char client[32];
+    snprintf(client, sizeof client, "client-%u:1", i + 1);
+    struct node_config config = {
+        .id = i + 1,
+        .data_dir = cn->dir,
+        .client_address = client,
+        .members = &c->members,
+        .limits = c->limits,
+        .heartbeat_ms = 30,
+        .election_ms = 300,
+        .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
+        .snapshot_bytes = c->snapshot_bytes,
+    };
+    struct node_callbacks cbs = {.ctx = cn,
+                                 .event = event_cb,
+                                 .leadership = leadership_cb,
+                                 .early = early_cb,
+                                 .fatal = fatal_cb,
+                                 .log = log_cb};
+    assert_null(cn->node);
+    cn->fatal = 0;
+    return node_create(&c->loop, &config, &cbs, &cn->node, errmsg, errmsg_size);
+}
+
+void cluster_start(struct cluster *c, unsigned i)
+{
+    char errmsg[1024] = "";
+    if (cluster_try_start(c, i, errmsg, sizeof errmsg) != 0) {
+        fail_msg("node %u: %s", i + 1, errmsg);
+    }
+}
+
+void cluster_start_all(struct cluster *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        cluster_start(c, i);
+    }
+}
+
+static void stopped_cb(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    node_destroy(cn->node);
+    cn->node = NULL;
+    cn->stopping = false;
+}
+
+static bool is_down(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->node == NULL;
+}
+
+void cluster_stop_begin(struct cluster *c, unsigned i, unsigned drain_ms)
+{
+    if (!c->nodes[i].stopping) {
+        c->nodes[i].stopping = true;
+        node_stop(c->nodes[i].node, drain_ms, stopped_cb, &c->nodes[i]);
+    }
+}
+
+void cluster_stop(struct cluster *c, unsigned i, unsigned drain_ms)
+{
+    if (c->nodes[i].node == NULL) {
+        return; /* it was told before, and is through */
+    }
+    cluster_stop_begin(c, i, drain_ms);
+    cluster_until(c, is_down, &c->nodes[i], "a node has stopped");
+}
+
+static void late_cb(uv_timer_t *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+static bool never(void *ctx)
+{
+    return false;
+}
+
+static bool run_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, unsigned ms)
+{
+    uv_timer_t timer;
+    bool late = false;
+    uv_update_time(&c->loop);
+    uv_timer_init(&c->loop, &timer);
+    timer.data = &late;
+    uv_timer_start(&timer, late_cb, ms, 0);
+    while (!condition(ctx) && !late) {
+        uv_run(&c->loop, UV_RUN_ONCE);
+    }
+    uv_close((uv_handle_t *)&timer, NULL);
+    uv_run(&c->loop, UV_RUN_NOWAIT);
+    return condition(ctx);
+}
+
+void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what)
+{
+    if (!run_until(c, condition, ctx, CLUSTER_PATIENCE_MS)) {
+        fail_msg("it never came that %s", what);
+    }
+}
+
+void cluster_run_ms(struct cluster *c, unsigned ms)
+{
+    (void)run_until(c, never, NULL, ms);
+}
+
+int cluster_leader(struct cluster *c)
+{
+    int leader = -1;
+    uint64_t term = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        struct node_status s;
+        if (c->nodes[i].node == NULL || c->nodes[i].stopping) {
+            continue;
+        }
+        node_get_status(c->nodes[i].node, &s);
+        if (s.role == NODE_LEADER && s.term >= term) {
+            leader = (int)i;
+            term = s.term;
+        }
+    }
+    return leader;
+}
+
+static bool has_leader(void *ctx)
+{
+    struct cluster *c = ctx;
+    int leader = cluster_leader(c);
+    if (leader < 0) {
+        return false;
+    }
+    for (unsigned i = 0; i < c->n; i++) {
+        struct node_status s;
+        if (c->nodes[i].node == NULL || c->nodes[i].stopping) {
+            continue;
+        }
+        node_get_status(c->nodes[i].node, &s);
+        if (s.leader_id != (uint64_t)leader + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+unsigned cluster_wait_leader(struct cluster *c)
+{
+    cluster_until(c, has_leader, c, "all nodes agree on a leader");
+    return (unsigned)cluster_leader(c);
+}
+
+static bool is_formed(void *ctx)
+{
+    struct cluster *c = ctx;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->nodes[i].node != NULL && machine_cluster_id(node_machine(c->nodes[i].node)) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void cluster_wait_formed(struct cluster *c)
+{
+    cluster_until(c, is_formed, c, "the cluster is formed");
+}
+
+static bool is_level(void *ctx)
+{
+    struct cluster *c = ctx;
+    int leader = cluster_leader(c);
+    struct node_status first;
+    if (leader < 0) {
+        return false;
+    }
+    node_get_status(c->nodes[leader].node, &first);
+    for (unsigned i = 0; i < c->n; i++) {
+        struct node_status s;
+        if (c->nodes[i].node == NULL) {
+            continue;
+        }
+        node_get_status(c->nodes[i].node, &s);
+        if (s.applied_index != first.last_index) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void cluster_wait_level(struct cluster *c)
+{
+    cluster_until(c, is_level, c, "all nodes have applied the same");
+}
+
+void cluster_expect_same_hash(struct cluster *c)
+{
+    uint64_t hash = 0;
+    bool any = false;
+    cluster_wait_level(c);
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->nodes[i].node == NULL) {
+            continue;
+        }
+        uint64_t one = machine_hash(node_machine(c->nodes[i].node));
+        machine_check(node_machine(c->nodes[i].node));
+        assert_true(!any || one == hash);
+        hash = one;
+        any = true;
+    }
+    assert_true(any);
+}
+
+/* ---- commands ---- */
+
+void op_init(struct op *op)
+{
+    memset(op, 0, sizeof *op);
+}
+
+static void answered_cb(struct node_ticket *t, int status, const struct machine_result *result,
+                        struct fli_slice payload)
+{
+    struct op *op = FLI_CONTAINER_OF(t, struct op, ticket);
+    op->answers++;
+    op->status = status;
+    if (status == 0) {
+        op->result = *result;
+        op->payload_len = payload.len;
+        if (payload.len > 0) {
+            memcpy(op->payload, payload.data,
+                   payload.len < sizeof op->payload ? payload.len : sizeof op->payload);
+        }
+    }
+    if (op->outstanding != NULL) {
+        (*op->outstanding)--;
+    }
+}
+
+int op_submit(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op)
+{
+    struct fli_buf buf;
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    assert_int_equal(machine_command_check(cmd), 0);
+    assert_int_equal(machine_command_encode(cmd, &buf), 0);
+    op->answers = 0;
+    int rv = node_submit(c->nodes[i].node, &op->ticket, buf.data, buf.len, answered_cb);
+    assert_int_equal(op->answers, 0);
+    fli_buf_fini(&buf);
+    return rv;
+}
+
+static bool is_answered(void *ctx)
+{
+    struct op *op = ctx;
+    return op->answers > 0;
+}
+
+void op_wait(struct cluster *c, struct op *op)
+{
+    cluster_until(c, is_answered, op, "a command is answered");
+    assert_int_equal(op->answers, 1);
+}
+
+void op_run(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op)
+{
+    op_init(op);
+    assert_int_equal(op_submit(c, i, cmd, op), 0);
+    op_wait(c, op);
+}
+
+static struct fli_slice text(const char *s)
+{
+    return (struct fli_slice){(const uint8_t *)s, strlen(s)};
+}
+
+struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms,
+                                   uint64_t wait_ms)
+{
+    return (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                    .flags = wait_ms != 0 ? MACHINE_ACQUIRE_WAIT : 0,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = text(name),
+                                    .owner = text(owner),
+                                    .ttl_ms = ttl_ms,
+                                    .wait_ms = wait_ms};
+}
+
+struct machine_command cmd_release(const char *name, uint64_t token)
+{
+    return (struct machine_command){.op = MACHINE_OP_RELEASE, .name = text(name), .token = token};
+}
+
+struct machine_command cmd_check(const char *name, uint64_t token)
+{
+    return (struct machine_command){.op = MACHINE_OP_CHECK, .name = text(name), .token = token};
+}
+
+struct machine_command cmd_show(const char *name)
+{
+    return (struct machine_command){.op = MACHINE_OP_SHOW, .name = text(name)};
+}
+
+struct machine_command cmd_token(const char *name)
+{
+    return (struct machine_command){.op = MACHINE_OP_TOKEN, .name = text(name)};
+}

@@ -1,0 +1,86 @@
+/* cluster.h: several nodes in one process, on one loop, over loopback, with real disks. */
+#ifndef TEST_CONSENSUS_CLUSTER_H
+#define TEST_CONSENSUS_CLUSTER_H
+
+#include <uv.h>
+
+#include "consensus/node.h"
+
+#define CLUSTER_MAX 5u
+#define CLUSTER_PATIENCE_MS 60000u
+
+/* A command on its way. */
+struct op {
+    struct node_ticket ticket;
+    unsigned answers; /* must end as 1 */
+    int status;
+    struct machine_result result;
+    uint8_t payload[2048]; /* its beginning */
+    size_t payload_len;
+    unsigned *outstanding; /* counted down when answered; may be NULL */
+};
+
+struct cluster;
+
+struct cluster_node {
+    struct cluster *c;
+    struct node *node; /* NULL when down */
+    char *dir;
+    bool stopping;
+    int fatal;
+    char fatal_text[512];
+    uint64_t grants;     /* events */
+    uint64_t early;      /* early events */
+    uint64_t early_wait; /* of the last early event */
+    uint8_t early_type;
+    uint64_t log_wait; /* of the last event with a wait that is no QUEUED */
+    uint64_t leaderships;
+};
+
+struct cluster {
+    uv_loop_t loop;
+    unsigned n;
+    struct members members;
+    struct cluster_node nodes[CLUSTER_MAX];
+    unsigned hold_ms;
+    uint64_t snapshot_bytes;
+    struct machine_limits limits;
+    bool verbose;
+};
+
+void cluster_init(struct cluster *c, unsigned n);
+void cluster_fini(struct cluster *c); /* stops everything, removes the directories */
+
+/* Starts node i (0 based): 0 or node_create's error, with errmsg. */
+int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg_size);
+void cluster_start(struct cluster *c, unsigned i);
+void cluster_start_all(struct cluster *c);
+void cluster_stop(struct cluster *c, unsigned i, unsigned drain_ms); /* waits for it */
+void cluster_stop_begin(struct cluster *c, unsigned i, unsigned drain_ms);
+
+/* Runs the loop until condition(ctx), fails the test after CLUSTER_PATIENCE_MS. */
+void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what);
+void cluster_run_ms(struct cluster *c, unsigned ms); /* as long, for things that must not happen */
+
+int cluster_leader(struct cluster *c); /* index of a node that leads and is up; -1 */
+unsigned cluster_wait_leader(struct cluster *c);
+void cluster_wait_formed(struct cluster *c);
+/* All running nodes have applied the same index, and it is at least the leader's commit index. */
+void cluster_wait_level(struct cluster *c);
+void cluster_expect_same_hash(struct cluster *c);
+
+/* Commands. */
+void op_init(struct op *op);
+int op_submit(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op);
+void op_wait(struct cluster *c, struct op *op);
+/* Submit and wait. */
+void op_run(struct cluster *c, unsigned i, const struct machine_command *cmd, struct op *op);
+
+struct machine_command cmd_acquire(const char *name, const char *owner, uint64_t ttl_ms,
+                                   uint64_t wait_ms);
+struct machine_command cmd_release(const char *name, uint64_t token);
+struct machine_command cmd_check(const char *name, uint64_t token);
+struct machine_command cmd_show(const char *name);
+struct machine_command cmd_token(const char *name);
+
+#endif

@@ -1,0 +1,358 @@
+/* The data directory: who may use it, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "consensus/identity.h"
+#include "scratch.h"
+
+struct fixture {
+    char *root;
+    char *path; /* does not exist yet */
+    struct members members;
+    struct data_dir dir;
+    char errmsg[2048];
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = test_calloc(1, sizeof *f);
+    f->root = scratch_make();
+    f->path = scratch_path(f->root, "deep/er/data");
+    f->dir.lock_fd = -1;
+    assert_int_equal(members_parse("1=a:1,2=b:2,3=c:3", &f->members, f->errmsg, sizeof f->errmsg),
+                     0);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    data_dir_close(&f->dir);
+    scratch_remove(f->root);
+    free(f->path);
+    test_free(f);
+    return 0;
+}
+
+static void open_dir(struct fixture *f)
+{
+    assert_int_equal(data_dir_open(f->path, &f->dir, f->errmsg, sizeof f->errmsg), 0);
+}
+
+static int open_identity(struct fixture *f, uint64_t id, struct identity *ret)
+{
+    return identity_open(&f->dir, id, &f->members, ret, f->errmsg, sizeof f->errmsg);
+}
+
+static void expect_message(struct fixture *f, const char *part)
+{
+    if (strstr(f->errmsg, part) == NULL) {
+        fail_msg("'%s' is not in '%s'", part, f->errmsg);
+    }
+}
+
+/* As node_create does it. */
+static void make_bootstrapped(struct fixture *f, struct identity *ret)
+{
+    char *metadata;
+    char *segment;
+    open_dir(f);
+    assert_int_equal(open_identity(f, 2, ret), 0);
+    metadata = scratch_path(f->dir.raft_path, "metadata1");
+    segment = scratch_path(f->dir.raft_path, "0000000000000001-0000000000000001");
+    scratch_write(metadata, "x", 1);
+    scratch_write(segment, "x", 1);
+    free(metadata);
+    free(segment);
+    ret->bootstrapped = true;
+    assert_int_equal(identity_store(&f->dir, ret), 0);
+}
+
+static void test_pristine(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    struct identity again;
+    open_dir(f);
+    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_int_equal(id.id, 2);
+    assert_int_not_equal(id.incarnation, 0);
+    assert_int_equal(id.cluster_id, 0);
+    assert_false(id.bootstrapped);
+    assert_int_equal(open_identity(f, 2, &again), 0);
+    assert_memory_equal(&again, &id, sizeof id);
+}
+
+static void test_two_directories_differ(void **state)
+{
+    struct fixture *f = *state;
+    struct identity a;
+    struct identity b;
+    open_dir(f);
+    assert_int_equal(open_identity(f, 2, &a), 0);
+    data_dir_close(&f->dir);
+    scratch_wipe(f->path);
+    open_dir(f);
+    assert_int_equal(open_identity(f, 2, &b), 0);
+    assert_true(a.incarnation != b.incarnation);
+}
+
+static void test_everything_survives(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    struct identity again;
+    make_bootstrapped(f, &id);
+    id.cluster_id = UINT64_MAX;
+    id.known_index = 17;
+    id.known[0] = 1;
+    id.known[1] = id.incarnation;
+    id.known[2] = UINT64_MAX;
+    assert_int_equal(identity_store(&f->dir, &id), 0);
+    assert_int_equal(open_identity(f, 2, &again), 0);
+    assert_memory_equal(&again, &id, sizeof id);
+}
+
+static void test_locked(void **state)
+{
+    struct fixture *f = *state;
+    struct data_dir second;
+    char pid[32];
+    open_dir(f);
+    assert_int_equal(data_dir_open(f->path, &second, f->errmsg, sizeof f->errmsg), FL_EBUSY);
+    expect_message(f, f->path);
+    snprintf(pid, sizeof pid, "pid %ld", (long)getpid());
+    expect_message(f, pid);
+    data_dir_close(&f->dir);
+    open_dir(f);
+}
+
+static void test_path_limits(void **state)
+{
+    struct fixture *f = *state;
+    struct data_dir d;
+    char path[DATA_DIR_PATH_MAX + 1];
+    memset(path, 0, sizeof path);
+    size_t len = (size_t)snprintf(path, sizeof path, "%s", f->root);
+    while (len < DATA_DIR_PATH_MAX - 1) {
+        path[len] = len % 100 == 99 ? '/' : 'd';
+        len++;
+    }
+    path[len - 1] = 'e';
+    assert_int_equal(data_dir_open(path, &d, f->errmsg, sizeof f->errmsg), 0);
+    data_dir_close(&d);
+    path[len] = 'f';
+    assert_int_equal(data_dir_open(path, &d, f->errmsg, sizeof f->errmsg), FL_EINVAL);
+    assert_int_equal(data_dir_open("", &d, f->errmsg, sizeof f->errmsg), FL_EINVAL);
+}
+
+static void test_not_a_directory(void **state)
+{
+    struct fixture *f = *state;
+    struct data_dir d;
+    char *file = scratch_path(f->root, "file");
+    scratch_write(file, "x", 1);
+    assert_int_equal(data_dir_open(file, &d, f->errmsg, sizeof f->errmsg), FL_ESYSTEM);
+    expect_message(f, "cannot make data directory");
+    free(file);
+}
+
+static void test_other_id(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    assert_int_equal(open_identity(f, 3, &id), FL_EDENIED);
+    expect_message(f, "belongs to node 2, but this is node 3");
+}
+
+static void test_other_cluster(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    assert_int_equal(members_parse("1=a:1,2=b:2,3=c:4", &f->members, f->errmsg, sizeof f->errmsg),
+                     0);
+    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+    expect_message(f, "1=a:1,2=b:2,3=c:3");
+    expect_message(f, "1=a:1,2=b:2,3=c:4");
+}
+
+/* The same members in another order are the same cluster. */
+static void test_other_order(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    assert_int_equal(members_parse("3=c:3,2=b:2,1=a:1", &f->members, f->errmsg, sizeof f->errmsg),
+                     0);
+    assert_int_equal(open_identity(f, 2, &id), 0);
+}
+
+static void remove_in(const char *dir, const char *name)
+{
+    char *path = scratch_path(dir, name);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void test_identity_missing(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    remove_in(f->dir.path, "identity");
+    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+    expect_message(f, "identity is missing although");
+}
+
+static void test_log_missing(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    remove_in(f->dir.raft_path, "0000000000000001-0000000000000001");
+    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+    expect_message(f, "has lost its log");
+    expect_message(f, "CLUSTER FORGET 2");
+}
+
+static void test_metadata_missing(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    remove_in(f->dir.raft_path, "metadata1");
+    assert_int_equal(open_identity(f, 2, &id), FL_EDENIED);
+}
+
+/* A crash between the first files of raft and the note that they are there. */
+static void test_half_bootstrapped(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    make_bootstrapped(f, &id);
+    id.bootstrapped = false;
+    assert_int_equal(identity_store(&f->dir, &id), 0);
+    char *metadata = scratch_path(f->dir.raft_path, "metadata1");
+    assert_true(scratch_exists(metadata));
+    assert_int_equal(open_identity(f, 2, &id), 0);
+    assert_false(scratch_exists(metadata));
+    assert_true(scratch_exists(f->dir.raft_path));
+    free(metadata);
+}
+
+static size_t read_identity(struct fixture *f, char *out)
+{
+    char *path = scratch_path(f->dir.path, "identity");
+    size_t len = scratch_read(path, out, IDENTITY_TEXT_MAX);
+    free(path);
+    return len;
+}
+
+static void write_identity(struct fixture *f, const char *text, size_t len)
+{
+    char *path = scratch_path(f->dir.path, "identity");
+    scratch_write(path, text, len);
+    free(path);
+}
+
+/* Any one byte that is changed, and any truncation, is noticed. */
+static void test_damage(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    char text[IDENTITY_TEXT_MAX];
+    make_bootstrapped(f, &id);
+    size_t len = read_identity(f, text);
+    for (size_t i = 0; i < len; i++) {
+        char old = text[i];
+        text[i] = (char)(old ^ 1);
+        assert_int_not_equal(identity_parse(text, len, &id), 0);
+        text[i] = old;
+        assert_int_equal(identity_parse(text, i, &id), FL_ECORRUPT);
+    }
+    assert_int_equal(identity_parse(text, len, &id), 0);
+    text[20] ^= 1;
+    write_identity(f, text, len);
+    assert_int_equal(open_identity(f, 2, &id), FL_ECORRUPT);
+    expect_message(f, "is damaged");
+    write_identity(f, "", 0);
+    assert_int_equal(open_identity(f, 2, &id), FL_ECORRUPT);
+}
+
+static void test_version(void **state)
+{
+    struct fixture *f = *state;
+    struct identity id;
+    char text[IDENTITY_TEXT_MAX];
+    make_bootstrapped(f, &id);
+    size_t len = read_identity(f, text);
+    char *digit = memchr(text, '1', len);
+    assert_ptr_equal(digit, text + strlen("fencelock-identity "));
+    *digit = '2';
+    write_identity(f, text, len);
+    assert_int_equal(open_identity(f, 2, &id), FL_EVERSION);
+    expect_message(f, "does not know");
+}
+
+/* The largest identity there can be fits its buffer and comes back. */
+static void test_largest(void **state)
+{
+    struct identity id;
+    struct identity again;
+    char text[IDENTITY_TEXT_MAX];
+    memset(&id, 0, sizeof id);
+    id.members.n = MEMBERS_MAX;
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        struct member *m = &id.members.list[i];
+        m->id = UINT64_C(0x7fffffffffffffff) - MEMBERS_MAX + 1 + i;
+        memset(m->address, 'x', 255);
+        snprintf(m->address + 255, sizeof m->address - 255, ":6553%u", i > 5 ? 5 : i);
+        m->address[0] = (char)('a' + i);
+        id.known[i] = UINT64_MAX;
+    }
+    id.id = id.members.list[3].id;
+    id.incarnation = UINT64_MAX;
+    id.cluster_id = UINT64_MAX;
+    id.known_index = UINT64_MAX;
+    id.bootstrapped = true;
+    size_t len = identity_format(&id, text);
+    assert_int_equal(identity_parse(text, len, &again), 0);
+    assert_memory_equal(&again, &id, sizeof id);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_pristine),
+        TEST(test_two_directories_differ),
+        TEST(test_everything_survives),
+        TEST(test_locked),
+        TEST(test_path_limits),
+        TEST(test_not_a_directory),
+        TEST(test_other_id),
+        TEST(test_other_cluster),
+        TEST(test_other_order),
+        TEST(test_identity_missing),
+        TEST(test_log_missing),
+        TEST(test_metadata_missing),
+        TEST(test_half_bootstrapped),
+        TEST(test_damage),
+        TEST(test_version),
+        cmocka_unit_test(test_largest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
