@@ -94,7 +94,7 @@ int cli_fail(const struct cli_args *a, int code, const char *message,
         cli_json_end_object(&j);
         cli_json_finish(&j);
     }
-    return cli_exit_of(code);
+    return (int)cli_exit_of(code);
 }
 
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)

@@ -324,19 +324,20 @@ static size_t width_of(const char *text)
 static void print_row(const struct cli_table *t, const struct cli_cell *row, const size_t *widths,
                       FILE *f, bool colours)
 {
-    for (size_t i = 0; i < t->n_columns; i++) {
-        int pad = (int)(widths[i] - width_of(row[i].text));
-        bool last = i + 1 == t->n_columns;
-        if (t->columns[i].right) {
-            fprintf(f, "%*s", pad, "");
-        }
-        fprintf(f, "%s%s%s", cli_colour_on(row[i].colour, colours), row[i].text,
-                cli_colour_off(row[i].colour, colours));
-        if (!t->columns[i].right && !last) {
-            fprintf(f, "%*s", pad, "");
-        }
-        fputs(last ? "\n" : "  ", f);
+    size_t n = t->n_columns; /* without the empty ones at the end: lines end in no blanks */
+    while (n > 0 && row[n - 1].text[0] == '\0') {
+        n--;
     }
+    for (size_t i = 0; i < n; i++) {
+        int pad = (int)(widths[i] - width_of(row[i].text));
+        bool right = t->columns[i].right;
+        fprintf(f, "%*s%s%s%s", right ? pad : 0, "", cli_colour_on(row[i].colour, colours),
+                row[i].text, cli_colour_off(row[i].colour, colours));
+        if (i + 1 < n) {
+            fprintf(f, "%*s", (right ? 0 : pad) + 2, "");
+        }
+    }
+    fputc('\n', f);
 }
 
 void cli_table_print(const struct cli_table *t, FILE *f, bool colours)

@@ -1,0 +1,568 @@
+"""`fencelock` against servers that lose, cut, spoil and withhold answers: what it prints, what it sends
+again and what it does not, and its exit codes."""
+
+import json
+import os
+import pty
+import subprocess
+import time
+
+from harness import Case, binary, main
+from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
+
+OWNER = '0123456789abcdef'
+DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
+
+SHOW_HELD = (b'*18\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\r\n0123456789abcdef\r\n'
+             b'+token\r\n:33\r\n+age_ms\r\n:1500\r\n+ttl_left_ms\r\n:65000\r\n+value\r\n$7\r\nbackup1\r\n'
+             b'+waiters\r\n:3\r\n+queue\r\n*2\r\n*2\r\n+owner\r\n$2\r\nw1\r\n*4\r\n+owner\r\n$2\r\nw2\r\n'
+             b'+label\r\n$4\r\nhost\r\n')
+SHOW_BINARY = (b'*6\r\n+name\r\n$4\r\na\xff\x1b\n\r\n+state\r\n+held\r\n+token\r\n:1\r\n')
+INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:leader\r\nnode_id:1\r\nterm:4\r\ncommit_index:120\r\n'
+               b'applied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\n'
+               b'uptime_in_seconds:3725\r\n')
+
+
+def bulk(data):
+    return b'$%d\r\n%s\r\n' % (len(data), data)
+
+
+class CliCase(Case):
+    TIMEOUT_S = 60
+
+    def server(self, *script, **options):
+        server = ScriptedServer(script, **options)
+        self.addCleanup(server.close)
+        return server
+
+    def run_cli(self, *args, env=None, timeout=30):
+        """Exit code, stdout, stderr."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_') or k == 'FENCELOCK_BUILD'}
+        clean.update(env or {})
+        done = subprocess.run([binary('fencelock'), *args], env=clean, timeout=timeout, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotIn(b'Sanitizer', done.stderr)
+        self.assertNotIn(b'runtime error', done.stderr)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def ask(self, servers, *args, timeout='2000', **options):
+        servers = servers if isinstance(servers, (list, tuple)) else [servers]
+        nodes = ','.join(s.address for s in servers)
+        return self.run_cli(*args, '--nodes', nodes, '--timeout', timeout, **options)
+
+    def ask_store(self, server, *args, timeout='2000', **options):
+        return self.run_cli('store', *args, '--store', server.address, '--timeout', timeout, **options)
+
+    def on_terminal(self, *args, env=None):
+        """Exit code and what a person sees."""
+        ours, theirs = pty.openpty()
+        child = subprocess.Popen([binary('fencelock'), *args], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                                 env=dict(os.environ, **(env or {})))
+        os.close(theirs)
+        seen = b''
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            seen += data
+        os.close(ours)
+        return child.wait(30), seen.decode().replace('\r\n', '\n')
+
+
+class Outcomes(CliCase):
+    def test_acquire_prints_the_token_alone(self):
+        s = self.server(b':33\r\n')
+        self.assertEqual(self.ask(s, 'acquire', 'report', '--ttl', '5s', '--owner', OWNER), (DONE, '33\n', ''))
+        self.assertEqual(s.requests, [[b'ACQUIRE', b'report', b'TTL', b'5000', b'OWNER', OWNER.encode()]])
+
+    def test_acquire_makes_up_an_owner_of_128_bits(self):
+        s = self.server(b':33\r\n')
+        for _ in range(2):
+            self.ask(s, 'acquire', 'report')
+        owners = [r[r.index(b'OWNER') + 1].decode() for r in s.requests]
+        self.assertEqual([len(o) for o in owners], [32, 32])
+        self.assertNotEqual(owners[0], owners[1])
+        self.assertEqual(len(bytes.fromhex(owners[0])), 16)
+
+    def test_acquire_held_by_another(self):
+        s = self.server(b'$-1\r\n')
+        self.assertEqual(self.ask(s, 'acquire', 'report'),
+                         (NO, '', 'fencelock: report: not acquired: another owner holds the lock\n'))
+
+    def test_yes_and_no_of_each_command(self):
+        for args, word, yes, no in (
+                (('renew', 'x', '7'), 'renewed', 'x: renewed\n', 'the lock is not held under this token'),
+                (('release', 'x', '7'), 'released', 'x: released\n', 'the lock is not held under this token'),
+                (('check', 'x', '7'), 'held', 'x: held\n', 'the lock is not held under this token'),
+                (('break', 'x'), 'broken', 'x: broken; its holder is fenced off\n', 'nobody holds the lock')):
+            with self.subTest(args[0]):
+                self.assertEqual(self.ask(self.server(b':1\r\n'), *args), (DONE, yes, ''))
+                self.assertEqual(self.ask(self.server(b':0\r\n'), *args), (NO, '', 'fencelock: x: %s\n' % no))
+                code, out, _ = self.ask(self.server(b':1\r\n'), *args, '--json')
+                self.assertEqual((code, json.loads(out)[word], json.loads(out)['name']), (DONE, True, 'x'))
+                code, out, _ = self.ask(self.server(b':0\r\n'), *args, '--json')
+                self.assertEqual((code, json.loads(out)[word], json.loads(out)['name']), (NO, False, 'x'))
+
+    def test_refusals(self):
+        for line, error, code in ((b'LIMIT too many locks', 'ELIMIT', NO), (b'DEADLOCK a cycle', 'EDEADLOCK', NO),
+                                  (b'ERR syntax', 'EINVAL', USAGE), (b'NOAUTH log in', 'EDENIED', NO),
+                                  (b'WHATEVER new', 'EPROTO', UNKNOWN)):
+            with self.subTest(error):
+                s = self.server(b'-' + line + b'\r\n')
+                got, out, err = self.ask(s, 'acquire', 'x', '--json')
+                self.assertEqual((got, json.loads(out)['error']), (code, error))
+                self.assertIn(line.decode(), err)
+                self.assertEqual(len(s.requests), 1)
+
+    def test_nobody_there(self):
+        s = self.server(b'', listen=False)
+        code, out, err = self.ask(s, 'acquire', 'x', timeout='300')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('Connection refused', err)
+        self.assertIn('Start fencelockd', err)
+        code, out, err = self.ask_store(s, 'get', 'k', timeout='300')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('Start fencelock-store', err)
+
+    def test_no_leader(self):
+        servers = [self.server(b'-NOLEADER no majority\r\n') for _ in range(3)]
+        code, out, err = self.ask(servers, 'acquire', 'x', '--json', timeout='400')
+        self.assertEqual((code, json.loads(out)['error'], json.loads(out)['class']), (UNKNOWN, 'ENOLEADER', 'refused'))
+        self.assertIn('fencelock status', err)
+        for s in servers:
+            self.assertGreaterEqual(len(s.requests), 1)
+
+    def test_nobody_answers(self):
+        s = self.server(HANG)
+        code, out, _ = self.ask(s, 'check', 'x', '7', '--json', timeout='300')
+        self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'ETIMEOUT'))
+        code, out, _ = self.ask(s, 'release', 'x', '7', '--json', timeout='300')
+        self.assertEqual((code, json.loads(out)['error'], json.loads(out)['class']),
+                         (UNKNOWN, 'EUNCERTAIN', 'unknown'))
+
+    def test_timeout_holds(self):
+        for step in (HANG, CLOSE, b'-NOLEADER x\r\n', b'-BUSY x\r\n', STALL, b'junk\r\n'):
+            began = time.monotonic()
+            code, _, _ = self.ask(self.server(step), 'acquire', 'x', timeout='300')
+            self.assertEqual(code, UNKNOWN)
+            self.assertLess(time.monotonic() - began, 15) # a hang would take the watchdog's minute
+
+    def test_result_that_cannot_be_written(self):
+        s = self.server(b':33\r\n')
+        with open('/dev/full', 'w') as full:
+            done = subprocess.run([binary('fencelock'), 'acquire', 'x', '--nodes', s.address], stdout=full,
+                                  stderr=subprocess.PIPE, timeout=30)
+        self.assertEqual(done.returncode, UNKNOWN)
+        self.assertIn(b'cannot write', done.stderr)
+
+
+class Repeating(CliCase):
+    TROUBLES = {'lost': CLOSE, 'reset': RESET, 'half': (b':3', CLOSE), 'half array': (b'*2\r\n$1\r\nx', CLOSE),
+                'uncertain': b'-UNCERTAIN leadership was lost\r\n', 'garbage': b'HTTP/1.1 400 no\r\n\r\n',
+                'wrong type': b'*0\r\n', 'zero token': b':0\r\n', 'huge token': b':9007199254740992\r\n',
+                'huge array': b'*2147483647\r\n', 'huge bulk': (b'$999999999999999999999\r\n', CLOSE),
+                'deep': b'*1\r\n' * 12 + b':1\r\n', 'no leader': b'-NOLEADER x\r\n', 'busy': b'-BUSY x\r\n',
+                'hang': HANG}
+
+    def test_acquire_is_repeated_with_the_same_owner(self):
+        for name, trouble in self.TROUBLES.items():
+            with self.subTest(name):
+                s = self.server(trouble, b':33\r\n')
+                self.assertEqual(self.ask(s, 'acquire', 'x', timeout='10s'), (DONE, '33\n', ''))
+                self.assertEqual(len(s.requests), 2)
+                self.assertEqual(s.requests[0], s.requests[1])
+
+    def test_acquire_moves_to_another_node(self):
+        for name, trouble in self.TROUBLES.items():
+            with self.subTest(name):
+                bad, good = self.server(trouble), self.server(b':33\r\n')
+                self.assertEqual(self.ask([bad, good], 'acquire', 'x', timeout='10s'), (DONE, '33\n', ''))
+                if bad.requests:
+                    self.assertEqual(bad.requests[0], good.requests[0])
+
+    def test_a_node_that_refuses_connections_is_passed_over(self):
+        dead, good = self.server(b'', listen=False), self.server(b':33\r\n')
+        for _ in range(4): # it starts with either
+            self.assertEqual(self.ask([dead, good], 'acquire', 'x')[:2], (DONE, '33\n'))
+
+    def test_break_is_sent_once_after_an_unknown_outcome(self):
+        for name in ('lost', 'reset', 'half', 'uncertain', 'garbage', 'wrong type', 'hang'):
+            with self.subTest(name):
+                s = self.server(self.TROUBLES[name], b':1\r\n')
+                code, out, err = self.ask(s, 'break', 'x', '--json', timeout='500')
+                self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EUNCERTAIN'))
+                self.assertIn('fencelock show', err)
+                self.assertEqual(s.words(), ['BREAK'])
+
+    def test_break_is_repeated_when_it_was_surely_not_done(self):
+        for name in ('no leader', 'busy'):
+            s = self.server(self.TROUBLES[name], b':1\r\n')
+            self.assertEqual(self.ask(s, 'break', 'x')[0], DONE)
+            self.assertEqual(s.words(), ['BREAK', 'BREAK'])
+
+    def test_release_that_finds_nothing_after_a_lost_answer_is_unknown(self):
+        s = self.server(CLOSE, b':0\r\n')
+        code, out, _ = self.ask(s, 'release', 'x', '7', '--json')
+        self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EUNCERTAIN'))
+        s = self.server(CLOSE, b':1\r\n')
+        self.assertEqual(self.ask(s, 'release', 'x', '7')[0], DONE)
+        s = self.server(b'-NOLEADER x\r\n', b':0\r\n')
+        self.assertEqual(self.ask(s, 'release', 'x', '7')[0], NO)
+
+    def test_renew_and_check_and_token_are_repeated(self):
+        for args, answer in ((('renew', 'x', '7'), b':1\r\n'), (('check', 'x', '7'), b':1\r\n'),
+                             (('token', 'x'), b':9\r\n')):
+            s = self.server(CLOSE, b'-UNCERTAIN x\r\n', answer)
+            self.assertEqual(self.ask(s, *args)[0], DONE)
+            self.assertEqual(len(s.requests), 3)
+
+    def test_unknown_acquire_names_its_owner(self):
+        s = self.server(b'-UNCERTAIN x\r\n')
+        code, out, err = self.ask(s, 'acquire', 'x', '--json', timeout='300')
+        owner = s.requests[0][s.requests[0].index(b'OWNER') + 1].decode()
+        self.assertEqual((code, json.loads(out)['error'], json.loads(out)['owner']), (UNKNOWN, 'EUNCERTAIN', owner))
+        self.assertIn('--owner ' + owner, err)
+
+    def test_refusal_after_an_unknown_try_stays_unknown(self):
+        s = self.server(CLOSE, b'-LIMIT too many\r\n')
+        self.assertEqual(self.ask(s, 'acquire', 'x')[0], UNKNOWN)
+
+    def test_store_writes_are_sent_once(self):
+        for args in (('set', 'k', 'v'), ('del', 'k')):
+            for name in ('lost', 'reset', 'half', 'uncertain', 'garbage', 'hang'):
+                with self.subTest((args[0], name)):
+                    s = self.server(self.TROUBLES[name], b':1\r\n')
+                    code, out, err = self.ask_store(s, *args, '--lock', 'l', '--token', '7', '--json', timeout='500')
+                    self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EUNCERTAIN'))
+                    self.assertIn('acquire the lock anew', err)
+                    self.assertEqual(len(s.requests), 1)
+
+    def test_store_claims_and_reads_are_repeated(self):
+        for args, answer in ((('claim',), b'+OK\r\n'), (('get', 'k'), bulk(b'v'))):
+            s = self.server(CLOSE, (answer[:2], RESET), answer)
+            self.assertEqual(self.ask_store(s, *args, '--lock', 'l', '--token', '7')[0], DONE)
+            self.assertEqual(len(s.requests), 3)
+
+
+class Waiting(CliCase):
+    def test_wait_is_sent_and_the_grant_out_of_the_queue_is_renewed(self):
+        def later(_):
+            time.sleep(0.4)
+            return b':33\r\n'
+        s = self.server(later, b':1\r\n')
+        self.assertEqual(self.ask(s, 'acquire', 'x', '--wait', '30s', '--ttl', '500ms'), (DONE, '33\n', ''))
+        self.assertEqual(s.words(), ['ACQUIRE', 'RENEW'])
+        wait = int(s.requests[0][s.requests[0].index(b'WAIT') + 1])
+        self.assertTrue(25000 < wait <= 30000, wait)
+        self.assertEqual(s.requests[1], [b'RENEW', b'x', b'33', b'TTL', b'500'])
+
+    def test_a_grant_that_is_lost_before_it_is_confirmed_is_asked_for_again(self):
+        def later(_):
+            time.sleep(0.4)
+            return b':33\r\n'
+        s = self.server(later, b':0\r\n', b':35\r\n')
+        self.assertEqual(self.ask(s, 'acquire', 'x', '--wait', '30s', '--ttl', '500ms'), (DONE, '35\n', ''))
+        self.assertEqual(s.words(), ['ACQUIRE', 'RENEW', 'ACQUIRE'])
+
+    def test_an_immediate_grant_is_not_renewed(self):
+        s = self.server(b':33\r\n')
+        self.ask(s, 'acquire', 'x', '--wait', '30s', '--ttl', '60s')
+        self.assertEqual(s.words(), ['ACQUIRE'])
+
+    def test_a_lost_wait_goes_on_with_the_rest(self):
+        def lose(_):
+            time.sleep(0.3)
+            return CLOSE
+        s = self.server(lose, b'$-1\r\n')
+        code, _, err = self.ask(s, 'acquire', 'x', '--wait', '20s')
+        self.assertEqual(code, NO)
+        self.assertIn('as long as we waited', err)
+        waits = [int(r[r.index(b'WAIT') + 1]) for r in s.requests]
+        self.assertLessEqual(waits[1], waits[0] - 300)
+
+    def test_a_wait_outlives_the_timeout_and_is_probed(self):
+        def later(_):
+            time.sleep(3)
+            return b':33\r\n'
+        s = self.server(later)
+        self.assertEqual(self.ask(s, 'acquire', 'x', '--wait', '30s', '--ttl', '60s', timeout='500'), (DONE, '33\n', ''))
+        self.assertEqual(len(s.requests), 1)
+        self.assertGreaterEqual(s.pings, 1)
+
+    def test_a_wait_at_a_node_that_hangs_moves_to_another(self):
+        hung, good = self.server(STALL), self.server(b':33\r\n')
+        for _ in range(20): # until it has started with the one that hangs
+            self.assertEqual(self.ask([hung, good], 'acquire', 'x', '--wait', '60s', '--ttl', '60s', timeout='5s')[:2],
+                             (DONE, '33\n'))
+            if hung.requests:
+                break
+        self.assertTrue(hung.requests)
+        owner = lambda r: r[r.index(b'OWNER') + 1]
+        self.assertEqual(owner(hung.requests[0]), owner(good.requests[-1]))
+
+
+class Output(CliCase):
+    maxDiff = None
+
+    def test_acquire_json(self):
+        s = self.server(b':33\r\n')
+        code, out, err = self.ask(s, 'acquire', 'report', '--owner', OWNER, '--json')
+        value = json.loads(out)
+        self.assertTrue(0 < value.pop('valid_ms') < 10000)
+        self.assertEqual((code, err, value), (DONE, '', {'acquired': True, 'name': 'report', 'token': 33,
+                                                         'owner': OWNER, 'ttl_ms': 10000}))
+        code, out, _ = self.ask(self.server(b'$-1\r\n'), 'acquire', 'report', '--json')
+        self.assertEqual((code, json.loads(out)), (NO, {'acquired': False, 'name': 'report'}))
+
+    def test_token(self):
+        self.assertEqual(self.ask(self.server(b':9\r\n'), 'token', 'x'), (DONE, '9\n', ''))
+        self.assertEqual(self.ask(self.server(b':9\r\n'), 'token', 'x', '--json'),
+                         (DONE, '{"name":"x","token":9}\n', ''))
+
+    def test_show(self):
+        s = self.server(SHOW_HELD)
+        self.assertEqual(self.ask(s, 'show', 'report'), (DONE, '''\
+lock      report
+state     held
+token     33
+owner     0123456789abcdef
+value     backup1
+age       1.5 s
+ttl left  1 m 5 s
+waiters   3
+       1. w1
+       2. w2  host
+          and 1 more
+''', ''))
+        code, out, _ = self.ask(s, 'show', 'report', '--json')
+        self.assertEqual((code, json.loads(out)), (DONE, {
+            'name': 'report', 'state': 'held', 'token': 33, 'owner': OWNER, 'session': False, 'label': '',
+            'value': 'backup1', 'age_ms': 1500, 'ttl_left_ms': 65000, 'waiters': 3,
+            'queue': [{'owner': 'w1', 'session': False, 'label': ''},
+                      {'owner': 'w2', 'session': False, 'label': 'host'}]}))
+
+    def test_show_free(self):
+        self.assertEqual(self.ask(self.server(b'*-1\r\n'), 'show', 'x'), (NO, 'x: free\n', ''))
+        self.assertEqual(self.ask(self.server(b'$-1\r\n'), 'show', 'x', '--json'),
+                         (NO, '{"name":"x","state":"free"}\n', ''))
+
+    def test_show_of_a_binary_name(self):
+        s = self.server(SHOW_BINARY)
+        code, out, _ = self.ask(s, 'show', 'x')
+        self.assertEqual((code, out.splitlines()[0]), (DONE, 'lock      a\\xff\\x1b\\x0a'))
+        code, out, _ = self.ask(s, 'show', 'x', '--json')
+        value = json.loads(out)
+        self.assertEqual((value['name'], value['name_base64']), ('a\ufffd\x1b\n', 'Yf8bCg=='))
+
+    def test_show_that_is_no_description(self):
+        code, out, _ = self.ask(self.server(b'*1\r\n+name\r\n'), 'show', 'x', '--json')
+        self.assertEqual((code, json.loads(out)['error']), (UNKNOWN, 'EPROTO'))
+
+    @staticmethod
+    def page(cursor, *names):
+        locks = b''.join(b'*10\r\n+name\r\n' + bulk(n) + b'+state\r\n+held\r\n+token\r\n:%d\r\n' % (i + 1)
+                         + b'+owner\r\n$2\r\nme\r\n+ttl_left_ms\r\n:2500\r\n' for i, n in enumerate(names))
+        return b'*2\r\n' + bulk(cursor) + b'*%d\r\n' % len(names) + locks
+
+    def test_locks(self):
+        s = self.server(self.page(b'h2', b'a', b'long name'), self.page(b'', 'Z\u00fcrich'.encode()))
+        self.assertEqual(self.ask(s, 'locks', '--match', '*'), (DONE, '''\
+NAME       STATE  TOKEN   AGE  TTL LEFT  WAITERS  OWNER  VALUE
+a          held       1  0 ms     2.5 s        0  me
+long name  held       2  0 ms     2.5 s        0  me
+Z\u00fcrich     held       1  0 ms     2.5 s        0  me
+''', ''))
+        self.assertEqual(s.requests, [[b'LOCKS', b'MATCH', b'*', b'COUNT', b'1000'],
+                                      [b'LOCKS', b'MATCH', b'*', b'CURSOR', b'h2', b'COUNT', b'998']])
+
+    def test_locks_limit(self):
+        s = self.server(self.page(b'h2', b'a', b'b'))
+        code, out, err = self.ask(s, 'locks', '--limit', '2')
+        self.assertEqual((code, len(out.splitlines())), (DONE, 3))
+        self.assertIn('more than 2 locks', err)
+        code, out, err = self.ask(s, 'locks', '--limit', '1', '--json')
+        value = json.loads(out)
+        self.assertEqual((code, err, [l['name'] for l in value['locks']], value['more']), (DONE, '', ['a'], True))
+        self.assertEqual(self.ask(s, 'locks', '--limit', '0', '--json')[1], '{"locks":[],"more":false}\n')
+
+    def test_no_locks(self):
+        s = self.server(self.page(b''))
+        self.assertEqual(self.ask(s, 'locks'), (DONE, '', ''))
+        self.assertEqual(self.ask(s, 'locks', '--json'), (DONE, '{"locks":[],"more":false}\n', ''))
+
+    def test_locks_failing_in_the_middle_print_one_json_value(self):
+        s = self.server(self.page(b'h2', b'a'), b'-ERR gone\r\n')
+        code, out, _ = self.ask(s, 'locks', '--json')
+        self.assertEqual((code, json.loads(out)['error']), (USAGE, 'EINVAL'))
+
+    def test_status(self):
+        leader = self.server(bulk(INFO_LEADER))
+        behind = self.server(bulk(INFO_LEADER.replace(b'leader', b'follower').replace(b'node_id:1', b'node_id:2')
+                                  .replace(b'applied_index:120', b'applied_index:110')))
+        dead = self.server(b'', listen=False)
+        code, out, err = self.ask([leader, behind, dead], 'status')
+        w = max(len(s.address) for s in (leader, behind, dead))
+        self.assertEqual((code, out), (DONE, '\n'.join([
+            '%-*s  ID  ROLE         TERM  COMMIT  APPLIED  LAG  LAST TOKEN  CLIENTS   UPTIME  VERSION' % (w, 'NODE'),
+            '%-*s   1  leader          4     120      120    0          33        5  1 h 2 m  0.1.0' % (w, leader.address),
+            '%-*s   2  follower        4     120      110   10          33        5  1 h 2 m  0.1.0' % (w, behind.address),
+            '%-*s   -  unreachable     -       -        -    -           -        -        -  -' % (w, dead.address),
+            ''])))
+        self.assertEqual(err, 'fencelock: %s: cannot connect: Connection refused\n' % dead.address)
+        code, out, _ = self.ask([leader, behind, dead], 'status', '--json')
+        value = json.loads(out)
+        self.assertEqual((code, value['leader']), (DONE, leader.address))
+        self.assertEqual(value['nodes'][1], {
+            'address': behind.address, 'reachable': True, 'id': 2, 'role': 'follower', 'term': 4, 'commit_index': 120,
+            'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'uptime_ms': 3725000,
+            'version': '0.1.0'})
+        self.assertEqual((value['nodes'][2]['reachable'], value['nodes'][2]['error']), (False, 'ENOCONN'))
+
+    def test_status_without_a_leader(self):
+        follower = self.server(bulk(INFO_LEADER.replace(b'leader', b'follower')))
+        code, out, err = self.ask(follower, 'status', '--json')
+        self.assertEqual((code, json.loads(out)['leader']), (UNKNOWN, None))
+        self.assertIn('none of these nodes leads', err)
+
+    def test_status_of_a_deposed_leader_and_a_new_one(self):
+        old = self.server(bulk(INFO_LEADER))
+        new = self.server(bulk(INFO_LEADER.replace(b'term:4', b'term:5')))
+        for servers in ([old, new], [new, old]):
+            self.assertEqual(json.loads(self.ask(servers, 'status', '--json')[1])['leader'], new.address)
+
+    def test_errors_from_the_wire_cannot_drive_a_terminal(self):
+        s = self.server(b'-LIMIT \x1b[2J\x07 boo\r\n')
+        _, out, err = self.ask(s, 'acquire', 'x', '--json')
+        self.assertIn('\\x1b[2J\\x07 boo', err)
+        self.assertIn('\x1b[2J', json.loads(out)['message'])
+
+    def test_terminal(self):
+        s = self.server(b':33\r\n')
+        nodes = {'FENCELOCK_NODES': s.address}
+        code, seen = self.on_terminal('acquire', 'report', '--owner', OWNER, env=nodes)
+        self.assertEqual(code, DONE)
+        self.assertRegex(seen, r'^report: \x1b\[32macquired\x1b\[0m, token \x1b\[1m33\x1b\[0m, valid for 9\.\d s, '
+                               r'owner 0123456789abcdef\n$')
+        plain = r'^report: acquired, token 33, valid for 9\.\d s, owner 0123456789abcdef\n$'
+        self.assertRegex(self.on_terminal('acquire', 'report', '--owner', OWNER, env=dict(nodes, NO_COLOR='1'))[1], plain)
+        self.assertRegex(self.on_terminal('acquire', 'report', '--owner', OWNER, '--no-color', env=nodes)[1], plain)
+        s = self.server(self.page(b''))
+        self.assertEqual(self.on_terminal('locks', '--nodes', s.address), (DONE, 'no locks\n'))
+
+
+class Store(CliCase):
+    def test_done(self):
+        fence = ('--lock', 'l', '--token', '7')
+        s = self.server(b'+OK\r\n')
+        self.assertEqual(self.ask_store(s, 'set', 'k', 'v', *fence), (DONE, 'k: written under token 7\n', ''))
+        self.assertEqual(self.ask_store(s, 'set', 'k', 'v', *fence, '--json'),
+                         (DONE, '{"written":true,"key":"k","token":7}\n', ''))
+        self.assertEqual(self.ask_store(s, 'set', 'k', '-v'), (USAGE, '', 'fencelock: there is no option -v; see '
+                                                                         'fencelock --help\n'))
+        self.assertEqual(self.run_cli('store', 'set', '--store', s.address, '--', 'k', '-v'), (DONE, 'k: written\n', ''))
+        self.assertEqual(s.requests[-1], [b'SET', b'k', b'-v'])
+        self.assertEqual(self.ask_store(s, 'claim', *fence), (DONE, 'l: claimed under token 7\n', ''))
+        self.assertEqual(self.ask_store(s, 'claim', *fence, '--json'),
+                         (DONE, '{"claimed":true,"lock":"l","token":7}\n', ''))
+        s = self.server(b':1\r\n')
+        self.assertEqual(self.ask_store(s, 'del', 'k', *fence), (DONE, 'k: deleted under token 7\n', ''))
+        self.assertEqual(s.requests, [[b'DEL', b'k', b'FENCE', b'l', b'7']])
+        s = self.server(b':34\r\n')
+        self.assertEqual(self.ask_store(s, 'mark', '--lock', 'l'), (DONE, '34\n', ''))
+        self.assertEqual(self.ask_store(s, 'mark', '--lock', 'l', '--json'), (DONE, '{"lock":"l","mark":34}\n', ''))
+
+    def test_get(self):
+        s = self.server(bulk(b'a\nb'))
+        self.assertEqual(self.ask_store(s, 'get', 'k'), (DONE, 'a\nb', '')) # exactly the bytes
+        self.assertEqual(self.ask_store(s, 'get', 'k', '--json'), (DONE, '{"found":true,"key":"k","value":"a\\u000ab"}\n', ''))
+        self.assertEqual(self.on_terminal('store', 'get', 'k', '--store', s.address), (DONE, 'a\\x0ab\n'))
+        self.assertEqual(self.ask_store(self.server(bulk(b'\xff\x00')), 'get', 'k', '--json')[1],
+                         '{"found":true,"key":"k","value":"\\ufffd\\u0000","value_base64":"/wA="}\n')
+        s = self.server(b'$-1\r\n')
+        self.assertEqual(self.ask_store(s, 'get', 'k'), (NO, '', 'fencelock: there is no such key\n'))
+        self.assertEqual(self.ask_store(s, 'get', 'k', '--json'), (NO, '{"found":false,"key":"k"}\n', ''))
+
+    def test_refusals(self):
+        stale = b'-STALE token 33 is below the mark 34 of lock mark 9: a newer holder has been here\r\n'
+        code, out, err = self.ask_store(self.server(stale), 'set', 'k', 'v', '--lock', 'l', '--token', '33', '--json')
+        value = json.loads(out)
+        self.assertEqual((code, value['error'], value['class'], value['token'], value['mark']),
+                         (NO, 'ESTALE', 'refused', 33, 34))
+        self.assertIn('token 33 is below the mark 34', err)
+        self.assertIn('acquire the lock again', err)
+        code, out, _ = self.ask_store(self.server(b'-WRONGLOCK x\r\n'), 'set', 'k', 'v', '--lock', 'l', '--token', '3',
+                                      '--json')
+        self.assertEqual((code, json.loads(out)['error']), (NO, 'EWRONGLOCK'))
+        code, out, err = self.ask_store(self.server(b'-NOTOKEN x\r\n'), 'set', 'k', 'v', '--json')
+        self.assertEqual((code, json.loads(out)['error']), (NO, 'ENOTOKEN'))
+        self.assertIn('--lock', err)
+
+    def test_environment(self):
+        s = self.server(b'+OK\r\n')
+        env = {'FENCELOCK_STORE': s.address, 'FENCELOCK_LOCK': 'l', 'FENCELOCK_TOKEN': '7'}
+        self.assertEqual(self.run_cli('store', 'set', 'k', 'v', env=env)[0], DONE)
+        self.assertEqual(self.run_cli('store', 'set', 'k', 'v', '--token', '8', env=env)[0], DONE)
+        self.assertEqual(self.run_cli('store', 'claim', env=env)[0], DONE)
+        self.assertEqual(s.requests, [[b'SET', b'k', b'v', b'FENCE', b'l', b'7'],
+                                      [b'SET', b'k', b'v', b'FENCE', b'l', b'8'], [b'CLAIM', b'l', b'7']])
+
+
+class Usage(CliCase):
+    def test_wrong_usage_says_what_to_write(self):
+        for args, needle in (
+                ((), 'fencelock --help'), (('acquir', 'x'), "did you mean 'acquire'?"), (('frobnicate',), '--help'),
+                (('acquire',), 'write fencelock acquire NAME'), (('acquire', 'x', 'y'), "'y' is one argument too many"),
+                (('acquire', 'x', '--tll', '5'), 'did you mean --ttl?'), (('acquire', 'x', '--ttl'), '--ttl TIME'),
+                (('acquire', 'x', '--ttl', 'soon'), '500ms, 5s, 2m, 1h'), (('acquire', 'x', '--ttl', '5ms'), '10 to 86400000'),
+                (('acquire', 'x', '--ttl', '0'), 'must not be 0'), (('acquire', 'x', '--ttl', '25h'), '10 to 86400000'),
+                (('acquire', 'x', '--wait', '25h'), 'a wait is at most'), (('acquire', 'x', '--owner', 'me'), '16 to 255'),
+                (('acquire', ''), '1 to 255 bytes'), (('acquire', 'n' * 256), '1 to 255 bytes'),
+                (('acquire', 'x', '--value', 'v' * 1025), 'at most 1024'), (('acquire', 'x', '--timeout', '25h'), '24h'),
+                (('acquire', 'x', '--json=yes'), 'takes no value'), (('acquire', 'x', '--json', '--json'), 'given twice'),
+                (('release', 'x', '0'), 'not a token'), (('release', 'x', '9007199254740992'), 'not a token'),
+                (('check', 'x', '-1'), 'no option -1'), (('release', 'x', '7', '--owner', OWNER), 'release takes no --owner'),
+                (('store',), 'get, set, del, claim, mark'), (('store', 'gett', 'x'), "did you mean 'get'?"),
+                (('store', 'claim'), '--lock NAME and --token N'), (('store', 'mark'), '--lock NAME'),
+                (('store', 'get', 'k', '--lock', 'l'), '--lock needs --token'),
+                (('store', 'get', 'k', '--store', 'nowhere'), 'has no port'),
+                (('show', 'x', '--nodes', 'a:1,,b:2'), 'is empty'), (('show', 'x', '--nodes', 'a:0'), '1 to 65535')):
+            with self.subTest(args):
+                code, out, err = self.run_cli(*args)
+                self.assertEqual((code, out), (USAGE, ''))
+                self.assertIn(needle, err)
+                self.assertEqual(err.count('\n'), 1) # a sentence, not a page
+
+    def test_limits_are_reachable(self):
+        s = self.server(b':33\r\n')
+        for args in (('n' * 255,), ('x', '--owner', 'o' * 255), ('x', '--owner', 'o' * 16), ('x', '--value', 'v' * 1024),
+                     ('x', '--ttl', '24h'), ('x', '--wait', '24h'), ('x', '--timeout', '24h')):
+            code, out, _ = self.run_cli('acquire', *args, '--nodes', s.address)
+            self.assertEqual((code, out), (DONE, '33\n'))
+
+    def test_help(self):
+        code, out, _ = self.run_cli('--help')
+        self.assertEqual(code, DONE)
+        self.assertTrue(all(len(line) <= 100 for line in out.splitlines()))
+        for command in ('acquire', 'renew', 'release', 'check', 'token', 'show', 'locks', 'break', 'status'):
+            self.assertIn('\n  %s ' % command, out)
+            code, help_text, _ = self.run_cli(command, '--help')
+            self.assertEqual(code, DONE)
+            self.assertTrue(help_text.startswith('fencelock %s ' % command), help_text)
+            self.assertTrue(all(len(line) <= 100 for line in help_text.splitlines()))
+        for sub in ('get', 'set', 'del', 'claim', 'mark'):
+            self.assertEqual(self.run_cli('store', sub, '-h')[0], DONE)
+        self.assertEqual(self.run_cli('store', '--help')[0], DONE)
+        self.assertEqual(self.run_cli('--version')[1], 'fencelock 0.1.0\n')
+
+    def test_options_anywhere(self):
+        s = self.server(b':1\r\n')
+        nodes = '--nodes=' + s.address
+        for args in ((nodes, 'release', 'x', '7'), ('release', nodes, 'x', '7'), ('release', 'x', '7', nodes)):
+            self.assertEqual(self.run_cli(*args)[0], DONE)
+
+
+if __name__ == '__main__':
+    main()

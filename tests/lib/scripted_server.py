@@ -1,0 +1,123 @@
+"""A server that misbehaves on purpose: it answers each request with the next step of a script.
+
+    with ScriptedServer([b':7\\r\\n', CLOSE, (b'$5\\r\\nhal', CLOSE)]) as s: ...
+
+A step is bytes to send (possibly half an answer, or garbage), CLOSE (the connection ends without
+another byte), RESET (it ends with a TCP reset), HANG (no answer, the connection stays), STALL (as HANG,
+and later connections are not served either), or a tuple of steps. A step may be a function of the
+request that returns one. When the script is over, its last step is repeated. LEADER and PING are
+answered apart from the script; `requests` has everything else, in order, as lists of bytes.
+"""
+
+import socket
+import struct
+import threading
+
+CLOSE, RESET, HANG, STALL = 'close', 'reset', 'hang', 'stall'
+
+
+class ScriptedServer:
+    def __init__(self, script, leader=b'*-1\r\n', listen=True):
+        self.script = list(script)
+        self.leader = leader
+        self.requests = []
+        self.leader_requests = 0
+        self.pings = 0
+        self.connections = 0
+        self.lock = threading.Lock()
+        self.open = []
+        self.stalled = False
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(('127.0.0.1', 0))
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        if listen: # else: the port is ours, and connecting to it is refused
+            self.listener.listen(64)
+            threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        for sock in [self.listener] + self.open:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            sock.close()
+
+    def words(self):
+        """The first word of each request."""
+        with self.lock:
+            return [r[0].decode() for r in self.requests]
+
+    def _accept(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            with self.lock:
+                self.connections += 1
+                self.open.append(sock)
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        try:
+            reader = sock.makefile('rb')
+            while True:
+                request = self._read(reader)
+                if request is None or not self._answer(sock, request):
+                    return
+        except (OSError, ValueError):
+            pass
+
+    @staticmethod
+    def _read(reader):
+        head = reader.readline()
+        if not head:
+            return None
+        request = []
+        for _ in range(int(head[1:])):
+            size = int(reader.readline()[1:])
+            request.append(reader.read(size + 2)[:-2])
+        return request
+
+    def _answer(self, sock, request):
+        with self.lock:
+            if self.stalled:
+                return True
+            if request[0] == b'LEADER':
+                self.leader_requests += 1
+                step = self.leader
+            elif request[0] == b'PING':
+                self.pings += 1
+                step = b'+PONG\r\n'
+            else:
+                self.requests.append(request)
+                step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return self._do(sock, request, step)
+
+    def _do(self, sock, request, step):
+        if callable(step):
+            return self._do(sock, request, step(request))
+        if isinstance(step, tuple):
+            return all(self._do(sock, request, part) for part in step)
+        if isinstance(step, bytes):
+            sock.sendall(step)
+            return True
+        if step == HANG:
+            return True
+        if step == STALL:
+            self.stalled = True
+            return True
+        if step == RESET:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            sock.close()
+            return False
+        sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+        return False
