@@ -584,6 +584,11 @@ static void format_peer(const struct net_conn *c, char *out, size_t size)
     (void)net_address_join(host, port, out, size);
 }
 
+size_t net_conn_output_bytes(const struct net_conn *c)
+{
+    return net_conn_unsent(c);
+}
+
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret)
 {
     uint64_t now = uv_now(c->server->loop);

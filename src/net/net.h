@@ -95,6 +95,8 @@ uint64_t net_conn_id(const struct net_conn *c);
 void *net_conn_user(const struct net_conn *c);
 void net_conn_set_user(struct net_conn *c, void *user);
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret);
+/* Bytes of answers that the client has not taken yet; what output_max is compared with. */
+size_t net_conn_output_bytes(const struct net_conn *c);
 /* Whether the client has closed its sending side. */
 bool net_conn_eof(const struct net_conn *c);
 /* Closes after every request taken so far has been answered and the answers have left (QUIT). */

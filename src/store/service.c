@@ -1,12 +1,14 @@
 /* service.c: see service.h.
  *
  *   request ---> queue ---> group ---> worker: store_execute() ---> answers on the loop
- *                  ^          |
- *                  '----------'  what the group had no room for goes back to the front
+ *                 ^   ^       | |
+ *                 |   '-------' | what the group had no room for goes back to the front
+ *                 '---- held <--' reads of a connection that is behind, and what follows them
  *
  * The group is taken at the start of the turn after the one that put something on the queue (an
  * idle handle, which also keeps that turn from blocking), so that it has everything that turn
- * parsed. A request whose connection has gone is executed all the same: it may have been meant.
+ * parsed. A write or claim whose connection has gone is executed all the same, since it may have
+ * been meant; a read is dropped, since nobody will see it.
  *
  * When the database fails nothing is answered any more, and the owner is told to stop. */
 #include "store/service.h"
@@ -24,6 +26,7 @@
 #define REQUEST_MAX (STORE_VALUE_MAX + 4096u) /* bytes on the wire: key, lock and words beside */
 #define INFO_MAX 16384u
 #define MESSAGE_MAX 640u
+#define HOLD_MS 10u /* between looks at whether held connections have caught up */
 
 struct pending {
     struct fli_list link;
@@ -41,7 +44,9 @@ struct service {
     struct net_commands commands;
     struct fli_list queue;
     size_t queued;        /* operations on the queue */
-    size_t pending_bytes; /* of the queue and the group */
+    struct fli_list held; /* of connections whose user pointer is `held_mark`, in order */
+    size_t held_n;
+    size_t pending_bytes; /* of the queue, the group and the held */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
@@ -49,8 +54,10 @@ struct service {
     int group_result;
     uv_work_t work;
     bool working;
-    uv_idle_t idle; /* active while a group is about to be taken */
-    bool broken;    /* the database has failed */
+    uv_idle_t idle;        /* active while a group is about to be taken */
+    uv_timer_t hold_timer; /* active while something is held */
+    unsigned closing;      /* handles still to be closed by destroy */
+    bool broken;           /* the database has failed */
     uint64_t started_ms;
     uint64_t busy;
     struct store_info info; /* the store's part, as of the last group */
@@ -173,6 +180,50 @@ static void take_stock(struct service *s)
     s->info.db_bytes = store_bytes(s->store);
 }
 
+/* ---- holding ---- */
+
+static char held_mark; /* its address says that a connection has held operations */
+
+static bool is_held(const struct pending *p)
+{
+    return p->request != NULL && net_conn_user(p->request->conn) == &held_mark;
+}
+
+static void release_cb(uv_timer_t *timer)
+{
+    struct service *s = FLI_CONTAINER_OF(timer, struct service, hold_timer);
+    FLI_LIST_FOREACH(node, &s->held)
+    {
+        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
+        if (p->request != NULL) {
+            net_conn_set_user(p->request->conn, NULL);
+        }
+    }
+    /* To the front: everything of the same connections on the queue came later. */
+    fli_list_splice(&s->held, &s->queue);
+    fli_list_splice(&s->queue, &s->held);
+    s->queued += s->held_n;
+    s->held_n = 0;
+    wake(s);
+}
+
+static void hold(struct service *s, struct pending *p)
+{
+    net_conn_set_user(p->request->conn, &held_mark);
+    fli_list_push(&s->held, &p->link);
+    s->held_n++;
+    if (!uv_is_active((uv_handle_t *)&s->hold_timer)) {
+        (void)uv_timer_start(&s->hold_timer, release_cb, HOLD_MS, 0); /* the callback is not NULL */
+    }
+}
+
+/* Whether the operation has to wait until its client has taken more of its answers. */
+static bool must_hold(const struct pending *p)
+{
+    return is_held(p) || (p->request != NULL && p->op.verb == STORE_GET &&
+                          net_conn_output_bytes(p->request->conn) >= SERVICE_HOLD_BYTES);
+}
+
 static void free_pending(struct service *s, struct pending *p)
 {
     FLI_ASSERT(s->pending_bytes >= p->size);
@@ -187,12 +238,19 @@ static void work_cb(uv_work_t *work)
     s->group_result = store_execute(s->store, s->ops, s->group_len, &s->group_done);
 }
 
-/* What the group had no room for goes back where it came from, in its order. */
+/* What the group had no room for goes back where it came from, in its order. What is held of the
+ * same connection came later. */
 static void put_back(struct service *s)
 {
     for (size_t i = s->group_len; i > s->group_done; i--) {
-        fli_list_insert_before(s->queue.next, &s->group[i - 1]->link);
-        s->queued++;
+        struct pending *p = s->group[i - 1];
+        if (is_held(p)) {
+            fli_list_insert_before(s->held.next, &p->link);
+            s->held_n++;
+        } else {
+            fli_list_insert_before(s->queue.next, &p->link);
+            s->queued++;
+        }
     }
 }
 
@@ -246,11 +304,20 @@ static void idle_cb(uv_idle_t *handle)
            (node = fli_list_pop(&s->queue)) != NULL) {
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
         s->queued--;
+        if (p->request == NULL && (p->op.verb == STORE_GET || p->op.verb == STORE_MARK)) {
+            free_pending(s, p);
+            continue;
+        }
+        if (must_hold(p)) {
+            hold(s, p);
+            continue;
+        }
         s->ops[s->group_len] = &p->op;
         s->group[s->group_len++] = p;
         bytes += p->size;
     }
     if (s->group_len == 0) {
+        finish_stop(s);
         return;
     }
     s->working = true;
@@ -330,7 +397,7 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     struct fli_buf text;
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
-    i->pending_ops = s->queued + (s->working ? s->group_len : 0);
+    i->pending_ops = s->queued + s->held_n + (s->working ? s->group_len : 0);
     i->pending_bytes = s->pending_bytes;
     i->busy = s->busy;
     i->connections = net_connections(s->net);
@@ -407,7 +474,8 @@ static const struct net_limits limits = {
 /* The last group may have lost its connections and still be running. */
 static void finish_stop(struct service *s)
 {
-    if (s->net_stopped && !s->working && (s->queued == 0 || s->broken) && s->stop_cb != NULL) {
+    if (s->net_stopped && !s->working && ((s->queued == 0 && s->held_n == 0) || s->broken) &&
+        s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
         cb(s->stop_ctx);
@@ -429,16 +497,20 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->config = *config;
     s->started_ms = fli_clock_ms();
     fli_list_init(&s->queue);
-    (void)uv_idle_init(loop, &s->idle); /* cannot fail */
+    fli_list_init(&s->held);
+    (void)uv_idle_init(loop, &s->idle); /* neither can fail */
+    (void)uv_timer_init(loop, &s->hold_timer);
     take_stock(s);
     s->info.db_bytes_max = store_size_max(store);
     s->info.fencing = store_fencing(store);
 }
 
-static void idle_closed_cb(uv_handle_t *handle)
+static void closed_cb(uv_handle_t *handle)
 {
-    struct service *s = FLI_CONTAINER_OF((uv_idle_t *)handle, struct service, idle);
-    free(s);
+    struct service *s = handle->data;
+    if (--s->closing == 0) {
+        free(s);
+    }
 }
 
 /* Gives up a service that could not listen. The network's handles close in the loop only. */
@@ -502,9 +574,14 @@ void service_destroy(struct service *s)
         return;
     }
     FLI_ASSERT(!s->working);
+    fli_list_splice(&s->queue, &s->held);
     for (struct fli_list *n = fli_list_pop(&s->queue); n != NULL; n = fli_list_pop(&s->queue)) {
         free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
     }
     net_server_destroy(s->net);
-    uv_close((uv_handle_t *)&s->idle, idle_closed_cb); /* frees */
+    s->idle.data = s;
+    s->hold_timer.data = s;
+    s->closing = 2;
+    uv_close((uv_handle_t *)&s->idle, closed_cb); /* the last one frees */
+    uv_close((uv_handle_t *)&s->hold_timer, closed_cb);
 }

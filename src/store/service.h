@@ -5,6 +5,10 @@
  * way, so a pipeline reads its own writes, and no value is shown before it is on disk. Answers are
  * given on the loop after the sync.
  *
+ * Reads produce far more bytes than they take. A connection whose client is behind with taking its
+ * answers has its further reads, and everything after them, held until it has caught up, so that a
+ * long pipeline of reads costs little memory and is not taken for a client that does not read.
+ *
  * Bounds: bytes waiting for their group (beyond it, BUSY), operations and bytes of a group; the
  * rest are net's (net.h). One loop, one thread, except for the worker. */
 #ifndef STORE_SERVICE_H
@@ -21,6 +25,7 @@
 #define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
+#define SERVICE_HOLD_BYTES ((size_t)4 * 1024 * 1024) /* unsent answers that hold up further reads */
 #define SERVICE_DRAIN_MS 5000u
 
 struct service;

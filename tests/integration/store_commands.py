@@ -11,6 +11,7 @@ import redis
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, RespError, Store, binary, free_ports, main, wait_until
+from harness.resp import encode
 
 TOKEN_MAX = 2 ** 53 - 1
 VALUE_MAX = 1024 * 1024
@@ -193,6 +194,7 @@ class Rudeness(StoreCase):
         with store.client() as c:
             for i in range(200):
                 self.assertEqual(c.call('SET', 'k', i, 'FENCE', 'x', 1), 'OK')
+        self.assertEqual(store.info()['slow_readers_cut_off'], 0)
         grown = store.process.rss() - before
         self.note('%d MiB more after 8000 unread answers of 1 MiB' % (grown >> 20))
         self.assertLess(grown, 600 << 20)
@@ -201,6 +203,30 @@ class Rudeness(StoreCase):
         with store.client() as c:
             self.assertEqual(c.call('GET', 'k'), b'199')
         wait_until(lambda: store.info()['connected_clients'] == 1)
+
+    def test_long_pipeline_of_large_reads(self):
+        """Far more bytes of answers than may be unsent, from a client that reads them only after it has sent
+        everything, with writes in between: nobody is cut off, and the order stays."""
+        store = self.store()
+        big = 'b' * VALUE_MAX
+        requests, want = [], []
+        for i in range(300):
+            if i % 10 == 0:
+                requests += [('SET', 'big', '%d%s' % (i, big[10:]), 'FENCE', 'x', 1), ('SET', 'n', i, 'FENCE', 'x', 1)]
+                want += ['OK', 'OK']
+            requests += [('GET', 'big'), ('GET', 'n')]
+            want += [b'%d' % (i - i % 10)] * 2
+        small = [('SET', 's', i, 'FENCE', 'x', 1) for i in range(20)]
+        with store.client(timeout=60) as c, store.client(timeout=60) as other:
+            c.send_raw(b''.join(encode(*r) for r in requests))
+            self.assertEqual([other.call(*r) for r in small], ['OK'] * 20) # nobody else waits for it
+            got = []
+            for _ in requests:
+                answer = c.read()
+                got.append(answer if answer == 'OK' or len(answer) < 10 else answer[:4].rstrip(b'b'))
+        self.assertEqual(got, want)
+        self.assertLess(store.process.rss(), 400 << 20)
+        self.assertEqual(store.info()['slow_readers_cut_off'], 0)
 
     def test_endless_pipeline_of_large_writes(self):
         """One client pushes 1 MiB writes as fast as it can and does not read: what does not fit into the
