@@ -1,0 +1,77 @@
+/* call.h: private to dispatch: one request from the moment it is submitted, and what is done on
+ * behalf of those that have gone.
+ *
+ *   state                     request  where
+ *   in flight                 set      with the node (ticket)
+ *   in flight, orphan         NULL     with the node
+ *   parked                    set      parked.wait
+ *   parked, ghost             NULL     parked.wait: its owner was made here, so a grant that comes
+ *                                      before the cancel must be released
+ *   to be undone              NULL     dispatch->undo (now) or dispatch->again (in a while)
+ *   undoing                   NULL     with the node
+ */
+#ifndef SERVER_CALL_H
+#define SERVER_CALL_H
+
+#include "server/dispatch.h"
+#include "server/parked.h"
+
+#define OWNER_RANDOM 16u /* random bytes of an owner */
+
+enum call_undo { UNDO_NOTHING, UNDO_WAIT, UNDO_GRANT };
+
+struct call {
+    struct node_ticket ticket;
+    struct fli_list link; /* spare, undo, again */
+    struct parked_request parked;
+    struct dispatch *dispatch;
+    void *request; /* NULL: nobody is to be answered */
+    struct dispatch_slot *slot;
+    enum fli_command_id id;
+    uint8_t proto;
+    uint8_t undo; /* enum call_undo */
+    uint8_t name_len;
+    bool waits;      /* may be answered QUEUED */
+    bool made_owner; /* the owner is known to nobody but us */
+    bool hung_up;    /* the client has closed its sending side */
+    unsigned tries;
+    uint64_t wait_ms;
+    uint64_t mark;     /* of parked_asking */
+    uint64_t again_ms; /* when to try to undo again */
+    uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
+    uint64_t asking;
+    uint64_t token;  /* UNDO_GRANT: what to release */
+    uint64_t number; /* CLUSTER FORGET: the node */
+    uint8_t name[FL_NAME_MAX];
+};
+
+struct dispatch {
+    struct dispatch_config config;
+    struct parked parked;
+    struct fli_list spare; /* calls to be used again */
+    struct fli_list undo;  /* to be tried now */
+    struct fli_list again; /* to be tried again, in order of again_ms */
+    size_t calls;          /* in use */
+    struct fli_buf scratch;
+    struct info_counts counts;
+    bool stopping;
+    size_t random_left;
+    uint8_t owner[2 * OWNER_RANDOM];
+    uint8_t random[4096];
+};
+
+/* dispatch.c */
+struct call *dispatch_call_take(struct dispatch *d);
+void dispatch_call_free(struct call *c);
+void *dispatch_call_detach(struct call *c); /* the request, which the call then forgets */
+void dispatch_answer_failure(struct call *c, int status);
+void dispatch_answer_news(struct call *c, const struct parked_news *news);
+int dispatch_submit(struct call *c, const struct machine_command *m,
+                    node_ticket_cb cb) FLI_MUST_USE;
+
+/* undo.c */
+void dispatch_park(struct call *c, const struct machine_result *queued);
+void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result);
+void dispatch_drop_all(struct dispatch *d); /* what waits to be undone, and ghosts */
+
+#endif

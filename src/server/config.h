@@ -1,0 +1,50 @@
+/* config.h: what fencelockd is told: command line, environment, config file, defaults.
+ *
+ * The same option has one name everywhere: `--election-ms 300` on the command line,
+ * FENCELOCK_ELECTION_MS=300 in the environment, `election-ms = 300` in the file. What is said first
+ * in that order counts. Nothing is guessed: an option that is not known, or has a value that makes
+ * no sense, is refused with a sentence that names it, where it stands, and what to write. */
+#ifndef SERVER_CONFIG_H
+#define SERVER_CONFIG_H
+
+#include <stdbool.h>
+
+#include "consensus/members.h"
+#include "machine/limits.h"
+#include "net/address.h"
+
+#define CONFIG_PATH_MAX 4096u
+#define CONFIG_ERRMSG_MAX 1024u
+#define CONFIG_LINE_MAX 4096u /* bytes of a line of the file */
+#define CONFIG_LISTEN_DEFAULT "127.0.0.1:7401"
+#define CONFIG_PEER_DEFAULT "127.0.0.1:7501"
+#define CONFIG_DATA_DEFAULT "fencelock-data"
+
+struct config {
+    uint64_t id;
+    char data[CONFIG_PATH_MAX];
+    char file[CONFIG_PATH_MAX];      /* the config file; "" for none */
+    char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one */
+    char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
+    char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
+    struct members members;
+    unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
+    unsigned drain_ms;
+    unsigned connections_max;
+    unsigned idle_first_ms;
+    unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
+    bool allow_remote;
+    struct machine_limits limits; /* of a new cluster */
+};
+
+enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
+
+/* argv without the program's name; env as in environ (NULL for none). CONFIG_WRONG: *errmsg says
+ * why, and *ret is not to be used. */
+enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
+                                struct config *ret, char errmsg[CONFIG_ERRMSG_MAX]) FLI_MUST_USE;
+
+/* The text of --help; ends with a line feed. */
+const char *config_help(void);
+
+#endif

@@ -1,0 +1,438 @@
+/* dispatch.c: see dispatch.h. The life of a request from here on; what becomes of the requests of
+ * clients that have gone is in undo.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "machine/batch.h"
+#include "server/call.h"
+#include "server/render.h"
+#include "wire/request.h"
+#include "wire/resp.h"
+
+/* --- calls --- */
+
+struct call *dispatch_call_take(struct dispatch *d)
+{
+    struct fli_list *link = fli_list_pop(&d->spare);
+    struct call *c =
+        link != NULL ? FLI_CONTAINER_OF(link, struct call, link) : fli_xmalloc(sizeof *c);
+    /* Not the name: it is long, and name_len says that there is none. */
+    memset(c, 0, offsetof(struct call, name));
+    fli_list_init(&c->link);
+    c->dispatch = d;
+    d->calls++;
+    return c;
+}
+
+void dispatch_call_free(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    FLI_ASSERT(c->request == NULL && c->parked.wait == NULL);
+    FLI_ASSERT(d->calls > 0);
+    d->calls--;
+    fli_list_push(&d->spare, &c->link);
+}
+
+/* --- answers --- */
+
+static void finish(struct dispatch *d, void *request, int rc)
+{
+    if (rc == 0) {
+        d->config.sink.answer(request);
+    } else {
+        d->config.sink.failed(request);
+    }
+}
+
+static void answer_error(struct dispatch *d, void *request, const char *word, const char *text)
+{
+    d->counts.errors++;
+    finish(d, request, fli_resp_error(d->config.sink.reply(request), word, "%s", text));
+}
+
+static void answer_failure(struct dispatch *d, void *request, int status, bool retryable)
+{
+    d->counts.noleader += status == FL_ENOLEADER;
+    d->counts.busy += status == FL_EBUSY;
+    d->counts.uncertain += status == FL_EUNCERTAIN;
+    finish(d, request, render_failure(d->config.sink.reply(request), status, retryable));
+}
+
+void *dispatch_call_detach(struct call *c)
+{
+    void *request = c->request;
+    FLI_ASSERT(request != NULL && c->slot->call == c);
+    c->slot->call = NULL;
+    c->slot = NULL;
+    c->request = NULL;
+    return request;
+}
+
+void dispatch_answer_failure(struct call *c, int status)
+{
+    answer_failure(c->dispatch, dispatch_call_detach(c), status, !c->made_owner);
+}
+
+void dispatch_answer_news(struct call *c, const struct parked_news *news)
+{
+    struct dispatch *d = c->dispatch;
+    void *request = dispatch_call_detach(c);
+    struct fli_buf *b = d->config.sink.reply(request);
+    finish(d, request,
+           news->end == PARKED_GRANTED ? render_granted(b, news->token)
+                                       : render_wait_ended(b, c->proto, news->reason));
+}
+
+/* --- results --- */
+
+static void on_result(struct node_ticket *t, int status, const struct machine_result *result,
+                      struct fli_slice payload)
+{
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = c->dispatch;
+    FLI_ASSERT(d->counts.in_flight > 0);
+    d->counts.in_flight--;
+    if (c->waits) {
+        parked_asked(&d->parked);
+    }
+    if (status == 0 && result->code == MACHINE_QUEUED) {
+        dispatch_park(c, result);
+        return;
+    }
+    if (c->request == NULL) {
+        dispatch_orphan_done(c, status, result);
+        return;
+    }
+    if (status != 0) {
+        dispatch_answer_failure(c, status);
+    } else {
+        void *request = dispatch_call_detach(c);
+        finish(d, request,
+               render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));
+    }
+    dispatch_call_free(c);
+}
+
+/* --- submitting --- */
+
+/* 32 hex digits that nobody has had before. Random bytes are fetched many at a time: asking the
+ * kernel costs more than everything else here. */
+static struct fli_slice make_owner(struct dispatch *d)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (d->random_left < OWNER_RANDOM) {
+        fli_random(d->random, sizeof d->random);
+        d->random_left = sizeof d->random;
+    }
+    d->random_left -= OWNER_RANDOM;
+    const uint8_t *bytes = d->random + d->random_left;
+    for (size_t i = 0; i < OWNER_RANDOM; i++) {
+        d->owner[2 * i] = (uint8_t)digits[bytes[i] >> 4];
+        d->owner[2 * i + 1] = (uint8_t)digits[bytes[i] & 15];
+    }
+    return (struct fli_slice){d->owner, sizeof d->owner};
+}
+
+static void map_acquire(const struct fli_request *q, struct machine_command *m)
+{
+    m->op = MACHINE_OP_ACQUIRE;
+    m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
+                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
+    m->mode = MACHINE_MODE_EXCLUSIVE;
+    m->n_names = 1;
+    m->permits = 1;
+    m->wait_ms = q->wait ? q->wait_ms : 0;
+}
+
+/* The command of the machine for a request that has one; its op stays 0 for one that has not. */
+static struct machine_command map(const struct fli_request *q)
+{
+    struct machine_command m = {.name = q->name,
+                                .owner = q->owner,
+                                .label = q->label,
+                                .value = q->value,
+                                .token = q->token,
+                                .ttl_ms = q->ttl_ms,
+                                .lockdelay_ms = q->lockdelay_ms};
+    switch (q->command->id) {
+    case FLI_CMD_ACQUIRE:
+        map_acquire(q, &m);
+        break;
+    case FLI_CMD_RENEW:
+        m.op = MACHINE_OP_RENEW;
+        break;
+    case FLI_CMD_RELEASE:
+        m.op = MACHINE_OP_RELEASE;
+        break;
+    case FLI_CMD_CHECK:
+        m.op = MACHINE_OP_CHECK;
+        break;
+    case FLI_CMD_TOKEN:
+        m.op = MACHINE_OP_TOKEN;
+        break;
+    case FLI_CMD_SHOW:
+        m.op = MACHINE_OP_SHOW;
+        break;
+    case FLI_CMD_BREAK:
+        m.op = MACHINE_OP_BREAK;
+        break;
+    case FLI_CMD_LOCKS:
+        m.op = MACHINE_OP_LOCKS;
+        m.value = q->pattern;
+        m.name = q->cursor;
+        m.number = q->number;
+        break;
+    case FLI_CMD_SESSION_OPEN:
+        m.op = MACHINE_OP_SESSION_OPEN;
+        break;
+    case FLI_CMD_SESSION_RENEW:
+        m.op = MACHINE_OP_SESSION_RENEW;
+        break;
+    case FLI_CMD_SESSION_CLOSE:
+        m.op = MACHINE_OP_SESSION_CLOSE;
+        break;
+    case FLI_CMD_SESSION_SHOW:
+        m.op = MACHINE_OP_SESSION_SHOW;
+        break;
+    case FLI_CMD_SESSION_LIST:
+        m.op = MACHINE_OP_SESSION_LIST;
+        m.owner = q->cursor;
+        m.number = q->number;
+        break;
+    default:
+        break;
+    }
+    return m;
+}
+
+int dispatch_submit(struct call *c, const struct machine_command *m, node_ticket_cb cb)
+{
+    struct dispatch *d = c->dispatch;
+    fli_buf_clear(&d->scratch);
+    int rc = machine_command_encode(m, &d->scratch);
+    if (rc == 0) {
+        rc = d->config.node.submit(d->config.node.ctx, &c->ticket, d->scratch.data, d->scratch.len,
+                                   cb);
+    }
+    d->counts.in_flight += rc == 0;
+    return rc;
+}
+
+static struct call *attach(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                           enum fli_command_id id)
+{
+    struct call *c = dispatch_call_take(d);
+    c->request = request;
+    c->slot = slot;
+    c->proto = (uint8_t)proto;
+    c->id = id;
+    slot->call = c;
+    return c;
+}
+
+static void submit_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                           const struct fli_request *q)
+{
+    struct machine_command m = map(q);
+    FLI_ASSERT(m.op != 0);
+    struct call *c = attach(d, request, slot, proto, q->command->id);
+    if (m.op == MACHINE_OP_ACQUIRE) {
+        c->waits = q->wait;
+        c->wait_ms = m.wait_ms;
+        if (m.owner.len == 0) {
+            c->made_owner = true;
+            m.owner = make_owner(d);
+            c->name_len = (uint8_t)m.name.len;
+            memcpy(c->name, m.name.data, m.name.len);
+        }
+    }
+    int rc = dispatch_submit(c, &m, on_result);
+    if (rc == 0) {
+        c->mark = c->waits ? parked_asking(&d->parked) : 0;
+        return;
+    }
+    (void)dispatch_call_detach(c);
+    dispatch_call_free(c);
+    if (rc == FL_EINVAL && (m.op == MACHINE_OP_LOCKS || m.op == MACHINE_OP_SESSION_LIST)) {
+        answer_error(d, request, "ERR",
+                     "CURSOR: write the cursor that the page before gave, or 0 to begin");
+    } else if (rc == FL_EINVAL) {
+        answer_error(d, request, "ERR", "an argument is out of range");
+    } else {
+        answer_failure(d, request, rc, true);
+    }
+}
+
+/* --- what is answered without the machine --- */
+
+static void on_transfer(void *ctx, int status)
+{
+    struct call *c = ctx;
+    struct dispatch *d = c->dispatch;
+    d->counts.in_flight--;
+    if (c->request != NULL) {
+        struct node_status s;
+        d->config.node.status(d->config.node.ctx, &s);
+        void *request = dispatch_call_detach(c);
+        struct fli_buf *b = d->config.sink.reply(request);
+        finish(d, request,
+               c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
+                                                 : render_forget(b, status, c->number, &s));
+    }
+    dispatch_call_free(c);
+}
+
+static void change_cluster(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                           const struct fli_request *q)
+{
+    const struct dispatch_node *node = &d->config.node;
+    struct call *c = attach(d, request, slot, proto, q->command->id);
+    c->number = q->number;
+    d->counts.in_flight++;
+    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER
+                 ? node->transfer(node->ctx, q->number, on_transfer, c)
+                 : node->forget(node->ctx, q->number, on_transfer, c);
+    if (rc != 0) {
+        on_transfer(c, rc);
+    }
+}
+
+static void fill_info(struct dispatch *d, struct info *i)
+{
+    const struct dispatch_node *node = &d->config.node;
+    memset(i, 0, sizeof *i);
+    node->status(node->ctx, &i->status);
+    i->members_n = node->members(node->ctx, i->members, MEMBERS_MAX);
+    i->machine = node->machine(node->ctx);
+    dispatch_get_counts(d, &i->counts);
+    if (d->config.describe != NULL) {
+        d->config.describe(d->config.ctx, &i->shell);
+    }
+}
+
+static void answer_info(struct dispatch *d, void *request, int proto, enum fli_command_id id,
+                        const struct fli_slice *sections, unsigned n)
+{
+    struct info i;
+    struct fli_buf text;
+    fill_info(d, &i);
+    fli_buf_init(&text, INFO_TEXT_MAX);
+    int rc =
+        id == FLI_CMD_INFO ? info_write(&text, &i, sections, n) : info_write_cluster(&text, &i);
+    rc =
+        rc != 0 ? rc : fli_resp_verbatim(d->config.sink.reply(request), proto, text.data, text.len);
+    fli_buf_fini(&text);
+    finish(d, request, rc);
+}
+
+static void answer_leader(struct dispatch *d, void *request, int proto)
+{
+    struct node_status s;
+    d->config.node.status(d->config.node.ctx, &s);
+    finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
+}
+
+static void answer_nodes(struct dispatch *d, void *request, int proto)
+{
+    struct node_member members[MEMBERS_MAX];
+    size_t n = d->config.node.members(d->config.node.ctx, members, MEMBERS_MAX);
+    finish(d, request, render_nodes(d->config.sink.reply(request), proto, members, n));
+}
+
+/* --- requests --- */
+
+static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                  const struct fli_request *q, const struct fli_slice *args, unsigned n)
+{
+    switch (q->command->id) {
+    case FLI_CMD_INFO:
+    case FLI_CMD_CLUSTER_INFO:
+        answer_info(d, request, proto, q->command->id, args, n);
+        break;
+    case FLI_CMD_LEADER:
+        answer_leader(d, request, proto);
+        break;
+    case FLI_CMD_CLUSTER_NODES:
+        answer_nodes(d, request, proto);
+        break;
+    case FLI_CMD_CLUSTER_TRANSFER:
+    case FLI_CMD_CLUSTER_FORGET:
+        change_cluster(d, request, slot, proto, q);
+        break;
+    default:
+        submit_request(d, request, slot, proto, q);
+        break;
+    }
+}
+
+void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                      const struct fli_slice *argv, unsigned argc)
+{
+    char errmsg[FLI_ERRMSG_SIZE];
+    const struct fli_command *command = NULL;
+    unsigned words = 0;
+    slot->call = NULL;
+    int rc =
+        fli_command_lookup(FLI_SERVICE_LOCK, argv, argc, &command, &words, errmsg, sizeof errmsg);
+    if (rc == 0 && (command->flags & FLI_CMD_CONNECTION) != 0) {
+        d->config.connection(d->config.ctx, request, command, argv + words, argc - words);
+        return;
+    }
+    d->counts.commands++;
+    struct fli_request q;
+    if (rc == 0) {
+        rc = fli_request_parse(command, argv + words, argc - words, &q, errmsg, sizeof errmsg);
+    }
+    if (rc != 0) {
+        answer_error(d, request, fli_request_error_word(rc), errmsg);
+        return;
+    }
+    serve(d, request, slot, proto, &q, argv + words, argc - words);
+}
+
+/* --- life --- */
+
+int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
+{
+    struct dispatch *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return FL_ENOMEM;
+    }
+    d->config = *config;
+    if (d->config.slack_ms == 0) {
+        d->config.slack_ms = DISPATCH_SLACK_DEFAULT_MS;
+    }
+    uint64_t seed[2];
+    fli_random(seed, sizeof seed);
+    parked_init(&d->parked, seed);
+    fli_list_init(&d->spare);
+    fli_list_init(&d->undo);
+    fli_list_init(&d->again);
+    fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);
+    *ret = d;
+    return 0;
+}
+
+void dispatch_destroy(struct dispatch *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    dispatch_drop_all(d);
+    FLI_ASSERT(d->calls == 0);
+    struct fli_list *link = NULL;
+    while ((link = fli_list_pop(&d->spare)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct call, link));
+    }
+    parked_fini(&d->parked);
+    fli_buf_fini(&d->scratch);
+    free(d);
+}
+
+void dispatch_get_counts(const struct dispatch *d, struct info_counts *ret)
+{
+    *ret = d->counts;
+    ret->parked = d->parked.len;
+}

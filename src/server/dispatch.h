@@ -1,0 +1,100 @@
+/* dispatch.h: what a request means: from words to a command of the machine, and from its result to
+ * an answer. No sockets and no node in here: answers leave through a sink, commands through a
+ * table of functions, so that tests and simulators drive it with buffers.
+ *
+ *        lookup, parse           submit               result
+ *   (request) ----------> local answer    (in flight) ------> answered
+ *                    `--> in flight            |
+ *                                              | QUEUED
+ *                                              v          event, deadline
+ *                                          (parked) ----------------------> answered
+ *
+ * A request whose connection goes away is cancelled. If it is in flight, its memory (which holds
+ * the node's ticket) lives on as an orphan until the result comes, and what nobody will ever learn
+ * of is undone: a wait is cancelled, and a grant under an owner that this node invented is
+ * released. A grant under an owner that the client named stays: asking again finds it. What has to
+ * be undone is tried for a while and then left to the lease's end.
+ *
+ * One thread. Memory of requests is pooled; the pool never shrinks below what was needed at once.
+ */
+#ifndef SERVER_DISPATCH_H
+#define SERVER_DISPATCH_H
+
+#include "consensus/node.h"
+#include "server/info.h"
+#include "wire/commands.h"
+
+struct dispatch;
+struct call;
+
+/* Where answers go. `request` is whatever was given to dispatch_request. */
+struct dispatch_sink {
+    struct fli_buf *(*reply)(void *request);
+    void (*answer)(void *request); /* what was appended is complete; the request is gone */
+    void (*failed)(void *request); /* it did not fit; the request is gone */
+};
+
+/* The node, as node.h describes it. */
+struct dispatch_node {
+    void *ctx;
+    int (*submit)(void *ctx, struct node_ticket *t, const void *command, size_t len,
+                  node_ticket_cb cb);
+    void (*status)(void *ctx, struct node_status *ret);
+    size_t (*members)(void *ctx, struct node_member *ret, size_t max);
+    int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
+    int (*forget)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
+    struct machine *(*machine)(void *ctx); /* NULL when there is none */
+};
+
+struct dispatch_config {
+    struct dispatch_sink sink;
+    struct dispatch_node node;
+    void *ctx;
+    uint64_t (*now_ms)(void *ctx);
+    /* Answers a command about the connection (FLI_CMD_CONNECTION) in full. */
+    void (*connection)(void *ctx, void *request, const struct fli_command *command,
+                       const struct fli_slice *args, unsigned n);
+    /* Fills in what only the shell knows for INFO. May be NULL. */
+    void (*describe)(void *ctx, struct info_shell *ret);
+    uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
+};
+
+#define DISPATCH_SLACK_DEFAULT_MS UINT64_C(10000)
+#define DISPATCH_UNDO_AGAIN_MS UINT64_C(500) /* between tries to undo something */
+#define DISPATCH_UNDO_TRIES 40u
+
+/* Kept by the caller for each request until it is answered; zero at first. */
+struct dispatch_slot {
+    struct call *call;
+};
+
+int dispatch_create(const struct dispatch_config *config, struct dispatch **ret) FLI_MUST_USE;
+/* Every ticket must have come back. NULL is fine. */
+void dispatch_destroy(struct dispatch *d);
+
+/* Takes a request: answers it now, or later. `proto`: the protocol of the answer. */
+void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                      const struct fli_slice *argv, unsigned argc);
+
+/* The request will not be answered any more: forget it. */
+void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot);
+
+/* The client has closed its sending side. It may be dead, and granting a lock to the dead blocks
+ * everybody else: if the request is waiting in a queue, or comes to, the wait is cancelled. It is
+ * still answered. */
+void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
+
+/* An event of the local log, or one that the leader told ahead of it. */
+void dispatch_event(struct dispatch *d, const struct machine_event *event);
+
+/* Does what is due: waits that nothing was heard of, things to be undone. Not from inside an event
+ * or result. */
+void dispatch_turn(struct dispatch *d);
+uint64_t dispatch_next_turn_ms(const struct dispatch *d); /* on now_ms; UINT64_MAX for never */
+
+/* The node is about to stop: parked requests are answered, later waits are not parked. */
+void dispatch_stop(struct dispatch *d);
+
+void dispatch_get_counts(const struct dispatch *d, struct info_counts *ret);
+
+#endif

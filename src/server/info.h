@@ -1,0 +1,50 @@
+/* info.h: the text of INFO and of CLUSTER INFO: sections of `key:value` lines, as Redis prints
+ * them, since that is what monitoring already reads. Pure except for the size of the process. */
+#ifndef SERVER_INFO_H
+#define SERVER_INFO_H
+
+#include "consensus/node.h"
+#include "net/net.h"
+
+/* Counts of dispatch, since start unless said otherwise. */
+struct info_counts {
+    uint64_t commands; /* requests for this service, refused ones included */
+    uint64_t errors;   /* refused because of what they said */
+    uint64_t noleader, busy, uncertain;
+    uint64_t in_flight; /* now */
+    uint64_t parked;    /* now */
+    uint64_t timeouts;  /* waits that nothing was heard of */
+    uint64_t orphans;   /* requests whose connection went away in flight */
+    uint64_t undone;    /* grants and waits of the gone that were taken back */
+};
+
+/* What only the shell knows. Strings may be NULL. */
+struct info_shell {
+    const char *listen_address, *peer_address, *data_dir, *config_file;
+    uint16_t port;
+    uint64_t uptime_ms;
+    uint64_t connections, connections_max;
+    struct net_stats net;
+};
+
+struct info {
+    struct node_status status;
+    struct node_member members[MEMBERS_MAX];
+    size_t members_n;
+    struct machine *machine; /* NULL: leave its sections short */
+    struct info_counts counts;
+    struct info_shell shell;
+};
+
+#define INFO_TEXT_MAX (64u * 1024u)
+#define INFO_HASH_OBJECTS_MAX 65536u /* larger states are hashed only when asked for by name */
+
+/* Appends the sections asked for, all of them for none or for "all", "default", "everything";
+ * unknown ones give nothing, as in Redis. 0, FL_ELIMIT, FL_ENOMEM. */
+int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *sections,
+               unsigned n) FLI_MUST_USE;
+
+/* What CLUSTER INFO answers. */
+int info_write_cluster(struct fli_buf *b, const struct info *i) FLI_MUST_USE;
+
+#endif

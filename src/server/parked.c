@@ -1,0 +1,220 @@
+/* parked.c: see parked.h. */
+#include "server/parked.h"
+
+#include <stdlib.h>
+
+#include "base/bytes.h"
+
+struct parked_wait {
+    struct fli_map_node node;
+    struct fli_list requests; /* also the link of the spare list */
+    uint64_t id;
+    uint64_t asking; /* the highest one known */
+    unsigned live;
+};
+
+static struct parked_wait *wait_of(const struct fli_map_node *node)
+{
+    return FLI_CONTAINER_OF(node, struct parked_wait, node);
+}
+
+static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    FLI_ASSERT(key_len == sizeof(uint64_t));
+    return wait_of(node)->id == fli_get_u64(key);
+}
+
+static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node *b)
+{
+    const struct parked_request *x = FLI_CONTAINER_OF(a, struct parked_request, timer);
+    const struct parked_request *y = FLI_CONTAINER_OF(b, struct parked_request, timer);
+    if (x->deadline_ms != y->deadline_ms) {
+        return x->deadline_ms < y->deadline_ms;
+    }
+    return x->order < y->order;
+}
+
+void parked_init(struct parked *p, const uint64_t seed[2])
+{
+    fli_map_init(&p->waits, wait_eq, seed);
+    fli_heap_init(&p->timers, timer_less);
+    fli_list_init(&p->spare);
+    p->order = 0;
+    p->len = 0;
+    p->asking = 0;
+    p->events = 0;
+}
+
+void parked_fini(struct parked *p)
+{
+    FLI_ASSERT(p->len == 0 && p->waits.len == 0);
+    struct fli_list *link = NULL;
+    while ((link = fli_list_pop(&p->spare)) != NULL) {
+        free(FLI_CONTAINER_OF(link, struct parked_wait, requests));
+    }
+    fli_heap_fini(&p->timers);
+    fli_map_fini(&p->waits);
+}
+
+uint64_t parked_asking(struct parked *p)
+{
+    p->asking++;
+    return p->events;
+}
+
+void parked_asked(struct parked *p)
+{
+    FLI_ASSERT(p->asking > 0);
+    p->asking--;
+}
+
+void parked_remember(struct parked *p, const struct parked_news *news)
+{
+    FLI_ASSERT(news->end != PARKED_WAITING);
+    if (p->asking > 0) {
+        p->ring[p->events++ % PARKED_RING] = *news;
+    }
+}
+
+/* What the ring says of a wait, looking at the events since the mark. */
+static struct parked_news recall(const struct parked *p, uint64_t wait, uint64_t mark)
+{
+    FLI_ASSERT(mark <= p->events);
+    uint64_t first = p->events - mark > PARKED_RING ? p->events - PARKED_RING : mark;
+    for (uint64_t i = first; i < p->events; i++) {
+        const struct parked_news *news = &p->ring[i % PARKED_RING];
+        if (news->wait == wait) {
+            return *news;
+        }
+    }
+    return (struct parked_news){.end = PARKED_WAITING, .wait = wait};
+}
+
+static struct parked_wait *find(struct parked *p, uint64_t wait, uint64_t *ret_hash)
+{
+    uint8_t key[8];
+    fli_put_u64(key, wait);
+    *ret_hash = fli_map_hash(&p->waits, key, sizeof key);
+    struct fli_map_node *node = fli_map_find_hashed(&p->waits, *ret_hash, key, sizeof key);
+    return node == NULL ? NULL : wait_of(node);
+}
+
+static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
+{
+    uint64_t hash = 0;
+    struct parked_wait *w = find(p, wait, &hash);
+    if (w != NULL) {
+        return w;
+    }
+    struct fli_list *link = fli_list_pop(&p->spare);
+    w = link != NULL ? FLI_CONTAINER_OF(link, struct parked_wait, requests)
+                     : fli_xmalloc(sizeof *w);
+    fli_list_init(&w->requests);
+    w->id = wait;
+    w->asking = 0;
+    w->live = 0;
+    if (fli_map_insert(&p->waits, &w->node, hash) != 0) {
+        fli_fatal("out of memory for a waiting request");
+    }
+    return w;
+}
+
+struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64_t wait,
+                              uint64_t asking, uint64_t mark, uint64_t deadline_ms)
+{
+    FLI_ASSERT(wait != 0);
+    struct parked_news news = recall(p, wait, mark);
+    if (news.end != PARKED_WAITING) {
+        return news;
+    }
+    struct parked_wait *w = find_or_add(p, wait);
+    w->asking = asking > w->asking ? asking : w->asking;
+    w->live++;
+    fli_list_push(&w->requests, &r->link);
+    r->wait = w;
+    r->live = true;
+    r->deadline_ms = deadline_ms;
+    r->order = p->order++;
+    fli_heap_node_init(&r->timer);
+    if (fli_heap_insert(&p->timers, &r->timer) != 0) {
+        fli_fatal("out of memory for a waiting request");
+    }
+    p->len++;
+    return news;
+}
+
+bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_asking)
+{
+    (void)p;
+    FLI_ASSERT(r->wait != NULL);
+    if (!r->live) {
+        return false;
+    }
+    r->live = false;
+    FLI_ASSERT(r->wait->live > 0);
+    r->wait->live--;
+    if (r->wait->live > 0) {
+        return false;
+    }
+    *ret_asking = r->wait->asking;
+    return true;
+}
+
+uint64_t parked_wait_id(const struct parked_request *r)
+{
+    FLI_ASSERT(r->wait != NULL);
+    return r->wait->id;
+}
+
+void parked_remove(struct parked *p, struct parked_request *r)
+{
+    struct parked_wait *w = r->wait;
+    FLI_ASSERT(w != NULL && p->len > 0);
+    p->len--;
+    w->live -= r->live;
+    r->wait = NULL;
+    r->live = false;
+    fli_list_remove(&r->link);
+    fli_heap_remove(&p->timers, &r->timer);
+    if (fli_list_empty(&w->requests)) {
+        FLI_ASSERT(w->live == 0);
+        fli_map_remove(&p->waits, &w->node);
+        fli_list_push(&p->spare, &w->requests);
+    }
+}
+
+struct parked_request *parked_take(struct parked *p, uint64_t wait)
+{
+    uint64_t hash = 0;
+    struct parked_wait *w = p->len == 0 ? NULL : find(p, wait, &hash);
+    if (w == NULL) {
+        return NULL;
+    }
+    struct fli_list *link = fli_list_first(&w->requests);
+    struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, link);
+    parked_remove(p, r);
+    return r;
+}
+
+struct parked_request *parked_take_any(struct parked *p)
+{
+    struct fli_heap_node *min = fli_heap_min(&p->timers);
+    if (min == NULL) {
+        return NULL;
+    }
+    struct parked_request *r = FLI_CONTAINER_OF(min, struct parked_request, timer);
+    parked_remove(p, r);
+    return r;
+}
+
+struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms)
+{
+    return parked_next_deadline(p) <= now_ms ? parked_take_any(p) : NULL;
+}
+
+uint64_t parked_next_deadline(const struct parked *p)
+{
+    struct fli_heap_node *min = fli_heap_min(&p->timers);
+    return min == NULL ? UINT64_MAX
+                       : FLI_CONTAINER_OF(min, struct parked_request, timer)->deadline_ms;
+}

@@ -1,0 +1,423 @@
+/* render.c: see render.h. */
+#include "server/render.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "machine/view.h"
+#include "wire/resp.h"
+
+static int key(struct fli_buf *b, const char *name)
+{
+    return fli_resp_text(b, name);
+}
+
+static int number(struct fli_buf *b, const char *name, uint64_t v)
+{
+    int rc = key(b, name);
+    /* RESP integers are signed; nothing we show comes near, unless a peer made it up. */
+    return rc != 0 ? rc : fli_resp_u64(b, v <= INT64_MAX ? v : INT64_MAX);
+}
+
+static int text(struct fli_buf *b, const char *name, const char *v)
+{
+    int rc = key(b, name);
+    return rc != 0 ? rc : fli_resp_text(b, v);
+}
+
+static int bytes(struct fli_buf *b, const char *name, struct fli_slice v)
+{
+    int rc = key(b, name);
+    return rc != 0 ? rc : fli_resp_bulk(b, v.data, v.len);
+}
+
+static int null(struct fli_buf *b, int proto, const char *name)
+{
+    int rc = key(b, name);
+    return rc != 0 ? rc : fli_resp_null(b, proto);
+}
+
+static int truth(struct fli_buf *b, int proto, const char *name, bool v)
+{
+    int rc = key(b, name);
+    return rc != 0 ? rc : fli_resp_bool(b, proto, v);
+}
+
+/* --- errors --- */
+
+static int no_leader(struct fli_buf *b)
+{
+    return fli_resp_error(b, "NOLEADER",
+                          "no node leads the cluster at the moment; nothing was done, try again");
+}
+
+int render_failure(struct fli_buf *b, int status, bool retryable)
+{
+    switch (status) {
+    case FL_ENOLEADER:
+        return no_leader(b);
+    case FL_EBUSY:
+        return fli_resp_error(b, "BUSY",
+                              "too many commands are pending; nothing was done, try again in a "
+                              "moment");
+    case FL_EUNCERTAIN:
+        return fli_resp_error(
+            b, "UNCERTAIN", "the outcome is unknown: it may or may not have been carried out; %s",
+            retryable ? "send it again (ACQUIRE with the same OWNER) to find out"
+                      : "without OWNER it cannot be asked for again; a lock that was granted ends "
+                        "with its TTL (name an OWNER next time)");
+    default:
+        return fli_resp_error(b, "ERR", "%s (%s)", fl_strerror(status), fl_err_name(status));
+    }
+}
+
+static int limit(struct fli_buf *b, uint32_t which)
+{
+    static const char *const what[] = {
+        [MACHINE_LIMIT_LOCKS] = "locks-max: as many locks as allowed are held or awaited; release "
+                                "some, or raise it",
+        [MACHINE_LIMIT_SESSIONS] =
+            "sessions-max: as many sessions as allowed exist; close some, or raise it",
+        [MACHINE_LIMIT_WAITS] = "waits-max: as many requests as allowed are waiting; try again "
+                                "later, or raise it",
+        [MACHINE_LIMIT_LOCK_WAITS] = "lock-waits-max: as many requests as allowed wait for this "
+                                     "lock; try again later, or raise it",
+        [MACHINE_LIMIT_SESSION_LOCKS] = "session-locks-max: this session holds or awaits as many "
+                                        "locks as allowed; release some, or raise it",
+        [MACHINE_LIMIT_TOKENS] = "tokens: all of them have been issued; this cluster cannot grant "
+                                 "any more",
+        [MACHINE_LIMIT_NODES] = "nodes: the cluster has as many members as allowed",
+    };
+    size_t n = sizeof what / sizeof what[0];
+    return fli_resp_error(b, "LIMIT", "%s",
+                          which < n && what[which] != NULL ? what[which] : "a limit is reached");
+}
+
+static int no_session(struct fli_buf *b)
+{
+    return fli_resp_error(b, "NOSESSION",
+                          "there is no such session: it was closed, has expired, or was never "
+                          "opened; open one with SESSION OPEN");
+}
+
+static int corrupt(struct fli_buf *b)
+{
+    return fli_resp_error(b, "ERR", "the leader's answer could not be read; nothing was changed");
+}
+
+/* --- views --- */
+
+const char *render_lock_state(uint8_t state)
+{
+    switch (state) {
+    case MACHINE_LOCK_HELD:
+        return "held";
+    case MACHINE_LOCK_DELAYED:
+        return "delayed";
+    case MACHINE_LOCK_QUEUED:
+        return "queued";
+    default:
+        return "unknown";
+    }
+}
+
+#define LOCK_PAIRS 11u
+
+static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
+                      uint64_t clock_ms)
+{
+    bool held = v->state == MACHINE_LOCK_HELD;
+    uint64_t age_ms = held && clock_ms > v->since_ms ? clock_ms - v->since_ms : 0;
+    int rc = bytes(b, "name", v->name);
+    rc = rc != 0 ? rc : text(b, "state", render_lock_state(v->state));
+    rc = rc != 0 ? rc : held ? number(b, "token", v->token) : null(b, proto, "token");
+    rc = rc != 0 ? rc : held ? bytes(b, "owner", v->owner) : null(b, proto, "owner");
+    rc = rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
+    rc = rc != 0 ? rc : bytes(b, "label", v->label);
+    rc = rc != 0 ? rc : bytes(b, "value", v->value);
+    rc = rc != 0 ? rc : number(b, "since_ms", v->since_ms);
+    rc = rc != 0 ? rc : number(b, "age_ms", age_ms);
+    rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+    return rc != 0 ? rc : number(b, "waiters", v->waiters);
+}
+
+/* One waiter of SHOW's queue. */
+static int waiter(struct fli_buf *b, int proto, const struct machine_session_view *v)
+{
+    int rc = fli_resp_map(b, proto, 3);
+    rc = rc != 0 ? rc : bytes(b, "owner", v->owner);
+    rc = rc != 0 ? rc : bytes(b, "label", v->label);
+    return rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
+}
+
+static int session(struct fli_buf *b, int proto, const struct machine_session_view *v)
+{
+    int rc = fli_resp_map(b, proto, 7);
+    rc = rc != 0 ? rc : bytes(b, "owner", v->owner);
+    rc = rc != 0 ? rc : bytes(b, "label", v->label);
+    rc = rc != 0 ? rc : number(b, "ttl_ms", v->ttl_ms);
+    rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+    rc = rc != 0 ? rc : number(b, "lockdelay_ms", v->lockdelay_ms);
+    rc = rc != 0 ? rc : number(b, "locks", v->locks);
+    return rc != 0 ? rc : number(b, "waits", v->waits);
+}
+
+/* A payload is walked twice: first to see that it is whole, because the number of elements has to
+ * be written before them. */
+static bool locks_are_whole(struct machine_page page)
+{
+    struct machine_lock_view v;
+    int rc = 0;
+    do {
+        rc = machine_page_next_lock(&page, &v);
+    } while (rc == 1);
+    return rc == 0;
+}
+
+static bool sessions_are_whole(struct machine_page page)
+{
+    struct machine_session_view v;
+    int rc = 0;
+    do {
+        rc = machine_page_next_session(&page, &v);
+    } while (rc == 1);
+    return rc == 0;
+}
+
+static int show(struct fli_buf *b, int proto, const struct machine_result *r,
+                struct fli_slice payload)
+{
+    struct machine_page page;
+    struct machine_lock_view lock;
+    if (machine_page_open(payload.data, payload.len, &page) != 0 ||
+        machine_page_next_lock(&page, &lock) != 1 || !sessions_are_whole(page)) {
+        return corrupt(b);
+    }
+    int rc = fli_resp_map(b, proto, LOCK_PAIRS + 1);
+    rc = rc != 0 ? rc : lock_pairs(b, proto, &lock, r->clock_ms);
+    rc = rc != 0 ? rc : key(b, "queue");
+    rc = rc != 0 ? rc : fli_resp_array(b, page.count);
+    struct machine_session_view v;
+    while (rc == 0 && machine_page_next_session(&page, &v) == 1) {
+        rc = waiter(b, proto, &v);
+    }
+    return rc;
+}
+
+static int page_head(struct fli_buf *b, const struct machine_page *page)
+{
+    struct fli_slice cursor = page->more ? page->cursor : (struct fli_slice){NULL, 0};
+    int rc = fli_resp_array(b, 2);
+    rc = rc != 0 ? rc : fli_resp_bulk(b, cursor.data, cursor.len);
+    return rc != 0 ? rc : fli_resp_array(b, page->count);
+}
+
+static int locks(struct fli_buf *b, int proto, const struct machine_result *r,
+                 struct fli_slice payload)
+{
+    struct machine_page page;
+    if (machine_page_open(payload.data, payload.len, &page) != 0 || !locks_are_whole(page)) {
+        return corrupt(b);
+    }
+    struct machine_lock_view v;
+    int rc = page_head(b, &page);
+    while (rc == 0 && machine_page_next_lock(&page, &v) == 1) {
+        rc = fli_resp_map(b, proto, LOCK_PAIRS);
+        rc = rc != 0 ? rc : lock_pairs(b, proto, &v, r->clock_ms);
+    }
+    return rc;
+}
+
+static int sessions(struct fli_buf *b, int proto, struct fli_slice payload)
+{
+    struct machine_page page;
+    if (machine_page_open(payload.data, payload.len, &page) != 0 || !sessions_are_whole(page)) {
+        return corrupt(b);
+    }
+    struct machine_session_view v;
+    int rc = page_head(b, &page);
+    while (rc == 0 && machine_page_next_session(&page, &v) == 1) {
+        rc = session(b, proto, &v);
+    }
+    return rc;
+}
+
+static int one_session(struct fli_buf *b, int proto, struct fli_slice payload)
+{
+    struct machine_page page;
+    struct machine_session_view v;
+    if (machine_page_open(payload.data, payload.len, &page) != 0 ||
+        machine_page_next_session(&page, &v) != 1) {
+        return corrupt(b);
+    }
+    return session(b, proto, &v);
+}
+
+/* --- results --- */
+
+int render_granted(struct fli_buf *b, uint64_t token)
+{
+    FLI_ASSERT(token != FL_TOKEN_NONE && token <= FL_TOKEN_MAX);
+    return fli_resp_u64(b, token);
+}
+
+int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason)
+{
+    /* That a session ended is no contention, so it is told apart from "still held". */
+    return reason == MACHINE_REASON_SESSION ? no_session(b) : fli_resp_null(b, proto);
+}
+
+static int acquire(struct fli_buf *b, int proto, const struct machine_result *r)
+{
+    if (r->code == MACHINE_GRANTED) {
+        return render_granted(b, r->token);
+    }
+    if (r->code == MACHINE_HELD) {
+        return fli_resp_null(b, proto);
+    }
+    return fli_resp_error(b, "ERR", "unexpected result %u of ACQUIRE", (unsigned)r->code);
+}
+
+static int done(struct fli_buf *b, int proto, enum fli_command_id id,
+                const struct machine_result *r, struct fli_slice payload)
+{
+    switch (id) {
+    case FLI_CMD_TOKEN:
+        return render_granted(b, r->token);
+    case FLI_CMD_SESSION_OPEN:
+        return fli_resp_simple(b, "OK");
+    case FLI_CMD_SHOW:
+        return show(b, proto, r, payload);
+    case FLI_CMD_LOCKS:
+        return locks(b, proto, r, payload);
+    case FLI_CMD_SESSION_SHOW:
+        return one_session(b, proto, payload);
+    case FLI_CMD_SESSION_LIST:
+        return sessions(b, proto, payload);
+    default:
+        return fli_resp_int(b, 1);
+    }
+}
+
+int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
+                  const struct machine_result *r, struct fli_slice payload)
+{
+    FLI_ASSERT(r->code != MACHINE_QUEUED);
+    switch (r->code) {
+    case MACHINE_DEADLOCK:
+        return fli_resp_error(b, "DEADLOCK",
+                              "waiting for this lock would close a circle of sessions that wait "
+                              "for each other; release a lock this session holds and try again");
+    case MACHINE_LIMIT:
+        return limit(b, r->number);
+    case MACHINE_UNSUPPORTED:
+        return fli_resp_error(b, "ERR", "this version of fencelock cannot carry that out");
+    case MACHINE_NOSESSION:
+        return id == FLI_CMD_ACQUIRE ? no_session(b) : fli_resp_int(b, 0);
+    case MACHINE_NOTFOUND:
+        return fli_resp_null(b, proto);
+    case MACHINE_NO:
+        return fli_resp_int(b, 0);
+    default:
+        break;
+    }
+    return id == FLI_CMD_ACQUIRE ? acquire(b, proto, r) : done(b, proto, id, r, payload);
+}
+
+/* --- the cluster --- */
+
+int render_leader(struct fli_buf *b, int proto, const struct node_status *s)
+{
+    if (s->leader_id == 0) {
+        return fli_resp_null(b, proto);
+    }
+    int rc = fli_resp_array(b, 2);
+    rc = rc != 0 ? rc : fli_resp_u64(b, s->leader_id);
+    if (rc != 0) {
+        return rc;
+    }
+    return s->leader_client_address == NULL ? fli_resp_null(b, proto)
+                                            : fli_resp_text(b, s->leader_client_address);
+}
+
+static int node(struct fli_buf *b, int proto, const struct node_member *m)
+{
+    int rc = fli_resp_map(b, proto, 8);
+    rc = rc != 0 ? rc : number(b, "id", m->id);
+    rc = rc != 0 ? rc : text(b, "role", m->leader ? "leader" : "follower");
+    rc = rc != 0 ? rc : text(b, "peer_address", m->peer_address);
+    rc = rc != 0                     ? rc
+         : m->client_address != NULL ? text(b, "client_address", m->client_address)
+                                     : null(b, proto, "client_address");
+    rc = rc != 0 ? rc : truth(b, proto, "self", m->self);
+    rc = rc != 0 ? rc : truth(b, proto, "voter", m->voter);
+    rc = rc != 0 ? rc : truth(b, proto, "connected", m->connected);
+    return rc != 0 ? rc : number(b, "match_index", m->match_index);
+}
+
+int render_nodes(struct fli_buf *b, int proto, const struct node_member *members, size_t n)
+{
+    int rc = fli_resp_array(b, n);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = node(b, proto, &members[i]);
+    }
+    return rc;
+}
+
+static int not_leading(struct fli_buf *b, const struct node_status *s)
+{
+    if (s->leader_id == 0) {
+        return no_leader(b);
+    }
+    return fli_resp_error(
+        b, "NOLEADER", "this node does not lead; send it to the leader, node %" PRIu64 " at %s",
+        s->leader_id,
+        s->leader_client_address == NULL ? "an address not known here" : s->leader_client_address);
+}
+
+int render_transfer(struct fli_buf *b, int code, const struct node_status *s)
+{
+    switch (code) {
+    case 0:
+        return fli_resp_simple(b, "OK");
+    case FL_ENOLEADER:
+        return not_leading(b, s);
+    case FL_ENOTFOUND:
+        return fli_resp_error(b, "ERR",
+                              "there is no such node to hand leadership to; CLUSTER NODES lists "
+                              "them");
+    case FL_EBUSY:
+        return fli_resp_error(b, "BUSY", "leadership is being handed over already");
+    case FL_ETIMEOUT:
+        return fli_resp_error(b, "UNCERTAIN",
+                              "leadership was not taken over in time; LEADER tells who leads now");
+    default:
+        return render_failure(b, code, true);
+    }
+}
+
+int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_status *s)
+{
+    switch (code) {
+    case 0:
+        return fli_resp_simple(b, "OK");
+    case FL_ENOLEADER:
+        return not_leading(b, s);
+    case FL_ENOTFOUND:
+        return fli_resp_error(b, "ERR",
+                              "node %" PRIu64 " is not a member; CLUSTER NODES lists them", id);
+    case FL_EINVAL:
+        return fli_resp_error(b, "ERR", "a node cannot forget itself; ask another one to");
+    case FL_EBUSY:
+        return fli_resp_error(b, "BUSY",
+                              "node %" PRIu64 " is connected, or another change of the cluster is "
+                              "in progress; stop the node that lost its data, and try again",
+                              id);
+    case FL_EDENIED:
+        return fli_resp_error(b, "ERR",
+                              "a majority of the other nodes is not connected; forgetting one now "
+                              "could lose what was acknowledged");
+    default:
+        return render_failure(b, code, true);
+    }
+}

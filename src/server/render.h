@@ -1,0 +1,35 @@
+/* render.h: what the machine and the node answer, as RESP. Pure. Every function appends one whole
+ * reply and returns 0, FL_ELIMIT or FL_ENOMEM; after a failure the stream is no longer whole. */
+#ifndef SERVER_RENDER_H
+#define SERVER_RENDER_H
+
+#include "consensus/node.h"
+#include "machine/machine.h"
+#include "wire/commands.h"
+
+/* The answer to a command that the machine executed. `payload`: of a query, as machine/view.h
+ * describes; it may have come from another node and is checked. QUEUED has no answer of its own. */
+int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
+                  const struct machine_result *result, struct fli_slice payload) FLI_MUST_USE;
+
+/* The answer to a command that was not, or may not have been, executed: FL_ENOLEADER, FL_EBUSY,
+ * FL_EUNCERTAIN. `retryable`: its sender can find out by sending it again. */
+int render_failure(struct fli_buf *b, int status, bool retryable) FLI_MUST_USE;
+
+/* The end of a wait: the token, or why there is none. */
+int render_granted(struct fli_buf *b, uint64_t token) FLI_MUST_USE;
+int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason) FLI_MUST_USE;
+
+int render_leader(struct fli_buf *b, int proto, const struct node_status *status) FLI_MUST_USE;
+int render_nodes(struct fli_buf *b, int proto, const struct node_member *members,
+                 size_t n) FLI_MUST_USE;
+
+/* CLUSTER TRANSFER and FORGET: 0 or a code of node_transfer / node_forget. */
+int render_transfer(struct fli_buf *b, int code, const struct node_status *status) FLI_MUST_USE;
+int render_forget(struct fli_buf *b, int code, uint64_t id,
+                  const struct node_status *status) FLI_MUST_USE;
+
+/* "held", "delayed", "queued". */
+const char *render_lock_state(uint8_t state);
+
+#endif

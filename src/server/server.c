@@ -1,0 +1,432 @@
+/* server.c: see server.h.
+ *
+ *   net --request--> dispatch --submit--> node
+ *    ^                  |  ^               |
+ *    '-----answer-------'  '--result,event-'
+ *
+ * The node is made last, because it wants to know the port that clients use, and stopped together
+ * with net: net reads no more, the node answers what it still can, and each connection closes when
+ * it has its answers. */
+#include "server/server.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "net/connection_commands.h"
+#include "server/dispatch.h"
+
+#define ARG_MAX_BYTES 4096u
+#define REQUEST_MAX_BYTES 8192u
+#define OUTPUT_MAX_BYTES (1024u * 1024u)
+#define PIPELINE_MAX 1024u
+#define FILES_RESERVED 64u /* descriptors that are not clients: log segments, peers, listeners */
+
+struct server {
+    uv_loop_t *loop;
+    const struct config *config;
+    struct server_callbacks cbs;
+    struct net_server *net;
+    struct node *node; /* NULL until it is made */
+    struct dispatch *dispatch;
+    struct net_commands commands;
+    uv_prepare_t prepare;
+    uv_timer_t timer;
+    uint64_t timer_at_ms; /* when the timer comes; UINT64_MAX when it is off */
+    uint64_t started_ms;
+    unsigned connections_max;
+    char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port */
+    char leader_address[MEMBER_ADDRESS_MAX];
+    unsigned stopping; /* parts that have yet to stop */
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
+};
+
+static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    s->cbs.log(s->cbs.ctx, level, text);
+}
+
+/* --- net to dispatch --- */
+
+static struct dispatch_slot *slot_of(struct net_request *r)
+{
+    return (struct dispatch_slot *)(void *)r->user;
+}
+
+static void on_request(void *ctx, struct net_request *r, const struct fli_slice *argv,
+                       unsigned argc)
+{
+    struct server *s = ctx;
+    dispatch_request(s->dispatch, r, slot_of(r), net_conn_proto(r->conn), argv, argc);
+}
+
+static void on_cancel(void *ctx, struct net_request *r)
+{
+    struct server *s = ctx;
+    dispatch_cancel(s->dispatch, slot_of(r));
+}
+
+static void on_hangup(void *ctx, struct net_request *r)
+{
+    struct server *s = ctx;
+    dispatch_hangup(s->dispatch, slot_of(r));
+}
+
+static void on_net_log(void *ctx, int level, const char *message)
+{
+    struct server *s = ctx;
+    s->cbs.log(s->cbs.ctx, level, message);
+}
+
+/* --- dispatch to net --- */
+
+static struct fli_buf *sink_reply(void *request)
+{
+    return net_reply(request);
+}
+
+static void sink_answer(void *request)
+{
+    net_answer(request);
+}
+
+static void sink_failed(void *request)
+{
+    net_answer_failed(request);
+}
+
+static void on_connection_command(void *ctx, void *request, const struct fli_command *command,
+                                  const struct fli_slice *args, unsigned n)
+{
+    struct server *s = ctx;
+    if (net_connection_command(&s->commands, request, command, args, n)) {
+        return;
+    }
+    int rc = fli_resp_error(net_reply(request), "ERR", "%s is not served here", command->name);
+    if (rc == 0) {
+        net_answer(request);
+    } else {
+        net_answer_failed(request);
+    }
+}
+
+static unsigned on_hello(void *ctx, struct net_hello_field *fields)
+{
+    struct server *s = ctx;
+    struct node_status status = {.id = s->config->id};
+    if (s->node != NULL) {
+        node_get_status(s->node, &status);
+    }
+    (void)snprintf(s->leader_address, sizeof s->leader_address, "%s",
+                   status.leader_client_address == NULL ? "" : status.leader_client_address);
+    fields[0] = (struct net_hello_field){.key = "fencelock_version", .text = FL_VERSION};
+    fields[1] = (struct net_hello_field){.key = "node_id", .number = (int64_t)s->config->id};
+    fields[2] = (struct net_hello_field){.key = "leader_id", .number = (int64_t)status.leader_id};
+    fields[3] = (struct net_hello_field){.key = "leader_address", .text = s->leader_address};
+    return 4;
+}
+
+static void on_describe(void *ctx, struct info_shell *ret)
+{
+    const struct server *s = ctx;
+    *ret = (struct info_shell){
+        .listen_address = s->address,
+        .peer_address = s->config->peer[0] != '\0'
+                            ? s->config->peer
+                            : members_find(&s->config->members, s->config->id)->address,
+        .data_dir = s->config->data,
+        .config_file = s->config->file,
+        .port = net_server_port(s->net),
+        .uptime_ms = fli_clock_ms() - s->started_ms,
+        .connections = net_connections(s->net),
+        .connections_max = s->connections_max,
+    };
+    net_get_stats(s->net, &ret->net);
+}
+
+static uint64_t on_now(void *ctx)
+{
+    const struct server *s = ctx;
+    return uv_now(s->loop);
+}
+
+/* --- dispatch to node --- */
+
+static int submit(void *ctx, struct node_ticket *t, const void *command, size_t len,
+                  node_ticket_cb cb)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? FL_ENOLEADER : node_submit(s->node, t, command, len, cb);
+}
+
+static void status(void *ctx, struct node_status *ret)
+{
+    struct server *s = ctx;
+    if (s->node == NULL) {
+        *ret = (struct node_status){.id = s->config->id, .role = NODE_STOPPED};
+        return;
+    }
+    node_get_status(s->node, ret);
+}
+
+static size_t members(void *ctx, struct node_member *ret, size_t max)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? 0 : node_members(s->node, ret, max);
+}
+
+static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? FL_ENOLEADER : node_transfer(s->node, id, cb, cb_ctx);
+}
+
+static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? FL_ENOLEADER : node_forget(s->node, id, cb, cb_ctx);
+}
+
+static struct machine *machine(void *ctx)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? NULL : node_machine(s->node);
+}
+
+/* --- node to dispatch --- */
+
+static void on_event(void *ctx, const struct machine_event *event)
+{
+    struct server *s = ctx;
+    dispatch_event(s->dispatch, event);
+}
+
+static void on_fatal(void *ctx, int error, const char *message)
+{
+    struct server *s = ctx;
+    char text[512];
+    (void)snprintf(text, sizeof text, "%s (%s)", message, fl_err_name(error));
+    s->cbs.fatal(s->cbs.ctx, text);
+}
+
+/* --- time --- */
+
+static void timer_cb(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+    s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
+}
+
+static void prepare_cb(uv_prepare_t *prepare)
+{
+    struct server *s = prepare->data;
+    uint64_t now = uv_now(s->loop);
+    uint64_t next = dispatch_next_turn_ms(s->dispatch);
+    if (next <= now) {
+        dispatch_turn(s->dispatch);
+        net_flush(s->net);
+        next = dispatch_next_turn_ms(s->dispatch);
+    }
+    if (next < s->timer_at_ms) {
+        s->timer_at_ms = next;
+        int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
+        FLI_ASSERT(rc == 0);
+    }
+}
+
+/* --- starting --- */
+
+/* As many clients as there are descriptors for. */
+static unsigned fit_connections(const struct server *s, unsigned wanted)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY ||
+        files.rlim_cur >= (rlim_t)wanted + FILES_RESERVED) {
+        return wanted;
+    }
+    rlim_t most =
+        files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : files.rlim_cur / 2;
+    unsigned fits = most < 1 ? 1 : (unsigned)most;
+    say(s, 3, "connections-max is %u, not %u: the limit on open files is %llu (ulimit -n)", fits,
+        wanted, (unsigned long long)files.rlim_cur);
+    return fits;
+}
+
+static int make_dispatch(struct server *s)
+{
+    struct dispatch_config dc = {
+        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .node = {.ctx = s,
+                 .submit = submit,
+                 .status = status,
+                 .members = members,
+                 .transfer = transfer,
+                 .forget = forget,
+                 .machine = machine},
+        .ctx = s,
+        .now_ms = on_now,
+        .connection = on_connection_command,
+        .describe = on_describe,
+    };
+    return dispatch_create(&dc, &s->dispatch);
+}
+
+static int make_net(struct server *s)
+{
+    s->connections_max = fit_connections(s, s->config->connections_max);
+    struct net_limits limits = {
+        .resp = {.arg_max = ARG_MAX_BYTES, .request_max = REQUEST_MAX_BYTES},
+        .connections_max = s->connections_max,
+        .pipeline_max = PIPELINE_MAX,
+        .output_max = OUTPUT_MAX_BYTES,
+        .idle_first_ms = s->config->idle_first_ms,
+    };
+    struct net_callbacks cbs = {.ctx = s,
+                                .request = on_request,
+                                .cancel = on_cancel,
+                                .hangup = on_hangup,
+                                .log = on_net_log};
+    int rc = net_server_create(s->loop, &limits, sizeof(struct dispatch_slot), &cbs, &s->net);
+    if (rc == 0) {
+        s->commands = (struct net_commands){.service = FLI_SERVICE_LOCK,
+                                            .server = s->net,
+                                            .server_name = "fencelock",
+                                            .ctx = s,
+                                            .hello = on_hello};
+    }
+    return rc;
+}
+
+static int listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    int rc = net_server_listen(s->net, s->config->listen, errmsg, errmsg_size);
+    if (rc != 0) {
+        return rc;
+    }
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    rc = net_address_split(s->config->listen, host, &port);
+    FLI_ASSERT(rc == 0);
+    (void)net_address_join(host, net_server_port(s->net), s->address, sizeof s->address);
+    return 0;
+}
+
+static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = s->config;
+    struct node_config nc = {
+        .id = c->id,
+        .data_dir = c->data,
+        .peer_address = c->peer[0] == '\0' ? NULL : c->peer,
+        .client_address = c->advertise[0] == '\0' ? s->address : c->advertise,
+        .members = &c->members,
+        .limits = c->limits,
+        .heartbeat_ms = c->heartbeat_ms,
+        .election_ms = c->election_ms,
+        .hold_ms = c->hold_ms,
+    };
+    struct node_callbacks cbs = {.ctx = s,
+                                 .event = on_event,
+                                 .early = on_event,
+                                 .fatal = on_fatal,
+                                 .log = on_net_log};
+    return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
+}
+
+static void start_handles(struct server *s)
+{
+    int rc = uv_prepare_init(s->loop, &s->prepare);
+    rc = rc != 0 ? rc : uv_timer_init(s->loop, &s->timer);
+    rc = rc != 0 ? rc : uv_prepare_start(&s->prepare, prepare_cb);
+    FLI_ASSERT(rc == 0); /* none of these can fail on a live loop */
+    s->prepare.data = s->timer.data = s;
+    s->timer_at_ms = UINT64_MAX;
+}
+
+int server_create(uv_loop_t *loop, const struct config *config, const struct server_callbacks *cbs,
+                  struct server **ret, char *errmsg, size_t errmsg_size)
+{
+    struct server *s = fli_xcalloc(1, sizeof *s);
+    s->loop = loop;
+    s->config = config;
+    s->cbs = *cbs;
+    s->started_ms = fli_clock_ms();
+    (void)snprintf(errmsg, errmsg_size, "out of memory");
+    int rc = make_dispatch(s);
+    rc = rc != 0 ? rc : make_net(s);
+    rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
+    if (rc != 0) {
+        /* What net has open cannot be closed without running the loop; it ends with the process. */
+        return rc;
+    }
+    start_handles(s);
+    *ret = s;
+    return 0;
+}
+
+const char *server_address(const struct server *s)
+{
+    return s->address;
+}
+
+/* --- stopping --- */
+
+static void part_stopped(struct server *s)
+{
+    FLI_ASSERT(s->stopping > 0);
+    if (--s->stopping == 0) {
+        s->stop_cb(s->stop_ctx);
+    }
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    part_stopped(handle->data);
+}
+
+static void net_stopped(void *ctx)
+{
+    part_stopped(ctx);
+}
+
+static void node_stopped(void *ctx)
+{
+    struct server *s = ctx;
+    uv_close((uv_handle_t *)&s->prepare, handle_closed);
+    uv_close((uv_handle_t *)&s->timer, handle_closed);
+    part_stopped(s);
+}
+
+void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(s->stopping == 0);
+    s->stop_cb = cb;
+    s->stop_ctx = ctx;
+    s->stopping = 4; /* net, node, prepare, timer */
+    /* Connections outlive the node a little, so that its last answers find them. */
+    net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, net_stopped, s);
+    dispatch_stop(s->dispatch);
+    node_stop(s->node, s->config->drain_ms, node_stopped, s);
+}
+
+void server_destroy(struct server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(s->stopping == 0);
+    node_destroy(s->node);
+    net_server_destroy(s->net);
+    dispatch_destroy(s->dispatch);
+    free(s);
+}

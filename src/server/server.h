@@ -1,0 +1,32 @@
+/* server.h: one fencelockd: net, dispatch and node put together on one uv loop. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <uv.h>
+
+#include "server/config.h"
+
+struct server;
+
+struct server_callbacks {
+    void *ctx;
+    void (*log)(void *ctx, int level, const char *message); /* 1 error .. 4 debug */
+    /* The node cannot go on; the process is to end without any further answer. */
+    void (*fatal)(void *ctx, const char *message);
+};
+
+/* Listens for clients and starts the node; clients are served as soon as the loop runs. `config`
+ * must outlive the server. 0 or a code, and a sentence in errmsg; after a failure the loop may hold
+ * handles that are being closed, so the process had better end. */
+int server_create(uv_loop_t *loop, const struct config *config, const struct server_callbacks *cbs,
+                  struct server **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* The address that clients are served at, with the port that was bound. */
+const char *server_address(const struct server *s);
+
+/* Orderly end: takes no more, hands leadership over, answers what is pending, closes. cb once, from
+ * the loop. */
+void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx);
+void server_destroy(struct server *s); /* after cb; NULL is fine */
+
+#endif

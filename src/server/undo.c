@@ -1,0 +1,276 @@
+/* undo.c: the part of dispatch that deals with waiting and with leaving: parking, events, clients
+ * that hang up or go away, and taking back what nobody will ever ask for.
+ *
+ * Nothing is submitted from inside an event or a result, since both come while the machine applies
+ * a batch: what is to be undone goes on a list that dispatch_turn works off. */
+#include <string.h>
+
+#include "machine/batch.h"
+#include "server/call.h"
+
+static uint64_t now(const struct dispatch *d)
+{
+    return d->config.now_ms(d->config.ctx);
+}
+
+/* --- taking back --- */
+
+static void undo_wait(struct dispatch *d, uint64_t wait, uint64_t asking)
+{
+    struct call *c = dispatch_call_take(d);
+    c->undo = UNDO_WAIT;
+    c->wait = wait;
+    c->asking = asking;
+    fli_list_push(&d->undo, &c->link);
+}
+
+/* Uses the call up. */
+static void undo_grant(struct call *c, uint64_t token)
+{
+    FLI_ASSERT(c->made_owner && c->request == NULL && c->parked.wait == NULL);
+    c->undo = UNDO_GRANT;
+    c->token = token;
+    c->tries = 0;
+    fli_list_push(&c->dispatch->undo, &c->link);
+}
+
+static void undo_again(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    if (d->stopping || ++c->tries >= DISPATCH_UNDO_TRIES) {
+        dispatch_call_free(c); /* the wait's deadline or the lease's end will do it */
+        return;
+    }
+    c->again_ms = now(d) + DISPATCH_UNDO_AGAIN_MS;
+    fli_list_push(&d->again, &c->link);
+}
+
+static void on_undone(struct node_ticket *t, int status, const struct machine_result *result,
+                      struct fli_slice payload)
+{
+    (void)payload;
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = c->dispatch;
+    FLI_ASSERT(d->counts.in_flight > 0);
+    d->counts.in_flight--;
+    if (status != 0) {
+        undo_again(c); /* harmless if it was done: both name exactly what they end */
+        return;
+    }
+    d->counts.undone += result->code == MACHINE_DONE;
+    dispatch_call_free(c);
+}
+
+static void undo(struct call *c)
+{
+    struct machine_command m = {0};
+    if (c->undo == UNDO_WAIT) {
+        m.op = MACHINE_OP_CANCEL;
+        m.number = c->wait;
+        m.number2 = c->asking;
+    } else {
+        FLI_ASSERT(c->undo == UNDO_GRANT);
+        m.op = MACHINE_OP_RELEASE;
+        m.name = (struct fli_slice){c->name, c->name_len};
+        m.token = c->token;
+    }
+    int rc = dispatch_submit(c, &m, on_undone);
+    FLI_ASSERT(rc != FL_EINVAL);
+    if (rc != 0) {
+        undo_again(c);
+    }
+}
+
+/* --- waiting --- */
+
+/* The client of a parked call has gone or hung up. Frees the call when nothing keeps it. */
+static void leave(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    uint64_t asking = 0;
+    if (parked_leave(&d->parked, &c->parked, &asking)) {
+        undo_wait(d, parked_wait_id(&c->parked), asking);
+    }
+    if (c->request == NULL && !c->made_owner) {
+        parked_remove(&d->parked, &c->parked);
+        dispatch_call_free(c);
+    }
+}
+
+/* A wait has ended and the call is no longer parked. */
+static void end_wait(struct call *c, const struct parked_news *news)
+{
+    bool granted = news->end == PARKED_GRANTED;
+    if (c->made_owner && granted && (c->request == NULL || c->hung_up)) {
+        /* The cancel came too late. Who hung up is told the wait's end, not a token that nobody
+         * may be there to read and nobody could ask for again. */
+        struct parked_news ended = {.end = PARKED_ENDED, .wait = news->wait};
+        if (c->request != NULL) {
+            dispatch_answer_news(c, &ended);
+        }
+        undo_grant(c, news->token);
+        return;
+    }
+    if (c->request != NULL) {
+        dispatch_answer_news(c, news);
+    }
+    dispatch_call_free(c);
+}
+
+/* This node will not hear of the wait's end; the call is no longer parked. Under an owner that the
+ * client named the wait goes on, for asking again finds it. */
+static void give_up(struct call *c)
+{
+    if (c->made_owner) {
+        undo_wait(c->dispatch, c->wait, c->asking);
+    }
+    if (c->request != NULL) {
+        dispatch_answer_failure(c, FL_EUNCERTAIN);
+    }
+    dispatch_call_free(c);
+}
+
+void dispatch_park(struct call *c, const struct machine_result *queued)
+{
+    struct dispatch *d = c->dispatch;
+    FLI_ASSERT(c->waits);
+    uint64_t deadline_ms = now(d) + c->wait_ms + d->config.slack_ms;
+    c->wait = queued->wait;
+    c->asking = queued->token;
+    struct parked_news news =
+        parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->mark, deadline_ms);
+    if (news.end != PARKED_WAITING) {
+        end_wait(c, &news);
+    } else if (d->stopping) {
+        parked_remove(&d->parked, &c->parked);
+        give_up(c);
+    } else if (c->request == NULL || c->hung_up) {
+        leave(c);
+    }
+}
+
+void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result)
+{
+    if (status == 0 && c->made_owner && result->code == MACHINE_GRANTED) {
+        undo_grant(c, result->token);
+        return;
+    }
+    dispatch_call_free(c);
+}
+
+void dispatch_event(struct dispatch *d, const struct machine_event *event)
+{
+    if (event->wait == 0) {
+        return;
+    }
+    struct parked_news news = {.wait = event->wait, .token = event->token, .reason = event->reason};
+    if (event->type == MACHINE_EVENT_GRANTED) {
+        news.end = PARKED_GRANTED;
+    } else if (event->type == MACHINE_EVENT_WAIT_ENDED) {
+        news.end = PARKED_ENDED;
+    } else {
+        return;
+    }
+    struct parked_request *r = parked_take(&d->parked, news.wait);
+    if (r == NULL) {
+        parked_remember(&d->parked, &news);
+        return;
+    }
+    for (; r != NULL; r = parked_take(&d->parked, news.wait)) {
+        end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
+    }
+}
+
+/* --- clients that leave --- */
+
+void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
+{
+    struct call *c = slot->call;
+    if (c == NULL || c->hung_up) {
+        return;
+    }
+    FLI_ASSERT(c->dispatch == d);
+    c->hung_up = true;
+    if (c->parked.wait != NULL) {
+        leave(c);
+    }
+}
+
+void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
+{
+    struct call *c = slot->call;
+    if (c == NULL) {
+        return;
+    }
+    FLI_ASSERT(c->dispatch == d);
+    (void)dispatch_call_detach(c);
+    if (c->parked.wait != NULL) {
+        leave(c);
+    } else {
+        d->counts.orphans++;
+    }
+}
+
+/* --- time --- */
+
+void dispatch_turn(struct dispatch *d)
+{
+    uint64_t now_ms = now(d);
+    struct parked_request *r = NULL;
+    while ((r = parked_take_due(&d->parked, now_ms)) != NULL) {
+        struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
+        d->counts.timeouts += c->request != NULL;
+        give_up(c);
+    }
+    struct fli_list due;
+    fli_list_init(&due);
+    fli_list_splice(&due, &d->undo);
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(&d->again)) != NULL &&
+           FLI_CONTAINER_OF(link, struct call, link)->again_ms <= now_ms) {
+        fli_list_remove(link);
+        fli_list_push(&due, link);
+    }
+    while ((link = fli_list_pop(&due)) != NULL) {
+        undo(FLI_CONTAINER_OF(link, struct call, link));
+    }
+}
+
+uint64_t dispatch_next_turn_ms(const struct dispatch *d)
+{
+    if (!fli_list_empty(&d->undo)) {
+        return 0;
+    }
+    uint64_t next = parked_next_deadline(&d->parked);
+    struct fli_list *link = fli_list_first(&d->again);
+    if (link != NULL) {
+        uint64_t again = FLI_CONTAINER_OF(link, struct call, link)->again_ms;
+        next = again < next ? again : next;
+    }
+    return next;
+}
+
+void dispatch_stop(struct dispatch *d)
+{
+    d->stopping = true;
+    struct parked_request *r = NULL;
+    while ((r = parked_take_any(&d->parked)) != NULL) {
+        give_up(FLI_CONTAINER_OF(r, struct call, parked));
+    }
+    dispatch_turn(d);
+}
+
+void dispatch_drop_all(struct dispatch *d)
+{
+    struct fli_list *link = NULL;
+    fli_list_splice(&d->undo, &d->again);
+    while ((link = fli_list_pop(&d->undo)) != NULL) {
+        dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
+    }
+    struct parked_request *r = NULL;
+    while ((r = parked_take_any(&d->parked)) != NULL) {
+        struct call *c = FLI_CONTAINER_OF(r, struct call, parked);
+        FLI_ASSERT(c->request == NULL);
+        dispatch_call_free(c);
+    }
+}
