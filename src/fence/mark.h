@@ -32,9 +32,9 @@ int fli_mark_decode(struct fli_slice key, struct fli_slice value, fl_token *ret)
 /* The stored mark of a lock inside a transaction, 0 when there is none. */
 int fli_mark_get(struct fli_txn *t, struct fli_slice lock, fl_token *ret) FLI_MUST_USE;
 
-/* Judges and, when the token is higher than the mark that counts, stores it. *ret_mark is set on 0 and on
- * FL_ESTALE: the mark that counted. *ret_new (may be NULL): the lock had none before. 0; FL_ESTALE;
- * FL_EINVAL; or what the transaction gave. */
+/* Judges and, when the token is higher than the mark that counts, stores it. *ret_mark is set on 0
+ * and on FL_ESTALE: the mark that counted. *ret_new (may be NULL): the lock had none before. 0;
+ * FL_ESTALE; FL_EINVAL; or what the transaction gave. */
 int fli_mark_raise(struct fli_txn *t, struct fli_slice lock, fl_token floor, fl_token token,
                    fl_token *ret_mark, bool *ret_new) FLI_MUST_USE;
 

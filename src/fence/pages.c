@@ -3,8 +3,8 @@
  * The file, as LMDB 0.9 writes it (native byte order, `word` is size_t):
  *
  *   page    pgno word | pad u16 | flags u16 | lower u16, upper u16 (or: pages u32) | content
- *   meta    pages 0 and 1: magic u32 | version u32 | address word | mapsize word | db free | db main
- *           | last page word | txnid word; transaction N is in page N % 2
+ *   meta    pages 0 and 1: magic u32 | version u32 | address word | mapsize word | db free |
+ *           db main | last page word | txnid word; transaction N is in page N % 2
  *   db      pad u32 (in db free: the page size) | flags u16 | depth u16 | branch, leaf, overflow
  *           pages word each | entries word | root word, all ones when the tree is empty
  *   branch, leaf   after the header (lower - 16) / 2 offsets u16 of nodes, which fill the page from

@@ -352,7 +352,8 @@ static bool is_fatal(int rc)
     return rc != FL_ELIMIT && rc != FL_ENOMEM;
 }
 
-/* One operation when space or memory is short. A deletion makes space, so it may use the reserve. */
+/* One operation when space or memory is short. A deletion makes space, so it may use the reserve.
+ */
 static int execute_alone(struct store *s, struct store_op *op)
 {
     size_t done;

@@ -8,7 +8,7 @@
 #include "fencelock/fence.h"
 
 #define LOCKS 150u
-#define FLIPS 2500u
+#define FLIPS 1500u
 #define PAGE 4096u
 
 struct fixture {

@@ -1,0 +1,39 @@
+/* counter.c: adds one to a counter in fencelock-store, and loses no update whoever else does so.
+ *
+ *   cc counter.c $(pkg-config --cflags --libs fencelock) -o counter
+ *   ./counter 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403 127.0.0.1:7411 */
+#include <fencelock/store_client.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    fl_client *locks;
+    fl_store *store;
+    struct fl_grant grant;
+    struct fl_acquire_options options = {.ttl_ms = 5000, .wait_ms = 60000};
+    char *old = NULL, text[32];
+    if (argc != 3 || fl_client_create(argv[1], NULL, &locks) || fl_store_create(argv[2], 0, &store)) {
+        fputs("usage: counter NODE,NODE... STORE\n", stderr);
+        return 2;
+    }
+    if (fl_acquire(locks, fl_str("counter"), &options, &grant) != 0) {
+        fprintf(stderr, "not acquired: %s\n", fl_client_error(locks));
+        return 1;
+    }
+    struct fl_fencing fencing = {fl_str("counter"), grant.token};
+    int rc = fl_store_claim(store, fencing.lock, fencing.token, 0, NULL); /* before the first read */
+    if (rc == 0) {
+        rc = fl_store_get(store, fl_str("n"), fencing, 0, NULL, &old, NULL);
+    }
+    if (rc == 0 || rc == FL_ENOTFOUND) {
+        snprintf(text, sizeof text, "%ld", (old ? strtol(old, NULL, 10) : 0) + 1);
+        rc = fl_store_set(store, fl_str("n"), fl_str(text), fencing, 0, NULL);
+    }
+    printf("%s under token %llu\n", rc ? fl_store_error(store) : text, (unsigned long long)grant.token);
+    int released = fl_release(locks, fencing.lock, grant.token, 0);
+    free(old);
+    fl_store_destroy(store);
+    fl_client_destroy(locks);
+    return rc || released;
+}
