@@ -1,5 +1,4 @@
 /* counter.c: adds one to a counter in fencelock-store, and loses no update whoever else does so.
- *
  *   cc counter.c $(pkg-config --cflags --libs fencelock) -o counter
  *   ./counter 127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403 127.0.0.1:7411 */
 #include <fencelock/store_client.h>
@@ -13,7 +12,8 @@ int main(int argc, char **argv)
     struct fl_grant grant;
     struct fl_acquire_options options = {.ttl_ms = 5000, .wait_ms = 60000};
     char *old = NULL, text[32];
-    if (argc != 3 || fl_client_create(argv[1], NULL, &locks) || fl_store_create(argv[2], 0, &store)) {
+    if (argc != 3 || fl_client_create(argv[1], NULL, &locks) ||
+        fl_store_create(argv[2], 0, &store)) {
         fputs("usage: counter NODE,NODE... STORE\n", stderr);
         return 2;
     }
@@ -21,17 +21,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "not acquired: %s\n", fl_client_error(locks));
         return 1;
     }
-    struct fl_fencing fencing = {fl_str("counter"), grant.token};
-    int rc = fl_store_claim(store, fencing.lock, fencing.token, 0, NULL); /* before the first read */
+    struct fl_fencing fence = {fl_str("counter"), grant.token};
+    /* The claim comes before the first read: from here on nobody with an older token can write. */
+    int rc = fl_store_claim(store, fence.lock, fence.token, 0, NULL);
     if (rc == 0) {
-        rc = fl_store_get(store, fl_str("n"), fencing, 0, NULL, &old, NULL);
+        rc = fl_store_get(store, fl_str("n"), fence, 0, NULL, &old, NULL);
     }
     if (rc == 0 || rc == FL_ENOTFOUND) {
         snprintf(text, sizeof text, "%ld", (old ? strtol(old, NULL, 10) : 0) + 1);
-        rc = fl_store_set(store, fl_str("n"), fl_str(text), fencing, 0, NULL);
+        rc = fl_store_set(store, fl_str("n"), fl_str(text), fence, 0, NULL);
     }
-    printf("%s under token %llu\n", rc ? fl_store_error(store) : text, (unsigned long long)grant.token);
-    int released = fl_release(locks, fencing.lock, grant.token, 0);
+    printf("%s\n", rc ? fl_store_error(store) : text);
+    int released = fl_release(locks, fence.lock, grant.token, 0);
     free(old);
     fl_store_destroy(store);
     fl_client_destroy(locks);

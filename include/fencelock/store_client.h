@@ -1,8 +1,8 @@
 /* store_client.h: talking to fencelock-store, the sample storage that checks fencing tokens.
  *
- * The order that loses no update (docs/GUARANTEES.md, promise 4): acquire; fl_store_claim() with the
- * new token, or a fenced fl_store_get(); only then read, change, write. Checking writes alone is not
- * enough.
+ * The order that loses no update (docs/GUARANTEES.md, promise 4): acquire; fl_store_claim() with
+ * the new token, or a fenced fl_store_get(); only then read, change, write. Checking writes alone
+ * is not enough.
  *
  * Unknown outcomes. Claims and reads are repeated until the timeout; they only ever raise the mark.
  * fl_store_set() and fl_store_del() are sent once: a copy that was delayed on its way would carry
@@ -39,8 +39,8 @@ FL_API const char *fl_store_error(const fl_store *s); /* as fl_client_error() */
 FL_API int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
                           fl_token *ret_mark) FL_MUST_USE;
 
-/* Reads a key; with a token this is a claim too. 0, and *ret is *ret_len bytes and a zero byte, to be
- * freed by free(); FL_ENOTFOUND (no such key); FL_ESTALE; FL_EWRONGLOCK. ret_len may be NULL. */
+/* Reads a key; with a token this is a claim too. 0, and *ret is *ret_len bytes and a zero byte, to
+ * be freed by free(); FL_ENOTFOUND (no such key); FL_ESTALE; FL_EWRONGLOCK. ret_len may be NULL. */
 FL_API int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing,
                         uint64_t timeout_ms, fl_token *ret_mark, char **ret,
                         size_t *ret_len) FL_MUST_USE;

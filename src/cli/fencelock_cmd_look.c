@@ -307,8 +307,8 @@ struct seen_node {
     struct fl_node_status status;
 };
 
-/* Entries of the leader's log that this node has not applied; from the furthest commit that any node
- * knows of. */
+/* Entries of the log that this node has not applied, up to the furthest commit that any node knows
+ * of. */
 static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
 {
     return commit > node->status.applied_index ? commit - node->status.applied_index : 0;

@@ -69,7 +69,7 @@ static inline bool cli_has(const struct cli_args *a, enum cli_option option)
     return (a->given & CLI_BIT(option)) != 0;
 }
 
-/* "1500", "1500ms", "5s", "2m", "1h". False when it is none of these or too large for an uint64_t. */
+/* "1500", "1500ms", "5s", "2m", "1h". False for anything else, and for what no uint64_t holds. */
 bool cli_parse_duration(const char *text, uint64_t *ret_ms);
 
 /* Reads argv[1..argc) for the commands of a table that ends with a row whose name is NULL. getenv:

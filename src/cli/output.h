@@ -3,8 +3,8 @@
  *
  * Bytes in JSON. Valid UTF-8 becomes a string. Anything else becomes a string with U+FFFD for each
  * byte that is not, and a second member, whose key has "_base64" appended, carries the bytes
- * exactly. Bytes in text: control characters, bytes that are not UTF-8, and backslashes become \xNN,
- * so that nobody's lock name can drive a terminal. */
+ * exactly. Bytes in text: control characters, bytes that are not UTF-8, and backslashes become
+ * \xNN, so that nobody's lock name can drive a terminal. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 

@@ -209,6 +209,14 @@ static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code
     return event;
 }
 
+/* A server with as many connections as it takes says so unasked and closes; LEADER itself is never
+ * refused like that. What was sent behind it is surely not done. */
+static bool is_turned_away(const redisReply *reply)
+{
+    int code;
+    return fli_ask_judge(FLI_ASK_LEADER, reply, &code) == FLI_EVENT_REFUSED && code == FL_ELIMIT;
+}
+
 static enum fli_flow_event obey_answer(struct run *r, int *ret_code)
 {
     struct fli_caller *k = r->k;
@@ -225,6 +233,13 @@ static enum fli_flow_event obey_answer(struct run *r, int *ret_code)
             return judge(r, reply, ret_code);
         }
         k->owed = 0;
+        if (is_turned_away(reply)) {
+            note_trouble(k, k->link_node, reply->str, reply->len);
+            freeReplyObject(reply);
+            forget_leader(k, k->link_node);
+            fli_link_close(&k->link);
+            return FLI_EVENT_BUSY;
+        }
         learn_leader(k, reply);
         freeReplyObject(reply);
         if (k->leader != FLI_FLOW_NOBODY) {

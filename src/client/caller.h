@@ -1,5 +1,5 @@
-/* caller.h: the blocking shell: obeys a flow with one connection at a time. Also what clients of the
- * lock service and of the store have in common. One thread. */
+/* caller.h: the blocking shell: obeys a flow with one connection at a time. Also what clients of
+ * the lock service and of the store have in common. One thread. */
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
@@ -40,9 +40,9 @@ int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg,
                     size_t errmsg_size) FLI_MUST_USE;
 void fli_caller_fini(struct fli_caller *k);
 
-/* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it is
- * not 0. ret_reply (may be NULL): the reply of a success, or of a refusal; NULL if there is none; to
- * be freed by freeReplyObject(). ret_lease_ms (may be NULL): see fli_flow.lease_until_ms. */
+/* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it
+ * is not 0. ret_reply (may be NULL): the reply of a success, or of a refusal; NULL if there is
+ * none; to be freed by freeReplyObject(). ret_lease_ms (may be NULL): fli_flow.lease_until_ms. */
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms) FLI_MUST_USE;
 

@@ -216,7 +216,7 @@ static const struct {
     {                                                                                              \
         name, KIND_NUMBER, offsetof(struct fl_node_status, field), 0                               \
     }
-    TEXT("role", role),
+    TEXT("node_role", role),
     TEXT("version", version),
     TEXT("leader_address", leader),
     NUMBER("node_id", node_id),
@@ -225,6 +225,7 @@ static const struct {
     NUMBER("applied_index", applied_index),
     NUMBER("connected_clients", clients),
     {"uptime_in_seconds", KIND_SECONDS, offsetof(struct fl_node_status, uptime_ms), 0},
+    NUMBER("uptime_ms", uptime_ms),
     NUMBER("locks_held", locks_held),
     NUMBER("waits", waits),
     NUMBER("last_token", last_token),

@@ -1,6 +1,6 @@
 /* lists.h: what SHOW, LOCKS and INFO answer, read into the structs of client.h. Pure. Fields are
- * found by name; unknown ones are passed over and missing ones stay empty, so that older clients and
- * newer servers get along. */
+ * found by name; unknown ones are passed over and missing ones stay empty, so that older clients
+ * and newer servers get along. */
 #ifndef FLI_CLIENT_LISTS_H
 #define FLI_CLIENT_LISTS_H
 

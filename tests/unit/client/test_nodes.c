@@ -98,7 +98,8 @@ static void test_most_nodes(void **state)
     }
     assert_int_equal(parse_list(text, nodes, &n), 0);
     assert_int_equal(n, FL_NODES_MAX);
-    strcat(text, ",h:99");
+    size_t len = strlen(text);
+    snprintf(text + len, sizeof text - len, ",h:99");
     assert_int_equal(parse_list(text, nodes, &n), FL_EINVAL);
 }
 

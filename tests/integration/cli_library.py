@@ -1,0 +1,308 @@
+"""libfencelock between calls (connections kept and replaced, the leader learned, leases), and as it is
+installed: pkg-config, static and shared, C and C++, and the example of docs/examples."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+from harness import Case, main, wait_until
+from harness.lab import ROOT, build_dir
+from scripted_server import CLOSE, HANG, ScriptedServer
+
+
+def bulk(data):
+    return b'$%d\r\n%s\r\n' % (len(data), data)
+
+
+def leader_is(address):
+    return b'*2\r\n:1\r\n' + bulk(address.encode())
+
+
+class Driver:
+    def __init__(self, *addresses, wrapper=()):
+        path = os.path.join(build_dir(), 'tests', 'unit', 'client', 'client_driver')
+        self.child = subprocess.Popen([*wrapper, path, *addresses], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      text=True)
+
+    def __call__(self, *words):
+        self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
+        self.child.stdin.flush()
+        name, number, text = self.child.stdout.readline().rstrip('\n').split(' ', 2)
+        return name, int(number), text
+
+    def close(self):
+        self.child.stdin.close()
+        self.child.stdout.close()
+        return self.child.wait(30)
+
+
+class LibraryCase(Case):
+    TIMEOUT_S = 120
+
+    def server(self, *script, **options):
+        server = ScriptedServer(script, **options)
+        self.addCleanup(server.close)
+        return server
+
+    def driver(self, *servers, store=None, **options):
+        addresses = [','.join(s.address for s in servers)] + ([store.address] if store else [])
+        driver = Driver(*addresses, **options)
+        self.addCleanup(lambda: self.assertEqual(driver.close(), 0))
+        return driver
+
+
+class BetweenCalls(LibraryCase):
+    def test_one_connection_serves_many_calls(self):
+        s = self.server(b':7\r\n')
+        d = self.driver(s)
+        for _ in range(5):
+            self.assertEqual(d('token', 'x'), ('OK', 7, ''))
+        self.assertEqual((s.connections, s.leader_requests), (1, 1))
+
+    def test_no_thread_is_started(self):
+        s = self.server(b':7\r\n')
+        d = self.driver(s)
+        d('acquire', 'x', 5000, 1000, 0)
+        self.assertEqual(d('threads')[1], 1)
+
+    def test_the_leader_is_learned_and_preferred(self):
+        a, b = self.server(b':7\r\n'), self.server(b':7\r\n')
+        a.leader = b.leader = leader_is(b.address)
+        d = self.driver(a, b)
+        for _ in range(6):
+            self.assertEqual(d('token', 'x')[0], 'OK')
+        self.assertLessEqual(len(a.requests), 1)
+        self.assertGreaterEqual(len(b.requests), 5)
+
+    def test_a_leader_outside_the_list_is_followed(self):
+        a, b = self.server(b':7\r\n'), self.server(b':9\r\n')
+        a.leader = b.leader = leader_is(b.address)
+        d = self.driver(a)
+        self.assertEqual([d('token', 'x')[1] for _ in range(3)], [7, 9, 9])
+
+    def test_a_leader_that_cannot_be_reached_is_left_alone(self):
+        dead = self.server(b'', listen=False)
+        a = self.server(b':7\r\n', leader=leader_is(dead.address))
+        d = self.driver(a)
+        for _ in range(4):
+            self.assertEqual(d('token', 'x'), ('OK', 7, ''))
+
+    def test_nonsense_for_a_leader_is_ignored(self):
+        for leader in (b'*2\r\n:1\r\n$3\r\nfoo\r\n', b'*2\r\n:1\r\n$-1\r\n', b'+OK\r\n', b'*0\r\n', b'-ERR what?\r\n',
+                       b'*2\r\n:1\r\n*1\r\n:1\r\n', leader_is('h:' + '1' * 300)):
+            s = self.server(b':7\r\n', leader=leader)
+            d = self.driver(s)
+            for _ in range(3):
+                self.assertEqual(d('token', 'x'), ('OK', 7, ''))
+
+    def test_a_connection_that_the_server_closed_is_replaced(self):
+        s = self.server((b':1\r\n', CLOSE))
+        d = self.driver(s)
+        for n in range(1, 4): # a request on the dead connection would have an unknown outcome
+            self.assertEqual(d('break', 'x', 500)[0], 'OK')
+            self.assertEqual(s.connections, n)
+            wait_until(lambda: d('closed')[1] == 1, what='the end of the connection')
+
+    def test_unasked_bytes_are_not_taken_for_an_answer(self):
+        s = self.server(b':7\r\n:666\r\n', b':8\r\n')
+        d = self.driver(s)
+        self.assertEqual(d('token', 'x')[1], 7)
+        self.assertEqual(d('token', 'x')[1], 8)
+        self.assertEqual(s.connections, 2)
+
+    def test_a_late_answer_is_not_taken_for_the_next(self):
+        def late(_):
+            time.sleep(1.0)
+            return b':1\r\n'
+        s = self.server(late, b':5\r\n')
+        d = self.driver(s)
+        d('acquire', 'x', 60000, 0, 1) # sets the name; too short to succeed
+        self.assertEqual(d('check', 500)[0], 'EINVAL') # never granted, so there is no token to check
+        self.assertEqual(d('token', 'y')[:2], ('OK', 5))
+
+    def test_turned_away_servers_are_passed_over(self):
+        full = self.server((b'', CLOSE), leader=(b'-LIMIT too many connections\r\n', CLOSE))
+        good = self.server(b':1\r\n')
+        d = self.driver(full, good)
+        for _ in range(6):
+            self.assertEqual(d('break', 'x', 3000)[0], 'OK') # not EUNCERTAIN: surely not done there
+
+    def test_each_call_sets_or_clears_the_error(self):
+        s = self.server(b'-LIMIT tokens\r\n', b':7\r\n')
+        d = self.driver(s)
+        name, _, text = d('token', 'x')
+        self.assertEqual(name, 'ELIMIT')
+        self.assertIn('LIMIT tokens', text)
+        self.assertEqual(d('token', 'x'), ('OK', 7, ''))
+        self.assertEqual(d('token', 'n' * 256)[0], 'EINVAL')
+
+
+class Leases(LibraryCase):
+    def test_renew_moves_the_deadline_and_its_loss_ends_it(self):
+        def slow(_):
+            time.sleep(0.2) # shorter than the driver's attempt_ms
+            return b':1\r\n'
+        s = self.server(b':7\r\n', slow, b':0\r\n')
+        d = self.driver(s)
+        self.assertEqual(d('acquire', 'x', 60000, 0, 0)[:2], ('OK', 7))
+        first = d('remaining')[1]
+        self.assertTrue(58000 < first <= 60000 - 602, first)
+        self.assertEqual(d('renew', 0)[0], 'OK')
+        self.assertLessEqual(d('remaining')[1], 60000 - 602 - 190) # counted from before the sending
+        self.assertEqual(d('renew', 0)[0], 'ENOTHELD')
+        self.assertEqual(d('remaining')[1], 0)
+
+    def test_renew_that_fails_leaves_the_deadline(self):
+        s = self.server(b':7\r\n', HANG)
+        d = self.driver(s)
+        d('acquire', 'x', 60000, 0, 0)
+        self.assertEqual(d('renew', 400)[0], 'EUNCERTAIN')
+        self.assertGreater(d('remaining')[1], 50000)
+
+    def test_a_lease_that_ends_before_its_answer_is_not_believed(self):
+        def slow(_):
+            time.sleep(0.25)
+            return b':7\r\n'
+        def slow_yes(_):
+            time.sleep(0.25)
+            return b':1\r\n'
+        s = self.server(slow, slow_yes)
+        d = self.driver(s)
+        self.assertEqual(d('acquire', 'x', 100, 0, 2000)[0], 'EUNCERTAIN')
+
+
+class StoreClient(LibraryCase):
+    def test_stale_brings_the_mark(self):
+        lock = self.server(b':7\r\n')
+        s = self.server(b'-STALE token 7 is below the mark 9 of lock l\r\n', bulk(b'v'), b'$-1\r\n', b'-WRONGLOCK x\r\n')
+        d = self.driver(lock, store=s)
+        self.assertEqual(d('claim', 'l', 7)[:2], ('ESTALE', 9))
+        self.assertEqual(d('get', 'k', 'l', 7), ('OK', 0, 'v'))
+        self.assertEqual(d('get', 'k', 'l', 7)[0], 'ENOTFOUND')
+        self.assertEqual(d('get', 'k', 'l', 7)[0], 'EWRONGLOCK')
+        self.assertEqual(s.leader_requests, 0)
+        self.assertEqual(d('claim', 'l', 0)[0], 'EINVAL')
+
+
+class Memory(LibraryCase):
+    def test_valgrind(self):
+        if shutil.which('valgrind') is None:
+            self.skipTest('valgrind is not installed')
+        if sanitizers():
+            self.skipTest('valgrind and the sanitizers do not go together')
+        a = self.server(b':7\r\n', CLOSE, (b'*2\r\n$1', CLOSE), b'*2\r\n+name\r\n$1\r\nx\r\n', b'*1\r\n:1\r\n',
+                        b'*2147483647\r\n', b'-LIMIT x\r\n', b':7\r\n')
+        s = self.server(bulk(b'v'), b'-STALE token 7 is below the mark 9\r\n', CLOSE, bulk(b'v'))
+        d = self.driver(a, store=s, wrapper=('valgrind', '-q', '--leak-check=full', '--show-leak-kinds=all',
+                                             '--errors-for-leak-kinds=all', '--error-exitcode=99'))
+        d('acquire', 'x', 60000, 0, 0)
+        for words in (('show', 'x'), ('show', 'x'), ('show', 'x'), ('token', 'x'), ('token', 'x'), ('release', 300),
+                      ('get', 'k', 'l', 7), ('get', 'k', 'l', 7), ('get', 'k', 'l', 7), ('break', 'x', 300)):
+            d(*words)
+        self.assertEqual(d.close(), 0) # 99 when valgrind found something
+
+
+def sanitizers():
+    options = json.loads(subprocess.run(['meson', 'introspect', '--buildoptions', build_dir()], check=True,
+                                        stdout=subprocess.PIPE).stdout)
+    value = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
+    return '' if value == 'none' else value
+
+
+class Installed(LibraryCase):
+    """The files that `meson install` would put in place, put in a directory of our own."""
+
+    def setUp(self):
+        super().setUp()
+        plan = json.loads(subprocess.run(['meson', 'introspect', '--installed', build_dir()], check=True,
+                                         stdout=subprocess.PIPE).stdout)
+        self.prefix = self.lab.path('prefix')
+        headers = [s for s in plan if s.endswith('.h')]
+        # Links are listed too, without a folder.
+        libraries = [s for s in plan if os.path.isabs(s) and os.path.basename(s).startswith('libfencelock.')]
+        pc = [s for s in plan if os.path.basename(s) == 'fencelock.pc']
+        self.assertTrue(headers and libraries and len(pc) == 1, plan)
+        configured = [o['value'] for o in json.loads(subprocess.run(
+            ['meson', 'introspect', '--buildoptions', build_dir()], check=True, stdout=subprocess.PIPE).stdout)
+            if o['name'] == 'prefix'][0]
+        for source in headers + libraries + pc:
+            target = os.path.join(self.prefix, os.path.relpath(plan[source], configured))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy(source, target)
+            if source.endswith('.pc'):
+                self.pc_dir = os.path.dirname(target)
+            if '.so.' in source:
+                self.lib_dir = os.path.dirname(target)
+                self.so = target
+        major = self.so.split('.so.')[1].split('.')[0]
+        for link in ('libfencelock.so', 'libfencelock.so.' + major):
+            os.symlink(os.path.basename(self.so), os.path.join(self.lib_dir, link))
+        sanitize = sanitizers()
+        self.more = ['-fsanitize=' + sanitize] if sanitize else []
+
+    def pkg_config(self, *args):
+        out = subprocess.run(['pkg-config', '--define-variable=prefix=' + self.prefix, *args, 'fencelock'], check=True,
+                             env=dict(os.environ, PKG_CONFIG_PATH=self.pc_dir), stdout=subprocess.PIPE).stdout
+        return out.decode().split()
+
+    def build(self, compiler, source, *flags):
+        target = self.lab.path('program')
+        subprocess.run([*compiler, source, *flags, *self.more, '-o', target], check=True)
+        return target
+
+    def run_counter(self, program):
+        lock = self.server(b':33\r\n', b':1\r\n')
+        store = self.server(b'+OK\r\n', bulk(b'41'), b'+OK\r\n')
+        done = subprocess.run([program, lock.address, store.address], stdout=subprocess.PIPE, timeout=30,
+                              env=dict(os.environ, LD_LIBRARY_PATH=self.lib_dir))
+        self.assertEqual((done.returncode, done.stdout), (0, b'42\n'))
+        self.assertEqual(lock.words(), ['ACQUIRE', 'RELEASE'])
+        self.assertEqual(store.requests, [[b'CLAIM', b'counter', b'33'], [b'GET', b'n', b'FENCE', b'counter', b'33'],
+                                          [b'SET', b'n', b'42', b'FENCE', b'counter', b'33']])
+
+    def test_the_example_shared(self):
+        source = os.path.join(ROOT, 'docs', 'examples', 'counter.c')
+        with open(source) as f:
+            self.assertLessEqual(len(f.readlines()), 40)
+        self.run_counter(self.build(['cc', '-std=c99', '-Wall', '-Wextra', '-Werror'], source,
+                                    *self.pkg_config('--cflags', '--libs')))
+
+    def test_the_example_static(self):
+        source = os.path.join(ROOT, 'docs', 'examples', 'counter.c')
+        flags = self.pkg_config('--static', '--cflags', '--libs')
+        flags = [os.path.join(self.lib_dir, 'libfencelock.a') if f == '-lfencelock' else f for f in flags]
+        program = self.build(['cc', '-Wall', '-Wextra', '-Werror'], source, *flags)
+        needed = subprocess.run(['ldd', program], check=True, stdout=subprocess.PIPE).stdout
+        self.assertNotIn(b'libfencelock', needed)
+        self.run_counter(program)
+
+    def test_cpp(self):
+        if shutil.which('c++') is None:
+            self.skipTest('there is no C++ compiler')
+        source = os.path.join(ROOT, 'tests', 'unit', 'client', 'headers.cc')
+        program = self.build(['c++', '-Wall', '-Wextra', '-Wpedantic', '-Werror'], source,
+                             *self.pkg_config('--cflags', '--libs'))
+        subprocess.run([program], check=True, env=dict(os.environ, LD_LIBRARY_PATH=self.lib_dir))
+
+    def test_each_header_stands_alone(self):
+        for name in ('types.h', 'client.h', 'store_client.h'):
+            for language, standard in (('c', 'c99'), ('c', 'c11'), ('c++', 'c++11')):
+                if language == 'c++' and shutil.which('c++') is None:
+                    continue
+                subprocess.run(['cc', '-x', language, '-std=' + standard, '-Wall', '-Wextra', '-Wpedantic', '-Werror',
+                                '-fsyntax-only', *self.pkg_config('--cflags'), '-include', 'fencelock/' + name,
+                                '/dev/null'], check=True)
+
+    def test_only_our_names_are_exported(self):
+        lines = subprocess.run(['nm', '-D', '--defined-only', self.so], check=True, stdout=subprocess.PIPE).stdout
+        names = [line.split()[-1] for line in lines.decode().splitlines()]
+        ours = [n for n in names if n.startswith('fl_')]
+        self.assertIn('fl_acquire', ours)
+        foreign = [n for n in names if not n.startswith('fl_') and 'asan' not in n and 'ubsan' not in n]
+        self.assertEqual(foreign, [])
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,151 @@
+/* driver.c: one client of the library, driven line by line over stdin, so that a test can look at
+ * what happens between calls: which connection is kept, who is asked first, what is learned.
+ *
+ *   driver NODES [STORE]
+ *   acquire NAME TTL WAIT TIMEOUT | renew TIMEOUT | release TIMEOUT | check TIMEOUT | token NAME
+ *   break NAME TIMEOUT | show NAME | remaining | threads | closed
+ *   claim LOCK TOKEN | get KEY LOCK TOKEN
+ *
+ * Each line is answered by one: the name of the result, a number, and the error text. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fencelock/store_client.h"
+
+#define WORDS_MAX 6
+
+static fl_client *client;
+static fl_store *store;
+static struct fl_grant grant;
+static char held[256];
+
+static void answer(int rc, uint64_t number, const char *text)
+{
+    printf("%s %" PRIu64 " %s\n", rc == 0 ? "OK" : fl_err_name(rc), number, text);
+    fflush(stdout);
+}
+
+static uint64_t number(const char *text)
+{
+    return strtoull(text, NULL, 10);
+}
+
+static int acquire(char **w)
+{
+    const struct fl_acquire_options options = {
+        .ttl_ms = number(w[2]), .wait_ms = number(w[3]), .timeout_ms = number(w[4])};
+    snprintf(held, sizeof held, "%s", w[1]);
+    return fl_acquire(client, fl_str(w[1]), &options, &grant);
+}
+
+static uint64_t count_threads(void)
+{
+    uint64_t n = 0;
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        n += e->d_name[0] != '.' ? 1 : 0;
+    }
+    closedir(d);
+    return n;
+}
+
+/* Whether any of our sockets has been closed by its peer. */
+static uint64_t count_closed(void)
+{
+    uint64_t n = 0;
+    for (int fd = 3; fd < 64; fd++) {
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+        n += poll(&p, 1, 0) == 1 && (p.revents & POLLRDHUP) != 0 ? 1 : 0;
+    }
+    return n;
+}
+
+static void lock_command(char **w)
+{
+    int rc = FL_EINVAL;
+    uint64_t n = 0;
+    fl_token token = 0;
+    struct fl_lock_list *list = NULL;
+    if (strcmp(w[0], "acquire") == 0) {
+        rc = acquire(w);
+        n = grant.token;
+    } else if (strcmp(w[0], "renew") == 0) {
+        rc = fl_renew(client, fl_str(held), &grant, number(w[1]));
+    } else if (strcmp(w[0], "release") == 0) {
+        rc = fl_release(client, fl_str(held), grant.token, number(w[1]));
+    } else if (strcmp(w[0], "check") == 0) {
+        rc = fl_check(client, fl_str(held), grant.token, number(w[1]));
+    } else if (strcmp(w[0], "break") == 0) {
+        rc = fl_break(client, fl_str(w[1]), number(w[2]));
+    } else if (strcmp(w[0], "token") == 0) {
+        rc = fl_issue_token(client, fl_str(w[1]), 0, &token);
+        n = token;
+    } else if (strcmp(w[0], "show") == 0) {
+        rc = fl_show(client, fl_str(w[1]), 0, &list);
+        n = rc == 0 ? list->locks[0].token : 0;
+        fl_lock_list_free(list);
+    }
+    answer(rc, n, fl_client_error(client));
+}
+
+static void store_command(char **w)
+{
+    fl_token mark = 0;
+    char *value = NULL;
+    int rc = FL_EINVAL;
+    if (strcmp(w[0], "claim") == 0) {
+        rc = fl_store_claim(store, fl_str(w[1]), number(w[2]), 0, &mark);
+    } else if (strcmp(w[0], "get") == 0) {
+        const struct fl_fencing fencing = {fl_str(w[2]), number(w[3])};
+        rc = fl_store_get(store, fl_str(w[1]), fencing, 0, &mark, &value, NULL);
+    }
+    answer(rc, mark, rc == 0 && value != NULL ? value : fl_store_error(store));
+    free(value);
+}
+
+static void obey(char **w)
+{
+    if (strcmp(w[0], "remaining") == 0) {
+        answer(0, fl_remaining_ms(&grant), "");
+    } else if (strcmp(w[0], "threads") == 0) {
+        answer(0, count_threads(), "");
+    } else if (strcmp(w[0], "closed") == 0) {
+        answer(0, count_closed(), "");
+    } else if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "get") == 0) {
+        store_command(w);
+    } else {
+        lock_command(w);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char line[512];
+    const struct fl_client_options options = {.attempt_ms = 300};
+    if (argc < 2 || fl_client_create(argv[1], &options, &client) != 0 ||
+        (argc > 2 && fl_store_create(argv[2], 0, &store) != 0)) {
+        fputs("driver: bad addresses\n", stderr);
+        return 2;
+    }
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        char empty[] = "";
+        char *words[WORDS_MAX] = {empty, empty, empty, empty, empty, empty};
+        char *rest = line;
+        for (int i = 0; i < WORDS_MAX && rest[strspn(rest, " \n")] != '\0'; i++) {
+            rest += strspn(rest, " \n");
+            words[i] = rest;
+            rest += strcspn(rest, " \n");
+            if (*rest != '\0') {
+                *rest++ = '\0';
+            }
+        }
+        obey(words);
+    }
+    fl_store_destroy(store);
+    fl_client_destroy(client);
+    return 0;
+}

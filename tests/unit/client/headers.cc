@@ -1,0 +1,19 @@
+// The public headers of the client, as a C++ program sees them.
+#include <fencelock/client.h>
+#include <fencelock/store_client.h>
+#include <fencelock/types.h>
+
+int main()
+{
+    fl_client *client = nullptr;
+    fl_client_options options = {};
+    options.timeout_ms = 100;
+    if (fl_client_create("127.0.0.1:1", &options, &client) != 0) {
+        return 1;
+    }
+    bool good = fl_client_owner(client).len == 32 && fl_str("abc").len == 3 &&
+                fl_client_nodes(client) == 1 && fl_err_class(FL_ETIMEOUT) == FL_CLASS_UNKNOWN;
+    fl_client_destroy(client);
+    fl_store_destroy(nullptr);
+    return good ? 0 : 1;
+}
