@@ -1,0 +1,297 @@
+"""`fencelock` and libfencelock against real nodes and a real store: every command, a node that dies, one that
+hangs, none that leads, and the example of docs/examples run by many at once."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+
+from harness import Case, Cluster, Store, binary, main, wait_until
+
+OWNER_A = 'owner-a-0123456789'
+OWNER_B = 'owner-b-0123456789'
+DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
+
+
+class ClusterCase(Case):
+    NODES = 3
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, self.NODES).start()
+        self.cluster.leader()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
+
+    def run_cli(self, *args, timeout=60):
+        done = subprocess.run([binary('fencelock'), *map(str, args)], env=self.env, timeout=timeout,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotIn(b'Sanitizer', done.stderr)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def start_cli(self, *args):
+        child = subprocess.Popen([binary('fencelock'), *map(str, args)], env=self.env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        def end():
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.addCleanup(end)
+        return child
+
+    def json_of(self, *args):
+        code, out, err = self.run_cli(*args, '--json')
+        return code, json.loads(out)
+
+    def done(self, *args):
+        """The output of a command that must succeed."""
+        code, out, err = self.run_cli(*args)
+        self.assertEqual((code, err), (DONE, ''), args)
+        return out
+
+    def acquire(self, *args):
+        return int(self.done('acquire', *args))
+
+    def waiters(self, name):
+        code, value = self.json_of('show', name)
+        return value['waiters'] if code == DONE else 0
+
+
+class Commands(ClusterCase):
+    def test_the_life_of_a_lock(self):
+        token = self.acquire('report', '--ttl', '60s', '--owner', OWNER_A, '--value', 'nightly')
+        self.assertEqual(self.acquire('report', '--ttl', '60s', '--owner', OWNER_A), token) # again, not twice
+        code, out, err = self.run_cli('acquire', 'report', '--ttl', '5000', '--owner', OWNER_B)
+        self.assertEqual((code, out), (NO, ''))
+        self.assertIn('not acquired', err)
+        self.assertEqual(self.done('check', 'report', token), 'report: held\n')
+        self.assertEqual(self.run_cli('check', 'report', token + 1)[0], NO)
+        self.assertEqual(self.done('renew', 'report', token, '--ttl', '90s'), 'report: renewed\n')
+        self.assertEqual(self.run_cli('renew', 'report', token + 1)[0], NO)
+        code, show = self.json_of('show', 'report')
+        self.assertEqual((code, show['state'], show['token'], show['owner'], show['value'], show['session']),
+                         (DONE, 'held', token, OWNER_A, 'nightly', False))
+        self.assertTrue(60000 < show['ttl_left_ms'] <= 90000, show)
+        self.assertEqual(self.run_cli('release', 'report', token + 1)[0], NO)
+        self.assertEqual(self.done('release', 'report', token), 'report: released\n')
+        self.assertEqual(self.run_cli('release', 'report', token)[0], NO)
+        self.assertEqual(self.run_cli('show', 'report'), (NO, 'report: free\n', ''))
+        self.assertGreater(self.acquire('report', '--ttl', '60s'), token)
+
+    def test_after_expiry_the_next_token_is_larger(self):
+        first = self.acquire('x', '--ttl', '300ms')
+        self.assertGreater(self.acquire('x', '--ttl', '5s', '--wait', '30s'), first)
+
+    def test_token_and_break(self):
+        held = self.acquire('x', '--ttl', '60s')
+        issued = int(self.done('token', 'x'))
+        self.assertGreater(issued, held)
+        self.assertEqual(self.done('break', 'x'), 'x: broken; its holder is fenced off\n')
+        self.assertEqual(self.run_cli('break', 'x')[0], NO)
+        self.assertEqual(self.run_cli('check', 'x', held)[0], NO)
+        self.assertGreater(int(self.done('token', 'x')), issued + 1) # breaking burnt one
+
+    def test_queue_is_shown_and_served_in_order(self):
+        token = self.acquire('x', '--ttl', '60s')
+        children = []
+        for i, owner in enumerate((OWNER_A, OWNER_B)):
+            children.append(self.start_cli('acquire', 'x', '--ttl', '60s', '--wait', '60s', '--owner', owner))
+            wait_until(lambda: self.waiters('x') == i + 1, what='waiter %d' % i)
+        code, show = self.json_of('show', 'x')
+        self.assertEqual([w['owner'] for w in show['queue']], [OWNER_A, OWNER_B])
+        self.assertIn('1. ' + OWNER_A, self.done('show', 'x'))
+        self.done('release', 'x', token)
+        first = int(children[0].communicate(timeout=30)[0])
+        self.assertGreater(first, token)
+        self.assertIsNone(children[1].poll())
+        self.done('release', 'x', first)
+        self.assertGreater(int(children[1].communicate(timeout=30)[0]), first)
+
+    def test_a_wait_that_is_interrupted_leaves_the_queue(self):
+        self.acquire('x', '--ttl', '60s')
+        child = self.start_cli('acquire', 'x', '--ttl', '60s', '--wait', '60s')
+        wait_until(lambda: self.waiters('x') == 1, what='the waiter')
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(30), -signal.SIGINT)
+        wait_until(lambda: self.waiters('x') == 0, what='the empty queue')
+
+    def test_a_wait_that_is_not_granted(self):
+        self.acquire('x', '--ttl', '60s')
+        code, out, err = self.run_cli('acquire', 'x', '--wait', '300ms')
+        self.assertEqual((code, out), (NO, ''))
+        self.assertIn('as long as we waited', err)
+
+    def test_locks(self):
+        for i in range(25):
+            self.acquire('many-%02d' % i, '--ttl', '60s', '--owner', OWNER_A)
+        self.acquire('other', '--ttl', '60s')
+        code, value = self.json_of('locks', '--match', 'many-*')
+        self.assertEqual((code, value['more']), (DONE, False))
+        self.assertEqual(sorted(l['name'] for l in value['locks']), ['many-%02d' % i for i in range(25)])
+        self.assertEqual(self.json_of('locks', '--limit', '7')[1]['more'], True)
+        lines = self.done('locks').splitlines()
+        self.assertEqual(len(lines), 27)
+        self.assertEqual(lines[0].split()[:3], ['NAME', 'STATE', 'TOKEN'])
+
+    def test_more_locks_than_a_page(self):
+        with self.cluster.nodes[0].client(30) as c:
+            c.pipeline([('ACQUIRE', 'p%04d' % i, 'TTL', 600000, 'OWNER', OWNER_A) for i in range(1500)])
+        code, value = self.json_of('locks', '--limit', '100000')
+        self.assertEqual(sorted(l['name'] for l in value['locks']), ['p%04d' % i for i in range(1500)])
+        self.assertEqual(len(self.json_of('locks', '--limit', '1200')[1]['locks']), 1200)
+
+    def test_names_of_any_bytes(self):
+        name = b'\xff\xfe \n\x1b[31m'
+        token = int(subprocess.run([binary('fencelock'), b'acquire', name, b'--ttl', b'60s'], env=self.env, check=True,
+                                   stdout=subprocess.PIPE, timeout=60).stdout)
+        listed = self.json_of('locks')[1]['locks'][0]
+        self.assertEqual(listed['token'], token)
+        self.assertIn('name_base64', listed)
+        self.assertIn('\\xff\\xfe \\x0a\\x1b[31m', self.done('locks'))
+
+    def test_status(self):
+        self.acquire('x', '--ttl', '60s')
+        leader = self.cluster.leader()
+        code, value = self.json_of('status')
+        self.assertEqual((code, value['leader']), (DONE, leader.address))
+        self.assertEqual([n['address'] for n in value['nodes']], self.cluster.addresses())
+        self.assertEqual([n['id'] for n in value['nodes']], [n.id for n in self.cluster.nodes])
+        self.assertEqual([n['role'] for n in value['nodes']].count('leader'), 1)
+        self.assertEqual({n['version'] for n in value['nodes']}, {'0.1.0'})
+        self.assertGreaterEqual(value['nodes'][leader.id - 1]['last_token'], 1)
+        text = self.done('status').splitlines()
+        self.assertEqual(len(text), 4)
+        self.assertEqual(len({line.rstrip().rfind(' 0.1.0') for line in text[1:]}), 1) # aligned
+
+
+class Faults(ClusterCase):
+    def test_each_node_alone_serves(self):
+        for node in self.cluster.nodes:
+            self.env['FENCELOCK_NODES'] = node.address
+            token = self.acquire('x', '--ttl', '60s')
+            self.done('release', 'x', token)
+
+    def test_the_leader_is_killed(self):
+        token = self.acquire('x', '--ttl', '60s', '--owner', OWNER_A)
+        leader = self.cluster.leader()
+        leader.kill()
+        self.assertGreater(self.acquire('y', '--ttl', '60s', '--timeout', '30s'), token)
+        self.assertEqual(self.run_cli('check', 'x', token, '--timeout', '30s')[0], DONE)
+        code, value = self.json_of('status')
+        self.assertEqual(code, DONE)
+        self.assertEqual([n['reachable'] for n in value['nodes']].count(False), 1)
+
+    def test_the_leader_hangs(self):
+        token = self.acquire('x', '--ttl', '60s')
+        leader = self.cluster.leader()
+        leader.pause()
+        try:
+            for _ in range(3):
+                self.assertGreater(int(self.done('token', 'y', '--timeout', '30s')), token)
+            code, value = self.json_of('status', '--timeout', '1s')
+            hung = [n for n in value['nodes'] if n['address'] == leader.address][0]
+            self.assertEqual((hung['reachable'], hung['error']), (False, 'ETIMEOUT'))
+        finally:
+            leader.resume()
+
+    def test_a_wait_at_a_leader_that_hangs_is_served_by_the_next(self):
+        token = self.acquire('x', '--ttl', '3s')
+        leader = self.cluster.leader()
+        self.env['FENCELOCK_NODES'] = ','.join([leader.address] + [n.address for n in self.cluster.followers()])
+        children = [self.start_cli('acquire', 'x', '--ttl', '2s', '--wait', '120s') for _ in range(4)]
+        wait_until(lambda: self.waiters('x') == 4, what='four waiters')
+        leader.pause()
+        try:
+            tokens = [int(c.communicate(timeout=120)[0]) for c in children]
+        finally:
+            leader.resume()
+        self.assertEqual(len(set(tokens)), 4)
+        self.assertTrue(all(t > token for t in tokens))
+
+    def test_no_majority(self):
+        leader = self.cluster.leader()
+        for node in self.cluster.nodes:
+            if node is not leader:
+                node.kill()
+        code, out, err = self.run_cli('acquire', 'x', '--timeout', '3s')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertEqual(self.run_cli('check', 'x', '1', '--timeout', '3s')[0], UNKNOWN)
+        wait_until(lambda: self.run_cli('status', '--timeout', '1s')[0] == UNKNOWN, what='a leader without followers to stop')
+        leader.kill()
+        code, _, err = self.run_cli('acquire', 'x', '--timeout', '1s')
+        self.assertEqual(code, UNKNOWN)
+        self.assertIn('Connection refused', err)
+
+
+class WithStore(ClusterCase):
+    NODES = 1
+
+    def setUp(self):
+        super().setUp()
+        self.store = Store(self.lab).start()
+        self.env['FENCELOCK_STORE'] = self.store.address
+
+    def test_the_story_of_the_paused_client(self):
+        old = self.acquire('account', '--ttl', '300ms')
+        new = self.acquire('account', '--ttl', '60s', '--wait', '30s')
+        fence = lambda token: ('--lock', 'account', '--token', token)
+        self.assertEqual(self.done('store', 'claim', *fence(new)), 'account: claimed under token %d\n' % new)
+        self.assertEqual(self.done('store', 'set', 'balance', '100', *fence(new)), 'balance: written under token %d\n' % new)
+        for _ in range(2):
+            code, out, err = self.run_cli('store', 'set', 'balance', '0', *fence(old))
+            self.assertEqual((code, out), (NO, ''))
+            self.assertIn(str(old), err)
+            self.assertIn(str(new), err)
+            code, value = self.json_of('store', 'set', 'balance', '0', *fence(old))
+            self.assertEqual((value['error'], value['token'], value['mark']), ('ESTALE', old, new))
+            self.store.kill()
+            self.store.start()
+        self.assertEqual(self.done('store', 'get', 'balance'), '100')
+        self.assertEqual(self.done('store', 'get', 'balance', *fence(new)), '100')
+        self.assertEqual(self.done('store', 'mark', '--lock', 'account'), '%d\n' % new)
+
+    def test_refusals(self):
+        token = self.acquire('l', '--ttl', '60s')
+        fence = ('--lock', 'l', '--token', token)
+        self.done('store', 'set', 'k', 'v', *fence)
+        self.assertEqual(self.json_of('store', 'set', 'k', 'v')[1]['error'], 'ENOTOKEN')
+        self.assertEqual(self.json_of('store', 'set', 'k', 'v', '--lock', 'm', '--token', token)[1]['error'], 'EWRONGLOCK')
+        self.assertEqual(self.run_cli('store', 'get', 'none')[0], NO)
+        self.assertEqual(self.json_of('store', 'get', 'none')[1]['found'], False)
+        self.assertEqual(self.done('store', 'del', 'k', *fence), 'k: deleted under token %d\n' % token)
+        self.assertEqual(self.run_cli('store', 'del', 'k', *fence)[0], NO)
+
+    def test_a_store_that_is_down(self):
+        self.store.kill()
+        code, _, err = self.run_cli('store', 'get', 'k', '--timeout', '500ms')
+        self.assertEqual(code, UNKNOWN)
+        self.assertIn('Start fencelock-store', err)
+
+    def test_the_example_loses_no_update(self):
+        """Built against the archive in the build directory; cli_library.py builds it as installed."""
+        build = os.environ['FENCELOCK_BUILD']
+        root = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+        program = self.lab.path('counter')
+        options = json.loads(subprocess.run(['meson', 'introspect', '--buildoptions', build], check=True,
+                                            stdout=subprocess.PIPE).stdout)
+        sanitize = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
+        subprocess.run(['cc', os.path.join(root, 'docs', 'examples', 'counter.c'), '-I' + os.path.join(root, 'include'),
+                        os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-o', program]
+                       + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)
+        codes = []
+        def writer():
+            for _ in range(10):
+                codes.append(subprocess.run([program, self.env['FENCELOCK_NODES'], self.store.address], timeout=120,
+                                            stdout=subprocess.DEVNULL).returncode)
+        threads = [threading.Thread(target=writer) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(codes, [0] * 40)
+        self.assertEqual(self.done('store', 'get', 'n'), '40')
+
+
+if __name__ == '__main__':
+    main()
