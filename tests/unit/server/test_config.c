@@ -1,0 +1,303 @@
+/* test_config.c: every source, every rule, every sentence that says no. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "server/config.h"
+
+struct got {
+    enum config_outcome outcome;
+    struct config config;
+    char errmsg[CONFIG_ERRMSG_MAX];
+};
+
+/* Words separated by blanks. */
+static struct got *read_words(const char *line, const char *const *env)
+{
+    static struct got got;
+    const char *argv[64];
+    int argc = 0;
+    char *copy = strdup(line);
+    for (char *save = NULL, *word = strtok_r(copy, " ", &save); word != NULL;
+         word = strtok_r(NULL, " ", &save)) {
+        argv[argc++] = word;
+    }
+    got.outcome = config_read(argc, argv, env, &got.config, got.errmsg);
+    free(copy);
+    return &got;
+}
+
+static void must_run(const struct got *g)
+{
+    if (g->outcome != CONFIG_RUN) {
+        fail_msg("%s", g->errmsg);
+    }
+}
+
+static void must_say(const struct got *g, const char *text)
+{
+    assert_int_equal(g->outcome, CONFIG_WRONG);
+    if (strstr(g->errmsg, text) == NULL) {
+        fail_msg("'%s' does not say '%s'", g->errmsg, text);
+    }
+}
+
+static void no_options_at_all(void **state)
+{
+    (void)state;
+    const struct got *g = read_words("", NULL);
+    must_run(g);
+    assert_int_equal(g->config.id, 1);
+    assert_string_equal(g->config.listen, "127.0.0.1:7401");
+    assert_string_equal(g->config.data, "fencelock-data");
+    assert_int_equal(g->config.members.n, 1);
+    assert_int_equal(g->config.members.list[0].id, 1);
+    assert_string_equal(g->config.members.list[0].address, "127.0.0.1:7501");
+    assert_int_equal(g->config.log_level, 3);
+    assert_false(g->config.allow_remote);
+    assert_int_equal(g->config.limits.locks_max, 2000000);
+}
+
+static void three_nodes(void **state)
+{
+    (void)state;
+    const struct got *g = read_words(
+        "--id 2 --data /x --listen 127.0.0.1:0 --peer 127.0.0.1:7502 --cluster "
+        "1=127.0.0.1:7501,2=127.0.0.1:7502,3=127.0.0.1:7503 --election-ms=300 --heartbeat-ms 100 "
+        "--hold-ms 900 --log-level debug --connections-max 5 --locks-max 10 --waits-max=3",
+        NULL);
+    must_run(g);
+    assert_int_equal(g->config.id, 2);
+    assert_int_equal(g->config.members.n, 3);
+    assert_int_equal(g->config.election_ms, 300);
+    assert_int_equal(g->config.heartbeat_ms, 100);
+    assert_int_equal(g->config.hold_ms, 900);
+    assert_int_equal(g->config.log_level, 4);
+    assert_int_equal(g->config.connections_max, 5);
+    assert_int_equal(g->config.limits.locks_max, 10);
+    assert_int_equal(g->config.limits.waits_max, 3);
+}
+
+static void one_node_of_another_id(void **state)
+{
+    (void)state;
+    const struct got *g = read_words("--id 7 --peer 127.0.0.1:9", NULL);
+    must_run(g);
+    assert_int_equal(g->config.members.list[0].id, 7);
+    assert_string_equal(g->config.members.list[0].address, "127.0.0.1:9");
+    g = read_words("--cluster 4=127.0.0.1:9", NULL);
+    must_run(g);
+    assert_int_equal(g->config.id, 4);
+}
+
+static void help_and_version(void **state)
+{
+    (void)state;
+    assert_int_equal(read_words("--help", NULL)->outcome, CONFIG_HELP);
+    assert_int_equal(read_words("--id 3 -h", NULL)->outcome, CONFIG_HELP);
+    assert_int_equal(read_words("--version", NULL)->outcome, CONFIG_VERSION);
+    assert_non_null(strstr(config_help(), "--cluster"));
+}
+
+static void wrong_command_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } rows[] = {
+        {"--electon-ms 3",
+         "command line: there is no option 'electon-ms'; did you mean 'election-ms'?"},
+        {"--frobnicate 3", "there is no option 'frobnicate'; --help lists them"},
+        {"7401", "'7401' is not an option"},
+        {"-p 7401", "'-p' is not an option"},
+        {"--id", "--id needs a value"},
+        {"--id 1 --id 2", "--id is given twice"},
+        {"--id 0", "--id: '0' is not a whole number from 1 to"},
+        {"--id x", "--id: 'x' is not a whole number"},
+        {"--election-ms 19", "--election-ms: '19' is not a whole number from 20 to 60000"},
+        {"--election-ms 60001", "--election-ms"},
+        {"--log-level loud",
+         "--log-level: 'loud' is no level: write error, warning, info or debug"},
+        {"--allow-remote=perhaps", "--allow-remote: 'perhaps' is neither yes nor no"},
+        {"--listen 7401", "--listen: '7401' is not an address: write HOST:PORT"},
+        {"--peer 127.0.0.1:0", "--peer: '127.0.0.1:0' needs a port"},
+        {"--listen 0.0.0.0:7401", "add --allow-remote"},
+        {"--listen 10.1.2.3:7401", "--listen 10.1.2.3:7401 can be reached from other machines"},
+        {"--listen [::]:7401", "--allow-remote"},
+        {"--peer 10.1.2.3:7501", "--peer 10.1.2.3:7501 can be reached"},
+        {"--id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "--cluster 10.1.2.3:7501 can be"},
+        {"--allow-remote --listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
+        {"--cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--id is missing: --cluster has 2 nodes"},
+        {"--id 3 --cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--cluster has no node 3"},
+        {"--cluster nonsense", "--cluster: "},
+        {"--heartbeat-ms 200 --election-ms 300", "--heartbeat-ms 200 is too slow"},
+        {"--config /no/such/file",
+         "--config: cannot open the config file /no/such/file: No such file"},
+        {"--locks-max 4294967296", "--locks-max: '4294967296' is not a whole number"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        must_say(read_words(rows[i].line, NULL), rows[i].says);
+    }
+}
+
+static void remote_when_allowed(void **state)
+{
+    (void)state;
+    must_run(read_words("--allow-remote --listen 10.1.2.3:7401", NULL));
+    must_run(read_words("--allow-remote --listen 0.0.0.0:7401 --advertise 10.1.2.3:7401", NULL));
+    must_run(read_words("--listen localhost:7401", NULL));
+    must_run(read_words("--listen [::1]:7401", NULL));
+    /* The others' addresses are their own business. */
+    must_run(read_words("--id 1 --cluster 1=127.0.0.1:1,2=10.1.2.3:2", NULL));
+}
+
+static void values_at_their_limits(void **state)
+{
+    (void)state;
+    must_run(read_words("--election-ms 20", NULL));
+    must_run(read_words("--election-ms 60000", NULL));
+    must_run(read_words("--locks-max 4294967295", NULL));
+    must_run(read_words("--id 9223372036854775807", NULL));
+    must_say(read_words("--id 9223372036854775808", NULL), "--id");
+    static char line[CONFIG_PATH_MAX + 32];
+    memset(line, 'd', sizeof line);
+    memcpy(line, "--data ", 7);
+    line[7 + CONFIG_PATH_MAX - 1] = '\0';
+    must_run(read_words(line, NULL));
+    memset(line + 7, 'd', CONFIG_PATH_MAX);
+    line[7 + CONFIG_PATH_MAX] = '\0';
+    must_say(read_words(line, NULL), "data must have 1 to 4095 bytes, not 4096");
+}
+
+static void environment(void **state)
+{
+    (void)state;
+    const char *env[] = {"HOME=/",
+                         "FENCELOCK_ID=5",
+                         "FENCELOCK_ELECTION_MS=400",
+                         "FENCELOCK_ALLOW_REMOTE=yes",
+                         "FENCELOCK_NODES=a:1,b:2",
+                         "FENCELOCK_SEED=12",
+                         NULL};
+    const struct got *g = read_words("--id 6", env);
+    must_run(g);
+    assert_int_equal(g->config.id, 6); /* the command line counts first */
+    assert_int_equal(g->config.election_ms, 400);
+    assert_true(g->config.allow_remote);
+    const char *slip[] = {"FENCELOCK_ELECTON_MS=400", NULL};
+    must_say(read_words("", slip), "FENCELOCK_ELECTON_MS in the environment: there is no option "
+                                   "'electon-ms'; did you mean 'election-ms'?");
+    const char *bad[] = {"FENCELOCK_ID=none", NULL};
+    must_say(read_words("", bad), "FENCELOCK_ID in the environment: 'none' is not");
+}
+
+struct file {
+    char path[64];
+};
+
+static void file_write(struct file *f, const char *text)
+{
+    (void)snprintf(f->path, sizeof f->path, "/tmp/fencelock-config-XXXXXX");
+    int fd = mkstemp(f->path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
+static struct got *read_file_text(const char *text, const char *more, const char *const *env,
+                                  struct file *f)
+{
+    char line[256];
+    file_write(f, text);
+    (void)snprintf(line, sizeof line, "--config %s %s", f->path, more);
+    struct got *g = read_words(line, env);
+    assert_int_equal(unlink(f->path), 0);
+    return g;
+}
+
+static void config_file(void **state)
+{
+    (void)state;
+    struct file f;
+    const char *env[] = {"FENCELOCK_HOLD_MS=77", NULL};
+    const struct got *g = read_file_text("# a comment\n"
+                                         "\n"
+                                         "id = 3   # and another\r\n"
+                                         "\telection-ms=500\n"
+                                         "hold-ms = 88\n"
+                                         "data = /var/lib/fence lock\n"
+                                         "allow-remote = no\n"
+                                         "log-level = warning",
+                                         "--election-ms 600", env, &f);
+    must_run(g);
+    assert_int_equal(g->config.id, 3);
+    assert_int_equal(g->config.election_ms, 600); /* command line */
+    assert_int_equal(g->config.hold_ms, 77);      /* environment */
+    assert_string_equal(g->config.data, "/var/lib/fence lock");
+    assert_int_equal(g->config.log_level, 2);
+    assert_string_equal(g->config.file, f.path);
+}
+
+static void wrong_config_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"id = 1\nlisen = 127.0.0.1:1\n", ":2: there is no option 'lisen'; did you mean 'listen'?"},
+        {"\n\nid 1\n", ":3: write `option = value`"},
+        {"id = 1\nid = 2\n", ":2: 'id' is given twice"},
+        {"id = -1\n", ":1: '-1' is not a whole number"},
+        {"id =\n", ":1: '' is not a whole number"},
+        {"data =\n", ":1: data must have 1 to"},
+        {"config = other\n", ":1: a config file cannot name another one"},
+        {"= 3\n", ":1: there is no option ''"},
+        {"cluster = 1=x\n", ":1: "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct file f;
+        const struct got *g = read_file_text(rows[i].text, "", NULL, &f);
+        must_say(g, rows[i].says);
+        assert_memory_equal(g->errmsg, f.path, strlen(f.path));
+    }
+}
+
+static void long_lines(void **state)
+{
+    (void)state;
+    static char text[2 * CONFIG_LINE_MAX];
+    struct file f;
+    memset(text, '#', CONFIG_LINE_MAX - 2);
+    memcpy(text + CONFIG_LINE_MAX - 2, "\nid = 9\n", 9);
+    const struct got *g = read_file_text(text, "", NULL, &f);
+    must_run(g);
+    assert_int_equal(g->config.id, 9);
+    memset(text, '#', CONFIG_LINE_MAX - 1);
+    memcpy(text + CONFIG_LINE_MAX - 1, "\nid = 9\n", 9);
+    must_say(read_file_text(text, "", NULL, &f), ":1: the line is longer than 4094 bytes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_options_at_all),
+        cmocka_unit_test(three_nodes),
+        cmocka_unit_test(one_node_of_another_id),
+        cmocka_unit_test(help_and_version),
+        cmocka_unit_test(wrong_command_lines),
+        cmocka_unit_test(remote_when_allowed),
+        cmocka_unit_test(values_at_their_limits),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(config_file),
+        cmocka_unit_test(wrong_config_files),
+        cmocka_unit_test(long_lines),
+    };
+    return cmocka_run_group_tests_name("configuration", tests, NULL, NULL);
+}

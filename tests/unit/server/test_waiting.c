@@ -1,0 +1,614 @@
+/* test_waiting.c: requests that wait, and clients that leave: each race, each answer exactly once
+ * (the sink of fake.c checks that). */
+#include "fake.h"
+
+#include "server/parked.h"
+
+#define OWNER "owner-0123456789"
+#define NAMED "ACQUIRE n TTL 500 OWNER " OWNER " WAIT 3000"
+#define UNNAMED "ACQUIRE n TTL 500 WAIT 3000"
+#define WAIT 41u
+#define GRANTED MACHINE_EVENT_GRANTED
+#define ENDED MACHINE_EVENT_WAIT_ENDED
+
+static const struct machine_result queued = {
+    .code = MACHINE_QUEUED, .wait = WAIT, .token = 1, .number = 1};
+
+static struct asked *ask_and_queue(struct fake *f, const char *line, uint64_t asking)
+{
+    struct asked *a = ask(f, 2, line);
+    struct machine_result r = queued;
+    r.token = asking;
+    result(last_sent(f), r);
+    return a;
+}
+
+static uint64_t parked(struct fake *f)
+{
+    struct info_counts counts;
+    dispatch_get_counts(f->d, &counts);
+    return counts.parked;
+}
+
+static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t asking)
+{
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, sent_before + 1);
+    const struct machine_command *c = &last_sent(f)->command;
+    assert_int_equal(c->op, MACHINE_OP_CANCEL);
+    assert_int_equal(c->number, WAIT);
+    assert_int_equal(c->number2, asking);
+}
+
+static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
+{
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, sent_before + 1);
+    const struct machine_command *c = &last_sent(f)->command;
+    assert_int_equal(c->op, MACHINE_OP_RELEASE);
+    assert_int_equal(c->name.len, 1);
+    assert_int_equal(c->name.data[0], 'n');
+    assert_int_equal(c->token, token);
+}
+
+static void expect_no_undo(struct fake *f, unsigned sent_before)
+{
+    dispatch_turn(f->d);
+    assert_int_equal(f->sent_n, sent_before);
+}
+
+/* --- the event --- */
+
+static void granted_after_queued(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    expect_nothing(a);
+    assert_int_equal(parked(&f), 1);
+    event(&f, GRANTED, WAIT + 1, 8, 0); /* somebody else's */
+    event(&f, MACHINE_EVENT_QUEUED, WAIT, 0, 0);
+    event(&f, MACHINE_EVENT_RELEASED, 0, 8, 0);
+    expect_nothing(a);
+    event(&f, GRANTED, WAIT, 9, 0);
+    expect(a, ":9\r\n");
+    assert_int_equal(parked(&f), 0);
+    event(&f, GRANTED, WAIT, 9, 0); /* the log brings what the leader told before */
+    expect_no_undo(&f, 1);
+    fake_end(&f);
+}
+
+static void ended_after_queued(void **state)
+{
+    (void)state;
+    static const struct {
+        int proto;
+        uint8_t reason;
+        const char *reply;
+    } rows[] = {
+        {2, MACHINE_REASON_DEADLINE, "$-1\r\n"},
+        {3, MACHINE_REASON_DEADLINE, "_\r\n"},
+        {2, MACHINE_REASON_CANCEL, "$-1\r\n"},
+        {2, MACHINE_REASON_SESSION,
+         "-NOSESSION there is no such session: it was closed, has expired, or was never opened; "
+         "open one with SESSION OPEN\r\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, rows[i].proto, NAMED);
+        result(last_sent(&f), queued);
+        event(&f, ENDED, WAIT, 0, rows[i].reason);
+        expect(a, rows[i].reply);
+        fake_end(&f);
+    }
+}
+
+static void event_before_queued(void **state)
+{
+    (void)state;
+    for (int granted = 0; granted <= 1; granted++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, NAMED);
+        event(&f, granted ? GRANTED : ENDED, WAIT, granted ? 9 : 0, MACHINE_REASON_DEADLINE);
+        expect_nothing(a);
+        result(last_sent(&f), queued);
+        expect(a, granted ? ":9\r\n" : "$-1\r\n");
+        assert_int_equal(parked(&f), 0);
+        fake_end(&f);
+    }
+}
+
+/* What happened before the request was sent cannot be about it. */
+static void old_events_do_not_answer(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    event(&f, GRANTED, WAIT, 9, 0); /* nobody asks: not remembered at all */
+    struct asked *other = ask(&f, 2, NAMED);
+    struct sent *other_sent = last_sent(&f);
+    event(&f, GRANTED, WAIT, 9, 0); /* remembered for the other */
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    expect_nothing(a);
+    result(other_sent, (struct machine_result){.code = MACHINE_HELD});
+    expect(other, "$-1\r\n");
+    event(&f, GRANTED, WAIT, 10, 0);
+    expect(a, ":10\r\n");
+    fake_end(&f);
+}
+
+static void the_ring_is_bounded(void **state)
+{
+    (void)state;
+    for (unsigned more = 0; more <= 1; more++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, NAMED);
+        event(&f, GRANTED, WAIT, 9, 0);
+        for (unsigned i = 0; i < PARKED_RING - 1 + more; i++) {
+            event(&f, GRANTED, 1000 + i, 100 + i, 0);
+        }
+        result(last_sent(&f), queued);
+        if (more == 0) {
+            expect(a, ":9\r\n");
+        } else { /* overwritten: its own deadline answers it */
+            expect_nothing(a);
+            f.now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+            dispatch_turn(f.d);
+            assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
+        }
+        fake_end(&f);
+    }
+}
+
+static void several_requests_on_one_wait(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct asked *b = ask_and_queue(&f, NAMED, 2);
+    assert_int_equal(parked(&f), 2);
+    event(&f, GRANTED, WAIT, 9, 0);
+    expect(a, ":9\r\n");
+    expect(b, ":9\r\n");
+    fake_end(&f);
+}
+
+/* --- nothing comes --- */
+
+static void deadline_at_its_edge(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    uint64_t due = 1000 + 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    assert_int_equal(dispatch_next_turn_ms(f.d), due);
+    f.now_ms = due - 1;
+    dispatch_turn(f.d);
+    expect_nothing(a);
+    f.now_ms = due;
+    dispatch_turn(f.d);
+    assert_true(a->answered);
+    assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
+    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+    event(&f, GRANTED, WAIT, 9, 0); /* too late, and harmless */
+    expect_no_undo(&f, 1);          /* asking again with the same owner finds it */
+    fake_end(&f);
+}
+
+static void deadline_without_owner_cancels(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
+    f.now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    expect_cancel(&f, 1, 1);
+    assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    fake_end(&f);
+}
+
+static void deadlines_in_order(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a[3];
+    static const char *const lines[] = {"ACQUIRE n OWNER " OWNER " WAIT 3000",
+                                        "ACQUIRE n OWNER " OWNER " WAIT 1000",
+                                        "ACQUIRE n OWNER " OWNER " WAIT 2000"};
+    for (unsigned i = 0; i < 3; i++) {
+        a[i] = ask(&f, 2, lines[i]);
+        struct machine_result r = queued;
+        r.wait = WAIT + i;
+        result(last_sent(&f), r);
+    }
+    f.now_ms += 2000 + DISPATCH_SLACK_DEFAULT_MS;
+    dispatch_turn(f.d);
+    assert_true(a[1]->answered && a[2]->answered && !a[0]->answered);
+    event(&f, GRANTED, WAIT, 9, 0);
+    expect(a[0], ":9\r\n");
+    fake_end(&f);
+}
+
+/* --- the client leaves --- */
+
+static void dropped_while_parked(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 3);
+    dispatch_cancel(f.d, &a->slot);
+    assert_int_equal(parked(&f), 0);
+    expect_cancel(&f, 1, 3);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    expect_nothing(a);
+    struct info_counts counts;
+    dispatch_get_counts(f.d, &counts);
+    assert_int_equal(counts.undone, 1);
+    fake_end(&f);
+}
+
+static void dropped_while_another_is_parked_on_the_wait(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct asked *b = ask_and_queue(&f, NAMED, 2);
+    dispatch_cancel(f.d, &b->slot);
+    expect_no_undo(&f, 2);
+    assert_int_equal(parked(&f), 1);
+    /* When the last one leaves, the cancel names the highest asking, or it would be taken for an
+     * old one and the place be kept for nobody. */
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 2, 2);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    fake_end(&f);
+}
+
+static void dropped_while_parked_then_granted_named(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    event(&f, GRANTED, WAIT, 9, 0); /* the cancel comes too late: the owner may come back */
+    expect_cancel(&f, 1, 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    expect_no_undo(&f, 2);
+    fake_end(&f);
+}
+
+static void dropped_while_parked_then_granted_unnamed(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 1, 1);
+    struct sent *cancel = last_sent(&f);
+    assert_int_equal(parked(&f), 1); /* a ghost */
+    event(&f, GRANTED, WAIT, 9, 0);
+    result(cancel, (struct machine_result){.code = MACHINE_NO});
+    expect_release(&f, 2, 9); /* nobody else can know the owner */
+    event(&f, GRANTED, WAIT, 9, 0);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    expect_no_undo(&f, 3);
+    expect_nothing(a);
+    fake_end(&f);
+}
+
+static void dropped_while_parked_then_ended_unnamed(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 1, 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    assert_int_equal(parked(&f), 0);
+    expect_no_undo(&f, 2);
+    fake_end(&f);
+}
+
+static void ghosts_do_not_live_for_ever(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 1, 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    f.now_ms += 3000 + DISPATCH_SLACK_DEFAULT_MS;
+    expect_cancel(&f, 2, 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    assert_int_equal(parked(&f), 0);
+    fake_end(&f);
+}
+
+struct orphan {
+    const char *ask;
+    struct machine_result result;
+    int status;
+    uint8_t undo; /* 0, MACHINE_OP_CANCEL or MACHINE_OP_RELEASE */
+};
+
+static void dropped_in_flight(void **state)
+{
+    (void)state;
+    static const struct orphan rows[] = {
+        {NAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
+        {UNNAMED, {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1}, 0, MACHINE_OP_CANCEL},
+        {"ACQUIRE n SESSION s WAIT 5",
+         {.code = MACHINE_QUEUED, .wait = WAIT, .token = 1},
+         0,
+         MACHINE_OP_CANCEL},
+        {NAMED, {.code = MACHINE_GRANTED, .token = 9}, 0, 0},
+        {UNNAMED, {.code = MACHINE_GRANTED, .token = 9}, 0, MACHINE_OP_RELEASE},
+        {"ACQUIRE n", {.code = MACHINE_GRANTED, .token = 9}, 0, MACHINE_OP_RELEASE},
+        {"ACQUIRE n SESSION s", {.code = MACHINE_GRANTED, .token = 9}, 0, 0},
+        {"ACQUIRE n", {.code = MACHINE_HELD}, 0, 0},
+        {"TOKEN n", {.code = MACHINE_DONE, .token = 9}, 0, 0},
+        {"RELEASE n 9", {.code = MACHINE_DONE}, 0, 0},
+        {UNNAMED, {0}, FL_EUNCERTAIN, 0},
+        {NAMED, {0}, FL_ENOLEADER, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, rows[i].ask);
+        dispatch_cancel(f.d, &a->slot);
+        memset(a, 0xee, sizeof *a); /* its memory may be gone */
+        f.asked_n = 0;
+        struct sent *s = last_sent(&f);
+        if (rows[i].status != 0) {
+            failure(s, rows[i].status);
+        } else {
+            result(s, rows[i].result);
+        }
+        if (rows[i].undo == MACHINE_OP_CANCEL) {
+            expect_cancel(&f, 1, 1);
+        } else if (rows[i].undo == MACHINE_OP_RELEASE) {
+            expect_release(&f, 1, 9);
+        } else {
+            expect_no_undo(&f, 1);
+        }
+        if (rows[i].undo != 0) {
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        }
+        event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+        fake_end(&f);
+    }
+}
+
+static void dropped_in_flight_and_already_granted(void **state)
+{
+    (void)state;
+    for (int named = 0; named <= 1; named++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, named ? NAMED : UNNAMED);
+        dispatch_cancel(f.d, &a->slot);
+        event(&f, GRANTED, WAIT, 9, 0);
+        result(last_sent(&f), queued);
+        if (named) {
+            expect_no_undo(&f, 1);
+        } else {
+            expect_release(&f, 1, 9);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        }
+        fake_end(&f);
+    }
+}
+
+/* --- the client hangs up, and may still listen --- */
+
+static void hangup_cancels_and_answers(void **state)
+{
+    (void)state;
+    for (int in_flight = 0; in_flight <= 1; in_flight++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, NAMED);
+        if (in_flight) {
+            dispatch_hangup(f.d, &a->slot);
+            result(last_sent(&f), queued);
+        } else {
+            result(last_sent(&f), queued);
+            dispatch_hangup(f.d, &a->slot);
+        }
+        dispatch_hangup(f.d, &a->slot); /* may be told twice */
+        expect_cancel(&f, 1, 1);
+        expect_nothing(a);
+        result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+        expect(a, "$-1\r\n");
+        dispatch_hangup(f.d, &a->slot); /* answered: nothing to do */
+        fake_end(&f);
+    }
+}
+
+static void hangup_then_granted(void **state)
+{
+    (void)state;
+    for (int named = 0; named <= 1; named++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask_and_queue(&f, named ? NAMED : UNNAMED, 1);
+        dispatch_hangup(f.d, &a->slot);
+        expect_cancel(&f, 1, 1);
+        struct sent *cancel = last_sent(&f);
+        event(&f, GRANTED, WAIT, 9, 0);
+        result(cancel, (struct machine_result){.code = MACHINE_NO});
+        expect(a, named ? ":9\r\n" : "$-1\r\n");
+        if (named) {
+            expect_no_undo(&f, 2);
+        } else {
+            expect_release(&f, 2, 9);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        }
+        fake_end(&f);
+    }
+}
+
+static void hangup_then_drop(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    dispatch_hangup(f.d, &a->slot);
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 1, 1); /* once */
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    assert_int_equal(parked(&f), 0);
+    fake_end(&f);
+}
+
+static void hangup_of_one_of_two(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    struct asked *b = ask_and_queue(&f, NAMED, 2);
+    dispatch_hangup(f.d, &a->slot);
+    expect_no_undo(&f, 2);
+    dispatch_hangup(f.d, &b->slot);
+    expect_cancel(&f, 2, 2);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
+    expect(a, "$-1\r\n");
+    expect(b, "$-1\r\n");
+    fake_end(&f);
+}
+
+/* --- taking back is tried again --- */
+
+static void undo_is_tried_again(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    expect_cancel(&f, 1, 1);
+    failure(last_sent(&f), FL_EUNCERTAIN);
+    expect_no_undo(&f, 2);
+    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_UNDO_AGAIN_MS);
+    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+    expect_cancel(&f, 2, 1);
+    failure(last_sent(&f), FL_ENOLEADER);
+    f.submit_rc = FL_EBUSY;
+    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+    expect_no_undo(&f, 3);
+    f.submit_rc = 0;
+    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+    expect_cancel(&f, 3, 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+    fake_end(&f);
+}
+
+static void undo_is_not_tried_for_ever(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, NAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    f.submit_rc = FL_ENOLEADER;
+    unsigned tries = 0;
+    while (dispatch_next_turn_ms(f.d) != UINT64_MAX) {
+        tries++;
+        dispatch_turn(f.d);
+        f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+        assert_true(tries <= DISPATCH_UNDO_TRIES);
+    }
+    assert_int_equal(tries, DISPATCH_UNDO_TRIES);
+    fake_end(&f);
+}
+
+/* --- the end --- */
+
+static void stopping_answers_those_who_wait(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *named = ask_and_queue(&f, NAMED, 1);
+    struct asked *unnamed = ask(&f, 2, UNNAMED);
+    struct machine_result r = queued;
+    r.wait = WAIT + 1;
+    result(last_sent(&f), r);
+    struct asked *late = ask(&f, 2, NAMED);
+    struct sent *late_sent = last_sent(&f);
+    dispatch_stop(f.d);
+    assert_memory_equal(named->reply.data, "-UNCERTAIN ", 11);
+    assert_memory_equal(unnamed->reply.data, "-UNCERTAIN ", 11);
+    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_CANCEL);
+    assert_int_equal(last_sent(&f)->command.number, WAIT + 1);
+    failure(last_sent(&f), FL_ENOLEADER); /* not tried again */
+    expect_nothing(late);
+    result(late_sent, queued);
+    assert_memory_equal(late->reply.data, "-UNCERTAIN ", 11);
+    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+    fake_end(&f);
+}
+
+static void destroyed_with_things_to_undo(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask_and_queue(&f, UNNAMED, 1);
+    dispatch_cancel(f.d, &a->slot);
+    assert_int_equal(parked(&f), 1);
+    fake_end(&f); /* a ghost and a cancel: neither may leak */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(granted_after_queued),
+        cmocka_unit_test(ended_after_queued),
+        cmocka_unit_test(event_before_queued),
+        cmocka_unit_test(old_events_do_not_answer),
+        cmocka_unit_test(the_ring_is_bounded),
+        cmocka_unit_test(several_requests_on_one_wait),
+        cmocka_unit_test(deadline_at_its_edge),
+        cmocka_unit_test(deadline_without_owner_cancels),
+        cmocka_unit_test(deadlines_in_order),
+        cmocka_unit_test(dropped_while_parked),
+        cmocka_unit_test(dropped_while_another_is_parked_on_the_wait),
+        cmocka_unit_test(dropped_while_parked_then_granted_named),
+        cmocka_unit_test(dropped_while_parked_then_granted_unnamed),
+        cmocka_unit_test(dropped_while_parked_then_ended_unnamed),
+        cmocka_unit_test(ghosts_do_not_live_for_ever),
+        cmocka_unit_test(dropped_in_flight),
+        cmocka_unit_test(dropped_in_flight_and_already_granted),
+        cmocka_unit_test(hangup_cancels_and_answers),
+        cmocka_unit_test(hangup_then_granted),
+        cmocka_unit_test(hangup_then_drop),
+        cmocka_unit_test(hangup_of_one_of_two),
+        cmocka_unit_test(undo_is_tried_again),
+        cmocka_unit_test(undo_is_not_tried_for_ever),
+        cmocka_unit_test(stopping_answers_those_who_wait),
+        cmocka_unit_test(destroyed_with_things_to_undo),
+    };
+    return cmocka_run_group_tests_name("waiting and leaving", tests, NULL, NULL);
+}
