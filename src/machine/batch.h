@@ -102,8 +102,8 @@ struct machine_batch_header {
     uint32_t length;
 };
 
-/* Whether every field the op uses is within its range (a cursor: whether it is one). 0 or FL_EINVAL. Run on everything that comes from
- * outside before encoding. */
+/* Whether every field the op uses is within its range (a cursor: whether it is one). 0 or
+ * FL_EINVAL. Run on everything that comes from outside before encoding. */
 int machine_command_check(const struct machine_command *c) FLI_MUST_USE;
 
 /* Appends the encoded command. */

@@ -6,13 +6,14 @@
  * waited for already. So it is enough to look when a wait is asked for, whether what it would wait
  * for waits, by any path, for the session that asks; and a machine never contains a cycle.
  *
- * The search is a worklist, no recursion, and each wait and session is visited once. Two things keep
- * it short in practice. A session that holds and awaits nothing has nobody behind it, so its wait is
- * safe without a look. And a waiter whose only wait is in the queue being walked leads nowhere that
- * the walk does not lead anyway; so queues are walked only when somebody in them also waits elsewhere
- * (crowd.n_multi), or when the session that asks is itself in them. What remains is the chain of holders.
- * Beyond MACHINE_DEADLOCK_VISITS_MAX steps the answer is "unknown" and the wait is refused as over a
- * limit: waiting without knowing could hang for ever, and calling it a deadlock could be a lie. */
+ * The search is a worklist, no recursion, and each wait and session is visited once. Two things
+ * keep it short in practice. A session that holds and awaits nothing has nobody behind it, so its
+ * wait is safe without a look. And a waiter whose only wait is in the queue being walked leads
+ * nowhere that the walk does not lead anyway; so queues are walked only when somebody in them also
+ * waits elsewhere (crowd.n_multi), or when the session that asks is itself in them. What remains is
+ * the chain of holders. Beyond MACHINE_DEADLOCK_VISITS_MAX steps the answer is "unknown" and the
+ * wait is refused as over a limit: waiting without knowing could hang for ever, and calling it a
+ * deadlock could be a lie. */
 #include "machine/state.h"
 
 struct search {
@@ -112,8 +113,8 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
 }
 
 /* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
- * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for the
- * one ahead of it and for that one's session, the first of a queue for the holder. */
+ * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for
+ * the one ahead of it and for that one's session, the first of a queue for the holder. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
     struct wait *waits;

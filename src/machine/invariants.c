@@ -1,12 +1,12 @@
 /* invariants.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
- *  1. A lock is stored exactly when it is held, awaited or delayed; a held one has one holder, whose
- *     seat points back; every other is among the idle ones.
+ *  1. A lock is stored exactly when it is held, awaited or delayed; a held one has one holder,
+ *     whose seat points back; every other is among the idle ones.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
- *  3. A lock without holder and delay is awaited, and tokens have run out: a free lock is never kept
- *     from somebody who waits for it.
+ *  3. A lock without holder and delay is awaited, and tokens have run out: a free lock is never
+ *     kept from somebody who waits for it.
  *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
  *     holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one seat, and a lease exactly while it holds.

@@ -13,7 +13,8 @@
  *
  * Order. A new clock first makes happen what is due, in the order of (deadline, kind, owner, name);
  * kinds are ends of delays, leases of explicit sessions, leases of implicit ones, waits of explicit
- * ones, waits of implicit ones. Whoever is granted a lock on the way has a lease from the new clock. */
+ * ones, waits of implicit ones. Whoever is granted a lock on the way has a lease from the new
+ * clock. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -89,11 +90,12 @@ enum machine_reason {
     MACHINE_REASON_RELEASE,
 };
 
-/* Events come in the order of their effects, during the command (or machine_begin) that causes them;
- * the callback must not touch the machine. A session that ends first loses its locks, in the order
- * of their grants, each passed on at once, then its waits, then itself. Sessions' events are of
- * explicit sessions only; an implicit one begins and ends with its lock's. The reason of RELEASED is
- * RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK; breaking a mere delay has no event of its own.
+/* Events come in the order of their effects, during the command (or machine_begin) that causes
+ * them; the callback must not touch the machine. A session that ends first loses its locks, in the
+ * order of their grants, each passed on at once, then its waits, then itself. Sessions' events are
+ * of explicit sessions only; an implicit one begins and ends with its lock's. The reason of
+ * RELEASED is RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK; breaking a mere delay has no
+ * event of its own.
  *
  * Slices are valid during the callback only. */
 struct machine_event {
@@ -140,11 +142,11 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 
 /* Answers a query (MACHINE_OP_CHECK and up) from the current state. SHOW, LOCKS, SESSION SHOW/LIST
  * append a payload, as read back by machine/view.h; bounded by 64 KiB and by a bounded number of
- * elements looked at (limits.h). LOCKS gives the held locks in the order of grants, then the others;
- * SESSION LIST the explicit sessions in the order of opening; neither gives one element twice, and
- * both give each that is there all the time, whatever happens between the pages. 0, FL_ENOMEM,
- * FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not a query, or machine_command_check refuses it); then
- * nothing was appended. */
+ * elements looked at (limits.h). LOCKS gives the held locks in the order of grants, then the
+ * others; SESSION LIST the explicit sessions in the order of opening; neither gives one element
+ * twice, and both give each that is there all the time, whatever happens between the pages. 0,
+ * FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not a query, or machine_command_check
+ * refuses it); then nothing was appended. */
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 

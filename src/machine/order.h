@@ -2,9 +2,9 @@
  * of an element.
  *
  * Elements are appended with keys larger than all before and removed anywhere; both are O(1) in
- * practice. Beside the list stands a short array of parts, runs of at most part_max neighbours, with
- * the first key and the number of each: a seek is a binary search and at most part_max steps, a
- * rank is a sum over the parts and at most part_max steps. Neighbouring parts that got thin are
+ * practice. Beside the list stands a short array of parts, runs of at most part_max neighbours,
+ * with the first key and the number of each: a seek is a binary search and at most part_max steps,
+ * a rank is a sum over the parts and at most part_max steps. Neighbouring parts that got thin are
  * joined, so that there are at most about 4 * elements / part_max of them, whatever was removed.
  * Used for held locks (keys: tokens), idle locks, explicit sessions and queues (keys: serials).
  * Elements belong to the caller. Out of memory stops the process. */

@@ -4,7 +4,8 @@
  *   magic 8 ("FLSNAP\r\n"), format 2, zero 2
  *   clock 8, last token 8, serial 8, cluster id 8
  *   limits: five numbers of 4, in the order of struct machine_limits
- *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks, limits
+ *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
+ *   limits
  *   numbers of nodes, sessions, held locks, idle locks and waits, 8 each
  *   nodes, by id:                 id 8, incarnation 8
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, owner, label

@@ -7,9 +7,9 @@
  *                                   delay, place among the idle locks
  *
  * A seat is one session's place at one lock: first it waits, then it holds; a grant changes a
- * record and allocates nothing. The record of an implicit session carries its only seat. Each record is one
- * allocation with its bytes (name, owner, value) at its end; only a session's label, which can be
- * replaced, stands apart.
+ * record and allocates nothing. The record of an implicit session carries its only seat. Each
+ * record is one allocation with its bytes (name, owner, value) at its end; only a session's label,
+ * which can be replaced, stands apart.
  *
  * Bytes per held lock of an implicit session with a 32-byte name and owner, malloc's included: 80
  * (lock) + 112 (session and seat) + 8 to 16 (heap slot) + 8 to 16 (bucket) = 208 to 224. */

@@ -4,10 +4,10 @@
  * the sequence in which things of one instant happen is the same on every replica and explainable.
  *
  * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
- * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a lease
- * is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower bound, and
- * it is corrected when the lease comes to the top of the heap. Since no stored deadline is later
- * than the true one, a lease on top whose two deadlines agree is truly the first. */
+ * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a
+ * lease is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower
+ * bound, and it is corrected when the lease comes to the top of the heap. Since no stored deadline
+ * is later than the true one, a lease on top whose two deadlines agree is truly the first. */
 #include "machine/state.h"
 
 static bool is_lease(const struct timer *t)

@@ -188,12 +188,19 @@ int machine_page_open(const void *data, size_t len, struct machine_page *ret)
     return 0;
 }
 
-/* The next record, which must be of this type, as a reader of its own. 1, 0 at the end, FL_ECORRUPT;
- * a page that turned out corrupt stays so. */
+/* A page that turned out corrupt stays so. */
+static int corrupt(struct machine_page *page)
+{
+    page->rest.bad = true;
+    return FL_ECORRUPT;
+}
+
+/* The next record, which must be of this type, as a reader of its own. 1, 0 at the end,
+ * FL_ECORRUPT. */
 static int open_record(struct machine_page *page, unsigned type, struct fli_reader *ret)
 {
     if (page->count == 0 && !page->rest.bad) {
-        return fli_reader_left(&page->rest) == 0 ? 0 : FL_ECORRUPT;
+        return fli_reader_left(&page->rest) == 0 ? 0 : corrupt(page);
     }
     struct fli_slice record = fli_read_bytes(&page->rest, fli_read_u32(&page->rest));
     if (page->rest.bad) {
@@ -201,7 +208,7 @@ static int open_record(struct machine_page *page, unsigned type, struct fli_read
     }
     page->count--;
     fli_reader_init(ret, record.data, record.len);
-    return fli_read_u8(ret) == type && !ret->bad ? 1 : FL_ECORRUPT;
+    return fli_read_u8(ret) == type && !ret->bad ? 1 : corrupt(page);
 }
 
 static struct fli_slice read_short(struct fli_reader *r)
@@ -232,7 +239,7 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
         v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
         v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
         held != (v.owner.len != 0)) {
-        return FL_ECORRUPT;
+        return corrupt(p);
     }
     *ret = v;
     return 1;
@@ -258,7 +265,7 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     v.lock = read_short(&r);
     if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || v.owner.len == 0 ||
         v.session_explicit != (v.lock.len == 0)) {
-        return FL_ECORRUPT;
+        return corrupt(p);
     }
     *ret = v;
     return 1;

@@ -43,8 +43,9 @@ struct machine_session_view {
 
 /* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then
  * count records, each with its own 4-byte length in front. SHOW is a page of one lock followed by
- * its queue as sessions, as far as it fits (`waiters` of the lock says how many there are). The byte
- * table is at the top of view.c. A cursor is short text without blanks; what it means is private. */
+ * its queue as sessions, as far as it fits (`waiters` of the lock says how many there are). The
+ * byte table is at the top of view.c. A cursor is short text without blanks; what it means is
+ * private. */
 struct machine_page {
     bool more; /* there is a next page; ask again with `cursor` */
     struct fli_slice cursor;

@@ -55,8 +55,8 @@ static void add_to_maps(struct machine *m, struct wait *w)
     }
 }
 
-/* The crowd's n_multi counts waits whose session waits elsewhere too. When the number of a session's
- * waits changes between one and two, the other one's crowd has to know as well. */
+/* The crowd's n_multi counts waits whose session waits elsewhere too. When the number of a
+ * session's waits changes between one and two, the other one's crowd has to know as well. */
 static void count_multi(struct session_explicit *s, const struct seat *seat, uint32_t n, bool join)
 {
     if (n < 2) {

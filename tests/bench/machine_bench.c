@@ -185,7 +185,8 @@ static void bench_expiry(struct machine *m, struct batches *b, uint64_t n)
     report("mass expiry, per lock", fli_clock_ns() - t, n);
 }
 
-/* One hot lock with a queue of `n`: each RELEASE grants the head, who then asks at the end again. */
+/* One hot lock with a queue of `n`: each RELEASE grants the head, who then asks at the end
+ * again. */
 static void bench_queue(struct batches *b, uint64_t n, uint64_t rounds)
 {
     struct machine *m = machine_create(seed);

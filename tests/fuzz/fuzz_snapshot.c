@@ -1,6 +1,6 @@
 /* fuzz_snapshot.c: snapshots of any bytes. What is taken for a machine must be sound, encode to the
- * very same bytes, and live on. The input is tried as it is and with magic, version and checksum put
- * right, since no fuzzer guesses those. */
+ * very same bytes, and live on. The input is tried as it is and with magic, version and checksum
+ * put right, since no fuzzer guesses those. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -46,14 +46,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     check_slice(p.cursor, data, size, size);
-    /* Every record takes bytes, so an end comes; a corrupt page stays corrupt. */
-    for (size_t i = 0; i <= size; i++) {
-        int rc =
-            (data[0] >> i % 8 & 1) != 0 ? read_session(&p, data, size) : read_lock(&p, data, size);
+    /* Every record takes bytes, so an end comes, and it is the end for good. */
+    int rc = 1;
+    for (size_t i = 0; rc == 1; i++) {
+        FLI_ASSERT(i <= size);
+        rc = (data[0] >> i % 8 & 1) != 0 ? read_session(&p, data, size) : read_lock(&p, data, size);
         FLI_ASSERT(rc == 0 || rc == 1 || rc == FL_ECORRUPT);
-        if (rc != 1 && p.rest.p == p.rest.end) {
-            break;
-        }
     }
+    FLI_ASSERT(read_session(&p, data, size) == rc && read_lock(&p, data, size) == rc);
     return 0;
 }

@@ -87,8 +87,8 @@ static void test_through_a_queue(void **state)
     assert_int_equal(waits(k, "B", "c"), MACHINE_QUEUED);
 }
 
-/* The session that asks has one wait, and somebody behind it there: only with the new wait is it one
- * that waits in two places. */
+/* The session that asks has one wait, and somebody behind it there: only with the new wait is it
+ * one that waits in two places. */
 static void test_behind_the_one_who_asks(void **state)
 {
     struct kit *k = *state;

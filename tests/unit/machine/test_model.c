@@ -1,5 +1,5 @@
-/* test_model.c: the machine against a naive model (model.c), over random batches in a world so small
- * that everything collides all the time.
+/* test_model.c: the machine against a naive model (model.c), over random batches in a world so
+ * small that everything collides all the time.
  *
  * After every command: result, events, counts and invariants. After every batch: all locks, queues
  * and sessions as the queries show them, and the hash of a second machine with another hash seed
@@ -408,7 +408,8 @@ static void compare_all(struct world *w)
     }
 }
 
-/* The commands are decoded from the sealed batch, so that the model and the machine read the same. */
+/* The commands are decoded from the sealed batch, so that the model and the machine read the
+ * same. */
 static void run_batch(struct world *w, bool mark)
 {
     struct machine_cursor cur;

@@ -1,5 +1,5 @@
-/* test_query.c: SHOW, CHECK, LOCKS, SESSION SHOW and LIST: contents, pages, bounds, hostile payloads.
- * The model test compares their contents over random worlds. */
+/* test_query.c: SHOW, CHECK, LOCKS, SESSION SHOW and LIST: contents, pages, bounds, hostile
+ * payloads. The model test compares their contents over random worlds. */
 #include "kit.h"
 
 #include <stdio.h>
@@ -234,17 +234,24 @@ static void test_match_is_bounded(void **state)
     assert_true(r.pages > 1);
 }
 
+static char big_value[FL_VALUE_MAX];
+
+/* Holds the lock whose name and owner are `i` in 255 digits. */
+static void hold_big(struct kit *k, unsigned i, size_t value_len)
+{
+    char name[FL_NAME_MAX + 1];
+    snprintf(name, sizeof name, "%0*u", (int)FL_NAME_MAX, i);
+    struct machine_command c = cmd_acquire(name, name, FL_TTL_MAX_MS);
+    c.value = (struct fli_slice){(const uint8_t *)big_value, value_len};
+    assert_int_equal(kit_run(k, c).code, MACHINE_GRANTED);
+}
+
 /* 64 KiB hold fewer than a thousand of the largest records; none is lost or cut. */
 static void test_page_size(void **state)
 {
     struct kit *k = *state;
-    static char value[FL_VALUE_MAX];
-    char name[FL_NAME_MAX + 1];
     for (unsigned i = 0; i < 200; i++) {
-        snprintf(name, sizeof name, "%0*u", (int)FL_NAME_MAX, i);
-        struct machine_command c = cmd_acquire(name, name, FL_TTL_MAX_MS);
-        c.value = (struct fli_slice){(const uint8_t *)value, sizeof value};
-        kit_run(k, c);
+        hold_big(k, i, sizeof big_value);
     }
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
     struct reading r = {.locks = 0};
@@ -253,6 +260,37 @@ static void test_page_size(void **state)
     }
     assert_int_equal(r.locks, 200);
     assert_int_equal(r.pages, 5);
+}
+
+/* A page filled to its last byte, and one byte more. */
+static void test_page_size_at_the_limit(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
+    struct reading r = {.locks = 0};
+    for (unsigned i = 0; i < 41; i++) {
+        hold_big(k, i, sizeof big_value);
+    }
+    assert_false(read_page(k, q, &r));
+    /* Page header 12, room for the longest cursor 21, then the records. */
+    size_t record = (k->payload.len - 12) / 41;
+    size_t room = MACHINE_PAGE_SIZE_MAX - (12 + 21 + 41 * record);
+    assert_true(room > record - sizeof big_value && room < record);
+    size_t value_len = room - (record - sizeof big_value);
+    hold_big(k, 41, value_len);
+    assert_false(read_page(k, q, &(struct reading){.locks = 0}));
+    assert_int_equal(k->payload.len, MACHINE_PAGE_SIZE_MAX - 21);
+    struct machine_command c = cmd_held(MACHINE_OP_RELEASE, "x", 42, 0);
+    char name[FL_NAME_MAX + 1];
+    snprintf(name, sizeof name, "%0*u", (int)FL_NAME_MAX, 41u);
+    c.name = kit_slice(name);
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    hold_big(k, 41, value_len + 1);
+    r = (struct reading){.locks = 0};
+    assert_true(read_page(k, q, &r));
+    assert_int_equal(r.locks, 41);
+    assert_false(read_page(k, q, &r));
+    assert_int_equal(r.locks, 42);
 }
 
 static void test_show_long_queue(void **state)
@@ -342,10 +380,11 @@ static unsigned read_anything(const uint8_t *data, size_t len, bool sessions_fir
         int rc = (tries % 2 == 0) == sessions_first ? machine_page_next_session(&p, &s)
                                                     : machine_page_next_lock(&p, &v);
         assert_true(rc == 0 || rc == 1 || rc == FL_ECORRUPT);
-        if (rc == 0) {
+        if (rc != 1) {
+            assert_int_equal(machine_page_next_lock(&p, &v), rc); /* the end stays the end */
             break;
         }
-        n += rc == 1;
+        n++;
     }
     return n;
 }
@@ -398,6 +437,7 @@ int main(void)
         TEST(test_look_at_the_limit),
         TEST(test_match_is_bounded),
         TEST(test_page_size),
+        TEST(test_page_size_at_the_limit),
         TEST(test_show_long_queue),
         TEST(test_sessions),
         TEST(test_payload_ceiling),

@@ -303,6 +303,31 @@ static void test_lies(void **state)
     refuse_with(k, token_1, "\0\0\0\0\0\0\0\0\xe8\x03", 10);
 }
 
+/* An implicit session that waits for the lock it holds. */
+static void test_holder_does_not_wait(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("lock-1", "ann", 5000));
+    kit_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
+    kit_run(k, cmd_wait("lock-1", "cid", 5000, 5000));
+    refuse_with(k, "lock-1\0\003bob", "lock-1\0\003ann", 11);
+    refuse_with(k, "lock-1\0\003bob", "lock-1\0\003cid", 11); /* waits twice */
+}
+
+/* A lock that is free, awaited, and given to nobody, although there are tokens. */
+static void test_free_lock_is_given(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 100, 257, ""));
+    kit_run(k, cmd_acquire_x("lock-1", "ann"));
+    kit_tick(k, 1100);
+    kit_run(k, cmd_wait("lock-1", "bob", 5000, 5000));
+    /* Delayed until 1100 + 257 = 0x54d; without a delay; beyond any delay; over already. */
+    refuse_with(k, "\x4d\x05\0\0\0\0\0\0\x06lock-1", "\0\0\0\0\0\0\0\0\x06lock-1", 15);
+    refuse_with(k, "\x4d\x05\0\0\0\0\0\0\x06lock-1", "\0\0\x01\0\0\0\0\0\x06lock-1", 15);
+    refuse_with(k, "\x4d\x05\0\0\0\0\0\0\x06lock-1", "\x4c\x04\0\0\0\0\0\0\x06lock-1", 15);
+}
+
 /* A cycle that no sequence of commands can make. */
 static void test_cycle_is_refused(void **state)
 {
@@ -330,9 +355,17 @@ static void test_cycle_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_empty),   TEST(test_whole_state), TEST(test_hash_notices),
-        TEST(test_ceiling), TEST(test_truncated),   TEST(test_checksum_and_version),
-        TEST(test_damaged), TEST(test_lies),        TEST(test_cycle_is_refused),
+        TEST(test_empty),
+        TEST(test_whole_state),
+        TEST(test_hash_notices),
+        TEST(test_ceiling),
+        TEST(test_truncated),
+        TEST(test_checksum_and_version),
+        TEST(test_damaged),
+        TEST(test_lies),
+        TEST(test_holder_does_not_wait),
+        TEST(test_free_lock_is_given),
+        TEST(test_cycle_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

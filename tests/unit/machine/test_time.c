@@ -41,7 +41,8 @@ static void test_lease_ends_at_its_deadline(void **state)
     assert_int_equal(machine_min_live_token(k->m), 2);
 }
 
-/* What is due happens before the commands of the batch: a renewal that comes too late is refused. */
+/* What is due happens before the commands of the batch: a renewal that comes too late is
+ * refused. */
 static void test_expiry_before_commands(void **state)
 {
     struct kit *k = *state;
