@@ -138,21 +138,43 @@ static void drop_message(struct raft_message *message)
     }
 }
 
-static void guard_recv(struct raft_io *inner, struct raft_message *message)
+/* Whether raft must not see a message, for the reasons at the top of raft_guard.h. */
+static bool unwanted(struct raft_guard *g, const struct raft_message *message)
 {
-    struct raft_guard *g = guard_of_inner(inner);
     if (g->failed) {
-        drop_message(message);
-        return;
+        return true;
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
         g->stats.snapshots_dropped++;
+        return true;
+    }
+    if (message->type == RAFT_REQUEST_VOTE_RESULT && raft_state(g->inner->data) != RAFT_CANDIDATE) {
+        g->stats.votes_dropped++;
+        return true;
+    }
+    return false;
+}
+
+/* Raft takes the smaller of the leader's commit index and the message's last entry, also when that
+ * is less than it had. Telling it of no commit at all makes it keep what it has. */
+static void keep_commit_index(struct raft_guard *g, struct raft_append_entries *m)
+{
+    raft_index commit = raft_commit_index(g->inner->data);
+    if (m->leader_commit > commit && m->prev_log_index + m->n_entries < commit) {
+        m->leader_commit = 0;
+        g->stats.commits_corrected++;
+    }
+}
+
+static void guard_recv(struct raft_io *inner, struct raft_message *message)
+{
+    struct raft_guard *g = guard_of_inner(inner);
+    if (unwanted(g, message)) {
         drop_message(message);
         return;
     }
-    if (message->type == RAFT_REQUEST_VOTE_RESULT && raft_state(inner->data) != RAFT_CANDIDATE) {
-        g->stats.votes_dropped++;
-        return;
+    if (message->type == RAFT_APPEND_ENTRIES) {
+        keep_commit_index(g, &message->append_entries);
     }
     g->recv(&g->outer, message);
 }

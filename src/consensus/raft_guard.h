@@ -23,6 +23,17 @@
  * - An answer to a vote request that comes when this node is no candidate any more is judged by a
  *   byte of some pointer (a field of another state's union), and now and then deposes a healthy
  *   leader. Nobody needs that answer: it is dropped.
+ * - Entries or a heartbeat from further back in the log than what is committed here, which an
+ *   overtaken message can be, make the library take its commit index back. If it then takes a
+ *   snapshot, that is labelled with the smaller index and holds the state of the larger one: a
+ *   replica restored from it applies entries twice. Such a message keeps its entries and loses its
+ *   commit index here.
+ * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
+ *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower may
+ *   be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
+ *   those and keeps no entry from before them, the leader asks for one that is gone, goes further
+ *   back at each refusal, sends a snapshot that the follower does not need, and begins again, until
+ *   it happens to take a newer one itself.
  *
  * How it sits in between. Raft sees `outer`, whose functions are the guard's; the backend sees
  * `inner`. `impl` of each belongs to its implementation. `data` belongs to raft: the libuv backend
@@ -48,6 +59,7 @@ struct raft_guard_stats {
     uint64_t snapshots_installed; /* snapshots of a leader written */
     uint64_t snapshots_dropped;   /* messages held off, see above */
     uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
+    uint64_t commits_corrected;   /* messages that would have taken the commit index back */
     uint64_t votes_dropped;       /* answers that came too late, see above */
     uint64_t sends_failed;        /* messages lost before they left */
 };

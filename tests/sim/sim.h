@@ -57,6 +57,7 @@ struct sim;
     X(snapshots_taken, 500)                                                                        \
     X(snapshots_installed, 500)                                                                    \
     X(snapshots_dropped, 1000)                                                                     \
+    X(commits_corrected, 4000)                                                                     \
     X(snapshots_corrected, 50000)                                                                  \
     X(pauses, 500)                                                                                 \
     X(pulses, 500)

@@ -22,7 +22,7 @@ struct rig {
     struct raft_io_snapshot_put *put;
     struct raft_io_snapshot_get *get;
     unsigned trailing;
-    struct raft_message sent;
+    struct raft_message sent, received;
     /* What raft saw. */
     unsigned ticks, messages, closes, gets, losses;
     int append_status, put_status;
@@ -126,6 +126,7 @@ static void raft_tick(struct raft_io *io)
 }
 static void raft_recv(struct raft_io *io, struct raft_message *message)
 {
+    rig_of_outer(io)->received = *message;
     rig_of_outer(io)->messages++;
 }
 static void raft_closed(struct raft_io *io)
@@ -441,6 +442,29 @@ static void late_votes_are_dropped(void **state)
     assert_int_equal(stats.votes_dropped, 2);
 }
 
+static void the_commit_index_never_goes_back(void **state)
+{
+    struct rig *r = *state;
+    /* prev, entries, leader's commit, what raft is told; 74 is committed here. */
+    static const unsigned rows[][4] = {
+        {72, 0, 77, 0},  {72, 1, 77, 0},  {72, 2, 77, 77}, {74, 0, 77, 77},
+        {72, 0, 74, 74}, {72, 0, 70, 70}, {80, 3, 77, 77},
+    };
+    struct raft_guard_stats stats;
+    r->raft.commit_index = 74;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+        m.append_entries.prev_log_index = rows[i][0];
+        m.append_entries.n_entries = rows[i][1];
+        m.append_entries.leader_commit = rows[i][2];
+        r->recv(&r->inner, &m);
+        assert_int_equal(r->received.append_entries.leader_commit, rows[i][3]);
+        assert_int_equal(r->received.append_entries.n_entries, rows[i][1]);
+    }
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.commits_corrected, 2);
+}
+
 static void passes_the_rest_through(void **state)
 {
     struct rig *r = *state;
@@ -486,6 +510,7 @@ int main(void)
         cmocka_unit_test_setup(a_snapshot_that_cannot_be_read_is_fatal_and_not_told, setup),
         cmocka_unit_test_setup(a_snapshot_goes_out_with_its_own_term, setup),
         cmocka_unit_test_setup(late_votes_are_dropped, setup),
+        cmocka_unit_test_setup(the_commit_index_never_goes_back, setup),
         cmocka_unit_test_setup(passes_the_rest_through, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
