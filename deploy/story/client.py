@@ -11,6 +11,7 @@ import time
 from harness import Resp, RespError
 
 PATIENCE_S = 20.0
+STEPS = 20 # of work, so that a stopped client still has some to do when it goes on
 
 
 def tell(what, **more):
@@ -58,7 +59,8 @@ def main():
         tell('asks to read', token=token)
         old = store.call('GET', options.key, 'FENCE', options.lock, token) or b''
         tell('has read', token=token, value=old.decode())
-        time.sleep(options.work) # thinking; this is where client 1 is stopped
+        for _ in range(STEPS): # thinking; this is where client 1 is stopped
+            time.sleep(options.work / STEPS)
         new = (old.decode() + ' + ' if old else '') + options.name
         tell('writes', token=token, value=new)
         try:

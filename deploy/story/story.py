@@ -162,8 +162,8 @@ def play(lab, timeline, cluster, store):
     two.process.wait()
 
     timeline.heading('It wakes up, and knows nothing of the pause')
-    one.process.resume()
     timeline.add('client 1', 'resumed', 'goes on (SIGCONT), and still believes that it holds the lock')
+    one.process.resume()
     one.until('refused', 'has written')
     one.process.wait()
     value = store.call('GET', KEY).decode()

@@ -106,11 +106,18 @@ class Cluster:
         return [node.address for node in self.nodes]
 
     def start(self):
+        """Starts all nodes and waits until each answers a question about the common state. The first time
+        this needs every node: a cluster is formed by all of its members."""
         for node in self.nodes:
             node.launch()
         for node in self.nodes:
             node.ready()
+        for node in self.nodes:
+            self.wait_serving(node)
         return self
+
+    def wait_serving(self, node, seconds=30.0):
+        wait_until(lambda: node.call('CHECK', 'nothing', 1) == 0, seconds, 'service by %s' % node.name)
 
     def running(self):
         return [node for node in self.nodes if node.running() and node.process.state() != 'T']

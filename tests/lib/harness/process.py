@@ -89,6 +89,10 @@ class Process:
             f.seek(self.log_start)
             return f.read().decode(errors='replace')
 
+    def last_output(self, lines=20):
+        """The end of output(), for error messages."""
+        return '\n'.join(self.output().splitlines()[-lines:])
+
     def returncode(self):
         code = self.child.poll()
         if code is not None:
@@ -120,10 +124,10 @@ class Process:
                 return time.monotonic() - self.started
             if ended is not None:
                 raise AssertionError('%s ended with %d before it printed %r; its output:\n%s'
-                                     % (self.name, ended, text, self.output()))
+                                     % (self.name, ended, text, self.last_output()))
             if deadline.passed():
                 raise AssertionError('%s did not print %r within %g s; its output:\n%s'
-                                     % (self.name, text, seconds, self.output()))
+                                     % (self.name, text, seconds, self.last_output()))
             time.sleep(0.005)
 
     def wait(self, seconds=20.0):
@@ -132,7 +136,7 @@ class Process:
             self.child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError('%s (pid %d) did not end within %g s; its output:\n%s'
-                                 % (self.name, self.pid, seconds, self.output())) from None
+                                 % (self.name, self.pid, seconds, self.last_output())) from None
         return self.returncode()
 
     # -- acting ---------------------------------------------------------------------------------

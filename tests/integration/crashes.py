@@ -1,0 +1,254 @@
+#!/usr/bin/python3
+"""Real processes that are killed, paused and restarted under load. What may not happen is judged by the
+oracle of harness/load.py; what is measured is printed."""
+
+import os
+import random
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Deadline, Load, RespError, main, seed, wait_until
+
+OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
+FAILOVER_DEADLINE_S = 5.0 # a deadline, not the promise; the value is printed
+
+
+class Crashes(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+        self.random = random.Random(seed())
+
+    def load(self, **options):
+        options.setdefault('clients', 9)
+        load = Load(self.cluster.addresses(), **options).start()
+        self.addCleanup(load.aborting.set)
+        return load
+
+    def more_grants(self, load, n=30, seconds=30.0):
+        wanted = load.grants_answered() + n
+        wait_until(lambda: load.grants_answered() >= wanted, seconds, '%d more grants' % n)
+
+    def finish(self, load):
+        grants = load.stop()
+        load.check()
+        hashes = self.cluster.wait_same_state()
+        self.assertEqual(len(set(hashes)), 1)
+        self.note('%d grants, answers %s, longest wait for one %.2f s'
+                  % (len(grants), ' '.join('%s:%d' % a for a in sorted(load.answers().items())), load.longest_wait()))
+        return grants
+
+    def test_a_follower_is_killed_again_and_again(self):
+        load = self.load()
+        for _ in range(4):
+            self.more_grants(load)
+            victim = self.random.choice(self.cluster.followers())
+            victim.kill()
+            self.more_grants(load)
+            victim.start()
+        self.finish(load)
+
+    def test_the_leader_is_killed_again_and_again(self):
+        load = self.load()
+        for _ in range(4):
+            self.more_grants(load)
+            victim = self.cluster.leader()
+            victim.kill()
+            self.more_grants(load)
+            victim.start()
+        self.finish(load)
+
+    def test_all_are_killed_at_once(self):
+        load = self.load()
+        for _ in range(3):
+            self.more_grants(load, 60)
+            for node in self.cluster.nodes:
+                node.process.asked_to_end = True
+                node.process.signal(9)
+            for node in self.cluster.nodes:
+                node.process.wait()
+            for node in self.cluster.nodes:
+                node.launch()
+            for node in self.cluster.nodes:
+                node.ready()
+        self.more_grants(load)
+        self.finish(load)
+
+    def test_sigterm_of_each_node_in_turn_loses_nothing(self):
+        load = self.load()
+        for node in [self.cluster.leader()] + self.cluster.nodes:
+            self.more_grants(load)
+            self.assertEqual(node.terminate(), 0, 'exit code of %s' % node.name)
+            self.more_grants(load)
+            node.start()
+        self.finish(load)
+
+    def test_paused_leaders_and_paused_followers(self):
+        load = self.load(timeout=6.0, wait_ms=2000)
+        for pick in (self.cluster.leader, lambda: self.random.choice(self.cluster.followers())) * 2:
+            self.more_grants(load)
+            victim = pick()
+            victim.pause()
+            others = [n for n in self.cluster.nodes if n is not victim]
+            wait_until(lambda: self.cluster.leader(among=others), 20, 'a leader among the others')
+            self.more_grants(load)
+            victim.resume()
+        self.finish(load)
+
+    def test_failover_time(self):
+        """Time from SIGKILL of the leader to the next grant by a node that is left."""
+        measured = []
+        for round_number in range(5):
+            leader = self.cluster.leader()
+            others = [n for n in self.cluster.nodes if n is not leader]
+            before = others[0].call('TOKEN', 'x')
+            leader.kill()
+            killed = time.monotonic()
+            wait = Deadline(FAILOVER_DEADLINE_S)
+            token = None
+            while token is None:
+                try:
+                    token = others[round_number % 2].call('ACQUIRE', 'round-%d' % round_number, 'TTL', 60000,
+                                                          'OWNER', OWNER_A)
+                except RespError as e:
+                    self.assertIn(e.word, ('NOLEADER', 'UNCERTAIN'))
+                    self.assertFalse(wait.passed(), 'no grant within %g s' % FAILOVER_DEADLINE_S)
+            took = time.monotonic() - killed
+            self.assertLess(took, FAILOVER_DEADLINE_S)
+            self.assertGreater(token, before)
+            measured.append(took)
+            leader.start()
+        self.note('fail-over, SIGKILL to next grant: %s ms' % ' '.join('%.0f' % (t * 1000) for t in sorted(measured)))
+
+
+class PausedLeader(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+        self.old = self.cluster.leader()
+        self.others = [n for n in self.cluster.nodes if n is not self.old]
+
+    def test_a_paused_leader_grants_nothing_stale_and_expires_nobody(self):
+        with self.old.client(30) as at_old, self.others[0].client(30) as at_other:
+            kept = at_other.call('ACQUIRE', 'kept', 'TTL', 20000, 'OWNER', OWNER_A)
+            at_old.call('ACQUIRE', 'brief', 'TTL', 200, 'OWNER', OWNER_A)
+            self.old.pause()
+            at_old.send('ACQUIRE', 'contested', 'TTL', 60000, 'OWNER', OWNER_A) # waits in its socket
+            at_old.send('CHECK', 'contested', 1)
+            new = self.cluster.leader(among=self.others)
+            self.assertIsNot(new, self.old)
+            granted = wait_until(lambda: at_other.call('ACQUIRE', 'contested', 'TTL', 60000, 'OWNER', OWNER_B), 20,
+                                 'a grant by the new leader')
+            self.assertGreater(granted, kept)
+            self.assertEqual(at_other.call('RENEW', 'kept', kept), 1)
+            self.old.resume()
+            stale = at_old.read(30)
+            self.assertTrue(stale is None or isinstance(stale, RespError), 'the paused leader granted %r' % stale)
+            found = at_old.read(30)
+            self.assertTrue(found == 0 or isinstance(found, RespError), 'the paused leader found %r' % found)
+            self.assertEqual(at_other.call('CHECK', 'kept', kept), 1)
+            self.assertEqual(at_other.call('CHECK', 'contested', granted), 1)
+
+    def test_a_whole_cluster_that_was_paused_expires_nobody_who_renews(self):
+        """All three stop for longer than the lease. Nobody could have granted anything meanwhile, so the
+        time does not count: the holder, whose renewal waits in a socket, keeps its lock."""
+        with self.others[0].client(30) as c:
+            token = c.call('ACQUIRE', 'kept', 'TTL', 1500, 'OWNER', OWNER_A)
+            for node in self.cluster.nodes:
+                node.pause()
+            c.send('RENEW', 'kept', token, 'TTL', 60000)
+            time.sleep(3) # the pause itself: twice the lease
+            for node in self.cluster.nodes:
+                node.resume()
+            answer = c.read(30)
+            if isinstance(answer, RespError): # the outcome may be unknown; then the next must tell
+                answer = wait_until(lambda: c.call('RENEW', 'kept', token, 'TTL', 60000), 20, 'the renewal')
+            self.assertEqual(answer, 1)
+            self.assertEqual(c.call('CHECK', 'kept', token), 1)
+
+
+class Waiters(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+
+    def waits(self, node, name='x'):
+        page = node.call('LOCKS', 'MATCH', name)
+        return dict(zip(page[1][0][::2], page[1][0][1::2]))[b'waiters']
+
+    def test_waiters_keep_their_place_over_failover(self):
+        leader = self.cluster.leader()
+        stay, other = [n for n in self.cluster.nodes if n is not leader]
+        token = stay.call('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', OWNER_A)
+        clients = []
+        try:
+            for i in range(6):
+                c = (stay, other)[i % 2].client(60)
+                clients.append(c)
+                c.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-%d-0123456789' % i, 'WAIT', 120000)
+                wait_until(lambda: self.waits(stay) == i + 1, what='waiter %d in the queue' % i)
+            leader.kill()
+            self.cluster.leader(among=[stay, other])
+            self.assertEqual(self.waits(stay), 6)
+            for c in clients:
+                self.assertEqual(stay.call('RELEASE', 'x', token, timeout=30), 1)
+                granted = c.read(30)
+                self.assertNotIsInstance(granted, RespError)
+                self.assertGreater(granted, token)
+                token = granted
+        finally:
+            for c in clients:
+                c.close()
+
+    def test_a_waiter_whose_node_dies_asks_elsewhere_and_keeps_its_place(self):
+        a, b = self.cluster.followers()
+        token = a.call('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', OWNER_A)
+        first = b.client()
+        first.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-1-0123456789', 'WAIT', 120000)
+        wait_until(lambda: self.waits(a) == 1, what='the first waiter')
+        second = a.client(60)
+        second.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-2-0123456789', 'WAIT', 120000)
+        wait_until(lambda: self.waits(a) == 2, what='the second waiter')
+        b.kill()
+        first.close()
+        again = a.client(60)
+        again.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-1-0123456789', 'WAIT', 120000)
+        with a.client() as c: # whatever was sent before on another connection is in front of this
+            wait_until(lambda: c.call('PING') == 'PONG')
+        self.assertEqual(self.waits(a), 2)
+        self.assertEqual(a.call('RELEASE', 'x', token), 1)
+        granted = again.read(20)
+        self.assertGreater(granted, token)
+        self.assertEqual(a.call('RELEASE', 'x', granted), 1)
+        self.assertGreater(second.read(20), granted)
+        again.close()
+        second.close()
+
+    def test_one_release_wakes_one_of_many(self):
+        node = self.cluster.nodes[0]
+        token = node.call('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', OWNER_A)
+        got = []
+        lock = threading.Lock()
+
+        def wait_in_line(i):
+            with self.cluster.nodes[i % 3].client(60) as c:
+                mine = c.call('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-%d-0123456789' % i, 'WAIT', 60000)
+                with lock:
+                    got.append(mine)
+                c.call('RELEASE', 'x', mine)
+        threads = [threading.Thread(target=wait_in_line, args=(i,), daemon=True) for i in range(50)]
+        for t in threads:
+            t.start()
+        wait_until(lambda: self.waits(node) == 50, what='fifty waiters')
+        self.assertEqual(got, [])
+        self.assertEqual(node.call('RELEASE', 'x', token), 1)
+        for t in threads:
+            t.join(60)
+        self.assertEqual(len(set(got)), 50)
+        self.assertIsNone(node.call('SHOW', 'x'))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+"""What a node refuses to start on: directories and addresses that would break a promise."""
+
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Node, RespError, binary, free_ports, main, wait_until
+
+OWNER = 'owner-a-0123456789'
+
+
+class DataDirs(Case):
+    def refused(self, node, *more, says):
+        """Starts it and expects it to end by itself, not with 0, saying each of some words."""
+        process = node.launch(*more)
+        process.asked_to_end = True
+        code = process.wait(30)
+        self.assertGreater(code, 0, process.last_output())
+        for word in says:
+            self.assertIn(word, process.output())
+        return process.output()
+
+    def test_a_second_daemon_on_the_same_directory(self):
+        cluster = Cluster(self.lab, 1).start()
+        first = cluster.nodes[0]
+        port, peer = free_ports(2)
+        second = Node(self.lab, cluster, 1, port, peer)
+        second.name = 'second'
+        second.data = first.data
+        text = self.refused(second, says=['data'])
+        self.assertNotIn('ready:', text)
+        self.assertGreater(first.call('TOKEN', 'x'), 0)
+
+    def test_a_directory_of_another_node(self):
+        cluster = Cluster(self.lab, 3).start()
+        self.assertEqual(cluster.terminate(), [0, 0, 0])
+        a, b = cluster.nodes[:2]
+        b.data = a.data
+        self.refused(b, says=['1', '2'])
+
+    def test_a_directory_of_another_cluster(self):
+        one, other = Cluster(self.lab, 1), Cluster(self.lab, 3)
+        node = one.start().nodes[0]
+        token = node.call('TOKEN', 'x')
+        self.assertEqual(node.terminate(), 0)
+        stranger = other.nodes[0]
+        stranger.data = node.data
+        self.refused(stranger, says=['cluster'])
+        node.start() # nothing was harmed by the attempt
+        self.assertGreater(node.call('TOKEN', 'x'), token)
+
+    def test_nodes_of_two_clusters_do_not_mix(self):
+        """Same ids and same addresses, but a directory made in another cluster's life."""
+        cluster = Cluster(self.lab, 3).start()
+        cluster.leader()
+        cluster.nodes[0].call('TOKEN', 'x')
+        self.assertEqual(cluster.terminate(), [0, 0, 0])
+        old = [n.data + '.old' for n in cluster.nodes]
+        for node, kept in zip(cluster.nodes, old):
+            os.rename(node.data, kept)
+        cluster.start()
+        last = [cluster.nodes[0].call('TOKEN', 'x') for _ in range(100)][-1]
+        stranger = cluster.nodes[2]
+        self.assertEqual(stranger.terminate(), 0)
+        stranger.cluster.wipe(stranger)
+        os.rename(old[2], stranger.data)
+        stranger.launch()
+        stranger.process.wait_output('belongs to cluster')
+        with self.assertRaises((RespError, OSError)): # it is alone, and must not serve
+            stranger.call('TOKEN', 'x', timeout=30)
+        self.assertEqual(cluster.nodes[0].call('TOKEN', 'x'), last + 1)
+
+    def test_a_wiped_node_is_refused_by_the_others(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        token = leader.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        victim = cluster.followers()[0]
+        cluster.wait_same_state()
+        victim.kill()
+        cluster.wipe(victim)
+        self.refused(victim, says=['lost its data'])
+        self.assertEqual(leader.call('CHECK', 'x', token), 1)
+
+    def test_part_of_a_directory_is_missing(self):
+        cluster = Cluster(self.lab, 1).start()
+        node = cluster.nodes[0]
+        node.call('TOKEN', 'x')
+        self.assertEqual(node.terminate(), 0)
+        shutil.copytree(node.data, node.data + '.copy')
+        entries = sorted(os.listdir(node.data))
+        for entry in entries:
+            if entry == 'lock':
+                continue
+            path = os.path.join(node.data, entry)
+            os.rename(path, path + '.gone')
+            os.rename(path + '.gone', self.lab.path('gone-' + entry))
+            output = self.refused(node, says=[])
+            self.assertNotIn('ready:', output, 'without %s' % entry)
+            shutil.rmtree(node.data)
+            shutil.copytree(node.data + '.copy', node.data)
+        node.start()
+
+    def test_spoiled_identity(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.terminate(), 0)
+        path = os.path.join(node.data, 'identity')
+        with open(path, 'rb') as f:
+            good = f.read()
+        for bad in (b'', good[:-5], good.replace(b'id 1', b'id 2', 1), b'\0' * len(good)):
+            with open(path, 'wb') as f:
+                f.write(bad)
+            self.refused(node, says=['identity'])
+        with open(path, 'wb') as f:
+            f.write(good)
+        node.start()
+
+    def test_beyond_loopback_needs_a_flag(self):
+        node = Cluster(self.lab, 1).nodes[0]
+        node.address = '0.0.0.0:%d' % node.port
+        output = self.refused(node, says=['0.0.0.0', '--'])
+        self.assertNotIn('ready:', output)
+
+    def test_a_taken_port_is_a_clear_error(self):
+        cluster = Cluster(self.lab, 1).start()
+        first = cluster.nodes[0]
+        other = Cluster(self.lab, 1).nodes[0]
+        other.name, other.data = 'other', self.lab.path('other')
+        other.address = first.address
+        self.refused(other, says=[str(first.port)])
+        other.address, other.peer = '127.0.0.1:%d' % other.port, first.peer
+        other.cluster.members = lambda: '1=' + first.peer
+        self.refused(other, says=[str(first.peer_port)])
+
+    def test_wrong_options_are_explained(self):
+        for argv, word in ((['--id', '0'], '--id'), (['--id', 'x'], '--id'), (['--cluster', '1=nonsense'], '--cluster'),
+                           (['--nonsense'], 'nonsense'), (['--listen', '127.0.0.1:99999'], '--listen'),
+                           (['--id', '3', '--cluster', '1=127.0.0.1:1'], '3'), (['--data'], '--data')):
+            process = self.lab.start([binary('fencelockd')] + argv, 'wrong', cwd=self.lab.dir)
+            process.asked_to_end = True
+            self.assertEqual(process.wait(20), 2, '%r: %s' % (argv, process.output()))
+            self.assertIn(word, process.output())
+
+    def test_a_lost_node_comes_back_when_the_operator_says_so(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        victim = cluster.followers()[0]
+        token = leader.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        victim.kill()
+        cluster.wipe(victim)
+        self.assertEqual(leader.call('CLUSTER', 'FORGET', victim.id), 'OK')
+        victim.start()
+        wait_until(lambda: victim.info()['applied_index'] == leader.info()['applied_index'], 20, 'catching up')
+        self.assertEqual(victim.call('CHECK', 'x', token), 1)
+
+
+if __name__ == '__main__':
+    main()

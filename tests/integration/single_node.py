@@ -1,0 +1,134 @@
+#!/usr/bin/python3
+"""One node: what the first minute with fencelock looks like."""
+
+import os
+import signal
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+from harness.lab import directory_size
+
+OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
+
+
+def port_is_free(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(('127.0.0.1', port))
+        except OSError:
+            return False
+    return True
+
+
+class NoOptions(Case):
+    def test_one_word_starts_a_node(self):
+        if not (port_is_free(7401) and port_is_free(7501)):
+            self.skipTest('a default port, 7401 or 7501, is in use on this machine')
+        node = self.lab.start([binary('fencelockd')], 'node', cwd=self.lab.dir)
+        node.wait_output('ready: node 1 listening on 127.0.0.1:7401')
+        with Resp('127.0.0.1:7401') as c:
+            token = c.call('ACQUIRE', 'first', 'TTL', 5000)
+            answered = time.monotonic() - node.started
+        self.note('start to first grant: %.0f ms' % (answered * 1000))
+        self.assertGreater(token, 0)
+        self.assertTrue(os.path.isdir(self.lab.path('fencelock-data')))
+        self.assertEqual(node.terminate(), 0)
+
+
+class OneNode(Case):
+    def setUp(self):
+        super().setUp()
+        self.node = Cluster(self.lab, 1).start().nodes[0]
+
+    def test_acquire_twice_expiry_and_a_larger_token(self):
+        with self.node.client() as c:
+            first = c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_A)
+            self.assertEqual(c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_A), first)
+            self.assertIsNone(c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_B))
+            second = wait_until(lambda: c.call('ACQUIRE', 'name', 'TTL', 300, 'OWNER', OWNER_B), 10, 'expiry')
+            self.assertGreater(second, first)
+            self.assertEqual(c.call('CHECK', 'name', first), 0)
+            self.assertEqual(c.call('CHECK', 'name', second), 1)
+            self.assertEqual(c.call('RELEASE', 'name', first), 0)
+            self.assertEqual(c.call('RELEASE', 'name', second), 1)
+
+    def test_release_renew_check_show_token_break(self):
+        with self.node.client() as c:
+            token = c.call('ACQUIRE', 'a', 'TTL', 60000, 'OWNER', OWNER_A, 'VALUE', 'why')
+            self.assertEqual(c.call('RENEW', 'a', token), 1)
+            self.assertEqual(c.call('RENEW', 'a', token + 1), 0)
+            show = c.call('SHOW', 'a')
+            self.assertIn(token, show)
+            self.assertIn(OWNER_A.encode(), show)
+            self.assertEqual(c.call('BREAK', 'a'), 1)
+            self.assertEqual(c.call('CHECK', 'a', token), 0)
+            burnt = c.call('TOKEN', 'a')
+            self.assertGreater(burnt, token + 1) # breaking uses up one token
+            self.assertIsNone(c.call('SHOW', 'a'))
+            self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', 1000, 'OWNER', OWNER_B), burnt)
+
+    def test_restart_keeps_locks_and_tokens(self):
+        with self.node.client() as c:
+            held = c.call('ACQUIRE', 'held', 'TTL', 60000, 'OWNER', OWNER_A)
+            freed = c.call('ACQUIRE', 'freed', 'TTL', 60000, 'OWNER', OWNER_A)
+            self.assertEqual(c.call('RELEASE', 'freed', freed), 1)
+        for end in (self.node.kill, self.node.terminate, self.node.kill):
+            end()
+            self.node.start()
+            with self.node.client() as c:
+                self.assertEqual(c.call('CHECK', 'held', held), 1)
+                self.assertEqual(c.call('CHECK', 'freed', freed), 0)
+                token = c.call('ACQUIRE', 'freed', 'TTL', 60000, 'OWNER', OWNER_B)
+                self.assertGreater(token, freed)
+                self.assertEqual(c.call('RELEASE', 'freed', token), 1)
+                freed = token
+
+    def test_sigterm_exits_with_0_also_with_a_waiter(self):
+        with self.node.client() as a, self.node.client() as b:
+            a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+            b.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 60000)
+            wait_until(lambda: self.waiters(a, 'x') == 1, what='the waiter in the queue')
+            self.assertEqual(self.node.terminate(), 0)
+            with self.assertRaises((ConnectionError, RespError)): # told or cut off, but not left hanging
+                answer = b.read(5)
+                if isinstance(answer, RespError):
+                    raise answer
+
+    @staticmethod
+    def waiters(connection, name):
+        show = connection.call('SHOW', name)
+        return len(show[show.index(b'queue') + 1]) if b'queue' in show else show[show.index(b'waiters') + 1]
+
+    def test_a_hundred_thousand_sequential_tokens_grow(self):
+        with self.node.client() as c:
+            last = 0
+            for _ in range(100):
+                for token in c.pipeline([('TOKEN', 'x')] * 1000):
+                    self.assertGreater(token, last)
+                    last = token
+        self.note('data directory: %d KiB' % (directory_size(self.node.data) // 1024))
+
+    def test_two_hundred_clients_get_a_token_each(self):
+        clients = [self.node.client() for _ in range(200)]
+        try:
+            for i, c in enumerate(clients):
+                c.send('ACQUIRE', 'lock-%d' % i, 'TTL', 30000, 'OWNER', OWNER_A)
+            tokens = [c.read() for c in clients]
+            self.assertEqual(len(set(tokens)), 200)
+        finally:
+            for c in clients:
+                c.close()
+
+    def test_sigint_ends_it_like_sigterm_and_sigpipe_does_not(self):
+        self.node.process.signal(signal.SIGPIPE)
+        self.assertEqual(self.node.call('PING'), 'PONG')
+        self.node.process.asked_to_end = True
+        self.node.process.signal(signal.SIGINT)
+        self.assertEqual(self.node.process.wait(), 0)
+
+
+if __name__ == '__main__':
+    main()
