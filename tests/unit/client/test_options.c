@@ -1,0 +1,260 @@
+/* The command line of `fencelock`, and durations. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli/fencelock_options.h"
+
+static int run_nothing(const struct cli_args *a)
+{
+    (void)a;
+    return 0;
+}
+
+#define NODES CLI_BIT(CLI_OPT_NODES)
+
+static const struct cli_command commands[] = {
+    {"take", NULL, "NAME", 1, 1, NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_OWNER), "Takes.",
+     NULL, run_nothing},
+    {"list", NULL, "", 0, 0, NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists.", NULL, run_nothing},
+    {"box", "open", "A [B]", 1, 2, CLI_BIT(CLI_OPT_TOKEN) | CLI_BIT(CLI_OPT_LOCK), "Opens.", NULL,
+     run_nothing},
+    {"box", "shut", "", 0, 0, 0, "Shuts.", NULL, run_nothing},
+    {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL},
+};
+
+static const char *no_environment(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static const char *some_environment(const char *name)
+{
+    if (strcmp(name, "FENCELOCK_NODES") == 0) {
+        return "from-env:1";
+    }
+    if (strcmp(name, "FENCELOCK_TOKEN") == 0) {
+        return "not-a-number";
+    }
+    return "";
+}
+
+static char errmsg[512];
+
+/* Splits at blanks; "_" stands for an empty word. */
+static int parse(const char *line, const char *(*environment)(const char *), struct cli_args *ret)
+{
+    static char copy[256];
+    const char *argv[16] = {"fencelock"};
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *p = copy; *p != '\0';) {
+        char *end = p + strcspn(p, " ");
+        char *next = *end == '\0' ? end : end + 1;
+        *end = '\0';
+        argv[argc++] = strcmp(p, "_") == 0 ? "" : p;
+        p = next;
+    }
+    errmsg[0] = '\0';
+    memset(ret, 0xa5, sizeof *ret);
+    return cli_parse(commands, argc, argv, environment, ret, errmsg, sizeof errmsg);
+}
+
+static void test_good_lines(void **state)
+{
+    (void)state;
+    struct cli_args a;
+    assert_int_equal(parse("take x", no_environment, &a), 0);
+    assert_ptr_equal(a.command, &commands[0]);
+    assert_int_equal(a.n_args, 1);
+    assert_string_equal(a.arg[0], "x");
+    assert_int_equal(a.given, 0);
+
+    assert_int_equal(parse("--nodes h:1 take --ttl=5s x --json", no_environment, &a), 0);
+    assert_string_equal(a.text[CLI_OPT_NODES], "h:1");
+    assert_int_equal(a.number[CLI_OPT_TTL], 5000);
+    assert_int_equal(a.given, NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_JSON));
+
+    assert_int_equal(parse("box --token 9 open a b", no_environment, &a), 0);
+    assert_ptr_equal(a.command, &commands[2]);
+    assert_int_equal(a.n_args, 2);
+    assert_int_equal(a.number[CLI_OPT_TOKEN], 9);
+
+    assert_int_equal(parse("take -- --ttl", no_environment, &a), 0);
+    assert_string_equal(a.arg[0], "--ttl");
+    assert_int_equal(parse("take -", no_environment, &a), 0);
+    assert_string_equal(a.arg[0], "-");
+    assert_int_equal(parse("take _", no_environment, &a), 0);
+    assert_string_equal(a.arg[0], "");
+    assert_int_equal(parse("take x --owner=a=b", no_environment, &a), 0);
+    assert_string_equal(a.text[CLI_OPT_OWNER], "a=b");
+}
+
+static void test_help_and_version(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"--help",      "-h",       "--version", "take --help",
+                                        "take -h x y", "box open", "box --help"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct cli_args a;
+        int expected = strcmp(lines[i], "take -h x y") == 0 || strcmp(lines[i], "box open") == 0
+                           ? FL_EINVAL
+                           : 0;
+        assert_int_equal(parse(lines[i], no_environment, &a), expected);
+    }
+}
+
+static void test_wrong_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *needle;
+    } rows[] = {
+        {"", "what shall be done"},
+        {"tke x", "did you mean 'take'"},
+        {"frobnicate", "no command 'frobnicate'"},
+        {"take", "write fencelock take NAME"},
+        {"take x y", "'y' is one argument too many"},
+        {"take x --tt 5", "did you mean --ttl"},
+        {"take x --frobnicate", "there is no option --frobnicate"},
+        {"take x --ttl", "--ttl needs a value"},
+        {"take x --ttl=", "'' is not a time"},
+        {"take x --ttl 5x", "is not a time"},
+        {"take x --ttl 5 --ttl 5", "given twice"},
+        {"take x --json=1", "takes no value"},
+        {"take x --limit 5", "take takes no --limit"},
+        {"list --limit x", "not a whole number"},
+        {"list --limit 9007199254740992", "not a whole number"},
+        {"box", "box what? One of: open, shut"},
+        {"box opn a", "did you mean 'open'"},
+        {"box zzz", "there are: open, shut"},
+        {"box open a b c", "'c' is one argument too many"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct cli_args a;
+        assert_int_equal(parse(rows[i].line, no_environment, &a), FL_EINVAL);
+        assert_non_null(strstr(errmsg, rows[i].needle));
+        assert_int_equal(a.n_args, 0xa5a5a5a5); /* untouched */
+    }
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    struct cli_args a;
+    assert_int_equal(parse("list", some_environment, &a), 0);
+    assert_string_equal(a.text[CLI_OPT_NODES], "from-env:1");
+    assert_int_equal(parse("list --nodes h:1", some_environment, &a), 0);
+    assert_string_equal(a.text[CLI_OPT_NODES], "h:1");
+    /* Only what the command takes is looked up; an empty value counts as none. */
+    assert_int_equal(parse("box shut", some_environment, &a), 0);
+    assert_int_equal(a.given, 0);
+    assert_int_equal(parse("box open a", some_environment, &a), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "FENCELOCK_TOKEN"));
+    assert_int_equal(parse("box open a --token 1", some_environment, &a), 0);
+    assert_int_equal(a.given, CLI_BIT(CLI_OPT_TOKEN));
+}
+
+static void test_long_words(void **state)
+{
+    (void)state;
+    char line[250];
+    memset(line, 'z', sizeof line - 1);
+    line[sizeof line - 1] = '\0';
+    struct cli_args a;
+    assert_int_equal(parse(line, no_environment, &a), FL_EINVAL);
+    memcpy(line, "take --", 7);
+    assert_int_equal(parse(line, no_environment, &a), FL_EINVAL);
+    memcpy(line, "box ", 4);
+    assert_int_equal(parse(line, no_environment, &a), FL_EINVAL);
+}
+
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t ms;
+    } good[] = {{"0", 0},
+                {"1500", 1500},
+                {"1500ms", 1500},
+                {"5s", 5000},
+                {"2m", 120000},
+                {"24h", 86400000},
+                {"007", 7},
+                {"18446744073709551615", UINT64_MAX},
+                {"18446744073709551s", UINT64_C(18446744073709551000)}};
+    static const char *const bad[] = {"",
+                                      "s",
+                                      "ms",
+                                      "-1",
+                                      "+1",
+                                      "1.5s",
+                                      "5 s",
+                                      "5sec",
+                                      "5S",
+                                      "1h1m",
+                                      " 5",
+                                      "0x5",
+                                      "5d",
+                                      "1e3",
+                                      "18446744073709551616",
+                                      "18446744073709552s",
+                                      "5124095576030432h"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        uint64_t ms = 42;
+        assert_true(cli_parse_duration(good[i].text, &ms));
+        assert_int_equal(ms, good[i].ms);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        uint64_t ms = 42;
+        assert_false(cli_parse_duration(bad[i], &ms));
+        assert_int_equal(ms, 42);
+    }
+}
+
+static void test_exit_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        enum cli_exit exit;
+    } rows[] = {
+        {0, CLI_EXIT_DONE},
+        {FL_ENOTHELD, CLI_EXIT_NO},
+        {FL_ENOTFOUND, CLI_EXIT_NO},
+        {FL_ESTALE, CLI_EXIT_NO},
+        {FL_EWRONGLOCK, CLI_EXIT_NO},
+        {FL_ENOTOKEN, CLI_EXIT_NO},
+        {FL_EDEADLOCK, CLI_EXIT_NO},
+        {FL_ELIMIT, CLI_EXIT_NO},
+        {FL_EDENIED, CLI_EXIT_NO},
+        {FL_EINVAL, CLI_EXIT_USAGE},
+        {FL_ENOLEADER, CLI_EXIT_UNKNOWN},
+        {FL_ENOCONN, CLI_EXIT_UNKNOWN},
+        {FL_EBUSY, CLI_EXIT_UNKNOWN},
+        {FL_EUNCERTAIN, CLI_EXIT_UNKNOWN},
+        {FL_ETIMEOUT, CLI_EXIT_UNKNOWN},
+        {FL_EPROTO, CLI_EXIT_UNKNOWN},
+        {FL_ENOMEM, CLI_EXIT_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(cli_exit_of(rows[i].code), rows[i].exit);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_lines),  cmocka_unit_test(test_help_and_version),
+        cmocka_unit_test(test_wrong_lines), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_long_words),  cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_exit_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
