@@ -276,10 +276,8 @@ static void set_reading(struct net_conn *c)
 static void resume(struct net_conn *c)
 {
     if (c->paused && may_take(c) && c->input != NULL) {
+        FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
         take_kept(c);
-        if (c->eof && !c->doomed) {
-            tell_hangup(c);
-        }
     }
     set_reading(c);
 }

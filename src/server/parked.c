@@ -47,7 +47,7 @@ void parked_init(struct parked *p, const uint64_t seed[2])
 
 void parked_fini(struct parked *p)
 {
-    FLI_ASSERT(p->len == 0 && p->waits.len == 0);
+    FLI_ASSERT(p->len == 0 && p->waits.len == 0 && p->asking == 0);
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&p->spare)) != NULL) {
         free(FLI_CONTAINER_OF(link, struct parked_wait, requests));

@@ -334,11 +334,8 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
     };
-    struct node_callbacks cbs = {.ctx = s,
-                                 .event = on_event,
-                                 .early = on_event,
-                                 .fatal = on_fatal,
-                                 .log = on_net_log};
+    struct node_callbacks cbs = {
+        .ctx = s, .event = on_event, .early = on_event, .fatal = on_fatal, .log = on_net_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 

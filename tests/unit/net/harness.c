@@ -243,6 +243,21 @@ void client_expect_end(struct fixture *f, int fd)
     }
 }
 
+void client_expect_clean_end(struct fixture *f, int fd)
+{
+    char data[4096];
+    uint64_t at = deadline();
+    for (;;) {
+        ssize_t n = recv(fd, data, sizeof data, 0);
+        if (n == 0) {
+            return;
+        }
+        assert_true(n > 0 || errno == EAGAIN);
+        turn(f);
+        check_deadline(at, "the end of the connection", __FILE__, __LINE__);
+    }
+}
+
 void client_close(int fd)
 {
     assert_int_equal(close(fd), 0);

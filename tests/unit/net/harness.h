@@ -68,6 +68,8 @@ void client_hear(struct fixture *f, int fd, const char *text);
 /* Reads what has come, without waiting: bytes, 0 at the end, -1 when nothing is there. */
 long client_try(int fd, char *data, size_t size);
 void client_expect_end(struct fixture *f, int fd); /* end or reset; anything before it is read */
+/* The end, and no reset: what the server said last cannot have been lost. */
+void client_expect_clean_end(struct fixture *f, int fd);
 void client_close(int fd);
 
 #endif

@@ -326,6 +326,35 @@ static void held_answers_are_bounded(void **state)
     fixture_end(&f);
 }
 
+static void too_many_held_answers_cut_off(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    for (int i = 0; i < 100; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    turn_until(&f, f.kept_n == 100);
+    static char big[32 * 1024 - 9]; /* with head, tail and without its NUL: 32 KiB */
+    memset(big, 'y', sizeof big - 1);
+    struct net_stats stats;
+    for (unsigned i = 1; i <= 8; i++) { /* exactly the limit */
+        answer_kept(&f, i, big);
+    }
+    net_get_stats(f.server, &stats);
+    assert_int_equal(stats.cut_off, 0);
+    assert_int_equal(output_bytes(&f), f.limits.output_max);
+    answer_kept(&f, 9, "");
+    net_get_stats(f.server, &stats);
+    assert_int_equal(stats.cut_off, 1);
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 91);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
 static void answer_at_the_output_limit(void **state)
 {
     (void)state;
@@ -392,6 +421,50 @@ static void lost_framing_is_told_and_ends_the_connection(void **state)
     assert_int_equal(f.requests, 1);
     client_close(fd);
     turn_until(&f, net_connections(f.server) == 0);
+    fixture_end(&f);
+}
+
+/* Closing with input unread resets the connection, and a reset can overtake the error. */
+static void the_last_word_is_heard(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.connections_max = 1;
+    struct fixture f;
+    fixture_start(&f, limits);
+    static char more[200 * 1000];
+    memset(more, 'm', sizeof more);
+    int fd = client_open(&f);
+    client_say(&f, fd, "*1\r\nnonsense\r\n");
+    client_send(&f, fd, more, sizeof more);
+    turn_until(&f, f.opened == 1);
+    int refused = client_open(&f);
+    client_send(&f, refused, more, 1000);
+    client_hear(&f, fd, "-ERR ");
+    client_send(&f, fd, more, sizeof more);
+    client_expect_clean_end(&f, fd);
+    client_hear(&f, refused, "-LIMIT ");
+    client_send(&f, refused, more, 1000);
+    client_expect_clean_end(&f, refused);
+    client_close(refused); /* the server sees it and lets go */
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    fixture_end(&f);
+}
+
+/* A client that never closes is waited for, but not for ever. */
+static void lingering_ends(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "DROP\r\n");
+    client_hear(&f, fd, "$3\r\nbye\r\n");
+    client_expect_clean_end(&f, fd);
+    assert_int_equal(f.closed, 0);
+    turn_until(&f, f.closed == 1);
+    client_close(fd);
     fixture_end(&f);
 }
 
@@ -475,7 +548,7 @@ static void idle_connections_cost_little(void **state)
     size_t each = (mallinfo2().uordblks - before) / n;
     if (!UNDER_ASAN) {
         print_message("%u idle connections, %zu bytes each\n", n, each);
-        assert_in_range(each, 1, 1024);
+        assert_in_range(each, 1, 600); /* no buffer is among it */
     }
     for (unsigned i = 0; i < n; i++) {
         client_close(fds[i]);
@@ -781,9 +854,12 @@ int main(void)
         cmocka_unit_test(client_that_does_not_read_is_paused),
         cmocka_unit_test(slow_reader_is_cut_off),
         cmocka_unit_test(held_answers_are_bounded),
+        cmocka_unit_test(too_many_held_answers_cut_off),
         cmocka_unit_test(answer_at_the_output_limit),
         cmocka_unit_test(oversized_request_then_the_next_works),
         cmocka_unit_test(lost_framing_is_told_and_ends_the_connection),
+        cmocka_unit_test(the_last_word_is_heard),
+        cmocka_unit_test(lingering_ends),
         cmocka_unit_test(connection_limit),
         cmocka_unit_test(many_refused_connections),
         cmocka_unit_test(idle_connections_cost_little),

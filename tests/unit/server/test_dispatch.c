@@ -448,6 +448,15 @@ static void spoilt_payloads(void **state)
     struct world w;
     world_start(&w);
     fli_buf_fini(&serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER " OWNER)->reply);
+    struct machine_command wait = {.op = MACHINE_OP_ACQUIRE,
+                                   .flags = MACHINE_ACQUIRE_WAIT,
+                                   .n_names = 1,
+                                   .permits = 1,
+                                   .name = {(const uint8_t *)"a", 1},
+                                   .owner = {(const uint8_t *)"waiter-123456789", 16},
+                                   .ttl_ms = 500,
+                                   .wait_ms = 900};
+    assert_int_equal(apply(&w, &wait).code, MACHINE_QUEUED);
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = {(const uint8_t *)"a", 1}};
     struct fli_buf payload;
     struct machine_result r;
