@@ -89,6 +89,14 @@ class BetweenCalls(LibraryCase):
         for _ in range(4):
             self.assertEqual(d('token', 'x'), ('OK', 7, ''))
 
+    def test_a_leader_that_does_not_serve_is_not_asked_again_at_once(self):
+        bad = self.server(CLOSE)
+        a = self.server(b':7\r\n', leader=leader_is(bad.address))
+        d = self.driver(a)
+        for _ in range(6):
+            self.assertEqual(d('token', 'x'), ('OK', 7, ''))
+        self.assertEqual(bad.connections, 1)
+
     def test_nonsense_for_a_leader_is_ignored(self):
         for leader in (b'*2\r\n:1\r\n$3\r\nfoo\r\n', b'*2\r\n:1\r\n$-1\r\n', b'+OK\r\n', b'*0\r\n', b'-ERR what?\r\n',
                        b'*2\r\n:1\r\n*1\r\n:1\r\n', leader_is('h:' + '1' * 300)):
@@ -137,6 +145,31 @@ class BetweenCalls(LibraryCase):
         self.assertIn('LIMIT tokens', text)
         self.assertEqual(d('token', 'x'), ('OK', 7, ''))
         self.assertEqual(d('token', 'n' * 256)[0], 'EINVAL')
+
+
+class Limits(LibraryCase):
+    """The largest answers that are taken, and the next larger ones."""
+
+    def show(self, answer):
+        return self.driver(self.server(answer))('show', 'x')
+
+    def test_elements(self):
+        most = 65536
+        self.assertEqual(self.show(b'*%d\r\n' % most + b':1\r\n' * most)[0], 'OK')
+        name, _, text = self.show(b'*%d\r\n' % (most + 2) + b':1\r\n' * (most + 2))
+        self.assertEqual(name, 'EPROTO')
+        self.assertIn('too large', text)
+
+    def test_bytes(self):
+        lock = self.server(b':7\r\n')
+        most = (64 << 20) - 64 # the ceiling counts what frames the value
+        store = self.server(bulk(b'v' * most))
+        name, _, text = self.driver(lock, store=store)('get', 'k', 'l', 7)
+        self.assertEqual((name, len(text)), ('OK', most))
+        store = self.server(bulk(b'v' * (64 << 20)))
+        name, _, text = self.driver(lock, store=store)('get', 'k', 'l', 7)
+        self.assertEqual(name, 'EPROTO')
+        self.assertIn('too large', text)
 
 
 class Leases(LibraryCase):
