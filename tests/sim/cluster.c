@@ -58,7 +58,7 @@ static int watch_append(struct raft_io *io, struct raft_io_append *req,
     struct sim_node *node = FLI_CONTAINER_OF(guard, struct sim_node, guard);
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].type == RAFT_COMMAND) {
-            sim_oracle_sealed(node->sim, entries[i].buf.base, entries[i].buf.len);
+            sim_oracle_sealed(node, entries[i].buf.base, entries[i].buf.len);
         }
     }
     return node->guard_append(io, req, entries, n, cb);
@@ -245,12 +245,17 @@ void sim_pause(struct sim *s, unsigned i)
 {
     s->marks->pauses++;
     sim_trace(s, "node %u stops", i + 1);
+    s->nodes[i].paused_at_ms = sim_now(s);
     raft_fixture_kill(&s->fixture, i);
 }
 
 void sim_resume(struct sim *s, unsigned i)
 {
     sim_trace(s, "node %u goes on", i + 1);
+    uint64_t paused_ms = sim_now(s) - s->nodes[i].paused_at_ms;
+    if (paused_ms > CLUSTER_CLOCK_STEP_MAX_MS) {
+        s->nodes[i].lost_ms += paused_ms - CLUSTER_CLOCK_STEP_MAX_MS;
+    }
     raft_fixture_revive(&s->fixture, i);
 }
 

@@ -87,31 +87,33 @@ static struct sim_token *issue(struct sim *s, uint64_t token, uint64_t floor)
     return t;
 }
 
-static uint64_t seal_time(struct sim *s, uint64_t term, uint64_t sequence)
+static const struct sim_seal *find_seal(struct sim *s, uint64_t term, uint64_t sequence)
 {
     struct sim_oracle *o = &s->oracle;
     for (size_t i = o->seals_len; i > 0; i--) {
         if (o->seals[i - 1].term == term && o->seals[i - 1].sequence == sequence) {
-            return o->seals[i - 1].at_ms;
+            return &o->seals[i - 1];
         }
     }
-    return UINT64_MAX;
+    return NULL;
 }
 
-void sim_oracle_sealed(struct sim *s, const void *data, size_t len)
+void sim_oracle_sealed(struct sim_node *node, const void *data, size_t len)
 {
+    struct sim *s = node->sim;
     struct sim_oracle *o = &s->oracle;
     struct machine_batch_header h;
     int rv = machine_batch_open(data, len, &h);
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is written");
-    if (seal_time(s, h.term, h.sequence) != UINT64_MAX) {
+    if (find_seal(s, h.term, h.sequence) != NULL) {
         return;
     }
     o->seals = sim_grow(o->seals, &o->seals_cap, o->seals_len + 1, sizeof *o->seals);
-    o->seals[o->seals_len++] = (struct sim_seal){h.term, h.sequence, sim_now(s)};
+    o->seals[o->seals_len++] = (struct sim_seal){h.term, h.sequence, sim_now(s), node->lost_ms};
 }
 
-/* The cluster clock never goes back and never runs faster than time does. */
+/* The cluster clock never goes back, never runs faster than time does, and does not count the time
+ * in which its leader was stopped. */
 void sim_oracle_batch(struct sim_node *node, const void *data, size_t len)
 {
     struct sim *s = node->sim;
@@ -119,19 +121,24 @@ void sim_oracle_batch(struct sim_node *node, const void *data, size_t len)
     struct machine_batch_header h;
     int rv = machine_batch_open(data, len, &h);
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is applied");
-    uint64_t seal_ms = seal_time(s, h.term, h.sequence);
-    SIM_CHECK(s, seal_ms != UINT64_MAX, "a batch is applied that nobody wrote");
+    const struct sim_seal *seal = find_seal(s, h.term, h.sequence);
+    SIM_CHECK(s, seal != NULL, "a batch is applied that nobody wrote");
     SIM_CHECK(s, h.stamp_ms >= o->last_stamp_ms, "the cluster clock goes back from %llu to %llu",
               (unsigned long long)o->last_stamp_ms, (unsigned long long)h.stamp_ms);
-    SIM_CHECK(s, seal_ms >= o->last_seal_ms, "batches are applied in another order than sealed");
-    SIM_CHECK(s, h.stamp_ms - o->last_stamp_ms <= seal_ms - o->last_seal_ms,
-              "the cluster clock runs %llu ms in %llu ms of time",
-              (unsigned long long)(h.stamp_ms - o->last_stamp_ms),
-              (unsigned long long)(seal_ms - o->last_seal_ms));
+    SIM_CHECK(s, seal->at_ms >= o->last_seal.at_ms,
+              "batches are applied in another order than sealed");
+    uint64_t time_ms = seal->at_ms - o->last_seal.at_ms;
+    if (seal->term == o->last_seal.term) {
+        time_ms -= seal->lost_ms - o->last_seal.lost_ms;
+        s->marks->pauses_survived += seal->lost_ms > o->last_seal.lost_ms;
+    }
+    SIM_CHECK(s, h.stamp_ms - o->last_stamp_ms <= time_ms,
+              "the cluster clock runs %llu ms in %llu ms of its leader's time",
+              (unsigned long long)(h.stamp_ms - o->last_stamp_ms), (unsigned long long)time_ms);
     SIM_CHECK(s, (h.sequence == 1) == ((h.flags & MACHINE_BATCH_TERM_MARK) != 0),
               "the term mark is not on the first batch of term %llu", (unsigned long long)h.term);
     o->last_stamp_ms = h.stamp_ms;
-    o->last_seal_ms = seal_ms;
+    o->last_seal = *seal;
 }
 
 static void end_lease(struct sim *s, const struct machine_event *e)
@@ -179,7 +186,7 @@ static void begin_lease(struct sim_node *node, const struct machine_event *e)
     t->explicit_session = e->session_explicit;
     t->lock = lock;
     t->owner = owner;
-    t->base_ms = o->last_seal_ms;
+    t->base_ms = o->last_seal.at_ms;
     t->ttl_ms = e->deadline_ms - e->clock_ms;
     o->holder[lock] = e->token;
     s->marks->grants++;

@@ -17,6 +17,7 @@
 #include <raft.h>
 #include <raft/fixture.h>
 
+#include "consensus/clock.h"
 #include "consensus/fsm.h"
 #include "consensus/proposer.h"
 #include "consensus/raft_guard.h"
@@ -59,6 +60,7 @@ struct sim;
     X(snapshots_dropped, 1000)                                                                     \
     X(commits_corrected, 4000)                                                                     \
     X(snapshots_corrected, 50000)                                                                  \
+    X(pauses_survived, 500)                                                                        \
     X(pauses, 500)                                                                                 \
     X(pulses, 500)
 
@@ -81,6 +83,8 @@ struct sim_node {
     struct raft_transfer transfer;
     bool transferring;
     uint64_t clock_offset_ms;
+    uint64_t paused_at_ms;
+    uint64_t lost_ms; /* time of pauses that its cluster clock must not count */
     uint64_t term_seen;
     /* While an entry is applied: */
     raft_index applying; /* 0: none */
@@ -108,6 +112,7 @@ struct sim_token {
 
 struct sim_seal {
     uint64_t term, sequence, at_ms;
+    uint64_t lost_ms; /* of the node that sealed it */
 };
 
 struct sim_wait {
@@ -129,7 +134,8 @@ struct sim_oracle {
     size_t waits_len, waits_cap;
     uint64_t *owner_floor; /* by owner number: token_max when it first asked */
     size_t owners_len, owners_cap;
-    uint64_t last_stamp_ms, last_seal_ms; /* of the last batch applied anywhere */
+    uint64_t last_stamp_ms; /* of the last batch applied anywhere */
+    struct sim_seal last_seal;
     uint64_t steps;
 };
 
@@ -219,7 +225,7 @@ void sim_oracle_event(struct sim_node *node, const struct machine_event *e);
 void sim_oracle_batch(struct sim_node *node, const void *data, size_t len); /* first apply only */
 void sim_oracle_applied(struct sim_node *node, raft_index index);
 void sim_oracle_restored(struct sim_node *node, raft_index index);
-void sim_oracle_sealed(struct sim *s, const void *data, size_t len);
+void sim_oracle_sealed(struct sim_node *node, const void *data, size_t len);
 uint64_t sim_oracle_new_owner(struct sim *s);
 struct sim_token *sim_oracle_token(struct sim *s, uint64_t token);
 bool sim_oracle_wait(struct sim *s, uint64_t wait, uint64_t *ret_token);
