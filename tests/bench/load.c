@@ -84,8 +84,8 @@ static void send_next(struct load *l, struct client *c)
     int len;
     if (c->releasing) {
         int token_len = snprintf(token, sizeof token, "%llu", c->token);
-        len = snprintf(out, sizeof out, "*3\r\n$7\r\nRELEASE\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", name_len,
-                       name, token_len, token);
+        len = snprintf(out, sizeof out, "*3\r\n$7\r\nRELEASE\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
+                       name_len, name, token_len, token);
     } else {
         len = snprintf(out, sizeof out,
                        "*6\r\n$7\r\nACQUIRE\r\n$%d\r\n%s\r\n$3\r\nTTL\r\n$%zu\r\n%s\r\n"
@@ -147,7 +147,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: load HOST:PORT CLIENTS SECONDS [TTL_MS]\n");
         return 2;
     }
-    struct load l = {.n = (unsigned)strtoul(argv[2], NULL, 10), .ttl = argc > 4 ? argv[4] : "30000"};
+    struct load l = {.n = (unsigned)strtoul(argv[2], NULL, 10),
+                     .ttl = argc > 4 ? argv[4] : "30000"};
     uint64_t duration_ns = strtoull(argv[3], NULL, 10) * UINT64_C(1000000000);
     if (l.n == 0 || l.n > CLIENTS_MAX) {
         fprintf(stderr, "load: CLIENTS is 1 to %u\n", CLIENTS_MAX);
@@ -179,8 +180,8 @@ int main(int argc, char **argv)
     }
     qsort(l.samples_us, l.n_samples, sizeof *l.samples_us, by_value);
     double seconds = (double)(now - start) / 1e9;
-    printf("clients %u  pairs/s %.0f  acquire us p50 %u  p90 %u  p99 %u  max %u  errors %llu\n", l.n,
-           (double)l.pairs / seconds, percentile(&l, 500), percentile(&l, 900), percentile(&l, 990),
-           percentile(&l, 1000), (unsigned long long)l.errors);
+    printf("clients %u  pairs/s %.0f  acquire us p50 %u  p90 %u  p99 %u  max %u  errors %llu\n",
+           l.n, (double)l.pairs / seconds, percentile(&l, 500), percentile(&l, 900),
+           percentile(&l, 990), percentile(&l, 1000), (unsigned long long)l.errors);
     return l.errors == 0 ? 0 : 1;
 }
