@@ -3,8 +3,8 @@
  * The machine's clock is the largest stamp it has applied. Between two stamps the leader lets that
  * clock run on its own monotonic clock, beat by beat. One beat counts for at most step_max_ms,
  * however long it really took: a leader that was stopped for a minute was also deaf for a minute,
- * and does not charge that minute to leases whose renewals still wait in its sockets. So the cluster
- * clock may run slower than real time, never faster, which is the side a lease may err on.
+ * and does not charge that minute to leases whose renewals still wait in its sockets. So the
+ * cluster clock may run slower than real time, never faster, the side a lease may err on.
  *
  * Pure; any thread on its own data. */
 #ifndef CONSENSUS_CLOCK_H

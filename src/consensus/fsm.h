@@ -7,7 +7,7 @@
  * applied.
  *
  * Ownership. The fsm owns the machine, and the bytes of a snapshot until raft has written it. The
- * buffer of a snapshot to restore is raft's until the restore has succeeded, and freed here then. */
+ * buffer of a snapshot to restore is raft's until the restore has succeeded, then freed here. */
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 

@@ -29,8 +29,8 @@
  *   replica restored from it applies entries twice. Such a message keeps its entries and loses its
  *   commit index here.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
- *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower may
- *   be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
+ *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
+ *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
  *   those and keeps no entry from before them, the leader asks for one that is gone, goes further
  *   back at each refusal, sends a snapshot that the follower does not need, and begins again, until
  *   it happens to take a newer one itself.

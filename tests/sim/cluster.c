@@ -50,7 +50,7 @@ static int wrapped_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     return rv;
 }
 
-/* Between raft and its guard: when a batch is written for the first time, it was sealed just now. */
+/* Between raft and its guard: a batch that is written for the first time was sealed just now. */
 static int watch_append(struct raft_io *io, struct raft_io_append *req,
                         const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
@@ -154,14 +154,14 @@ static void sim_node_create(struct sim *s, unsigned i)
     struct proposer_config pc = {
         .raft = node->raft,
         .fsm = node->fsm,
-        .in_flight_max = (unsigned)(1 + sim_below(s, 4)),
-        .batch_max = sim_chance(s, 50) ? 4200 : 0,
-        .pending_max = sim_chance(s, 30) ? 200 : 0,
         .ctx = node,
         .returned = on_returned,
         .opened = on_opened,
         .fatal = on_fatal,
     };
+    pc.in_flight_max = (unsigned)(1 + sim_below(s, 4));
+    pc.batch_max = sim_chance(s, 50) ? 4200 : 0;
+    pc.pending_max = sim_chance(s, 30) ? 200 : 0;
     rv = proposer_create(&pc, &node->proposer);
     FLI_ASSERT(rv == 0);
 }
@@ -177,7 +177,8 @@ void sim_cluster_start(struct sim *s)
     }
     for (unsigned i = 0; i < s->n; i++) {
         sim_shuffle_election(s, i);
-        sim_slow(s, i, (unsigned)(1 + sim_below(s, 20)), (unsigned)(1 + sim_below(s, 10)));
+        unsigned network_ms = (unsigned)(1 + sim_below(s, 20));
+        sim_slow(s, i, network_ms, (unsigned)(1 + sim_below(s, 10)));
     }
     struct raft_configuration conf;
     rv = raft_fixture_configuration(&s->fixture, s->n, &conf);
@@ -358,7 +359,7 @@ void sim_cluster_describe(struct sim *s)
                 "  node %u: %s, %s, term %llu, last %llu, commit %llu, applied %llu, in flight "
                 "%llu, pending %llu, writing %u, %s\n",
                 i + 1, sim_node_alive(s, i) ? "up" : "stopped",
-                raft_state_name(raft_state(node->raft)), raft_current_term(node->raft),
+                raft_state_name((int)raft_state(node->raft)), raft_current_term(node->raft),
                 raft_last_index(node->raft), raft_commit_index(node->raft),
                 raft_last_applied(node->raft), (unsigned long long)stats.in_flight,
                 (unsigned long long)stats.pending_commands, node->guard.puts,

@@ -112,16 +112,14 @@ struct weather {
 
 static struct weather weather_of(struct sim *s)
 {
-    struct weather w = {
-        .cut = sim_chance(s, 60) ? (unsigned)sim_below(s, 6) : 0,
-        .lossy = (unsigned)sim_below(s, 101),
-        .join = (unsigned)(2 + sim_below(s, 10)),
-        .pause = sim_chance(s, 60) ? (unsigned)sim_below(s, 3) : 0,
-        .resume = (unsigned)(1 + sim_below(s, 8)),
-        .slow = sim_chance(s, 50) ? (unsigned)sim_below(s, 4) : 0,
-        .transfer = sim_chance(s, 40) ? (unsigned)sim_below(s, 3) : 0,
-        .shuffle = 5,
-    };
+    struct weather w = {.shuffle = 5};
+    w.cut = sim_chance(s, 60) ? (unsigned)sim_below(s, 6) : 0;
+    w.lossy = (unsigned)sim_below(s, 101);
+    w.join = (unsigned)(2 + sim_below(s, 10));
+    w.pause = sim_chance(s, 60) ? (unsigned)sim_below(s, 3) : 0;
+    w.resume = (unsigned)(1 + sim_below(s, 8));
+    w.slow = sim_chance(s, 50) ? (unsigned)sim_below(s, 4) : 0;
+    w.transfer = sim_chance(s, 40) ? (unsigned)sim_below(s, 3) : 0;
     return w;
 }
 
@@ -148,7 +146,8 @@ static void misfortune(struct sim *s, const struct weather *w)
     }
     if (sim_chance(s, w->slow)) {
         unsigned top = sim_chance(s, 20) ? 200 : 25;
-        sim_slow(s, i, (unsigned)(1 + sim_below(s, top)), (unsigned)(1 + sim_below(s, top)));
+        unsigned network_ms = (unsigned)(1 + sim_below(s, top));
+        sim_slow(s, i, network_ms, (unsigned)(1 + sim_below(s, top)));
     }
     if (sim_chance(s, w->transfer)) {
         sim_transfer(s, i);

@@ -5,12 +5,14 @@
  *   oracle    what must hold after every single step
  *   main      faults, phases, seeds
  *
- * What the fixture can do to us: lose, delay and cut off messages one way or both, stop a node for a
- * while, let disks and networks be slow, change leaders. What it cannot: a node that is killed and
- * revived keeps its memory and its disk, so it is a pause, not a crash. Only cluster.c knows the
- * fixture; another raft_io that loses what was not synced goes in there.
+ * What the fixture can do to us: lose, delay and cut off messages one way or both, stop a node for
+ * a while, let disks and networks be slow, change leaders. What it cannot: a node that is killed
+ * and revived keeps its memory and its disk, so it is a pause, not a crash. Only cluster.c knows
+ * the fixture; another raft_io that loses what was not synced goes in there.
  *
- * Everything is decided by the seed: the same seed gives the same run, to the last event. */
+ * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
+ * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
+ * two of them draw a number. */
 #ifndef SIM_H
 #define SIM_H
 

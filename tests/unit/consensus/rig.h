@@ -1,5 +1,5 @@
-/* rig.h: nodes with fsm and proposer on raft's in-memory fixture, for the tests of both. Time is the
- * fixture's, plus what a test adds. */
+/* rig.h: nodes with fsm and proposer on raft's in-memory fixture, for the tests of both. Time is
+ * the fixture's, plus what a test adds. */
 #ifndef RIG_H
 #define RIG_H
 

@@ -1,8 +1,9 @@
-/* test_raft_guard.c: the guard between a raft that is only played and a backend that is only played.
+/* test_raft_guard.c: the guard between a raft and a backend that are both only played.
  * test_raft_uv.c has it between the real ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -113,7 +114,7 @@ static void on_fatal(void *ctx, int error, const char *message)
     struct rig *r = ctx;
     assert_int_equal(error, FL_EIO);
     r->fatals++;
-    strncpy(r->message, message, sizeof r->message - 1);
+    snprintf(r->message, sizeof r->message, "%s", message);
 }
 
 static struct rig *rig_of_outer(struct raft_io *outer)
@@ -325,7 +326,7 @@ static void a_failed_write_of_entries_is_fatal(void **state)
     assert_int_equal(io->append(io, &first, NULL, 1, raft_append_done), 0);
     struct raft_io_append *one = r->append;
     assert_int_equal(io->append(io, &second, NULL, 1, raft_append_done), 0);
-    strcpy(r->inner.errmsg, "the disk is gone");
+    snprintf(r->inner.errmsg, sizeof r->inner.errmsg, "the disk is gone");
     one->cb(one, RAFT_IOERR);
     assert_int_equal(r->append_status, RAFT_IOERR);
     assert_int_equal(r->fatals, 1);
