@@ -3,8 +3,9 @@
  * The turn. Sockets are read in the poll phase of the loop; then the check handle runs
  * node_turn(): leadership is looked at, held commands are moved on, the proposer makes one entry of
  * all that came, and each link gets one write. The prepare handle flushes links again, for answers
- * that were made by timers. The one-shot timer does nothing but make the loop turn when the
- * proposer has something due. Whatever is not urgent happens at the beat.
+ * that were made by timers. The one-shot timer only wakes the loop when the proposer has something
+ * due. Waking is an idle handle: a timer alone fires before the poll phase, which then waits for
+ * something else. Whatever is not urgent happens at the beat.
  *
  * A pause. When the process was stopped, or the machine suspended, the first turn afterwards still
  * believes what it believed before. Commands are held for a moment then (doubt_until_ms): raft has
@@ -69,7 +70,7 @@ struct peer *node_peer(struct node *n, uint64_t id)
     return NULL;
 }
 
-static void timer_cb(uv_timer_t *timer)
+static void idle_cb(uv_idle_t *idle)
 {
     /* Nothing: the loop turns, and node_turn() does the work after the sockets were read. */
 }
@@ -78,9 +79,14 @@ void node_wake(struct node *n)
 {
     if (!n->woken && n->phase < PHASE_CLOSE) {
         n->woken = true;
-        int rv = uv_timer_start(&n->timer, timer_cb, 0, 0);
+        int rv = uv_idle_start(&n->idle, idle_cb);
         FLI_ASSERT(rv == 0);
     }
+}
+
+static void timer_cb(uv_timer_t *timer)
+{
+    node_wake(timer->data);
 }
 
 bool node_can_propose(struct node *n)
@@ -218,9 +224,27 @@ static void note_pause(struct node *n)
     n->turned_ms = now_ms;
 }
 
+/* When to turn again, if nothing else happens. */
+static void plan_turn(struct node *n)
+{
+    uint64_t next_ms = proposer_next_turn_ms(n->proposer, fli_clock_ms());
+    uint64_t hold_ms = hold_next_ms(n);
+    next_ms = hold_ms < next_ms ? hold_ms : next_ms;
+    if (next_ms == 0) {
+        node_wake(n);
+    }
+    if (n->woken || next_ms == UINT64_MAX) {
+        uv_timer_stop(&n->timer);
+    } else {
+        int rv = uv_timer_start(&n->timer, timer_cb, next_ms, 0);
+        FLI_ASSERT(rv == 0);
+    }
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
+    uv_idle_stop(&n->idle);
     note_pause(n);
     proposer_turn(n->proposer, fli_clock_ms());
     watch_leadership(n);
@@ -238,19 +262,7 @@ static void node_turn(struct node *n)
     }
     bound_log(n);
     relay_flush(n);
-    uint64_t next_ms = proposer_next_turn_ms(n->proposer, fli_clock_ms());
-    uint64_t hold_ms = hold_next_ms(n);
-    if (n->woken) {
-        next_ms = 0;
-    } else if (hold_ms < next_ms) {
-        next_ms = hold_ms;
-    }
-    if (next_ms == UINT64_MAX) {
-        uv_timer_stop(&n->timer);
-    } else {
-        int rv = uv_timer_start(&n->timer, timer_cb, next_ms, 0);
-        FLI_ASSERT(rv == 0);
-    }
+    plan_turn(n);
 }
 
 static void check_cb(uv_check_t *check)
@@ -426,12 +438,14 @@ static void init_handles(struct node *n)
     rv = rv != 0 ? rv : uv_prepare_init(n->loop, &n->prepare);
     rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->timer);
     rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->beat);
+    rv = rv != 0 ? rv : uv_idle_init(n->loop, &n->idle);
     FLI_ASSERT(rv == 0); /* they cannot fail */
     n->check.data = n;
     n->prepare.data = n;
     n->timer.data = n;
     n->beat.data = n;
-    n->handles += 4;
+    n->idle.data = n;
+    n->handles += 5;
 }
 
 static int make_transport(struct node *n, const struct node_config *c, char *errmsg,

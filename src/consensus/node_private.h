@@ -129,6 +129,7 @@ struct node {
     uv_prepare_t prepare;
     uv_timer_t timer;
     uv_timer_t beat;
+    uv_idle_t idle; /* active while woken: the poll phase does not wait */
     bool woken;
     unsigned handles; /* of ours, links and dials included */
     uint64_t turned_ms;
@@ -188,7 +189,7 @@ struct node {
 
 void node_log(struct node *n, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 void node_fail(struct node *n, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
-void node_wake(struct node *n); /* makes the loop turn */
+void node_wake(struct node *n); /* makes the loop turn without waiting */
 bool node_can_propose(struct node *n);
 struct peer *node_peer(struct node *n, uint64_t id); /* NULL for unknown and for this node */
 

@@ -65,6 +65,7 @@ void stop_close(struct node *n)
     uv_close((uv_handle_t *)&n->check, handle_closed);
     uv_close((uv_handle_t *)&n->prepare, handle_closed);
     uv_close((uv_handle_t *)&n->timer, handle_closed);
+    uv_close((uv_handle_t *)&n->idle, handle_closed);
     n->handles++; /* raft */
     n->raft_live = false;
     raft_close(&n->raft, raft_closed);

@@ -44,6 +44,7 @@ struct cluster {
     struct cluster_node nodes[CLUSTER_MAX];
     unsigned hold_ms;
     uint64_t snapshot_bytes;
+    size_t pending_max;
     struct machine_limits limits;
     bool verbose;
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "consensus/node_private.h"
 #include "machine/view.h"
 #include "scratch.h"
 
@@ -306,6 +307,123 @@ static void test_leader_alone(void **state)
     assert_int_equal(ask.status, 0);
 }
 
+static bool has_outlet(void *ctx)
+{
+    struct peer *p = ctx;
+    return p->outlet != NULL;
+}
+
+/* The stream to the leader breaks with a write, a question and a write that has not left on it. */
+static void test_stream_breaks(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = other_than(c, leader);
+    struct node *n = c->nodes[follower].node;
+    struct peer *p = node_peer(n, leader + 1);
+    struct op sent;
+    struct op asked;
+    struct op unsent;
+    struct machine_command w1 = cmd_acquire("a", "owner-1", 600000, 0);
+    struct machine_command q = cmd_check("a", 1);
+    struct machine_command w2 = cmd_acquire("b", "owner-1", 600000, 0);
+    cluster_until(c, has_outlet, p, "there is a stream to the leader");
+    op_init(&sent);
+    op_init(&asked);
+    op_init(&unsent);
+    assert_int_equal(op_submit(c, follower, &w1, &sent), 0);
+    assert_int_equal(op_submit(c, follower, &q, &asked), 0);
+    hold_route(n);
+    relay_flush(n);
+    assert_int_equal(p->outlet->count, 2);
+    assert_true(link_handed(p->outlet->link) == link_appended(p->outlet->link));
+    assert_int_equal(op_submit(c, follower, &w2, &unsent), 0);
+    hold_route(n);
+    assert_int_equal(p->outlet->count, 3);
+    outlet_close(p->outlet, "the test");
+    assert_int_equal(sent.answers, 1);
+    assert_int_equal(sent.status, FL_EUNCERTAIN);
+    assert_int_equal(asked.answers + unsent.answers, 0);
+    op_wait(c, &asked);
+    assert_int_equal(asked.status, 0);
+    op_wait(c, &unsent);
+    assert_int_equal(unsent.status, 0);
+    assert_int_equal(unsent.result.code, MACHINE_GRANTED);
+}
+
+/* A command from outside a callback does not wait for the next tick: the loop is told not to wait,
+ * and one turn of it proposes. */
+static void test_submit_wakes(void **state)
+{
+    struct cluster *c = up(state, 1);
+    struct node *n = c->nodes[0].node;
+    struct node_status before;
+    struct node_status after;
+    struct op op;
+    struct machine_command cmd = cmd_token("t");
+    cluster_wait_level(c);
+    uv_run(&c->loop, UV_RUN_NOWAIT);
+    assert_false(uv_is_active((uv_handle_t *)&n->idle));
+    node_get_status(n, &before);
+    op_init(&op);
+    assert_int_equal(op_submit(c, 0, &cmd, &op), 0);
+    assert_true(uv_is_active((uv_handle_t *)&n->idle));
+    uv_run(&c->loop, UV_RUN_NOWAIT);
+    node_get_status(n, &after);
+    assert_int_equal(after.batches, before.batches + 1);
+    op_wait(c, &op);
+}
+
+/* More than one window of commands through one follower, all at once. */
+static void test_many_through_a_follower(void **state)
+{
+    enum { COUNT = OUTLET_WINDOW + 1000 };
+    struct cluster *c = up(state, 3);
+    unsigned follower = other_than(c, cluster_wait_leader(c));
+    struct op *ops = test_calloc(COUNT, sizeof *ops);
+    struct machine_command cmd = cmd_token("t");
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_int_equal(op_submit(c, follower, &cmd, &ops[i]), 0);
+    }
+    uint64_t last = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+        assert_true(ops[i].result.token > last);
+        last = ops[i].result.token;
+    }
+    test_free(ops);
+}
+
+/* What may wait is bounded: the most is taken, one more is refused at once. */
+static void test_pending_is_bounded(void **state)
+{
+    struct cluster *c = *state;
+    struct fli_buf buf;
+    struct machine_command cmd = cmd_token("t");
+    cluster_init(c, 3);
+    c->hold_ms = 1000;
+    fli_buf_init(&buf, MACHINE_COMMAND_MAX);
+    assert_int_equal(machine_command_encode(&cmd, &buf), 0);
+    unsigned most = MACHINE_COMMAND_MAX / (unsigned)buf.len;
+    fli_buf_fini(&buf);
+    c->pending_max = MACHINE_COMMAND_MAX;
+    cluster_start(c, 0);
+    struct op *ops = test_calloc(most + 1, sizeof *ops);
+    for (unsigned i = 0; i < most; i++) {
+        assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
+    }
+    assert_int_equal(op_submit(c, 0, &cmd, &ops[most]), FL_EBUSY);
+    for (unsigned i = 0; i < most; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, FL_ENOLEADER);
+    }
+    assert_int_equal(ops[most].answers, 0);
+    assert_int_equal(op_submit(c, 0, &cmd, &ops[0]), 0);
+    op_wait(c, &ops[0]);
+    test_free(ops);
+}
+
 /* ---- handing over ---- */
 
 struct count {
@@ -379,6 +497,8 @@ static void test_stop_in_order(void **state)
     }
     test_free(ops);
     cluster_stop(c, leader, 10000);
+    /* There was a new leader before the old one was gone. */
+    assert_int_not_equal(cluster_leader(c), -1);
     cluster_expect_same_hash(c);
 }
 
@@ -619,6 +739,10 @@ int main(int argc, char **argv)
         TEST(test_held_through_an_election),
         TEST(test_hold_ends),
         TEST(test_leader_alone),
+        TEST(test_submit_wakes),
+        TEST(test_stream_breaks),
+        TEST(test_many_through_a_follower),
+        TEST(test_pending_is_bounded),
         TEST(test_transfer),
         TEST(test_stop_in_order),
         TEST(test_refused_while_stopping),
