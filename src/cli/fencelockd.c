@@ -2,8 +2,8 @@
  *
  * stdout gets one line, when clients are served: "ready: node 1 listening on 127.0.0.1:7401".
  * stderr gets one line per event: seconds since the start on the monotonic clock, level, text.
- * SIGTERM and SIGINT end it in order, exit 0; a second one ends it at once, exit 130. Wrong usage is
- * exit 2, everything else that goes wrong exit 1. */
+ * SIGTERM and SIGINT end it in order, exit 0; a second one ends it at once, exit 130. Wrong usage
+ * is exit 2, everything else that goes wrong exit 1. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -204,7 +204,8 @@ struct file {
 
 static void file_write(struct file *f, const char *text)
 {
-    (void)snprintf(f->path, sizeof f->path, "/tmp/fencelock-config-XXXXXX");
+    (void)snprintf(f->path, sizeof f->path,
+                   "fencelock-config-XXXXXX"); /* in the test's own directory */
     int fd = mkstemp(f->path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));

@@ -1,0 +1,241 @@
+/* test_ends.c: how connections and the server end. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static void half_closed_client_gets_its_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO one\r\nLATER\r\nECHO three\r\nhalf a requ");
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    turn_until(&f, f.hangups == 1);
+    assert_true(net_conn_eof(f.kept[0]->conn));
+    assert_int_equal(f.cancelled, 0);
+    answer_kept(&f, 0, "two");
+    client_hear(&f, fd, "$3\r\none\r\n$3\r\ntwo\r\n$5\r\nthree\r\n");
+    client_expect_end(&f, fd);
+    assert_int_equal(f.requests, 3);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void half_closed_while_paused(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 2;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\nLATER\r\nECHO end\r\n");
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        turn_until(&f, f.kept_n > i);
+        answer_kept(&f, i, "k");
+    }
+    client_hear(&f, fd, "$1\r\nk\r\n$1\r\nk\r\n$1\r\nk\r\n$1\r\nk\r\n$3\r\nend\r\n");
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void dropped_client_cancels_what_is_unanswered(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 3);
+    answer_kept(&f, 1, "answered, and waits for its turn");
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 2);
+    assert_null(f.kept[0]);
+    assert_null(f.kept[2]);
+    fixture_end(&f);
+}
+
+static void answers_to_a_doomed_connection_go_nowhere(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nLATER\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 3);
+    struct net_request *r = f.kept[0];
+    f.kept[0] = NULL;
+    net_answer_failed(r);
+    /* Doomed and not yet reaped: the others may still be answered. */
+    answer_kept(&f, 2, "x");
+    assert_int_equal(f.cancelled, 0);
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void failed_answer_closes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO a\r\nFAIL\r\nECHO b\r\n");
+    client_expect_end(&f, fd);
+    turn_until(&f, f.closed == 1);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void close_after_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nDROP\r\nECHO never\r\n");
+    turn_until(&f, f.kept_n == 1);
+    for (int i = 0; i < 20; i++) {
+        turn(&f);
+    }
+    answer_kept(&f, 0, "first");
+    client_hear(&f, fd, "$5\r\nfirst\r\n$3\r\nbye\r\n");
+    client_expect_end(&f, fd);
+    assert_int_equal(f.requests, 2);
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    fixture_end(&f);
+}
+
+static void silent_connection_is_closed(void **state)
+{
+    (void)state;
+    struct net_limits limits = test_limits();
+    limits.idle_first_ms = 150;
+    struct fixture f;
+    fixture_start(&f, limits);
+    int spoke = client_open(&f);
+    client_say(&f, spoke, "ECHO x\r\n");
+    client_hear(&f, spoke, "$1\r\nx\r\n");
+    int silent = client_open(&f);
+    client_say(&f, silent, "*1\r\n$4\r\nPI");
+    client_expect_end(&f, silent);
+    client_say(&f, spoke, "ECHO y\r\n");
+    client_hear(&f, spoke, "$1\r\ny\r\n");
+    client_close(silent);
+    client_close(spoke);
+    fixture_end(&f);
+}
+
+static void set_true(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+static void stop_gives_the_answers_owed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int owed = client_open(&f);
+    int idle = client_open(&f);
+    client_say(&f, owed, "LATER\r\n");
+    client_say(&f, idle, "ECHO x\r\n");
+    client_hear(&f, idle, "$1\r\nx\r\n");
+    turn_until(&f, f.kept_n == 1);
+    bool stopped = false;
+    net_server_stop(f.server, 60000, set_true, &stopped);
+    client_expect_end(&f, idle);
+    assert_false(stopped);
+    client_say(&f, owed, "ECHO too late\r\n");
+    answer_kept(&f, 0, "in time");
+    client_hear(&f, owed, "$7\r\nin time\r\n");
+    client_expect_end(&f, owed);
+    client_close(owed);
+    client_close(idle);
+    turn_until(&f, stopped);
+    assert_int_equal(f.requests, 2);
+    net_server_destroy(f.server);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
+static void stop_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\n");
+    turn_until(&f, f.kept_n == 1);
+    bool stopped = false;
+    net_server_stop(f.server, 200, set_true, &stopped);
+    turn_until(&f, stopped);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    net_server_destroy(f.server);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
+static void listening_says_what_is_wrong(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    char errmsg[256];
+    char taken[64];
+    (void)snprintf(taken, sizeof taken, "127.0.0.1:%u", (unsigned)f.port);
+    assert_int_equal(net_server_listen(f.server, taken, errmsg, sizeof errmsg), FL_ESYSTEM);
+    assert_non_null(strstr(errmsg, "address already in use"));
+    assert_non_null(strstr(errmsg, taken));
+    assert_int_equal(net_server_listen(f.server, "nonsense", errmsg, sizeof errmsg), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "HOST:PORT"));
+    assert_int_equal(net_server_listen(f.server, "127.0.0.1:65536", errmsg, sizeof errmsg),
+                     FL_EINVAL);
+    assert_int_equal(net_server_listen(f.server, "localhost:0", errmsg, sizeof errmsg), 0);
+    assert_int_equal(net_server_port(f.server), f.port);
+    fixture_end(&f);
+}
+
+static void limits_of_nothing_are_refused(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 0;
+    struct net_callbacks cbs = {0};
+    struct net_server *server = NULL;
+    assert_int_equal(net_server_create(&loop, &limits, 0, &cbs, &server), FL_EINVAL);
+    assert_null(server);
+    net_server_destroy(NULL);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(half_closed_client_gets_its_answers),
+        cmocka_unit_test(half_closed_while_paused),
+        cmocka_unit_test(dropped_client_cancels_what_is_unanswered),
+        cmocka_unit_test(answers_to_a_doomed_connection_go_nowhere),
+        cmocka_unit_test(failed_answer_closes),
+        cmocka_unit_test(close_after_answers),
+        cmocka_unit_test(silent_connection_is_closed),
+        cmocka_unit_test(stop_gives_the_answers_owed),
+        cmocka_unit_test(stop_does_not_wait_for_ever),
+        cmocka_unit_test(listening_says_what_is_wrong),
+        cmocka_unit_test(limits_of_nothing_are_refused),
+    };
+    return cmocka_run_group_tests_name("ends of connections", tests, NULL, NULL);
+}
