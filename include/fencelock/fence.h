@@ -36,10 +36,11 @@ FL_API int fl_fence_judge(fl_token mark, fl_token token, fl_token *ret_mark) FL_
 typedef struct fl_fence fl_fence;
 
 /* Opens or creates durable marks in a directory (created when missing; its parent must exist; a
- * local file system). size_max: bytes the database may grow to, at least 256 KiB, 0 for 1 GiB. The
- * whole database is read and checked; damage is refused, never served as lower marks. 0; FL_EINVAL;
- * FL_EIO; FL_ENOMEM; FL_ECORRUPT; FL_EVERSION (something else, or a later version, lives there);
- * FL_EBUSY (open already, in this process or another). */
+ * local file system). size_max: bytes the marks may take, at least 256 KiB, 0 for 1 GiB; the file
+ * may become a sixteenth (at least 1 MiB) larger. The whole database is read and checked; damage is
+ * refused, never served as lower marks. 0; FL_EINVAL; FL_EIO; FL_ENOMEM; FL_ECORRUPT; FL_EVERSION
+ * (something else, or a later version, lives there); FL_EBUSY (open already, in this process or
+ * another). */
 FL_API int fl_fence_open(const char *dir, size_t size_max, fl_fence **ret) FL_MUST_USE;
 FL_API void fl_fence_close(fl_fence *f); /* NULL is fine */
 

@@ -9,8 +9,9 @@
  *
  * Numbers are little endian. `sum` is the sum modulo 2^64 of SipHash over (key, length of the
  * value, its crc) of all records but the head, so a put or delete changes it by a difference. txnid
- * is the number of the commit; LMDB's own meta page must say the same, otherwise an older tree has
- * been found.
+ * is the number of the commit; LMDB's own meta pages must say the same, the current one and the one
+ * before, otherwise an older tree has been found. (After a failed write of a meta page LMDB leaves
+ * them in disagreement: then what the last commit was is not known, and opening is refused.)
  *
  * Creation happens in the subdirectory `new` and ends with a rename, so a data file in place is
  * always a whole one, and one that is too short has been damaged. */
@@ -145,11 +146,11 @@ static int translate(int rc)
 
 static void set_broken(struct fli_env *e, int code)
 {
-    pthread_mutex_lock(&e->map_lock);
+    pthread_mutex_lock(&e->lock);
     if (e->broken == 0) {
         e->broken = code;
     }
-    pthread_mutex_unlock(&e->map_lock);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* A read that found damage breaks the environment; other results pass through. */
@@ -164,7 +165,8 @@ static int checked(struct fli_env *e, int code)
 /* ---- opening ---- */
 
 struct opening {
-    struct fli_env_head head; /* as stored */
+    struct fli_env_head head;     /* as stored */
+    struct fli_env_head previous; /* as stored by the commit before */
     bool has_head;
     uint64_t count; /* as found */
     uint64_t sum;
@@ -180,28 +182,42 @@ static int open_fail(struct opening *o, int code, const char *text)
     return code;
 }
 
-static int visit_head(struct opening *o, struct fli_slice stored)
+static bool is_head(const struct fli_pages_record *r)
+{
+    return r->head.len == r->size && r->key.len == 1 && r->key.data[0] == 0;
+}
+
+static int visit_head(struct opening *o, struct fli_slice stored, struct fli_env_head *ret)
 {
     struct fli_slice value;
     int rc = unwrap(head_key, stored, &value);
     if (rc == 0) {
-        rc = decode_head(value, &o->head);
+        rc = decode_head(value, ret);
     }
     if (rc != 0) {
         return open_fail(o, rc,
                          rc == FL_EVERSION ? "the database has a format of another version"
                                            : "the head record is damaged");
     }
-    o->has_head = true;
     return 0;
+}
+
+static int visit_previous(void *ctx, const struct fli_pages_record *r)
+{
+    struct opening *o = ctx;
+    if (!is_head(r)) {
+        return open_fail(o, FL_ECORRUPT, "the head record of the commit before is missing");
+    }
+    return visit_head(o, r->head, &o->previous);
 }
 
 static int visit_record(void *ctx, const struct fli_pages_record *r)
 {
     struct opening *o = ctx;
     bool whole = r->head.len == r->size;
-    if (whole && r->key.len == 1 && r->key.data[0] == 0) {
-        return visit_head(o, r->head);
+    if (is_head(r)) {
+        o->has_head = true;
+        return visit_head(o, r->head, &o->head);
     }
     struct fli_slice value;
     if (!key_valid(r->key) || r->size < CRC_SIZE ||
@@ -225,14 +241,14 @@ static int check_data(int fd, struct opening *o, struct fli_pages_info *ret)
     if (fsync(fd) != 0) {
         return open_fail(o, FL_EIO, "the data file cannot be synced");
     }
-    int rc = fli_pages_check(fd, visit_record, o, ret, o->errmsg, o->errmsg_size);
+    int rc = fli_pages_check(fd, visit_record, visit_previous, o, ret, o->errmsg, o->errmsg_size);
     if (rc != 0) {
         return rc;
     }
     if (!o->has_head) {
         return open_fail(o, FL_ECORRUPT, "the head record is missing");
     }
-    if (o->head.txnid != ret->txnid) {
+    if (o->head.txnid != ret->txnid || o->previous.txnid != ret->previous_txnid) {
         return open_fail(o, FL_ECORRUPT, "the records are not those of the last commit");
     }
     if (o->head.count != o->count || o->head.sum != o->sum) {
@@ -378,19 +394,33 @@ static int check_and_load(struct fli_env *e, struct opening *o)
     return 0;
 }
 
+/* The pages that records take. */
+static int record_pages(MDB_txn *txn, MDB_dbi dbi, size_t *ret)
+{
+    MDB_stat st = {0};
+    int rc = translate(mdb_stat(txn, dbi, &st));
+    *ret = st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages;
+    return rc;
+}
+
 static int start_mdb(struct fli_env *e, char *errmsg, size_t errmsg_size)
 {
-    int rc = open_mdb(e->dir, e->size_max, &e->mdb, errmsg, errmsg_size);
+    size_t headroom = e->size_max / FLI_ENV_HEADROOM_SHARE / 65536 * 65536;
+    headroom = headroom < FLI_ENV_HEADROOM_MIN ? FLI_ENV_HEADROOM_MIN : headroom;
+    int rc = open_mdb(e->dir, e->size_max + headroom, &e->mdb, errmsg, errmsg_size);
     if (rc != 0) {
         return rc;
     }
-    e->map_size = e->size_max;
     rc = mdb_txn_begin(e->mdb, NULL, MDB_RDONLY, &e->reader);
     if (rc == 0) {
         rc = mdb_dbi_open(e->reader, NULL, 0, &e->dbi);
-        mdb_txn_reset(e->reader);
     }
-    return rc == 0 ? 0 : mdb_failed("read", rc, errmsg, errmsg_size);
+    if (rc != 0) {
+        return mdb_failed("read", rc, errmsg, errmsg_size);
+    }
+    rc = record_pages(e->reader, e->dbi, &e->pages);
+    mdb_txn_reset(e->reader);
+    return rc;
 }
 
 static int open_steps(struct fli_env *e, const char *kind, struct opening *o)
@@ -431,7 +461,7 @@ int fli_env_open(const char *dir, const char *kind, size_t size_max, fli_env_vis
     e->home = (struct fli_home){.dir_fd = -1, .owner_fd = -1};
     e->size_max = size_max / 65536 * 65536; /* whole pages, whatever their size */
     e->dir = strdup(dir);
-    if (e->dir == NULL || pthread_mutex_init(&e->map_lock, NULL) != 0) {
+    if (e->dir == NULL || pthread_mutex_init(&e->lock, NULL) != 0) {
         free(e->dir);
         free(e);
         return FL_ENOMEM;
@@ -458,7 +488,7 @@ void fli_env_close(struct fli_env *e)
         mdb_env_close(e->mdb);
     }
     fli_home_close(&e->home);
-    pthread_mutex_destroy(&e->map_lock);
+    pthread_mutex_destroy(&e->lock);
     free(e->dir);
     free(e);
 }
@@ -502,16 +532,21 @@ static int read_locked(struct fli_env *e, struct fli_slice key, void *buf, size_
 int fli_env_read(struct fli_env *e, struct fli_slice key, void *buf, size_t cap, size_t *ret_len)
 {
     FLI_ASSERT(key_valid(key));
-    pthread_mutex_lock(&e->map_lock);
+    pthread_mutex_lock(&e->lock);
     int rc = read_locked(e, key, buf, cap, ret_len);
     if ((rc == FL_ECORRUPT || rc == FL_EIO) && e->broken == 0) {
         e->broken = rc;
     }
-    pthread_mutex_unlock(&e->map_lock);
+    pthread_mutex_unlock(&e->lock);
     return rc;
 }
 
-uint64_t fli_env_bytes(struct fli_env *e)
+uint64_t fli_env_bytes(const struct fli_env *e)
+{
+    return (uint64_t)e->pages * e->page_size;
+}
+
+uint64_t fli_env_file_bytes(const struct fli_env *e)
 {
     MDB_envinfo info;
     if (mdb_env_info(e->mdb, &info) != 0) {
@@ -522,37 +557,20 @@ uint64_t fli_env_bytes(struct fli_env *e)
 
 /* ---- writing ---- */
 
-static int size_map(struct fli_env *e, size_t size)
+int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
 {
-    if (e->map_size == size) {
-        return 0;
-    }
-    int rc = translate(mdb_env_set_mapsize(e->mdb, size));
-    if (rc != 0) {
-        e->broken = rc == FL_ENOMEM ? FL_EIO : rc; /* the old map is gone already */
-        return e->broken;
-    }
-    e->map_size = size;
-    return 0;
-}
-
-int fli_txn_begin(struct fli_env *e, bool headroom, struct fli_txn *ret)
-{
-    pthread_mutex_lock(&e->map_lock);
+    MDB_txn *mdb;
+    pthread_mutex_lock(&e->lock);
     int rc = e->broken;
-    if (rc == 0) {
-        rc = size_map(e, headroom ? e->size_max + FLI_ENV_HEADROOM : e->size_max);
-    }
-    pthread_mutex_unlock(&e->map_lock);
+    pthread_mutex_unlock(&e->lock);
     if (rc != 0) {
         return rc;
     }
-    MDB_txn *mdb;
     rc = translate(mdb_txn_begin(e->mdb, NULL, 0, &mdb));
     if (rc != 0) {
         return checked(e, rc);
     }
-    *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = e->head, .headroom = headroom};
+    *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = e->head, .pages = e->pages};
     return 0;
 }
 
@@ -683,7 +701,7 @@ static bool disk_full(struct fli_env *e)
     }
     struct rlimit limit;
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           fli_env_bytes(e) + DISK_SPARE > limit.rlim_cur;
+           fli_env_file_bytes(e) + DISK_SPARE > limit.rlim_cur;
 }
 
 /* What a failed commit means. LMDB writes the pages, syncs, and only then the meta page. If it got
@@ -707,13 +725,25 @@ static int commit_failed(struct fli_env *e, int rc)
     return code;
 }
 
-static int commit_once(struct fli_txn *t)
+/* Whether the records may become as large as they have. */
+static int check_size(struct fli_txn *t)
+{
+    const struct fli_env *e = t->env;
+    int rc = record_pages(t->mdb, e->dbi, &t->pages);
+    if (rc != 0) {
+        return rc;
+    }
+    return t->pages > e->pages && t->pages > e->size_max / e->page_size ? FL_ELIMIT : 0;
+}
+
+int fli_txn_commit(struct fli_txn *t)
 {
     struct fli_env *e = t->env;
     int rc = t->failed;
     if (rc == 0 && t->dirty) {
         t->head.txnid = mdb_txn_id(t->mdb);
-        rc = checked(e, translate(put_head(t->mdb, e->dbi, &t->head)));
+        rc = translate(put_head(t->mdb, e->dbi, &t->head));
+        rc = checked(e, rc == 0 ? check_size(t) : rc);
     }
     if (rc != 0 || !t->dirty) {
         fli_txn_abort(t);
@@ -725,29 +755,8 @@ static int commit_once(struct fli_txn *t)
         return commit_failed(e, rc);
     }
     e->head = t->head;
+    e->pages = t->pages;
     return 0;
-}
-
-/* LMDB hands out the pages that a transaction freed to the second one after it at the earliest. On
- * a full database there would never be a second one, so a transaction that freed space is followed
- * by one that only rewrites the head. That it fails matters to nobody. */
-static void turn_over(struct fli_env *e)
-{
-    struct fli_txn t;
-    if (fli_txn_begin(e, true, &t) == 0) {
-        t.dirty = true;
-        (void)commit_once(&t);
-    }
-}
-
-int fli_txn_commit(struct fli_txn *t)
-{
-    bool turn = t->headroom && t->dirty;
-    int rc = commit_once(t);
-    if (rc == 0 && turn) {
-        turn_over(t->env);
-    }
-    return rc;
 }
 
 void fli_txn_abort(struct fli_txn *t)

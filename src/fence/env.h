@@ -10,9 +10,11 @@
  * order). What was found at opening is synced before it is trusted, since the process that wrote it
  * may have been killed between write and sync.
  *
- * Space: a commit that does not fit gives FL_ELIMIT and changes nothing. Removing things needs
- * fresh pages too (LMDB copies on write), so a transaction that frees space may use a headroom
- * beyond size_max.
+ * Space: a commit that does not fit gives FL_ELIMIT and changes nothing. The limit is on the pages
+ * that records take. Above it the file has a headroom, because LMDB writes a page anew to change it
+ * and gives back the old one only two commits later: without it, a full database could not even be
+ * emptied. A transaction that does not make the records larger is therefore never refused by the
+ * limit, as long as it touches no more than part of the headroom.
  *
  * After an input/output error whose outcome is doubtful, or damage found while running, every call
  * gives that error until the environment is closed and opened again.
@@ -32,7 +34,8 @@
 #define FLI_ENV_KEY_MAX                                                                            \
     511u /* bytes of a key, of which the first is not 0: that one is the head's */
 #define FLI_ENV_SIZE_MIN ((size_t)256 * 1024)
-#define FLI_ENV_HEADROOM ((size_t)1024 * 1024)
+#define FLI_ENV_HEADROOM_MIN ((size_t)1024 * 1024)
+#define FLI_ENV_HEADROOM_SHARE 16u /* at least this part of size_max */
 
 struct fli_env_head {
     uint64_t txnid; /* the commit that wrote it */
@@ -47,19 +50,19 @@ struct fli_env {
     MDB_dbi dbi;
     size_t page_size;
     size_t size_max;
-    size_t map_size; /* as it is now */
     struct fli_env_head head;
-    pthread_mutex_t map_lock; /* reader, and anything that moves the map */
-    MDB_txn *reader;          /* reset between reads */
-    int broken;               /* sticky error, 0 while all is well; guarded by map_lock */
+    size_t pages;         /* that records take */
+    pthread_mutex_t lock; /* guards the two below */
+    MDB_txn *reader;      /* reset between reads */
+    int broken;           /* sticky error, 0 while all is well */
 };
 
 struct fli_txn {
     struct fli_env *env;
     MDB_txn *mdb;
     struct fli_env_head head;
+    size_t pages; /* that records take, set by commit */
     bool dirty;
-    bool headroom;
     int failed; /* first error of a put or delete: the transaction can only be aborted */
 };
 
@@ -78,9 +81,8 @@ void fli_env_close(struct fli_env *e); /* NULL is fine; no transaction may be op
 int fli_env_read(struct fli_env *e, struct fli_slice key, void *buf, size_t cap,
                  size_t *ret_len) FLI_MUST_USE;
 
-/* Begins the write transaction. headroom: this one frees space and may use the reserve. After 0
- * exactly one of commit and abort must follow. */
-int fli_txn_begin(struct fli_env *e, bool headroom, struct fli_txn *ret) FLI_MUST_USE;
+/* Begins the write transaction. After 0 exactly one of commit and abort must follow. */
+int fli_txn_begin(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
 
 /* The value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EIO. */
 int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
@@ -103,7 +105,9 @@ int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret
 int fli_txn_commit(struct fli_txn *t) FLI_MUST_USE;
 void fli_txn_abort(struct fli_txn *t);
 
-/* Bytes of the data file in use, as of the last commit. */
-uint64_t fli_env_bytes(struct fli_env *e);
+/* As of the last commit: bytes of the pages that records take, which size_max is compared with, and
+ * of the whole file with its free pages. Not while a transaction is open in another thread. */
+uint64_t fli_env_bytes(const struct fli_env *e);
+uint64_t fli_env_file_bytes(const struct fli_env *e);
 
 #endif

@@ -19,6 +19,7 @@
 #define SIZE_DEFAULT ((size_t)1 << 30)
 #define KIND "marks"
 #define GROUP_MAX 1024u
+#define FORGET_SMALL 32u /* marks forgotten at once when space is short */
 
 struct fl_fence {
     struct fli_env *env;
@@ -141,7 +142,7 @@ static int read_mark(struct fl_fence *f, struct fli_slice lock, fl_token *ret)
 static int run_together(struct fl_fence *f, struct fli_list *group, fl_token floor)
 {
     struct fli_txn txn;
-    int rc = fli_txn_begin(f->env, false, &txn);
+    int rc = fli_txn_begin(f->env, &txn);
     if (rc != 0) {
         return rc;
     }
@@ -354,7 +355,7 @@ static int forget(struct fl_fence *f, struct pass *p, fl_token old_floor, fl_tok
                   size_t max, size_t *ret_removed)
 {
     struct fli_txn txn;
-    int rc = fli_txn_begin(f->env, true, &txn);
+    int rc = fli_txn_begin(f->env, &txn);
     if (rc != 0) {
         return rc;
     }
@@ -386,6 +387,10 @@ int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_remo
     f->writing = true;
     pthread_mutex_unlock(&f->lock);
     int rc = forget(f, &p, old_floor, floor, max, &removed);
+    if (rc == FL_ELIMIT && max > FORGET_SMALL) {
+        pass_init(&p, f); /* only writers change what it reads, and we are the one */
+        rc = forget(f, &p, old_floor, floor, FORGET_SMALL, &removed);
+    }
     pthread_mutex_lock(&f->lock);
     f->writing = false;
     f->moving = false;

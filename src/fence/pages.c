@@ -170,24 +170,22 @@ static int read_header(struct checker *c, size_t pgno, struct page_header *ret)
     return 0;
 }
 
-static int push_page(struct checker *c, size_t pgno, const struct db *db)
+/* Reads a page of a tree into its level of the stack. */
+static int load_page(struct checker *c, size_t pgno, unsigned level, const struct db *db)
 {
-    if (c->depth >= db->depth) {
-        return fail(c, FL_ECORRUPT, "the tree is deeper than its %u levels", db->depth);
+    if (pgno < 2 || pgno > c->last_page) {
+        return fail(c, FL_ECORRUPT, "page number %zu is out of range", pgno);
     }
-    int rc = mark_seen(c, pgno);
-    if (rc != 0) {
-        return rc;
-    }
-    struct frame *f = &c->stack[c->depth];
-    f->page = c->pages + (size_t)c->depth * c->page_size;
-    rc = read_at(c, f->page, c->page_size, (uint64_t)pgno * c->page_size);
+    FLI_ASSERT(level < DEPTH_MAX);
+    struct frame *f = &c->stack[level];
+    f->page = c->pages + (size_t)level * c->page_size;
+    int rc = read_at(c, f->page, c->page_size, (uint64_t)pgno * c->page_size);
     if (rc != 0) {
         return rc;
     }
     struct page_header h;
     memcpy(&h, f->page, sizeof(h));
-    unsigned want = c->depth + 1 == db->depth ? PAGE_LEAF : PAGE_BRANCH;
+    unsigned want = level + 1 == db->depth ? PAGE_LEAF : PAGE_BRANCH;
     if (h.pgno != pgno || h.flags != want) {
         return fail(c, FL_ECORRUPT, "page %zu has a damaged header", pgno);
     }
@@ -198,7 +196,23 @@ static int push_page(struct checker *c, size_t pgno, const struct db *db)
     f->nodes = (unsigned)(h.lower - sizeof(h)) / 2;
     f->next = 0;
     f->leaf = want == PAGE_LEAF;
-    *(f->leaf ? &c->found.leaf_pages : &c->found.branch_pages) += 1;
+    return 0;
+}
+
+static int push_page(struct checker *c, size_t pgno, const struct db *db)
+{
+    if (c->depth >= db->depth) {
+        return fail(c, FL_ECORRUPT, "the tree is deeper than its %u levels", db->depth);
+    }
+    int rc = mark_seen(c, pgno);
+    if (rc == 0) {
+        rc = load_page(c, pgno, c->depth, db);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool leaf = c->stack[c->depth].leaf;
+    *(leaf ? &c->found.leaf_pages : &c->found.branch_pages) += 1;
     c->depth++;
     return 0;
 }
@@ -327,7 +341,7 @@ static int check_overflow(struct checker *c, const struct node *n, size_t *ret_f
     return 0;
 }
 
-static int visit_record(struct checker *c, const struct node *n)
+static int visit_record(struct checker *c, const struct node *n, fli_pages_visit visit)
 {
     struct fli_pages_record r = {.key = n->key, .head = {n->value, n->size}, .size = n->size};
     uint8_t *first_page = NULL;
@@ -357,7 +371,7 @@ static int visit_record(struct checker *c, const struct node *n)
         }
     }
     if (rc == 0) {
-        rc = c->visit(c->ctx, &r);
+        rc = visit(c->ctx, &r);
     }
     free(first_page);
     return rc;
@@ -442,7 +456,7 @@ static int step(struct checker *c, const struct db *db)
         return rc;
     }
     c->found.entries++;
-    return c->free_tree ? visit_free_list(c, &n) : visit_record(c, &n);
+    return c->free_tree ? visit_free_list(c, &n) : visit_record(c, &n, c->visit);
 }
 
 static int walk(struct checker *c, const struct db *db, bool free_tree)
@@ -469,6 +483,31 @@ static int walk(struct checker *c, const struct db *db, bool free_tree)
     return rc != 0 ? rc : check_counts(c, db);
 }
 
+/* Shows the caller the first record of the commit before. LMDB leaves its pages alone until the next
+ * commit is through, so they are whole; they may be shared with the tree of now. */
+static int show_previous(struct checker *c, const struct db *db, fli_pages_visit previous)
+{
+    struct node n;
+    size_t pgno = db->root;
+    if (db->depth == 0 || db->depth > DEPTH_MAX || db->root == NO_PAGE) {
+        return fail(c, FL_ECORRUPT, "the tree of the commit before has an impossible depth");
+    }
+    for (unsigned level = 0; level < db->depth; level++) {
+        int rc = load_page(c, pgno, level, db);
+        if (rc == 0) {
+            rc = read_node(c, &c->stack[level], 0, &n);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        pgno = n.child;
+    }
+    if (n.big) {
+        return fail(c, FL_ECORRUPT, "the first record of the commit before is damaged");
+    }
+    return visit_record(c, &n, previous);
+}
+
 static int read_meta(struct checker *c, unsigned which, struct meta *ret)
 {
     uint8_t raw[sizeof(struct page_header) + sizeof(struct meta)];
@@ -488,8 +527,8 @@ static int read_meta(struct checker *c, unsigned which, struct meta *ret)
     return 0;
 }
 
-/* Reads both meta pages and picks the one of the last commit. */
-static int pick_meta(struct checker *c, struct meta *ret)
+/* Reads both meta pages and says which is of the last commit. */
+static int pick_meta(struct checker *c, struct meta *ret, struct meta *ret_previous)
 {
     struct meta meta[2];
     int rc = read_meta(c, 0, &meta[0]);
@@ -515,16 +554,18 @@ static int pick_meta(struct checker *c, struct meta *ret)
         return fail(c, FL_ECORRUPT, "the meta pages are not of two consecutive commits");
     }
     *ret = meta[a > b ? 0 : 1];
+    *ret_previous = meta[a > b ? 1 : 0];
     return 0;
 }
 
-static int check_file(struct checker *c, struct meta *ret)
+static int check_file(struct checker *c, fli_pages_visit previous, struct meta *ret,
+                      struct meta *ret_previous)
 {
     struct stat st;
     if (fstat(c->fd, &st) != 0) {
         return fail(c, FL_EIO, "the data file cannot be examined: %s", strerror(errno));
     }
-    int rc = pick_meta(c, ret);
+    int rc = pick_meta(c, ret, ret_previous);
     if (rc != 0) {
         return rc;
     }
@@ -550,22 +591,25 @@ static int check_file(struct checker *c, struct meta *ret)
     if (c->last_page >= c->file_pages && c->tail_free != c->last_page + 1 - c->file_pages) {
         return fail(c, FL_ECORRUPT, "the data file is cut short");
     }
-    return 0;
+    return ret_previous->txnid == 0 ? 0 : show_previous(c, &ret_previous->dbs[1], previous);
 }
 
-int fli_pages_check(int fd, fli_pages_visit visit, void *ctx, struct fli_pages_info *ret,
-                    char *errmsg, size_t errmsg_size)
+int fli_pages_check(int fd, fli_pages_visit visit, fli_pages_visit previous, void *ctx,
+                    struct fli_pages_info *ret, char *errmsg, size_t errmsg_size)
 {
     struct checker c = {
         .fd = fd, .visit = visit, .ctx = ctx, .errmsg = errmsg, .errmsg_size = errmsg_size};
     struct meta meta;
-    int rc = check_file(&c, &meta);
+    struct meta before;
+    int rc = check_file(&c, previous, &meta, &before);
     free(c.seen);
     free(c.pages);
     if (rc != 0) {
         return rc;
     }
-    *ret = (struct fli_pages_info){
-        .txnid = meta.txnid, .page_size = c.page_size, .pages = (uint64_t)meta.last_page + 1};
+    *ret = (struct fli_pages_info){.txnid = meta.txnid,
+                                   .previous_txnid = before.txnid,
+                                   .page_size = c.page_size,
+                                   .pages = (uint64_t)meta.last_page + 1};
     return 0;
 }

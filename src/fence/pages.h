@@ -5,8 +5,9 @@
  * uses plain reads with every bound tested, so it can be given any bytes at all.
  *
  * What it proves, for a file in the format of LMDB 0.9 (data version 1, native word size):
- *   - the two meta pages carry two consecutive transactions, each in the page its number says, so
- *     the newer one is the last commit and not an older one left over;
+ *   - the two meta pages carry two consecutive transactions, each in the page its number says; the
+ *     caller is shown the first record of both trees, so that it can tell by what it keeps there
+ *     whether these numbers are true, or the newer one is an older one left over;
  *   - both trees (free pages, records) have the depth, page counts and number of entries their
  *     meta page says, every page is of the right kind and carries its own number, keys ascend
  *     through the whole tree and agree with the separators above them, so that a lookup finds
@@ -26,7 +27,8 @@ struct fli_pages_record {
 };
 
 struct fli_pages_info {
-    uint64_t txnid; /* the last commit; 0 when there was none */
+    uint64_t txnid;          /* the last commit; 0 when there was none */
+    uint64_t previous_txnid; /* the one before; 0 when there was none */
     size_t page_size;
     uint64_t pages; /* used and free ones, meta pages included */
 };
@@ -35,10 +37,11 @@ struct fli_pages_info {
  */
 typedef int (*fli_pages_visit)(void *ctx, const struct fli_pages_record *record);
 
-/* Checks the file; visit sees every record in key order. The file must not change meanwhile. 0;
- * FL_EVERSION (not an LMDB file of the known format); FL_ECORRUPT; FL_EIO; FL_ENOMEM; or what
- * visit returned. errmsg gets a sentence on every failure but visit's. */
-int fli_pages_check(int fd, fli_pages_visit visit, void *ctx, struct fli_pages_info *ret,
-                    char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+/* Checks the file; visit sees every record in key order, and `previous` the first record as it was
+ * in the commit before, if there was one. The file must not change meanwhile. 0; FL_EVERSION (not
+ * an LMDB file of the known format); FL_ECORRUPT; FL_EIO; FL_ENOMEM; or what a visit returned.
+ * errmsg gets a sentence on every failure but a visit's. */
+int fli_pages_check(int fd, fli_pages_visit visit, fli_pages_visit previous, void *ctx,
+                    struct fli_pages_info *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -46,8 +46,10 @@ static int storage_section(struct fli_buf *b, const struct store_info *i)
                           "deleted_keys_bound:%" PRIu64 "\r\n"
                           "marks:%" PRIu64 "\r\n"
                           "db_bytes:%" PRIu64 "\r\n"
-                          "db_bytes_max:%" PRIu64 "\r\n",
-                          c->keys, c->tombstones, c->marks, i->db_bytes, i->db_bytes_max);
+                          "db_bytes_max:%" PRIu64 "\r\n"
+                          "db_file_bytes:%" PRIu64 "\r\n",
+                          c->keys, c->tombstones, c->marks, i->db_bytes, i->db_bytes_max,
+                          i->db_file_bytes);
 }
 
 static int stats_section(struct fli_buf *b, const struct store_info *i)

@@ -8,7 +8,8 @@
 
 struct store_info {
     struct store_counts counts;
-    uint64_t db_bytes;
+    uint64_t db_bytes; /* of records */
+    uint64_t db_file_bytes;
     uint64_t db_bytes_max;
     bool fencing;
     uint16_t port;

@@ -178,6 +178,7 @@ static void take_stock(struct service *s)
 {
     store_get_counts(s->store, &s->info.counts);
     s->info.db_bytes = store_bytes(s->store);
+    s->info.db_file_bytes = store_file_bytes(s->store);
 }
 
 /* ---- holding ---- */

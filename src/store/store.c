@@ -314,11 +314,11 @@ static void count(struct store_counts *c, const struct store_op *op, bool commit
 /* All of them or, on a failure, none. The mark in a STALE answer may have been raised by an
  * operation just before it in the group: it is true only once the commit is through, which is why
  * refusals wait for it too. */
-static int execute_together(struct store *s, struct store_op *const *ops, size_t n, bool headroom,
+static int execute_together(struct store *s, struct store_op *const *ops, size_t n,
                             size_t *ret_done)
 {
     struct group g = {.store = s, .counts = s->counts};
-    int rc = fli_txn_begin(s->env, headroom, &g.txn);
+    int rc = fli_txn_begin(s->env, &g.txn);
     if (rc != 0) {
         return rc;
     }
@@ -352,15 +352,11 @@ static bool is_fatal(int rc)
     return rc != FL_ELIMIT && rc != FL_ENOMEM;
 }
 
-/* One operation when space or memory is short. A deletion makes space, so it may use the reserve.
- */
+/* One operation when space or memory is short. */
 static int execute_alone(struct store *s, struct store_op *op)
 {
     size_t done;
-    int rc = execute_together(s, &op, 1, false, &done);
-    if (rc == FL_ELIMIT && op->verb == STORE_DEL) {
-        rc = execute_together(s, &op, 1, true, &done);
-    }
+    int rc = execute_together(s, &op, 1, &done);
     if (rc == 0) {
         return 0;
     }
@@ -378,7 +374,7 @@ int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t
     FLI_ASSERT(n > 0);
     size_t out = 0;
     size_t done = 0;
-    int rc = execute_together(s, ops, n, false, ret_done);
+    int rc = execute_together(s, ops, n, ret_done);
     if (rc == 0 || is_fatal(rc)) {
         return rc;
     }
@@ -408,6 +404,11 @@ void store_get_counts(const struct store *s, struct store_counts *ret)
 uint64_t store_bytes(const struct store *s)
 {
     return fli_env_bytes(s->env);
+}
+
+uint64_t store_file_bytes(const struct store *s)
+{
+    return fli_env_file_bytes(s->env);
 }
 
 uint64_t store_size_max(const struct store *s)

@@ -69,8 +69,9 @@ int store_execute(struct store *s, struct store_op *const *ops, size_t n,
 void store_op_fini(struct store_op *op); /* frees the value that was read */
 
 void store_get_counts(const struct store *s, struct store_counts *ret);
-uint64_t store_bytes(const struct store *s);    /* of the data file in use */
-uint64_t store_size_max(const struct store *s); /* bytes */
+uint64_t store_bytes(const struct store *s);      /* of the pages that records take */
+uint64_t store_file_bytes(const struct store *s); /* of the data file */
+uint64_t store_size_max(const struct store *s);   /* bytes */
 bool store_fencing(const struct store *s);
 
 #endif

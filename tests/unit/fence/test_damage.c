@@ -148,6 +148,31 @@ static void test_flipped_meta(void **state)
     free(copy);
 }
 
+/* The numbers of the transactions in both meta pages, for some commits in a row: which flip makes
+ * an older commit look like the last one depends on the number. */
+static void test_flipped_transaction_numbers(void **state)
+{
+    struct fixture *x = *state;
+    for (unsigned turn = 0; turn < 8; turn++) {
+        fl_fence *f;
+        size_t len;
+        scratch_store(x->scratch.data, "data.mdb", x->file, x->len);
+        assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), 0);
+        assert_int_equal(fl_fence_admit(f, "last", 4, 5001 + turn, NULL), 0);
+        fl_fence_close(f);
+        free(x->file);
+        x->file = scratch_load(x->scratch.data, "data.mdb", &x->len);
+        uint8_t *copy = scratch_load(x->scratch.data, "data.mdb", &len);
+        for (unsigned bit = 0; bit < 128; bit++) {
+            size_t at = (bit < 64 ? 0 : PAGE) + 16 + 128 + bit % 64 / 8;
+            copy[at] ^= (uint8_t)(1u << (bit % 8));
+            assert_true(refused(x, copy, len, 5001 + turn));
+            copy[at] ^= (uint8_t)(1u << (bit % 8));
+        }
+        free(copy);
+    }
+}
+
 static void test_random_bytes(void **state)
 {
     struct fixture *x = *state;
@@ -197,6 +222,127 @@ static void test_lost_page_writes(void **state)
         changed++;
     }
     assert_true(changed >= 2);
+    free(copy);
+}
+
+/* ---- damage that fits together, one check at a time ---- */
+
+/* Lets raw LMDB loose on the database: removes a mark (or rewrites one as it was), and writes a head
+ * that says the right commit when `head` is true. */
+static void tamper(struct fixture *x, bool remove, bool head)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    char name[65] = "L";
+    uint8_t head_bytes[36];
+    uint8_t zero = 0;
+    MDB_val key = {.mv_size = 1 + lock_name(name + 1, 7), .mv_data = name};
+    MDB_val head_key = {.mv_size = 1, .mv_data = &zero};
+    MDB_val value;
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_open(env, x->scratch.data, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, NULL, 0, &dbi), 0);
+    assert_int_equal(mdb_get(txn, dbi, &head_key, &value), 0);
+    assert_int_equal(value.mv_size, sizeof(head_bytes));
+    memcpy(head_bytes, value.mv_data, sizeof(head_bytes));
+    fli_put_u64(head_bytes + 8, mdb_txn_id(txn));
+    fli_put_u32(head_bytes + 32, fli_crc32c(fli_crc32c(0, &zero, 1), head_bytes, 32));
+    assert_int_equal(mdb_get(txn, dbi, &key, &value), 0);
+    uint8_t copy[16];
+    assert_true(value.mv_size <= sizeof(copy));
+    memcpy(copy, value.mv_data, value.mv_size);
+    value.mv_data = copy;
+    assert_int_equal(remove ? mdb_del(txn, dbi, &key, NULL) : mdb_put(txn, dbi, &key, &value, 0),
+                     0);
+    if (head) {
+        value = (MDB_val){.mv_size = sizeof(head_bytes), .mv_data = head_bytes};
+        assert_int_equal(mdb_put(txn, dbi, &head_key, &value, 0), 0);
+    }
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
+static void test_tampered(void **state)
+{
+    struct fixture *x = *state;
+    fl_fence *f = NULL;
+    tamper(x, false, true); /* nothing was really changed: the tampering itself is sound */
+    assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), 0);
+    fl_fence_close(f);
+    tamper(x, false, false); /* a commit that is not ours */
+    assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), FL_ECORRUPT);
+    scratch_store(x->scratch.data, "data.mdb", x->file, x->len);
+    tamper(x, true, true); /* a record that is missing */
+    assert_int_equal(fl_fence_open(x->scratch.data, 0, &f), FL_ECORRUPT);
+}
+
+static uint16_t u16_at(const uint8_t *p)
+{
+    return fli_get_u16(p);
+}
+
+/* A separator that is wrong hides records that are all there. */
+static void test_separators(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t *copy = malloc(x->len);
+    assert_non_null(copy);
+    unsigned tried = 0;
+    unsigned refusals = 0;
+    for (size_t page = 2; page < x->len / PAGE; page++) {
+        const uint8_t *p = x->file + page * PAGE;
+        if (u16_at(p + 10) != 1) { /* a branch page */
+            continue;
+        }
+        for (unsigned i = 1; i < (u16_at(p + 12) - 16u) / 2; i++) {
+            size_t node = u16_at(p + 16 + 2 * i);
+            size_t key_len = u16_at(p + node + 6);
+            for (unsigned how = 0; how < 2 && key_len > 5; how++) {
+                memcpy(copy, x->file, x->len);
+                copy[page * PAGE + node + 8 + 5] = how == 0 ? 0x01 : 0xFF;
+                refusals += refused(x, copy, x->len, 5000) ? 1 : 0;
+                tried++;
+            }
+        }
+    }
+    assert_true(tried > 0);
+    assert_true(refusals > 0); /* old branch pages are free now, where it does not matter */
+    free(copy);
+}
+
+/* A live page on the list of free pages would be overwritten later. */
+static void test_free_list(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t *copy = malloc(x->len);
+    assert_non_null(copy);
+    unsigned meta =
+        fli_get_u64(x->file + 16 + 128) > fli_get_u64(x->file + PAGE + 16 + 128) ? 0 : 1;
+    size_t root = (size_t)fli_get_u64(x->file + meta * PAGE + 16 + 24 + 40);
+    const uint8_t *p = x->file + root * PAGE;
+    assert_int_equal(u16_at(p + 10), 2); /* one leaf page */
+    unsigned tried = 0;
+    for (unsigned n = 0; n < (u16_at(p + 12) - 16u) / 2; n++) {
+        size_t list = root * PAGE + u16_at(p + 16 + 2 * n) + 16u; /* node and key are 8 each */
+        uint64_t count = fli_get_u64(x->file + list);
+        for (uint64_t i = 1; i <= count; i++) {
+            uint64_t above = i == 1 ? x->len / PAGE : fli_get_u64(x->file + list + 8 * (i - 1));
+            uint64_t below = i == count ? 1 : fli_get_u64(x->file + list + 8 * (i + 1));
+            uint64_t is = fli_get_u64(x->file + list + 8 * i);
+            for (uint64_t other = below + 1; other < above; other++) {
+                if (other == is) {
+                    continue;
+                }
+                memcpy(copy, x->file, x->len);
+                fli_put_u64(copy + list + 8 * i, other);
+                assert_true(refused(x, copy, x->len, 5000));
+                tried++;
+            }
+        }
+    }
+    assert_true(tried > 5);
     free(copy);
 }
 
@@ -250,11 +396,17 @@ static void test_foreign_directories(void **state)
 
 int main(void)
 {
+    if (sysconf(_SC_PAGESIZE) != PAGE) {
+        return 77; /* skipped: the offsets above are those of pages of 4096 bytes */
+    }
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_undamaged),         TEST(test_flipped_bits),        TEST(test_flipped_meta),
-        TEST(test_random_bytes),      TEST(test_cut_short),           TEST(test_lost_page_writes),
-        TEST(test_data_file_missing), TEST(test_foreign_directories),
+        TEST(test_undamaged),        TEST(test_flipped_bits),
+        TEST(test_flipped_meta),     TEST(test_flipped_transaction_numbers),
+        TEST(test_random_bytes),     TEST(test_cut_short),
+        TEST(test_lost_page_writes), TEST(test_data_file_missing),
+        TEST(test_tampered),         TEST(test_separators),
+        TEST(test_free_list),        TEST(test_foreign_directories),
     };
     return cmocka_run_group_tests_name("fence damage", tests, NULL, NULL);
 }

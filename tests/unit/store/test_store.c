@@ -374,6 +374,54 @@ static void test_full(void **state)
     free(big);
 }
 
+/* Writes m values in one group; returns how many of them fitted. */
+static unsigned write_group(struct fixture *x, unsigned m)
+{
+    static char keys[256][16];
+    static struct store_op ops[256];
+    struct store_op *refs[256];
+    char value[3001];
+    size_t done = 0;
+    unsigned fitted = 0;
+    memset(value, 'w', 3000);
+    value[3000] = '\0';
+    assert_true(m <= 256);
+    for (unsigned i = 0; i < m; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "k%05u", i);
+        ops[i] = make(STORE_SET, keys[i], value, "a", 1);
+        refs[i] = &ops[i];
+    }
+    assert_int_equal(store_execute(x->store, refs, m, &done), 0);
+    assert_int_equal(done, m);
+    for (unsigned i = 0; i < m; i++) {
+        assert_true(ops[i].result == 0 || ops[i].result == FL_ELIMIT);
+        fitted += ops[i].result == 0 ? 1 : 0;
+    }
+    return fitted;
+}
+
+/* However full the database is, what takes no room of its own works: raising the mark of a known
+ * lock, overwriting, deleting. */
+static void test_never_stuck(void **state)
+{
+    struct fixture *x = *state;
+    bool full = false;
+    for (unsigned m = 225; m <= 256; m++) {
+        store_close(x->store);
+        x->store = NULL;
+        scratch_remove(x->scratch.data, 1);
+        reopen(x, STORE_SIZE_MIN, true);
+        assert_int_equal(claim(x, "other", 1, NULL), 0);
+        full = write_group(x, m) < m || full;
+        for (unsigned i = 0; i < 4; i++) {
+            assert_int_equal(claim(x, "other", 2 + i, NULL), 0);
+            assert_int_equal(set(x, "k00000", "again", "a", 1), 0);
+        }
+        assert_int_equal(del(x, "k00001", "a", 1), 1);
+    }
+    assert_true(full);
+}
+
 /* --no-fencing: everything is accepted, and what was bound before stays bound for afterwards. */
 static void test_no_fencing(void **state)
 {
@@ -560,10 +608,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_stale),      TEST(test_fenced_get_claims), TEST(test_binding),
-        TEST(test_tombstone),  TEST(test_no_token),          TEST(test_ranges),
-        TEST(test_group),      TEST(test_group_output),      TEST(test_full),
-        TEST(test_no_fencing), TEST(test_damaged),           TEST(test_model),
+        TEST(test_stale),       TEST(test_fenced_get_claims), TEST(test_binding),
+        TEST(test_tombstone),   TEST(test_no_token),          TEST(test_ranges),
+        TEST(test_group),       TEST(test_group_output),      TEST(test_full),
+        TEST(test_never_stuck), TEST(test_no_fencing),        TEST(test_damaged),
+        TEST(test_model),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }
