@@ -165,6 +165,7 @@ static void watch_leadership(struct node *n)
     }
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         relay_forget_waits(n);
+        roster_deposed(n);
     }
     n->role = role;
     n->open = open;

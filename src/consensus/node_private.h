@@ -233,6 +233,7 @@ void roster_answered(void *ctx, uint64_t peer_id, enum transport_verdict verdict
                      const char *reason);
 bool roster_formed(struct node *n);
 void roster_admin_returned(struct node *n);
+void roster_deposed(struct node *n); /* this node led and does not any more */
 int roster_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                     void *ctx) FLI_MUST_USE;
 void roster_close(struct node *n);

@@ -451,6 +451,14 @@ int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status), 
     return 0;
 }
 
+void roster_deposed(struct node *n)
+{
+    /* While the change is raft's, its callback comes and says so. */
+    if (n->forget_id != 0 && !n->change_busy) {
+        forget_finish(n, FL_EUNCERTAIN);
+    }
+}
+
 /* ---- handing leadership over ---- */
 
 static void transfer_done(struct raft_transfer *req)

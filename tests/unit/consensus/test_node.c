@@ -661,6 +661,36 @@ static void test_forget_refusals(void **state)
     assert_int_equal(count.calls, 0);
 }
 
+/* The leader loses its majority before the removal is committed; asking again later does no harm. */
+static void test_forget_uncertain(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned away = (leader + 1) % 3;
+    unsigned other = (leader + 2) % 3;
+    struct count count = {0, 1};
+    acquire(c, leader, "a", "owner-1");
+    cluster_stop(c, away, 0);
+    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, count_cb, &count), 0);
+    assert_int_equal(node_forget(c->nodes[leader].node, away + 1, count_cb, &count), FL_EBUSY);
+    cluster_stop(c, other, 0);
+    cluster_until(c, counted, &count, "forgetting was answered");
+    if (count.status != 0) {
+        assert_int_equal(count.status, FL_EUNCERTAIN);
+        cluster_start(c, other);
+        cluster_wait_leader(c);
+        acquire(c, other, "b", "owner-1");
+        forget(c, away);
+    } else {
+        cluster_start(c, other);
+    }
+    assert_int_equal(count.calls, 1);
+    cluster_start(c, away);
+    struct rejoin r = {c, away};
+    cluster_until(c, is_voter_again, &r, "the node is a voter again");
+    cluster_expect_same_hash(c);
+}
+
 /* Forgotten without need: it was only away, and comes back with what it had. */
 static void test_forgotten_but_whole(void **state)
 {
@@ -750,6 +780,7 @@ int main(int argc, char **argv)
         TEST(test_wiped),
         TEST(test_wiped_with_one_that_is_behind),
         TEST(test_forget_refusals),
+        TEST(test_forget_uncertain),
         TEST(test_forgotten_but_whole),
         TEST(test_snapshot_and_catch_up),
     };
