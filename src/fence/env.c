@@ -391,6 +391,7 @@ static int check_and_load(struct fli_env *e, struct opening *o)
     }
     e->head = o->head;
     e->page_size = info.page_size;
+    e->file_size = (size_t)info.pages * info.page_size;
     return 0;
 }
 
@@ -407,7 +408,9 @@ static int start_mdb(struct fli_env *e, char *errmsg, size_t errmsg_size)
 {
     size_t headroom = e->size_max / FLI_ENV_HEADROOM_SHARE / 65536 * 65536;
     headroom = headroom < FLI_ENV_HEADROOM_MIN ? FLI_ENV_HEADROOM_MIN : headroom;
-    int rc = open_mdb(e->dir, e->size_max + headroom, &e->mdb, errmsg, errmsg_size);
+    /* The limit may be lower than last time: there must be room to delete all the same. */
+    size_t size = e->file_size > e->size_max ? e->file_size : e->size_max;
+    int rc = open_mdb(e->dir, size + headroom, &e->mdb, errmsg, errmsg_size);
     if (rc != 0) {
         return rc;
     }

@@ -50,6 +50,7 @@ struct fli_env {
     MDB_dbi dbi;
     size_t page_size;
     size_t size_max;
+    size_t file_size; /* when it was opened */
     struct fli_env_head head;
     size_t pages;         /* that records take */
     pthread_mutex_t lock; /* guards the two below */

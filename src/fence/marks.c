@@ -370,11 +370,9 @@ static int forget(struct fl_fence *f, struct pass *p, fl_token old_floor, fl_tok
     return fli_txn_commit(&txn);
 }
 
-int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_removed)
+/* One transaction, from taking the turn to giving it up. */
+static int forget_once(struct fl_fence *f, fl_token min_live, size_t max, size_t *ret_removed)
 {
-    if (f == NULL || ret_removed == NULL || min_live > FL_TOKEN_MAX) {
-        return FL_EINVAL;
-    }
     struct pass p;
     size_t removed = 0;
     pthread_mutex_lock(&f->lock);
@@ -387,10 +385,6 @@ int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_remo
     f->writing = true;
     pthread_mutex_unlock(&f->lock);
     int rc = forget(f, &p, old_floor, floor, max, &removed);
-    if (rc == FL_ELIMIT && max > FORGET_SMALL) {
-        pass_init(&p, f); /* only writers change what it reads, and we are the one */
-        rc = forget(f, &p, old_floor, floor, FORGET_SMALL, &removed);
-    }
     pthread_mutex_lock(&f->lock);
     f->writing = false;
     f->moving = false;
@@ -404,4 +398,29 @@ int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_remo
     pthread_cond_broadcast(&f->turn);
     pthread_mutex_unlock(&f->lock);
     return rc;
+}
+
+int fl_fence_forget(fl_fence *f, fl_token min_live, size_t max, size_t *ret_removed)
+{
+    if (f == NULL || ret_removed == NULL || min_live > FL_TOKEN_MAX) {
+        return FL_EINVAL;
+    }
+    int rc = forget_once(f, min_live, max, ret_removed);
+    if (rc != FL_ELIMIT) {
+        return rc;
+    }
+    /* Marks that lie far apart take many fresh pages to remove; in small steps it always goes. */
+    size_t total = 0;
+    size_t removed = FORGET_SMALL;
+    size_t step = FORGET_SMALL;
+    while (total < max && removed == step) {
+        step = max - total < FORGET_SMALL ? max - total : FORGET_SMALL;
+        rc = forget_once(f, min_live, step, &removed);
+        if (rc != 0) {
+            return rc;
+        }
+        total += removed;
+    }
+    *ret_removed = total;
+    return 0;
 }

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "fence/env.h"
+#include "fence/mark.h"
 #include "fencelock/fence.h"
 
 #define SMALL ((size_t)256 * 1024)
@@ -242,6 +242,47 @@ static void test_full_database(void **state)
     fl_fence_close(f);
 }
 
+/* Every other mark of a full database: in one transaction that would need nearly all its pages anew,
+ * more than there are. */
+static void test_forget_far_apart(void **state)
+{
+    struct scratch *s = *state;
+    struct fli_env *env;
+    struct fli_txn txn;
+    char errmsg[256];
+    char name[FL_NAME_MAX + 1];
+    fl_token mark;
+    unsigned count = 0;
+    int rc = 0;
+    size_t removed;
+    assert_int_equal(
+        fli_env_open(s->data, "marks", 16 * SMALL, NULL, NULL, &env, errmsg, sizeof(errmsg)), 0);
+    while (rc == 0) { /* the quick way: many marks in a commit */
+        assert_int_equal(fli_txn_begin(env, &txn), 0);
+        for (unsigned i = 0; i < 500 && rc == 0; i++) {
+            size_t len = (size_t)snprintf(name, sizeof(name), "%0200u", count + i);
+            struct fli_slice lock = {(const uint8_t *)name, len};
+            rc = fli_mark_raise(&txn, lock, 0, i % 2 == 0 ? 5 : 1000, &mark, NULL);
+        }
+        rc = fli_txn_commit(&txn);
+        count += rc == 0 ? 500 : 0;
+    }
+    assert_int_equal(rc, FL_ELIMIT);
+    assert_true(count > 5000);
+    fli_env_close(env);
+    fl_fence *f = open_marks(s, 16 * SMALL);
+    assert_int_equal(fl_fence_forget(f, 6, 100, &removed), 0);
+    assert_int_equal(removed, 100);
+    assert_int_equal(fl_fence_forget(f, 6, 100000, &removed), 0);
+    assert_int_equal(removed, count / 2 - 100);
+    for (unsigned i = 0; i < count; i += 71) {
+        size_t len = (size_t)snprintf(name, sizeof(name), "%0200u", i);
+        assert_int_equal(fl_fence_mark(f, name, len, &mark), 0);
+        assert_int_equal(mark, i % 2 == 0 ? 6 : 1000);
+    }
+    fl_fence_close(f);
+}
+
 /* The system refuses to let the file grow, half-way through a write. */
 static void test_file_size_limit(void **state)
 {
@@ -427,9 +468,16 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_admit_and_reopen),      TEST(test_arguments),   TEST(test_forget),
-        TEST(test_forget_goes_round),     TEST(test_two_openers), TEST(test_full_database),
-        TEST(test_file_size_limit),       TEST(test_threads),     TEST(test_killed),
+        TEST(test_admit_and_reopen),
+        TEST(test_arguments),
+        TEST(test_forget),
+        TEST(test_forget_goes_round),
+        TEST(test_two_openers),
+        TEST(test_full_database),
+        TEST(test_forget_far_apart),
+        TEST(test_file_size_limit),
+        TEST(test_threads),
+        TEST(test_killed),
         TEST(test_killed_while_creating),
     };
     return cmocka_run_group_tests_name("fence marks", tests, NULL, NULL);

@@ -422,6 +422,37 @@ static void test_never_stuck(void **state)
     assert_true(full);
 }
 
+/* Opened with a lower limit than it has grown to: nothing may grow, all else goes on. */
+static void test_lower_limit(void **state)
+{
+    struct fixture *x = *state;
+    char key[16];
+    reopen(x, 8 * STORE_SIZE_MIN, true);
+    assert_int_equal(write_group(x, 250), 250);
+    char *big = malloc(STORE_VALUE_MAX + 1);
+    assert_non_null(big);
+    memset(big, 'b', STORE_VALUE_MAX);
+    big[STORE_VALUE_MAX] = '\0';
+    for (unsigned i = 0; i < 5; i++) {
+        (void)snprintf(key, sizeof(key), "big%u", i);
+        assert_int_equal(set(x, key, big, "a", 1), 0);
+    }
+    reopen(x, STORE_SIZE_MIN, true);
+    assert_int_equal(set(x, "new", big, "a", 1), FL_ELIMIT);
+    assert_int_equal(claim(x, "a", 2, NULL), 0);
+    assert_int_equal(set(x, "k00000", "again", "a", 2), 0);
+    for (unsigned i = 0; i < 250; i++) {
+        (void)snprintf(key, sizeof(key), "k%05u", i);
+        assert_int_equal(del(x, key, "a", 2), 1);
+    }
+    for (unsigned i = 0; i < 5; i++) {
+        (void)snprintf(key, sizeof(key), "big%u", i);
+        assert_int_equal(del(x, key, "a", 2), 1);
+    }
+    assert_int_equal(set(x, "new", "v", "a", 2), 0);
+    free(big);
+}
+
 /* --no-fencing: everything is accepted, and what was bound before stays bound for afterwards. */
 static void test_no_fencing(void **state)
 {
@@ -608,11 +639,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_stale),       TEST(test_fenced_get_claims), TEST(test_binding),
-        TEST(test_tombstone),   TEST(test_no_token),          TEST(test_ranges),
-        TEST(test_group),       TEST(test_group_output),      TEST(test_full),
-        TEST(test_never_stuck), TEST(test_no_fencing),        TEST(test_damaged),
-        TEST(test_model),
+        TEST(test_stale),       TEST(test_fenced_get_claims),
+        TEST(test_binding),     TEST(test_tombstone),
+        TEST(test_no_token),    TEST(test_ranges),
+        TEST(test_group),       TEST(test_group_output),
+        TEST(test_full),        TEST(test_never_stuck),
+        TEST(test_lower_limit), TEST(test_no_fencing),
+        TEST(test_damaged),     TEST(test_model),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }
