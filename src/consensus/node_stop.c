@@ -4,9 +4,9 @@
  *
  * While draining: new commands are refused, held ones are answered ENOLEADER, followers' commands
  * are given back to them; what was proposed is answered; then leadership is handed over, so that
- * the others need no election; then what was relayed is answered. Closing answers the rest, UNCERTAIN
- * where it must be, and lets raft and all handles go. The beat timer's handle is closed last, so
- * that the end comes from its callback and not from within one of raft's. */
+ * the others need no election; then what was relayed is answered. Closing answers the rest,
+ * UNCERTAIN where it must be, and lets raft and all handles go. The beat timer's handle is closed
+ * last, so that the end comes from its callback and not from within one of raft's. */
 #include <stdlib.h>
 
 #include "consensus/node_private.h"

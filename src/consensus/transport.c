@@ -7,8 +7,8 @@
  * close callback.
  *
  * The answer is written with uv_try_write: a fresh socket takes 512 bytes at once, and one that
- * does not is dropped. The dialer sends nothing between its hello and our answer, so closing after a
- * refusal leaves no unread bytes behind, and the reason arrives. */
+ * does not is dropped. The dialer sends nothing between its hello and our answer, so closing after
+ * a refusal leaves no unread bytes behind, and the reason arrives. */
 #include "consensus/transport.h"
 
 #include <errno.h>

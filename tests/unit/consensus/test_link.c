@@ -1,5 +1,5 @@
-/* A peer that has said a proper hello and then breaks the rules of the relay. A plain socket plays a
- * follower, with the identity of one that is down. */
+/* A peer that has said a proper hello and then breaks the rules of the relay. A plain socket plays
+ * a follower, with the identity of one that is down. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -108,7 +108,7 @@ static void test_longest(void **state)
         text[0] = '1';
         text[1] = '=';
         memset(text + 2, 'x', len);
-        strcpy(text + 2 + len, ":65535");
+        memcpy(text + 2 + len, ":65535", sizeof ":65535");
         int rv = members_parse(text, &m, errmsg, sizeof errmsg);
         if (len == 256) {
             assert_int_equal(rv, FL_EINVAL);

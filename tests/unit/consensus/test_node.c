@@ -661,7 +661,7 @@ static void test_forget_refusals(void **state)
     assert_int_equal(count.calls, 0);
 }
 
-/* The leader loses its majority before the removal is committed; asking again later does no harm. */
+/* The leader loses its majority before the removal is committed; asking again does no harm. */
 static void test_forget_uncertain(void **state)
 {
     struct cluster *c = up(state, 3);
