@@ -483,8 +483,8 @@ static int walk(struct checker *c, const struct db *db, bool free_tree)
     return rc != 0 ? rc : check_counts(c, db);
 }
 
-/* Shows the caller the first record of the commit before. LMDB leaves its pages alone until the next
- * commit is through, so they are whole; they may be shared with the tree of now. */
+/* Shows the caller the first record of the commit before. LMDB leaves its pages alone until the
+ * next commit is through, so they are whole; they may be shared with the tree of now. */
 static int show_previous(struct checker *c, const struct db *db, fli_pages_visit previous)
 {
     struct node n;

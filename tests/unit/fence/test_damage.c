@@ -227,8 +227,8 @@ static void test_lost_page_writes(void **state)
 
 /* ---- damage that fits together, one check at a time ---- */
 
-/* Lets raw LMDB loose on the database: removes a mark (or rewrites one as it was), and writes a head
- * that says the right commit when `head` is true. */
+/* Lets raw LMDB loose on the database: removes a mark (or rewrites one as it was), and writes a
+ * head that says the right commit when `head` is true. */
 static void tamper(struct fixture *x, bool remove, bool head)
 {
     MDB_env *env;

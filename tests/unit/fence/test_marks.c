@@ -242,8 +242,8 @@ static void test_full_database(void **state)
     fl_fence_close(f);
 }
 
-/* Every other mark of a full database: in one transaction that would need nearly all its pages anew,
- * more than there are. */
+/* Every other mark of a full database: in one transaction that would need nearly all its pages
+ * anew, more than there are. */
 static void test_forget_far_apart(void **state)
 {
     struct scratch *s = *state;
