@@ -30,6 +30,7 @@
 #define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
 #define TRAILING_MIN 256u
 #define TRAILING_MAX 8192u
+_Static_assert(TRAILING_MIN > IN_FLIGHT_ENTRIES, "what may be in flight is still in the log");
 
 /* ---- small things ---- */
 
@@ -210,7 +211,9 @@ static void bound_log(struct node *n)
                    : trailing > TRAILING_MAX ? TRAILING_MAX
                                              : trailing;
         raft_set_snapshot_trailing(&n->raft, (unsigned)trailing);
-        entries_max = 1; /* as soon as raft looks */
+        /* As soon as raft looks, but never within what may be in flight to a follower: a snapshot
+         * taken there leaves it waiting for entries that its leader no longer has. */
+        entries_max = IN_FLIGHT_ENTRIES + 1;
     }
     raft_set_snapshot_threshold(&n->raft, (unsigned)entries_max);
 }
