@@ -61,21 +61,6 @@ extern "C" {
 #define FL_NODES_MAX 16u
 #define FL_ADDRESS_MAX 255u
 
-/* Bytes owned by the caller; names may hold any bytes, zeros too. */
-struct fl_bytes {
-    const void *data;
-    size_t len;
-};
-
-/* The bytes of a C string without its end. */
-static inline struct fl_bytes fl_str(const char *text)
-{
-    struct fl_bytes b;
-    b.data = text;
-    b.len = text == NULL ? 0 : strlen(text);
-    return b;
-}
-
 typedef struct fl_client fl_client;
 
 /* All zero (or a NULL pointer) means the defaults. */
@@ -107,12 +92,17 @@ FL_API uint64_t fl_now_ms(void);
 
 /* ---- holding a lock -------------------------------------------------------------------------- */
 
+struct fl_session;
+
 struct fl_acquire_options {
     uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
     uint64_t wait_ms;      /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: not */
     uint64_t timeout_ms;   /* beyond wait_ms; 0: the client's */
     struct fl_bytes owner; /* empty: the client's */
     struct fl_bytes value; /* at most FL_VALUE_MAX bytes that SHOW gives to anybody */
+    struct fl_session *session; /* hold it under this session: ttl_ms and owner must be unset, and
+                                 * the grant lasts as long as the session. When a wait has taken
+                                 * long, the session is renewed on the way. NULL: none */
 };
 
 struct fl_grant {
@@ -155,6 +145,63 @@ FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_m
 /* For operators: takes the lock from its holder and fences it. 0; FL_ENOTHELD (nobody held it);
  * FL_EUNCERTAIN (not repeated). */
 FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms) FL_MUST_USE;
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+/* A lease on the client's own liveness, under which many locks may be held: one renewal serves them
+ * all, and they end with it. */
+struct fl_session {
+    char owner[FL_OWNER_MAX];
+    size_t owner_len;
+    uint64_t ttl_ms;
+    uint64_t deadline_ms; /* as of a grant: from then on believe neither the session nor its locks */
+};
+
+struct fl_session_options {
+    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
+    uint64_t lockdelay_ms; /* how long its locks stay unavailable when it expires; at most
+                              FL_LOCKDELAY_MAX_MS */
+    uint64_t timeout_ms;
+    struct fl_bytes owner; /* empty: 32 hex digits of 128 random bits, new for each session */
+    struct fl_bytes label; /* at most FL_LABEL_MAX bytes, for people */
+};
+
+/* Opens a session; NULL options: the defaults. Opening with the owner of one that lives renews it.
+ * 0; FL_ELIMIT, FL_EINVAL, and others as fl_acquire(). */
+FL_API int fl_session_open(fl_client *c, const struct fl_session_options *options,
+                           struct fl_session *ret) FL_MUST_USE;
+
+/* Makes it last its TTL from now on. 0; FL_ENOSESSION (it has ended, and all its locks with it; the
+ * deadline becomes 0); others as fl_renew(). */
+FL_API int fl_session_renew(fl_client *c, struct fl_session *session,
+                            uint64_t timeout_ms) FL_MUST_USE;
+
+/* Ends it: releases its locks, gives up its waits. 0; FL_ENOSESSION; FL_EUNCERTAIN as fl_release().
+ * The deadline becomes 0 whatever the result. */
+FL_API int fl_session_close(fl_client *c, struct fl_session *session,
+                            uint64_t timeout_ms) FL_MUST_USE;
+
+/* Bytes belong to the list. */
+struct fl_session_info {
+    struct fl_bytes owner;
+    struct fl_bytes label;
+    uint64_t ttl_ms;
+    uint64_t ttl_left_ms;
+    uint64_t lockdelay_ms;
+    uint64_t locks; /* held */
+    uint64_t waits;
+};
+
+struct fl_session_list {
+    const struct fl_session_info *sessions;
+    size_t len;
+    struct fl_bytes cursor; /* of the next page; empty at the end */
+};
+
+/* A page of the sessions that were opened, oldest first; as fl_locks(). */
+FL_API int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
+                       struct fl_session_list **ret) FL_MUST_USE;
+FL_API void fl_session_list_free(struct fl_session_list *list); /* NULL is fine */
 
 /* ---- looking --------------------------------------------------------------------------------- */
 

@@ -10,7 +10,9 @@
 #ifndef FENCELOCK_TYPES_H
 #define FENCELOCK_TYPES_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,6 +47,21 @@ typedef uint64_t fl_token;
 #define FL_TTL_DEFAULT_MS UINT64_C(10000)
 #define FL_WAIT_MAX_MS UINT64_C(86400000)
 #define FL_LOCKDELAY_MAX_MS UINT64_C(60000)
+
+/* Bytes owned by the caller; names may hold any bytes, zeros too. */
+struct fl_bytes {
+    const void *data;
+    size_t len;
+};
+
+/* The bytes of a C string without its end. */
+static inline struct fl_bytes fl_str(const char *text)
+{
+    struct fl_bytes b;
+    b.data = text;
+    b.len = text == NULL ? 0 : strlen(text);
+    return b;
+}
 
 /* name, code, class, text */
 #define FL_ERR_MAP(X)                                                                              \

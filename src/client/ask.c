@@ -64,21 +64,59 @@ static void add_fence(struct words *w, const struct fli_ask *ask)
 
 static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
 {
-    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN && ask->ttl_ms != 0);
+    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN && ask->under_session == (ask->ttl_ms == 0));
     add(w, ask->name);
     add_option_number(w, "TTL", ask->ttl_ms);
-    add_option(w, "OWNER", ask->owner);
+    add_option(w, ask->under_session ? "SESSION" : "OWNER", ask->owner);
     add_option_number(w, "WAIT", wait_ms);
     add_option(w, "VALUE", ask->value);
 }
 
+static void add_session(struct words *w, const struct fli_ask *ask)
+{
+    FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN);
+    switch (ask->op) {
+    case FLI_ASK_SESSION_OPEN:
+        FLI_ASSERT(ask->ttl_ms != 0);
+        add_text(w, "OPEN");
+        add(w, ask->owner);
+        add_option_number(w, "TTL", ask->ttl_ms);
+        add_option_number(w, "LOCKDELAY", ask->lockdelay_ms);
+        add_option(w, "LABEL", ask->value);
+        break;
+    case FLI_ASK_SESSION_RENEW:
+        add_text(w, "RENEW");
+        add(w, ask->owner);
+        break;
+    default:
+        FLI_ASSERT(ask->op == FLI_ASK_SESSION_CLOSE);
+        add_text(w, "CLOSE");
+        add(w, ask->owner);
+        break;
+    }
+}
+
 static const char *const op_words[] = {
-    [FLI_ASK_ACQUIRE] = "ACQUIRE", [FLI_ASK_RENEW] = "RENEW", [FLI_ASK_RELEASE] = "RELEASE",
-    [FLI_ASK_CHECK] = "CHECK",     [FLI_ASK_TOKEN] = "TOKEN", [FLI_ASK_BREAK] = "BREAK",
-    [FLI_ASK_SHOW] = "SHOW",       [FLI_ASK_LOCKS] = "LOCKS", [FLI_ASK_LEADER] = "LEADER",
-    [FLI_ASK_INFO] = "INFO",       [FLI_ASK_PING] = "PING",   [FLI_ASK_CLAIM] = "CLAIM",
-    [FLI_ASK_GET] = "GET",         [FLI_ASK_SET] = "SET",     [FLI_ASK_DEL] = "DEL",
+    [FLI_ASK_ACQUIRE] = "ACQUIRE",
+    [FLI_ASK_RENEW] = "RENEW",
+    [FLI_ASK_RELEASE] = "RELEASE",
+    [FLI_ASK_CHECK] = "CHECK",
+    [FLI_ASK_TOKEN] = "TOKEN",
+    [FLI_ASK_BREAK] = "BREAK",
+    [FLI_ASK_SHOW] = "SHOW",
+    [FLI_ASK_LOCKS] = "LOCKS",
+    [FLI_ASK_LEADER] = "LEADER",
+    [FLI_ASK_INFO] = "INFO",
+    [FLI_ASK_PING] = "PING",
+    [FLI_ASK_CLAIM] = "CLAIM",
+    [FLI_ASK_GET] = "GET",
+    [FLI_ASK_SET] = "SET",
+    [FLI_ASK_DEL] = "DEL",
     [FLI_ASK_MARK] = "MARK",
+    [FLI_ASK_SESSION_OPEN] = "SESSION",
+    [FLI_ASK_SESSION_RENEW] = "SESSION",
+    [FLI_ASK_SESSION_CLOSE] = "SESSION",
+    [FLI_ASK_SESSIONS] = "SESSION",
 };
 
 static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t wait_ms)
@@ -101,6 +139,16 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         break;
     case FLI_ASK_LOCKS:
         add_option(w, "MATCH", ask->name);
+        add_option(w, "CURSOR", ask->cursor);
+        add_option_number(w, "COUNT", ask->count);
+        break;
+    case FLI_ASK_SESSION_OPEN:
+    case FLI_ASK_SESSION_RENEW:
+    case FLI_ASK_SESSION_CLOSE:
+        add_session(w, ask);
+        break;
+    case FLI_ASK_SESSIONS:
+        add_text(w, "LIST");
         add_option(w, "CURSOR", ask->cursor);
         add_option_number(w, "COUNT", ask->count);
         break;
@@ -147,6 +195,9 @@ enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
     case FLI_ASK_RENEW:
     case FLI_ASK_RELEASE:
     case FLI_ASK_TOKEN:
+    case FLI_ASK_SESSION_OPEN:
+    case FLI_ASK_SESSION_RENEW:
+    case FLI_ASK_SESSION_CLOSE:
     case FLI_ASK_CLAIM:
         return FLI_REPEAT_WRITE;
     case FLI_ASK_BREAK:
@@ -155,6 +206,24 @@ enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
         return FLI_REPEAT_NEVER;
     default:
         return FLI_REPEAT_READ;
+    }
+}
+
+bool fli_ask_no_is_doubtful(enum fli_ask_op op)
+{
+    return op == FLI_ASK_RELEASE || op == FLI_ASK_SESSION_CLOSE;
+}
+
+uint64_t fli_ask_lease_ms(const struct fli_ask *ask)
+{
+    switch (ask->op) {
+    case FLI_ASK_ACQUIRE:
+    case FLI_ASK_RENEW:
+    case FLI_ASK_SESSION_OPEN:
+    case FLI_ASK_SESSION_RENEW:
+        return ask->ttl_ms;
+    default:
+        return 0;
     }
 }
 
@@ -248,16 +317,20 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
     case FLI_ASK_CHECK:
     case FLI_ASK_BREAK:
     case FLI_ASK_DEL:
+    case FLI_ASK_SESSION_RENEW:
+    case FLI_ASK_SESSION_CLOSE:
         return judge_flag(reply);
     case FLI_ASK_SHOW:
     case FLI_ASK_LOCKS:
+    case FLI_ASK_SESSIONS:
     case FLI_ASK_LEADER:
         return judge_type(reply, REDIS_REPLY_ARRAY);
     case FLI_ASK_INFO:
     case FLI_ASK_GET:
         return judge_type(reply, REDIS_REPLY_STRING);
     default:
-        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_PING);
+        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_PING ||
+                   op == FLI_ASK_SESSION_OPEN);
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
     }
 }

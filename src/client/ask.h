@@ -10,14 +10,18 @@
 #include "fencelock/client.h"
 
 enum fli_ask_op {
-    FLI_ASK_ACQUIRE, /* name, ttl_ms, owner, value */
-    FLI_ASK_RENEW,   /* name, token, ttl_ms (0: unchanged) */
-    FLI_ASK_RELEASE, /* name, token */
-    FLI_ASK_CHECK,   /* name, token */
-    FLI_ASK_TOKEN,   /* name */
-    FLI_ASK_BREAK,   /* name */
-    FLI_ASK_SHOW,    /* name */
-    FLI_ASK_LOCKS,   /* name: glob; cursor; count */
+    FLI_ASK_ACQUIRE,       /* name, owner, value; ttl_ms, or under_session: of that owner */
+    FLI_ASK_RENEW,         /* name, token, ttl_ms (0: unchanged) */
+    FLI_ASK_RELEASE,       /* name, token */
+    FLI_ASK_CHECK,         /* name, token */
+    FLI_ASK_TOKEN,         /* name */
+    FLI_ASK_BREAK,         /* name */
+    FLI_ASK_SHOW,          /* name */
+    FLI_ASK_LOCKS,         /* name: glob; cursor; count */
+    FLI_ASK_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, value: the label */
+    FLI_ASK_SESSION_RENEW, /* owner */
+    FLI_ASK_SESSION_CLOSE, /* owner */
+    FLI_ASK_SESSIONS,      /* cursor; count */
     FLI_ASK_LEADER,
     FLI_ASK_INFO,
     FLI_ASK_PING,
@@ -37,7 +41,9 @@ struct fli_ask {
     struct fl_bytes cursor;
     fl_token token;
     uint64_t ttl_ms;
+    uint64_t lockdelay_ms;
     uint64_t count;
+    bool under_session;
 };
 
 /* Appends the request. wait_ms: of an ACQUIRE, what is left of it now. 0, FL_ENOMEM, FL_ELIMIT. */
@@ -48,6 +54,12 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
 
 /* How repeating this kind of request stands. */
 enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op);
+
+/* Whether a "no" after a try of unknown outcome may be that try's own doing. */
+bool fli_ask_no_is_doubtful(enum fli_ask_op op);
+
+/* The TTL of the lease that a yes begins anew; 0: it begins none. */
+uint64_t fli_ask_lease_ms(const struct fli_ask *ask);
 
 /* The mark in the text of a STALE reply, FL_TOKEN_NONE when none can be found. */
 fl_token fli_ask_stale_mark(const char *text, size_t len);

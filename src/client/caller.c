@@ -376,18 +376,18 @@ static void begin(struct run *r, uint64_t timeout_ms)
     uint64_t seed;
     fli_random(&seed, sizeof seed);
     uint64_t now_ms = fli_clock_ms();
-    bool leases = op == FLI_ASK_ACQUIRE || op == FLI_ASK_RENEW;
+    uint64_t ttl_ms = fli_ask_lease_ms(&call->ask);
     const struct fli_flow_config config = {
         .repeat = fli_ask_repeat(op),
-        .no_is_doubtful = op == FLI_ASK_RELEASE,
+        .no_is_doubtful = fli_ask_no_is_doubtful(op),
         .nodes = k->n_nodes,
         .start = first_node(k, seed),
         .now_ms = now_ms,
         .deadline_ms = now_ms + call->wait_ms + timeout_ms,
         .attempt_ms = k->attempt_ms,
         .wait_ms = call->wait_ms,
-        .ttl_ms = leases ? call->ask.ttl_ms : 0,
-        .confirm = op == FLI_ASK_ACQUIRE,
+        .ttl_ms = ttl_ms,
+        .confirm = op == FLI_ASK_ACQUIRE && ttl_ms != 0,
         .seed = seed,
     };
     for (uint32_t i = 0; i <= k->n_nodes; i++) {

@@ -7,12 +7,13 @@
 #include "base/clock.h"
 #include "client/caller.h"
 #include "client/lists.h"
+#include "client/owner.h"
 
 #define OWNER_BYTES 16u
 
 struct fl_client {
     struct fli_caller caller;
-    char owner[FL_OWNER_MAX + 1];
+    char owner[FL_OWNER_MAX];
     size_t owner_len;
 };
 
@@ -27,16 +28,16 @@ uint64_t fl_remaining_ms(const struct fl_grant *grant)
     return grant->deadline_ms > now_ms ? grant->deadline_ms - now_ms : 0;
 }
 
-static void make_owner(struct fl_client *c)
+size_t fli_owner_make(char ret[FL_OWNER_MAX])
 {
     static const char hex[] = "0123456789abcdef";
     uint8_t bytes[OWNER_BYTES];
     fli_random(bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++) {
-        c->owner[2 * i] = hex[bytes[i] >> 4];
-        c->owner[2 * i + 1] = hex[bytes[i] & 15];
+        ret[2 * i] = hex[bytes[i] >> 4];
+        ret[2 * i + 1] = hex[bytes[i] & 15];
     }
-    c->owner_len = (size_t)2 * OWNER_BYTES;
+    return (size_t)2 * OWNER_BYTES;
 }
 
 static bool is_between(uint64_t v, uint64_t least, uint64_t most)
@@ -76,7 +77,7 @@ int fl_client_create(const char *nodes, const struct fl_client_options *options,
     int rc = nodes == NULL ? FL_EINVAL : fli_caller_init(&c->caller, nodes, errmsg, sizeof errmsg);
     c->caller.learns_leader = true;
     if (rc == 0) {
-        make_owner(c);
+        c->owner_len = fli_owner_make(c->owner);
         rc = options == NULL ? 0 : take_options(c, options);
     }
     if (rc != 0) {
@@ -108,17 +109,22 @@ struct fl_bytes fl_client_owner(const fl_client *c)
 
 /* ---- checks before anything is sent ---------------------------------------------------------- */
 
+static int check_timeout(struct fl_client *c, uint64_t timeout_ms)
+{
+    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a timeout is at most %llu ms",
+                               (unsigned long long)FL_TIMEOUT_MAX_MS);
+    }
+    return 0;
+}
+
 static int check_name(struct fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
 {
     if (!is_between(name.len, 1, FL_NAME_MAX)) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "a lock's name has 1 to %u bytes, not %zu",
                                FL_NAME_MAX, name.len);
     }
-    if (timeout_ms > FL_TIMEOUT_MAX_MS) {
-        return fli_caller_fail(&c->caller, FL_EINVAL, "a timeout is at most %llu ms",
-                               (unsigned long long)FL_TIMEOUT_MAX_MS);
-    }
-    return 0;
+    return check_timeout(c, timeout_ms);
 }
 
 static int check_token(struct fl_client *c, fl_token token)
@@ -169,12 +175,31 @@ static int check_acquire(struct fl_client *c, const struct fli_call *call)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+/* The grant of a lock that a session holds lasts as long as the session, which the grant has not
+ * renewed: when little of it is left after a wait, renew it now. */
+static int grant_of_session(fl_client *c, struct fl_session *session, fl_token token,
+                            uint64_t timeout_ms, struct fl_grant *ret)
+{
+    uint64_t now_ms = fli_clock_ms();
+    bool fresh = session->deadline_ms >= now_ms + session->ttl_ms / 2;
+    if (!fresh) {
+        int rc = fl_session_renew(c, session, timeout_ms);
+        /* An old session that could not be renewed is still one. */
+        if (rc == FL_ENOSESSION || session->deadline_ms <= fli_clock_ms()) {
+            return rc == FL_ENOSESSION ? rc : FL_EUNCERTAIN;
+        }
+    }
+    *ret = (struct fl_grant){
+        .token = token, .ttl_ms = session->ttl_ms, .deadline_ms = session->deadline_ms};
+    return 0;
+}
+
 int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
                struct fl_grant *ret)
 {
     static const struct fl_acquire_options defaults;
     const struct fl_acquire_options *o = options != NULL ? options : &defaults;
-    const struct fli_call call = {
+    struct fli_call call = {
         .ask = {.op = FLI_ASK_ACQUIRE,
                 .name = name,
                 .owner = o->owner.len != 0 ? o->owner : fl_client_owner(c),
@@ -185,19 +210,31 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
         .no = o->wait_ms == 0 ? "another owner holds the lock"
                               : "another owner kept the lock as long as we waited",
     };
+    if (o->session != NULL && (o->ttl_ms != 0 || o->owner.len != 0)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL,
+                               "a lock under a session has the session's TTL and owner");
+    }
+    if (o->session != NULL) {
+        call.ask.owner = (struct fl_bytes){o->session->owner, o->session->owner_len};
+        call.ask.under_session = true;
+    }
     int rc = check_acquire(c, &call);
     if (rc != 0) {
         return rc;
     }
+    call.ask.ttl_ms = call.ask.under_session ? 0 : call.ask.ttl_ms;
     redisReply *reply = NULL;
     uint64_t deadline_ms;
     rc = fli_caller_run(&c->caller, &call, &reply, &deadline_ms);
-    if (rc == 0) {
-        ret->token = (fl_token)reply->integer;
-        ret->ttl_ms = call.ask.ttl_ms;
-        ret->deadline_ms = deadline_ms;
-    }
+    fl_token token = rc == 0 ? (fl_token)reply->integer : FL_TOKEN_NONE;
     freeReplyObject(reply);
+    if (rc == 0 && o->session != NULL) {
+        return grant_of_session(c, o->session, token, o->timeout_ms, ret);
+    }
+    if (rc == 0) {
+        *ret = (struct fl_grant){
+            .token = token, .ttl_ms = call.ask.ttl_ms, .deadline_ms = deadline_ms};
+    }
     return rc;
 }
 
@@ -275,6 +312,119 @@ int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
                                   .no = "nobody holds the lock"};
     int rc = check_name(c, name, timeout_ms);
     return rc == 0 ? fli_caller_run(&c->caller, &call, NULL, NULL) : rc;
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static int check_session(struct fl_client *c, const struct fli_ask *ask)
+{
+    if (!is_between(ask->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "an owner has %u to %u bytes, not %zu",
+                               FL_OWNER_MIN, FL_OWNER_MAX, ask->owner.len);
+    }
+    if (ask->value.len > FL_LABEL_MAX) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a label has at most %u bytes, not %zu",
+                               FL_LABEL_MAX, ask->value.len);
+    }
+    if (ask->lockdelay_ms > FL_LOCKDELAY_MAX_MS) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "a lock-delay is at most %llu ms",
+                               (unsigned long long)FL_LOCKDELAY_MAX_MS);
+    }
+    return check_ttl(c, ask->ttl_ms);
+}
+
+int fl_session_open(fl_client *c, const struct fl_session_options *options, struct fl_session *ret)
+{
+    static const struct fl_session_options defaults;
+    const struct fl_session_options *o = options != NULL ? options : &defaults;
+    char made[FL_OWNER_MAX];
+    struct fl_bytes owner = o->owner;
+    if (owner.len == 0) {
+        owner = (struct fl_bytes){made, fli_owner_make(made)};
+    }
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_SESSION_OPEN,
+                .owner = owner,
+                .value = o->label,
+                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                .lockdelay_ms = o->lockdelay_ms},
+        .timeout_ms = o->timeout_ms,
+        .no = "",
+    };
+    int rc = check_session(c, &call.ask);
+    if (rc == 0) {
+        rc = check_timeout(c, o->timeout_ms);
+    }
+    uint64_t deadline_ms;
+    if (rc == 0) {
+        rc = fli_caller_run(&c->caller, &call, NULL, &deadline_ms);
+    }
+    if (rc == 0) {
+        memcpy(ret->owner, owner.data, owner.len);
+        ret->owner_len = owner.len;
+        ret->ttl_ms = call.ask.ttl_ms;
+        ret->deadline_ms = deadline_ms;
+    }
+    return rc;
+}
+
+static int about_session(fl_client *c, enum fli_ask_op op, const struct fl_session *session,
+                         uint64_t timeout_ms, uint64_t *ret_deadline_ms)
+{
+    const struct fli_call call = {
+        .ask = {.op = op, .owner = {session->owner, session->owner_len}, .ttl_ms = session->ttl_ms},
+        .timeout_ms = timeout_ms,
+        .no = "the session has ended"};
+    int rc = check_session(c, &call.ask);
+    if (rc == 0) {
+        rc = check_timeout(c, timeout_ms);
+    }
+    if (rc == 0) {
+        rc = fli_caller_run(&c->caller, &call, NULL, ret_deadline_ms);
+    }
+    return rc == FL_ENOTHELD ? FL_ENOSESSION : rc;
+}
+
+int fl_session_renew(fl_client *c, struct fl_session *session, uint64_t timeout_ms)
+{
+    uint64_t deadline_ms;
+    int rc = about_session(c, FLI_ASK_SESSION_RENEW, session, timeout_ms, &deadline_ms);
+    if (rc == 0) {
+        session->deadline_ms = deadline_ms;
+    } else if (rc == FL_ENOSESSION) {
+        session->deadline_ms = 0;
+    }
+    return rc;
+}
+
+int fl_session_close(fl_client *c, struct fl_session *session, uint64_t timeout_ms)
+{
+    uint64_t unused_ms;
+    session->deadline_ms = 0;
+    return about_session(c, FLI_ASK_SESSION_CLOSE, session, timeout_ms, &unused_ms);
+}
+
+int fl_sessions(fl_client *c, struct fl_bytes cursor, uint64_t count, uint64_t timeout_ms,
+                struct fl_session_list **ret)
+{
+    const struct fli_call call = {.ask = {.op = FLI_ASK_SESSIONS, .cursor = cursor, .count = count},
+                                  .timeout_ms = timeout_ms,
+                                  .no = ""};
+    int rc = check_timeout(c, timeout_ms);
+    if (rc != 0) {
+        return rc;
+    }
+    redisReply *reply = NULL;
+    rc = fli_caller_run(&c->caller, &call, &reply, NULL);
+    if (rc != 0) {
+        freeReplyObject(reply);
+        return rc;
+    }
+    rc = fli_list_of_sessions(reply, ret);
+    return rc == 0 ? 0
+                   : fli_caller_fail(&c->caller, rc, "%s",
+                                     rc == FL_ENOMEM ? "out of memory"
+                                                     : "the answer is no list of sessions");
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */

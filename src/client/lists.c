@@ -197,6 +197,71 @@ int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret)
     return 0;
 }
 
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+struct owned_sessions {
+    struct fl_session_list list;
+    redisReply *reply;
+    struct fl_session_info sessions[];
+};
+
+void fl_session_list_free(struct fl_session_list *list)
+{
+    if (list != NULL) {
+        struct owned_sessions *o = FLI_CONTAINER_OF(list, struct owned_sessions, list);
+        freeReplyObject(o->reply);
+        free(o);
+    }
+}
+
+static int read_session(const redisReply *map, struct fl_session_info *ret)
+{
+    if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
+        return FL_EPROTO;
+    }
+    *ret = (struct fl_session_info){
+        .owner = bytes_field(map, "owner"),
+        .label = bytes_field(map, "label"),
+        .ttl_ms = number_field(map, "ttl_ms"),
+        .ttl_left_ms = number_field(map, "ttl_left_ms"),
+        .lockdelay_ms = number_field(map, "lockdelay_ms"),
+        .locks = number_field(map, "locks"),
+        .waits = number_field(map, "waits"),
+    };
+    return 0;
+}
+
+int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret)
+{
+    if (!is_page(sessions)) {
+        freeReplyObject(sessions);
+        return FL_EPROTO;
+    }
+    const redisReply *cursor = sessions->element[0];
+    const redisReply *page = sessions->element[1];
+    struct owned_sessions *o = calloc(1, sizeof *o + page->elements * sizeof o->sessions[0]);
+    if (o == NULL) {
+        freeReplyObject(sessions);
+        return FL_ENOMEM;
+    }
+    o->reply = sessions;
+    o->list.sessions = o->sessions;
+    o->list.len = page->elements;
+    o->list.cursor.data = "";
+    if (cursor->type == REDIS_REPLY_STRING) {
+        o->list.cursor = (struct fl_bytes){cursor->str, cursor->len};
+    }
+    for (size_t i = 0; i < page->elements; i++) {
+        int rc = read_session(page->element[i], &o->sessions[i]);
+        if (rc != 0) {
+            fl_session_list_free(&o->list);
+            return rc;
+        }
+    }
+    *ret = &o->list;
+    return 0;
+}
+
 /* ---- INFO ------------------------------------------------------------------------------------ */
 
 enum kind { KIND_TEXT, KIND_NUMBER, KIND_SECONDS /* told in seconds, kept in ms */ };

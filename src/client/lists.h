@@ -11,6 +11,7 @@
 /* Takes the reply over, also on failure. 0, FL_EPROTO, FL_ENOMEM. */
 int fli_list_of_one(redisReply *show, struct fl_lock_list **ret) FL_MUST_USE;
 int fli_list_of_page(redisReply *locks, struct fl_lock_list **ret) FL_MUST_USE;
+int fli_list_of_sessions(redisReply *sessions, struct fl_session_list **ret) FL_MUST_USE;
 
 void fli_status_of_info(const char *text, size_t len, struct fl_node_status *ret);
 
