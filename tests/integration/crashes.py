@@ -189,6 +189,9 @@ class Waiters(Case):
                 clients.append(c)
                 c.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-%d-0123456789' % i, 'WAIT', 120000)
                 wait_until(lambda: self.waits(stay) == i + 1, what='waiter %d in the queue' % i)
+            # A node that has not yet heard that its client is in the queue could only answer UNCERTAIN.
+            wait_until(lambda: stay.info()['blocked_clients'] + other.info()['blocked_clients'] == 6,
+                       what='six waiters known to their nodes')
             leader.kill()
             self.cluster.leader(among=[stay, other])
             self.assertEqual(self.waits(stay), 6)
@@ -215,8 +218,7 @@ class Waiters(Case):
         first.close()
         again = a.client(60)
         again.send('ACQUIRE', 'x', 'TTL', 120000, 'OWNER', 'waiter-1-0123456789', 'WAIT', 120000)
-        with a.client() as c: # whatever was sent before on another connection is in front of this
-            wait_until(lambda: c.call('PING') == 'PONG')
+        wait_until(lambda: a.info()['blocked_clients'] == 2, what='both waiters at the node that is left')
         self.assertEqual(self.waits(a), 2)
         self.assertEqual(a.call('RELEASE', 'x', token), 1)
         granted = again.read(20)
