@@ -142,6 +142,11 @@ FL_API int fl_check(fl_client *c, struct fl_bytes name, fl_token token,
 FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
                           fl_token *ret) FL_MUST_USE;
 
+/* The same with any pointer for the client: a source of tokens for fl_redlock_acquire_fenced()
+ * (fencelock/redlock.h). ctx is an fl_client that belongs to the calling thread. */
+FL_API int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
+                               fl_token *ret) FL_MUST_USE;
+
 /* For operators: takes the lock from its holder and fences it. 0; FL_ENOTHELD (nobody held it);
  * FL_EUNCERTAIN (not repeated). */
 FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms) FL_MUST_USE;

@@ -305,6 +305,11 @@ int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_t
     return rc;
 }
 
+int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret)
+{
+    return fl_issue_token(ctx, name, timeout_ms, ret);
+}
+
 int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
 {
     const struct fli_call call = {.ask = {.op = FLI_ASK_BREAK, .name = name},

@@ -1,0 +1,208 @@
+/* check.c: asks every server what it is, and has judge.c judge. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "redlock/judge.h"
+#include "redlock/quorum.h"
+#include "redlock/redlock_private.h"
+
+enum question { ASK_SERVER, ASK_REPLICATION, ASK_MEMORY, ASK_PERSISTENCE, ASK_FSYNC, QUESTIONS };
+
+struct check {
+    struct fli_list node;
+    struct fli_due due;
+    struct fli_note note;
+    struct fl_redlock *r;
+    uint32_t refs; /* one for the caller, one for each request */
+    bool over;
+    uint32_t asked;                         /* bits of servers */
+    uint32_t left;                          /* answers to wait for */
+    bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* waits for its connection */
+    struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
+    struct fli_judge_rules rules;
+    fl_redlock_checked *done;
+    void *ctx;
+    int result;
+    struct fl_redlock_check_report report;
+};
+
+struct question_request {
+    struct fli_request base;
+    struct check *check;
+    uint32_t index;
+    enum question question;
+};
+
+static void unref(struct check *c)
+{
+    if (--c->refs == 0) {
+        free(c);
+    }
+}
+
+static void deliver(struct fli_note *note)
+{
+    struct check *c = FLI_CONTAINER_OF(note, struct check, note);
+    c->done(c->ctx, c->result, &c->report);
+    unref(c);
+}
+
+static void finish(struct check *c)
+{
+    struct fl_redlock *r = c->r;
+    uint64_t now_ms = fli_clock_ms();
+    c->over = true;
+    fli_due_clear(r, &c->due);
+    fli_list_remove(&c->node);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct fli_facts *f = &c->facts[i];
+        const struct fli_server *s = &r->servers[i];
+        if (!f->heard && s->facts.heard) {
+            f->heard = s->status == FL_REDLOCK_REPLICA;
+            memcpy(f->role, s->facts.role, sizeof f->role);
+            memcpy(f->run_id, s->facts.run_id, sizeof f->run_id);
+        }
+        if (!f->heard && s->status == FL_REDLOCK_ERROR) {
+            memcpy(f->error, s->error, sizeof f->error);
+        }
+        f->young_ms = fli_left_ms(s->counts_from_ms, now_ms);
+    }
+    bool fit = fli_judge(c->facts, r->n, &c->rules, &c->report);
+    c->result = fit ? 0 : FL_EDENIED;
+    fli_note_add(r, &c->note);
+}
+
+static void finish_if_all_is_said(struct check *c)
+{
+    bool waits = c->left > 0;
+    for (uint32_t i = 0; i < c->r->n; i++) {
+        waits = waits || c->unsettled[i];
+    }
+    if (!waits && !c->over) {
+        finish(c);
+    }
+}
+
+static void on_answer(struct fli_request *base, struct fli_server *s, const redisReply *reply)
+{
+    struct question_request *q = FLI_CONTAINER_OF(base, struct question_request, base);
+    struct check *c = q->check;
+    if (!c->over) {
+        struct fli_facts *f = &c->facts[q->index];
+        c->left--;
+        f->heard = f->heard || reply != NULL;
+        if (reply != NULL && reply->type == REDIS_REPLY_STRING) {
+            fli_facts_take_info(f, reply->str, reply->len);
+        } else if (reply != NULL && q->question == ASK_FSYNC && reply->type == REDIS_REPLY_ARRAY &&
+                   reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING) {
+            fli_copy_text(f->fsync, sizeof f->fsync, reply->element[1]->str,
+                          reply->element[1]->len);
+        }
+        finish_if_all_is_said(c);
+    }
+    free(q);
+    unref(c);
+}
+
+static void ask(struct check *c, struct fli_server *s)
+{
+    static const char *const words[QUESTIONS][3] = {[ASK_SERVER] = {"INFO", "server"},
+                                                    [ASK_REPLICATION] = {"INFO", "replication"},
+                                                    [ASK_MEMORY] = {"INFO", "memory"},
+                                                    [ASK_PERSISTENCE] = {"INFO", "persistence"},
+                                                    [ASK_FSYNC] = {"CONFIG", "GET", "appendfsync"}};
+    c->unsettled[s->index] = false;
+    for (int i = 0; i < QUESTIONS; i++) {
+        struct fli_buf *out = fli_server_out(s);
+        struct question_request *q = calloc(1, sizeof *q);
+        size_t argc = words[i][2] == NULL ? 2 : 3;
+        if (q == NULL || out == NULL || fli_put_words(out, argc, words[i]) != 0) {
+            free(q);
+            continue;
+        }
+        q->base.answered = on_answer;
+        q->check = c;
+        q->index = s->index;
+        q->question = (enum question)i;
+        c->refs++;
+        c->left++;
+        fli_server_put(s, &q->base);
+    }
+}
+
+static void on_due(struct fli_due *d, uint64_t now_ms)
+{
+    (void)now_ms;
+    finish(FLI_CONTAINER_OF(d, struct check, due));
+}
+
+void fli_checks_ready(struct fl_redlock *r, struct fli_server *s)
+{
+    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
+    {
+        struct check *c = FLI_CONTAINER_OF(node, struct check, node);
+        if (c->unsettled[s->index]) {
+            ask(c, s);
+            finish_if_all_is_said(c);
+        }
+    }
+}
+
+void fli_checks_down(struct fl_redlock *r, struct fli_server *s)
+{
+    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
+    {
+        struct check *c = FLI_CONTAINER_OF(node, struct check, node);
+        c->unsettled[s->index] = false;
+        finish_if_all_is_said(c);
+    }
+}
+
+void fli_checks_close(struct fl_redlock *r)
+{
+    FLI_LIST_FOREACH_SAFE(node, next, &r->checks)
+    {
+        finish(FLI_CONTAINER_OF(node, struct check, node));
+    }
+}
+
+int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options *options,
+                           fl_redlock_checked *done, void *ctx)
+{
+    static const struct fl_redlock_check_options defaults;
+    const struct fl_redlock_check_options *o = options != NULL ? options : &defaults;
+    if (r->closing || done == NULL || o->timeout_ms > FL_REDLOCK_TIME_MAX_MS) {
+        return FL_EINVAL;
+    }
+    struct check *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    c->r = r;
+    c->refs = 1;
+    c->rules.eviction_allowed = o->eviction_allowed;
+    c->rules.restarts_are_safe = r->owner.restarts_are_safe;
+    c->done = done;
+    c->ctx = ctx;
+    c->note.deliver = deliver;
+    c->due.fire = on_due;
+    fli_heap_node_init(&c->due.node);
+    for (uint32_t i = 0; i < r->n; i++) {
+        fli_facts_init(&c->facts[i]);
+    }
+    fli_enter(r);
+    uint64_t timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : r->owner.connect_ms + r->budget_ms;
+    fli_due_set(r, &c->due, fli_clock_ms() + timeout_ms);
+    fli_list_push(&r->checks, &c->node);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct fli_server *s = &r->servers[i];
+        c->unsettled[i] = s->state == FLI_SERVER_OPENING;
+        if (s->state == FLI_SERVER_READY) {
+            ask(c, s);
+        }
+    }
+    finish_if_all_is_said(c);
+    fli_leave_call(r);
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* judge.h: whether servers are fit for Redlock, from what they tell. Pure. */
+#ifndef FLI_REDLOCK_JUDGE_H
+#define FLI_REDLOCK_JUDGE_H
+
+#include "redlock/answer.h"
+
+struct fli_judge_rules {
+    bool eviction_allowed;
+    bool restarts_are_safe;
+};
+
+/* Writes all findings about n servers. True when none refuses. */
+bool fli_judge(const struct fli_facts *facts, uint32_t n, const struct fli_judge_rules *rules,
+               struct fl_redlock_check_report *ret);
+
+#endif

@@ -1,0 +1,172 @@
+/* keep.c: extending a lock on and on; the policy is in quorum.h.
+ *
+ * A keeper belongs to its user until fl_redlock_keep_stop(), also after it has ended. It is freed
+ * then, or when the extend or the call that is still to come back has done so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "redlock/quorum.h"
+#include "redlock/redlock_private.h"
+
+struct fl_redlock_keeper {
+    struct fli_list node;
+    struct fli_due due;
+    struct fli_note note;
+    struct fl_redlock *r;
+    struct fli_keep keep;
+    struct fl_redlock_lock lock;
+    bool extending;
+    bool telling; /* the note is under way */
+    bool ended;
+    bool stopped;
+    enum fl_redlock_end why;
+    fl_redlock_ended *fn;
+    void *ctx;
+    size_t name_len;
+    char name[FL_NAME_MAX];
+};
+
+static void free_if_over(struct fl_redlock_keeper *k)
+{
+    if (k->stopped && !k->extending && !k->telling) {
+        free(k);
+    }
+}
+
+static void tell(struct fli_note *note)
+{
+    struct fl_redlock_keeper *k = FLI_CONTAINER_OF(note, struct fl_redlock_keeper, note);
+    if (!k->stopped) {
+        k->fn(k->ctx, k->why, &k->lock);
+    }
+    k->telling = false;
+    free_if_over(k);
+}
+
+static void end(struct fl_redlock_keeper *k, enum fl_redlock_end why)
+{
+    k->ended = true;
+    k->why = why;
+    k->telling = true;
+    fli_note_add(k->r, &k->note);
+}
+
+static void on_extended(void *ctx, int result, const struct fl_redlock_lock *lock,
+                        const struct fl_redlock_report *report);
+
+static void step(struct fl_redlock_keeper *k, uint64_t now_ms)
+{
+    uint64_t wake_ms;
+    uint64_t ttl_ms;
+    struct fl_bytes name = {k->name, k->name_len};
+    switch (fli_keep_next(&k->keep, now_ms, &wake_ms, &ttl_ms)) {
+    case FLI_KEEP_WAIT:
+        fli_due_set(k->r, &k->due, wake_ms);
+        break;
+    case FLI_KEEP_EXTEND:
+        k->extending = true;
+        if (fl_redlock_extend_start(k->r, name, &k->lock, ttl_ms, on_extended, k) != 0) {
+            k->extending = false;
+            fli_keep_extended(&k->keep, now_ms, k->lock.deadline_ms, false);
+            fli_due_set(k->r, &k->due, k->keep.try_ms);
+        }
+        break;
+    case FLI_KEEP_ENDING:
+        end(k, FL_REDLOCK_END_MAX_HOLD);
+        break;
+    case FLI_KEEP_EXPIRED:
+        end(k, FL_REDLOCK_END_EXPIRED);
+        break;
+    }
+}
+
+static void on_extended(void *ctx, int result, const struct fl_redlock_lock *lock,
+                        const struct fl_redlock_report *report)
+{
+    struct fl_redlock_keeper *k = ctx;
+    k->extending = false;
+    if (k->stopped || k->ended) {
+        free_if_over(k);
+        return;
+    }
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t ttl_ms = k->lock.ttl_ms;
+    k->lock = *lock;
+    k->lock.ttl_ms = ttl_ms; /* The last extends have shorter ones. */
+    fli_enter(k->r);
+    if (report->cause == FL_REDLOCK_LOST) {
+        end(k, FL_REDLOCK_END_LOST);
+    } else {
+        fli_keep_extended(&k->keep, now_ms, lock->deadline_ms, result == 0);
+        k->lock.deadline_ms = k->keep.deadline_ms;
+        step(k, now_ms);
+    }
+    fli_leave_call(k->r);
+}
+
+static void on_due(struct fli_due *d, uint64_t now_ms)
+{
+    step(FLI_CONTAINER_OF(d, struct fl_redlock_keeper, due), now_ms);
+}
+
+int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_redlock_lock *lock,
+                          uint64_t max_hold_ms, fl_redlock_ended *ended, void *ctx,
+                          fl_redlock_keeper **ret)
+{
+    if (r->is_private || r->closing || fli_check_name(name) != 0 || ended == NULL ||
+        max_hold_ms == 0 || max_hold_ms > FL_REDLOCK_TIME_MAX_MS || lock->ttl_ms < FL_TTL_MIN_MS ||
+        lock->ttl_ms > r->owner.max_ttl_ms) {
+        return FL_EINVAL;
+    }
+    struct fl_redlock_keeper *k = calloc(1, sizeof *k);
+    if (k == NULL) {
+        return FL_ENOMEM;
+    }
+    k->r = r;
+    k->lock = *lock;
+    k->fn = ended;
+    k->ctx = ctx;
+    k->name_len = name.len;
+    memcpy(k->name, name.data, name.len);
+    k->due.fire = on_due;
+    k->note.deliver = tell;
+    fli_heap_node_init(&k->due.node);
+    fli_list_push(&r->keepers, &k->node);
+    uint64_t now_ms = fli_clock_ms();
+    fli_keep_init(&k->keep, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
+    k->lock.deadline_ms = k->keep.deadline_ms;
+    fli_enter(r);
+    step(k, now_ms);
+    fli_leave_call(r);
+    *ret = k;
+    return 0;
+}
+
+const struct fl_redlock_lock *fl_redlock_keep_lock(const fl_redlock_keeper *k)
+{
+    return &k->lock;
+}
+
+void fl_redlock_keep_stop(fl_redlock_keeper *k)
+{
+    if (k == NULL) {
+        return;
+    }
+    k->stopped = true;
+    fli_due_clear(k->r, &k->due);
+    fli_list_remove(&k->node);
+    free_if_over(k);
+}
+
+void fli_keepers_close(struct fl_redlock *r)
+{
+    FLI_LIST_FOREACH(node, &r->keepers)
+    {
+        struct fl_redlock_keeper *k = FLI_CONTAINER_OF(node, struct fl_redlock_keeper, node);
+        fli_due_clear(r, &k->due);
+        if (!k->ended) {
+            end(k, FL_REDLOCK_END_CLOSED);
+        }
+    }
+}

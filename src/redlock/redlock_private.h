@@ -1,0 +1,100 @@
+/* redlock_private.h: what the files of a handle share.
+ *
+ *   redlock.c   the handle: options, the loop, time, closing
+ *   op.c        acquire, extend, release as a series of attempts
+ *   request.c   their requests
+ *   check.c     the check of the servers
+ *   keep.c      extending on and on
+ *   blocking.c  calls that block
+ *
+ * Callbacks of the caller's are called from one place, fli_leave(), when everything else of the
+ * event at hand is done: so they may call anything, also close the handle. What libuv calls runs
+ * between fli_enter() and fli_leave(), a public call between fli_enter() and fli_leave_call(). */
+#ifndef FLI_REDLOCK_PRIVATE_H
+#define FLI_REDLOCK_PRIVATE_H
+
+#include "base/heap.h"
+#include "base/list.h"
+#include "redlock/attempt.h"
+#include "redlock/server.h"
+
+#define FLI_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
+
+/* Something that has to happen at a time. */
+struct fli_due {
+    struct fli_heap_node node;
+    uint64_t due_ms;
+    uint64_t seq; /* makes the order total */
+    void (*fire)(struct fli_due *d, uint64_t now_ms);
+};
+
+/* A call of the caller's that is due. */
+struct fli_note {
+    struct fli_list node;
+    void (*deliver)(struct fli_note *n);
+};
+
+struct fl_redlock {
+    struct fli_server_owner owner;
+    uv_loop_t own_loop;
+    bool is_private;
+    uv_timer_t timer;
+    uint64_t armed_ms; /* UINT64_MAX: the timer is not running */
+    uint32_t n;
+    struct fli_server servers[FL_REDLOCK_SERVERS_MAX];
+
+    uint64_t budget_ms;
+    uint64_t retry_ms;
+    uint64_t retry_cap_ms;
+    char prefix[FL_REDLOCK_KEY_FORMAT_MAX + 1]; /* of the key format */
+    char suffix[FL_REDLOCK_KEY_FORMAT_MAX + 1];
+
+    struct fli_list ops; /* all that exist, also those that only wait for late answers */
+    uint32_t in_flight;
+    uint64_t last_id;
+    struct fli_list checks;
+    struct fli_list keepers;
+    struct fli_heap due;
+    uint64_t due_seq;
+    struct fli_list notes;
+
+    uint32_t depth; /* of fli_enter() */
+    bool closing;
+    void (*closed)(void *ctx);
+    void *closed_ctx;
+
+    struct fl_redlock_report last; /* of the last blocking call */
+    char error[512];
+};
+
+/* ---- redlock.c ------------------------------------------------------------------------------- */
+
+void fli_enter(struct fl_redlock *r);
+void fli_leave(struct fl_redlock *r);
+void fli_leave_call(struct fl_redlock *r); /* for public calls */
+void fli_due_set(struct fl_redlock *r, struct fli_due *d, uint64_t due_ms);
+void fli_due_clear(struct fl_redlock *r, struct fli_due *d);
+void fli_note_add(struct fl_redlock *r, struct fli_note *n);
+/* 0 or FL_EINVAL. */
+int fli_check_name(struct fl_bytes name) FLI_MUST_USE;
+size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key);
+uint32_t fli_ready_count(const struct fl_redlock *r);
+/* Whether the first attempts to connect are all over, or enough servers are ready. */
+bool fli_may_begin(const struct fl_redlock *r);
+
+/* ---- op.c ------------------------------------------------------------------------------------ */
+
+void fli_ops_ready(struct fl_redlock *r, struct fli_server *s);
+void fli_ops_down(struct fl_redlock *r, struct fli_server *s);
+void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks become notes */
+void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
+void fli_owed_drop(struct fli_server *s);
+
+/* ---- check.c, keep.c ------------------------------------------------------------------------- */
+
+void fli_checks_ready(struct fl_redlock *r, struct fli_server *s);
+void fli_checks_down(struct fl_redlock *r, struct fli_server *s);
+void fli_checks_close(struct fl_redlock *r);
+void fli_keepers_close(struct fl_redlock *r);
+
+#endif

@@ -1,0 +1,134 @@
+/* server.h: one Redis server: its connection, kept and opened again in the background, and the
+ * requests that wait for answers, in order.
+ *
+ * On libuv's polling and hiredis's reader. The asynchronous half of hiredis is not used: 0.14
+ * aborts the process when a server says something unasked, writes without MSG_NOSIGNAL, lets
+ * children inherit its sockets, and resolves names while it connects.
+ *
+ * Lifetimes. Nothing is freed while an answer is being handed out: a connection that has to go is
+ * marked and goes afterwards. A request belongs to the server from fli_server_put() until its
+ * answered() is called, exactly once; from then on to whoever answered() belongs to.
+ *
+ * A connection is usable when the log-in has been answered: AUTH, SELECT, INFO (is it a master, how
+ * long has it been up, which one is it), the scripts. */
+#ifndef FLI_REDLOCK_SERVER_H
+#define FLI_REDLOCK_SERVER_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "redlock/answer.h"
+
+#define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not written yet */
+#define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an answer that is not whole yet */
+#define FLI_SERVER_ARRAY_MAX 1024u             /* elements of one array */
+#define FLI_SERVER_PENDING_MAX 65536u          /* requests without an answer */
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t fli_array_len;
+#else
+typedef int fli_array_len;
+#endif
+
+struct fli_server;
+
+struct fli_request {
+    struct fli_list node;
+    /* reply: valid during the call; NULL when the connection broke before the answer. */
+    void (*answered)(struct fli_request *q, struct fli_server *s, const redisReply *reply);
+    uint64_t sent_ns;
+};
+
+enum fli_server_state {
+    FLI_SERVER_DOWN,    /* until retry_ms */
+    FLI_SERVER_OPENING, /* connecting, or logging in */
+    FLI_SERVER_READY,
+    FLI_SERVER_CLOSED /* for good */
+};
+
+/* To whom a server belongs. */
+struct fli_server_owner {
+    void (*ready)(struct fli_server_owner *o, struct fli_server *s);
+    void (*down)(struct fli_server_owner *o, struct fli_server *s);
+    void (*enter)(struct fli_server_owner *o); /* around whatever libuv calls */
+    void (*leave)(struct fli_server_owner *o);
+    uv_loop_t *loop;
+    uint64_t connect_ms;
+    uint64_t hung_ms;
+    uint64_t max_ttl_ms;
+    bool restarts_are_safe;
+    uint32_t handles; /* of libuv that are not closed yet */
+};
+
+struct fli_socket;
+
+struct fli_server {
+    struct fli_server_owner *owner;
+    uint32_t index;
+    char address[FL_REDLOCK_ADDRESS_MAX + 1];
+    struct sockaddr_storage where;
+    socklen_t where_len;
+    char *username; /* or NULL */
+    char *password;
+    uint32_t database;
+
+    enum fli_server_state state;
+    struct fli_socket *socket;
+    redisReader *reader;
+    redisReplyObjectFunctions functions; /* the reader's, with a limit on arrays */
+    void *(*make_array)(const redisReadTask *task, fli_array_len n); /* hiredis's own */
+    struct fli_buf out;
+    struct fli_list pending;
+    size_t pending_len;
+    uint32_t login_left; /* answers to wait for */
+    bool settled;        /* the first attempt to connect has come to an end */
+    bool doomed;         /* to be dropped when the answers at hand are through */
+    uint32_t failures;   /* in a row */
+    uint64_t opened_ms;
+    uint64_t retry_ms;
+
+    enum fl_redlock_status status; /* why it is not ready, or does not count: DOWN, ERROR, ... */
+    char error[FL_REDLOCK_ERROR_MAX];
+    struct fli_facts facts; /* as of the last log-in */
+    uint64_t counts_from_ms;
+    bool was_replica; /* since when it is none is not known: counts as restarted */
+    bool twice;       /* an earlier one of the list is the same server */
+    enum fli_delete_how delete_how;
+
+    struct fli_list owed; /* releases for when it is ready again; see op.c */
+    size_t owed_len;
+};
+
+/* where, where_len, address, username, password, database are the caller's to fill in. */
+void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index);
+/* Drops the connection for good; requests are answered with NULL. Then frees what it holds. */
+void fli_server_close(struct fli_server *s);
+
+/* Begins to connect when it is time. Gives up what takes too long. */
+void fli_server_tick(struct fli_server *s, uint64_t now_ms);
+/* When fli_server_tick() has to be called next; UINT64_MAX: not. */
+uint64_t fli_server_due_ms(const struct fli_server *s);
+
+/* How long the oldest request has been without an answer. */
+uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns);
+
+/* Where to append the bytes of one request; NULL when too much is pending. The server is ready.
+ * When all bytes are there, fli_server_put() says whose they are, and answered() will be called. */
+struct fli_buf *fli_server_out(struct fli_server *s);
+void fli_server_put(struct fli_server *s, struct fli_request *q);
+
+/* Takes what has arrived, without waiting. Not from inside answered(). */
+void fli_server_read(struct fli_server *s);
+
+/* Hands what is queued to the kernel. Not from inside answered(). */
+void fli_server_flush(struct fli_server *s);
+
+/* HOST:PORT, [IPV6]:PORT or /path. Resolves the host, which may block. 0; FL_EINVAL, FL_ENOCONN
+ * with a sentence in errmsg. */
+int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *errmsg,
+                      size_t errmsg_size) FLI_MUST_USE;
+
+#endif
