@@ -3,7 +3,7 @@
 import socket
 
 
-class RespError(Exception):
+class RespError(RuntimeError):
     """An error reply: `word` is the upper-case word it began with, `text` the rest."""
 
     def __init__(self, line):
