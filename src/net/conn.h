@@ -7,7 +7,7 @@
  *
  *        accept           QUIT, lost framing,              error, cut off, drained
  *   (new) ---> open ---> last (takes no more) ---> lingering ---> doomed ---> closed
- *               |          refused, stop               (until the client has seen the end)
+ *               |          refused, stop, too slow     (until the client has seen the end)
  *               `--> eof (client sends no more; owed answers still leave) ---> doomed
  *
  * Nothing is closed inside a call of the service: a connection is marked doomed, put on the dirty
@@ -48,7 +48,7 @@ struct net_conn {
     struct net_server *server;
     struct fli_list link;     /* server->conns */
     struct fli_list dirty;    /* server->dirty: something to flush, resume or reap */
-    struct fli_list watch;    /* server->fresh or server->lingering, oldest first */
+    struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
     struct fli_list requests; /* in order of arrival: taken and not yet in the output */
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
@@ -92,7 +92,7 @@ struct net_server {
     struct net_listener *listeners[NET_LISTENERS_MAX];
     unsigned listeners_n;
     unsigned handles; /* uv handles that are not closed yet */
-    struct fli_list conns, dirty, fresh, lingering;
+    struct fli_list conns, dirty, fresh, leaving, lingering;
     size_t conns_n;   /* on `conns` */
     size_t refused_n; /* of them, not admitted */
     uint64_t next_id;

@@ -55,6 +55,7 @@ struct net_request {
     struct fli_list link; /* private: order of the connection */
     struct net_conn *conn;
     bool answered;        /* private */
+    bool is_push;         /* private: no request, but what was pushed behind those before it */
     struct fli_buf reply; /* private: an answer that has to wait for its turn */
     _Alignas(16) uint8_t user[];
 };
@@ -101,6 +102,16 @@ size_t net_conn_output_bytes(const struct net_conn *c);
 bool net_conn_eof(const struct net_conn *c);
 /* Closes after every request taken so far has been answered and the answers have left (QUIT). */
 void net_conn_close_after_answers(struct net_conn *c);
+/* Sends what is no answer: one or more whole RESP values, such as events to a subscriber. In RESP3
+ * they leave ahead of the answers that are still owed, in RESP2, where a client could not tell them
+ * apart, behind the answers to all requests taken so far. False: nothing was sent, since the
+ * connection is about to close or takes no more. Not while a reply is being made. */
+bool net_push(struct net_conn *c, const void *data, size_t len) FLI_MUST_USE;
+/* Ends a connection that does not take what is pushed: `last_word`, which is pushed, is the last
+ * it hears, and it is cut off when it has not taken that within NET_LAST_WORD_MS. `why` is for the
+ * log. */
+void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word, size_t len);
+#define NET_LAST_WORD_MS 5000u
 /* Calls fn for each open connection, oldest first; fn may not close any. */
 void net_each_conn(struct net_server *s, void (*fn)(void *ctx, struct net_conn *c), void *ctx);
 size_t net_connections(const struct net_server *s);

@@ -1,4 +1,5 @@
-/* reply.c: requests in flight and their answers: pools, order, the ceiling on unsent bytes.
+/* reply.c: requests in flight and their answers, and pushes: pools, order, the ceiling on unsent
+ * bytes.
  *
  * The answer to the oldest request is written straight into the connection's output. Any other
  * waits in a buffer of its request until everything before it has been answered. */
@@ -51,6 +52,7 @@ struct net_request *net_request_take(struct net_conn *c)
     fli_list_init(&r->link);
     r->conn = c;
     r->answered = false;
+    r->is_push = false;
     fli_buf_init(&r->reply, s->limits.output_max);
     memset(r->user, 0, s->user_size);
     fli_list_push(&c->requests, &r->link);
@@ -163,4 +165,63 @@ void net_answer_failed(struct net_request *r)
     if (!c->hold) {
         net_request_free(r);
     }
+}
+
+/* --- pushes --- */
+
+/* Behind everything that is owed: a push travels as an answer to no request, and joins the one
+ * before it when nothing came in between. */
+static bool push_behind(struct net_conn *c, const void *data, size_t len)
+{
+    struct net_request *r = FLI_CONTAINER_OF(c->requests.prev, struct net_request, link);
+    if (!r->answered || !r->is_push) {
+        r = net_request_take(c);
+        if (r == NULL) {
+            return false;
+        }
+        r->answered = r->is_push = true;
+        net_buffer_take(c->server, &r->reply, c->server->limits.output_max);
+    }
+    if (fli_buf_append(&r->reply, data, len) != 0) {
+        return false;
+    }
+    c->held += len;
+    return true;
+}
+
+bool net_push(struct net_conn *c, const void *data, size_t len)
+{
+    FLI_ASSERT(!c->hold);
+    if (c->doomed || c->last || c->lingering) {
+        return false;
+    }
+    if (c->proto == 2 && !fli_list_empty(&c->requests)) {
+        return push_behind(c, data, len);
+    }
+    net_buffer_take(c->server, &c->out, c->server->limits.output_max);
+    if (fli_buf_append(&c->out, data, len) != 0) {
+        return false;
+    }
+    net_conn_touch(c);
+    return true;
+}
+
+void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word, size_t len)
+{
+    struct net_server *s = c->server;
+    if (!net_push(c, last_word, len)) {
+        if (!c->doomed && !c->last && !c->lingering) {
+            cut_off(c, why);
+        }
+        return;
+    }
+    s->stats.cut_off++;
+    net_server_log(s, 2, "client %llu cut off: %s", (unsigned long long)c->id, why);
+    if (fli_list_linked(&c->watch)) {
+        fli_list_remove(&c->watch);
+    }
+    c->watch_ms = uv_now(s->loop) + NET_LAST_WORD_MS;
+    fli_list_push(&s->leaving, &c->watch);
+    net_server_tick_start(s);
+    net_conn_stop(c);
 }

@@ -207,7 +207,7 @@ uint16_t net_server_port(const struct net_server *s)
 /* --- the tick: only while something waits for a time --- */
 
 /* Dooms what is due on a list that is ordered by watch_ms. */
-static void doom_due(struct fli_list *watched, uint64_t now)
+static void doom_due(struct fli_list *watched, uint64_t now, bool reset)
 {
     struct fli_list *link = NULL;
     while ((link = fli_list_first(watched)) != NULL) {
@@ -216,6 +216,7 @@ static void doom_due(struct fli_list *watched, uint64_t now)
             return;
         }
         fli_list_remove(&c->watch);
+        c->reset = c->reset || reset;
         net_conn_doom(c);
     }
 }
@@ -246,8 +247,9 @@ static void tick_cb(uv_timer_t *timer)
 {
     struct net_server *s = timer->data;
     uint64_t now = uv_now(s->loop);
-    doom_due(&s->fresh, now);
-    doom_due(&s->lingering, now);
+    doom_due(&s->fresh, now, false);
+    doom_due(&s->leaving, now, true);
+    doom_due(&s->lingering, now, false);
     bool waiting = retry_listeners(s, now);
     if (s->stopping && now >= s->drain_at_ms) {
         FLI_LIST_FOREACH(link, &s->conns)
@@ -255,7 +257,8 @@ static void tick_cb(uv_timer_t *timer)
             net_conn_doom(FLI_CONTAINER_OF(link, struct net_conn, link));
         }
     }
-    if (!waiting && !s->stopping && fli_list_empty(&s->fresh) && fli_list_empty(&s->lingering)) {
+    if (!waiting && !s->stopping && fli_list_empty(&s->fresh) && fli_list_empty(&s->leaving) &&
+        fli_list_empty(&s->lingering)) {
         (void)uv_timer_stop(timer);
     }
     net_flush(s);
@@ -291,6 +294,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
     fli_list_init(&s->fresh);
+    fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
     fli_list_init(&s->free_requests);
     fli_list_init(&s->free_inputs);

@@ -1,0 +1,220 @@
+/* test_push.c: what is sent without having been asked for, among answers that are owed, and the
+ * last word to who does not take it. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void push(struct net_conn *c, const char *text)
+{
+    assert_true(net_push(c, text, strlen(text)));
+}
+
+/* Opens a client and finds its connection, by a request that stays kept. */
+static struct net_conn *open_kept(struct fixture *f, int *ret_fd)
+{
+    unsigned before = f->kept_n;
+    *ret_fd = client_open(f);
+    client_say(f, *ret_fd, "LATER\r\n");
+    turn_until(f, f->kept_n == before + 1);
+    return f->kept[before]->conn;
+}
+
+static void version_3_does_not_wait_for_answers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    net_conn_set_proto(c, 3);
+    push(c, "+one\r\n");
+    push(c, "+two\r\n");
+    net_flush(f.server);
+    client_hear(&f, fd, "+one\r\n+two\r\n");
+    answer_kept(&f, 0, "k");
+    push(c, "+three\r\n");
+    net_flush(f.server);
+    client_hear(&f, fd, "$1\r\nk\r\n+three\r\n");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void version_2_keeps_the_order(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    push(c, "+one\r\n");
+    push(c, "+two\r\n");
+    client_say(&f, fd, "ECHO a\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 2);
+    push(c, "+three\r\n");
+    assert_int_equal(net_conn_output_bytes(c), 6 + 6 + 8 + 7);
+    struct net_conn_info info;
+    net_conn_info(c, &info);
+    assert_int_equal(info.in_flight, 5);
+    net_flush(f.server);
+    char byte;
+    assert_int_equal(client_try(fd, &byte, 1), -1);
+    answer_kept(&f, 0, "x");
+    net_flush(f.server);
+    client_hear(&f, fd, "$1\r\nx\r\n+one\r\n+two\r\n$1\r\na\r\n");
+    answer_kept(&f, 1, "y");
+    push(c, "+four\r\n");
+    net_flush(f.server);
+    client_hear(&f, fd, "$1\r\ny\r\n+three\r\n+four\r\n");
+    assert_int_equal(net_conn_output_bytes(c), 0);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Pushes that wait behind an answer go with the connection, and are no request to be cancelled. */
+static void dropped_with_pushes_waiting(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    push(c, "+one\r\n");
+    client_close(fd);
+    turn_until(&f, f.hangups == 1);
+    answer_kept(&f, 0, "k");
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 0);
+    c = open_kept(&f, &fd);
+    push(c, "+one\r\n");
+    net_answer_failed(f.kept[1]);
+    f.kept[1] = NULL;
+    assert_false(net_push(c, "+x\r\n", 4));
+    turn_until(&f, f.closed == 2);
+    assert_int_equal(f.cancelled, 0);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+static void nothing_is_pushed_behind_the_end(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    client_say(&f, fd, "DROP\r\n");
+    turn_until(&f, f.requests == 2);
+    assert_false(net_push(c, "+x\r\n", 4));
+    answer_kept(&f, 0, "k");
+    client_hear(&f, fd, "$1\r\nk\r\n");
+    client_expect_clean_end(&f, fd);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Pushes without end to a client that does not read, until `at` bytes wait here. */
+static size_t push_until(struct fixture *f, struct net_conn *c, size_t at)
+{
+    static char block[1024];
+    memset(block, 'x', sizeof block);
+    size_t pushed = 0;
+    while (net_conn_output_bytes(c) < at) {
+        assert_true(net_push(c, block, sizeof block));
+        pushed += sizeof block;
+        net_flush(f->server);
+    }
+    return pushed;
+}
+
+#define LAST_WORD "-LIMIT the last word\r\n"
+
+static void the_last_word_is_heard(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    answer_kept(&f, 0, "k");
+    client_hear(&f, fd, "$1\r\nk\r\n");
+    size_t pushed = push_until(&f, c, 100000);
+    net_conn_cut_off(c, "the test says so", LAST_WORD, strlen(LAST_WORD));
+    net_conn_cut_off(c, "once is enough", LAST_WORD, strlen(LAST_WORD));
+    assert_false(net_push(c, "+x\r\n", 4));
+    client_say(&f, fd, "ECHO not-taken\r\n"); /* unread input must not cost the last word */
+    char *want = malloc(pushed);
+    memset(want, 'x', pushed);
+    client_expect(&f, fd, want, pushed);
+    free(want);
+    client_hear(&f, fd, LAST_WORD);
+    client_expect_clean_end(&f, fd);
+    client_close(fd);
+    turn_until(&f, f.closed == 1);
+    struct net_stats stats;
+    net_get_stats(f.server, &stats);
+    assert_int_equal(stats.cut_off, 1);
+    assert_int_equal(f.requests, 1);
+    fixture_end(&f);
+}
+
+/* Who never reads is gone after a while, whatever still waits for it. */
+static void the_last_word_is_not_for_ever(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int silent;
+    int owed;
+    struct net_conn *c = open_kept(&f, &silent);
+    answer_kept(&f, 0, "k");
+    (void)push_until(&f, c, 100000);
+    net_conn_cut_off(c, "the test says so", LAST_WORD, strlen(LAST_WORD));
+    c = open_kept(&f, &owed); /* still waits for an answer */
+    push(c, "+one\r\n");
+    net_conn_cut_off(c, "the test says so", LAST_WORD, strlen(LAST_WORD));
+    turn_until(&f, f.closed == 2);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, silent);
+    client_close(silent);
+    client_close(owed);
+    fixture_end(&f);
+}
+
+static void no_room_for_the_last_word(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    int fd;
+    struct net_conn *c = open_kept(&f, &fd);
+    char *big = malloc(f.limits.output_max);
+    memset(big, 'x', f.limits.output_max);
+    assert_true(net_push(c, big, f.limits.output_max));
+    assert_false(net_push(c, big, 1));
+    free(big);
+    net_conn_cut_off(c, "the test says so", LAST_WORD, strlen(LAST_WORD));
+    turn_until(&f, f.closed == 1);
+    assert_int_equal(f.cancelled, 1);
+    client_expect_end(&f, fd);
+    client_close(fd);
+    struct net_stats stats;
+    net_get_stats(f.server, &stats);
+    assert_int_equal(stats.cut_off, 1);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version_3_does_not_wait_for_answers),
+        cmocka_unit_test(version_2_keeps_the_order),
+        cmocka_unit_test(dropped_with_pushes_waiting),
+        cmocka_unit_test(nothing_is_pushed_behind_the_end),
+        cmocka_unit_test(the_last_word_is_heard),
+        cmocka_unit_test(the_last_word_is_not_for_ever),
+        cmocka_unit_test(no_room_for_the_last_word),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
