@@ -118,6 +118,14 @@ static void event_cb(void *ctx, const struct machine_event *event)
     }
 }
 
+static void restored_cb(void *ctx)
+{
+    struct node *n = ctx;
+    if (n->cbs.restored != NULL) {
+        n->cbs.restored(n->cbs.ctx);
+    }
+}
+
 static void returned_cb(void *ctx, struct node_ticket *t, const void *command, size_t len)
 {
     struct node *n = ctx;
@@ -488,7 +496,8 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
 /* Everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
-    struct fsm_config fc = {.event = event_cb, .event_ctx = n, .fatal = fatal_cb, .ctx = n};
+    struct fsm_config fc = {
+        .event = event_cb, .event_ctx = n, .fatal = fatal_cb, .restored = restored_cb, .ctx = n};
     struct proposer_config pc = {.raft = &n->raft,
                                  .ctx = n,
                                  .returned = returned_cb,

@@ -77,6 +77,8 @@ struct node_status {
 struct node_callbacks {
     void *ctx;
     machine_event_cb event;        /* every event of the applied log, in order, on every node */
+    void (*restored)(void *ctx);   /* a snapshot replaced the state: events were skipped. Comes
+                                    * between the events before and behind; may be NULL */
     void (*leadership)(void *ctx); /* role or leader changed; ask node_status() */
     machine_event_cb early; /* GRANTED and WAIT_ENDED of a wait that this node relayed, told by the
                              * leader ahead of the local log, which brings the same event again */

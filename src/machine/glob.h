@@ -1,4 +1,4 @@
-/* glob.h (private to machine): patterns of LOCKS MATCH: `*` any bytes, `?` one byte, `[a-z]` one of
+/* glob.h: patterns of LOCKS MATCH and PSUBSCRIBE: `*` any bytes, `?` one byte, `[a-z]` one of
  * a set (`[^...]` one not in it), `\` takes the next byte as it is. Bytes, not characters. A `[`
  * that is never closed and a `\` at the end stand for themselves. Pure. */
 #ifndef MACHINE_GLOB_H

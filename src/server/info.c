@@ -80,6 +80,9 @@ static int clients_section(struct fli_buf *b, const struct info *i)
                                  {"connections_refused", i->shell.net.refused},
                                  {"slow_readers_cut_off", i->shell.net.cut_off},
                                  {"broken_connections", i->shell.net.broken},
+                                 {"pubsub_clients", i->shell.events.subscribers},
+                                 {"pubsub_channels", i->shell.events.channels},
+                                 {"pubsub_patterns", i->shell.events.patterns},
                                  {NULL, 0}};
     return put_lines(b, "Clients", lines);
 }
@@ -237,6 +240,9 @@ static int stats_section(struct fli_buf *b, const struct info *i)
                                  {"waits_unheard_of", c->timeouts},
                                  {"orphaned_commands", c->orphans},
                                  {"undone_commands", c->undone},
+                                 {"events_sent", i->shell.events.messages},
+                                 {"slow_subscribers_cut_off", i->shell.events.dropped},
+                                 {"event_resyncs", i->shell.events.resyncs},
                                  {NULL, 0}};
     return put_lines(b, "Stats", lines);
 }

@@ -5,6 +5,7 @@
 
 #include "consensus/node.h"
 #include "net/net.h"
+#include "server/events.h"
 
 /* Counts of dispatch, since start unless said otherwise. */
 struct info_counts {
@@ -25,6 +26,7 @@ struct info_shell {
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;
+    struct events_counts events;
 };
 
 struct info {

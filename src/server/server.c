@@ -18,11 +18,14 @@
 #include "base/clock.h"
 #include "net/connection_commands.h"
 #include "server/dispatch.h"
+#include "server/events.h"
 
 #define ARG_MAX_BYTES 4096u
 #define REQUEST_MAX_BYTES 8192u
 #define OUTPUT_MAX_BYTES (1024u * 1024u)
 #define PIPELINE_MAX 1024u
+#define SUBSCRIBER_UNSENT_MAX (OUTPUT_MAX_BYTES / 2) /* beyond that much a subscriber is cut off */
+#define CONFIRM_MAX_BYTES (128u * 1024u)             /* confirmations of 256 channels */
 #define FILES_RESERVED 64u /* descriptors that are not clients: log segments, peers, listeners */
 
 struct server {
@@ -32,6 +35,8 @@ struct server {
     struct net_server *net;
     struct node *node; /* NULL until it is made */
     struct dispatch *dispatch;
+    struct events events;
+    struct fli_buf confirm; /* scratch */
     struct net_commands commands;
     uv_prepare_t prepare;
     uv_timer_t timer;
@@ -62,10 +67,52 @@ static struct dispatch_slot *slot_of(struct net_request *r)
     return (struct dispatch_slot *)(void *)r->user;
 }
 
+static void finish(struct net_request *r, int rc)
+{
+    if (rc == 0) {
+        net_answer(r);
+    } else {
+        net_answer_failed(r);
+    }
+}
+
+/* A connection in RESP2 that has subscribed may only say what is answered by something that cannot
+ * be taken for a message. True when it was answered here. */
+static bool answer_subscribed(struct net_request *r, const struct fli_slice *argv, unsigned argc)
+{
+    char errmsg[FLI_ERRMSG_SIZE];
+    const struct fli_command *command = NULL;
+    unsigned words = 0;
+    int rc =
+        fli_command_lookup(FLI_SERVICE_LOCK, argv, argc, &command, &words, errmsg, sizeof errmsg);
+    if (rc != 0 || (events_may_send(command->id) && command->id != FLI_CMD_PING)) {
+        return false;
+    }
+    struct fli_buf *b = net_reply(r);
+    if (command->id == FLI_CMD_PING) {
+        rc = fli_resp_array(b, 2);
+        rc = rc != 0 ? rc : fli_resp_text(b, "pong");
+        finish(r, rc != 0 ? rc
+                          : fli_resp_bulk(b, argc > words ? argv[words].data : (const uint8_t *)"",
+                                          argc > words ? argv[words].len : 0));
+        return true;
+    }
+    finish(r, fli_resp_error(b, "ERR",
+                             "Can't execute '%s': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT "
+                             "/ RESET are allowed in this context; unsubscribe first, or use "
+                             "HELLO 3 or another connection",
+                             command->name));
+    return true;
+}
+
 static void on_request(void *ctx, struct net_request *r, const struct fli_slice *argv,
                        unsigned argc)
 {
     struct server *s = ctx;
+    bool subscribed = net_conn_user(r->conn) != NULL && net_conn_proto(r->conn) == 2;
+    if (subscribed && answer_subscribed(r, argv, argc)) {
+        return;
+    }
     dispatch_request(s->dispatch, r, slot_of(r), net_conn_proto(r->conn), argv, argc);
 }
 
@@ -79,6 +126,13 @@ static void on_hangup(void *ctx, struct net_request *r)
 {
     struct server *s = ctx;
     dispatch_hangup(s->dispatch, slot_of(r));
+}
+
+static void on_closed(void *ctx, struct net_conn *c)
+{
+    struct server *s = ctx;
+    events_drop(&s->events, net_conn_user(c));
+    net_conn_set_user(c, NULL);
 }
 
 static void on_net_log(void *ctx, int level, const char *message)
@@ -104,18 +158,63 @@ static void sink_failed(void *request)
     net_answer_failed(request);
 }
 
+/* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
+static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
+                                 const struct fli_slice *args, unsigned n)
+{
+    struct net_conn *c = r->conn;
+    struct events_subscriber *subscriber = net_conn_user(c);
+    int proto = net_conn_proto(c);
+    fli_buf_clear(&s->confirm);
+    enum events_outcome outcome =
+        events_command(&s->events, &subscriber, c, id, proto, args, n, &s->confirm);
+    net_conn_set_user(c, subscriber);
+    const struct fli_buf *b = &s->confirm;
+    if (outcome == EVENTS_FAILED) {
+        net_answer_failed(r);
+    } else if (outcome == EVENTS_CONFIRMED && proto == 3) {
+        finish(r, net_push(c, b->data, b->len) ? 0 : FL_ELIMIT);
+    } else {
+        finish(r, fli_buf_append(net_reply(r), b->data, b->len));
+    }
+}
+
+static int events_proto(void *ctx, void *to)
+{
+    (void)ctx;
+    return net_conn_proto(to);
+}
+
+static bool events_push(void *ctx, void *to, const void *frame, size_t len)
+{
+    (void)ctx;
+    struct net_conn *c = to;
+    if (net_conn_output_bytes(c) + len <= SUBSCRIBER_UNSENT_MAX) {
+        return net_push(c, frame, len);
+    }
+    static const char last_word[] =
+        "-LIMIT events ended: this client does not read them as fast as they come; reconnect, "
+        "subscribe again, and look at what you missed with SHOW\r\n";
+    net_conn_cut_off(c, "it does not read its events", last_word, sizeof last_word - 1);
+    return false;
+}
+
+static void events_dropped(void *ctx, void *to)
+{
+    (void)ctx;
+    net_conn_set_user(to, NULL);
+}
+
 static void on_connection_command(void *ctx, void *request, const struct fli_command *command,
                                   const struct fli_slice *args, unsigned n)
 {
     struct server *s = ctx;
-    if (net_connection_command(&s->commands, request, command, args, n)) {
-        return;
+    struct net_request *r = request;
+    if (command->id == FLI_CMD_RESET) {
+        on_closed(s, r->conn);
     }
-    int rc = fli_resp_error(net_reply(request), "ERR", "%s is not served here", command->name);
-    if (rc == 0) {
-        net_answer(request);
-    } else {
-        net_answer_failed(request);
+    if (!net_connection_command(&s->commands, r, command, args, n)) {
+        change_subscriptions(s, r, command->id, args, n);
     }
 }
 
@@ -151,6 +250,7 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    events_get_counts(&s->events, &ret->events);
 }
 
 static uint64_t on_now(void *ctx)
@@ -208,6 +308,24 @@ static void on_event(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
     dispatch_event(s->dispatch, event);
+    if (events_wanted(&s->events)) {
+        events_feed(&s->events, event);
+    }
+}
+
+/* The log brings the same event again; subscribers hear of it then, in its place. */
+static void on_early(void *ctx, const struct machine_event *event)
+{
+    struct server *s = ctx;
+    dispatch_event(s->dispatch, event);
+}
+
+static void on_restored(void *ctx)
+{
+    struct server *s = ctx;
+    if (events_wanted(&s->events)) {
+        events_resync(&s->events, machine_clock(node_machine(s->node)));
+    }
 }
 
 static void on_fatal(void *ctx, int error, const char *message)
@@ -230,6 +348,11 @@ static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
+    if (events_wanted(&s->events) && s->node != NULL) {
+        const struct machine *m = node_machine(s->node);
+        events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
+        net_flush(s->net);
+    }
     uint64_t next = dispatch_next_turn_ms(s->dispatch);
     if (next <= now) {
         dispatch_turn(s->dispatch);
@@ -280,6 +403,16 @@ static int make_dispatch(struct server *s)
     return dispatch_create(&dc, &s->dispatch);
 }
 
+static void make_events(struct server *s)
+{
+    struct events_sink sink = {
+        .ctx = s, .proto = events_proto, .push = events_push, .dropped = events_dropped};
+    uint64_t seed[2];
+    fli_random(seed, sizeof seed);
+    events_init(&s->events, &sink, seed);
+    fli_buf_init(&s->confirm, CONFIRM_MAX_BYTES);
+}
+
 static int make_net(struct server *s)
 {
     s->connections_max = fit_connections(s, s->config->connections_max);
@@ -294,6 +427,7 @@ static int make_net(struct server *s)
                                 .request = on_request,
                                 .cancel = on_cancel,
                                 .hangup = on_hangup,
+                                .closed = on_closed,
                                 .log = on_net_log};
     int rc = net_server_create(s->loop, &limits, sizeof(struct dispatch_slot), &cbs, &s->net);
     if (rc == 0) {
@@ -334,8 +468,12 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
     };
-    struct node_callbacks cbs = {
-        .ctx = s, .event = on_event, .early = on_event, .fatal = on_fatal, .log = on_net_log};
+    struct node_callbacks cbs = {.ctx = s,
+                                 .event = on_event,
+                                 .restored = on_restored,
+                                 .early = on_early,
+                                 .fatal = on_fatal,
+                                 .log = on_net_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
@@ -358,6 +496,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     s->cbs = *cbs;
     s->started_ms = fli_clock_ms();
     (void)snprintf(errmsg, errmsg_size, "out of memory");
+    make_events(s);
     int rc = make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
@@ -425,5 +564,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
+    events_fini(&s->events);
+    fli_buf_fini(&s->confirm);
     free(s);
 }

@@ -16,6 +16,7 @@
 #define CONN (BOTH | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define LOCK_WRITE (FLI_CMD_LOCK | FLI_CMD_WRITE)
 #define LOCK_QUERY (FLI_CMD_LOCK | FLI_CMD_QUERY)
+#define PUBSUB (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define CLUSTER (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_ADMIN)
 
 _Static_assert((unsigned)FLI_CMD_LOCK == FLI_SERVICE_LOCK, "a service is a flag");
@@ -89,6 +90,13 @@ const struct fli_command fli_commands[] = {
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
+    {FLI_CMD_PSUBSCRIBE, "PSUBSCRIBE", NULL, 1, -1, PUBSUB, "pattern [pattern ...]",
+     "for each pattern: psubscribe, the pattern, how many subscriptions this connection has",
+     "Sends the events of all channels that a pattern matches, from now on; `*`, `?` and `[a-z]` "
+     "as in LOCKS MATCH."},
+    {FLI_CMD_PUNSUBSCRIBE, "PUNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[pattern ...]",
+     "for each pattern: punsubscribe, the pattern, how many subscriptions are left",
+     "Ends subscriptions to patterns, all of them by default."},
     {FLI_CMD_QUIT, "QUIT", NULL, 0, -1, CONN, "", "OK",
      "Closes the connection after the answers that are due."},
     {FLI_CMD_RELEASE, "RELEASE", NULL, 2, 2, LOCK_WRITE, "name token",
@@ -121,9 +129,16 @@ const struct fli_command fli_commands[] = {
      "OK", "Writes a key, unless the token is stale; the first write binds the key to the lock."},
     {FLI_CMD_SHOW, "SHOW", NULL, 1, 1, LOCK_QUERY, "name", "a map, or nil when the lock is free",
      "Describes one lock: its holder, its token and its queue."},
+    {FLI_CMD_SUBSCRIBE, "SUBSCRIBE", NULL, 1, -1, PUBSUB, "channel [channel ...]",
+     "for each channel: subscribe, the channel, how many subscriptions this connection has",
+     "Sends the events of locks (channel `lock:name`) or the moves of the smallest live token "
+     "(`fencelock:min_live_token`), from now on."},
     {FLI_CMD_TOKEN, "TOKEN", NULL, 1, 1, LOCK_WRITE, "name", "a new token (integer)",
      "Issues a token without holding the lock, for Redlock or any other election outside of this "
      "service."},
+    {FLI_CMD_UNSUBSCRIBE, "UNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[channel ...]",
+     "for each channel: unsubscribe, the channel, how many subscriptions are left",
+     "Ends subscriptions to channels, all of them by default."},
 };
 
 const size_t fli_commands_len = sizeof fli_commands / sizeof fli_commands[0];
@@ -216,6 +231,9 @@ size_t fli_command_family(const char *name)
 
 const char *fli_command_group(const struct fli_command *c)
 {
+    if (strstr(c->name, "SUBSCRIBE") != NULL) {
+        return "pubsub";
+    }
     if ((c->flags & FLI_CMD_CONNECTION) != 0) {
         return strcmp(c->name, "COMMAND") == 0 ? "server" : "connection";
     }

@@ -64,6 +64,10 @@ enum fli_command_id {
     FLI_CMD_CLUSTER_INFO,
     FLI_CMD_CLUSTER_TRANSFER,
     FLI_CMD_CLUSTER_FORGET,
+    FLI_CMD_SUBSCRIBE,
+    FLI_CMD_PSUBSCRIBE,
+    FLI_CMD_UNSUBSCRIBE,
+    FLI_CMD_PUNSUBSCRIBE,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,
@@ -107,7 +111,8 @@ const struct fli_command *fli_command_find(const char *name, const char *subcomm
 /* Index of the first row of a name, without case; fli_commands_len when there is none. */
 size_t fli_command_family(const char *name);
 
-/* What the command is about: "lock", "session", "cluster", "storage", "server" or "connection". */
+/* What the command is about: "lock", "session", "pubsub", "cluster", "storage", "server" or
+ * "connection". */
 const char *fli_command_group(const struct fli_command *c);
 
 /* Whether a service serves the command. */

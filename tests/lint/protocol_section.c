@@ -16,6 +16,9 @@ static const struct group groups[] = {
     {"session", "Sessions",
      "A session is a lease on a client's own liveness. It may hold many locks, and they end with "
      "it. Served by `fencelockd`, on any node."},
+    {"pubsub", "Events",
+     "Served by `fencelockd`: any node tells of the log that it applies itself. What a message "
+     "says stands under *Events* above."},
     {"cluster", "Cluster", "Served by `fencelockd`."},
     {"storage", "Storage", "Served by `fencelock-store`."},
     {"server", "Server", "Served by both."},

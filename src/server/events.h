@@ -1,0 +1,109 @@
+/* events.h: who wants to hear of which locks, and what they are told: SUBSCRIBE and PSUBSCRIBE.
+ *
+ * Every node serves its subscribers from the log it applies itself, in the order of the log. Pure:
+ * machine events in, RESP frames out through a sink; no sockets, no node, no clock.
+ *
+ *   channel                    message
+ *   lock:<name>                event=granted token=17 owner=6f1d.. clock=123456 [wait=9]
+ *                              event=queued | released | expired | broken | left
+ *   fencelock:min_live_token   event=min_live_token token=17 clock=123456
+ *   fencelock:resync           to patterns only: event=resync clock=123456
+ *
+ * A message is words `key=value`, separated by single blanks; in a value every byte that is not
+ * visible ASCII, and `%`, is written %XX. When a snapshot replaced the state, what happened on the
+ * way is not known here, and every subscription is told `event=resync`: look again with SHOW.
+ *
+ * A name of a channel or pattern is a topic, stored once however many subscribe to it, so a pattern
+ * is matched once an event. Nothing of this costs more than one branch an event while nobody
+ * subscribes (events_wanted).
+ *
+ * A subscriber that does not take what it is sent is the sink's to end; it is dropped here. */
+#ifndef SERVER_EVENTS_H
+#define SERVER_EVENTS_H
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "machine/machine.h"
+#include "wire/commands.h"
+
+#define EVENTS_LOCK_PREFIX "lock:"
+#define EVENTS_MIN_LIVE_CHANNEL "fencelock:min_live_token"
+#define EVENTS_RESYNC_CHANNEL "fencelock:resync"
+
+#define EVENTS_TOPIC_MAX (FL_NAME_MAX + sizeof EVENTS_LOCK_PREFIX - 1u) /* bytes of a topic */
+#define EVENTS_CHANNELS_MAX 256u /* channels of one subscriber */
+#define EVENTS_PATTERNS_MAX 16u  /* patterns of one subscriber */
+#define EVENTS_SUBS_MAX 32768u   /* channels and patterns of all subscribers */
+#define EVENTS_GLOBS_MAX 128u    /* different patterns: each is matched at each event */
+
+struct events_subscriber;
+
+struct events_sink {
+    void *ctx;
+    int (*proto)(void *ctx, void *to); /* of the answers to this subscriber: 2 or 3 */
+    /* One whole frame. False: it takes no more, now or ever, and is dropped. Must not call back. */
+    bool (*push)(void *ctx, void *to, const void *frame, size_t len);
+    /* It was dropped because push said so: its pointer to events_subscriber is stale. */
+    void (*dropped)(void *ctx, void *to);
+};
+
+struct events_counts {
+    uint64_t subscribers, channels, patterns; /* now; subscriptions, not topics */
+    uint64_t messages;                        /* sent, since start */
+    uint64_t dropped;                         /* subscribers that did not take them, since start */
+    uint64_t resyncs;                         /* since start */
+};
+
+struct events {
+    struct events_sink sink;
+    struct fli_map channels; /* topics that are channels, by name */
+    struct fli_map subs;     /* by subscriber and topic */
+    struct fli_list globs;   /* topics that are patterns, oldest first */
+    struct fli_list doomed;  /* subscribers to be dropped when no list is being walked */
+    unsigned globs_n;
+    unsigned subs_n;
+    unsigned min_live_subs;  /* subscriptions that hear of min_live_token */
+    unsigned fresh_subs;     /* of them, those that were not told any yet */
+    uint64_t min_live_token; /* told last */
+    struct events_counts counts;
+};
+
+void events_init(struct events *e, const struct events_sink *sink, const uint64_t seed[2]);
+void events_fini(struct events *e); /* no subscriber may be left */
+
+enum events_outcome {
+    EVENTS_REFUSED = 1, /* `out` holds an error: the answer; nothing was changed */
+    EVENTS_CONFIRMED,   /* `out` holds one confirmation for each channel or pattern (push frames in
+                         RESP3) */
+    EVENTS_FAILED,      /* `out` was too small for the answer; close the connection */
+};
+
+/* SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE of connection `to`. `*at` is the connection's
+ * subscriber, NULL while it has no subscription; it comes and goes here. All or nothing. */
+enum events_outcome events_command(struct events *e, struct events_subscriber **at, void *to,
+                                   enum fli_command_id id, int proto, const struct fli_slice *args,
+                                   unsigned n, struct fli_buf *out) FLI_MUST_USE;
+
+/* Takes away all subscriptions (RESET, or the connection is gone). NULL is fine. */
+void events_drop(struct events *e, struct events_subscriber *s);
+
+/* What a subscriber in RESP2 may send: anything else could not be told from messages. */
+bool events_may_send(enum fli_command_id id);
+
+static inline bool events_wanted(const struct events *e)
+{
+    return e->subs_n > 0;
+}
+
+/* One event of the local log. */
+void events_feed(struct events *e, const struct machine_event *event);
+/* A snapshot replaced the state. */
+void events_resync(struct events *e, uint64_t clock_ms);
+/* Once a turn of the loop, after the events: tells min_live_token when it has moved, and those that
+ * have just subscribed to it. */
+void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms);
+
+void events_get_counts(const struct events *e, struct events_counts *ret);
+
+#endif

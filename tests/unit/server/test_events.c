@@ -1,0 +1,589 @@
+/* test_events.c: subscriptions and their messages: every frame in both protocols, order, ceilings,
+ * subscribers that take no more. The events of the last tests come from a real machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/events.h"
+
+#define CLIENTS 4
+#define OUT_MAX (1u << 20)
+
+struct client {
+    struct events_subscriber *subscriber;
+    int proto;
+    bool full; /* takes no more */
+    unsigned dropped;
+    struct fli_buf heard;
+};
+
+struct fixture {
+    struct events e;
+    struct client client[CLIENTS];
+};
+
+static int sink_proto(void *ctx, void *to)
+{
+    (void)ctx;
+    return ((struct client *)to)->proto;
+}
+
+static bool sink_push(void *ctx, void *to, const void *frame, size_t len)
+{
+    (void)ctx;
+    struct client *c = to;
+    assert_int_equal(c->dropped, 0);
+    if (c->full) {
+        return false;
+    }
+    assert_int_equal(fli_buf_append(&c->heard, frame, len), 0);
+    return true;
+}
+
+static void sink_dropped(void *ctx, void *to)
+{
+    (void)ctx;
+    struct client *c = to;
+    c->dropped++;
+    c->subscriber = NULL;
+}
+
+static void start(struct fixture *f)
+{
+    static const uint64_t seed[2] = {1, 2};
+    memset(f, 0, sizeof *f);
+    struct events_sink sink = {
+        .ctx = f, .proto = sink_proto, .push = sink_push, .dropped = sink_dropped};
+    events_init(&f->e, &sink, seed);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        f->client[i].proto = i % 2 == 0 ? 2 : 3;
+        fli_buf_init(&f->client[i].heard, OUT_MAX);
+    }
+}
+
+static void end(struct fixture *f)
+{
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        events_drop(&f->e, f->client[i].subscriber);
+        fli_buf_fini(&f->client[i].heard);
+    }
+    assert_false(events_wanted(&f->e));
+    struct events_counts counts;
+    events_get_counts(&f->e, &counts);
+    assert_int_equal(counts.subscribers + counts.channels + counts.patterns, 0);
+    assert_int_equal(f->e.min_live_subs + f->e.fresh_subs, 0);
+    events_fini(&f->e);
+}
+
+static struct fli_slice text(const char *s)
+{
+    return (struct fli_slice){(const uint8_t *)s, strlen(s)};
+}
+
+/* Sends one command; its answer is appended to what the client heard. */
+static enum events_outcome say(struct fixture *f, struct client *c, enum fli_command_id id,
+                               const char *words)
+{
+    struct fli_slice args[64];
+    unsigned n = 0;
+    char *copy = strdup(words);
+    for (char *save = NULL, *w = strtok_r(copy, " ", &save); w != NULL;
+         w = strtok_r(NULL, " ", &save)) {
+        args[n++] = text(w);
+    }
+    enum events_outcome outcome =
+        events_command(&f->e, &c->subscriber, c, id, c->proto, args, n, &c->heard);
+    free(copy);
+    return outcome;
+}
+
+static void hear(struct client *c, const char *want)
+{
+    assert_int_equal(fli_buf_append(&c->heard, "", 1), 0);
+    assert_string_equal((const char *)c->heard.data, want);
+    fli_buf_clear(&c->heard);
+}
+
+static void refuse(struct fixture *f, struct client *c, enum fli_command_id id, const char *words,
+                   const char *want)
+{
+    struct events_subscriber *before = c->subscriber;
+    assert_int_equal(say(f, c, id, words), EVENTS_REFUSED);
+    assert_ptr_equal(c->subscriber, before);
+    assert_int_equal(fli_buf_append(&c->heard, "", 1), 0);
+    assert_non_null(strstr((const char *)c->heard.data, want));
+    assert_int_equal(c->heard.data[0], '-');
+    fli_buf_clear(&c->heard);
+}
+
+#define OK(f, c, id, words) assert_int_equal(say(f, c, id, words), EVENTS_CONFIRMED)
+
+static void feed(struct fixture *f, uint8_t type, const char *name, const char *owner,
+                 uint64_t token, uint64_t wait, uint8_t reason)
+{
+    struct machine_event e = {.type = type,
+                              .reason = reason,
+                              .name = text(name),
+                              .owner = text(owner),
+                              .token = token,
+                              .wait = wait,
+                              .clock_ms = 7};
+    events_feed(&f->e, &e);
+}
+
+static void test_confirmations(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *two = &f.client[0];
+    struct client *three = &f.client[1];
+    OK(&f, two, FLI_CMD_SUBSCRIBE, "lock:a lock:b lock:a");
+    hear(two, "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n"
+              "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
+              "*3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:2\r\n");
+    OK(&f, two, FLI_CMD_PSUBSCRIBE, "lock:*");
+    hear(two, "*3\r\n$10\r\npsubscribe\r\n$6\r\nlock:*\r\n:3\r\n");
+    OK(&f, two, FLI_CMD_UNSUBSCRIBE, "lock:b lock:zz");
+    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:b\r\n:2\r\n"
+              "*3\r\n$11\r\nunsubscribe\r\n$7\r\nlock:zz\r\n:2\r\n");
+    OK(&f, two, FLI_CMD_PUNSUBSCRIBE, "");
+    hear(two, "*3\r\n$12\r\npunsubscribe\r\n$6\r\nlock:*\r\n:1\r\n");
+    assert_non_null(two->subscriber);
+    OK(&f, two, FLI_CMD_UNSUBSCRIBE, "");
+    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
+    assert_null(two->subscriber);
+    OK(&f, two, FLI_CMD_UNSUBSCRIBE, "");
+    hear(two, "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
+
+    OK(&f, three, FLI_CMD_SUBSCRIBE, "lock:a");
+    hear(three, ">3\r\n$9\r\nsubscribe\r\n$6\r\nlock:a\r\n:1\r\n");
+    OK(&f, three, FLI_CMD_PUNSUBSCRIBE, "");
+    hear(three, ">3\r\n$12\r\npunsubscribe\r\n_\r\n:1\r\n");
+    OK(&f, three, FLI_CMD_UNSUBSCRIBE, "lock:a lock:a");
+    hear(three, ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n"
+                ">3\r\n$11\r\nunsubscribe\r\n$6\r\nlock:a\r\n:0\r\n");
+    end(&f);
+}
+
+static void test_every_event(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[1];
+    feed(&f, MACHINE_EVENT_GRANTED, "n", "o", 5, 0, 0);
+    hear(c, "");
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
+    fli_buf_clear(&c->heard);
+    static const struct {
+        uint8_t type, reason;
+        uint64_t token, wait;
+        const char *text;
+    } rows[] = {
+        {MACHINE_EVENT_GRANTED, 0, 5, 0, "event=granted token=5 owner=o clock=7"},
+        {MACHINE_EVENT_GRANTED, 0, 5, 9, "event=granted token=5 owner=o clock=7 wait=9"},
+        {MACHINE_EVENT_QUEUED, 0, 0, 9, "event=queued owner=o clock=7 wait=9"},
+        {MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 5, 0,
+         "event=released token=5 owner=o clock=7"},
+        {MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 5, 0,
+         "event=expired token=5 owner=o clock=7"},
+        {MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 5, 0, "event=broken token=5 owner=o clock=7"},
+        {MACHINE_EVENT_WAIT_ENDED, MACHINE_REASON_DEADLINE, 0, 9,
+         "event=left owner=o clock=7 wait=9 reason=deadline"},
+        {MACHINE_EVENT_WAIT_ENDED, MACHINE_REASON_CANCEL, 0, 9,
+         "event=left owner=o clock=7 wait=9 reason=cancel"},
+        {MACHINE_EVENT_WAIT_ENDED, MACHINE_REASON_SESSION, 0, 9,
+         "event=left owner=o clock=7 wait=9 reason=session"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char want[256];
+        feed(&f, rows[i].type, "n", "o", rows[i].token, rows[i].wait, rows[i].reason);
+        (void)snprintf(want, sizeof want, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$%zu\r\n%s\r\n",
+                       strlen(rows[i].text), rows[i].text);
+        hear(c, want);
+    }
+    feed(&f, MACHINE_EVENT_SESSION_OPENED, "", "o", 0, 0, 0);
+    feed(&f, MACHINE_EVENT_SESSION_ENDED, "", "o", 0, 0, MACHINE_REASON_CLOSE);
+    feed(&f, MACHINE_EVENT_GRANTED, "m", "o", 6, 0, 0);
+    hear(c, "");
+    end(&f);
+}
+
+static void test_bytes_of_owners(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[0];
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
+    fli_buf_clear(&c->heard);
+    feed(&f, MACHINE_EVENT_GRANTED, "n", "a b%\x01\xff\r\n=", 1, 0, 0);
+    hear(c, "*3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$57\r\n"
+            "event=granted token=1 owner=a%20b%25%01%FF%0D%0A= clock=7\r\n");
+    end(&f);
+}
+
+/* The longest name and owner there can be, all of it to be escaped. */
+static void test_largest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[0];
+    char name[FL_NAME_MAX + 1];
+    char owner[FL_OWNER_MAX + 1];
+    char channel[EVENTS_TOPIC_MAX + 2];
+    memset(name, 'n', sizeof name - 1);
+    memset(owner, 0xff, sizeof owner - 1);
+    name[FL_NAME_MAX] = owner[FL_OWNER_MAX] = '\0';
+    (void)snprintf(channel, sizeof channel, "lock:%s", name);
+    OK(&f, c, FLI_CMD_SUBSCRIBE, channel);
+    OK(&f, c, FLI_CMD_PSUBSCRIBE, channel); /* a pattern of the same length */
+    fli_buf_clear(&c->heard);
+    feed(&f, MACHINE_EVENT_WAIT_ENDED, name, owner, UINT64_MAX, UINT64_MAX,
+         MACHINE_REASON_DEADLINE);
+    size_t escaped = 3 * (size_t)FL_OWNER_MAX;
+    assert_true(c->heard.len > 2 * escaped + 3 * strlen(channel));
+    fli_buf_clear(&c->heard);
+    channel[EVENTS_TOPIC_MAX] = 'n';
+    channel[EVENTS_TOPIC_MAX + 1] = '\0';
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, channel, "-ERR SUBSCRIBE: the channels are");
+    refuse(&f, c, FLI_CMD_PSUBSCRIBE, channel, "-ERR PSUBSCRIBE: a pattern has");
+    end(&f);
+}
+
+static void test_refusals_change_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[1];
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "lock:a nonsense", "-ERR");
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "lock:", "-ERR");
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "fencelock:resync", "-ERR");
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "LOCK:a", "-ERR");
+    assert_false(events_wanted(&f.e));
+    OK(&f, c, FLI_CMD_PSUBSCRIBE, "nonsense");
+    end(&f);
+}
+
+static void fill(struct fixture *f, struct client *c, enum fli_command_id id, const char *stem,
+                 unsigned from, unsigned n)
+{
+    for (unsigned i = from; i < from + n; i++) {
+        char word[64];
+        (void)snprintf(word, sizeof word, "%s%u", stem, i);
+        assert_int_equal(say(f, c, id, word), EVENTS_CONFIRMED);
+        fli_buf_clear(&c->heard);
+    }
+}
+
+static void test_ceilings_of_a_connection(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[0];
+    fill(&f, c, FLI_CMD_SUBSCRIBE, "lock:", 0, EVENTS_CHANNELS_MAX - 1);
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "lock:x lock:y", "-LIMIT SUBSCRIBE");
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:x lock:0"); /* one of them is there already */
+    fli_buf_clear(&c->heard);
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, "lock:y", "-LIMIT SUBSCRIBE");
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:x");
+    fill(&f, c, FLI_CMD_PSUBSCRIBE, "p", 0, EVENTS_PATTERNS_MAX);
+    refuse(&f, c, FLI_CMD_PSUBSCRIBE, "q", "-LIMIT PSUBSCRIBE");
+    OK(&f, c, FLI_CMD_PUNSUBSCRIBE, "p0");
+    OK(&f, c, FLI_CMD_PSUBSCRIBE, "q");
+    end(&f);
+}
+
+static void test_ceilings_of_a_node(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    static struct client many[EVENTS_SUBS_MAX / EVENTS_CHANNELS_MAX];
+    unsigned clients = sizeof many / sizeof many[0];
+    for (unsigned i = 0; i < clients; i++) {
+        many[i] = (struct client){.proto = 2};
+        fli_buf_init(&many[i].heard, OUT_MAX);
+    }
+    /* Different patterns: as many as there may be, then no new one, but an old one for anybody. */
+    for (unsigned i = 0; i < EVENTS_GLOBS_MAX / EVENTS_PATTERNS_MAX; i++) {
+        fill(&f, &many[i], FLI_CMD_PSUBSCRIBE, "p", i * EVENTS_PATTERNS_MAX, EVENTS_PATTERNS_MAX);
+    }
+    refuse(&f, &many[20], FLI_CMD_PSUBSCRIBE, "new", "different patterns");
+    OK(&f, &many[20], FLI_CMD_PSUBSCRIBE, "p17");
+    for (unsigned i = 0; i < clients; i++) {
+        events_drop(&f.e, many[i].subscriber);
+        many[i].subscriber = NULL;
+    }
+    for (unsigned i = 0; i < clients; i++) {
+        fill(&f, &many[i], FLI_CMD_SUBSCRIBE, "lock:", i, EVENTS_CHANNELS_MAX);
+    }
+    refuse(&f, &f.client[0], FLI_CMD_SUBSCRIBE, "lock:0", "as many subscriptions");
+    refuse(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "*", "as many subscriptions");
+    for (unsigned i = 0; i < clients; i++) {
+        events_drop(&f.e, many[i].subscriber);
+        fli_buf_fini(&many[i].heard);
+    }
+    end(&f);
+}
+
+static void test_channel_and_pattern_both_hear(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[0];
+    OK(&f, c, FLI_CMD_PSUBSCRIBE, "lock:[a-c]? lock:??");
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:aa");
+    fli_buf_clear(&c->heard);
+    feed(&f, MACHINE_EVENT_GRANTED, "aa", "o", 1, 0, 0);
+    const char *t = "$37\r\nevent=granted token=1 owner=o clock=7\r\n";
+    char want[1024];
+    (void)snprintf(want, sizeof want,
+                   "*3\r\n$7\r\nmessage\r\n$7\r\nlock:aa\r\n%s"
+                   "*4\r\n$8\r\npmessage\r\n$11\r\nlock:[a-c]?\r\n$7\r\nlock:aa\r\n%s"
+                   "*4\r\n$8\r\npmessage\r\n$7\r\nlock:??\r\n$7\r\nlock:aa\r\n%s",
+                   t, t, t);
+    hear(c, want);
+    feed(&f, MACHINE_EVENT_GRANTED, "abc", "o", 1, 0, 0);
+    hear(c, "");
+    end(&f);
+}
+
+/* One of the listeners stops taking; the others hear everything, and nobody is told twice. */
+static void test_who_takes_no_more_is_dropped(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        OK(&f, &f.client[i], FLI_CMD_SUBSCRIBE, "lock:n");
+        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, i == 1 ? "lock:n lock:* *" : "lock:*");
+        fli_buf_clear(&f.client[i].heard);
+    }
+    f.client[1].full = true;
+    feed(&f, MACHINE_EVENT_GRANTED, "n", "o", 1, 0, 0);
+    feed(&f, MACHINE_EVENT_RELEASED, "n", "o", 1, 0, 0);
+    assert_int_equal(f.client[1].dropped, 1);
+    assert_int_equal(f.client[1].heard.len, 0);
+    assert_int_equal(f.client[0].heard.len, f.client[2].heard.len);
+    assert_int_equal(f.client[0].heard.len, f.client[3].heard.len);
+    struct events_counts counts;
+    events_get_counts(&f.e, &counts);
+    assert_int_equal(counts.messages, 3 * 2 * 2);
+    assert_int_equal(counts.dropped, 1);
+    assert_int_equal(counts.subscribers, 3);
+    /* All of them at once, in the middle of a resync and of a turn. */
+    OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "*");
+    f.client[0].full = f.client[2].full = true;
+    events_resync(&f.e, 9);
+    assert_int_equal(f.client[0].dropped + f.client[2].dropped, 2);
+    OK(&f, &f.client[3], FLI_CMD_PSUBSCRIBE, "*");
+    f.client[3].full = true;
+    events_turn(&f.e, 1, 1);
+    assert_int_equal(f.client[3].dropped, 1);
+    assert_false(events_wanted(&f.e));
+    end(&f);
+}
+
+#define MIN_TEXT(token) "$37\r\nevent=min_live_token token=" token " clock=5\r\n"
+
+static void test_min_live_token(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *a = &f.client[0];
+    struct client *b = &f.client[1];
+    events_turn(&f.e, 41, 5);
+    OK(&f, a, FLI_CMD_SUBSCRIBE, "lock:n " EVENTS_MIN_LIVE_CHANNEL);
+    fli_buf_clear(&a->heard);
+    events_turn(&f.e, 42, 5);
+    hear(a, "*3\r\n$7\r\nmessage\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT("42"));
+    events_turn(&f.e, 42, 6);
+    hear(a, "");
+    /* One who comes later is told at once, and alone. */
+    OK(&f, b, FLI_CMD_PSUBSCRIBE, "fence*");
+    fli_buf_clear(&b->heard);
+    events_turn(&f.e, 42, 5);
+    hear(a, "");
+    hear(b, ">4\r\n$8\r\npmessage\r\n$6\r\nfence*\r\n$24\r\nfencelock:min_live_token\r\n" MIN_TEXT(
+                "42"));
+    events_turn(&f.e, 43, 5);
+    assert_true(a->heard.len > 0 && b->heard.len > 0);
+    fli_buf_clear(&a->heard);
+    fli_buf_clear(&b->heard);
+    events_turn(&f.e, 43, 5);
+    hear(a, "");
+    hear(b, "");
+    end(&f);
+}
+
+static void test_resync(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[1];
+    events_resync(&f.e, 9);
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
+    OK(&f, c, FLI_CMD_PSUBSCRIBE, "lock:*");
+    fli_buf_clear(&c->heard);
+    events_resync(&f.e, 9);
+    hear(c, ">3\r\n$7\r\nmessage\r\n$6\r\nlock:n\r\n$20\r\nevent=resync clock=9\r\n"
+            ">4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$16\r\nfencelock:resync\r\n"
+            "$20\r\nevent=resync clock=9\r\n");
+    struct events_counts counts;
+    events_get_counts(&f.e, &counts);
+    assert_int_equal(counts.resyncs, 1);
+    end(&f);
+}
+
+static void test_answer_that_does_not_fit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct fli_buf small;
+    fli_buf_init(&small, 40);
+    struct fli_slice args[2] = {text("lock:a"), text("lock:b")};
+    struct client *c = &f.client[0];
+    assert_int_equal(events_command(&f.e, &c->subscriber, c, FLI_CMD_SUBSCRIBE, 2, args, 2, &small),
+                     EVENTS_FAILED);
+    fli_buf_fini(&small);
+    end(&f);
+}
+
+/* --- events of a real machine --- */
+
+static void on_event(void *ctx, const struct machine_event *event)
+{
+    events_feed(ctx, event);
+}
+
+struct log {
+    struct machine *m;
+    uint64_t sequence, stamp_ms;
+};
+
+static void run(struct log *l, const struct machine_command *c)
+{
+    struct fli_buf b;
+    static const uint8_t zeros[MACHINE_BATCH_HEADER_SIZE];
+    fli_buf_init(&b, 65536);
+    assert_int_equal(fli_buf_append(&b, zeros, sizeof zeros), 0);
+    if (c != NULL) {
+        assert_int_equal(machine_command_encode(c, &b), 0);
+    }
+    assert_int_equal(fli_buf_reserve(&b, 8), 0);
+    struct machine_batch_header h = {.count = c != NULL,
+                                     .stamp_ms = l->stamp_ms,
+                                     .term = 1,
+                                     .sequence = ++l->sequence,
+                                     .length = (uint32_t)b.len};
+    size_t size = machine_batch_seal(b.data, &h);
+    assert_int_equal(machine_apply(l->m, b.data, size, NULL), 0);
+    fli_buf_fini(&b);
+}
+
+static struct machine_command acquire(const char *owner, uint64_t ttl_ms, uint64_t wait_ms)
+{
+    return (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                    .flags = wait_ms > 0 ? MACHINE_ACQUIRE_WAIT : 0,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = text("n"),
+                                    .owner = text(owner),
+                                    .ttl_ms = ttl_ms,
+                                    .wait_ms = wait_ms};
+}
+
+/* The texts heard, one a line. */
+static void hear_texts(struct client *c, const char *want)
+{
+    struct fli_buf got;
+    fli_buf_init(&got, OUT_MAX);
+    assert_int_equal(fli_buf_append(&c->heard, "", 1), 0);
+    for (const char *p = (const char *)c->heard.data; (p = strstr(p, "\r\nevent=")) != NULL;) {
+        p += 2;
+        const char *stop = strstr(p, "\r\n");
+        assert_non_null(stop);
+        assert_int_equal(fli_buf_printf(&got, "%.*s\n", (int)(stop - p), p), 0);
+        p = stop;
+    }
+    assert_int_equal(fli_buf_append(&got, "", 1), 0);
+    assert_string_equal((const char *)got.data, want);
+    fli_buf_fini(&got);
+    fli_buf_clear(&c->heard);
+}
+
+static void test_a_machine_speaks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    static const uint64_t seed[2] = {3, 4};
+    struct log l = {.m = machine_create(seed), .stamp_ms = 100};
+    machine_set_event_cb(l.m, on_event, &f.e);
+    struct client *c = &f.client[1];
+    OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
+    fli_buf_clear(&c->heard);
+    struct machine_command a = acquire("owner-a-0123456789", 50, 0);
+    struct machine_command b = acquire("owner-b-0123456789", 1000, 5000);
+    struct machine_command d = acquire("owner-d-0123456789", 1000, 5000);
+    struct machine_command e = acquire("owner-e-0123456789", 1000, 500);
+    run(&l, &a);
+    run(&l, &b);
+    run(&l, &d);
+    run(&l, &e);
+    l.stamp_ms = 150;
+    run(&l, NULL);
+    struct machine_command release = {
+        .op = MACHINE_OP_RELEASE, .name = text("n"), .token = machine_last_token(l.m)};
+    run(&l, &release);
+    struct machine_command broken = {.op = MACHINE_OP_BREAK, .name = text("n")};
+    l.stamp_ms = 700;
+    run(&l, &broken);
+    hear_texts(c, "event=granted token=1 owner=owner-a-0123456789 clock=100\n"
+                  "event=queued owner=owner-b-0123456789 clock=100 wait=1\n"
+                  "event=queued owner=owner-d-0123456789 clock=100 wait=2\n"
+                  "event=queued owner=owner-e-0123456789 clock=100 wait=3\n"
+                  "event=expired token=1 owner=owner-a-0123456789 clock=150\n"
+                  "event=granted token=2 owner=owner-b-0123456789 clock=150 wait=1\n"
+                  "event=released token=2 owner=owner-b-0123456789 clock=150\n"
+                  "event=granted token=3 owner=owner-d-0123456789 clock=150 wait=2\n"
+                  "event=left owner=owner-e-0123456789 clock=700 wait=3 reason=deadline\n"
+                  "event=broken token=3 owner=owner-d-0123456789 clock=700\n");
+    machine_destroy(l.m);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_confirmations),
+        cmocka_unit_test(test_every_event),
+        cmocka_unit_test(test_bytes_of_owners),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_refusals_change_nothing),
+        cmocka_unit_test(test_ceilings_of_a_connection),
+        cmocka_unit_test(test_ceilings_of_a_node),
+        cmocka_unit_test(test_channel_and_pattern_both_hear),
+        cmocka_unit_test(test_who_takes_no_more_is_dropped),
+        cmocka_unit_test(test_min_live_token),
+        cmocka_unit_test(test_resync),
+        cmocka_unit_test(test_answer_that_does_not_fit),
+        cmocka_unit_test(test_a_machine_speaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
