@@ -196,7 +196,11 @@ def verdict(timeline, first, second, third, value):
 
 
 def say_how_to_go_on(lab, cluster, store):
-    nodes = [n for n in cluster.nodes if n.running()]
+    nodes = cluster.nodes
+    for node in nodes:
+        if not node.running():
+            node.start()
+            print('%s, which was killed, is back.' % node.name)
     cli, every = binary('fencelock'), ','.join(n.address for n in cluster.nodes)
     print('The cluster goes on running (%s).\n' % ', '.join('%s %s' % (n.name, n.address) for n in nodes + [store]))
     print('Talk to it:')
@@ -206,10 +210,6 @@ def say_how_to_go_on(lab, cluster, store):
     print('  export FENCELOCK_NODES=%s' % every)
     print('  %s acquire my-lock --ttl 10000' % shlex.quote(cli))
     print('  %s status' % shlex.quote(cli))
-    dead = [n for n in cluster.nodes if not n.running()]
-    for node in dead:
-        print('Bring back the node that was killed:')
-        print('  %s >>%s 2>&1 &' % (' '.join(shlex.quote(str(a)) for a in node.argv()), lab.path(node.name + '.log')))
     print('Stop it, and remove its data and logs:')
     print('  kill %s; rm -r %s\n' % (' '.join(str(s.process.pid) for s in nodes + [store]), shlex.quote(lab.dir)))
     for server in nodes + [store]:
