@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Checks that the tests which docs/GUARANTEES.md names exist and are run, and that every promise names one or says
+that it has none.
+
+guarantees.py ROOT         checks the pages in ROOT/docs
+guarantees.py --self-test  checks that each kind of offence is found
+
+A test is named in a code span, `tests/FOLDER/FILE::NAME`. NAME is a C function, or Class.method in Python. In any page
+of docs such a name must be right. In GUARANTEES.md, every section with a number (### 1a. ...) must have at least one,
+or a line that begins with "**No test".
+"""
+import ast
+import os
+import re
+import sys
+import tempfile
+
+PAGE = "GUARANTEES.md"
+PROMISES = ["1", "2", "3", "4", "5", "U"]  # U: the answer UNCERTAIN
+NAMED = re.compile(r"`(tests/[\w./-]+)::([\w.]+)`")
+PATH = re.compile(r"`(tests/[\w./-]+)`")
+SECTION = re.compile(r"^### (([0-9U])[a-z])\. .+$", re.M)
+NO_TEST = re.compile(r"^\*\*No test", re.M)
+
+
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as f:
+        return f.read()
+
+
+def python_error(text, name):
+    """Why a Python file has no such test; None when it has."""
+    class_name, _, method = name.partition(".")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            if any(isinstance(n, ast.FunctionDef) and n.name == method for n in node.body):
+                return None if method.startswith("test_") else f"{name} is not run: its name does not begin with test_"
+            return f"class {class_name} has no method {method}"
+    return f"there is no class {class_name}"
+
+
+def c_error(text, folder, file, name):
+    """Why a C file has no such function, or why it is never called; None when all is well."""
+    if not re.search(r"^[\w *]*\b" + name + r"\([^;{]*\)\n\{", text, re.M):
+        return f"there is no function {name}"
+    if file.startswith("test_"):
+        if not re.search(r"\b(?:cmocka_unit_test\w*|TEST)\(\s*" + name + r"\b", text):
+            return f"{name} is not in the list of its program"
+        build = os.path.join(folder, "meson.build")
+        if not os.path.exists(build) or f"'{file[5:-2]}'" not in read(build) and f"'{file}'" not in read(build):
+            return f"{file} is not built"
+    elif len(re.findall(r"\b" + name + r"\(", text)) < 2 and f" {name}(" not in read(folder, "sim.h"):
+        return f"{name} is never called"
+    return None
+
+
+def test_error(root, path, name):
+    full = os.path.join(root, path)
+    if not os.path.isfile(full):
+        return "there is no such file"
+    if path.endswith(".c"):
+        return c_error(read(full), os.path.dirname(full), os.path.basename(path), name)
+    return python_error(read(full), name)
+
+
+def check_names(root, page, text):
+    for path, name in NAMED.findall(text):
+        error = test_error(root, path, name)
+        if error:
+            yield f"docs/{page}: `{path}::{name}`: {error}"
+    for path in PATH.findall(text):
+        if not os.path.exists(os.path.join(root, path)):
+            yield f"docs/{page}: `{path}`: there is no such file or folder"
+
+
+def check_sections(text):
+    heads = list(SECTION.finditer(text))
+    for promise in PROMISES:
+        if not any(h.group(2) == promise for h in heads):
+            yield f"docs/{PAGE}: promise {promise} has no section (### {promise}a. ...)"
+    seen = set()
+    for head in heads:
+        end = re.compile(r"^#{1,3} ", re.M).search(text, head.end())
+        body = text[head.end():end.start() if end else len(text)]
+        if head.group(1) in seen:
+            yield f"docs/{PAGE}: there are two sections {head.group(1)}"
+        seen.add(head.group(1))
+        if not NAMED.search(body) and not NO_TEST.search(body):
+            yield f"docs/{PAGE}: section {head.group(1)} names no test and does not say that it has none"
+
+
+def check(root):
+    docs = os.path.join(root, "docs")
+    if not os.path.exists(os.path.join(docs, PAGE)):
+        yield f"docs/{PAGE} is missing"
+        return
+    for page in sorted(os.listdir(docs)):
+        if page.endswith(".md"):
+            yield from check_names(root, page, read(docs, page))
+    yield from check_sections(read(docs, PAGE))
+
+
+# What a good tree looks like, and offences: file -> (text to replace, replacement, words of the complaint).
+GOOD = {
+    "docs/GUARANTEES.md": "".join(f"### {p}a. Something.\n\n`tests/unit/x/test_x.c::test_one`\n" for p in PROMISES)
+                          + "### 1b. More.\n\n`tests/integration/x.py::X.test_two` and `tests/sim/oracle.c::issue`\n"
+                          + "### 1c. Nothing.\n\n**No test** attacks it.\n\n## End\n",
+    "docs/OTHER.md": "See `tests/integration/x.py::X.test_two` and `tests/sim`.\n",
+    "tests/unit/x/test_x.c": "static void test_one(void **state)\n{\n}\nTEST(test_one),\n",
+    "tests/unit/x/meson.build": "foreach name : ['x']\n",
+    "tests/integration/x.py": "class X:\n    def test_two(self):\n        pass\n    def helper(self):\n        pass\n",
+    "tests/sim/oracle.c": "static int issue(int a,\n                 int b)\n{\n}\nint x = issue(1);\n",
+    "tests/sim/sim.h": "",
+}
+OFFENCES = [
+    ("docs/GUARANTEES.md", "test_x.c::test_one", "test_x.c::test_three", "no function test_three"),
+    ("docs/GUARANTEES.md", "test_x.c::test_one", "test_y.c::test_one", "no such file"),
+    ("docs/GUARANTEES.md", "X.test_two", "X.test_three", "no method test_three"),
+    ("docs/GUARANTEES.md", "X.test_two", "Y.test_two", "no class Y"),
+    ("docs/GUARANTEES.md", "X.test_two", "X.helper", "does not begin with test_"),
+    ("docs/GUARANTEES.md", "**No test**", "Some test", "section 1c names no test"),
+    ("docs/GUARANTEES.md", "### 2a. Something.\n\n`tests/unit/x/test_x.c::test_one`", "### 2a. Something.\n\nTested.",
+     "section 2a names no test"),
+    ("docs/GUARANTEES.md", "### Ua.", "### 5b.", "promise U has no section"),
+    ("docs/GUARANTEES.md", "### 1b.", "### 1a.", "two sections 1a"),
+    ("docs/OTHER.md", "X.test_two", "X.test_three", "docs/OTHER.md"),
+    ("docs/OTHER.md", "`tests/sim`", "`tests/sym`", "no such file or folder"),
+    ("tests/unit/x/test_x.c", "TEST(test_one),", "", "not in the list"),
+    ("tests/unit/x/meson.build", "'x'", "'y'", "not built"),
+    ("tests/sim/oracle.c", "int x = issue(1);", "", "never called"),
+]
+
+
+def complaints_of(files):
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        return list(check(root))
+
+
+def self_test():
+    wrong = 0
+    if complaints_of(GOOD):
+        print("self-test: the good tree was refused:", *complaints_of(GOOD), sep="\n  ")
+        wrong += 1
+    for path, old, new, words in OFFENCES:
+        text = GOOD[path].replace(old, new, 1)
+        found = complaints_of({**GOOD, path: text})
+        if text == GOOD[path] or len(found) == 0 or not any(words in line for line in found):
+            print(f"self-test: {new!r} in {path} gave {found}")
+            wrong += 1
+    without = {path: text for path, text in GOOD.items() if path != "docs/GUARANTEES.md"}
+    if not any("is missing" in line for line in complaints_of(without)):
+        print("self-test: a missing page was not noticed")
+        wrong += 1
+    print(f"self-test: {len(OFFENCES) + 2} trees, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+def main():
+    args = sys.argv[1:]
+    if args == ["--self-test"]:
+        return self_test()
+    if len(args) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = list(check(args[0]))
+    for line in found:
+        print(line)
+    named = len(NAMED.findall(read(args[0], "docs", PAGE))) if not found else 0
+    print(f"guarantees: {len(found)} wrong" if found else f"guarantees: {named} tests named, all there")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
