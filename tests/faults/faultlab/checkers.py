@@ -1,0 +1,223 @@
+"""Judges. Each is a pure function from operations (history.Op) or events to a list of Anomaly; none knows how the history
+came about. Times are compared only as an outside observer may: that one operation was answered before another was sent.
+"""
+
+from collections import defaultdict
+
+
+class Anomaly:
+    def __init__(self, kind, text, ops=(), at=None):
+        self.kind, self.text, self.ops = kind, text, list(ops)
+        times = [op.invoked for op in self.ops]
+        self.at = at if at is not None else (min(times) if times else None)
+
+    def __repr__(self):
+        return '%s: %s' % (self.kind, self.text)
+
+
+def answered_once(events):
+    """Every completion has its invocation before it, no operation is answered twice, nothing comes unasked."""
+    wrong, invoked, completed = [], {}, set()
+    for e in events:
+        if e['type'] == 'invoke':
+            if e['op'] in invoked:
+                wrong.append(Anomaly('answered once', 'operation %s was invoked twice' % e['op'], at=e['t']))
+            invoked[e['op']] = e['t']
+        elif e['type'] in ('ok', 'fail', 'info'):
+            if e['op'] not in invoked:
+                wrong.append(Anomaly('answered once', 'operation %s was answered and never asked' % e['op'], at=e['t']))
+            if e['op'] in completed:
+                wrong.append(Anomaly('answered once', 'operation %s was answered twice' % e['op'], at=e['t']))
+            completed.add(e['op'])
+        elif e['type'] == 'extra':
+            wrong.append(Anomaly('answered once', 'client %s: %s' % (e['client'], e['error']), at=e['t']))
+    return wrong
+
+
+def grants_of(ops):
+    return [op for op in ops if op.f == 'acquire' and op.ok and op.get('token') is not None]
+
+
+def tokens(ops):
+    """No two grants share a token; a grant asked for after another was answered has the larger one."""
+    wrong, by_token = [], {}
+    grants = grants_of(ops)
+    for g in grants:
+        other = by_token.setdefault(g.get('token'), g)
+        if other is not g and (other.get('lock'), other.get('owner')) != (g.get('lock'), g.get('owner')):
+            wrong.append(Anomaly('tokens', 'token %d was granted twice' % g.get('token'), [other, g]))
+    answered, at, highest = sorted(grants, key=lambda g: g.completed), 0, None
+    for g in sorted(grants, key=lambda g: g.invoked):
+        while at < len(answered) and answered[at].completed < g.invoked:
+            if highest is None or answered[at].get('token') > highest.get('token'):
+                highest = answered[at]
+            at += 1
+        if highest is not None and g.get('token') <= highest.get('token') and \
+                (g.get('lock'), g.get('owner')) != (highest.get('lock'), highest.get('owner')):
+            wrong.append(Anomaly('tokens', 'token %d was granted to somebody who asked after token %d had been answered'
+                                 % (g.get('token'), highest.get('token')), [highest, g]))
+    return wrong
+
+
+def storage_order(ops):
+    """After an operation with a token was carried out, the storage carries out none that was sent later with a
+    smaller one of the same lock."""
+    wrong, of_lock = [], defaultdict(list)
+    for op in ops:
+        if op.f in ('read', 'add', 'claim') and op.ok and op.get('token') is not None:
+            of_lock[op.get('lock')].append(op)
+    for lock, accepted in of_lock.items():
+        done, at, highest = sorted(accepted, key=lambda o: o.completed), 0, None
+        for op in accepted:
+            while at < len(done) and done[at].completed < op.invoked:
+                if highest is None or done[at].get('token') > highest.get('token'):
+                    highest = done[at]
+                at += 1
+            if highest is not None and op.get('token') < highest.get('token'):
+                wrong.append(Anomaly('storage order', 'the storage accepted token %d for %s after it had accepted token %d'
+                                     % (op.get('token'), lock, highest.get('token')), [highest, op]))
+    return wrong
+
+
+def _lineage(key, final, adds):
+    """Ids from the final value back to nothing, and what is wrong with that. adds: id -> Op, of one key."""
+    chain, wrong, seen = [], [], set()
+    at = final
+    while at != 'nothing':
+        op = adds.get(at)
+        if op is None:
+            return chain, [Anomaly('lost updates', '%s holds %r, which nobody wrote' % (key, at))]
+        if at in seen:
+            return chain, [Anomaly('lost updates', 'the lineage of %s runs in a circle' % key, [op])]
+        if op.type == 'fail':
+            wrong.append(Anomaly('lost updates', 'an add to %s that was refused is in the value' % key, [op]))
+        seen.add(at)
+        chain.append(at)
+        at = op.get('based_on')
+    chain.reverse()
+    return chain, wrong
+
+
+def lost_updates(ops, finals):
+    """Every add that was acknowledged is in the lineage of the final value. finals: {key: last value, or None}."""
+    wrong, adds = [], defaultdict(dict)
+    for op in ops:
+        if op.f == 'add':
+            adds[op.get('key')][op.get('id')] = op
+    for key in sorted(set(adds) | set(finals)):
+        if key not in finals:
+            wrong.append(Anomaly('lost updates', 'nobody read the final value of %s' % key))
+            continue
+        count, _, last = (finals[key] or '0 nothing').partition(' ')
+        chain, broken = _lineage(key, last, adds[key])
+        wrong += broken
+        if broken:
+            continue
+        if int(count) != len(chain):
+            wrong.append(Anomaly('lost updates', '%s counts %s, and its lineage has %d adds' % (key, count, len(chain))))
+        inside = set(chain)
+        after = {adds[key][i].get('based_on'): adds[key][i] for i in chain}
+        for op in adds[key].values():
+            if op.ok and op.get('id') not in inside:
+                wrong.append(_explain_lost(key, op, adds[key], after))
+        for first, second in zip(chain, chain[1:]):
+            a, b = adds[key][first], adds[key][second]
+            if b.get('token') < a.get('token'):
+                wrong.append(Anomaly('storage order', 'in %s the add with token %d went over that with token %d'
+                                     % (key, b.get('token'), a.get('token')), [a, b]))
+    return wrong
+
+
+def _explain_lost(key, lost, adds, after):
+    """The add that went over it: the one in the lineage that was based on the same value, or on the same ancestor."""
+    at, steps = lost, 0
+    while at.get('based_on') not in after and at.get('based_on') in adds and steps < 10000:
+        at, steps = adds[at.get('based_on')], steps + 1
+    winner = after.get(at.get('based_on'))
+    text = 'the add %s to %s was acknowledged and is not in the final value' % (lost.get('id'), key)
+    if winner is None:
+        return Anomaly('lost updates', text, [lost])
+    return Anomaly('lost updates', text + ': it (token %d) and %s (token %d) were based on the same value, and '
+                   'only the latter is left' % (lost.get('token'), winner.get('id'), winner.get('token')), [lost, winner])
+
+
+def leases(ops):
+    """An acknowledged grant stays: until its lease may have ended (first sent + ttl, and so for each acknowledged
+    renewal) or its release was sent, nobody else is granted the lock, and its holder's CHECK, RENEW and RELEASE
+    find it. An acknowledged release stays."""
+    wrong, of_lock, of_token = [], defaultdict(list), {}
+    for g in sorted(grants_of(ops), key=lambda g: g.get('token')):
+        if g.get('token') in of_token:
+            continue # judged by tokens()
+        of_lock[g.get('lock')].append(g)
+        of_token[g.get('token')] = state = {'grant': g, 'until': g.invoked + g.get('ttl'), 'release_sent': None, 'released': None}
+    for op in ops: # in order of invocation; one client uses a token, so that is also the order of its answers
+        state = of_token.get(op.get('token'))
+        if state is None or op.f not in ('renew', 'check', 'release'):
+            continue
+        found, certain = op.get('found'), op.ok and not op.get('retried')
+        if op.f == 'release' and state['release_sent'] is None:
+            if certain and found == 0 and op.completed < state['until']:
+                wrong.append(Anomaly('leases', 'a release did not find token %d, %.3f s before its lease could end'
+                                     % (op.get('token'), state['until'] - op.completed), [state['grant'], op]))
+            state['release_sent'] = op.invoked
+        elif state['release_sent'] is None and op.ok and found == 0 and op.completed < state['until']:
+            wrong.append(Anomaly('leases', 'a %s did not find token %d, %.3f s before its lease could end'
+                                 % (op.f, op.get('token'), state['until'] - op.completed), [state['grant'], op]))
+        if op.f == 'renew' and op.ok and found == 1:
+            state['until'] = max(state['until'], op.invoked + op.get('ttl'))
+        if state['released'] is not None and op.ok and found == 1 and op.invoked > state['released']:
+            wrong.append(Anomaly('leases', 'token %d was released and is found again' % op.get('token'), [state['grant'], op]))
+        if op.f == 'release' and op.ok:
+            state['released'] = op.completed
+    for row in of_lock.values():
+        for first, second in zip(row, row[1:]):
+            s = of_token[first.get('token')]
+            until = s['until'] if s['release_sent'] is None else min(s['until'], s['release_sent'])
+            if second.completed < until and first.get('owner') != second.get('owner'):
+                wrong.append(Anomaly('leases', 'token %d was granted %.3f s before the lease of token %d could end'
+                                     % (second.get('token'), until - second.completed, first.get('token')), [first, second]))
+    return wrong
+
+
+def liveness(ops, clients, healed, bound_s, goal):
+    """After the faults have ended, every client has carried out an operation of kind `goal` within the bound."""
+    wrong = []
+    for client in clients:
+        times = [op.completed for op in ops if op.client == client and op.f == goal and op.ok and op.invoked > healed]
+        if not times or min(times) > healed + bound_s:
+            wrong.append(Anomaly('liveness', 'client %s had no %s within %g s after the faults ended' % (client, goal, bound_s),
+                                 at=healed))
+    return wrong
+
+
+def replicas(events):
+    """Two nodes that have applied the same entries have the same state."""
+    wrong, of_index = [], {}
+    for e in events:
+        if e['type'] == 'sample' and e.get('index') is not None:
+            first = of_index.setdefault(e['index'], e)
+            if first['hash'] != e['hash']:
+                wrong.append(Anomaly('replicas', '%s and %s differ at index %s' % (first['node'], e['node'], e['index']),
+                                     at=e['t']))
+    return wrong
+
+
+def overlap_s(ops):
+    """No anomaly but a figure: for how long two clients could both believe to hold a lock, summed up. A holder that
+    asks nobody believes it until it has sent its release, or has been refused."""
+    of_lock = defaultdict(list)
+    ends = {}
+    for op in ops:
+        if op.get('token') is not None and op.f != 'acquire':
+            ends[op.get('token')] = max(ends.get(op.get('token'), 0.0), op.invoked)
+    for g in grants_of(ops):
+        of_lock[g.get('lock')].append((g.completed, max(g.completed, ends.get(g.get('token'), g.completed))))
+    total = 0.0
+    for row in of_lock.values():
+        row.sort()
+        latest = 0.0
+        for began, ended in row:
+            total += max(0.0, min(latest, ended) - began)
+            latest = max(latest, ended)
+    return total

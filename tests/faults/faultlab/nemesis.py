@@ -1,0 +1,237 @@
+"""The faults. Each kind is a class with start(scene) -> what it did, and stop(scene); scene.py runs one thread a kind, so
+that several kinds overlap. What they choose comes from the seed; when a fault meets an operation does not.
+
+    kill          SIGKILL of a node (often the leader), of two, of all; started again later
+    pause         SIGSTOP of a node, or of several, longer than an election takes
+    clients       SIGSTOP of a client: between its grant and its write, or anywhere; longer than its lease
+    store-kill    SIGKILL of the storage; started again later
+    store-pause   SIGSTOP of the storage
+    partition     links between nodes: one alone, the leader alone, one-way, a bridge, a ring, all
+    delay         slow links between nodes
+    hold          writes on their way to the storage are held until the next holder has read
+    transfer      the leader is asked to hand over
+"""
+
+import signal
+
+from harness import RespError
+
+_kinds = {}
+
+
+def kind(name):
+    def register(cls):
+        cls.name = name
+        _kinds[name] = cls
+        return cls
+    return register
+
+
+def names():
+    return sorted(_kinds)
+
+
+def make(name, rng, rare):
+    """rare: by how much longer the gaps are than they would be if this kind were alone."""
+    nemesis = _kinds[name](rng)
+    nemesis.rare = rare
+    return nemesis
+
+
+class Nemesis:
+    SECONDS = (0.4, 2.0)     # how long it lasts
+    BETWEEN = (0.3, 1.5)     # how long nothing happens after it
+
+    def __init__(self, rng):
+        self.random, self.rare = rng, 1.0
+
+    def length(self):
+        return self.random.uniform(*self.SECONDS)
+
+    def gap(self):
+        return self.random.uniform(*self.BETWEEN) * self.rare
+
+    def choose_nodes(self, scene):
+        """Mostly the leader or one node, sometimes more."""
+        nodes, what = scene.cluster.nodes, self.random.random()
+        if what < 0.45:
+            leader = scene.leader_id()
+            return [scene.cluster.node(leader)] if leader else [self.random.choice(nodes)]
+        if what < 0.8:
+            return [self.random.choice(nodes)]
+        return self.random.sample(nodes, 2) if what < 0.93 else list(nodes)
+
+
+@kind('kill')
+class Kill(Nemesis):
+    SECONDS = (0.1, 1.5)
+    BETWEEN = (0.8, 2.5)
+
+    def start(self, scene):
+        self.victims = [n for n in self.choose_nodes(scene) if n.running()]
+        leader = scene.leader_id()
+        for node in self.victims:
+            node.process.asked_to_end = True
+            node.process.signal(signal.SIGKILL)
+        for node in self.victims:
+            node.process.wait()
+        scene.count('kills of a node', len(self.victims))
+        scene.count('kills of the leader', sum(n.id == leader for n in self.victims))
+        return [n.name for n in self.victims]
+
+    def stop(self, scene):
+        for node in self.victims:
+            node.launch()
+
+
+@kind('pause')
+class Pause(Nemesis):
+    SECONDS = (0.3, 3.0)
+
+    def start(self, scene):
+        leader = scene.leader_id()
+        self.victims = []
+        for node in self.choose_nodes(scene):
+            process = node.process
+            if process.running():
+                process.signal(signal.SIGSTOP)
+                self.victims.append((node, process))
+        scene.count('pauses of a node', len(self.victims))
+        scene.count('pauses of the leader', sum(n.id == leader for n, _ in self.victims))
+        return [n.name for n, _ in self.victims]
+
+    def stop(self, scene):
+        for _, process in self.victims:
+            process.resume()
+
+
+@kind('clients')
+class PauseClients(Nemesis):
+    BETWEEN = (0.05, 0.4)
+
+    def length(self):
+        return self.random.uniform(0.5, 2.5) * self.ttl_s
+
+    def start(self, scene):
+        self.ttl_s = scene.options.ttl_ms / 1000.0
+        self.victims = self.random.sample(scene.clients, self.random.choice((1, 1, 2)))
+        before_write = self.random.random() < 0.8
+        for client in self.victims:
+            client.signal(signal.SIGUSR1 if before_write else signal.SIGSTOP)
+        scene.count('pauses of a client', len(self.victims))
+        return [c.name + (', before its next write' if before_write else '') for c in self.victims]
+
+    def stop(self, scene):
+        for client in self.victims:
+            client.resume()
+
+
+@kind('store-kill')
+class KillStore(Nemesis):
+    SECONDS = (0.05, 0.6)
+    BETWEEN = (0.8, 2.5)
+
+    def start(self, scene):
+        scene.store.kill()
+        scene.count('kills of the storage')
+        return ['store']
+
+    def stop(self, scene):
+        scene.store.launch()
+
+
+@kind('store-pause')
+class PauseStore(Nemesis):
+    SECONDS = (0.1, 1.5)
+
+    def start(self, scene):
+        self.process = scene.store.process
+        if self.process.running():
+            self.process.signal(signal.SIGSTOP)
+        scene.count('pauses of the storage')
+        return ['store']
+
+    def stop(self, scene):
+        self.process.resume()
+
+
+@kind('partition')
+class Partition(Nemesis):
+    SECONDS = (0.5, 4.0)
+
+    def start(self, scene):
+        ids = [n.id for n in scene.cluster.nodes]
+        links = [(a, b) for a in ids for b in ids if a != b]
+        shape = self.random.choice(('one', 'leader', 'leader', 'one-way', 'leader hears nobody', 'nobody hears leader',
+                                    'bridge', 'ring', 'all'))
+        alone = self.random.choice(ids)
+        if 'leader' in shape:
+            alone = scene.leader_id() or alone
+        if shape in ('one', 'leader'):
+            cut = [l for l in links if alone in l]
+        elif shape == 'leader hears nobody':
+            cut = [l for l in links if l[1] == alone]
+        elif shape == 'nobody hears leader':
+            cut = [l for l in links if l[0] == alone]
+        elif shape == 'one-way':
+            cut = [self.random.choice(links)]
+        elif shape == 'bridge': # everybody is connected to one node only
+            cut = [l for l in links if alone not in l]
+        elif shape == 'ring':   # everybody hears one neighbour only
+            cut = [(a, b) for a, b in links if b != ids[(ids.index(a) + 1) % len(ids)]]
+        else:
+            cut = links
+        scene.peers.set(blocked=cut)
+        scene.count('partitions')
+        scene.count('partitions, %s' % shape)
+        return ['%s: %s' % (shape, ' '.join('%d>%d' % l for l in sorted(cut)))] + ['node%d' % n for n in sorted({l[0] for l in cut})]
+
+    def stop(self, scene):
+        scene.peers.set(blocked=())
+
+
+@kind('delay')
+class Delay(Nemesis):
+    SECONDS = (0.5, 3.0)
+
+    def start(self, scene):
+        ids = [n.id for n in scene.cluster.nodes]
+        most = self.random.choice((0.005, 0.05, 0.3))
+        scene.peers.set(delay={(a, b): self.random.uniform(0, most) for a in ids for b in ids if a != b})
+        scene.count('delays')
+        return ['all links up to %g ms' % (most * 1000)]
+
+    def stop(self, scene):
+        scene.peers.set(delay={})
+
+
+@kind('hold')
+class Hold(Nemesis):
+    SECONDS = (1.0, 3.0)
+    BETWEEN = (0.1, 0.8)
+
+    def start(self, scene):
+        scene.writes.set(self.random.choice((0.05, 0.3)), self.random.choice((0.0, 0.0, 0.5)))
+        scene.count('holds')
+        return ['store']
+
+    def stop(self, scene):
+        scene.writes.set(0.0)
+
+
+@kind('transfer')
+class Transfer(Nemesis):
+    SECONDS = (0.05, 0.1)
+    BETWEEN = (0.5, 2.0)
+
+    def start(self, scene):
+        node = self.random.choice(scene.cluster.nodes)
+        try:
+            node.call('CLUSTER', 'TRANSFER', timeout=2.0)
+            scene.count('transfers')
+        except (OSError, RespError):
+            return []
+        return [node.name]
+
+    def stop(self, scene):
+        pass

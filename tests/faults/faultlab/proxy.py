@@ -1,0 +1,245 @@
+"""TCP proxies on loopback, in one thread with one event loop.
+
+PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. Who dials
+is read from the first bytes of a stream (src/consensus/hello.h: magic, sender's id at 24). A blocked direction stalls,
+as a network that drops packets would make it: nothing is closed, and when the block ends the bytes go on.
+
+StoreProxy stands between clients and storage and can hold a write (SET ... FENCE lock token) back: until somebody else has
+read under the same lock, whose answer then waits until the held write has been let through and answered. That is the
+worst moment there is: the next holder has read, and has not written. With `cut` the writer's connection is closed
+while the write is held, so that its outcome is unknown to it."""
+
+import asyncio
+import random
+import struct
+import threading
+
+MAGIC, HELLO_SIZE, SENDER_OFFSET = b'fencelok', 512, 24
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name='proxies', daemon=True)
+        self.thread.start()
+
+    def run(self, coroutine, seconds=20):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(seconds)
+
+    def close(self):
+        async def cancel_all():
+            tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.run(cancel_all())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+        self.loop.close()
+
+
+async def _close(writer):
+    try:
+        writer.close()
+    except (OSError, RuntimeError):
+        pass
+
+
+class PeerProxy:
+    """Links between nodes. ports: {node id: (proxy's port, node's own peer port)}."""
+
+    def __init__(self, loop, ports):
+        self.loop, self.ports = loop, ports
+        self.blocked = set()   # (from, to)
+        self.delay = {}        # (from, to) -> seconds
+        self.change = None
+        self.stalled = 0       # pieces of traffic that met a block
+        self.bytes = 0
+        self.servers = []
+
+    def start(self):
+        async def listen():
+            self.change = asyncio.Condition()
+            for node, (port, target) in self.ports.items():
+                async def serve(reader, writer, node=node, target=target):
+                    await self._serve(node, target, reader, writer)
+                self.servers.append(await asyncio.start_server(serve, '127.0.0.1', port))
+        self.loop.run(listen())
+        return self
+
+    def set(self, blocked=None, delay=None):
+        async def change():
+            if blocked is not None:
+                self.blocked = set(blocked)
+            if delay is not None:
+                self.delay = dict(delay)
+            async with self.change:
+                self.change.notify_all()
+        self.loop.run(change())
+
+    async def _pass(self, link):
+        if link in self.blocked:
+            self.stalled += 1
+            async with self.change:
+                await self.change.wait_for(lambda: link not in self.blocked)
+        if link in self.delay:
+            await asyncio.sleep(self.delay[link])
+
+    async def _pump(self, reader, writer, link):
+        while True:
+            data = await reader.read(65536)
+            if not data:
+                break
+            await self._pass(link)
+            self.bytes += len(data)
+            writer.write(data)
+            await writer.drain()
+        await self._pass(link)
+
+    async def _serve(self, node, target, reader, writer):
+        out = None
+        try:
+            hello = await asyncio.wait_for(reader.readexactly(HELLO_SIZE), 10)
+            if not hello.startswith(MAGIC):
+                return
+            sender = struct.unpack_from('<Q', hello, SENDER_OFFSET)[0]
+            await self._pass((sender, node))
+            back, out = await asyncio.open_connection('127.0.0.1', target)
+            out.write(hello)
+            pumps = [asyncio.ensure_future(self._pump(reader, out, (sender, node))),
+                     asyncio.ensure_future(self._pump(back, writer, (node, sender)))]
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            pass
+        finally:
+            await _close(writer)
+            if out:
+                await _close(out)
+
+
+class _Held:
+    def __init__(self, lock, token):
+        self.lock, self.token = lock, token
+        self.go, self.done = asyncio.Event(), asyncio.Event()
+
+
+async def _request(reader):
+    """One RESP array of bulk strings: (raw bytes, list of arguments)."""
+    line = await reader.readuntil(b'\r\n')
+    raw, args = [line], []
+    if line[:1] != b'*':
+        return line, line.split()
+    for _ in range(int(line[1:])):
+        size = await reader.readuntil(b'\r\n')
+        body = await reader.readexactly(int(size[1:]) + 2)
+        raw += [size, body]
+        args.append(body[:-2])
+    return b''.join(raw), args
+
+
+async def _reply(reader):
+    """One answer that is no array (the storage's data commands give none)."""
+    line = await reader.readuntil(b'\r\n')
+    if line[:1] == b'$' and line[1:2] != b'-':
+        return line + await reader.readexactly(int(line[1:]) + 2)
+    return line
+
+
+class StoreProxy:
+    """Between clients and storage. on_event(what, **fields) is told about every write that is held and let go."""
+
+    HOLD_MAX_S = 6.0
+
+    def __init__(self, loop, port, target, seed, on_event):
+        self.loop, self.port, self.target, self.on_event = loop, port, target, on_event
+        self.random = random.Random(seed)
+        self.share, self.cut_share = 0.0, 0.0  # of the writes, while the fault is on
+        self.held = {}                         # lock -> _Held
+        self.let_late = 0                      # held until somebody else had read
+        self.tasks = set()
+
+    def start(self):
+        async def listen():
+            self.server = await asyncio.start_server(self._serve, '127.0.0.1', self.port, limit=1 << 21)
+        self.loop.run(listen())
+        return self
+
+    def set(self, share, cut_share=0.0):
+        async def change():
+            self.share, self.cut_share = share, cut_share
+        self.loop.run(change())
+
+    def let_all_go(self):
+        async def change():
+            waiting = list(self.held.values())
+            for held in waiting:
+                held.go.set()
+            for held in waiting:
+                await asyncio.wait_for(held.done.wait(), 10)
+        self.loop.run(change())
+
+    def _wants_to_hold(self, args):
+        return (len(args) == 6 and args[0].upper() == b'SET' and args[4] not in self.held
+                and self.random.random() < self.share)
+
+    async def _hold(self, args, forward, client):
+        """Holds a write, then lets it through. Returns its answer."""
+        held = self.held[args[4]] = _Held(args[4], args[5])
+        cut = self.random.random() < self.cut_share
+        add = args[2].split()[-1].decode()
+        self.on_event('held', lock=args[4].decode(), token=int(args[5]), id=add, cut=cut)
+        try:
+            if cut:
+                await _close(client)
+            try:
+                await asyncio.wait_for(held.go.wait(), self.HOLD_MAX_S)
+                late = True
+            except asyncio.TimeoutError:
+                late = False
+            answer = await forward()
+            self.let_late += late
+            self.on_event('let go', lock=args[4].decode(), token=int(args[5]), id=add, after_next_read=late,
+                          answer=answer[:40].decode(errors='replace').strip())
+            return answer
+        finally:
+            held.done.set()
+            if self.held.get(args[4]) is held:
+                del self.held[args[4]]
+
+    async def _serve(self, reader, writer):
+        out = None
+        try:
+            back, out = await asyncio.open_connection('127.0.0.1', self.target, limit=1 << 21)
+            while True:
+                raw, args = await _request(reader)
+
+                async def forward(raw=raw):
+                    out.write(raw)
+                    return await _reply(back)
+                if self._wants_to_hold(args):
+                    answer = await self._hold(args, forward, writer)
+                else:
+                    answer = await forward()
+                    await self._after_read(args, answer)
+                writer.write(answer)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, RuntimeError):
+            pass
+        finally:
+            await _close(writer)
+            if out:
+                await _close(out)
+
+    async def _after_read(self, args, answer):
+        """A read that succeeded while a write under the same lock is held: now is the moment to let that go. The
+        key is named after its lock, so that a read without a token can be told as well."""
+        if args and args[0].upper() == b'GET' and answer[:1] != b'-':
+            held = self.held.get(args[1].replace(b'counter-of-', b'', 1))
+            if held is not None and (len(args) < 5 or args[4] != held.token):
+                held.go.set()
+                await held.done.wait()

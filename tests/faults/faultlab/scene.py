@@ -1,0 +1,298 @@
+"""One run: starts everything, lets faults and clients loose, heals, reads the final values, judges."""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
+from harness.resp import info_fields
+
+from . import checkers, history, linear, nemesis
+from .proxy import Loop, PeerProxy, StoreProxy
+
+CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
+USES_STORE = {'counter': True, 'lock': False}
+GOAL = {'counter': 'add', 'lock': 'release'} # what a client must get done after the faults
+CALM_S = 20.0                                # how long it may take
+
+
+class _ProxiedCluster(Cluster):
+    """A cluster whose nodes know each other by the addresses of proxies."""
+
+    def __init__(self, lab, n):
+        self.proxy_ports = free_ports(n)
+        super().__init__(lab, n)
+
+    def members(self):
+        return ','.join('%d=127.0.0.1:%d' % (i + 1, port) for i, port in enumerate(self.proxy_ports))
+
+    def peer_ports(self):
+        return {node.id: (self.proxy_ports[node.id - 1], node.peer_port) for node in self.nodes}
+
+
+class _NakedStore(Store):
+    def argv(self):
+        return super().argv() + ['--no-fencing']
+
+
+class Result:
+    """What one run found. `events`, `ops`, `anomalies` (by judge), `counts`, `seconds`, `origin`."""
+
+    def anomalies_list(self):
+        return [a for found in self.anomalies.values() for a in found]
+
+    def ok(self):
+        return not self.anomalies_list()
+
+
+class Scene:
+    def __init__(self, options):
+        self.options = options
+        self.random = random.Random(options.seed)
+        self.counts = {}
+        self.lock = threading.Lock()
+        self.over = threading.Event()    # faults and sampling end
+        self.clients, self.threads, self.trouble = [], [], []
+        self.leader, self.term = None, 0
+
+    # -- used by the faults ---------------------------------------------------------------------------
+    def count(self, what, n=1):
+        with self.lock:
+            self.counts[what] = self.counts.get(what, 0) + n
+
+    def leader_id(self):
+        return self.leader
+
+    def tell(self, **event):
+        event.setdefault('t', time.monotonic())
+        with self.lock:
+            self.recorder.write(event)
+
+    # -- running ------------------------------------------------------------------------------------------
+    def run(self, lab):
+        """Returns a Result. The lab's processes are left running for the caller to close."""
+        o = self.options
+        self.lab = lab
+        self.recorder = history.Recorder(lab.path('scene.jsonl'))
+        self.loop = Loop()
+        try:
+            self._set_up()
+            began = time.monotonic()
+            self.tell(type='mark', f='begin')
+            self._start_clients()
+            self._start_threads()
+            self._wait_for_end(began + o.seconds)
+            healed = self._heal()
+            self._wait_for_goal(healed)
+            self._stop_clients()
+            finals = self._read_finals()
+            hashes = self.cluster.wait_same_state()
+            for node, state in zip(self.cluster.nodes, hashes):
+                self.tell(type='sample', node=node.name, index='at the end', hash=state)
+            self.tell(type='mark', f='end', finals=finals)
+        finally:
+            self.over.set()
+            for thread in self.threads:
+                thread.join(30)
+            self.loop.close()
+            self.recorder.close()
+        if self.trouble:
+            raise self.trouble[0]
+        return self._judge(began, healed, finals)
+
+    def _set_up(self):
+        o = self.options
+        self.cluster = _ProxiedCluster(self.lab, o.nodes)
+        self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
+        if USES_STORE[o.workload]:
+            self.store = (_NakedStore if o.no_fencing else Store)(self.lab).start()
+            port = free_ports(1)[0]
+            self.writes = StoreProxy(self.loop, port, self.store.port, o.seed, self._write_event).start()
+            self.store_address = '127.0.0.1:%d' % port
+        else:
+            self.store, self.store_address = None, ''
+        self.cluster.start()
+        first = self.cluster.leader()
+        self.leader, self.term = first.id, first.info()['term']
+
+    def _write_event(self, what, **fields):
+        self.tell(type='mark', f=what, **fields)
+        self.count('writes %s' % what)
+
+    def _start_clients(self):
+        o = self.options
+        for number in range(o.clients):
+            argv = [sys.executable, CLIENT, '--workload', o.workload, '--number', number, '--clients', o.clients,
+                    '--nodes', ','.join(self.cluster.addresses()), '--store', self.store_address,
+                    '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
+                    '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
+            if o.check_writes_only:
+                argv.append('--check-writes-only')
+            self.clients.append(self.lab.start(argv, 'client%d' % number))
+        for client in self.clients: # before that a signal would end it
+            client.wait_output('ready: ', 30)
+
+    def _start_threads(self):
+        jobs = [('sampler', self._sample)]
+        rare = max(1.0, len(self.options.nemesis) / 2.0)
+        for name in self.options.nemesis:
+            fault = nemesis.make(name, random.Random('%d %s' % (self.options.seed, name)), rare)
+            jobs.append((name, lambda fault=fault: self._torment(fault)))
+        for name, job in jobs:
+            thread = threading.Thread(target=self._guarded, args=(job,), name=name, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def _guarded(self, job):
+        try:
+            job()
+        except Exception as e: # raised again by run()
+            self.trouble.append(e)
+            self.over.set()
+
+    def _torment(self, fault):
+        self.over.wait(fault.gap())
+        while not self.over.is_set():
+            targets = fault.start(self)
+            began = time.monotonic()
+            self.over.wait(fault.length())
+            fault.stop(self)
+            self.tell(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
+            self.count('faults')
+            self.over.wait(fault.gap())
+
+    def _sample(self):
+        """Who leads, and what the nodes' states are, a few times a second."""
+        while not self.over.is_set():
+            for node in self.cluster.nodes:
+                try:
+                    with Resp(node.address, timeout=0.3) as c:
+                        info = info_fields(c.call('INFO'))
+                except (OSError, RespError):
+                    continue
+                self.tell(type='sample', node=node.name, index=info['state_hash_index'], hash=info['state_hash'],
+                          term=info['term'], leader=info['leader_id'])
+                if info['node_role'] == 'leader' and info['term'] > self.term:
+                    if node.id != self.leader:
+                        self.count('fail-overs')
+                    self.term, self.leader = info['term'], node.id
+            self.over.wait(0.2)
+
+    def _wait_for_end(self, end):
+        """The time is up; with --until-late also so many held writes must have come late."""
+        last = end + 60
+        while not self.over.is_set():
+            left = end - time.monotonic()
+            late = self.writes.let_late if self.store else 0
+            if left <= 0 and (late >= self.options.until_late or time.monotonic() > last):
+                break
+            self.over.wait(max(0.05, min(left, 0.5)))
+        for client in self.clients:
+            if not client.running():
+                raise AssertionError('%s ended by itself: %s' % (client.name, client.last_output()))
+
+    def _heal(self):
+        """Ends all faults; returns when the last of them had ended and the nodes answered."""
+        self.over.set()
+        for thread in self.threads:
+            thread.join(30)
+        if self.trouble:
+            raise self.trouble[0]
+        self.peers.set(blocked=(), delay={})
+        for client in self.clients:
+            client.resume()
+        for server in self.cluster.nodes + ([self.store] if self.store else []):
+            if not server.running():
+                server.launch()
+            server.process.resume()
+        for server in self.cluster.nodes + ([self.store] if self.store else []):
+            server.ready(30)
+        if self.store:
+            self.writes.set(0.0)
+            self.writes.let_all_go()
+        healed = time.monotonic()
+        for node in self.cluster.nodes:
+            self.cluster.wait_serving(node)
+        self.tell(type='mark', f='healed', t=healed)
+        return healed
+
+    def _paths(self):
+        return [self.lab.path('scene.jsonl')] + [self.lab.path('client-%d.jsonl' % i) for i in range(self.options.clients)]
+
+    def _wait_for_goal(self, healed):
+        """Goes on until each client has done something useful; how soon is judged later, from the history."""
+        goal = GOAL[self.options.workload]
+        places = {i: 0 for i in range(self.options.clients)}
+        invoked = set()
+        end = healed + CALM_S + 5
+        while places and time.monotonic() < end:
+            for i in list(places):
+                with open(self.lab.path('client-%d.jsonl' % i)) as f:
+                    f.seek(places[i])
+                    for line in iter(f.readline, ''):
+                        if not line.endswith('\n'):
+                            break
+                        places[i] += len(line)
+                        event = history.json.loads(line)
+                        if event['t'] > healed and event.get('f') == goal:
+                            if event['type'] == 'invoke':
+                                invoked.add(event['op'])
+                            elif event['type'] == 'ok' and event['op'] in invoked:
+                                places.pop(i)
+                                break
+            # A client that was told to pause before its next write may do so only now.
+            for client in self.clients:
+                client.resume()
+            time.sleep(0.1)
+
+    def _stop_clients(self):
+        for client in self.clients:
+            client.asked_to_end = True
+            client.signal(signal.SIGTERM)
+        for client in self.clients:
+            def ended(client=client):
+                client.resume()
+                return not client.running()
+            wait_until(ended, 60, 'the end of %s' % client.name, every=0.05)
+
+    def _read_finals(self):
+        if not self.store:
+            return {}
+        finals = {}
+        for i in range(self.options.locks):
+            key = 'counter-of-lock-%d' % i
+            value = self.store.call('GET', key)
+            finals[key] = value.decode() if value is not None else None
+        return finals
+
+    # -- judging ------------------------------------------------------------------------------------------
+    def _judge(self, began, healed, finals):
+        r = Result()
+        r.options, r.origin, r.healed = self.options, began, healed
+        r.events = history.read(self._paths())
+        r.ops = history.pair(r.events)
+        r.counts = dict(self.counts)
+        r.finals = finals
+        r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
+        r.seconds = r.events[-1]['t'] - began
+        r.overlap_s = checkers.overlap_s(r.ops)
+        return r
+
+
+def judge(events, ops, finals, healed, options):
+    """All judges that apply. {what: anomalies}"""
+    found = {
+        'answered once': checkers.answered_once(events),
+        'tokens': checkers.tokens(ops),
+        'leases': checkers.leases(ops),
+        'linearizable': linear.locks(ops),
+        'replicas': checkers.replicas(events),
+        'liveness': checkers.liveness(ops, range(options.clients), healed, CALM_S, GOAL[options.workload]),
+    }
+    if USES_STORE[options.workload]:
+        found['storage order'] = checkers.storage_order(ops)
+        found['lost updates'] = checkers.lost_updates(ops, finals)
+    return found
