@@ -159,7 +159,7 @@ struct fl_session {
     char owner[FL_OWNER_MAX];
     size_t owner_len;
     uint64_t ttl_ms;
-    uint64_t deadline_ms; /* as of a grant: from then on believe neither the session nor its locks */
+    uint64_t deadline_ms; /* of a grant: from then on believe neither it nor its locks */
 };
 
 struct fl_session_options {

@@ -4,15 +4,15 @@
  * What you may believe. A held lock (fl_lock) is always in one of three states:
  *
  *   safe      the last renewal came through in time
- *   jeopardy  no renewal has come through for half of the TTL, or one has failed: the lease is still
- *             yours, but begin nothing that you cannot finish soon
+ *   jeopardy  no renewal has come through for half of the TTL, or one has failed: the lease is
+ *             still yours, but begin nothing that you cannot finish soon
  *   lost      stop. For ever: every later operation with this lock fails with FL_ENOTHELD
  *
- * Lost always comes before the service may give the lock to another: the time is counted from before
- * the request was sent, on a clock that counts suspension, less a margin, and without asking anybody.
- * Two things can end a lock earlier than its holder can know: an operator's BREAK, and a clock of
- * this machine that is slower than the leader's by more than a hundredth. The token protects the
- * data then, as it does when this process is stopped in the middle of a write.
+ * Lost always comes before the service may give the lock to another: the time is counted from
+ * before the request was sent, on a clock that counts suspension, less a margin, and without asking
+ * anybody. Two things can end a lock earlier than its holder can know: an operator's BREAK, and a
+ * clock of this machine that is slower than the leader's by more than a hundredth. The token
+ * protects the data then, as it does when this process is stopped in the middle of a write.
  *
  * on_change is called once for each change, on the thread that first sees it: that of
  * fl_async_process(), the keep-alive thread, or one that calls a function here. Nobody can do
@@ -22,7 +22,7 @@
  * Two shells:
  *
  *   fl_async      on your own event loop, one thread. fl_async_fd() becomes readable when
- *                 fl_async_process() has something to do, timers included. For libuv see uv.h.
+ *                 fl_async_process() has something to do, timers included.
  *   fl_keepalive  a thread that you start and stop, for programs that use the blocking calls of
  *                 client.h.
  *
@@ -69,8 +69,8 @@ FL_API uint64_t fl_lock_remaining_ms(fl_lock *lock); /* 0 when lost */
 /* When it is lost unless it is renewed before, by fl_now_ms(). */
 FL_API uint64_t fl_lock_deadline_ms(fl_lock *lock);
 
-/* The token to send with what is done now. 0; FL_ENOTHELD when the lock is lost. FL_TOKEN_NONE for a
- * session. */
+/* The token to send with what is done now. 0; FL_ENOTHELD when the lock is lost. FL_TOKEN_NONE
+ * for a session. */
 FL_API int fl_lock_token(fl_lock *lock, fl_token *ret) FL_MUST_USE;
 
 /* Stops renewing, and frees. Does not give the lock back: it ends with its lease. NULL is fine. */
@@ -96,19 +96,20 @@ FL_API void fl_async_process(fl_async *a);
 
 FL_API struct fl_bytes fl_async_owner(const fl_async *a);
 
-/* Callbacks come from fl_async_process(). error: a sentence, "" after success, valid in the callback
- * only. A function that does not return 0 never calls back. ret_call may be NULL. */
+/* Callbacks come from fl_async_process(). error: a sentence, "" after success, valid in the
+ * callback only. A function that does not return 0 never calls back. ret_call may be NULL. */
 
-/* Takes a lock, as fl_acquire(), and holds it. hold may be NULL. The lock is the callback's to free. */
+/* Takes a lock, as fl_acquire(), and holds it. hold may be NULL. The lock is the callback's to
+ * free. */
 typedef void (*fl_acquire_cb)(void *arg, int status, const char *error, fl_lock *lock);
 FL_API int fl_async_acquire(fl_async *a, struct fl_bytes name,
                             const struct fl_acquire_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
-/* Gives a lock back. It is lost at once (FL_LOST_RELEASED), without on_change; what the service says
- * comes to the callback, which may be NULL. May be called when it is lost already: giving back a lock
- * that another one has does nothing. A session is closed. */
+/* Gives a lock back. It is lost at once (FL_LOST_RELEASED), without on_change; what the service
+ * says comes to the callback, which may be NULL. May be called when it is lost already: giving
+ * back a lock that another one has does nothing. A session is closed. */
 typedef void (*fl_done_cb)(void *arg, int status, const char *error);
 FL_API int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done,
                             void *arg) FL_MUST_USE;

@@ -23,6 +23,13 @@ const struct cli_command cli_commands[] = {
      NULL, cli_run_check},
     {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without a lock.",
      "Ask again: a token that is not used harms nobody.", cli_run_token},
+    {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
+     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |
+         CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
+     "Runs a command while holding a lock.", NULL, cli_run_run},
+    {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, cli_run_queue},
+    {"sessions", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists the open sessions.",
+     NULL, cli_run_sessions},
     {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", NULL, cli_run_show},
     {"locks", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_LIMIT),
      "Lists locks.", NULL, cli_run_locks},

@@ -22,10 +22,14 @@ static const struct {
 } options[CLI_OPTIONS] = {
     [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL, "how long the lease lasts unrenewed"},
     [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
-                      "queue for the lock this long (default: do not wait)"},
+                      "queue for the lock this long (default: do not wait; run: a day)"},
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
                        "16 to 255 bytes that nobody else uses (default: random)"},
     [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
+    [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
+                          "call the lock lost after this long (default: no limit)"},
+    [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
+                         "stop the command by TERM then KILL (default), by TERM, or not at all"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
     [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL, "at most so many (default 1000)"},
     [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
@@ -336,6 +340,11 @@ static int take_args(struct parse *p)
         if (word == NULL) {
             break;
         }
+        if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 1) {
+            p->args.rest = &p->argv[p->at - 1];
+            p->at = p->argc;
+            break;
+        }
         if (c == NULL || p->args.n_args == c->args_max) {
             return wrong(p, "'%s' is one argument too many: write fencelock %s %s", word,
                          c == NULL ? "" : title(c, name), c == NULL ? "" : c->arguments);
@@ -347,7 +356,7 @@ static int take_args(struct parse *p)
     if (c == NULL || asks) {
         return 0;
     }
-    if (p->args.n_args < c->args_min) {
+    if (p->args.n_args < c->args_min || (c->args_max == CLI_ARGS_REST && p->args.rest == NULL)) {
         return wrong(p, "too few arguments: write fencelock %s %s", title(c, name), c->arguments);
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
@@ -412,7 +421,7 @@ static void print_option(FILE *f, int o)
     char left[WORD_MAX];
     snprintf(left, sizeof left, "%s %s", options[o].name,
              options[o].value == NULL ? "" : options[o].value);
-    fprintf(f, "  %-20s %s%s%s\n", left, options[o].help,
+    fprintf(f, "  %-24s %s%s%s\n", left, options[o].help,
             options[o].environment == NULL ? "" : "; or ",
             options[o].environment == NULL ? "" : options[o].environment);
 }
@@ -442,8 +451,10 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
         }
         fputs("\nEach command has its own --help.\n", f);
     }
-    fputs("\nA TIME is milliseconds, or 500ms, 5s, 2m, 1h.\n"
-          "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
-          "3 nobody could be asked, or the outcome is unknown.\n",
-          f);
+    fputs(
+        "\nA TIME is milliseconds, or 500ms, 5s, 2m, 1h.\n"
+        "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
+        "3 nobody could be asked, or the outcome is unknown. Those of run are its command's, or\n"
+        "123 lost; 124 not acquired; 125 as 3; 126 and 127 it cannot be executed, is not found.\n",
+        f);
 }

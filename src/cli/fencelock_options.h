@@ -14,6 +14,13 @@ enum cli_exit {
     CLI_EXIT_NO = 1, /* the service or the storage said no: held by another, not held, stale... */
     CLI_EXIT_USAGE = 2,   /* the request makes no sense */
     CLI_EXIT_UNKNOWN = 3, /* nobody could be asked, or nobody knows what became of it */
+
+    /* Of `run`, which otherwise ends as its command does; the neighbours of those of timeout(1). */
+    CLI_EXIT_RUN_LOST = 123,         /* the lock was lost, and the command stopped for it */
+    CLI_EXIT_RUN_NOT_ACQUIRED = 124, /* another owner kept the lock, or a limit, or a deadlock */
+    CLI_EXIT_RUN_FAILED = 125,       /* nobody could be asked, or the outcome is unknown */
+    CLI_EXIT_RUN_CANNOT = 126,       /* the command cannot be executed */
+    CLI_EXIT_RUN_NOT_FOUND = 127,    /* there is no such command */
 };
 
 /* The exit code for a result of the library. */
@@ -24,6 +31,8 @@ enum cli_option {
     CLI_OPT_WAIT,
     CLI_OPT_OWNER,
     CLI_OPT_VALUE,
+    CLI_OPT_MAX_HOLD,
+    CLI_OPT_ON_LOST,
     CLI_OPT_MATCH,
     CLI_OPT_LIMIT,
     CLI_OPT_LOCK,
@@ -39,7 +48,9 @@ enum cli_option {
 };
 
 #define CLI_BIT(option) (1u << (option))
+#define CLI_RUN_TTL_MIN_MS UINT64_C(500)
 #define CLI_ARGS_MAX 3u
+#define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
 
 struct cli_args;
 
@@ -59,6 +70,7 @@ struct cli_args {
     const struct cli_command *command; /* NULL with help or version of the whole */
     const char *arg[CLI_ARGS_MAX];
     unsigned n_args;
+    const char *const *rest;      /* with CLI_ARGS_REST: ends with NULL */
     unsigned given;               /* CLI_BIT()s, from the environment as well */
     uint64_t number[CLI_OPTIONS]; /* of numbers, durations and tokens */
     const char *text[CLI_OPTIONS];

@@ -44,6 +44,17 @@ void fli_link_close(struct fli_link *l)
     }
 }
 
+void fli_link_move(struct fli_link *to, struct fli_link *from)
+{
+    FLI_ASSERT(to->fd < 0 && to->reader == NULL);
+    *to = *from;
+    if (to->reader != NULL) { /* which points back at its link */
+        to->reader->fn = &to->functions;
+        to->reader->privdata = to;
+    }
+    fli_link_init(from);
+}
+
 static void say(struct fli_link *l, const char *what)
 {
     snprintf(l->error, sizeof l->error, "%s", what);
@@ -161,6 +172,61 @@ int fli_link_connect(struct fli_link *l, const struct fli_node *node, uint64_t u
         }
     }
     return rc;
+}
+
+int fli_link_begin(struct fli_link *l, const struct sockaddr *address, socklen_t address_len)
+{
+    FLI_ASSERT(l->fd < 0 && l->reader == NULL);
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        say_errno(l, "no socket", errno);
+        return FL_ENOCONN;
+    }
+    if (connect(fd, address, address_len) != 0 && errno != EINPROGRESS && errno != EINTR) {
+        say_errno(l, "cannot connect", errno);
+        close(fd);
+        return FL_ENOCONN;
+    }
+    l->fd = fd;
+    return 0;
+}
+
+int fli_link_finish(struct fli_link *l)
+{
+    FLI_ASSERT(l->fd >= 0 && l->reader == NULL);
+    if (wait_for(l->fd, POLLOUT, 0) == 0) {
+        say(l, "cannot connect: no answer in time");
+        return FL_EBUSY;
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        say_errno(l, "cannot connect", error);
+        return FL_ENOCONN;
+    }
+    tune(l->fd);
+    return make_reader(l);
+}
+
+int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
+{
+    const uint8_t *p = data;
+    while (*at < len) {
+        ssize_t n = send(l->fd, p + *at, len - *at, MSG_NOSIGNAL);
+        if (n > 0) {
+            *at += (size_t)n;
+        } else if (n == 0 || errno == EAGAIN) {
+            say(l, "does not read what is sent");
+            return FL_EBUSY;
+        } else if (errno != EINTR) {
+            say_errno(l, "connection lost while sending", errno);
+            return FL_EIO;
+        }
+    }
+    return 0;
 }
 
 bool fli_link_is_fresh(const struct fli_link *l)

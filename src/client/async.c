@@ -1,0 +1,293 @@
+/* async.c: calls and held locks on the caller's event loop; see hold.h. */
+#include "client/async.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/lists.h"
+#include "client/owner.h"
+
+/* One call of the user's. */
+struct fl_call {
+    struct fli_list in;
+    struct fl_async *async;
+    struct fli_op *op;
+    struct fl_lock *lock; /* ACQUIRE: what it will be */
+    union {
+        fl_acquire_cb acquire;
+        fl_done_cb done;
+        fl_show_cb show;
+    } tell;
+    void *arg;
+};
+
+static int init_mutex(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t attr;
+    if (pthread_mutexattr_init(&attr) != 0) {
+        return FL_ESYSTEM;
+    }
+    (void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    int rc = pthread_mutex_init(m, &attr);
+    (void)pthread_mutexattr_destroy(&attr);
+    return rc == 0 ? 0 : FL_ESYSTEM;
+}
+
+static int take_options(struct fl_async *a, const struct fl_client_options *o)
+{
+    a->owner_len = fli_owner_make(a->owner);
+    if (o == NULL) {
+        return 0;
+    }
+    bool owner_ok =
+        o->owner.len == 0 || (o->owner.len >= FL_OWNER_MIN && o->owner.len <= FL_OWNER_MAX);
+    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS || !owner_ok) {
+        return FL_EINVAL;
+    }
+    if (o->timeout_ms != 0) {
+        a->engine.timeout_ms = o->timeout_ms;
+    }
+    if (o->attempt_ms != 0) {
+        a->engine.attempt_ms = o->attempt_ms;
+    }
+    if (o->owner.len != 0) {
+        memcpy(a->owner, o->owner.data, o->owner.len);
+        a->owner_len = o->owner.len;
+    }
+    return 0;
+}
+
+int fl_async_create(const char *nodes, const struct fl_client_options *options, fl_async **ret)
+{
+    struct fl_async *a = calloc(1, sizeof *a);
+    if (a == NULL) {
+        return FL_ENOMEM;
+    }
+    fli_list_init(&a->locks);
+    fli_list_init(&a->calls);
+    int rc = nodes == NULL ? FL_EINVAL : fli_engine_init(&a->engine, nodes);
+    if (rc != 0) {
+        free(a);
+        return rc;
+    }
+    rc = take_options(a, options);
+    if (rc == 0) {
+        rc = init_mutex(&a->mutex);
+    }
+    if (rc != 0) {
+        fli_engine_fini(&a->engine);
+        free(a);
+        return rc;
+    }
+    *ret = a;
+    return 0;
+}
+
+static void call_delete(struct fl_call *call)
+{
+    fli_list_remove(&call->in);
+    free(call->lock);
+    free(call);
+}
+
+void fl_async_destroy(fl_async *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    struct fli_list *at;
+    while ((at = fli_list_first(&a->calls)) != NULL) {
+        call_delete(FLI_CONTAINER_OF(at, struct fl_call, in));
+    }
+    fli_engine_fini(&a->engine);
+    while ((at = fli_list_pop(&a->locks)) != NULL) {
+        struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
+        fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+        lock->told = FL_HOLD_LOST;
+        lock->renewal = NULL;
+        lock->async = NULL;
+    }
+    (void)pthread_mutex_destroy(&a->mutex);
+    free(a);
+}
+
+int fl_async_fd(const fl_async *a)
+{
+    return a->engine.epoll_fd;
+}
+
+struct fl_bytes fl_async_owner(const fl_async *a)
+{
+    return (struct fl_bytes){a->owner, a->owner_len};
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static struct fl_call *make_call(struct fl_async *a, void *arg)
+{
+    struct fl_call *call = calloc(1, sizeof *call);
+    if (call != NULL) {
+        fli_list_init(&call->in);
+        call->async = a;
+        call->arg = arg;
+    }
+    return call;
+}
+
+/* Sends it off; on failure nothing is left of it. */
+static int start_call(struct fl_call *call, const struct fli_ask *ask, uint64_t wait_ms,
+                      uint64_t timeout_ms, fli_ended_cb ended)
+{
+    struct fl_async *a = call->async;
+    uint64_t most_ms = timeout_ms != 0 ? timeout_ms : a->engine.timeout_ms;
+    const struct fli_op_times times = {.deadline_ms = fli_clock_ms() + wait_ms + most_ms,
+                                       .wait_ms = wait_ms};
+    (void)pthread_mutex_lock(&a->mutex);
+    int rc = fli_engine_start(&a->engine, ask, &times, ended, call, &call->op);
+    if (rc == 0) {
+        fli_list_push(&a->calls, &call->in);
+    } else {
+        call_delete(call);
+    }
+    (void)pthread_mutex_unlock(&a->mutex);
+    return rc;
+}
+
+void fl_call_cancel(fl_call *call)
+{
+    struct fl_async *a = call->async;
+    (void)pthread_mutex_lock(&a->mutex);
+    fli_op_cancel(call->op);
+    call_delete(call);
+    (void)pthread_mutex_unlock(&a->mutex);
+}
+
+static bool name_ok(struct fl_bytes name)
+{
+    return name.len >= 1 && name.len <= FL_NAME_MAX;
+}
+
+/* ---- acquire --------------------------------------------------------------------------------- */
+
+static void acquired(void *arg, struct fli_ended *ended)
+{
+    struct fl_call *call = arg;
+    fl_acquire_cb tell = call->tell.acquire;
+    void *tell_arg = call->arg;
+    struct fl_lock *lock = NULL;
+    if (ended->status == 0) {
+        lock = call->lock;
+        call->lock = NULL;
+        fli_lock_begin(lock, (fl_token)ended->reply->integer, ended->lease_until_ms);
+    }
+    call_delete(call);
+    tell(tell_arg, ended->status, ended->error, lock);
+}
+
+static bool acquire_ok(const struct fli_ask *ask, const struct fl_acquire_options *o,
+                       const struct fl_hold_options *hold)
+{
+    return name_ok(ask->name) && o->session == NULL && ask->ttl_ms >= FL_TTL_MIN_MS &&
+           ask->ttl_ms <= FL_TTL_MAX_MS && ask->owner.len >= FL_OWNER_MIN &&
+           ask->owner.len <= FL_OWNER_MAX && ask->value.len <= FL_VALUE_MAX &&
+           o->wait_ms <= FL_WAIT_MAX_MS && o->timeout_ms <= FL_TIMEOUT_MAX_MS &&
+           fli_hold_options_ok(hold, ask->ttl_ms);
+}
+
+int fl_async_acquire(fl_async *a, struct fl_bytes name, const struct fl_acquire_options *options,
+                     const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
+                     fl_call **ret_call)
+{
+    static const struct fl_acquire_options defaults;
+    const struct fl_acquire_options *o = options != NULL ? options : &defaults;
+    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
+                                .name = name,
+                                .owner = o->owner.len != 0 ? o->owner : fl_async_owner(a),
+                                .value = o->value,
+                                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS};
+    if (done == NULL || !acquire_ok(&ask, o, hold)) {
+        return FL_EINVAL;
+    }
+    struct fl_call *call = make_call(a, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    const struct fli_held held = {.name = name, .ttl_ms = ask.ttl_ms};
+    call->lock = fli_lock_make(a, &held, hold);
+    if (call->lock == NULL) {
+        call_delete(call);
+        return FL_ENOMEM;
+    }
+    call->tell.acquire = done;
+    int rc = start_call(call, &ask, o->wait_ms, o->timeout_ms, acquired);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    return rc;
+}
+
+/* ---- release, show --------------------------------------------------------------------------- */
+
+static void released(void *arg, struct fli_ended *ended)
+{
+    struct fl_call *call = arg;
+    fl_done_cb tell = call->tell.done;
+    void *tell_arg = call->arg;
+    call_delete(call);
+    if (tell != NULL) {
+        tell(tell_arg, ended->status, ended->error);
+    }
+}
+
+int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done, void *arg)
+{
+    if (lock->async == NULL || timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return FL_EINVAL;
+    }
+    struct fli_ask ask;
+    fli_lock_give_up(lock, &ask);
+    struct fl_call *call = make_call(lock->async, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    call->tell.done = done;
+    return start_call(call, &ask, 0, timeout_ms, released);
+}
+
+static void shown(void *arg, struct fli_ended *ended)
+{
+    struct fl_call *call = arg;
+    fl_show_cb tell = call->tell.show;
+    void *tell_arg = call->arg;
+    struct fl_lock_list *list = NULL;
+    int status = ended->status == FL_ENOTHELD ? FL_ENOTFOUND : ended->status;
+    const char *error = ended->error;
+    call_delete(call);
+    if (status == 0) {
+        status = fli_list_of_one(ended->reply, &list);
+        ended->reply = NULL; /* it was taken, whatever came of it */
+        error = status == 0 ? "" : fl_strerror(status);
+    }
+    tell(tell_arg, status, error, list);
+}
+
+int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_show_cb done,
+                  void *arg, fl_call **ret_call)
+{
+    if (done == NULL || !name_ok(name) || timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return FL_EINVAL;
+    }
+    struct fl_call *call = make_call(a, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    const struct fli_ask ask = {.op = FLI_ASK_SHOW, .name = name};
+    call->tell.show = done;
+    int rc = start_call(call, &ask, 0, timeout_ms, shown);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    return rc;
+}

@@ -1,0 +1,677 @@
+/* engine.c: see engine.h. What one call does next its flow says (flow.h); here the orders are
+ * obeyed as far as they can be without waiting. */
+#include "client/engine.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define REQUEST_MAX ((size_t)1 << 20)
+#define LEARN_EVERY_MS UINT64_C(10000)
+#define SHUN_MS UINT64_C(30000)
+#define TEXT_SIZE 512u
+
+/* A connection and what it is watched for. */
+struct watched {
+    struct fli_link link;
+    uint32_t events; /* 0: not in the epoll set */
+};
+
+struct fli_op {
+    struct fli_list in; /* of ops or ended */
+    struct fli_engine *engine;
+    struct fli_ask ask;
+    struct fli_flow flow;
+    bool begun;    /* the present order */
+    unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
+    uint32_t link_node;
+    struct watched main;
+    struct watched probe;
+    size_t sent;
+    struct fli_buf out;
+    redisReply *reply;
+    fli_ended_cb done;
+    void *arg;
+    char trouble[TEXT_SIZE];
+    char error[TEXT_SIZE + 128];
+    char bytes[]; /* of the request */
+};
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static void resolve(struct fli_place *p, bool numeric_only)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = numeric_only ? AI_NUMERICHOST | AI_NUMERICSERV : 0};
+    struct addrinfo *list = NULL;
+    p->n = 0;
+    p->turn = 0;
+    if (getaddrinfo(p->node.host, p->node.port, &hints, &list) != 0) {
+        return;
+    }
+    for (struct addrinfo *a = list; a != NULL && p->n < FLI_PLACE_ADDRESSES; a = a->ai_next) {
+        if (a->ai_addrlen <= sizeof p->address[0]) {
+            memcpy(&p->address[p->n], a->ai_addr, a->ai_addrlen);
+            p->address_len[p->n++] = a->ai_addrlen;
+        }
+    }
+    freeaddrinfo(list);
+}
+
+static int init_places(struct fli_engine *e, const char *nodes)
+{
+    char errmsg[128];
+    struct fli_node parsed[FL_NODES_MAX];
+    int rc = fli_nodes_parse(nodes, parsed, &e->n_nodes, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        return rc;
+    }
+    unsigned known = 0;
+    for (uint32_t i = 0; i < e->n_nodes; i++) {
+        e->places[i].node = parsed[i];
+        resolve(&e->places[i], false);
+        known += e->places[i].n;
+    }
+    return known > 0 ? 0 : FL_ENOCONN;
+}
+
+int fli_engine_init(struct fli_engine *e, const char *nodes)
+{
+    memset(e, 0, sizeof *e);
+    fli_list_init(&e->ops);
+    fli_list_init(&e->ended);
+    e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
+    e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
+    e->leader = FLI_FLOW_NOBODY;
+    e->timer_ms = UINT64_MAX;
+    int rc = init_places(e, nodes);
+    if (rc != 0) {
+        return rc;
+    }
+    e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    e->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (e->epoll_fd >= 0 && e->timer_fd >= 0 &&
+        epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, e->timer_fd, &event) == 0) {
+        return 0;
+    }
+    if (e->epoll_fd >= 0) {
+        close(e->epoll_fd);
+    }
+    if (e->timer_fd >= 0) {
+        close(e->timer_fd);
+    }
+    return FL_ESYSTEM;
+}
+
+static void set_timer(struct fli_engine *e, uint64_t time_ms)
+{
+    /* Zero would turn it off. */
+    uint64_t at_ms = time_ms > 0 ? time_ms : 1;
+    struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000}};
+    e->timer_ms = time_ms;
+    if (timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) != 0) {
+        fli_fatal("libfencelock: a timer cannot be set");
+    }
+}
+
+void fli_engine_wake_at(struct fli_engine *e, uint64_t time_ms)
+{
+    if (time_ms < e->timer_ms) {
+        set_timer(e, time_ms);
+    }
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static void watch(struct fli_engine *e, struct watched *w, uint32_t events)
+{
+    if (w->events == events) {
+        return;
+    }
+    struct epoll_event event = {.events = events};
+    int how = events == 0 ? EPOLL_CTL_DEL : w->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (epoll_ctl(e->epoll_fd, how, w->link.fd, &event) != 0) {
+        return; /* Out of memory: it will be noticed when the order's time is over. */
+    }
+    w->events = events;
+}
+
+static void close_watched(struct fli_engine *e, struct watched *w)
+{
+    if (w->link.fd >= 0) {
+        watch(e, w, 0);
+        fli_link_close(&w->link);
+    }
+    w->events = 0;
+}
+
+static void drop_idle(struct fli_engine *e, unsigned i)
+{
+    fli_link_close(&e->idle[i].link);
+    e->n_idle--;
+    if (i != e->n_idle) {
+        fli_link_move(&e->idle[i].link, &e->idle[e->n_idle].link);
+        e->idle[i].node = e->idle[e->n_idle].node;
+    }
+}
+
+static bool take_idle(struct fli_op *op, uint32_t node)
+{
+    struct fli_engine *e = op->engine;
+    for (unsigned i = e->n_idle; i-- > 0;) {
+        if (e->idle[i].node != node) {
+            continue;
+        }
+        bool fresh = fli_link_is_fresh(&e->idle[i].link);
+        if (fresh) {
+            fli_link_move(&op->main.link, &e->idle[i].link);
+        }
+        drop_idle(e, i);
+        if (fresh) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A connection on which nothing is outstanding serves the next call. */
+static void keep_idle(struct fli_op *op)
+{
+    struct fli_engine *e = op->engine;
+    if (op->main.link.fd < 0) {
+        return;
+    }
+    if (op->owed != 0 || e->n_idle == FLI_IDLE_MAX || !fli_link_is_fresh(&op->main.link)) {
+        close_watched(e, &op->main);
+        return;
+    }
+    watch(e, &op->main, 0);
+    struct fli_idle *idle = &e->idle[e->n_idle++];
+    idle->node = op->link_node;
+    fli_link_init(&idle->link);
+    fli_link_move(&idle->link, &op->main.link);
+}
+
+static void drop_idle_to(struct fli_engine *e, uint32_t node)
+{
+    for (unsigned i = e->n_idle; i-- > 0;) {
+        if (e->idle[i].node == node) {
+            drop_idle(e, i);
+        }
+    }
+}
+
+/* ---- who leads ------------------------------------------------------------------------------- */
+
+static void forget_leader(struct fli_engine *e, uint32_t node)
+{
+    if (e->leader != node) {
+        return;
+    }
+    if (node == e->n_nodes) {
+        e->shun_ms = fli_clock_ms() + SHUN_MS;
+    }
+    e->leader = FLI_FLOW_NOBODY;
+    e->learned_ms = 0;
+}
+
+static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
+{
+    for (uint32_t i = 0; i <= e->n_nodes; i++) {
+        const char *text = e->places[i].node.text;
+        bool shunned = i == e->n_nodes && fli_clock_ms() < e->shun_ms;
+        if (strlen(text) == len && memcmp(text, address, len) == 0 && !shunned) {
+            return i;
+        }
+    }
+    char errmsg[128];
+    struct fli_place place = {.n = 0};
+    if (fli_clock_ms() < e->shun_ms ||
+        fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
+        return FLI_FLOW_NOBODY;
+    }
+    resolve(&place, true);
+    if (place.n == 0) {
+        return FLI_FLOW_NOBODY;
+    }
+    drop_idle_to(e, e->n_nodes);
+    e->places[e->n_nodes] = place;
+    return e->n_nodes;
+}
+
+static void learn_leader(struct fli_op *op, const redisReply *reply)
+{
+    struct fli_engine *e = op->engine;
+    e->leader = FLI_FLOW_NOBODY;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
+        return;
+    }
+    const redisReply *address = reply->element[1];
+    if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
+        e->leader = place_of(e, address->str, address->len);
+    }
+    if (e->leader != FLI_FLOW_NOBODY) {
+        fli_flow_hint(&op->flow, e->leader);
+    }
+}
+
+/* ---- obeying orders -------------------------------------------------------------------------- */
+
+static void note_trouble(struct fli_op *op, const char *text)
+{
+    snprintf(op->trouble, sizeof op->trouble, "%s: %.300s",
+             op->engine->places[op->link_node].node.text, text);
+}
+
+static enum fli_flow_event lose(struct fli_op *op, enum fli_flow_event event)
+{
+    note_trouble(op, op->main.link.error);
+    forget_leader(op->engine, op->link_node);
+    close_watched(op->engine, &op->main);
+    op->owed = 0;
+    return event;
+}
+
+/* Begins a connection. False: it cannot be. */
+static bool begin_connect(struct fli_op *op, struct watched *w, uint32_t node)
+{
+    struct fli_place *p = &op->engine->places[node];
+    if (p->n == 0) {
+        snprintf(w->link.error, sizeof w->link.error, "cannot find the host");
+        return false;
+    }
+    unsigned i = p->turn++ % p->n;
+    struct sockaddr_storage address = p->address[i];
+    return fli_link_begin(&w->link, (const struct sockaddr *)&address, p->address_len[i]) == 0;
+}
+
+/* The functions below obey one kind of order. They return false while it must wait. */
+
+static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
+{
+    struct fli_engine *e = op->engine;
+    uint32_t node = op->flow.order.node;
+    *ret = FLI_EVENT_CONNECTED;
+    if (!op->begun) {
+        if (op->main.link.fd >= 0 && op->link_node == node && op->owed == 0 &&
+            fli_link_is_fresh(&op->main.link)) {
+            return true;
+        }
+        close_watched(e, &op->main);
+        op->owed = 0;
+        op->link_node = node;
+        if (take_idle(op, node)) {
+            return true;
+        }
+        if (!begin_connect(op, &op->main, node)) {
+            *ret = lose(op, FLI_EVENT_UNREACHABLE);
+            return true;
+        }
+    }
+    int rc = fli_link_finish(&op->main.link);
+    if (rc == FL_EBUSY) {
+        watch(e, &op->main, EPOLLOUT);
+        return false;
+    }
+    if (rc != 0) {
+        *ret = lose(op, FLI_EVENT_UNREACHABLE);
+    }
+    return true;
+}
+
+static int encode(struct fli_op *op, bool with_leader)
+{
+    fli_buf_clear(&op->out);
+    const struct fli_ask leader = {.op = FLI_ASK_LEADER};
+    int rc = with_leader ? fli_ask_encode(&leader, 0, &op->out) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    if (op->flow.order.request == FLI_REQUEST_CONFIRM) {
+        const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
+                                        .name = op->ask.name,
+                                        .token = (fl_token)op->reply->integer,
+                                        .ttl_ms = op->ask.ttl_ms};
+        return fli_ask_encode(&confirm, 0, &op->out);
+    }
+    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, fli_clock_ms()), &op->out);
+}
+
+static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
+{
+    struct fli_engine *e = op->engine;
+    uint64_t now_ms = fli_clock_ms();
+    if (!op->begun) {
+        bool ask_leader = e->learned_ms == 0 || now_ms - e->learned_ms >= LEARN_EVERY_MS;
+        op->sent = 0;
+        if (encode(op, ask_leader) != 0) {
+            snprintf(op->main.link.error, sizeof op->main.link.error,
+                     "the request does not fit in memory");
+            *ret = lose(op, FLI_EVENT_UNSENT);
+            return true;
+        }
+        op->owed = ask_leader ? 1 : 0;
+        e->learned_ms = ask_leader ? now_ms : e->learned_ms;
+    }
+    int rc = fli_link_push(&op->main.link, op->out.data, op->out.len, &op->sent);
+    if (rc == FL_EBUSY) {
+        watch(e, &op->main, EPOLLOUT);
+        return false;
+    }
+    *ret = rc == 0 ? FLI_EVENT_SENT : lose(op, FLI_EVENT_UNSENT);
+    return true;
+}
+
+static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_code)
+{
+    bool confirming = op->flow.order.request == FLI_REQUEST_CONFIRM;
+    enum fli_flow_event event =
+        fli_ask_judge(confirming ? FLI_ASK_RENEW : op->ask.op, reply, ret_code);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        note_trouble(op, reply->str);
+    }
+    if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
+        op->engine->learned_ms = 0;
+        op->engine->leader = FLI_FLOW_NOBODY;
+    }
+    if (confirming) {
+        freeReplyObject(reply);
+    } else {
+        freeReplyObject(op->reply);
+        op->reply = reply;
+    }
+    if (event == FLI_EVENT_BROKEN) {
+        snprintf(op->main.link.error, sizeof op->main.link.error, "its answer makes no sense");
+        return lose(op, event);
+    }
+    return event;
+}
+
+/* A server with as many connections as it takes says so unasked and closes. What was sent is surely
+ * not done. */
+static bool is_turned_away(const redisReply *reply)
+{
+    int code;
+    return fli_ask_judge(FLI_ASK_LEADER, reply, &code) == FLI_EVENT_REFUSED && code == FL_ELIMIT;
+}
+
+static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+{
+    struct fli_engine *e = op->engine;
+    for (;;) {
+        redisReply *reply;
+        int rc = fli_link_receive(&op->main.link, 0, &reply);
+        if (rc == FL_ETIMEOUT) {
+            watch(e, &op->main, EPOLLIN);
+            return false;
+        }
+        if (rc != 0) {
+            *ret = lose(op, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
+            return true;
+        }
+        if (op->owed == 0) {
+            *ret = judge(op, reply, ret_code);
+            return true;
+        }
+        op->owed = 0;
+        bool turned_away = is_turned_away(reply);
+        if (turned_away) {
+            snprintf(op->main.link.error, sizeof op->main.link.error, "%.150s", reply->str);
+        } else {
+            learn_leader(op, reply);
+        }
+        freeReplyObject(reply);
+        if (turned_away) {
+            *ret = lose(op, FLI_EVENT_BUSY);
+            return true;
+        }
+    }
+}
+
+static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event event)
+{
+    if (event == FLI_EVENT_DEAD) {
+        snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
+        lose(op, event);
+    }
+    close_watched(op->engine, &op->probe);
+    return event;
+}
+
+static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
+{
+    struct fli_engine *e = op->engine;
+    struct watched *w = &op->probe;
+    if (!op->begun) {
+        const struct fli_ask ping = {.op = FLI_ASK_PING};
+        watch(e, &op->main, 0); /* its answer must wait until we know */
+        fli_buf_clear(&op->out);
+        op->sent = 0;
+        if (fli_ask_encode(&ping, 0, &op->out) != 0 || !begin_connect(op, w, op->flow.order.node)) {
+            *ret = end_probe(op, FLI_EVENT_DEAD);
+            return true;
+        }
+    }
+    int rc = w->link.reader == NULL ? fli_link_finish(&w->link) : 0;
+    rc = rc == 0 ? fli_link_push(&w->link, op->out.data, op->out.len, &op->sent) : rc;
+    if (rc == FL_EBUSY) {
+        watch(e, w, EPOLLOUT);
+        return false;
+    }
+    redisReply *reply;
+    rc = rc == 0 ? fli_link_receive(&w->link, 0, &reply) : rc;
+    if (rc == FL_ETIMEOUT) {
+        watch(e, w, EPOLLIN);
+        return false;
+    }
+    if (rc == 0) {
+        freeReplyObject(reply);
+    }
+    *ret = end_probe(op, rc == 0 ? FLI_EVENT_ALIVE : FLI_EVENT_DEAD);
+    return true;
+}
+
+static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+{
+    switch (op->flow.order.want) {
+    case FLI_WANT_CONNECT:
+        return obey_connect(op, ret);
+    case FLI_WANT_SEND:
+        return obey_send(op, ret);
+    case FLI_WANT_ANSWER:
+        return obey_answer(op, ret, ret_code);
+    case FLI_WANT_PROBE:
+        return obey_probe(op, ret);
+    default:
+        FLI_ASSERT(op->flow.order.want == FLI_WANT_SLEEP);
+        return false;
+    }
+}
+
+static enum fli_flow_event time_over(struct fli_op *op)
+{
+    switch (op->flow.order.want) {
+    case FLI_WANT_CONNECT:
+        return lose(op, FLI_EVENT_UNREACHABLE);
+    case FLI_WANT_SEND:
+        return lose(op, FLI_EVENT_UNSENT);
+    case FLI_WANT_ANSWER:
+        snprintf(op->main.link.error, sizeof op->main.link.error, "no answer in time");
+        return FLI_EVENT_SILENT;
+    case FLI_WANT_PROBE:
+        snprintf(op->probe.link.error, sizeof op->probe.link.error, "no answer to a probe");
+        return end_probe(op, FLI_EVENT_DEAD);
+    default:
+        return FLI_EVENT_WOKE;
+    }
+}
+
+/* Goes on as far as it goes without waiting. True: the call has ended. */
+static bool drive(struct fli_op *op)
+{
+    while (op->flow.order.want != FLI_WANT_NOTHING) {
+        enum fli_flow_event event;
+        int code = 0;
+        if (!obey(op, &event, &code)) {
+            op->begun = true;
+            if (fli_clock_ms() < op->flow.order.until_ms) {
+                return false;
+            }
+            event = time_over(op);
+        }
+        fli_flow_feed(&op->flow, fli_clock_ms(), event, code);
+        op->begun = false;
+        bool waits_on =
+            op->flow.order.want == FLI_WANT_PROBE || op->flow.order.want == FLI_WANT_ANSWER;
+        if (event == FLI_EVENT_SILENT && !waits_on) {
+            /* Its late answer must not be taken for the answer to something else. */
+            lose(op, event);
+        }
+        if (op->flow.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
+            watch(op->engine, &op->main, 0);
+        }
+    }
+    return true;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
+{
+    struct fl_bytes copy = {*at, b.len};
+    if (b.len > 0) {
+        memcpy(*at, b.data, b.len);
+        *at += b.len;
+    }
+    return copy;
+}
+
+static void begin(struct fli_op *op, const struct fli_op_times *times)
+{
+    const struct fli_engine *e = op->engine;
+    uint64_t seed;
+    fli_random(&seed, sizeof seed);
+    uint64_t ttl_ms = fli_ask_lease_ms(&op->ask);
+    const struct fli_flow_config config = {
+        .repeat = fli_ask_repeat(op->ask.op),
+        .no_is_doubtful = fli_ask_no_is_doubtful(op->ask.op),
+        .nodes = e->n_nodes,
+        .start = e->leader != FLI_FLOW_NOBODY ? e->leader : (uint32_t)(seed % e->n_nodes),
+        .now_ms = fli_clock_ms(),
+        .deadline_ms = times->deadline_ms,
+        .attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms,
+        .wait_ms = times->wait_ms,
+        .ttl_ms = ttl_ms,
+        .confirm = op->ask.op == FLI_ASK_ACQUIRE && ttl_ms != 0,
+        .seed = seed,
+    };
+    fli_flow_init(&op->flow, &config);
+}
+
+int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
+                     const struct fli_op_times *times, fli_ended_cb done, void *arg,
+                     struct fli_op **ret)
+{
+    struct fli_op *op = calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len);
+    if (op == NULL) {
+        return FL_ENOMEM;
+    }
+    op->engine = e;
+    op->ask = *ask;
+    char *at = op->bytes;
+    op->ask.name = copy_bytes(&at, ask->name);
+    op->ask.owner = copy_bytes(&at, ask->owner);
+    op->ask.value = copy_bytes(&at, ask->value);
+    fli_link_init(&op->main.link);
+    fli_link_init(&op->probe.link);
+    fli_buf_init(&op->out, REQUEST_MAX);
+    op->done = done;
+    op->arg = arg;
+    begin(op, times);
+    fli_list_push(&e->ops, &op->in);
+    fli_engine_wake_at(e, 0);
+    *ret = op;
+    return 0;
+}
+
+static void op_free(struct fli_op *op)
+{
+    close_watched(op->engine, &op->main);
+    close_watched(op->engine, &op->probe);
+    fli_buf_fini(&op->out);
+    freeReplyObject(op->reply);
+    free(op);
+}
+
+void fli_op_cancel(struct fli_op *op)
+{
+    fli_list_remove(&op->in);
+    op_free(op);
+}
+
+static void tell(struct fli_op *op)
+{
+    struct fli_ended ended = {.status = op->flow.status,
+                              .error = op->error,
+                              .reply = op->reply,
+                              .lease_until_ms = op->flow.lease_until_ms};
+    if (ended.status != 0) {
+        const char *trouble = ended.status == FL_ENOTHELD ? "" : op->trouble;
+        snprintf(op->error, sizeof op->error, "%s%s%s", fl_strerror(ended.status),
+                 trouble[0] == '\0' ? "" : ": ", trouble);
+    }
+    op->done(op->arg, &ended);
+    op->reply = ended.reply;
+    op_free(op);
+}
+
+void fli_engine_process(struct fli_engine *e)
+{
+    uint64_t fired;
+    ssize_t ignored = read(e->timer_fd, &fired, sizeof fired);
+    (void)ignored;
+    FLI_LIST_FOREACH_SAFE(at, next, &e->ops)
+    {
+        struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
+        if (drive(op)) {
+            keep_idle(op);
+            fli_list_remove(&op->in);
+            fli_list_push(&e->ended, &op->in);
+        }
+    }
+    /* Before anybody is told, since the telling may begin and cancel calls. */
+    uint64_t next_ms = UINT64_MAX / 1000000;
+    FLI_LIST_FOREACH(at, &e->ops)
+    {
+        const struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
+        next_ms = op->flow.order.until_ms < next_ms ? op->flow.order.until_ms : next_ms;
+    }
+    set_timer(e, next_ms);
+    struct fli_list *at;
+    while ((at = fli_list_pop(&e->ended)) != NULL) {
+        tell(FLI_CONTAINER_OF(at, struct fli_op, in));
+    }
+}
+
+void fli_engine_fini(struct fli_engine *e)
+{
+    struct fli_list *at;
+    fli_list_splice(&e->ops, &e->ended);
+    while ((at = fli_list_pop(&e->ops)) != NULL) {
+        op_free(FLI_CONTAINER_OF(at, struct fli_op, in));
+    }
+    for (unsigned i = 0; i < e->n_idle; i++) {
+        fli_link_close(&e->idle[i].link);
+    }
+    close(e->timer_fd);
+    close(e->epoll_fd);
+}

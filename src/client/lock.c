@@ -1,0 +1,294 @@
+/* lock.c: a lock that is held: its state told, its renewals sent; see hold.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/async.h"
+
+const char *fl_hold_state_name(enum fl_hold_state state)
+{
+    switch (state) {
+    case FL_HOLD_SAFE:
+        return "safe";
+    case FL_HOLD_JEOPARDY:
+        return "jeopardy";
+    default:
+        return "lost";
+    }
+}
+
+const char *fl_lost_reason_text(enum fl_lost_reason reason)
+{
+    switch (reason) {
+    case FL_LOST_NOT:
+        return "it is not lost";
+    case FL_LOST_DEADLINE:
+        return "no renewal came through in time";
+    case FL_LOST_TAKEN:
+        return "the service says that it is not held any more";
+    case FL_LOST_MAX_HOLD:
+        return "it was held for as long as was allowed";
+    default:
+        return "it was given back";
+    }
+}
+
+static void enter(struct fl_lock *lock)
+{
+    if (lock->async != NULL) {
+        (void)pthread_mutex_lock(&lock->async->mutex);
+    }
+}
+
+static void leave(struct fl_lock *lock)
+{
+    if (lock->async != NULL) {
+        (void)pthread_mutex_unlock(&lock->async->mutex);
+    }
+}
+
+static void stop_renewal(struct fl_lock *lock)
+{
+    if (lock->renewal != NULL) {
+        fli_op_cancel(lock->renewal);
+        lock->renewal = NULL;
+        lock->hold.renewing = false;
+    }
+}
+
+static void lock_delete(struct fl_lock *lock)
+{
+    stop_renewal(lock);
+    fli_list_remove(&lock->in);
+    free(lock);
+}
+
+/* Tells a change of state. False when the lock is gone after that. */
+static bool tell(struct fl_lock *lock, enum fl_hold_state state)
+{
+    lock->told = state;
+    if (lock->options.on_change == NULL) {
+        return true;
+    }
+    lock->telling++;
+    lock->options.on_change(lock->options.arg, lock, state);
+    lock->telling--;
+    if (lock->freed && lock->telling == 0) {
+        lock_delete(lock);
+        return false;
+    }
+    return true;
+}
+
+/* Lets time pass and tells what that changed. */
+static bool notice(struct fl_lock *lock)
+{
+    enum fl_hold_state state = fli_hold_look(&lock->hold, fli_clock_ms());
+    return state == lock->told || lock->freed || tell(lock, state);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+bool fli_hold_options_ok(const struct fl_hold_options *hold, uint64_t ttl_ms)
+{
+    return hold == NULL || (hold->reserve_ms <= ttl_ms / 2 && hold->max_hold_ms < UINT64_MAX / 4);
+}
+
+struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
+                              const struct fl_hold_options *hold)
+{
+    struct fl_lock *lock = calloc(1, sizeof *lock + held->name.len);
+    if (lock == NULL) {
+        return NULL;
+    }
+    memcpy(lock->bytes, held->name.data, held->name.len);
+    fli_list_init(&lock->in);
+    lock->async = a;
+    lock->is_session = held->is_session;
+    if (hold != NULL) {
+        lock->options = *hold;
+    }
+    struct fl_bytes name = {lock->bytes, held->name.len};
+    lock->renew = (struct fli_ask){
+        .op = held->is_session ? FLI_ASK_SESSION_RENEW : FLI_ASK_RENEW,
+        .name = held->is_session ? (struct fl_bytes){NULL, 0} : name,
+        .owner = held->is_session ? name : (struct fl_bytes){NULL, 0},
+        .token = held->token,
+        .ttl_ms = held->ttl_ms,
+    };
+    return lock;
+}
+
+void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
+{
+    const struct fli_hold_config config = {
+        .ttl_ms = lock->renew.ttl_ms,
+        .lease_until_ms = lease_until_ms,
+        .reserve_ms = lock->options.reserve_ms,
+        .max_hold_ms = lock->options.max_hold_ms,
+    };
+    lock->renew.token = token;
+    fli_hold_init(&lock->hold, &config);
+    lock->told = lock->hold.state;
+    fli_list_push(&lock->async->locks, &lock->in);
+    fli_engine_wake_at(&lock->async->engine, fli_hold_next_ms(&lock->hold));
+}
+
+/* ---- renewing -------------------------------------------------------------------------------- */
+
+static void renewed(void *arg, struct fli_ended *ended)
+{
+    struct fl_lock *lock = arg;
+    lock->renewal = NULL;
+    fli_hold_renewal_ended(&lock->hold, fli_clock_ms(), ended->status, ended->lease_until_ms);
+    if (notice(lock)) {
+        fli_engine_wake_at(&lock->async->engine, fli_hold_next_ms(&lock->hold));
+    }
+}
+
+/* One that hangs must leave time for the others, and for a second round. */
+static uint64_t attempt_ms(const struct fl_lock *lock)
+{
+    uint64_t share_ms = lock->renew.ttl_ms / 12 + 1;
+    uint64_t most_ms = lock->async->engine.attempt_ms;
+    return share_ms < most_ms ? share_ms : most_ms;
+}
+
+static void renew_if_due(struct fl_lock *lock)
+{
+    if (!fli_hold_wants_renewal(&lock->hold, fli_clock_ms())) {
+        return;
+    }
+    const struct fli_op_times times = {.deadline_ms = lock->hold.deadline_ms,
+                                       .attempt_ms = attempt_ms(lock)};
+    fli_hold_renewal_began(&lock->hold);
+    int rc =
+        fli_engine_start(&lock->async->engine, &lock->renew, &times, renewed, lock, &lock->renewal);
+    if (rc != 0) {
+        lock->renewal = NULL;
+        fli_hold_renewal_ended(&lock->hold, fli_clock_ms(), rc, 0);
+    }
+}
+
+/* Every lock is looked at once, though callbacks may free any of them and make new ones. */
+static void process_locks(struct fl_async *a)
+{
+    struct fli_list seen;
+    struct fli_list *at;
+    fli_list_init(&seen);
+    while ((at = fli_list_pop(&a->locks)) != NULL) {
+        struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
+        fli_list_push(&seen, at);
+        if (notice(lock)) {
+            renew_if_due(lock);
+            if (notice(lock)) {
+                fli_engine_wake_at(&a->engine, fli_hold_next_ms(&lock->hold));
+            }
+        }
+    }
+    fli_list_splice(&a->locks, &seen);
+}
+
+void fl_async_process(fl_async *a)
+{
+    (void)pthread_mutex_lock(&a->mutex);
+    fli_engine_process(&a->engine);
+    process_locks(a);
+    (void)pthread_mutex_unlock(&a->mutex);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* What is known of it now, after all changes have been told. The lock may be gone afterwards:
+ * one of those told may have freed it. */
+static struct fli_hold look(struct fl_lock *lock, fl_token *ret_token)
+{
+    struct fl_async *a = lock->async;
+    struct fli_hold gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
+    enter(lock);
+    bool there = notice(lock);
+    struct fli_hold hold = there ? lock->hold : gone;
+    *ret_token = there ? lock->renew.token : FL_TOKEN_NONE;
+    if (a != NULL) {
+        (void)pthread_mutex_unlock(&a->mutex);
+    }
+    return hold;
+}
+
+enum fl_hold_state fl_lock_state(fl_lock *lock)
+{
+    fl_token token;
+    return look(lock, &token).state;
+}
+
+enum fl_lost_reason fl_lock_reason(fl_lock *lock)
+{
+    fl_token token;
+    return look(lock, &token).reason;
+}
+
+uint64_t fl_lock_remaining_ms(fl_lock *lock)
+{
+    fl_token token;
+    struct fli_hold hold = look(lock, &token);
+    return fli_hold_remaining_ms(&hold, fli_clock_ms());
+}
+
+uint64_t fl_lock_deadline_ms(fl_lock *lock)
+{
+    fl_token token;
+    return look(lock, &token).deadline_ms;
+}
+
+int fl_lock_token(fl_lock *lock, fl_token *ret)
+{
+    fl_token token;
+    if (look(lock, &token).state == FL_HOLD_LOST) {
+        return FL_ENOTHELD;
+    }
+    *ret = token;
+    return 0;
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
+{
+    enter(lock);
+    fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+    lock->told = FL_HOLD_LOST;
+    stop_renewal(lock);
+    *ret = lock->renew;
+    ret->op = lock->is_session ? FLI_ASK_SESSION_CLOSE : FLI_ASK_RELEASE;
+    leave(lock);
+}
+
+void fl_lock_free(fl_lock *lock)
+{
+    if (lock == NULL) {
+        return;
+    }
+    struct fl_async *a = lock->async;
+    enter(lock);
+    fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+    lock->told = FL_HOLD_LOST;
+    lock->freed = true;
+    if (lock->telling == 0) {
+        lock_delete(lock);
+    }
+    if (a != NULL) {
+        (void)pthread_mutex_unlock(&a->mutex);
+    }
+}
+
+int fl_lock_release(fl_client *c, fl_lock *lock, uint64_t timeout_ms)
+{
+    struct fli_ask ask;
+    fli_lock_give_up(lock, &ask);
+    if (ask.op == FLI_ASK_RELEASE) {
+        return fl_release(c, ask.name, ask.token, timeout_ms);
+    }
+    struct fl_session session = {.owner_len = ask.owner.len, .ttl_ms = ask.ttl_ms};
+    memcpy(session.owner, ask.owner.data, ask.owner.len);
+    return fl_session_close(c, &session, timeout_ms);
+}
