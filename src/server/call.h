@@ -2,6 +2,8 @@
  * behalf of those that have gone.
  *
  *   state                     request  where
+ *   listing in line           set      dispatch->listings (listing.c)
+ *   listing in line, left     NULL     dispatch->listings
  *   in flight                 set      with the node (ticket)
  *   in flight, orphan         NULL     with the node
  *   parked                    set      parked.wait
@@ -34,6 +36,7 @@ struct call {
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* the owner is known to nobody but us */
     bool hung_up;    /* the client has closed its sending side */
+    bool listing;    /* in flight, and one of listings_in_flight */
     unsigned tries;
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_asking */
@@ -48,12 +51,15 @@ struct call {
 struct dispatch {
     struct dispatch_config config;
     struct parked parked;
-    struct fli_list spare; /* calls to be used again */
-    struct fli_list undo;  /* to be tried now */
-    struct fli_list again; /* to be tried again, in order of again_ms */
-    size_t calls;          /* in use */
+    struct fli_list spare;    /* calls to be used again */
+    struct fli_list undo;     /* to be tried now */
+    struct fli_list again;    /* to be tried again, in order of again_ms */
+    size_t calls;             /* in use */
+    struct fli_list listings; /* in line, in order of their deadlines */
+    unsigned listings_waiting, listings_in_flight;
     struct fli_buf scratch;
     struct info_counts counts;
+    struct info_hash hash;
     bool stopping;
     size_t random_left;
     uint8_t owner[2 * OWNER_RANDOM];
@@ -68,6 +74,17 @@ void dispatch_answer_failure(struct call *c, int status);
 void dispatch_answer_news(struct call *c, const struct parked_news *news);
 int dispatch_submit(struct call *c, const struct machine_command *m,
                     node_ticket_cb cb) FLI_MUST_USE;
+
+/* The same for bytes of a command. */
+int dispatch_submit_bytes(struct call *c, const void *command, size_t len,
+                          node_ticket_cb cb) FLI_MUST_USE;
+
+/* listing.c */
+bool listing_is(const struct machine_command *m);
+int listing_submit(struct call *c, const struct machine_command *m, node_ticket_cb cb) FLI_MUST_USE;
+void listing_done(struct call *c); /* its answer has come */
+void listing_turn(struct dispatch *d);
+uint64_t listing_next_turn_ms(const struct dispatch *d);
 
 /* undo.c */
 void dispatch_park(struct call *c, const struct machine_result *queued);

@@ -94,6 +94,7 @@ static void on_result(struct node_ticket *t, int status, const struct machine_re
     struct dispatch *d = c->dispatch;
     FLI_ASSERT(d->counts.in_flight > 0);
     d->counts.in_flight--;
+    listing_done(c);
     if (c->waits) {
         parked_asked(&d->parked);
     }
@@ -212,10 +213,13 @@ int dispatch_submit(struct call *c, const struct machine_command *m, node_ticket
     struct dispatch *d = c->dispatch;
     fli_buf_clear(&d->scratch);
     int rc = machine_command_encode(m, &d->scratch);
-    if (rc == 0) {
-        rc = d->config.node.submit(d->config.node.ctx, &c->ticket, d->scratch.data, d->scratch.len,
-                                   cb);
-    }
+    return rc != 0 ? rc : dispatch_submit_bytes(c, d->scratch.data, d->scratch.len, cb);
+}
+
+int dispatch_submit_bytes(struct call *c, const void *command, size_t len, node_ticket_cb cb)
+{
+    struct dispatch *d = c->dispatch;
+    int rc = d->config.node.submit(d->config.node.ctx, &c->ticket, command, len, cb);
     d->counts.in_flight += rc == 0;
     return rc;
 }
@@ -237,6 +241,10 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
 {
     struct machine_command m = map(q);
     FLI_ASSERT(m.op != 0);
+    if (d->calls >= d->config.calls_max) {
+        answer_failure(d, request, FL_EBUSY, true);
+        return;
+    }
     struct call *c = attach(d, request, slot, proto, q->command->id);
     if (m.op == MACHINE_OP_ACQUIRE) {
         c->waits = q->wait;
@@ -248,14 +256,14 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
             memcpy(c->name, m.name.data, m.name.len);
         }
     }
-    int rc = dispatch_submit(c, &m, on_result);
+    int rc = listing_is(&m) ? listing_submit(c, &m, on_result) : dispatch_submit(c, &m, on_result);
     if (rc == 0) {
         c->mark = c->waits ? parked_asking(&d->parked) : 0;
         return;
     }
     (void)dispatch_call_detach(c);
     dispatch_call_free(c);
-    if (rc == FL_EINVAL && (m.op == MACHINE_OP_LOCKS || m.op == MACHINE_OP_SESSION_LIST)) {
+    if (rc == FL_EINVAL && listing_is(&m)) {
         answer_error(d, request, "ERR",
                      "CURSOR: write the cursor that the page before gave, or 0 to begin");
     } else if (rc == FL_EINVAL) {
@@ -307,6 +315,7 @@ static void fill_info(struct dispatch *d, struct info *i)
     i->members_n = node->members(node->ctx, i->members, MEMBERS_MAX);
     i->machine = node->machine(node->ctx);
     dispatch_get_counts(d, &i->counts);
+    i->hash = &d->hash;
     if (d->config.describe != NULL) {
         d->config.describe(d->config.ctx, &i->shell);
     }
@@ -404,10 +413,14 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     if (d->config.slack_ms == 0) {
         d->config.slack_ms = DISPATCH_SLACK_DEFAULT_MS;
     }
+    if (d->config.calls_max == 0) {
+        d->config.calls_max = DISPATCH_CALLS_DEFAULT;
+    }
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     parked_init(&d->parked, seed);
     fli_list_init(&d->spare);
+    fli_list_init(&d->listings);
     fli_list_init(&d->undo);
     fli_list_init(&d->again);
     fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);

@@ -15,6 +15,10 @@
  * released. A grant under an owner that the client named stays: asking again finds it. What has to
  * be undone is tried for a while and then left to the lease's end.
  *
+ * A LOCKS or SESSION LIST may cost the leader some milliseconds, so only a few of a node's are out
+ * at a time and the others stand in line; how many requests of all kinds there may be is limited
+ * too. Both are answered BUSY beyond that.
+ *
  * One thread. Memory of requests is pooled; the pool never shrinks below what was needed at once.
  */
 #ifndef SERVER_DISPATCH_H
@@ -57,7 +61,15 @@ struct dispatch_config {
     /* Fills in what only the shell knows for INFO. May be NULL. */
     void (*describe)(void *ctx, struct info_shell *ret);
     uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
+    size_t calls_max;  /* requests in flight or parked; 0: default */
 };
+
+/* Each takes up to 1 KiB. Every connection may have a full pipeline, and many requests may be parked
+ * on one wait, so neither bounds them. */
+#define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
+#define DISPATCH_LISTINGS_MAX 8u                 /* in flight */
+#define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
+#define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 
 #define DISPATCH_SLACK_DEFAULT_MS UINT64_C(10000)
 #define DISPATCH_UNDO_AGAIN_MS UINT64_C(500) /* between tries to undo something */

@@ -193,6 +193,17 @@ static bool is_small(struct machine *m)
     return c.locks + c.sessions + c.waits <= INFO_HASH_OBJECTS_MAX;
 }
 
+/* The state changes with the index only, and the index only between turns of the loop: at most one
+ * walk a turn. */
+static uint64_t hash_of(const struct info *i)
+{
+    struct info_hash *h = i->hash;
+    if (!h->known || h->index != i->status.applied_index) {
+        *h = (struct info_hash){true, i->status.applied_index, machine_hash(i->machine)};
+    }
+    return h->value;
+}
+
 /* The hash walks the whole state, so a large one is hashed only on demand. */
 static int state_section(struct fli_buf *b, const struct info *i, bool asked)
 {
@@ -203,7 +214,7 @@ static int state_section(struct fli_buf *b, const struct info *i, bool asked)
                           "# State\r\n"
                           "state_hash:%016" PRIx64 "\r\n"
                           "state_hash_index:%" PRIu64 "\r\n",
-                          machine_hash(i->machine), i->status.applied_index);
+                          hash_of(i), i->status.applied_index);
 }
 
 static int memory_section(struct fli_buf *b, const struct info *i)

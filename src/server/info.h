@@ -29,6 +29,13 @@ struct info_shell {
     struct events_counts events;
 };
 
+/* The hash of the machine's state at an index of the log, kept between calls: it walks the whole
+ * state, and a pipeline of INFOs must not do so once each. Zero at first. */
+struct info_hash {
+    bool known;
+    uint64_t index, value;
+};
+
 struct info {
     struct node_status status;
     struct node_member members[MEMBERS_MAX];
@@ -36,6 +43,7 @@ struct info {
     struct machine *machine; /* NULL: leave its sections short */
     struct info_counts counts;
     struct info_shell shell;
+    struct info_hash *hash; /* the caller's; not NULL when there is a machine */
 };
 
 #define INFO_TEXT_MAX (64u * 1024u)

@@ -222,6 +222,7 @@ void dispatch_turn(struct dispatch *d)
         d->counts.timeouts += c->request != NULL;
         give_up(c);
     }
+    listing_turn(d);
     struct fli_list due;
     fli_list_init(&due);
     fli_list_splice(&due, &d->undo);
@@ -242,6 +243,8 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
+    uint64_t listing = listing_next_turn_ms(d);
+    next = listing < next ? listing : next;
     struct fli_list *link = fli_list_first(&d->again);
     if (link != NULL) {
         uint64_t again = FLI_CONTAINER_OF(link, struct call, link)->again_ms;

@@ -97,6 +97,11 @@ static void describe(void *ctx, struct info_shell *ret)
 
 void fake_start(struct fake *f)
 {
+    fake_start_with(f, 0);
+}
+
+void fake_start_with(struct fake *f, size_t calls_max)
+{
     memset(f, 0, sizeof *f);
     f->now_ms = 1000;
     f->reply_max = 1 << 20;
@@ -113,6 +118,7 @@ void fake_start(struct fake *f)
         .now_ms = now_ms,
         .connection = connection,
         .describe = describe,
+        .calls_max = calls_max,
     };
     assert_int_equal(dispatch_create(&config, &f->d), 0);
 }

@@ -54,6 +54,7 @@ struct fake {
 };
 
 void fake_start(struct fake *f);
+void fake_start_with(struct fake *f, size_t calls_max);
 void fake_end(struct fake *f); /* everything must have been answered, or come to nothing */
 
 /* Sends one request of words, separated by single blanks. */

@@ -1,0 +1,120 @@
+/* listing.c: LOCKS and SESSION LIST, a few at a time.
+ *
+ * One page may look at ten thousand records, some milliseconds of the leader's, and all queries of a
+ * batch are answered in one go. A client that sent a thousand of them down one connection would keep
+ * the leader from its heartbeats until it is replaced. So a node has only a few with the leader at
+ * a time, and the others stand in line here, where nothing else waits behind them.
+ *
+ * Who stands in line is served in dispatch_turn, never from inside a result. Who has stood there for
+ * too long is told BUSY, so that everybody is answered also when each answer takes its time. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine/batch.h"
+#include "server/call.h"
+
+struct listing {
+    struct fli_list link;
+    struct call *call;
+    node_ticket_cb cb;
+    uint64_t until_ms;
+    size_t len;
+    uint8_t command[];
+};
+
+bool listing_is(const struct machine_command *m)
+{
+    return m->op == MACHINE_OP_LOCKS || m->op == MACHINE_OP_SESSION_LIST;
+}
+
+static int send_now(struct call *c, const void *command, size_t len, node_ticket_cb cb)
+{
+    struct dispatch *d = c->dispatch;
+    int rc = dispatch_submit_bytes(c, command, len, cb);
+    c->listing = rc == 0;
+    d->listings_in_flight += rc == 0;
+    return rc;
+}
+
+int listing_submit(struct call *c, const struct machine_command *m, node_ticket_cb cb)
+{
+    struct dispatch *d = c->dispatch;
+    fli_buf_clear(&d->scratch);
+    int rc = machine_command_encode(m, &d->scratch);
+    if (rc != 0) {
+        return rc;
+    }
+    bool room = d->listings_in_flight < DISPATCH_LISTINGS_MAX && fli_list_empty(&d->listings);
+    if (room || d->stopping) {
+        return send_now(c, d->scratch.data, d->scratch.len, cb);
+    }
+    if (d->listings_waiting >= DISPATCH_LISTINGS_WAIT_MAX) {
+        return FL_EBUSY;
+    }
+    struct listing *l = malloc(sizeof *l + d->scratch.len);
+    if (l == NULL) {
+        return FL_ENOMEM;
+    }
+    fli_list_init(&l->link);
+    l->call = c;
+    l->cb = cb;
+    l->until_ms = d->config.now_ms(d->config.ctx) + DISPATCH_LISTINGS_WAIT_MS;
+    l->len = d->scratch.len;
+    memcpy(l->command, d->scratch.data, l->len);
+    fli_list_push(&d->listings, &l->link);
+    d->listings_waiting++;
+    return 0;
+}
+
+void listing_done(struct call *c)
+{
+    if (c->listing) {
+        FLI_ASSERT(c->dispatch->listings_in_flight > 0);
+        c->dispatch->listings_in_flight--;
+        c->listing = false;
+    }
+}
+
+static struct listing *first(const struct dispatch *d)
+{
+    struct fli_list *link = fli_list_first(&d->listings);
+    return link == NULL ? NULL : FLI_CONTAINER_OF(link, struct listing, link);
+}
+
+/* Sends it, or ends it: its client has left, its time is up, or the node does not take it. */
+static void serve(struct dispatch *d, struct listing *l, uint64_t now_ms)
+{
+    struct call *c = l->call;
+    fli_list_remove(&l->link);
+    d->listings_waiting--;
+    int rc = l->until_ms <= now_ms ? FL_EBUSY : 0;
+    if (rc == 0 && c->request != NULL) {
+        rc = send_now(c, l->command, l->len, l->cb);
+    }
+    if (c->request != NULL && rc != 0) {
+        dispatch_answer_failure(c, rc);
+    }
+    if (!c->listing) {
+        dispatch_call_free(c);
+    }
+    free(l);
+}
+
+void listing_turn(struct dispatch *d)
+{
+    uint64_t now_ms = d->config.now_ms(d->config.ctx);
+    struct listing *l;
+    while ((l = first(d)) != NULL && (d->listings_in_flight < DISPATCH_LISTINGS_MAX ||
+                                      l->until_ms <= now_ms || d->stopping)) {
+        serve(d, l, now_ms);
+    }
+}
+
+uint64_t listing_next_turn_ms(const struct dispatch *d)
+{
+    const struct listing *l = first(d);
+    if (l == NULL) {
+        return UINT64_MAX;
+    }
+    return d->listings_in_flight < DISPATCH_LISTINGS_MAX ? 0 : l->until_ms;
+}

@@ -1,0 +1,174 @@
+/* test_overload.c: requests that cost much, and more requests than there is room for. */
+#include "fake.h"
+
+#include <stdio.h>
+
+#include "machine/batch.h"
+#include "server/info.h"
+
+#define BUSY "-BUSY too many commands are pending; nothing was done, try again in a moment\r\n"
+
+static void answer_list(struct sent *s)
+{
+    failure(s, FL_EUNCERTAIN); /* any answer does */
+}
+
+static void few_listings_are_out_at_a_time(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a[20];
+    for (unsigned i = 0; i < 20; i++) {
+        a[i] = ask(&f, 2, i % 2 == 0 ? "LOCKS MATCH *a*b COUNT 9" : "SESSION LIST COUNT 9");
+    }
+    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
+    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_WAIT_MS);
+    ask(&f, 2, "CHECK n 1"); /* nothing else waits behind them */
+    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    answer_list(&f.sent[0]);
+    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 1); /* not from inside a result */
+    assert_int_equal(dispatch_next_turn_ms(f.d), 0);
+    dispatch_turn(f.d);
+    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX + 2);
+    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_LOCKS);
+    assert_int_equal(last_sent(&f)->command.value.len, 4); /* the pattern is still there */
+    dispatch_cancel(f.d, &a[9]->slot);                     /* leaves while in line: never sent */
+    for (unsigned i = 1; i < f.sent_n; i++) {
+        if (f.sent[i].ticket != NULL) {
+            answer_list(&f.sent[i]);
+        }
+        dispatch_turn(f.d);
+    }
+    assert_int_equal(f.sent_n, 20); /* 19 listings and the CHECK */
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(a[i]->answered, i != 9);
+    }
+    fake_end(&f);
+}
+
+static void who_stands_in_line_is_answered(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a[DISPATCH_LISTINGS_MAX + 2];
+    for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX + 2; i++) {
+        a[i] = ask(&f, 2, "LOCKS");
+    }
+    f.now_ms += DISPATCH_LISTINGS_WAIT_MS - 1;
+    dispatch_turn(f.d);
+    expect_nothing(a[DISPATCH_LISTINGS_MAX]);
+    f.now_ms++;
+    dispatch_turn(f.d);
+    expect(a[DISPATCH_LISTINGS_MAX], BUSY);
+    expect(a[DISPATCH_LISTINGS_MAX + 1], BUSY);
+    struct asked *last = ask(&f, 2, "LOCKS"); /* the node stops meanwhile */
+    f.submit_rc = FL_ENOLEADER;
+    dispatch_stop(f.d);
+    assert_true(last->answered);
+    assert_memory_equal(last->reply.data, "-NOLEADER", 9);
+    assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
+    for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX; i++) {
+        answer_list(&f.sent[i]);
+    }
+    fake_end(&f);
+}
+
+static void the_line_has_an_end(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    static struct dispatch_slot slots[DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX];
+    const struct fli_slice word = {(const uint8_t *)"LOCKS", 5};
+    for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX + DISPATCH_LISTINGS_WAIT_MAX; i++) {
+        struct asked unused = {.fake = &f};
+        dispatch_request(f.d, &unused, &slots[i], 2, &word, 1);
+        assert_false(unused.answered);
+        dispatch_cancel(f.d, &slots[i]);
+    }
+    expect(ask(&f, 2, "LOCKS"), BUSY);
+    for (unsigned i = 0; i < DISPATCH_LISTINGS_MAX; i++) {
+        answer_list(&f.sent[i]);
+    }
+    dispatch_turn(f.d); /* nobody is left who wants to know */
+    assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
+    fake_end(&f);
+}
+
+/* Requests that wait under one owner share one wait, so waits-max does not limit them. */
+static void requests_are_limited(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start_with(&f, 3);
+    struct asked *a[3];
+    for (unsigned i = 0; i < 3; i++) {
+        a[i] = ask(&f, 2, "ACQUIRE n WAIT 500 OWNER owner-0123456789");
+        result(last_sent(&f), (struct machine_result){
+                                  .code = MACHINE_QUEUED, .number = 1, .token = i + 1, .wait = 7});
+    }
+    expect(ask(&f, 2, "ACQUIRE n WAIT 500 OWNER owner-0123456789"), BUSY);
+    expect(ask(&f, 2, "CHECK n 1"), BUSY);
+    assert_int_equal(f.sent_n, 3);
+    struct info_counts counts;
+    dispatch_get_counts(f.d, &counts);
+    assert_int_equal(counts.busy, 2);
+    event(&f, MACHINE_EVENT_GRANTED, 7, 21, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        expect(a[i], ":21\r\n");
+    }
+    ask(&f, 2, "CHECK n 1");
+    assert_int_equal(f.sent_n, 4);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    fake_end(&f);
+}
+
+static void info_hash(struct fake *f, char out[32])
+{
+    struct asked *a = ask(f, 2, "INFO state");
+    assert_int_equal(fli_buf_append(&a->reply, "", 1), 0);
+    const char *line = strstr((const char *)a->reply.data, "state_hash:");
+    assert_non_null(line);
+    snprintf(out, 32, "%.27s", line);
+}
+
+/* Told by a change behind its back: a pipeline of INFOs walks the state once an index. */
+static void the_state_is_hashed_once_an_index(void **state)
+{
+    (void)state;
+    struct fake f;
+    const uint64_t seed[2] = {1, 2};
+    char one[32];
+    char two[32];
+    char three[32];
+    fake_start(&f);
+    f.machine = machine_create(seed);
+    f.status.applied_index = 5;
+    info_hash(&f, one);
+    uint8_t batch[MACHINE_BATCH_HEADER_SIZE];
+    struct machine_batch_header h = {.stamp_ms = 77, .length = sizeof batch};
+    assert_int_equal(machine_apply(f.machine, batch, machine_batch_seal(batch, &h), NULL), 0);
+    info_hash(&f, two);
+    f.status.applied_index = 6;
+    info_hash(&f, three);
+    assert_string_equal(one, two);
+    assert_string_not_equal(one, three);
+    machine_destroy(f.machine);
+    f.machine = NULL;
+    fake_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_listings_are_out_at_a_time),
+        cmocka_unit_test(who_stands_in_line_is_answered),
+        cmocka_unit_test(the_line_has_an_end),
+        cmocka_unit_test(requests_are_limited),
+        cmocka_unit_test(the_state_is_hashed_once_an_index),
+    };
+    return cmocka_run_group_tests_name("overload", tests, NULL, NULL);
+}
