@@ -17,6 +17,7 @@
 #include "fencelock/store_client.h"
 
 #define WORDS_MAX 6
+#define STORE_TIMEOUT_MS 60000u /* the largest answers take seconds under sanitizers */
 
 static fl_client *client;
 static fl_store *store;
@@ -127,7 +128,7 @@ int main(int argc, char **argv)
     char line[512];
     const struct fl_client_options options = {.attempt_ms = 300};
     if (argc < 2 || fl_client_create(argv[1], &options, &client) != 0 ||
-        (argc > 2 && fl_store_create(argv[2], 0, &store) != 0)) {
+        (argc > 2 && fl_store_create(argv[2], STORE_TIMEOUT_MS, &store) != 0)) {
         fputs("driver: bad addresses\n", stderr);
         return 2;
     }
