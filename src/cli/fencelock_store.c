@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "net/address.h"
 #include "store/service.h"
+#include "store/strict.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
@@ -27,6 +28,8 @@ struct options {
     uint64_t size_max;
     bool allow_remote;
     bool no_fencing;
+    const char *strict; /* NULL: off */
+    unsigned strict_timeout_ms;
 };
 
 struct app {
@@ -48,18 +51,28 @@ static const char help[] =
     "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
     "                       the file may become a sixteenth (at least 1M) larger\n"
     "  --allow-remote       permit --listen beyond this machine; there is no authentication yet\n"
+    "  --strict HOST:PORT[,HOST:PORT...]\n"
+    "                       strict mode: ask these nodes of the lock service, for every operation\n"
+    "                       with a token, whether the lock is still held under it (CHECK), before\n"
+    "                       the token is compared with the mark; NOTHELD when it is not, "
+    "UNCHECKED\n"
+    "                       when they do not say. Not for Redlock, whose tokens (TOKEN) are never\n"
+    "                       held: with them everything would be refused\n"
+    "  --strict-timeout MS  how long the lock service may take to answer (10 to 60000, default\n"
+    "                       1000); after half of it the next node is asked\n"
     "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
     "  --help, --version\n"
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
-    "_SIZE_MAX, _ALLOW_REMOTE, _NO_FENCING (the last two: 1 or 0). Options win over variables.\n"
+    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _ALLOW_REMOTE, _NO_FENCING (the last two:\n"
+    "1 or 0). Options win over variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
     "\n"
-    "Tokens are compared with the marks kept here; the lock service is not asked. A token that "
-    "was\n"
-    "never issued is therefore accepted when it is high enough: keep strangers out.\n";
+    "Tokens are compared with the marks kept here; without --strict the lock service is not "
+    "asked,\n"
+    "and a token that was never issued is accepted when it is high enough: keep strangers out.\n";
 
 static void complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 static void complain(const char *fmt, ...)
@@ -127,6 +140,30 @@ static bool set_switch(bool *to, const char *name, const char *text)
     return true;
 }
 
+static bool set_strict_timeout(struct options *o, const char *name, const char *text)
+{
+    uint64_t ms;
+    if (!fli_parse_u64(text, strlen(text), STRICT_TIMEOUT_MAX_MS, &ms) ||
+        ms < STRICT_TIMEOUT_MIN_MS) {
+        complain("%s: '%s' is not a time; give milliseconds from %u to %u", name, text,
+                 STRICT_TIMEOUT_MIN_MS, STRICT_TIMEOUT_MAX_MS);
+        return false;
+    }
+    o->strict_timeout_ms = (unsigned)ms;
+    return true;
+}
+
+static bool set_strict(struct options *o, const char *name, const char *text)
+{
+    char errmsg[ERRMSG_SIZE];
+    if (strict_check_nodes(text, errmsg, sizeof(errmsg)) != 0) {
+        complain("%s: %s", name, errmsg);
+        return false;
+    }
+    o->strict = text;
+    return true;
+}
+
 static bool read_environment(struct options *o)
 {
     const char *v = getenv("FENCELOCK_STORE_LISTEN");
@@ -135,6 +172,14 @@ static bool read_environment(struct options *o)
     o->data = v != NULL ? v : o->data;
     v = getenv("FENCELOCK_STORE_SIZE_MAX");
     if (v != NULL && !set_size(o, "FENCELOCK_STORE_SIZE_MAX", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_STRICT");
+    if (v != NULL && v[0] != '\0' && !set_strict(o, "FENCELOCK_STORE_STRICT", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_STRICT_TIMEOUT");
+    if (v != NULL && !set_strict_timeout(o, "FENCELOCK_STORE_STRICT_TIMEOUT", v)) {
         return false;
     }
     v = getenv("FENCELOCK_STORE_ALLOW_REMOTE");
@@ -149,10 +194,16 @@ static bool read_environment(struct options *o)
 static int read_arguments(struct options *o, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"listen", required_argument, NULL, 'l'},   {"data", required_argument, NULL, 'd'},
-        {"size-max", required_argument, NULL, 's'}, {"allow-remote", no_argument, NULL, 'r'},
-        {"no-fencing", no_argument, NULL, 'n'},     {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},        {NULL, 0, NULL, 0},
+        {"listen", required_argument, NULL, 'l'},
+        {"data", required_argument, NULL, 'd'},
+        {"size-max", required_argument, NULL, 's'},
+        {"allow-remote", no_argument, NULL, 'r'},
+        {"no-fencing", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {"strict", required_argument, NULL, 'c'},
+        {"strict-timeout", required_argument, NULL, 't'},
+        {NULL, 0, NULL, 0},
     };
     int c;
     opterr = 0;
@@ -166,6 +217,16 @@ static int read_arguments(struct options *o, int argc, char **argv)
             break;
         case 's':
             if (!set_size(o, "--size-max", optarg)) {
+                return EXIT_USAGE;
+            }
+            break;
+        case 'c':
+            if (!set_strict(o, "--strict", optarg)) {
+                return EXIT_USAGE;
+            }
+            break;
+        case 't':
+            if (!set_strict_timeout(o, "--strict-timeout", optarg)) {
                 return EXIT_USAGE;
             }
             break;
@@ -203,6 +264,11 @@ static bool check_options(const struct options *o)
     if (o->data[0] == '\0') {
         complain("--data: the directory's name is empty; leave the option out for %s",
                  DATA_DEFAULT);
+        return false;
+    }
+    if (o->strict != NULL && o->no_fencing) {
+        complain(
+            "--strict: it checks tokens, and --no-fencing ignores them; leave one of them out");
         return false;
     }
     if (net_address_split(o->listen, host, &port) != 0) {
@@ -285,6 +351,10 @@ static void announce(const struct options *o, const struct app *a)
     (void)net_address_join(host, service_port(a->service), address, sizeof(address));
     store_get_counts(a->store, &c);
     complain("%s: %" PRIu64 " keys, %" PRIu64 " marks", o->data, c.keys, c.marks);
+    if (o->strict != NULL) {
+        complain("strict mode: operations with a token are checked with the lock service at %s",
+                 o->strict);
+    }
     if (o->no_fencing) {
         complain("WARNING: --no-fencing: tokens and locks are IGNORED. Stale writers will "
                  "overwrite newer data. For demonstrations only");
@@ -301,8 +371,12 @@ static int run(const struct options *o, struct app *a)
         complain("--data: %s", errmsg);
         return EXIT_FAILURE;
     }
-    struct service_config config = {
-        .listen = o->listen, .ctx = a, .fatal = fatal_cb, .log = log_cb};
+    struct service_config config = {.listen = o->listen,
+                                    .strict = o->strict,
+                                    .strict_timeout_ms = o->strict_timeout_ms,
+                                    .ctx = a,
+                                    .fatal = fatal_cb,
+                                    .log = log_cb};
     if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
         complain("--listen: %s", errmsg);
         store_close(a->store);
@@ -319,8 +393,10 @@ static int run(const struct options *o, struct app *a)
 int main(int argc, char **argv)
 {
     static struct app app;
-    struct options o = {
-        .listen = LISTEN_DEFAULT, .data = DATA_DEFAULT, .size_max = STORE_SIZE_DEFAULT};
+    struct options o = {.listen = LISTEN_DEFAULT,
+                        .data = DATA_DEFAULT,
+                        .size_max = STORE_SIZE_DEFAULT,
+                        .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
     int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;
     if (code >= 0) {
         return code;

@@ -17,9 +17,11 @@ static int server_section(struct fli_buf *b, const struct store_info *i)
                           "process_id:%ld\r\n"
                           "tcp_port:%u\r\n"
                           "uptime_in_seconds:%" PRIu64 "\r\n"
-                          "fencing:%s\r\n",
+                          "fencing:%s\r\n"
+                          "strict:%s\r\n",
                           FL_VERSION, (long)getpid(), i->port, i->uptime_ms / 1000,
-                          i->fencing ? "on" : "off (tokens are ignored; for demonstrations only)");
+                          i->fencing ? "on" : "off (tokens are ignored; for demonstrations only)",
+                          i->strict ? "on" : "off");
 }
 
 static int clients_section(struct fli_buf *b, const struct store_info *i)
@@ -66,11 +68,16 @@ static int stats_section(struct fli_buf *b, const struct store_info *i)
                           "refused_notoken:%" PRIu64 "\r\n"
                           "refused_limit:%" PRIu64 "\r\n"
                           "refused_busy:%" PRIu64 "\r\n"
+                          "strict_checks:%" PRIu64 "\r\n"
+                          "strict_refused:%" PRIu64 "\r\n"
+                          "strict_unreachable:%" PRIu64 "\r\n"
                           "requests:%" PRIu64 "\r\n"
                           "bytes_in:%" PRIu64 "\r\n"
                           "bytes_out:%" PRIu64 "\r\n",
                           c->ops, c->commits, per_commit, c->stale, c->wronglock, c->notoken,
-                          c->limit, i->busy, i->net.requests, i->net.bytes_in, i->net.bytes_out);
+                          c->limit, i->busy, i->strict_counts.checks, i->strict_counts.refused,
+                          i->strict_counts.unreachable, i->net.requests, i->net.bytes_in,
+                          i->net.bytes_out);
 }
 
 static bool is_word(struct fli_slice s, const char *word)

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "net/net.h"
 #include "store/store.h"
+#include "store/strict.h"
 
 struct store_info {
     struct store_counts counts;
@@ -12,6 +13,8 @@ struct store_info {
     uint64_t db_file_bytes;
     uint64_t db_bytes_max;
     bool fencing;
+    bool strict;
+    struct strict_counts strict_counts;
     uint16_t port;
     uint64_t uptime_ms;
     uint64_t pending_ops, pending_bytes;

@@ -5,6 +5,10 @@
  *                 |   '-------' | what the group had no room for goes back to the front
  *                 '---- held <--' reads of a connection that is behind, and what follows them
  *
+ * In strict mode operations with a token, and what follows them on their connections, first wait in
+ * `asked` for the verdict of the lock service. Verdicts come in the order of that list, so what
+ * leaves it is in the order of arrival; a refusal is answered from there and never gets to a group.
+ *
  * The group is taken at the start of the turn after the one that put something on the queue (an
  * idle handle, which also keeps that turn from blocking), so that it has everything that turn
  * parsed. A write or claim whose connection has gone is executed all the same, since it may have
@@ -20,6 +24,7 @@
 #include "base/clock.h"
 #include "net/connection_commands.h"
 #include "store/info.h"
+#include "store/strict.h"
 #include "wire/request.h"
 #include "wire/text.h"
 
@@ -31,6 +36,8 @@
 struct pending {
     struct fli_list link;
     struct store_op op;
+    struct strict_ask ask;       /* used while `open` */
+    bool open;                   /* no verdict yet */
     struct net_request *request; /* NULL when its connection has gone */
     size_t size;                 /* bytes it counts for */
     uint8_t bytes[];             /* key, lock and value */
@@ -44,9 +51,12 @@ struct service {
     struct net_commands commands;
     struct fli_list queue;
     size_t queued;        /* operations on the queue */
-    struct fli_list held; /* of connections whose user pointer is `held_mark`, in order */
+    struct fli_list held; /* of connections that have CONN_HELD, in order */
     size_t held_n;
-    size_t pending_bytes; /* of the queue, the group and the held */
+    struct fli_list asked; /* strict mode: not yet on the queue */
+    size_t asked_n;
+    struct strict *strict; /* NULL: off */
+    size_t pending_bytes;  /* of the asked, the queue, the group and the held */
     struct pending *group[SERVICE_GROUP_OPS_MAX];
     struct store_op *ops[SERVICE_GROUP_OPS_MAX];
     size_t group_len;
@@ -183,11 +193,26 @@ static void take_stock(struct service *s)
 
 /* ---- holding ---- */
 
-static char held_mark; /* its address says that a connection has held operations */
+/* The user pointer of a connection is a number: CONN_HELD when it has held operations, and
+ * CONN_ASKED for each one of it in `asked`. */
+#define CONN_HELD ((uintptr_t)1)
+#define CONN_ASKED ((uintptr_t)2)
+
+static uintptr_t conn_state(const struct pending *p)
+{
+    return p->request == NULL ? 0 : (uintptr_t)net_conn_user(p->request->conn);
+}
+
+static void set_conn_state(const struct pending *p, uintptr_t state)
+{
+    if (p->request != NULL) {
+        net_conn_set_user(p->request->conn, (void *)state);
+    }
+}
 
 static bool is_held(const struct pending *p)
 {
-    return p->request != NULL && net_conn_user(p->request->conn) == &held_mark;
+    return (conn_state(p) & CONN_HELD) != 0;
 }
 
 static void release_cb(uv_timer_t *timer)
@@ -196,9 +221,7 @@ static void release_cb(uv_timer_t *timer)
     FLI_LIST_FOREACH(node, &s->held)
     {
         struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
-        if (p->request != NULL) {
-            net_conn_set_user(p->request->conn, NULL);
-        }
+        set_conn_state(p, conn_state(p) & ~CONN_HELD);
     }
     /* To the front: everything of the same connections on the queue came later. */
     fli_list_splice(&s->held, &s->queue);
@@ -210,7 +233,7 @@ static void release_cb(uv_timer_t *timer)
 
 static void hold(struct service *s, struct pending *p)
 {
-    net_conn_set_user(p->request->conn, &held_mark);
+    set_conn_state(p, conn_state(p) | CONN_HELD);
     fli_list_push(&s->held, &p->link);
     s->held_n++;
     if (!uv_is_active((uv_handle_t *)&s->hold_timer)) {
@@ -326,6 +349,90 @@ static void idle_cb(uv_idle_t *handle)
     FLI_ASSERT(rc == 0); /* fails only without a callback */
 }
 
+/* ---- strict mode ---- */
+
+static void answer_verdict(const struct service *s, struct pending *p, enum strict_verdict verdict)
+{
+    struct net_request *r = p->request;
+    char lock[FLI_QUOTE_SIZE];
+    int rc;
+    if (r == NULL) {
+        return;
+    }
+    memset(r->user, 0, sizeof(struct pending *));
+    fli_quote(lock, sizeof(lock), &p->op.lock);
+    unsigned long long token = (unsigned long long)p->op.token;
+    if (verdict == STRICT_NOTHELD) {
+        rc = fli_resp_error(net_reply(r), "NOTHELD",
+                            "token %llu no longer holds lock %s; its lease has ended or it never "
+                            "had one, so nothing was done: acquire the lock again",
+                            token, lock);
+    } else {
+        rc = fli_resp_error(net_reply(r), "UNCHECKED",
+                            "token %llu of lock %s: the lock service did not say within %u ms "
+                            "whether it is held, so nothing was done: try again",
+                            token, lock, strict_timeout_ms(s->strict));
+    }
+    finish(r, rc == 0);
+}
+
+/* Lets go what waits for no verdict any more. */
+static void pass_on(struct service *s)
+{
+    struct fli_list *node;
+    while ((node = fli_list_first(&s->asked)) != NULL) {
+        struct pending *p = FLI_CONTAINER_OF(node, struct pending, link);
+        if (p->open) {
+            break;
+        }
+        fli_list_remove(node);
+        s->asked_n--;
+        s->queued++;
+        FLI_ASSERT(p->request == NULL || conn_state(p) >= CONN_ASKED);
+        set_conn_state(p, p->request == NULL ? 0 : conn_state(p) - CONN_ASKED);
+        fli_list_push(&s->queue, node);
+    }
+    wake(s);
+}
+
+static void verdict_cb(void *ctx, struct strict_ask *ask, enum strict_verdict verdict)
+{
+    struct service *s = ctx;
+    struct pending *p = FLI_CONTAINER_OF(ask, struct pending, ask);
+    FLI_ASSERT(p->open);
+    p->open = false;
+    if (verdict != STRICT_HELD) {
+        if (p->request != NULL) {
+            set_conn_state(p, conn_state(p) - CONN_ASKED);
+        }
+        fli_list_remove(&p->link);
+        s->asked_n--;
+        answer_verdict(s, p, verdict);
+        free_pending(s, p);
+    }
+    pass_on(s);
+}
+
+static void push(struct service *s, struct pending *p)
+{
+    bool asks = s->strict != NULL && p->op.fenced && p->op.verb != STORE_MARK;
+    if (!asks && conn_state(p) < CONN_ASKED) {
+        s->queued++;
+        fli_list_push(&s->queue, &p->link);
+        wake(s);
+        return;
+    }
+    set_conn_state(p, conn_state(p) + CONN_ASKED);
+    s->asked_n++;
+    fli_list_push(&s->asked, &p->link);
+    if (asks) {
+        p->open = true;
+        p->ask.lock = p->op.lock;
+        p->ask.token = p->op.token;
+        strict_ask(s->strict, &p->ask);
+    }
+}
+
 /* ---- requests ---- */
 
 static uint8_t *copy_slice(struct fli_slice *to, struct fli_slice from, uint8_t *at)
@@ -388,9 +495,7 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
     (void)copy_slice(&p->op.value, q->value, at);
     memcpy(r->user, &p, sizeof(struct pending *));
     s->pending_bytes += size;
-    s->queued++;
-    fli_list_push(&s->queue, &p->link);
-    wake(s);
+    push(s, p);
 }
 
 static void answer_info(struct service *s, struct net_request *r, struct fli_slice section)
@@ -398,9 +503,12 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     struct fli_buf text;
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
-    i->pending_ops = s->queued + s->held_n + (s->working ? s->group_len : 0);
+    i->pending_ops = s->asked_n + s->queued + s->held_n + (s->working ? s->group_len : 0);
     i->pending_bytes = s->pending_bytes;
     i->busy = s->busy;
+    if (s->strict != NULL) {
+        i->strict_counts = strict_get_counts(s->strict);
+    }
     i->connections = net_connections(s->net);
     net_get_stats(s->net, &i->net);
     fli_buf_init(&text, INFO_MAX);
@@ -475,8 +583,8 @@ static const struct net_limits limits = {
 /* The last group may have lost its connections and still be running. */
 static void finish_stop(struct service *s)
 {
-    if (s->net_stopped && !s->working && ((s->queued == 0 && s->held_n == 0) || s->broken) &&
-        s->stop_cb != NULL) {
+    bool idle = s->asked_n == 0 && s->queued == 0 && s->held_n == 0;
+    if (s->net_stopped && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
         cb(s->stop_ctx);
@@ -486,6 +594,9 @@ static void finish_stop(struct service *s)
 static void net_stopped_cb(void *ctx)
 {
     struct service *s = ctx;
+    if (s->strict != NULL) {
+        strict_stop(s->strict); /* who asked has gone, and what was not checked is not done */
+    }
     s->net_stopped = true;
     finish_stop(s);
 }
@@ -499,6 +610,7 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->started_ms = fli_clock_ms();
     fli_list_init(&s->queue);
     fli_list_init(&s->held);
+    fli_list_init(&s->asked);
     (void)uv_idle_init(loop, &s->idle); /* neither can fail */
     (void)uv_timer_init(loop, &s->hold_timer);
     take_stock(s);
@@ -526,6 +638,25 @@ static void abandon(struct service *s)
     service_destroy(s);
 }
 
+static void strict_log_cb(void *ctx, int level, const char *message)
+{
+    log_message(ctx, level, message);
+}
+
+static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
+{
+    if (s->config.strict == NULL) {
+        return 0;
+    }
+    struct strict_config config = {.nodes = s->config.strict,
+                                   .timeout_ms = s->config.strict_timeout_ms,
+                                   .ctx = s,
+                                   .verdict = verdict_cb,
+                                   .log = strict_log_cb};
+    s->info.strict = true;
+    return strict_create(s->loop, &config, &s->strict, errmsg, errmsg_size);
+}
+
 int service_create(uv_loop_t *loop, struct store *store, const struct service_config *config,
                    struct service **ret, char *errmsg, size_t errmsg_size)
 {
@@ -541,7 +672,8 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
     } else {
-        rc = net_server_listen(s->net, config->listen, errmsg, errmsg_size);
+        rc = start_strict(s, errmsg, errmsg_size);
+        rc = rc != 0 ? rc : net_server_listen(s->net, config->listen, errmsg, errmsg_size);
     }
     if (rc != 0) {
         abandon(s);
@@ -576,9 +708,11 @@ void service_destroy(struct service *s)
     }
     FLI_ASSERT(!s->working);
     fli_list_splice(&s->queue, &s->held);
+    FLI_ASSERT(s->asked_n == 0);
     for (struct fli_list *n = fli_list_pop(&s->queue); n != NULL; n = fli_list_pop(&s->queue)) {
         free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
     }
+    strict_destroy(s->strict);
     net_server_destroy(s->net);
     s->idle.data = s;
     s->hold_timer.data = s;

@@ -9,6 +9,9 @@
  * answers has its further reads, and everything after them, held until it has caught up, so that a
  * long pipeline of reads costs little memory and is not taken for a client that does not read.
  *
+ * In strict mode an operation that carries a token is asked about before it comes to the queue
+ * (strict.h), and what follows it on its connection waits with it.
+ *
  * Bounds: bytes waiting for their group (beyond it, BUSY), operations and bytes of a group; the
  * rest are net's (net.h). One loop, one thread, except for the worker. */
 #ifndef STORE_SERVICE_H
@@ -31,7 +34,9 @@
 struct service;
 
 struct service_config {
-    const char *listen; /* HOST:PORT, port 0 picks one */
+    const char *listen;         /* HOST:PORT, port 0 picks one */
+    const char *strict;         /* the lock service's nodes for strict mode; NULL: do not ask it */
+    unsigned strict_timeout_ms; /* as strict_config has it */
     void *ctx;
     /* The database failed; `message` says how. Nothing more will be answered: stop the process. */
     void (*fatal)(void *ctx, int error, const char *message);
