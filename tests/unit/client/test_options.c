@@ -24,6 +24,8 @@ static const struct cli_command commands[] = {
     {"box", "open", "A [B]", 1, 2, CLI_BIT(CLI_OPT_TOKEN) | CLI_BIT(CLI_OPT_LOCK), "Opens.", NULL,
      run_nothing},
     {"box", "shut", "", 0, 0, 0, "Shuts.", NULL, run_nothing},
+    {"wrap", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST, CLI_BIT(CLI_OPT_TTL), "Wraps.", NULL,
+     run_nothing},
     {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL},
 };
 
@@ -50,7 +52,9 @@ static char errmsg[512];
 static int parse(const char *line, const char *(*environment)(const char *), struct cli_args *ret)
 {
     static char copy[256];
-    const char *argv[16] = {"fencelock"};
+    static const char *argv[16]; /* what is parsed points into it */
+    memset(argv, 0, sizeof argv);
+    argv[0] = "fencelock";
     int argc = 1;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *p = copy; *p != '\0';) {
@@ -248,12 +252,49 @@ static void test_exit_codes(void **state)
     }
 }
 
+static void expect_rest(const char *line, const char *first, const char *last, size_t n)
+{
+    struct cli_args a;
+    assert_int_equal(parse(line, no_environment, &a), 0);
+    assert_int_equal(a.n_args, 1);
+    assert_string_equal(a.arg[0], "x");
+    size_t len = 0;
+    while (a.rest[len] != NULL) {
+        len++;
+    }
+    assert_int_equal(len, n);
+    assert_string_equal(a.rest[0], first);
+    assert_string_equal(a.rest[n - 1], last);
+}
+
+static void test_the_rest_is_a_command_line(void **state)
+{
+    (void)state;
+    expect_rest("wrap x ls", "ls", "ls", 1);
+    expect_rest("wrap x -- ls", "ls", "ls", 1);
+    expect_rest("wrap x --ttl 5s -- ls --ttl 9s", "ls", "9s", 3);
+    expect_rest("wrap --ttl 5s x ls -- --help", "ls", "--help", 3);
+    expect_rest("wrap -- x -h --", "-h", "--", 2);
+    struct cli_args a;
+    assert_int_equal(parse("wrap x --ttl 5s ls --ttl 9s", no_environment, &a), 0);
+    assert_int_equal(a.number[CLI_OPT_TTL], 5000);
+    assert_int_equal(parse("wrap x", no_environment, &a), FL_EINVAL);
+    assert_int_equal(parse("wrap x --", no_environment, &a), FL_EINVAL);
+    assert_int_equal(parse("wrap", no_environment, &a), FL_EINVAL);
+    assert_int_equal(parse("wrap x --ttl 5s", no_environment, &a), FL_EINVAL);
+    assert_int_equal(parse("wrap --help", no_environment, &a), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_lines),  cmocka_unit_test(test_help_and_version),
-        cmocka_unit_test(test_wrong_lines), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_long_words),  cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_the_rest_is_a_command_line),
+        cmocka_unit_test(test_good_lines),
+        cmocka_unit_test(test_help_and_version),
+        cmocka_unit_test(test_wrong_lines),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_durations),
         cmocka_unit_test(test_exit_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

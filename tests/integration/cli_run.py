@@ -1,0 +1,435 @@
+"""`fencelock run` on real nodes: the command's environment, status, signals, terminal and place in the queue; and
+above all its end when the lock is lost, with a network that falls silent, judged by a second client that
+waits for the same lock on a way of its own."""
+
+import os
+import pty
+import random
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+from harness import Case, Cluster, Deadline, binary, main, seed, wait_until
+from silent_proxy import SilentProxy
+
+LOST, NOT_ACQUIRED, FAILED, CANNOT, NOT_FOUND = 123, 124, 125, 126, 127
+OWNER = 'owner-a-0123456789'
+
+# Ignores TERM, starts a child that does too, and both write the time down without end.
+HEARTBEAT = '''
+import os, signal, struct, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+me = 'child' if os.fork() == 0 else 'command'
+fd = os.open(sys.argv[1] + '.' + me, os.O_CREAT | os.O_WRONLY, 0o600)
+while True:
+    os.pwrite(fd, struct.pack('d', time.monotonic()), 0)
+    time.sleep(0.0005)
+'''
+
+
+class RunCase(Case):
+    NODES = 3
+    PROXIES = False
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, self.NODES)
+        self.proxies = []
+        if self.PROXIES: # the only way for `fencelock run`; others go straight to the nodes
+            self.proxies = [SilentProxy(node.address) for node in self.cluster.nodes]
+            for node, proxy in zip(self.cluster.nodes, self.proxies):
+                self.addCleanup(proxy.close)
+                node.extra = ['--advertise', proxy.address]
+        self.cluster.start()
+        self.cluster.leader()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.env['FENCELOCK_NODES'] = ','.join(p.address for p in self.proxies or self.cluster.nodes)
+
+    def start(self, *args, **options):
+        options.setdefault('stdin', subprocess.DEVNULL)
+        child = subprocess.Popen([binary('fencelock'), 'run', *map(str, args)], env=self.env, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, **options)
+        def end():
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.addCleanup(end)
+        return child
+
+    def end(self, child, seconds=60):
+        out, err = child.communicate(timeout=seconds)
+        self.assertNotIn(b'Sanitizer', err)
+        self.assertNotIn(b'runtime error', err)
+        return child.returncode, out.decode(), err.decode()
+
+    def run_it(self, *args, **options):
+        return self.end(self.start(*args, **options))
+
+    def call(self, *args, timeout=60):
+        return self.cluster.leader().call(*args, timeout=timeout)
+
+    def line(self, child, text):
+        """Waits for a line of the command's output."""
+        deadline = Deadline(30)
+        got = b''
+        while text.encode() not in got:
+            self.assertTrue(select.select([child.stdout], [], [], deadline.left())[0], 'no %r in %r' % (text, got))
+            chunk = os.read(child.stdout.fileno(), 4096)
+            self.assertTrue(chunk, 'ended before it printed %r' % text)
+            got += chunk
+        return got.decode()
+
+
+class Command(RunCase):
+    NODES = 1
+
+    def test_environment_and_status(self):
+        code, out, err = self.run_it('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN $FENCELOCK_LOCK $FENCELOCK_DEADLINE_MS;'
+                                                            ' exit 7')
+        token, lock, deadline = out.split()
+        self.assertEqual((code, lock, err), (7, 'x', ''))
+        now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+        self.assertTrue(now - 60000 < int(deadline) < now + 10000)
+        code, out, err = self.run_it('x', 'sh', '-c', 'echo $FENCELOCK_TOKEN')
+        self.assertEqual(code, 0)
+        self.assertGreater(int(out), int(token)) # given back at once, granted anew
+        self.assertEqual(self.call('CHECK', 'x', int(out)), 0)
+
+    def test_status_of_what_cannot_be_run(self):
+        self.assertEqual(self.run_it('x', '--', 'sh', '-c', 'kill -9 $$')[0], 128 + 9)
+        self.assertEqual(self.run_it('x', '--', './no-such-command')[0], NOT_FOUND)
+        self.assertEqual(self.run_it('x', '--', '/')[0], CANNOT)
+        self.assertEqual(self.run_it('x')[0], 2)
+        self.assertEqual(self.run_it('x', '--ttl', '499ms', 'true')[0], 2)
+        self.assertEqual(self.run_it('x', '--ttl', '500ms', 'true')[0], 0)
+        self.assertEqual(self.run_it('x', '--max-hold', '0', 'true')[0], 2)
+        self.assertEqual(self.run_it('x', '--on-lost', 'cry', 'true')[0], 2)
+        self.assertEqual(self.run_it('x', '--json', 'true')[0], 2)
+        self.assertEqual(self.run_it('x' * 256, 'true')[0], 2)
+
+    def test_options_of_the_command_are_its_own(self):
+        code, out, err = self.run_it('x', '--ttl', '5s', 'echo', '--ttl', '9s', '--', '--help')
+        self.assertEqual((code, out, err), (0, '--ttl 9s -- --help\n', ''))
+
+    def test_works_in_a_pipe(self):
+        child = self.start('x', '--', 'tr', 'a-z', 'A-Z', stdin=subprocess.PIPE)
+        out, err = child.communicate(b'hello\n' * 100000, timeout=60)
+        self.assertEqual((child.returncode, out, err), (0, b'HELLO\n' * 100000, b''))
+
+    def test_lock_is_held_longer_than_its_ttl(self):
+        child = self.start('x', '--ttl', '500ms', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; sleep 2')
+        token = int(self.line(child, '\n'))
+        deadline = Deadline(1.5)
+        while not deadline.passed():
+            self.assertEqual(self.call('CHECK', 'x', token), 1)
+        self.assertEqual(self.end(child)[0], 0)
+        self.assertEqual(self.call('CHECK', 'x', token), 0)
+
+    def test_not_acquired(self):
+        token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        for wait in ('0', '200ms'):
+            code, out, err = self.run_it('x', '--wait', wait, 'echo', 'never')
+            self.assertEqual((code, out), (NOT_ACQUIRED, ''))
+            self.assertIn('not acquired', err)
+        self.env['FENCELOCK_NODES'] = '127.0.0.1:1'
+        code, out, err = self.run_it('x', '--wait', '0', '--timeout', '300ms', 'echo', 'never')
+        self.assertEqual((code, out), (FAILED, ''))
+        self.env['FENCELOCK_NODES'] = 'what'
+        self.assertEqual(self.run_it('x', 'true')[0], 2)
+        self.assertTrue(token)
+
+    def test_waits_its_turn_and_shows_its_place(self):
+        token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        children = []
+        for i in range(3):
+            children.append(self.start('x', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN'))
+            wait_until(lambda: len(self.queue('x')) == i + 1, what='waiter %d' % i)
+        for i, child in enumerate(children):
+            deadline = Deadline(30)
+            got = b''
+            while b'place %d of' % (i + 1) not in got:
+                self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0])
+                got += os.read(child.stderr.fileno(), 4096)
+        self.call('RELEASE', 'x', token)
+        tokens = [int(self.end(child)[1]) for child in children]
+        self.assertEqual(tokens, sorted(tokens))
+        self.assertGreater(tokens[0], token)
+
+    def queue(self, name):
+        out = subprocess.run([binary('fencelock'), 'queue', name], env=self.env, stdout=subprocess.PIPE, check=True,
+                             timeout=60).stdout.decode()
+        return out.splitlines()[1:]
+
+    def test_queue_and_sessions(self):
+        self.assertEqual(self.queue('x'), [])
+        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        self.start('x', '--owner', 'owner-b-0123456789', 'true')
+        wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
+        self.assertEqual(self.queue('x')[0].split(), ['1', 'owner-b-0123456789'])
+        for i in range(3):
+            self.call('SESSION', 'OPEN', 'session-%d-0123456789' % i, 'TTL', 60000, 'LABEL', 'night shift')
+        done = subprocess.run([binary('fencelock'), 'sessions'], env=self.env, stdout=subprocess.PIPE, check=True)
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:]], ['session-%d-0123456789' % i for i in range(3)])
+        self.assertTrue(all(line.rstrip().endswith('night shift') for line in lines[1:]))
+        done = subprocess.run([binary('fencelock'), 'sessions', '--limit', '2'], env=self.env, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=True)
+        self.assertEqual(len(done.stdout.decode().splitlines()), 3)
+        self.assertIn(b'more than 2', done.stderr)
+
+    def test_a_signal_while_waiting_ends_it_and_leaves_the_queue(self):
+        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            child = self.start('x', 'echo', 'never')
+            wait_until(lambda: len(self.queue('x')) == 1, what='the waiter')
+            child.send_signal(number)
+            self.assertEqual(self.end(child)[:2], (-number, ''))
+            wait_until(lambda: len(self.queue('x')) == 0, what='the empty queue')
+
+    def test_signals_are_passed_on(self):
+        script = 'for s in HUP INT QUIT TERM USR1 USR2; do trap "echo got $s" $s; done; trap "exit 9" USR2; echo ready;' \
+                 'while :; do sleep 0.01; done'
+        child = self.start('x', '--', 'sh', '-c', script)
+        self.line(child, 'ready')
+        for name in ('HUP', 'INT', 'QUIT', 'TERM', 'USR1'):
+            child.send_signal(getattr(signal, 'SIG' + name))
+            self.line(child, 'got ' + name)
+        child.send_signal(signal.SIGUSR2)
+        self.assertEqual(self.end(child)[0], 9)
+
+    def test_the_command_ends_with_us(self):
+        child = self.start('x', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
+        pid = int(self.line(child, '\n'))
+        child.kill()
+        wait_until(lambda: not os.path.exists('/proc/%d' % pid), what='the end of the command')
+
+
+class Lost(RunCase):
+    NODES = 1
+
+    def test_broken_by_an_operator(self):
+        child = self.start('x', '--ttl', '3s', '--', 'sh', '-c', 'trap "echo stopping; exit 0" TERM; echo on;'
+                                                                   'while :; do sleep 0.01; done')
+        self.line(child, 'on')
+        self.call('BREAK', 'x')
+        code, out, err = self.end(child)
+        self.assertEqual((code, out), (LOST, 'stopping\n')) # TERM came first
+        self.assertIn('the lock is lost', err)
+
+    def test_warn_only(self):
+        child = self.start('x', '--ttl', '600ms', '--on-lost', 'warn', '--', 'sh', '-c', 'echo on; read x; exit 5',
+                           stdin=subprocess.PIPE)
+        self.line(child, 'on')
+        self.call('BREAK', 'x')
+        deadline = Deadline(30)
+        got = b''
+        while b'lost' not in got:
+            self.assertTrue(select.select([child.stderr], [], [], deadline.left())[0])
+            got += os.read(child.stderr.fileno(), 4096)
+        child.stdin.close()
+        child.stdin = None
+        self.assertEqual(self.end(child)[0], 5)
+
+    def test_term_only(self):
+        child = self.start('x', '--ttl', '500ms', '--on-lost', 'term', '--', sys.executable, '-c',
+                           'import signal, sys\n'
+                           'signal.signal(signal.SIGTERM, lambda *a: print("term", flush=True))\n'
+                           'print("on", flush=True)\n'
+                           'sys.stdin.read()', stdin=subprocess.PIPE)
+        self.line(child, 'on')
+        self.call('BREAK', 'x')
+        self.line(child, 'term')
+        wait_until(lambda: self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER), what='the lock')
+        self.assertIsNone(child.poll()) # not killed
+        child.stdin.close()
+        child.stdin = None
+        self.assertEqual(self.end(child)[0], LOST)
+
+    def test_max_hold(self):
+        child = self.start('x', '--ttl', '1s', '--max-hold', '2s', '--', sys.executable, '-c', HEARTBEAT,
+                           self.lab.path('beat'))
+        code, out, err = self.end(child)
+        self.assertEqual(code, LOST)
+        self.assertIn('as long as was allowed', err)
+        self.assertIsNone(self.call('SHOW', 'x')) # given back once the command was dead
+
+    def test_stopped_past_the_lease(self):
+        child = self.start('x', '--ttl', '1s', '--', 'sh', '-c', 'trap "" TERM; echo on; while :; do sleep 0.01; done')
+        self.line(child, 'on')
+        child.send_signal(signal.SIGSTOP)
+        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000) # it is somebody else's now
+        child.send_signal(signal.SIGCONT)
+        code, out, err = self.end(child)
+        self.assertEqual((code, out), (LOST, ''))
+
+    def test_a_stderr_that_nobody_reads_does_not_hold_up_the_end(self):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        try:
+            while True:
+                os.write(writer, b'x' * 4096)
+        except BlockingIOError:
+            pass
+        os.set_blocking(writer, True)
+        child = subprocess.Popen([binary('fencelock'), 'run', 'x', '--ttl', '600ms', '--', 'sh', '-c',
+                                  'exec 2>/dev/null; trap "" TERM; echo on; while :; do sleep 0.01; done'],
+                                 env=self.env, stdout=subprocess.PIPE, stderr=writer)
+        self.addCleanup(child.stdout.close)
+        self.line(child, 'on')
+        self.cluster.nodes[0].pause()
+        self.assertEqual(child.wait(30), LOST)
+        self.cluster.nodes[0].resume()
+        os.close(reader)
+        os.close(writer)
+
+
+class Silence(RunCase):
+    PROXIES = True
+    AT_ONCE, ROUNDS = 4, 6
+
+    def last_beat(self, path):
+        with open(path, 'rb') as f:
+            return struct.unpack('d', f.read(8))[0]
+
+    def one_round(self, number, chooser):
+        """Commands that ignore TERM, and whose network falls silent; then the next holders come. The last sign of
+        life of each command, and of its child, must be older than the answer that says who is next."""
+        names = ['lock-%d-%d' % (number, i) for i in range(self.AT_ONCE)]
+        children = [self.start(name, '--ttl', '900ms', '--', sys.executable, '-c', HEARTBEAT, self.lab.path(name))
+                    for name in names]
+        for name in names:
+            for who in ('.command', '.child'):
+                wait_until(lambda: os.path.getsize(self.lab.path(name) + who) == 8, what='the start of ' + name + who)
+        waiting = {}
+        for name in names:
+            client = self.cluster.nodes[chooser.randrange(3)].client(60)
+            self.addCleanup(client.close)
+            client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', 'next-' + OWNER, 'WAIT', 50000)
+            waiting[client.sock] = (client, name)
+        time.sleep(chooser.random() * 0.4) # at any phase of the renewals
+        for proxy in self.proxies:
+            proxy.silent.set()
+        granted = {}
+        deadline = Deadline(60)
+        while waiting:
+            for sock in select.select(list(waiting), [], [], deadline.left())[0]:
+                now = time.monotonic()
+                client, name = waiting.pop(sock)
+                self.assertIsInstance(client.read(), int)
+                granted[name] = now
+            self.assertFalse(deadline.passed())
+        for name, child in zip(names, children):
+            code, out, err = self.end(child)
+            self.assertEqual(code, LOST, err)
+            for who in ('.command', '.child'):
+                left = granted[name] - self.last_beat(self.lab.path(name) + who)
+                self.assertGreater(left, 0, '%s%s was alive when the lock had been granted to the next' % (name, who))
+                self.closest = min(self.closest, left)
+        for proxy in self.proxies:
+            proxy.silent.clear()
+
+    def test_the_command_is_dead_before_the_lock_is_anothers(self):
+        chooser = random.Random(seed())
+        self.closest = 1e9
+        rounds = int(os.environ.get('FENCELOCK_ROUNDS', self.ROUNDS))
+        for number in range(rounds):
+            self.one_round(number, chooser)
+        self.note('%d runs; the closest was %.0f ms before the next grant' % (rounds * self.AT_ONCE, self.closest * 1000))
+
+
+class Leader(RunCase):
+    def test_a_new_leader_is_found_in_time(self):
+        child = self.start('x', '--ttl', '4s', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read x; exit 6',
+                           stdin=subprocess.PIPE)
+        token = int(self.line(child, '\n'))
+        old = self.cluster.leader()
+        old.pause()
+        new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
+        deadline = Deadline(9) # longer than two leases
+        while not deadline.passed():
+            self.assertEqual(new.call('CHECK', 'x', token), 1)
+            time.sleep(0.05)
+        child.stdin.close()
+        child.stdin = None
+        self.assertEqual(self.end(child)[0], 6)
+        old.resume()
+
+
+class Terminal(RunCase):
+    NODES = 1
+
+    def spawn(self, *args):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execve(binary('fencelock'), ['fencelock', 'run', *args], self.env)
+        self.addCleanup(os.close, fd)
+        def end():
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        self.addCleanup(end)
+        return pid, fd
+
+    def expect(self, fd, text):
+        deadline = Deadline(30)
+        got = b''
+        while text not in got:
+            self.assertTrue(select.select([fd], [], [], deadline.left())[0], 'no %r in %r' % (text, got))
+            try:
+                got += os.read(fd, 4096)
+            except OSError: # all have closed it
+                self.fail('no %r in %r' % (text, got))
+        return got
+
+    def status(self, pid, options=0):
+        deadline = Deadline(30)
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG | options)
+            if ended == pid:
+                return status
+            self.assertFalse(deadline.passed())
+            time.sleep(0.01)
+
+    def test_the_command_has_the_terminal(self):
+        pid, fd = self.spawn('x', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"; exit 3')
+        self.expect(fd, b'ready')
+        os.write(fd, b'words\n')
+        self.expect(fd, b'got words')
+        self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), 3)
+
+    def test_ctrl_c_reaches_the_command(self):
+        pid, fd = self.spawn('x', '--', 'sh', '-c', 'trap "echo caught; exit 4" INT; echo ready; while :; do sleep 0.01; done')
+        self.expect(fd, b'ready')
+        os.write(fd, termios.tcgetattr(fd)[6][termios.VINTR])
+        self.expect(fd, b'caught')
+        self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), 4)
+
+    def test_ctrl_z_stops_both_and_both_go_on(self):
+        pid, fd = self.spawn('x', '--ttl', '30s', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"')
+        self.expect(fd, b'ready')
+        os.write(fd, termios.tcgetattr(fd)[6][termios.VSUSP])
+        self.assertTrue(os.WIFSTOPPED(self.status(pid, os.WUNTRACED)))
+        os.kill(pid, signal.SIGCONT)
+        os.write(fd, b'more\n')
+        self.expect(fd, b'got more')
+        self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), 0)
+
+    def test_stopped_too_long_is_lost_before_it_goes_on(self):
+        pid, fd = self.spawn('x', '--ttl', '1s', '--', 'sh', '-c', 'echo ready; read a; echo "got $a"; read b')
+        self.expect(fd, b'ready')
+        os.write(fd, termios.tcgetattr(fd)[6][termios.VSUSP])
+        self.assertTrue(os.WIFSTOPPED(self.status(pid, os.WUNTRACED)))
+        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, 'WAIT', 50000)
+        os.kill(pid, signal.SIGCONT)
+        self.expect(fd, b'the lock is lost')
+        self.assertEqual(os.waitstatus_to_exitcode(self.status(pid)), LOST)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,79 @@
+"""A TCP proxy that can fall silent, as a network does: connections stay, new ones are taken, and no byte
+comes through in either direction. What was sent meanwhile is lost, not kept."""
+
+import select
+import socket
+import threading
+
+
+class SilentProxy:
+    def __init__(self, target):
+        host, port = target.rsplit(':', 1)
+        self.target = (host, int(port))
+        self.silent = threading.Event()
+        self.pairs = {}
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.waker, self.woken = socket.socketpair()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.waker.close()
+        self.thread.join(10)
+        for sock in [self.listener, self.woken, *self.pairs]:
+            sock.close()
+
+    def _accept(self):
+        near, _ = self.listener.accept()
+        try:
+            far = socket.create_connection(self.target, 5)
+        except OSError:
+            near.close()
+            return
+        for sock in (near, far):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.pairs[near], self.pairs[far] = far, near
+
+    def _forward(self, sock):
+        other = self.pairs.get(sock)
+        if other is None:
+            return
+        try:
+            data = sock.recv(65536)
+            if data and not self.silent.is_set():
+                other.sendall(data)
+        except OSError:
+            data = b''
+        if not data and not self.silent.is_set():
+            for end in (sock, other):
+                self.pairs.pop(end, None)
+                end.close()
+        elif not data: # an end that the other side must not hear of; it is kept, and not read any more
+            self.pairs.pop(sock, None)
+            sock.close()
+            self.pairs[other] = _Nowhere()
+
+    def _run(self):
+        while True:
+            readable = select.select([self.listener, self.woken] + [s for s in self.pairs if s.fileno() >= 0], [], [])[0]
+            for sock in readable:
+                if sock is self.woken:
+                    return
+                if sock is self.listener:
+                    self._accept()
+                elif sock.fileno() >= 0:
+                    self._forward(sock)
+
+
+class _Nowhere:
+    """The other end of a connection whose end came during the silence."""
+
+    def sendall(self, data):
+        raise OSError('the other end is gone')
+
+    def close(self):
+        pass
+
+    def fileno(self):
+        return -1
