@@ -162,6 +162,16 @@ class Leases(Judged):
     def test_granted_again_while_it_was_held(self):
         self.bad(checkers.leases(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9, client=1).ops()), '0.100 s before')
 
+    def test_granted_again_before_its_release_was_sent(self):
+        s = Story().acquire(1, 0, 0.1).ask('release', 1, 1, 0.5, 0.6).acquire(2, 0.2, 0.4995, client=1)
+        self.bad(checkers.leases(s.ops()), 'token 2 was granted')
+
+    def test_a_lease_may_end_less_than_a_millisecond_early(self):
+        self.good(checkers.leases(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9995, client=1).ops()))
+        self.good(linear.locks(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9995, client=1).ops()))
+        self.bad(checkers.leases(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9985, client=1).ops()), 'token 2')
+        self.bad(linear.locks(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9985, client=1).ops()), 'explains')
+
     def test_granted_again_after_a_renewal(self):
         s = Story().acquire(1, 0, 0.1).ask('renew', 1, 1, 0.8, 0.9).acquire(2, 1, 1.5, client=1)
         self.bad(checkers.leases(s.ops()), 'token 2 was granted 0.300 s before')

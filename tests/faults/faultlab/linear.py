@@ -14,7 +14,7 @@ each other, so each is judged alone; a lock whose search needs more than CONFIGU
 import math
 from collections import defaultdict
 
-from .checkers import Anomaly
+from .checkers import GRAIN_S, Anomaly
 
 CONFIGURATIONS_MAX = 200000
 FREE, UNKNOWN = None, 'unknown'
@@ -54,7 +54,7 @@ def _expand(start, open_ops, now):
     while todo:
         state, done = todo.pop()
         following = []
-        if state[0] is not FREE and state[1] <= now:
+        if state[0] is not FREE and state[1] - GRAIN_S <= now:
             following.append(((FREE, 0.0, state[2]), done))
         for op in open_ops.values():
             if op.id not in done:
@@ -88,8 +88,8 @@ def one_lock(lock, ops):
         del open_ops[op.id]
         configurations = {(state, done - {op.id}) for state, done in grown if op.id in done}
         if not configurations:
-            return Anomaly('linearizable', 'no order of the operations on %s explains this answer: %s' % (lock, op.words()),
-                           recent)
+            return Anomaly('linearizable', 'no order of the operations on %s explains the answer to %s of client %s, the last of these'
+                           % (lock, op.f, op.client), recent)
         # Unknown outcomes whose happening can no longer make a difference would only multiply configurations.
         for other in list(open_ops.values()):
             if other.type == 'info' and other.f in ('check',):

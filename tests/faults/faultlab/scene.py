@@ -12,6 +12,7 @@ from harness.resp import info_fields
 
 from . import checkers, history, linear, nemesis
 from .proxy import Loop, PeerProxy, StoreProxy
+from .spaces import SpacedCluster, Spaces
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
 USES_STORE = {'counter': True, 'lock': False}
@@ -57,6 +58,7 @@ class Scene:
         self.over = threading.Event()    # faults and sampling end
         self.clients, self.threads, self.trouble = [], [], []
         self.leader, self.term = None, 0
+        self.spaces = None
 
     # -- used by the faults ---------------------------------------------------------------------------
     def count(self, what, n=1):
@@ -73,7 +75,7 @@ class Scene:
 
     # -- running ------------------------------------------------------------------------------------------
     def run(self, lab):
-        """Returns a Result. The lab's processes are left running for the caller to close."""
+        """Returns a Result. Processes that still run are the lab's to end."""
         o = self.options
         self.lab = lab
         self.recorder = history.Recorder(lab.path('scene.jsonl'))
@@ -99,14 +101,28 @@ class Scene:
                 thread.join(30)
             self.loop.close()
             self.recorder.close()
+            if self.spaces:
+                for node in self.cluster.nodes: # a namespace lives for as long as a process in it
+                    if node.running():
+                        node.process.resume()
+                        node.kill()
+                self.spaces.close()
         if self.trouble:
             raise self.trouble[0]
         return self._judge(began, healed, finals)
 
     def _set_up(self):
         o = self.options
-        self.cluster = _ProxiedCluster(self.lab, o.nodes)
-        self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
+        if o.network == 'namespaces':
+            self.spaces = Spaces(o.nodes)
+            self.peers = self.spaces.start()
+            self.cluster = SpacedCluster(self.lab, self.spaces)
+            if 'delay' in o.nemesis and not self.spaces.can_delay():
+                print('no slow links: this kernel has no netem', flush=True)
+                o.nemesis = [k for k in o.nemesis if k != 'delay']
+        else:
+            self.cluster = _ProxiedCluster(self.lab, o.nodes)
+            self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab).start()
             port = free_ports(1)[0]

@@ -1,0 +1,163 @@
+"""Each node in a network namespace of its own, so that it is the kernel's TCP that meets the partition: dropped SYNs,
+retransmissions with growing pauses, connections that neither end knows to be dead.
+
+One bridge in our own namespace, one pair of virtual interfaces a node. A direction between two nodes is cut by telling
+the sender a wrong, permanent hardware address for the other: its packets leave and reach nobody. That needs neither
+netfilter nor traffic control in the kernel, and works one way. Delay and loss do need traffic control (netem).
+
+Needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN; Spaces.why_not() says why it cannot be had."""
+
+import os
+import subprocess
+import threading
+
+from harness import Cluster, Node
+
+NAME = 'flf%d'           # by our process id: bridge, namespaces and interfaces begin with it
+WRONG_MAC = '02:00:00:00:ff:ff'
+
+
+def _ip(*words):
+    done = subprocess.run(['ip'] + [str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise OSError('ip %s: %s' % (' '.join(map(str, words)), done.stdout.decode(errors='replace').strip()))
+    return done.stdout.decode()
+
+
+def _remove(name):
+    """Takes away everything that begins with this name."""
+    for line in _ip('netns', 'list').splitlines():
+        if line.split()[0].startswith(name + '-'):
+            _ip('netns', 'delete', line.split()[0])
+    for link in os.listdir('/sys/class/net'):
+        if link == name + 'br' or link.startswith(name + 'v'):
+            subprocess.run(['ip', 'link', 'delete', link], stderr=subprocess.DEVNULL)
+
+
+def sweep():
+    """Removes what a run left behind that was killed."""
+    for line in _ip('netns', 'list').splitlines():
+        head = line.split()[0].partition('-')[0]
+        if head.startswith('flf') and head[3:].isdigit() and not os.path.exists('/proc/' + head[3:]):
+            _remove(head)
+
+
+class _SpacedNode(Node):
+    def argv(self):
+        return ['ip', 'netns', 'exec', self.space] + super().argv()
+
+
+class Spaces:
+    """Namespaces for n nodes, numbered from 1."""
+
+    def __init__(self, n):
+        self.name, self.n = NAME % os.getpid(), n
+        self.net = '10.%d.%d' % (200 + os.getpid() // 256 % 50, os.getpid() % 256)
+        self.lock = threading.Lock()
+        self.blocked = set()
+        self.slow = False
+
+    @staticmethod
+    def why_not():
+        """None, or why namespaces cannot be used here."""
+        if os.geteuid() != 0:
+            return 'namespaces need root'
+        spaces = Spaces(1)
+        try:
+            sweep()
+            spaces.start()
+            return None
+        except OSError as e:
+            return str(e)
+        finally:
+            try:
+                spaces.close()
+            except OSError:
+                pass
+
+    def space(self, node):
+        return '%s-%d' % (self.name, node)
+
+    def address(self, node):
+        return '%s.%d' % (self.net, node)
+
+    def _inside(self, node, *words):
+        return _ip('-n', self.space(node), *words)
+
+    def start(self):
+        bridge = self.name + 'br'
+        _ip('link', 'add', bridge, 'type', 'bridge')
+        _ip('addr', 'add', self.net + '.254/24', 'dev', bridge)
+        _ip('link', 'set', bridge, 'up')
+        self.macs = {}
+        for node in range(1, self.n + 1):
+            outer = '%sv%d' % (self.name, node)
+            _ip('netns', 'add', self.space(node))
+            _ip('link', 'add', outer, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', self.space(node))
+            _ip('link', 'set', outer, 'master', bridge)
+            _ip('link', 'set', outer, 'up')
+            self._inside(node, 'addr', 'add', self.address(node) + '/24', 'dev', 'eth0')
+            self._inside(node, 'link', 'set', 'lo', 'up')
+            self._inside(node, 'link', 'set', 'eth0', 'up')
+            self.macs[node] = self._inside(node, '-o', 'link', 'show', 'eth0').partition('link/ether ')[2].split()[0]
+        self._neighbours()
+        return self
+
+    def _neighbours(self, only=None):
+        for a in self.macs:
+            for b in self.macs:
+                if a != b and (only is None or (a, b) in only):
+                    mac = WRONG_MAC if (a, b) in self.blocked else self.macs[b]
+                    self._inside(a, 'neigh', 'replace', self.address(b), 'lladdr', mac, 'dev', 'eth0', 'nud', 'permanent')
+
+    def can_delay(self):
+        """Whether this kernel has netem. Tries it."""
+        try:
+            self._tc(1, 'replace', 0.001)
+            self._tc(1, 'delete', None)
+            return True
+        except OSError:
+            return False
+
+    def _tc(self, node, what, seconds):
+        words = ['tc', '-n', self.space(node), 'qdisc', what, 'dev', 'eth0', 'root']
+        if seconds is not None:
+            words += ['netem', 'delay', '%dus' % (seconds * 1e6), '%dus' % (seconds * 3e5), 'loss', '1%', 'duplicate', '1%']
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode:
+            raise OSError('tc: ' + done.stdout.decode(errors='replace').strip())
+
+    # -- the same as PeerProxy ------------------------------------------------------------------------
+    def set(self, blocked=None, delay=None):
+        with self.lock:
+            if blocked is not None:
+                changed = self.blocked ^ set(blocked)
+                self.blocked = set(blocked)
+                self._neighbours(changed)
+            if delay:
+                for node in self.macs:
+                    self._tc(node, 'replace', max(d for (a, _), d in delay.items() if a == node))
+                self.slow = True
+            elif delay is not None and self.slow:
+                for node in self.macs:
+                    self._tc(node, 'delete', None)
+                self.slow = False
+
+    def close(self):
+        _remove(self.name)
+
+
+class SpacedCluster(Cluster):
+    """A cluster whose nodes live in those namespaces."""
+
+    def __init__(self, lab, spaces):
+        super().__init__(lab, spaces.n)
+        nodes = []
+        for node in self.nodes:
+            spaced = _SpacedNode(lab, self, node.id, node.port, node.peer_port)
+            spaced.space = spaces.space(node.id)
+            spaced.address = '%s:%d' % (spaces.address(node.id), node.port)
+            spaced.peer = '%s:%d' % (spaces.address(node.id), node.peer_port)
+            spaced.extra = ['--allow-remote']
+            nodes.append(spaced)
+        self.nodes = nodes
