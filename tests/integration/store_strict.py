@@ -16,6 +16,7 @@ from scripted_server import CLOSE, HANG, RESET, ScriptedServer
 
 OWNER = 'owner-a-0123456789'
 YES, NO = b':1\r\n', b':0\r\n'
+WINDOW = 1024 # questions on the wire at most
 
 
 class StrictCase(Case):
@@ -26,13 +27,17 @@ class StrictCase(Case):
 
     def words(self, client, requests):
         """What each of a pipeline's requests was answered; the word alone of errors."""
-        return [r.word if isinstance(r, RespError) else r for r in client.pipeline(requests)]
+        return [self.word(r) for r in client.pipeline(requests)]
 
     def refused(self, client, word, *request):
         with self.assertRaises(RespError) as caught:
             client.call(*request)
         self.assertEqual(caught.exception.word, word, caught.exception.text)
         return caught.exception.text
+
+    @staticmethod
+    def word(answer):
+        return answer.word if isinstance(answer, RespError) else answer
 
     def answer(self, client, *request):
         try:
@@ -294,6 +299,50 @@ class Misbehaving(StrictCase):
                 release.set()
                 self.assertIn(c.read().word, ('NOTHELD', 'UNCHECKED'))
                 self.assertEqual(c.call('MARK', 'x'), 0)
+
+    def test_a_late_yes_of_a_node_that_answers_others(self):
+        """It has just answered one question, so it is not given up for silence when the next one's time is up."""
+        first, second = threading.Event(), threading.Event()
+
+        def after(event):
+            def step(_):
+                event.wait(30)
+                return YES
+            return step
+        with ScriptedServer([after(first), after(second), NO]) as server:
+            store = self.store([server.address], '--strict-timeout', '1000')
+            with store.client() as c:
+                c.send('CLAIM', 'x', 5)
+                c.send('CLAIM', 'x', 6)
+                time.sleep(0.7) # most of the time allowed, so that the node's own time begins again late
+                first.set()
+                self.assertIn(self.word(c.read()), ('OK', 'UNCHECKED'))
+                self.assertEqual(self.word(c.read()), 'UNCHECKED')
+                c.send('CLAIM', 'x', 7)
+                wait_until(lambda: self.numbers(store)[0] == 3, 10, 'the third question')
+                second.set()
+                self.assertIn(self.word(c.read()), ('NOTHELD', 'UNCHECKED'))
+                self.assertLess(c.call('MARK', 'x'), 6)
+
+    def test_no_more_questions_than_the_window(self):
+        with ScriptedServer([HANG]) as server:
+            store = self.store([server.address], '--strict-timeout', '60000')
+            with store.client() as a, store.client() as b:
+                for i in range(WINDOW):
+                    (a, b)[i % 2].send('CLAIM', 'x', i + 1)
+                wait_until(lambda: len(server.requests) == WINDOW, 20, 'a full window')
+                for i in range(76):
+                    (a, b)[i % 2].send('CLAIM', 'x', i + 1)
+                wait_until(lambda: self.numbers(store)[0] == WINDOW + 76, 20, 'more questions')
+                for _ in range(20): # turns of the store's loop in which they could leave
+                    store.info()
+                self.assertEqual(len(server.requests), WINDOW)
+                server.script[0] = YES # for the next connection, which begins with what is open
+                server.open[0].shutdown(socket.SHUT_RDWR)
+                for i in range(WINDOW + 76):
+                    self.assertIn(self.word((a, b)[i % 2].read()), ('OK', 'STALE'))
+                self.assertEqual(len(server.requests), 2 * WINDOW + 76)
+            self.assertEqual(store.call('MARK', 'x'), WINDOW)
 
     def test_a_yes_that_waited_while_the_store_was_paused(self):
         """The lease may have ended since: an answer is good for the time allowed and no longer."""
