@@ -242,6 +242,8 @@ static const struct {
     {"DEADLOCK", FLI_EVENT_REFUSED, FL_EDEADLOCK},
     {"NOSESSION", FLI_EVENT_REFUSED, FL_ENOSESSION},
     {"STALE", FLI_EVENT_REFUSED, FL_ESTALE},
+    {"NOTHELD", FLI_EVENT_REFUSED, FL_EDENIED}, /* not ENOTHELD, which is a flow's plain "no" */
+    {"UNCHECKED", FLI_EVENT_NOLEADER, 0},       /* it was the lock service that did not answer */
     {"WRONGLOCK", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
     {"NOTOKEN", FLI_EVENT_REFUSED, FL_ENOTOKEN},
     {"NOTFOUND", FLI_EVENT_REFUSED, FL_ENOTFOUND},

@@ -204,6 +204,8 @@ static void test_errors(void **state)
         {"-NOSESSION x\r\n", FLI_EVENT_REFUSED, FL_ENOSESSION},
         {"-STALE x\r\n", FLI_EVENT_REFUSED, FL_ESTALE},
         {"-WRONGLOCK x\r\n", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
+        {"-NOTHELD x\r\n", FLI_EVENT_REFUSED, FL_EDENIED},
+        {"-UNCHECKED x\r\n", FLI_EVENT_NOLEADER, 0},
         {"-NOTOKEN x\r\n", FLI_EVENT_REFUSED, FL_ENOTOKEN},
         {"-NOAUTH x\r\n", FLI_EVENT_REFUSED, FL_EDENIED},
         {"-NEWWORD x\r\n", FLI_EVENT_REFUSED, FL_EPROTO},
