@@ -452,6 +452,11 @@ fl_token machine_min_live_token(const struct machine *m)
     return first == NULL ? m->last_token + 1 : first->key;
 }
 
+bool machine_is_waiting(struct machine *m, uint64_t wait)
+{
+    return machine_wait_find_id(m, wait) != NULL;
+}
+
 uint64_t machine_cluster_id(const struct machine *m)
 {
     return m->cluster_id;

@@ -158,7 +158,8 @@ uint64_t machine_clock(const struct machine *m);
 fl_token machine_last_token(const struct machine *m);
 fl_token machine_min_live_token(
     const struct machine *m); /* smallest token still held; last_token + 1 when none */
-uint64_t machine_cluster_id(const struct machine *m); /* 0 before INIT */
+bool machine_is_waiting(struct machine *m, uint64_t wait); /* whether this wait goes on */
+uint64_t machine_cluster_id(const struct machine *m);      /* 0 before INIT */
 uint64_t machine_incarnation(const struct machine *m,
                              uint64_t node_id); /* 0 when it never joined */
 const struct machine_limits *machine_get_limits(const struct machine *m);

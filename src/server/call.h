@@ -40,6 +40,7 @@ struct call {
     unsigned tries;
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_asking */
+    uint64_t restores; /* of dispatch, when it was submitted */
     uint64_t again_ms; /* when to try to undo again */
     uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
     uint64_t asking;
@@ -61,6 +62,7 @@ struct dispatch {
     struct info_counts counts;
     struct info_hash hash;
     bool stopping;
+    uint64_t restores; /* snapshots that replaced the state */
     size_t random_left;
     uint8_t owner[2 * OWNER_RANDOM];
     uint8_t random[4096];

@@ -259,6 +259,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     int rc = listing_is(&m) ? listing_submit(c, &m, on_result) : dispatch_submit(c, &m, on_result);
     if (rc == 0) {
         c->mark = c->waits ? parked_asking(&d->parked) : 0;
+        c->restores = d->restores;
         return;
     }
     (void)dispatch_call_detach(c);

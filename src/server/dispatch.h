@@ -99,6 +99,10 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 /* An event of the local log, or one that the leader told ahead of it. */
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
+/* A snapshot replaced the state and events were skipped: a wait that may have ended by one of them is
+ * answered UNCERTAIN at the next turn, for asking again under the same owner finds out. */
+void dispatch_restored(struct dispatch *d);
+
 /* Does what is due: waits that nothing was heard of, things to be undone. Not from inside an event
  * or result. */
 void dispatch_turn(struct dispatch *d);

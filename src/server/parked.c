@@ -2,6 +2,7 @@
 #include "server/parked.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bytes.h"
 
@@ -194,6 +195,25 @@ struct parked_request *parked_take(struct parked *p, uint64_t wait)
     struct parked_request *r = FLI_CONTAINER_OF(link, struct parked_request, link);
     parked_remove(p, r);
     return r;
+}
+
+void parked_skipped(struct parked *p, bool (*goes_on)(void *ctx, uint64_t wait), void *ctx)
+{
+    size_t n = p->timers.len;
+    if (n == 0) {
+        return;
+    }
+    /* A copy, since a new deadline moves its node in the heap. */
+    struct fli_heap_node **all = fli_xmalloc(n * sizeof(*all));
+    memcpy(all, p->timers.slots, n * sizeof(*all));
+    for (size_t i = 0; i < n; i++) {
+        struct parked_request *r = FLI_CONTAINER_OF(all[i], struct parked_request, timer);
+        if (!goes_on(ctx, r->wait->id)) {
+            r->deadline_ms = 0;
+            fli_heap_update(&p->timers, &r->timer);
+        }
+    }
+    free(all);
 }
 
 struct parked_request *parked_take_any(struct parked *p)

@@ -12,7 +12,8 @@
  *     link to the leader). While answers to such requests are outstanding, events that nobody waits
  *     for are remembered in a ring, and parked_add looks there first.
  *   - Nothing may ever come (the link broke at the wrong moment, a snapshot jumped over the event).
- *     Each request therefore has a deadline of its own.
+ *     Each request therefore has a deadline of its own, and those whose events a snapshot jumped
+ *     over are due at once.
  *   - The client may leave. The wait is to be given up when the last one that still cares left.
  *
  * Pure: time comes as an argument. The memory of a request is the caller's. */
@@ -90,6 +91,8 @@ void parked_remember(struct parked *p, const struct parked_news *news);
 
 /* The next request whose deadline is due, removed; NULL when none is. */
 struct parked_request *parked_take_due(struct parked *p, uint64_t now_ms);
+/* Events were skipped: makes the requests due at once whose wait does not go on. */
+void parked_skipped(struct parked *p, bool (*goes_on)(void *ctx, uint64_t wait), void *ctx);
 /* Any request, removed; NULL when there is none. */
 struct parked_request *parked_take_any(struct parked *p);
 uint64_t parked_next_deadline(const struct parked *p); /* UINT64_MAX when nothing is parked */

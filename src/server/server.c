@@ -323,6 +323,7 @@ static void on_early(void *ctx, const struct machine_event *event)
 static void on_restored(void *ctx)
 {
     struct server *s = ctx;
+    dispatch_restored(s->dispatch);
     if (events_wanted(&s->events)) {
         events_resync(&s->events, machine_clock(node_machine(s->node)));
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "machine/batch.h"
+#include "machine/machine.h"
 #include "server/call.h"
 
 static uint64_t now(const struct dispatch *d)
@@ -141,7 +142,8 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
         parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->mark, deadline_ms);
     if (news.end != PARKED_WAITING) {
         end_wait(c, &news);
-    } else if (d->stopping) {
+    } else if (d->stopping || c->restores != d->restores) {
+        /* Its event may have been skipped, and the local log may as well be behind the leader. */
         parked_remove(&d->parked, &c->parked);
         give_up(c);
     } else if (c->request == NULL || c->hung_up) {
@@ -178,6 +180,20 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event)
     }
     for (; r != NULL; r = parked_take(&d->parked, news.wait)) {
         end_wait(FLI_CONTAINER_OF(r, struct call, parked), &news);
+    }
+}
+
+static bool goes_on(void *ctx, uint64_t wait)
+{
+    return machine_is_waiting(ctx, wait);
+}
+
+void dispatch_restored(struct dispatch *d)
+{
+    struct machine *m = d->config.node.machine(d->config.node.ctx);
+    d->restores++;
+    if (m != NULL) {
+        parked_skipped(&d->parked, goes_on, m);
     }
 }
 

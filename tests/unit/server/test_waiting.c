@@ -2,6 +2,7 @@
  * (the sink of fake.c checks that). */
 #include "fake.h"
 
+#include "machine/batch.h"
 #include "server/parked.h"
 
 #define OWNER "owner-0123456789"
@@ -581,9 +582,89 @@ static void destroyed_with_things_to_undo(void **state)
     fake_end(&f); /* a ghost and a cancel: neither may leak */
 }
 
+/* --- a snapshot that jumps over events --- */
+
+static void batch_of(struct machine *m, const struct machine_command *c, unsigned n,
+                     struct machine_result *results)
+{
+    struct fli_buf b;
+    struct machine_batch_header h = {.count = n};
+    fli_buf_init(&b, MACHINE_BATCH_MAX);
+    assert_int_equal(fli_buf_reserve(&b, MACHINE_BATCH_HEADER_SIZE + n * MACHINE_COMMAND_MAX), 0);
+    b.len = MACHINE_BATCH_HEADER_SIZE;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(machine_command_encode(&c[i], &b), 0);
+    }
+    h.length = (uint32_t)b.len;
+    assert_int_equal(machine_apply(m, b.data, machine_batch_seal(b.data, &h), results), 0);
+    fli_buf_fini(&b);
+}
+
+/* A machine whose only wait has an id of 1. */
+static struct machine *machine_with_a_wait(void)
+{
+    const uint64_t seed[2] = {1, 2};
+    struct machine *m = machine_create(seed);
+    struct machine_command c[2];
+    struct machine_result r[2];
+    for (unsigned i = 0; i < 2; i++) {
+        c[i] = (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                        .flags = i == 0 ? 0 : MACHINE_ACQUIRE_WAIT,
+                                        .mode = MACHINE_MODE_EXCLUSIVE,
+                                        .n_names = 1,
+                                        .permits = 1,
+                                        .name = {(const uint8_t *)"n", 1},
+                                        .owner = {(const uint8_t *)(i == 0 ? "a" : "b"), 1},
+                                        .ttl_ms = 5000,
+                                        .wait_ms = i == 0 ? 0 : 5000};
+    }
+    batch_of(m, c, 2, r);
+    assert_int_equal(r[1].code, MACHINE_QUEUED);
+    assert_int_equal(r[1].wait, 1);
+    return m;
+}
+
+static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    f.machine = machine_with_a_wait();
+    struct asked *gone = ask_and_queue(&f, NAMED, 1);
+    struct asked *unnamed = ask(&f, 2, UNNAMED);
+    struct machine_result r = queued;
+    r.wait = WAIT + 1;
+    result(last_sent(&f), r);
+    struct asked *goes_on = ask(&f, 2, NAMED);
+    r.wait = 1;
+    result(last_sent(&f), r);
+    struct asked *asking = ask(&f, 2, NAMED);
+    struct sent *late = last_sent(&f);
+    dispatch_restored(f.d);
+    expect_nothing(gone); /* not from inside a callback of the node */
+    assert_int_equal(dispatch_next_turn_ms(f.d), 0);
+    dispatch_turn(f.d);
+    assert_memory_equal(gone->reply.data, "-UNCERTAIN", 10);
+    assert_memory_equal(unnamed->reply.data, "-UNCERTAIN", 10);
+    assert_int_equal(last_sent(&f)->command.op, MACHINE_OP_CANCEL);
+    assert_int_equal(last_sent(&f)->command.number, WAIT + 1);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
+    expect_nothing(goes_on);
+    /* Its wait may have ended before the snapshot, whatever the local state says. */
+    r.wait = 1;
+    result(late, r);
+    assert_memory_equal(asking->reply.data, "-UNCERTAIN", 10);
+    event(&f, GRANTED, 1, 9, 0);
+    expect(goes_on, ":9\r\n");
+    machine_destroy(f.machine);
+    f.machine = NULL;
+    fake_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_snapshot_ends_waits_that_it_jumped_over),
         cmocka_unit_test(granted_after_queued),
         cmocka_unit_test(ended_after_queued),
         cmocka_unit_test(event_before_queued),
