@@ -119,7 +119,7 @@ class ThreeNodes(Case):
     def test_the_redis_client_of_python_on_each_node(self):
         last = 0
         for node in self.cluster.nodes:
-            r = redis.Redis(port=node.port, client_name='a-stock-client', socket_timeout=10)
+            r = redis.Redis(host='127.0.0.1', port=node.port, client_name='a-stock-client', socket_timeout=10)
             self.assertTrue(r.ping())
             token = r.execute_command('ACQUIRE', 'py', 'TTL', 60000, 'OWNER', OWNER_A)
             self.assertGreater(token, last)
