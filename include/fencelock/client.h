@@ -95,11 +95,11 @@ FL_API uint64_t fl_now_ms(void);
 struct fl_session;
 
 struct fl_acquire_options {
-    uint64_t ttl_ms;       /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
-    uint64_t wait_ms;      /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: not */
-    uint64_t timeout_ms;   /* beyond wait_ms; 0: the client's */
-    struct fl_bytes owner; /* empty: the client's */
-    struct fl_bytes value; /* at most FL_VALUE_MAX bytes that SHOW gives to anybody */
+    uint64_t ttl_ms;            /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
+    uint64_t wait_ms;           /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: not */
+    uint64_t timeout_ms;        /* beyond wait_ms; 0: the client's */
+    struct fl_bytes owner;      /* empty: the client's */
+    struct fl_bytes value;      /* at most FL_VALUE_MAX bytes that SHOW gives to anybody */
     struct fl_session *session; /* hold it under this session: ttl_ms and owner must be unset, and
                                  * the grant lasts as long as the session. When a wait has taken
                                  * long, the session is renewed on the way. NULL: none */

@@ -1,5 +1,6 @@
 // The public headers of the client, as a C++ program sees them.
 #include <fencelock/client.h>
+#include <fencelock/hold.h>
 #include <fencelock/store_client.h>
 #include <fencelock/types.h>
 
@@ -15,5 +16,8 @@ int main()
                 fl_client_nodes(client) == 1 && fl_err_class(FL_ETIMEOUT) == FL_CLASS_UNKNOWN;
     fl_client_destroy(client);
     fl_store_destroy(nullptr);
+    fl_lock_free(nullptr);
+    fl_async_destroy(nullptr);
+    fl_keepalive_stop(nullptr);
     return good ? 0 : 1;
 }

@@ -1,0 +1,55 @@
+/* uv.h: fl_async on a libuv loop.
+ *
+ *     struct fl_uv u;
+ *     fl_async_create(nodes, NULL, &a);
+ *     fl_uv_start(&u, loop, a);
+ *     ... calls of hold.h, whose callbacks come from uv_run() ...
+ *     fl_uv_stop(&u, closed);    and in closed(), or later: fl_async_destroy(a)
+ *
+ * All of it is in this header, so that only programs that use libuv need it. */
+#ifndef FENCELOCK_UV_H
+#define FENCELOCK_UV_H
+
+#include <uv.h>
+
+#include "fencelock/hold.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The caller's memory, which must stay until fl_uv_stop() has called back. */
+struct fl_uv {
+    uv_poll_t poll; /* its data is free for your use */
+    fl_async *async;
+};
+
+static inline void fl_uv_ready_(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    /* poll is the first member. */
+    fl_async_process(((struct fl_uv *)(void *)poll)->async);
+}
+
+/* 0; FL_ESYSTEM when the loop cannot take the descriptor. Keeps the loop alive, as any active
+ * handle does, until it is stopped; uv_unref((uv_handle_t *)&u.poll) changes that. */
+static inline int fl_uv_start(struct fl_uv *u, uv_loop_t *loop, fl_async *async)
+{
+    u->async = async;
+    if (uv_poll_init(loop, &u->poll, fl_async_fd(async)) != 0) {
+        return FL_ESYSTEM;
+    }
+    return uv_poll_start(&u->poll, UV_READABLE, fl_uv_ready_) == 0 ? 0 : FL_ESYSTEM;
+}
+
+/* closed may be NULL. */
+static inline void fl_uv_stop(struct fl_uv *u, uv_close_cb closed)
+{
+    uv_close((uv_handle_t *)&u->poll, closed);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

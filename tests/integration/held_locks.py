@@ -1,0 +1,345 @@
+"""Locks held by libfencelock's three shells (keep-alive thread, fd and process(), libuv) on real nodes: renewed, taken
+away, cut off from the network, stopped past the lease. Whatever happens, `lost` is told before the lock can be
+another's, and before anything else can be done with it."""
+
+import os
+import queue
+import random
+import select
+import signal
+import subprocess
+import threading
+import time
+
+from harness import Case, Cluster, Deadline, main, seed, wait_until
+from harness.lab import build_dir
+from silent_proxy import SilentProxy
+
+SHELLS = ('keepalive', 'async', 'uv')
+NOT, DEADLINE, TAKEN, MAX_HOLD, RELEASED = range(5) # enum fl_lost_reason
+OTHER = 'other-owner-0123456789'
+
+
+def now_ms():
+    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+
+
+class Driver:
+    def __init__(self, shell, nodes):
+        path = os.path.join(build_dir(), 'tests', 'unit', 'client', 'hold_driver')
+        self.child = subprocess.Popen([path, shell, nodes], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+        self.lines = queue.Queue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.put(line.split())
+        self.lines.put(None)
+
+    def say(self, *words):
+        self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
+        self.child.stdin.flush()
+
+    def next(self, seconds=30):
+        """The next line."""
+        try:
+            line = self.lines.get(timeout=seconds)
+        except queue.Empty:
+            raise AssertionError('the driver says nothing') from None
+        if line is None:
+            raise AssertionError('the driver has ended: ' + self.child.stderr.read())
+        return line
+
+    def __call__(self, *words):
+        self.say(*words)
+        return self.next()
+
+    def no_line(self, seconds):
+        try:
+            raise AssertionError('unexpected: %r' % self.lines.get(timeout=seconds))
+        except queue.Empty:
+            pass
+
+    def take(self, name, ttl=2000, wait=0, reserve=0, max_hold=0):
+        return self('take', name, ttl, wait, reserve, max_hold)
+
+    def hold(self, name, **options):
+        """A lock that must be granted; its token."""
+        word, taken, result, token = self.take(name, **options)
+        assert (word, taken, result) == ('taken', name, 'OK'), result
+        return int(token)
+
+    def end(self):
+        if self.child.stdin and not self.child.stdin.closed:
+            self.child.stdin.close()
+        code = self.child.wait(60)
+        self.reader.join(10)
+        err = self.child.stderr.read()
+        self.child.stderr.close()
+        self.child.stdout.close()
+        return code, err
+
+
+class HoldCase(Case):
+    NODES = 1
+    PROXIES = False
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, self.NODES)
+        self.proxies = []
+        if self.PROXIES:
+            self.proxies = [SilentProxy(node.address) for node in self.cluster.nodes]
+            for node, proxy in zip(self.cluster.nodes, self.proxies):
+                self.addCleanup(proxy.close)
+                node.extra = ['--advertise', proxy.address]
+        self.cluster.start()
+        self.cluster.leader()
+        self.nodes = ','.join(p.address for p in self.proxies or self.cluster.nodes)
+
+    def driver(self, shell):
+        driver = Driver(shell, self.nodes)
+        def end():
+            self.assertEqual(driver.end(), (0, ''), shell)
+        self.addCleanup(end)
+        return driver
+
+    def call(self, *args, timeout=60):
+        return self.cluster.leader().call(*args, timeout=timeout)
+
+    def silence(self, on):
+        for proxy in self.proxies:
+            (proxy.silent.set if on else proxy.silent.clear)()
+
+    def each_shell(self):
+        for shell in SHELLS:
+            with self.subTest(shell=shell):
+                yield self.driver(shell), shell
+
+
+class Life(HoldCase):
+    def test_renewed_and_given_back(self):
+        for d, name in self.each_shell():
+            token = d.hold(name, ttl=400)
+            word = d('look', name)
+            self.assertEqual(word[2:4] + word[5:], ['safe', str(NOT), 'OK', str(token)])
+            self.assertTrue(0 < int(word[4]) <= 400)
+            deadline = Deadline(1.2) # three leases
+            while not deadline.passed():
+                self.assertEqual(self.call('CHECK', name, token), 1)
+            self.assertEqual(d('release', name), ['released', name, 'OK'])
+            self.assertEqual(d('look', name), ['look', name, 'lost', str(RELEASED), '0', 'ENOTHELD', '0'])
+            self.assertEqual(self.call('CHECK', name, token), 0)
+            d.say('free', name)
+
+    def test_contention_and_waiting(self):
+        for d, name in self.each_shell():
+            token = self.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER)
+            self.assertEqual(d.take(name), ['taken', name, 'ENOTHELD', '0'])
+            d.say('take', name, 2000, 30000, 0, 0)
+            wait_until(lambda: b'queue' in self.call('SHOW', name) and self.waiters(name) == 1, what='the waiter')
+            self.call('RELEASE', name, token)
+            word, taken, result, mine = d.next()
+            self.assertEqual((word, taken, result), ('taken', name, 'OK'))
+            self.assertGreater(int(mine), token)
+
+    def waiters(self, name):
+        fields = self.call('SHOW', name)
+        return dict(zip(fields[::2], fields[1::2]))[b'waiters']
+
+    def test_wrong_arguments(self):
+        for d, name in self.each_shell():
+            self.assertEqual(d.take(name, ttl=9)[2], 'EINVAL')
+            self.assertEqual(d.take(name, ttl=1000, reserve=501)[2], 'EINVAL')
+            self.assertEqual(d.take(name + '2', ttl=1000, reserve=500)[2], 'OK')
+
+    def test_taken_away(self):
+        for d, name in self.each_shell():
+            d.hold(name, ttl=600)
+            self.call('BREAK', name)
+            self.assertEqual(d.next()[:4], ['change', name, 'lost', str(TAKEN)])
+            self.assertEqual(d('look', name)[2:], ['lost', str(TAKEN), '0', 'ENOTHELD', '0'])
+
+    def test_max_hold_and_reserve(self):
+        for d, name in self.each_shell():
+            began = now_ms()
+            d.hold(name, ttl=500, reserve=200, max_hold=1200)
+            line = d.next()
+            self.assertEqual(line[:4], ['change', name, 'lost', str(MAX_HOLD)])
+            self.assertGreaterEqual(int(line[4]), began + 1199)
+
+    def test_many_at_once(self):
+        for d, name in self.each_shell():
+            names = ['%s-%d' % (name, i) for i in range(10)]
+            for n in names:
+                d.say('take', n, 600, 0, 0, 0)
+            tokens = {}
+            for _ in names:
+                _, n, result, token = d.next()
+                self.assertEqual(result, 'OK')
+                tokens[n] = int(token)
+            deadline = Deadline(1.5)
+            while not deadline.passed():
+                for n, token in tokens.items():
+                    self.assertEqual(self.call('CHECK', n, token), 1)
+            for n in names:
+                self.assertEqual(d('release', n), ['released', n, 'OK'])
+
+    def test_ending_gives_up_what_is_held(self):
+        for d, name in self.each_shell():
+            token = d.hold(name, ttl=500)
+            d.say('take', name + '-2', 500, 0, 0, 0)
+            d.say('stop')
+            self.assertEqual(d.child.wait(30), 0)
+            wait_until(lambda: self.call('CHECK', name, token) == 0, what='the end of the lease')
+
+    def test_sessions(self):
+        d = self.driver('keepalive')
+        session = 'session-0123456789'
+        self.assertEqual(d('open', session, 500), ['taken', session, 'OK', '0'])
+        tokens = {}
+        for name in ('a', 'b'):
+            word, taken, result, token = d('under', session, name)
+            self.assertEqual((taken, result), (name, 'OK'))
+            tokens[name] = int(token)
+        deadline = Deadline(1.5)
+        while not deadline.passed():
+            self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [1, 1])
+        self.assertEqual(d('look', session)[2:4], ['safe', str(NOT)])
+        self.assertEqual(d('release', session), ['released', session, 'OK'])
+        self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [0, 0])
+        self.assertEqual(d('under', session, 'c')[2], 'ENOSESSION')
+        # Closed by somebody else.
+        other = 'session-other-0123456789'
+        self.assertEqual(d('open', other, 500)[2], 'OK')
+        self.call('SESSION', 'CLOSE', other)
+        self.assertEqual(d.next()[:4], ['change', other, 'lost', str(TAKEN)])
+
+    def test_threads_that_ask_all_the_time(self):
+        d = self.driver('keepalive')
+        for name in ('a', 'b'):
+            d.hold(name, ttl=600)
+            d.say('hammer', name)
+        time.sleep(1.0) # a few renewals under the hammer
+        self.assertEqual(self.released(d, 'a'), 'OK')
+        self.call('BREAK', 'b')
+        seen = [d.next(), d.next()]
+        # Told before anybody learned of it in another way.
+        self.assertEqual([line[0] for line in seen], ['change', 'hammered'])
+
+    def released(self, d, name):
+        """The result of a release; what hammers it says that it is over, before or after."""
+        d.say('release', name)
+        lines = sorted([d.next(), d.next()])
+        self.assertEqual([line[0] for line in lines], ['hammered', 'released'])
+        return lines[1][2]
+
+
+class Stopped(HoldCase):
+    def test_lost_is_told_before_anything_else_can_be_done(self):
+        for d, name in self.each_shell():
+            mine = d.hold(name, ttl=500)
+            d.child.send_signal(signal.SIGSTOP)
+            next_one = self.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+            self.assertGreater(next_one, mine)
+            d.say('look', name) # waits in the pipe
+            d.child.send_signal(signal.SIGCONT)
+            self.assertEqual(d.next()[:4], ['change', name, 'lost', str(DEADLINE)])
+            self.assertEqual(d.next(), ['look', name, 'lost', str(DEADLINE), '0', 'ENOTHELD', '0'])
+            d.no_line(0.3) # told once
+            self.assertEqual(self.call('CHECK', name, next_one), 1) # and not taken away by anything that was late
+            self.assertEqual(d('release', name)[2], 'ENOTHELD')
+            self.assertEqual(self.call('CHECK', name, next_one), 1)
+
+
+class Silence(HoldCase):
+    NODES = 3
+    PROXIES = True
+    ROUNDS = 4
+
+    def test_jeopardy_and_safe_again(self):
+        for d, name in self.each_shell():
+            token = d.hold(name, ttl=3000)
+            self.silence(True)
+            self.assertEqual(d.next()[:4], ['change', name, 'jeopardy', str(NOT)])
+            self.assertEqual(d('look', name)[2:4], ['jeopardy', str(NOT)])
+            self.silence(False)
+            self.assertEqual(d.next()[:4], ['change', name, 'safe', str(NOT)])
+            self.assertEqual(self.call('CHECK', name, token), 1)
+
+    def one_round(self, d, number, chooser):
+        names = ['%s-%d' % (number, i) for i in range(4)]
+        waiting = {}
+        for name in names:
+            d.hold(name, ttl=3000)
+            client = self.cluster.nodes[chooser.randrange(3)].client(60)
+            self.addCleanup(client.close)
+            client.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+            waiting[client.sock] = (client, name)
+        time.sleep(chooser.random() * 1.2) # at any phase of the renewals
+        self.silence(True)
+        granted = {}
+        deadline = Deadline(60)
+        while waiting:
+            for sock in select.select(list(waiting), [], [], deadline.left())[0]:
+                at = now_ms()
+                client, name = waiting.pop(sock)
+                self.assertIsInstance(client.read(), int)
+                granted[name] = at
+            self.assertFalse(deadline.passed())
+        told = {}
+        while len(told) < len(names):
+            word, name, state, reason, at = d.next()
+            self.assertEqual(word, 'change')
+            if state == 'lost':
+                self.assertEqual(int(reason), DEADLINE)
+                told[name] = int(at)
+        for name in names:
+            left = granted[name] - told[name]
+            self.assertGreater(left, 0, '%s was told lost when another had it' % name)
+            self.closest = min(self.closest, left)
+            self.assertEqual(d('look', name)[5], 'ENOTHELD')
+            d.say('free', name)
+        self.silence(False)
+
+    def test_lost_is_told_before_another_has_it(self):
+        chooser = random.Random(seed())
+        self.closest = 1e9
+        rounds = int(os.environ.get('FENCELOCK_ROUNDS', self.ROUNDS))
+        for shell in SHELLS:
+            for number in range(rounds):
+                d = Driver(shell, self.nodes) # one for each round: it has few names
+                self.one_round(d, '%s-%d' % (shell, number), chooser)
+                self.assertEqual(d.end(), (0, ''))
+        self.note('%d locks; the closest was told %.0f ms before the next grant'
+                  % (rounds * len(SHELLS) * 4, self.closest))
+
+    def test_a_leader_that_hangs_or_dies_is_left_in_time(self):
+        for d, name in self.each_shell():
+            token = d.hold(name, ttl=5000)
+            old = self.cluster.leader()
+            if name == 'async':
+                old.kill()
+            else:
+                old.pause()
+            new = self.cluster.leader(among=[n for n in self.cluster.nodes if n is not old])
+            deadline = Deadline(7)
+            while not deadline.passed():
+                self.assertEqual(new.call('CHECK', name, token), 1)
+                time.sleep(0.05)
+            if name == 'async':
+                old.start()
+            else:
+                old.resume()
+            lines = [d('look', name)]
+            while lines[-1][0] != 'look': # jeopardy and safe may have come and gone
+                lines.append(d.next())
+            self.assertEqual(lines[-1][5:], ['OK', str(token)])
+            self.assertNotIn('lost', [line[2] for line in lines])
+            self.cluster.wait_same_state()
+
+
+if __name__ == '__main__':
+    main()

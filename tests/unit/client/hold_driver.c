@@ -1,0 +1,307 @@
+/* hold_driver.c: locks held by one of the shells of hold.h, driven line by line over stdin.
+ *
+ *   hold_driver keepalive|async|uv NODES
+ *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
+ *   keepalive only: open OWNER TTL | under OWNER NAME | hammer NAME
+ *
+ *   taken NAME RESULT TOKEN
+ *   change NAME STATE REASON NOW       from on_change, NOW by fl_now_ms()
+ *   look NAME STATE REASON REMAINING RESULT TOKEN
+ *   released NAME RESULT
+ *
+ * hammer asks for the token on a thread of its own until the lock is lost, then prints
+ * "hammered NAME NOW". */
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fencelock/uv.h"
+
+#define SLOTS 16
+#define WORDS_MAX 8
+
+struct slot {
+    char name[64];
+    fl_lock *lock;
+    struct fl_session session;
+    pthread_t hammer;
+    bool hammered;
+};
+
+static struct slot slots[SLOTS];
+static fl_client *client;
+static fl_keepalive *keepalive;
+static fl_async *async_client;
+static struct fl_uv uv;
+static bool over;
+
+static const char *word_of(int rc)
+{
+    return rc == 0 ? "OK" : fl_err_name(rc);
+}
+
+static struct slot *slot_of(const char *name)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        if (strcmp(slots[i].name, name) == 0 || slots[i].name[0] == '\0') {
+            snprintf(slots[i].name, sizeof slots[i].name, "%s", name);
+            return &slots[i];
+        }
+    }
+    abort();
+}
+
+static uint64_t number(const char *text)
+{
+    return strtoull(text, NULL, 10);
+}
+
+static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
+{
+    const struct slot *s = arg;
+    printf("change %s %s %d %" PRIu64 "\n", s->name, fl_hold_state_name(state),
+           (int)fl_lock_reason(lock), fl_now_ms());
+    fflush(stdout);
+}
+
+static void taken(struct slot *s, int rc, fl_lock *lock)
+{
+    fl_token token = FL_TOKEN_NONE;
+    s->lock = lock;
+    if (lock != NULL && fl_lock_token(lock, &token) != 0) {
+        token = FL_TOKEN_NONE;
+    }
+    printf("taken %s %s %" PRIu64 "\n", s->name, word_of(rc), token);
+    fflush(stdout);
+}
+
+static void on_acquired(void *arg, int status, const char *error, fl_lock *lock)
+{
+    if ((status == 0) != (error[0] == '\0') || (status == 0) != (lock != NULL)) {
+        abort();
+    }
+    taken(arg, status, lock);
+}
+
+static void on_released(void *arg, int status, const char *error)
+{
+    const struct slot *s = arg;
+    (void)error;
+    printf("released %s %s\n", s->name, word_of(status));
+    fflush(stdout);
+}
+
+static void take(struct slot *s, char **w)
+{
+    const struct fl_acquire_options options = {.ttl_ms = number(w[2]), .wait_ms = number(w[3])};
+    const struct fl_hold_options hold = {
+        .reserve_ms = number(w[4]), .max_hold_ms = number(w[5]), .on_change = on_change, .arg = s};
+    if (async_client != NULL) {
+        int rc =
+            fl_async_acquire(async_client, fl_str(s->name), &options, &hold, on_acquired, s, NULL);
+        if (rc != 0) {
+            taken(s, rc, NULL);
+        }
+        return;
+    }
+    struct fl_grant grant;
+    fl_lock *lock = NULL;
+    int rc = fl_acquire(client, fl_str(s->name), &options, &grant);
+    if (rc == 0) {
+        rc = fl_keepalive_lock(keepalive, fl_str(s->name), &grant, &hold, &lock);
+    }
+    taken(s, rc, lock);
+}
+
+static void open_session(struct slot *s, char **w)
+{
+    const struct fl_session_options options = {.ttl_ms = number(w[2]), .owner = fl_str(s->name)};
+    const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
+    fl_lock *lock = NULL;
+    int rc = fl_session_open(client, &options, &s->session);
+    if (rc == 0) {
+        rc = fl_keepalive_session(keepalive, &s->session, &hold, &lock);
+    }
+    taken(s, rc, lock);
+}
+
+/* A lock under a session is as good as the session, which is what is held. */
+static void acquire_under(struct slot *s, char **w)
+{
+    s->session.deadline_ms = fl_lock_deadline_ms(s->lock);
+    const struct fl_acquire_options options = {.session = &s->session};
+    struct fl_grant grant = {.token = FL_TOKEN_NONE};
+    int rc = fl_acquire(client, fl_str(w[2]), &options, &grant);
+    printf("taken %s %s %" PRIu64 "\n", w[2], word_of(rc), grant.token);
+    fflush(stdout);
+}
+
+static void look(struct slot *s)
+{
+    fl_token token = FL_TOKEN_NONE;
+    /* The operation comes first: what it may do must not depend on anybody having asked before. */
+    int rc = fl_lock_token(s->lock, &token);
+    printf("look %s %s %d %" PRIu64 " %s %" PRIu64 "\n", s->name,
+           fl_hold_state_name(fl_lock_state(s->lock)), (int)fl_lock_reason(s->lock),
+           fl_lock_remaining_ms(s->lock), word_of(rc), token);
+    fflush(stdout);
+}
+
+static void *hammer(void *arg)
+{
+    const struct slot *s = arg;
+    fl_token token;
+    while (fl_lock_token(s->lock, &token) == 0) {
+        if (fl_lock_remaining_ms(s->lock) > 0 && token == FL_TOKEN_NONE) {
+            abort();
+        }
+    }
+    printf("hammered %s %" PRIu64 "\n", s->name, fl_now_ms());
+    fflush(stdout);
+    return NULL;
+}
+
+static void obey(char **w)
+{
+    struct slot *s = w[1] != NULL ? slot_of(w[1]) : NULL;
+    if (strcmp(w[0], "stop") == 0) {
+        over = true;
+    } else if (strcmp(w[0], "take") == 0) {
+        take(s, w);
+    } else if (strcmp(w[0], "open") == 0) {
+        open_session(s, w);
+    } else if (strcmp(w[0], "under") == 0) {
+        acquire_under(s, w);
+    } else if (strcmp(w[0], "look") == 0) {
+        look(s);
+    } else if (strcmp(w[0], "hammer") == 0) {
+        s->hammered = pthread_create(&s->hammer, NULL, hammer, s) == 0;
+    } else if (strcmp(w[0], "free") == 0) {
+        fl_lock_free(s->lock);
+        s->lock = NULL;
+    } else if (strcmp(w[0], "release") == 0 && async_client == NULL) {
+        on_released(s, fl_lock_release(client, s->lock, 0), "");
+    } else if (strcmp(w[0], "release") == 0) {
+        if (fl_async_release(s->lock, 0, on_released, s) != 0) {
+            abort();
+        }
+    } else {
+        abort();
+    }
+}
+
+static void obey_line(char *line)
+{
+    char *w[WORDS_MAX] = {NULL};
+    char *save = NULL;
+    int n = 0;
+    for (char *p = strtok_r(line, " ", &save); p != NULL && n < WORDS_MAX - 1;
+         p = strtok_r(NULL, " ", &save)) {
+        w[n++] = p;
+    }
+    if (n > 0) {
+        obey(w);
+    }
+}
+
+static void read_input(void)
+{
+    static char line[512];
+    static size_t len;
+    char c;
+    ssize_t n;
+    do { /* a character at a time, so that nothing hides in a buffer from poll() */
+        n = read(STDIN_FILENO, &c, 1);
+        if (n == 1 && c != '\n' && len < sizeof line - 1) {
+            line[len++] = c;
+        }
+    } while (n == 1 && c != '\n');
+    over = n != 1;
+    line[len] = '\0';
+    len = 0;
+    obey_line(line);
+}
+
+static void on_input(uv_poll_t *handle, int status, int events)
+{
+    (void)status;
+    (void)events;
+    read_input();
+    if (over) {
+        uv_close((uv_handle_t *)handle, NULL);
+        fl_uv_stop(&uv, NULL);
+    }
+}
+
+static void run_uv(void)
+{
+    uv_loop_t loop;
+    uv_poll_t input;
+    if (uv_loop_init(&loop) != 0 || fl_uv_start(&uv, &loop, async_client) != 0 ||
+        uv_poll_init(&loop, &input, STDIN_FILENO) != 0 ||
+        uv_poll_start(&input, UV_READABLE, on_input) != 0) {
+        abort();
+    }
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&loop) != 0) {
+        abort();
+    }
+}
+
+static void run_poll(void)
+{
+    while (!over) {
+        struct pollfd p[] = {
+            {.fd = STDIN_FILENO, .events = POLLIN},
+            {.fd = async_client != NULL ? fl_async_fd(async_client) : -1, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0) {
+            continue;
+        }
+        if (p[0].revents != 0) {
+            read_input();
+        }
+        if (p[1].revents != 0) {
+            fl_async_process(async_client);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        return 2;
+    }
+    const struct fl_client_options options = {.timeout_ms = 5000};
+    bool keeps = strcmp(argv[1], "keepalive") == 0;
+    int rc = keeps ? fl_keepalive_start(argv[2], &options, &keepalive)
+                   : fl_async_create(argv[2], &options, &async_client);
+    if (rc != 0 || fl_client_create(argv[2], &options, &client) != 0) {
+        fprintf(stderr, "hold_driver: %s\n", fl_strerror(rc));
+        return 1;
+    }
+    if (strcmp(argv[1], "uv") == 0) {
+        run_uv();
+    } else {
+        run_poll();
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        if (slots[i].hammered) {
+            (void)pthread_join(slots[i].hammer, NULL);
+        }
+    }
+    fl_keepalive_stop(keepalive);
+    fl_async_destroy(async_client);
+    for (int i = 0; i < SLOTS; i++) {
+        /* Locks outlive their client, lost. */
+        if (slots[i].lock != NULL && fl_lock_state(slots[i].lock) != FL_HOLD_LOST) {
+            abort();
+        }
+        fl_lock_free(slots[i].lock);
+    }
+    fl_client_destroy(client);
+    return 0;
+}
