@@ -44,6 +44,7 @@ static void on_done(void *ctx, int result, const struct fl_redlock_lock *lock,
 {
     struct waiter *w = ctx;
     w->over = true;
+    uv_stop(&w->r->own_loop); /* Called from a timer, uv_run() would go on and wait for a socket. */
     w->result = result;
     if (lock != NULL) {
         w->lock = *lock;
@@ -163,6 +164,7 @@ int fl_redlock_release(fl_redlock *r, struct fl_bytes name, const struct fl_redl
 
 struct check_waiter {
     bool over;
+    struct fl_redlock *r;
     int result;
     struct fl_redlock_check_report *ret;
 };
@@ -171,6 +173,7 @@ static void on_checked(void *ctx, int result, const struct fl_redlock_check_repo
 {
     struct check_waiter *w = ctx;
     w->over = true;
+    uv_stop(&w->r->own_loop);
     w->result = result;
     *w->ret = *found;
 }
@@ -178,7 +181,7 @@ static void on_checked(void *ctx, int result, const struct fl_redlock_check_repo
 int fl_redlock_check(fl_redlock *r, const struct fl_redlock_check_options *options,
                      struct fl_redlock_check_report *ret)
 {
-    struct check_waiter w = {.ret = ret};
+    struct check_waiter w = {.r = r, .ret = ret};
     int rc = begin(r);
     if (rc == 0) {
         rc = fl_redlock_check_start(r, options, on_checked, &w);

@@ -495,6 +495,7 @@ static void finish_closing(struct fl_redlock *r)
         free(r); /* a private loop has to end first */
     } else {
         r->closing = false;
+        uv_stop(&r->own_loop);
     }
     if (closed != NULL) {
         closed(ctx);

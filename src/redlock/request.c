@@ -153,6 +153,8 @@ static void take_answer(struct fli_op_request *q, struct fli_server *s, const re
         status = judge(q, s, reply, report->error);
         report->rtt_us = (fli_clock_ns() - q->base.sent_ns) / 1000;
     } else {
+        status =
+            s->status == FL_REDLOCK_ERROR || s->status == FL_REDLOCK_SILENT ? s->status : status;
         memcpy(report->error, s->error, sizeof report->error);
     }
     bool was_open = op->state == OP_ATTEMPT;

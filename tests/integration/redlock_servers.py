@@ -1,0 +1,475 @@
+"""Redlock on real redis-server processes: any number of them dead, hung, slow, refusing or cutting the
+connection; locks that expire, are extended, lost and stolen."""
+
+import os
+import signal
+import time
+
+from harness import Case, main, wait_until
+from redlock_lab import Driver, Fake, Proxy, Redis
+
+VALUE = r'^[0-9a-f]{40}$'
+
+
+class RedlockCase(Case):
+    TIMEOUT_S = 180
+
+    def redis(self, n, *args):
+        return [Redis(self.lab, 'redis%d' % i, *args) for i in range(n)]
+
+    def proxy(self, server, **options):
+        proxy = Proxy(server, **options)
+        self.addCleanup(proxy.close)
+        return proxy
+
+    def fake(self, *args, **options):
+        fake = Fake(*args, **options)
+        self.addCleanup(fake.close)
+        return fake
+
+    def driver(self, servers, **options):
+        driver = Driver(servers, **options)
+        self.addCleanup(lambda: self.assertEqual(driver.close(), 0))
+        return driver
+
+    def warm(self, d, name='warm'):
+        """Until all connections work: a lock is held as soon as a quorum is there."""
+        def all_say_yes():
+            a = d('acquire', 15, name, 10000, 5000, 0)
+            d('release', 15, name)
+            return a.ok and not {'unasked', 'down'} & set(a.statuses)
+        wait_until(all_say_yes, 10, 'all servers take part', 0.001)
+
+    def assertGone(self, servers, key):
+        for s in servers:
+            wait_until(lambda s=s: s.call('EXISTS', key) == 0, 10, 'the key %s is gone from %s' % (key, s.name))
+
+
+class HappyDays(RedlockCase):
+    def test_acquire_extend_release_on_1_3_and_5(self):
+        servers = self.redis(5)
+        for n in (1, 3, 5):
+            some = servers[:n]
+            d = self.driver(some)
+            a = d.acquire('lock', 8000)
+            self.assertTrue(a.ok, a)
+            self.assertRegex(a['value'], VALUE)
+            self.assertLessEqual(a['left'], 8000 - 82)
+            self.assertGreaterEqual(sum(s.get('lock') == a['value'] for s in some), n // 2 + 1)
+            holders = [s for s in some if s.get('lock') == a['value']]
+            for s in holders:
+                self.assertGreater(s.call('PTTL', 'lock'), a['left'] - 1000)
+            # in vain as long as it is held
+            other = self.driver(some)
+            b = other.acquire('lock', 8000)
+            self.assertEqual((b.result, b.cause), ('ENOTHELD', 'contended'))
+            # longer
+            e = d.extend('lock', 20000)
+            self.assertTrue(e.ok, e)
+            self.assertEqual(e['value'], a['value'])
+            self.assertGreater(e['left'], 15000)
+            r = d.release('lock')
+            self.assertTrue(r.ok, r)
+            self.assertGone(some, 'lock')
+            self.assertEqual(d.release('lock').cause, 'lost')
+            c = other.acquire('lock', 8000)
+            self.assertTrue(c.ok, c)
+            self.assertNotEqual(c['value'], a['value'])
+            self.assertTrue(other.release('lock').ok)
+
+    def test_each_attempt_has_a_value_of_its_own(self):
+        seen = []
+
+        def answer(words):
+            if words[0] == b'SET':
+                seen.append(words[2])
+            return b'$-1\r\n' if words[0] == b'SET' else b':0\r\n'
+
+        d = self.driver([self.fake(answer)], retry=1, retry_cap=2)
+        a = d.acquire('lock', 8000, wait=60)
+        self.assertEqual(a.cause, 'contended')
+        self.assertGreater(a['attempts'], 2)
+        self.assertEqual(len(set(seen)), len(seen))
+        self.assertEqual(len(seen), a['attempts'])
+
+    def test_names_are_bytes_and_the_format_is_used(self):
+        servers = self.redis(1)
+        d = self.driver(servers, format='redlock:%s:100%%')
+        a = d.acquire('a%s{b}*')
+        self.assertTrue(a.ok)
+        self.assertEqual(servers[0].get('redlock:a%s{b}*:100%'), a['value'])
+
+    def test_database_and_password_and_user(self):
+        s = Redis(self.lab, 'redis', '--requirepass', 'secret')
+        s.password = 'secret'
+        s.call('ACL', 'SETUSER', 'locker', 'on', '>hush', '~*', '+@all')
+        d = self.driver([s], password='secret', database=3)
+        self.assertTrue(d.acquire('lock').ok)
+        self.assertEqual(s.call('GET', 'lock'), None)
+        self.assertTrue(self.driver([s], password='secret').acquire('lock').ok)
+        self.assertTrue(self.driver([s], user='locker', password='hush').acquire('other').ok)
+        for options in ({}, {'password': 'wrong'}, {'user': 'locker', 'password': 'secret'},
+                        {'password': 'secret', 'database': 99}):
+            a = self.driver([s], **options).acquire('more')
+            self.assertEqual((a.result, a.cause, a.statuses), ('EDENIED', 'refused', ['error']), options)
+            self.assertRegex(a.errors[0], 'NOAUTH|WRONGPASS|DB index')
+
+    def test_unix_socket(self):
+        path = self.lab.path('s')
+        if len(path) > 107:
+            self.skipTest('the path of the build directory is too long for a socket')
+        Redis(self.lab, 'redis', '--unixsocket', path)
+        d = self.driver([path])
+        self.assertTrue(d.acquire('lock').ok)
+        self.assertTrue(d.release('lock').ok)
+
+    def test_no_thread_and_no_descriptor_is_left(self):
+        servers = self.redis(3)
+        d = self.driver(servers)
+        self.assertTrue(d.acquire('lock').ok)
+        before = d('status')
+        self.assertEqual(before['threads'], 1)
+        for _ in range(5):
+            for s in servers:
+                s.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+            d.release('lock')
+            d.acquire('lock', wait=2000)
+        self.assertLessEqual(d('status')['descriptors'], before['descriptors'])
+
+
+class Broken(RedlockCase):
+    """0 to N servers in each kind of trouble: a minority does not matter, a majority is an outage that is
+    told by its name, and nothing stays behind."""
+
+    def check(self, servers, make_bad, cause, n=5, more=None, undo=None, **options):
+        for bad in range(n + 1):
+            with self.subTest(bad=bad):
+                d = self.driver(servers, **options)
+                if more:
+                    more(d)
+                make_bad(servers[:bad])
+                a = d.acquire('lock%d' % bad, 10000)
+                if bad <= (n - 1) // 2:
+                    self.assertTrue(a.ok, a)
+                    self.assertTrue(d.extend('lock%d' % bad).ok)
+                    self.assertTrue(d.release('lock%d' % bad).ok)
+                else:
+                    self.assertEqual(a.cause, cause, a)
+                    self.assertFalse(a.ok)
+                if undo:
+                    undo(servers[:bad])
+                if bad < n:
+                    self.assertGone(servers[bad:], 'lock%d' % bad)
+                d.close()
+
+    def test_dead(self):
+        for n in (1, 3, 5):
+            servers = self.redis(n)
+            for bad in range(n + 1):
+                if bad > 0:
+                    servers[bad - 1].process.kill()
+                d = self.driver(servers)
+                a = d.acquire('lock')
+                if bad <= (n - 1) // 2:
+                    self.assertTrue(a.ok, a)
+                    self.assertTrue(d.release('lock').ok)
+                else:
+                    self.assertEqual((a.result, a.cause), ('ENOCONN', 'unreachable'), a)
+                    # others were not even asked
+                    self.assertNotIn('yes', a.statuses)
+
+    def test_dying_between_calls(self):
+        servers = self.redis(5)
+        d = self.driver(servers)
+        self.warm(d)
+        for s in servers[:2]:
+            s.process.kill()
+        a = d.acquire('lock')
+        self.assertTrue(a.ok, a)
+        servers[2].process.kill()
+        e = d.extend('lock')
+        self.assertEqual((e.result, e.cause), ('ENOCONN', 'unreachable'))
+        self.assertEqual(e['deadline'], a['deadline']) # the old one is kept
+        for s in servers[:3]:
+            s.start()
+        # three forgot it: it is lost for certain
+        e = wait_until(lambda: (lambda x: x if x.cause == 'lost' else None)(d.extend('lock')), 10, 'it is known lost')
+        self.assertEqual((e.result, e['left']), ('ENOTHELD', 0))
+        for s in servers[:3]:
+            self.assertEqual(s.call('EXISTS', 'lock'), 0) # and was not created again
+
+    def test_hung(self):
+        servers = self.redis(5)
+        self.check(servers, lambda some: [s.process.pause() for s in some], 'too slow', more=self.warm,
+                   undo=lambda some: [s.process.resume() for s in some])
+
+    def test_hung_from_the_start(self):
+        servers = self.redis(5)
+        for s in servers[:2]:
+            s.process.pause()
+        d = self.driver(servers)
+        self.assertTrue(d.acquire('lock').ok)
+        servers[2].process.pause()
+        d = self.driver(servers, connect=200)
+        a = d.acquire('other')
+        self.assertEqual(a.cause, 'unreachable', a)
+        for s in servers[:3]:
+            s.process.resume()
+        self.assertTrue(d.acquire('other', wait=10000).ok)
+
+    def test_two_hung_servers_of_five_do_not_delay_the_others(self):
+        servers = self.redis(5)
+        d = self.driver(servers, budget=5000, hung=60000)
+        self.warm(d)
+        for s in servers[:2]:
+            s.process.pause()
+        # They would take for ever, and their budget is 500 ms.
+        times = []
+        for i in range(20):
+            a = d.acquire('lock', 10000)
+            self.assertTrue(a.ok, a)
+            self.assertTrue(d.release('lock').ok)
+            times.append(a['elapsed_us'])
+        self.assertLess(sorted(times)[10], 250000)
+        self.note('median of 20 acquires with two hung: %d us' % sorted(times)[10])
+        for s in servers[:2]:
+            s.process.resume()
+        # Their SETs and releases arrive in the order in which they were written.
+        self.assertGone(servers, 'lock')
+
+    def test_slow(self):
+        servers = self.redis(3)
+        proxies = [self.proxy(s) for s in servers]
+        d = self.driver(proxies, budget=100)
+        self.warm(d)
+        proxies[0].delay = 0.4
+        a = d.acquire('lock')
+        self.assertTrue(a.ok, a)
+        self.assertTrue(d.release('lock').ok)
+        self.assertGone(servers, 'lock')
+        proxies[1].delay = 0.4
+        a = d.acquire('lock')
+        self.assertEqual((a.result, a.cause), ('ETIMEOUT', 'too slow'), a)
+        self.assertGone(servers, 'lock') # also where the yes came too late
+
+    def test_a_larger_budget_bears_slower_servers(self):
+        servers = self.redis(3)
+        proxies = [self.proxy(s, delay=0.12) for s in servers]
+        self.assertEqual(self.driver(proxies, budget=20).acquire('lock').cause, 'too slow')
+        d = self.driver(proxies, budget=5000)
+        self.assertTrue(d.acquire('lock2', 20000, wait=3000).ok)
+
+    def test_readonly(self):
+        servers = self.redis(5)
+        self.check(servers, lambda some: [s.call('REPLICAOF', '127.0.0.1', '1') for s in some], 'refused',
+                   more=self.warm, undo=lambda some: [s.call('REPLICAOF', 'NO', 'ONE') for s in some])
+
+    def test_replicas_do_not_count_even_when_they_can_be_written(self):
+        servers = self.redis(3)
+        for s in servers[:2]:
+            s.call('CONFIG', 'SET', 'replica-read-only', 'no')
+            s.call('REPLICAOF', '127.0.0.1', '1')
+        a = self.driver(servers).acquire('lock')
+        self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), a)
+        self.assertEqual(a.statuses[:2], ['replica', 'replica'])
+
+    def test_misconf(self):
+        servers = self.redis(3, '--enable-protected-configs', 'yes')
+        for s in servers[:2]:
+            s.call('CONFIG', 'SET', 'dbfilename', 'no')
+            os.makedirs(self.lab.path(s.name, 'no', 'x')) # a directory that is not empty cannot be replaced
+            s.call('CONFIG', 'SET', 'save', '1 1')
+            s.call('SET', 'x', '1')
+        for s in servers[:2]:
+            wait_until(lambda s=s: b'rdb_last_bgsave_status:err' in s.call('INFO', 'persistence'), 30, 'a failed save')
+        a = self.driver(servers).acquire('lock')
+        self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), a)
+        self.assertTrue(any('MISCONF' in e for e in a.errors), a)
+        for s in servers[:2]:
+            s.call('CONFIG', 'SET', 'save', '')
+
+    def test_oom(self):
+        servers = self.redis(3)
+        for s in servers[:2]:
+            s.call('CONFIG', 'SET', 'maxmemory', '1')
+        a = self.driver(servers).acquire('lock')
+        self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), a)
+        self.assertTrue(any('OOM' in e for e in a.errors), a)
+
+    def test_refusals_that_are_hard_to_make(self):
+        """-LOADING, -BUSY, -NOPERM and others, from a server that pretends."""
+        for error in ('LOADING Redis is loading the dataset in memory', 'BUSY Redis is busy running a script',
+                      'NOPERM this user has no permissions', 'MASTERDOWN Link with MASTER is down',
+                      'ERR unknown command', 'NOSCRIPT No matching script', 'CLUSTERDOWN The cluster is down'):
+            line = b'-%s\r\n' % error.encode()
+            fakes = [self.fake(lambda words, line=line: line) for _ in range(2)]
+            fakes.append(self.fake(lambda words: b'+OK\r\n' if words[0] == b'SET' else b':1\r\n'))
+            d = self.driver(fakes)
+            a = d.acquire('lock')
+            self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'), (error, a))
+            for f in fakes[:2]: # those that refused get the release as well
+                wait_until(lambda f=f: f.words()[:2] == ['SET', 'EVALSHA'], 5, 'a release')
+            d.close()
+
+    def test_wrong_type_is_a_foreign_lock(self):
+        servers = self.redis(3)
+        for s in servers[:2]:
+            s.call('HSET', 'lock', 'uuid:1', '1')
+        d = self.driver(servers)
+        a = d.acquire('lock', wait=100)
+        self.assertEqual((a.result, a.cause), ('ENOTHELD', 'contended'), a)
+        self.assertGone(servers[2:], 'lock')
+        for s in servers[:2]:
+            self.assertEqual(s.call('HGET', 'lock', 'uuid:1'), b'1')
+        # under our feet
+        self.assertTrue(d.acquire('mine').ok)
+        for s in servers:
+            s.call('DEL', 'mine')
+            s.call('HSET', 'mine', 'x', '1')
+        e = d.extend('mine')
+        self.assertEqual((e.cause, e['left']), ('lost', 0))
+        self.assertIn('foreign', e.statuses)
+        self.assertEqual(d.release('mine').cause, 'lost')
+
+    def test_cut_after_the_set_and_before_its_answer(self):
+        servers = self.redis(3)
+        proxies = [self.proxy(s) for s in servers]
+        d = self.driver(proxies)
+        self.warm(d)
+        for p in proxies[:2]:
+            p.rule = lambda data: 'drop' if b'\r\nSET\r\n' in data else None
+        a = d.acquire('lock', 10000)
+        self.assertEqual((a.result, a.cause), ('ENOCONN', 'unreachable'), a)
+        for p in proxies:
+            p.rule = None
+        # The keys were set. The releases follow over new connections, which a blocking handle makes in calls.
+        def gone():
+            d.acquire('another')
+            d.release('another')
+            return all(s.call('EXISTS', 'lock') == 0 for s in servers)
+        wait_until(gone, 8, 'the releases are made up for')
+
+    def test_cut_of_a_minority_is_made_up_for_in_the_background(self):
+        servers = self.redis(3)
+        proxies = [self.proxy(s) for s in servers]
+        d = self.driver(proxies, loop=True)
+        self.warm(d)
+        servers[2].call('SET', 'lock', 'theirs')
+        servers[1].call('SET', 'lock', 'theirs')
+        proxies[0].rule = lambda data: 'drop' if b'\r\nSET\r\n' in data else None
+        d.send('acquire', 0, 'lock', 20000, 0, 0)
+        self.assertEqual(d.read().result, 'ENOTHELD')
+        proxies[0].rule = None
+        self.assertGone(servers[:1], 'lock')
+        self.assertEqual(servers[1].get('lock'), 'theirs')
+
+    def test_garbage(self):
+        real = Redis(self.lab, 'redis')
+        answers = (b'hello\r\n', b'$-7\r\n', b'*1000000\r\n', b'$999999999999\r\n', b'+OK\r\n+OK\r\n+OK\r\n',
+                   b'$3\r\nabc\r\n', b':1\r\n', b'*2\r\n+OK\r\n$-1\r\n', b'+QUEUED\r\n', b'x' * 2000000)
+        for i, answer in enumerate(answers):
+            fakes = [self.fake(lambda words, answer=answer: answer) for _ in range(2)]
+            d = self.driver(fakes + [real])
+            name = 'lock%d' % i
+            a = d.acquire(name)
+            if not answer.startswith(b'+OK'): # there the first one is right; what follows costs the connection
+                self.assertIn(a.cause, ('refused', 'too slow'), (answer[:20], a))
+                self.assertGone([real], name)
+            self.assertEqual(d('status')['threads'], 1)
+
+
+class Expiring(RedlockCase):
+    def test_expiry_during_acquire(self):
+        """The process is stopped after its SETs are written: all say yes, and it is too late."""
+        servers = self.redis(3)
+        proxies = [self.proxy(s) for s in servers]
+        d = self.driver(proxies, loop=True, budget=1000)
+        self.warm(d)
+        for p in proxies:
+            p.hold()
+        d.send('acquire', 0, 'lock', 2000, 0, 0)
+        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 5, 'the SETs are on their way', 0.001)
+        os.kill(d.pid, signal.SIGSTOP)
+        for p in proxies:
+            p.let_go()
+        time.sleep(2.1) # the TTL; nothing else would do
+        os.kill(d.pid, signal.SIGCONT)
+        a = d.read()
+        self.assertEqual((a.result, a.cause), ('ETIMEOUT', 'too slow'), a)
+        if 'silent' not in a.statuses: # it was stopped before the budget was over
+            self.assertGreaterEqual(a.statuses.count('yes'), 2)
+        self.assertGone(servers, 'lock')
+
+    def test_min_validity(self):
+        servers = self.redis(1)
+        proxy = self.proxy(servers[0], delay=0.03)
+        d = self.driver([proxy], budget=1000)
+        a = d.acquire('lock', 2000, least=1990)
+        self.assertEqual(a.cause, 'too slow', a)
+        self.assertGone(servers, 'lock')
+        self.assertTrue(d.acquire('lock', 2000, least=1000).ok)
+
+    def test_an_expired_lock_is_not_extended_into_life(self):
+        servers = self.redis(3)
+        d = self.driver(servers)
+        self.assertTrue(d.acquire('lock', 100).ok)
+        self.assertGone(servers, 'lock')
+        e = d.extend('lock', 5000)
+        self.assertEqual((e.result, e.cause, e['left']), ('ENOTHELD', 'lost', 0))
+        self.assertEqual([s.call('EXISTS', 'lock') for s in servers], [0, 0, 0])
+
+    def test_a_stolen_lock_is_not_taken_back(self):
+        servers = self.redis(3)
+        d, thief = self.driver(servers), self.driver(servers)
+        self.assertTrue(d.acquire('lock', 100).ok)
+        self.assertGone(servers, 'lock')
+        t = thief.acquire('lock', 20000)
+        self.assertTrue(t.ok)
+        self.assertEqual(d.extend('lock', 5000).cause, 'lost')
+        self.assertEqual(d.release('lock').cause, 'lost')
+        self.assertGreaterEqual(sum(s.get('lock') == t['value'] for s in servers), 2)
+        self.assertGreater(max(s.call('PTTL', 'lock') for s in servers), 10000)
+
+    def test_a_failed_extend_keeps_the_old_deadline_and_the_lock(self):
+        servers = self.redis(3)
+        d = self.driver(servers, hung=60000)
+        self.warm(d)
+        a = d.acquire('lock', 20000)
+        self.assertTrue(a.ok)
+        for s in servers[:2]:
+            s.process.pause()
+        e = d.extend('lock', 25000)
+        self.assertEqual((e.result, e.cause, e['deadline']), ('ETIMEOUT', 'too slow', a['deadline']))
+        for s in servers[:2]:
+            s.process.resume()
+        e = wait_until(lambda: (lambda x: x if x.ok else None)(d.extend('lock', 25000)), 10, 'an extend')
+        self.assertGreater(e['deadline'], a['deadline'])
+
+    def test_a_failed_extend_to_a_shorter_ttl_moves_the_deadline_forward(self):
+        servers = self.redis(3)
+        d = self.driver(servers, hung=60000)
+        self.warm(d)
+        a = d.acquire('lock', 20000)
+        for s in servers[:2]:
+            s.process.pause()
+        e = d.extend('lock', 3000)
+        self.assertFalse(e.ok)
+        self.assertLess(e['deadline'], a['deadline'] - 10000)
+        self.assertGreater(e['left'], 0)
+        for s in servers[:2]:
+            s.process.resume()
+
+    def test_extend_with_a_minority_lost(self):
+        servers = self.redis(5)
+        d = self.driver(servers)
+        a = d.acquire('lock', 10000)
+        wait_until(lambda: sum(s.get('lock') == a['value'] for s in servers) >= 3, 5, 'three have it')
+        gone = [s for s in servers if s.get('lock') != a['value']]
+        for s in [s for s in servers if s not in gone][:2 - len(gone)]:
+            s.call('DEL', 'lock')
+        self.assertTrue(d.extend('lock', 15000).ok)
+        self.assertEqual(sum(s.call('EXISTS', 'lock') for s in servers), 3)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,321 @@
+"""Redis servers, a meddling proxy, a server that only pretends, and the driver of our library: what the
+tests of Redlock are built from."""
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+import time
+
+from harness import Resp, RespError, free_ports, wait_until
+from harness.lab import build_dir
+
+# enum fl_redlock_cause, fl_redlock_status, fl_redlock_end, fl_redlock_finding_kind
+CAUSES = ['none', 'contended', 'unreachable', 'too slow', 'refused', 'lost', 'no token', 'cancelled']
+STATUSES = ['unasked', 'waiting', 'yes', 'held', 'foreign', 'not ours', 'error', 'down', 'silent', 'young', 'replica',
+            'twice']
+ENDS = ['lost', 'expired', 'max hold', 'closed']
+FINDINGS = ['even', 'few', 'twice', 'replica', 'evicts', 'forgets', 'young', 'unreachable', 'refused', 'unknown']
+
+
+class Redis:
+    """A redis-server of the distribution on loopback, without persistence unless asked for."""
+
+    def __init__(self, lab, name, *args, port=None):
+        self.lab, self.name, self.args = lab, name, args
+        self.port = port or free_ports(1)[0]
+        self.address = '127.0.0.1:%d' % self.port
+        self.password = None
+        self.start()
+
+    def start(self):
+        os.makedirs(self.lab.path(self.name), exist_ok=True)
+        argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no',
+                '--dir', self.lab.path(self.name), *self.args]
+        self.process = self.lab.start(argv, self.name)
+        wait_until(self.answers, 20, '%s answers' % self.name)
+
+    def answers(self):
+        try:
+            with Resp(self.address, timeout=2) as c:
+                c.call('PING')
+        except RespError:
+            pass # it may want a password
+        return True
+
+    def call(self, *args):
+        with Resp(self.address) as c:
+            if self.password:
+                c.call('AUTH', self.password)
+            return c.call(*args)
+
+    def get(self, key):
+        value = self.call('GET', key)
+        return None if value is None else value.decode()
+
+    def restart(self):
+        self.process.kill()
+        self.start()
+
+
+class Proxy:
+    """Stands between a client and a server. delay: seconds that each answer is late. hold(): nothing
+    passes to the server until let_go(). rule(request bytes) may return 'drop': the request is passed on, its
+    answer is not, and the connection is cut."""
+
+    def __init__(self, server, delay=0.0):
+        self.backend = ('127.0.0.1', server.port)
+        self.delay = delay
+        self.rule = None
+        self.open_gate = threading.Event()
+        self.open_gate.set()
+        self.sockets = []
+        self.connections = 0
+        self.seen = b'' # from clients
+        self.listener = socket.socket()
+        self.listener.bind(('127.0.0.1', 0))
+        self.listener.listen(64)
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self):
+        self.open_gate.clear()
+
+    def let_go(self):
+        self.open_gate.set()
+
+    def close(self):
+        self.let_go()
+        for s in [self.listener] + self.sockets:
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            s.close()
+
+    def cut(self):
+        """Cuts the connections that are there; new ones work."""
+        for s in self.sockets:
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.backend)
+            except OSError:
+                return
+            self.connections += 1
+            for s in (client, server):
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.sockets += [client, server]
+            pair = {'dropped': False}
+            threading.Thread(target=self._up, args=(client, server, pair), daemon=True).start()
+            threading.Thread(target=self._down, args=(client, server, pair), daemon=True).start()
+
+    def _up(self, client, server, pair):
+        try:
+            while True:
+                data = client.recv(65536)
+                self.seen += data
+                self.open_gate.wait()
+                if not data:
+                    break
+                if self.rule is not None and self.rule(data) == 'drop':
+                    pair['dropped'] = True
+                server.sendall(data)
+        except OSError:
+            pass
+        self._shut(server)
+
+    def _down(self, client, server, pair):
+        try:
+            while True:
+                data = server.recv(65536)
+                if not data or pair['dropped']:
+                    break
+                if self.delay:
+                    time.sleep(self.delay)
+                client.sendall(data)
+        except OSError:
+            pass
+        self._shut(client)
+        self._shut(server)
+
+    @staticmethod
+    def _shut(s):
+        try:
+            s.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+INFO = (b'run_id:%s\r\nuptime_in_seconds:%d\r\nrole:%s\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n')
+
+
+class Fake:
+    """Pretends to be a Redis: logs in like one and answers everything else by on_request(words), which
+    returns the bytes of the answer, None for no answer, or 'close'. `requests` has all of them."""
+
+    def __init__(self, on_request=None, uptime=1000000, role=b'master', run_id=None, commands=b'*2\r\n*-1\r\n*-1\r\n'):
+        self.on_request = on_request or (lambda words: b'+OK\r\n')
+        self.run_id = run_id or os.urandom(20).hex().encode()
+        self.info = INFO % (self.run_id, uptime, role)
+        self.commands = commands
+        self.requests = []
+        self.sockets = []
+        self.listener = socket.socket()
+        self.listener.bind(('127.0.0.1', 0))
+        self.listener.listen(64)
+        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        for s in [self.listener] + self.sockets:
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            s.close()
+
+    def words(self):
+        return [r[0].upper().decode() for r in list(self.requests)]
+
+    def _accept(self):
+        while True:
+            try:
+                s, _ = self.listener.accept()
+            except OSError:
+                return
+            self.sockets.append(s)
+            threading.Thread(target=self._serve, args=(s,), daemon=True).start()
+
+    def _serve(self, s):
+        try:
+            reader = s.makefile('rb')
+            while True:
+                head = reader.readline()
+                if not head:
+                    return
+                words = []
+                for _ in range(int(head[1:])):
+                    size = int(reader.readline()[1:])
+                    words.append(reader.read(size + 2)[:-2])
+                answer = self._answer(words)
+                if answer == 'close':
+                    s.shutdown(socket.SHUT_RDWR)
+                    return
+                if answer is not None:
+                    s.sendall(answer)
+        except (OSError, ValueError):
+            pass
+
+    def _answer(self, words):
+        name = words[0].upper()
+        if name == b'INFO':
+            return self.info if self.info.startswith(b'-') else b'$%d\r\n%s\r\n' % (len(self.info), self.info)
+        if name == b'COMMAND':
+            return self.commands
+        if name == b'SCRIPT':
+            return b'$40\r\n' + b'0' * 40 + b'\r\n'
+        if name == b'CONFIG':
+            return b'*2\r\n$11\r\nappendfsync\r\n$6\r\nalways\r\n'
+        self.requests.append(words)
+        return self.on_request(words)
+
+
+class Driver:
+    """A process with our library in it. Blocking: d('acquire', 0, 'a', 10000, 0, 0) returns the answer.
+    loop=True: d.send(...) and d.read()."""
+
+    def __init__(self, servers, loop=False, wrapper=(), **options):
+        path = os.path.join(build_dir(), 'tests', 'unit', 'redlock', 'redlock_driver')
+        addresses = ','.join(s if isinstance(s, str) else s.address for s in servers)
+        options.setdefault('safe', 1)
+        argv = [*wrapper, path, 'loop' if loop else 'blocking', addresses]
+        argv += ['%s=%s' % item for item in options.items()]
+        self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self.child.pid
+        self.lines = queue.Queue()
+        self.reader = threading.Thread(target=self._read_all, daemon=True)
+        self.reader.start()
+
+    def _read_all(self):
+        for line in self.child.stdout:
+            self.lines.put(Answer(json.loads(line)))
+        self.lines.put(None)
+
+    def send(self, *words):
+        self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
+        self.child.stdin.flush()
+
+    def read(self, timeout=60):
+        try:
+            answer = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError('the driver says nothing') from None
+        if answer is None:
+            raise AssertionError('the driver ended with %s' % self.child.wait(10))
+        return answer
+
+    def read_nothing(self, seconds):
+        try:
+            raise AssertionError('unexpected: %r' % (self.lines.get(timeout=seconds),))
+        except queue.Empty:
+            pass
+
+    def __call__(self, *words):
+        self.send(*words)
+        return self.read()
+
+    # blocking calls by name; None stands for the defaults of the driver's own
+    def acquire(self, name, ttl=10000, wait=0, least=0, slot=0):
+        return self('acquire', slot, name, ttl, wait, least)
+
+    def extend(self, name, ttl=0, slot=0):
+        return self('extend', slot, name, ttl)
+
+    def release(self, name, slot=0):
+        return self('release', slot, name)
+
+    def close(self):
+        """The exit code; not 0 means a leak or a crash under a sanitizer."""
+        if self.child.stdin.closed:
+            return self.child.returncode
+        try:
+            self.child.stdin.close()
+        except BrokenPipeError:
+            pass
+        code = self.child.wait(60)
+        self.reader.join(10)
+        self.child.stdout.close()
+        return code
+
+
+class Answer(dict):
+    """An answer of the driver, with the numbers of the enums as words."""
+
+    @property
+    def result(self):
+        return self['result']
+
+    @property
+    def ok(self):
+        return self['result'] == 'OK'
+
+    @property
+    def cause(self):
+        return CAUSES[self['cause']]
+
+    @property
+    def statuses(self):
+        return [STATUSES[s[0]] for s in self['servers']]
+
+    @property
+    def errors(self):
+        return [s[2] for s in self['servers']]
