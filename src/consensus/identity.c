@@ -455,9 +455,9 @@ static int check_raft_files(const struct data_dir *d, const struct identity *id,
     }
     if (id->bootstrapped && (!files.metadata || !files.log)) {
         snprintf(errmsg, errmsg_size,
-                 "%s has lost its log: restore the whole directory %s from a copy made while the "
-                 "node was stopped, or remove it, run CLUSTER FORGET %llu on a healthy node, and "
-                 "start again",
+                 "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the "
+                 "leader, and start again with an empty directory (an older copy is not safe: it "
+                 "has forgotten what it acknowledged)",
                  d->raft_path, d->path, (unsigned long long)id->id);
         return FL_EDENIED;
     }
@@ -475,8 +475,9 @@ static int load_identity(const struct data_dir *d, const char *path, const char 
                  path);
     } else if (rv != 0) {
         snprintf(errmsg, errmsg_size,
-                 "%s is damaged: restore the whole directory %s from a copy made while the node "
-                 "was stopped, or replace the node (see CLUSTER FORGET)",
+                 "%s is damaged: move %s out of the way, run CLUSTER FORGET for this node on the "
+                 "leader, and start again with an empty directory (an older copy is not safe: it "
+                 "has forgotten what it acknowledged)",
                  path, d->path);
     }
     return rv;
@@ -500,8 +501,8 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
         struct raft_files files;
         if (scan_raft(d->raft_path, false, &files) != 0 || files.any) {
             snprintf(errmsg, errmsg_size,
-                     "%s is missing although %s is not empty: restore the whole directory, or use "
-                     "an empty one",
+                     "%s is missing although %s is not empty: put back what was taken away, or "
+                     "use an empty directory",
                      path, d->raft_path);
             return FL_EDENIED;
         }

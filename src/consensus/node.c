@@ -287,6 +287,17 @@ static void prepare_cb(uv_prepare_t *prepare)
     relay_flush(prepare->data);
 }
 
+static void disk_transfer_done(void *ctx, int status)
+{
+    struct node *n = ctx;
+    if (status != 0) {
+        node_log(n, 1, "leadership could not be handed over: %s", fl_strerror(status));
+    }
+}
+
+/* The others commit without this node's disk, so a leader whose disk is full or dead would go on,
+ * and keep in memory every entry that it cannot write. A follower is sent no more than may be in
+ * flight. */
 static void watch_disk(struct node *n)
 {
     struct raft_guard_stats s;
@@ -298,6 +309,10 @@ static void watch_disk(struct node *n)
         n->disk_said_ms = waiting_ms;
         node_log(n, 1, "the disk of %s has not finished a write for %" PRIu64 " ms", n->dir.path,
                  waiting_ms);
+        int rv = roster_transfer(n, 0, disk_transfer_done, n);
+        if (rv == FL_ENOTFOUND) {
+            node_log(n, 1, "there is no other node that could lead instead");
+        }
     }
 }
 

@@ -125,8 +125,8 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
     uint64_t known = n->identity.known[p->index];
     if (known != 0 && known != peer->incarnation) {
         snprintf(reason, TRANSPORT_REASON_MAX,
-                 "node %llu has lost its data: it was %016llx, now it is %016llx; restore its "
-                 "directory, or CLUSTER FORGET %llu on a healthy node and start it again",
+                 "node %llu has lost its data: it was %016llx, now it is %016llx; run CLUSTER "
+                 "FORGET %llu on the leader and start it again",
                  ull(p->id), ull(known), ull(peer->incarnation), ull(p->id));
         return TRANSPORT_OTHER_LIFE;
     }

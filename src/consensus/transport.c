@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "consensus/transport_private.h"
 
 #define SWEEP_MS 100u
@@ -40,15 +41,29 @@ struct incoming {
 static void say_list(struct transport *t, int level, const char *fmt, va_list args, bool once)
     __attribute__((format(printf, 3, 0)));
 
+/* Whether this text was said a short while ago; notes it when not. */
+static bool said_lately(struct transport *t, const char *text)
+{
+    uint32_t crc = fli_crc32c(0, text, strlen(text));
+    uint64_t now_ms = fli_clock_ms();
+    for (unsigned i = 0; i < TRANSPORT_SAID_MAX; i++) {
+        if (t->said[i].crc == crc && t->said[i].at_ms != 0 &&
+            now_ms - t->said[i].at_ms < TRANSPORT_SAID_MS) {
+            return true;
+        }
+    }
+    t->said[t->said_next].crc = crc;
+    t->said[t->said_next].at_ms = now_ms;
+    t->said_next = (t->said_next + 1) % TRANSPORT_SAID_MAX;
+    return false;
+}
+
 static void say_list(struct transport *t, int level, const char *fmt, va_list args, bool once)
 {
-    char text[sizeof t->last_refusal];
+    char text[TRANSPORT_REASON_MAX + 64];
     vsnprintf(text, sizeof text, fmt, args);
-    if (once && strcmp(text, t->last_refusal) == 0) {
+    if (once && said_lately(t, text)) {
         return;
-    }
-    if (once) {
-        memcpy(t->last_refusal, text, sizeof text);
     }
     if (t->cbs.log != NULL) {
         t->cbs.log(t->cbs.ctx, level, text);

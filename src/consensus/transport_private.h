@@ -9,6 +9,9 @@
 #include "consensus/hello.h"
 #include "consensus/transport.h"
 
+#define TRANSPORT_SAID_MAX 32u
+#define TRANSPORT_SAID_MS 60000u
+
 struct transport {
     uv_loop_t *loop;
     struct members members;
@@ -28,11 +31,15 @@ struct transport {
     unsigned handles; /* that must be closed before close_cb */
     raft_uv_accept_cb accept_cb;
     raft_uv_transport_close_cb close_cb;
-    char last_refusal[TRANSPORT_REASON_MAX + 64]; /* so that a retry each 100 ms logs once */
+    struct {
+        uint32_t crc; /* of the text */
+        uint64_t at_ms;
+    } said[TRANSPORT_SAID_MAX]; /* so that retries each 100 ms do not fill the log */
+    unsigned said_next;
 };
 
 void transport_say(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
-/* As transport_say, but not twice the same in a row. */
+/* As transport_say, but the same text not again within TRANSPORT_SAID_MS. */
 void transport_say_once(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 enum transport_verdict transport_judge(struct transport *t, const struct hello *h,

@@ -562,11 +562,12 @@ static enum config_outcome check_addresses(struct reader *r)
 static enum config_outcome check_times(struct reader *r)
 {
     const struct config *c = r->config;
-    if (c->election_ms != 0 && c->heartbeat_ms != 0 && c->heartbeat_ms * 2 > c->election_ms) {
-        return wrong(r,
-                     "--heartbeat-ms %u is too slow for --election-ms %u: at least two heartbeats "
-                     "must fit into the election time",
-                     c->heartbeat_ms, c->election_ms);
+    if (c->election_ms != 0 && c->heartbeat_ms != 0 && c->election_ms < 3 * c->heartbeat_ms) {
+        return wrong(
+            r,
+            "--heartbeat-ms %u is too slow for --election-ms %u: at least three heartbeats "
+            "must fit into the election time",
+            c->heartbeat_ms, c->election_ms);
     }
     return CONFIG_RUN;
 }

@@ -96,6 +96,14 @@ static int replication_section(struct fli_buf *b, const struct info *i)
     return rc != 0 ? rc : put(b, "connected_slaves", 0);
 }
 
+static const char *cluster_state(const struct info *i)
+{
+    if (i->status.leader_id == 0) {
+        return "no leader";
+    }
+    return i->machine != NULL && machine_cluster_id(i->machine) == 0 ? "forming" : "ok";
+}
+
 static int cluster_lines(struct fli_buf *b, const struct info *i)
 {
     const struct node_status *s = &i->status;
@@ -109,7 +117,7 @@ static int cluster_lines(struct fli_buf *b, const struct info *i)
     rc = rc != 0 ? rc : put(b, "node_id", s->id);
     rc = rc != 0 ? rc : put(b, "leader_id", s->leader_id);
     rc = rc != 0 ? rc : put_text(b, "leader_address", s->leader_client_address);
-    rc = rc != 0 ? rc : put_text(b, "cluster_state", s->leader_id != 0 ? "ok" : "no leader");
+    rc = rc != 0 ? rc : put_text(b, "cluster_state", cluster_state(i));
     rc = rc != 0 ? rc : put(b, "cluster_nodes", i->members_n);
     rc = rc != 0 ? rc : put(b, "cluster_voters", voters);
     rc = rc != 0 ? rc : put(b, "cluster_nodes_connected", connected);

@@ -48,7 +48,8 @@ static int truth(struct fli_buf *b, int proto, const char *name, bool v)
 static int no_leader(struct fli_buf *b)
 {
     return fli_resp_error(b, "NOLEADER",
-                          "no node leads the cluster at the moment; nothing was done, try again");
+                          "no node leads the cluster at the moment, or it is still being formed; "
+                          "nothing was done, try again");
 }
 
 int render_failure(struct fli_buf *b, int status, bool retryable)
@@ -74,16 +75,16 @@ int render_failure(struct fli_buf *b, int status, bool retryable)
 static int limit(struct fli_buf *b, uint32_t which)
 {
     static const char *const what[] = {
-        [MACHINE_LIMIT_LOCKS] = "locks-max: as many locks as allowed are held or awaited; release "
-                                "some, or raise it",
-        [MACHINE_LIMIT_SESSIONS] =
-            "sessions-max: as many sessions as allowed exist; close some, or raise it",
-        [MACHINE_LIMIT_WAITS] = "waits-max: as many requests as allowed are waiting; try again "
-                                "later, or raise it",
-        [MACHINE_LIMIT_LOCK_WAITS] = "lock-waits-max: as many requests as allowed wait for this "
-                                     "lock; try again later, or raise it",
-        [MACHINE_LIMIT_SESSION_LOCKS] = "session-locks-max: this session holds or awaits as many "
-                                        "locks as allowed; release some, or raise it",
+        [MACHINE_LIMIT_LOCKS] =
+            "locks-max: as many locks as allowed are held or awaited; release some",
+        [MACHINE_LIMIT_SESSIONS] = "sessions-max: as many sessions as allowed exist; close some",
+        [MACHINE_LIMIT_WAITS] =
+            "waits-max: as many requests as allowed are waiting; try again later",
+        [MACHINE_LIMIT_LOCK_WAITS] =
+            "lock-waits-max: as many requests as allowed wait for this lock; try again later",
+        [MACHINE_LIMIT_SESSION_LOCKS] =
+            "session-locks-max: this session holds or awaits as many locks as allowed; release "
+            "some",
         [MACHINE_LIMIT_TOKENS] = "tokens: all of them have been issued; this cluster cannot grant "
                                  "any more",
         [MACHINE_LIMIT_NODES] = "nodes: the cluster has as many members as allowed",

@@ -101,10 +101,11 @@ static void send_next(struct load *l, struct client *c)
 static void answered(struct load *l, struct client *c)
 {
     if (c->in[0] != ':') {
-        l->errors++;
-        fprintf(stderr, "load: unexpected answer: %.*s\n", (int)c->in_len - 2, c->in);
-    }
-    if (c->releasing) {
+        if (l->errors++ == 0) {
+            fprintf(stderr, "load: first error: %.*s\n", (int)c->in_len - 2, c->in);
+        }
+        c->releasing = true; /* so that it acquires next */
+    } else if (c->releasing) {
         l->pairs++;
     } else {
         c->token = strtoull(c->in + 1, NULL, 10);
