@@ -204,10 +204,16 @@ class Client:
             self.release(lock, token)
 
     def turn_lock(self):
-        """The lock alone: renews, checks, releases; sometimes walks away and lets it expire."""
+        """The lock alone: renews, checks, releases; sometimes keeps it for longer than its lease, which only renewals
+        make possible; sometimes walks away and lets it expire."""
         lock, token = self.acquire()
         if token is None:
             return
+        if self.random.random() < 0.25:
+            for _ in range(self.random.choice((2, 3))):
+                time.sleep(self.random.uniform(0.5, 0.8) * self.o.ttl_ms / 1000.0)
+                self.maybe_pause()
+                self.ask_nodes('renew', ['RENEW', lock, token], 6.0, lock=lock, token=token, ttl=self.o.ttl_ms / 1000.0)
         for _ in range(self.random.randrange(4)):
             self.think()
             self.maybe_pause()
