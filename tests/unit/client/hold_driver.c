@@ -47,7 +47,10 @@ static const char *word_of(int rc)
 static struct slot *slot_of(const char *name)
 {
     for (int i = 0; i < SLOTS; i++) {
-        if (strcmp(slots[i].name, name) == 0 || slots[i].name[0] == '\0') {
+        if (strcmp(slots[i].name, name) == 0) {
+            return &slots[i];
+        }
+        if (slots[i].name[0] == '\0') {
             snprintf(slots[i].name, sizeof slots[i].name, "%s", name);
             return &slots[i];
         }
