@@ -7,7 +7,10 @@
  *     input buffer of the connection's own;
  *   - the kernel does not take all of the output: the rest goes to uv_write, and what is answered
  *     meanwhile is collected in a new buffer;
- *   - framing is lost: one error, and the connection ends. */
+ *   - framing is lost: one error, and the connection ends;
+ *   - many connections have much to ask: when the turn has taken long enough, what is left of each
+ *     waits for a later turn, first come, first served, so that whoever else lives on this loop
+ *     (heartbeats between nodes) has its turn in time. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,9 +90,25 @@ void net_conn_doom(struct net_conn *c)
     net_conn_touch(c);
 }
 
+static void idle_cb(uv_idle_t *idle)
+{
+    /* Nothing: the loop goes round, and server.c goes on with those that have yielded. */
+}
+
+static void yield(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    c->paused = true;
+    if (fli_list_linked(&c->yielded) || s->closing) {
+        return;
+    }
+    fli_list_push(&s->yielded, &c->yielded);
+    (void)uv_idle_start(&s->idle, idle_cb); /* the callback is not NULL */
+}
+
 static bool may_take(struct net_conn *c)
 {
-    const struct net_server *s = c->server;
+    struct net_server *s = c->server;
     if (c->doomed || c->last) {
         return false;
     }
@@ -100,6 +119,9 @@ static bool may_take(struct net_conn *c)
     } else if (c->in_flight >= s->limits.pipeline_max || unsent > s->output_pause) {
         c->paused = true;
         c->server->stats.paused++;
+    }
+    if (!c->paused && net_turn_over(s)) {
+        yield(c);
     }
     return !c->paused;
 }
@@ -432,6 +454,9 @@ void net_conn_reap(struct net_conn *c)
     if (fli_list_linked(&c->watch)) {
         fli_list_remove(&c->watch);
     }
+    if (fli_list_linked(&c->yielded)) {
+        fli_list_remove(&c->yielded);
+    }
     input_drop(c);
     struct fli_list *link = NULL;
     while ((link = fli_list_first(&c->requests)) != NULL) {
@@ -505,6 +530,7 @@ void net_conn_accept(struct net_listener *l)
     c->opened_ms = c->active_ms = uv_now(s->loop);
     fli_list_init(&c->dirty);
     fli_list_init(&c->watch);
+    fli_list_init(&c->yielded);
     fli_list_init(&c->requests);
     fli_buf_init(&c->out, s->limits.output_max);
     fli_list_push(&s->conns, &c->link);

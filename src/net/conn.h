@@ -28,6 +28,7 @@
 #define NET_BACKLOG 1024
 #define NET_LINGER_MS 1000u /* how long a closed connection waits for the client's end */
 #define NET_TICK_MS 100u
+#define NET_TURN_MS 10u /* requests are taken for so long in one turn of the loop */
 #define NET_KEEPALIVE_S 60u
 #define NET_LISTEN_RETRY_MS 250u
 
@@ -49,6 +50,7 @@ struct net_conn {
     struct fli_list link;     /* server->conns */
     struct fli_list dirty;    /* server->dirty: something to flush, resume or reap */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
+    struct fli_list yielded;  /* server->yielded: paused until a later turn */
     struct fli_list requests; /* in order of arrival: taken and not yet in the output */
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
@@ -91,7 +93,11 @@ struct net_server {
     uv_timer_t tick;
     struct net_listener *listeners[NET_LISTENERS_MAX];
     unsigned listeners_n;
-    unsigned handles; /* uv handles that are not closed yet */
+    unsigned handles;        /* uv handles that are not closed yet */
+    uv_idle_t idle;          /* active while some have yielded: the poll does not wait */
+    uint64_t turn_ms;        /* the loop's clock then */
+    uint64_t turn_ns;        /* when this turn began to take requests */
+    struct fli_list yielded; /* in the order in which they are to go on */
     struct fli_list conns, dirty, fresh, leaving, lingering;
     size_t conns_n;   /* on `conns` */
     size_t refused_n; /* of them, not admitted */
@@ -131,6 +137,16 @@ void net_server_log(struct net_server *s, int level, const char *fmt, ...) FLI_P
 static inline size_t net_conn_unsent(const struct net_conn *c)
 {
     return c->out.len + c->sending_left + c->held;
+}
+
+/* The loop's own clock moves when its poll has come back, so waiting there does not count. */
+static inline bool net_turn_over(struct net_server *s)
+{
+    if (s->turn_ms != uv_now(s->loop)) {
+        s->turn_ms = uv_now(s->loop);
+        s->turn_ns = uv_hrtime();
+    }
+    return uv_hrtime() - s->turn_ns > NET_TURN_MS * UINT64_C(1000000);
 }
 
 /* Whether the parser is between two requests and needs to remember nothing. */

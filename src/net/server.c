@@ -46,9 +46,25 @@ static void check_cb(uv_check_t *handle)
     net_flush(handle->data);
 }
 
+/* A turn begins: those that yielded in the last one go on, in order, as far as time allows. */
+static void go_on(struct net_server *s)
+{
+    struct fli_list *link = NULL;
+    s->turn_ms = uv_now(s->loop);
+    s->turn_ns = uv_hrtime();
+    while (!net_turn_over(s) && (link = fli_list_pop(&s->yielded)) != NULL) {
+        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
+    }
+    if (fli_list_empty(&s->yielded)) {
+        (void)uv_idle_stop(&s->idle);
+    }
+}
+
 static void prepare_cb(uv_prepare_t *handle)
 {
-    net_flush(handle->data);
+    struct net_server *s = handle->data;
+    go_on(s);
+    net_flush(s);
 }
 
 static void handle_closed(uv_handle_t *handle)
@@ -62,6 +78,7 @@ static void close_own(struct net_server *s)
     uv_close((uv_handle_t *)&s->check, handle_closed);
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->tick, handle_closed);
+    uv_close((uv_handle_t *)&s->idle, handle_closed);
 }
 
 void net_server_closed(struct net_server *s)
@@ -293,6 +310,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     s->output_pause = limits->output_max / 2;
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
+    fli_list_init(&s->yielded);
     fli_list_init(&s->fresh);
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
@@ -303,11 +321,12 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     int rc = uv_check_init(loop, &s->check);
     rc = rc != 0 ? rc : uv_prepare_init(loop, &s->prepare);
     rc = rc != 0 ? rc : uv_timer_init(loop, &s->tick);
+    rc = rc != 0 ? rc : uv_idle_init(loop, &s->idle);
     rc = rc != 0 ? rc : uv_check_start(&s->check, check_cb);
     rc = rc != 0 ? rc : uv_prepare_start(&s->prepare, prepare_cb);
     FLI_ASSERT(rc == 0); /* none of these can fail on a live loop */
-    s->check.data = s->prepare.data = s->tick.data = s;
-    s->handles = 3;
+    s->check.data = s->prepare.data = s->tick.data = s->idle.data = s;
+    s->handles = 4;
     *ret = s;
     return 0;
 }

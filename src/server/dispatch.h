@@ -64,8 +64,8 @@ struct dispatch_config {
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };
 
-/* Each takes up to 1 KiB. Every connection may have a full pipeline, and many requests may be parked
- * on one wait, so neither bounds them. */
+/* Each takes up to 1 KiB. Every connection may have a full pipeline, and many requests may be
+ * parked on one wait, so neither bounds them. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_LISTINGS_MAX 8u                 /* in flight */
 #define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
@@ -99,8 +99,8 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot);
 /* An event of the local log, or one that the leader told ahead of it. */
 void dispatch_event(struct dispatch *d, const struct machine_event *event);
 
-/* A snapshot replaced the state and events were skipped: a wait that may have ended by one of them is
- * answered UNCERTAIN at the next turn, for asking again under the same owner finds out. */
+/* A snapshot replaced the state and events were skipped: a wait that may have ended by one of them
+ * is answered UNCERTAIN at the next turn, for asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
 /* Does what is due: waits that nothing was heard of, things to be undone. Not from inside an event

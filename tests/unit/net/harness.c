@@ -44,6 +44,12 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
         assert_in_range(f->kept_n, 0, KEPT_MAX - 1);
         memcpy(r->user, &f->kept_n, sizeof f->kept_n);
         f->kept[f->kept_n++] = r;
+    } else if (says(argv[0], "SPIN")) {
+        uint64_t until_ns = uv_hrtime() + 3000000;
+        while (uv_hrtime() < until_ns) {
+        }
+        assert_int_equal(fli_resp_simple(net_reply(r), "OK"), 0);
+        net_answer(r);
     } else if (says(argv[0], "FAIL")) {
         net_answer_failed(r);
     } else if (says(argv[0], "DROP")) {

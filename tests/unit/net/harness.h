@@ -4,6 +4,7 @@
  *   ECHO x     x, at once
  *   BIG n      n bytes of 'x', at once
  *   LATER ...  kept; the test answers it with answer_kept()
+ *   SPIN       keeps the thread busy for 3 ms
  *   FAIL       net_answer_failed()
  *   DROP       closes after answers, like QUIT
  * Clients are plain non-blocking sockets; every wait has a deadline. */

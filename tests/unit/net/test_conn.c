@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,39 @@ static void pipeline_of_thousands(void **state)
     assert_int_equal(f.requests, N);
     free(ask);
     free(want);
+    client_close(fd);
+    fixture_end(&f);
+}
+
+/* Two clients whose requests keep the thread busy for long do not keep it from a third one, nor
+ * from the rest of the loop. */
+static void much_to_do_is_shared_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    enum { N = 60 };
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do: one client leaves */
+    int busy[2];
+    char ask[N * 32] = "";
+    char want[N * 32] = "";
+    for (int i = 0; i < N; i++) {
+        strcat(ask, "*1\r\n$4\r\nSPIN\r\n");
+        strcat(want, "+OK\r\n");
+    }
+    for (int i = 0; i < 2; i++) {
+        busy[i] = client_open(&f);
+        client_say(&f, busy[i], ask);
+    }
+    turn(&f);
+    assert_true(f.requests < N);
+    int fd = client_open(&f);
+    client_say(&f, fd, "*2\r\n$4\r\nECHO\r\n$1\r\na\r\n");
+    client_hear(&f, fd, "$1\r\na\r\n");
+    assert_true(f.requests < N);
+    client_close(busy[1]); /* one leaves while the rest of what it asked waits */
+    client_hear(&f, busy[0], want);
+    client_close(busy[0]);
     client_close(fd);
     fixture_end(&f);
 }
@@ -629,6 +663,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(byte_by_byte),
         cmocka_unit_test(pipeline_of_thousands),
+        cmocka_unit_test(much_to_do_is_shared_out),
         cmocka_unit_test(answers_keep_the_order_of_requests),
         cmocka_unit_test(random_order_of_answers),
         cmocka_unit_test(pipeline_limit_pauses_reading),
