@@ -15,7 +15,7 @@
 #ifndef FENCELOCK_STORE_CLIENT_H
 #define FENCELOCK_STORE_CLIENT_H
 
-#include "fencelock/client.h"
+#include "fencelock/hold.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,6 +57,20 @@ FL_API int fl_store_del(fl_store *s, struct fl_bytes key, struct fl_fencing fenc
 /* The mark of a lock, FL_TOKEN_NONE when there is none. */
 FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
                          fl_token *ret) FL_MUST_USE;
+
+/* ---- with locks ------------------------------------------------------------------------------ */
+
+/* What to give to the calls above while a lock is held; its bytes belong to the lock. 0;
+ * FL_ENOTHELD when it is lost, so that nothing is begun under it any more. */
+FL_API int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret) FL_MUST_USE;
+
+/* fl_acquire() and then fl_store_claim(), so that no holder before can write any more: the order
+ * that loses no update. When the claim fails the lock is given back, and ret_store_failed (may be
+ * NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD also when the lease has
+ * run out over the claim. timeout_ms: of the claim. */
+FL_API int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
+                              const struct fl_acquire_options *options, uint64_t timeout_ms,
+                              bool *ret_store_failed, struct fl_grant *ret) FL_MUST_USE;
 
 #ifdef __cplusplus
 }

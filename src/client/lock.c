@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "client/async.h"
+#include "fencelock/store_client.h"
 
 const char *fl_hold_state_name(enum fl_hold_state state)
 {
@@ -248,6 +249,19 @@ int fl_lock_token(fl_lock *lock, fl_token *ret)
     }
     *ret = token;
     return 0;
+}
+
+int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret)
+{
+    fl_token token;
+    if (lock->is_session) {
+        return FL_EINVAL;
+    }
+    int rc = fl_lock_token(lock, &token);
+    if (rc == 0) {
+        *ret = (struct fl_fencing){.lock = lock->renew.name, .token = token};
+    }
+    return rc;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */

@@ -165,3 +165,30 @@ int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_tok
     freeReplyObject(reply);
     return 0;
 }
+
+int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
+                       const struct fl_acquire_options *options, uint64_t timeout_ms,
+                       bool *ret_store_failed, struct fl_grant *ret)
+{
+    struct fl_grant grant;
+    bool unused;
+    bool *store_failed = ret_store_failed != NULL ? ret_store_failed : &unused;
+    *store_failed = false;
+    int rc = fl_acquire(c, name, options, &grant);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fl_store_claim(s, name, grant.token, timeout_ms, NULL);
+    *store_failed = rc != 0;
+    if (rc == 0 && fl_remaining_ms(&grant) == 0) {
+        rc = FL_ENOTHELD;
+    }
+    if (rc != 0) {
+        /* A lock that cannot be given back ends with its lease. */
+        int ignored = fl_release(c, name, grant.token, 0);
+        (void)ignored;
+        return rc;
+    }
+    *ret = grant;
+    return 0;
+}

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from harness import Case, Cluster, Deadline, main, seed, wait_until
+from harness import Case, Cluster, Deadline, Store, main, seed, wait_until
 from harness.lab import build_dir
 from silent_proxy import SilentProxy
 
@@ -25,9 +25,9 @@ def now_ms():
 
 
 class Driver:
-    def __init__(self, shell, nodes):
+    def __init__(self, shell, nodes, *store):
         path = os.path.join(build_dir(), 'tests', 'unit', 'client', 'hold_driver')
-        self.child = subprocess.Popen([path, shell, nodes], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.child = subprocess.Popen([path, shell, nodes, *store], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -99,8 +99,8 @@ class HoldCase(Case):
         self.cluster.leader()
         self.nodes = ','.join(p.address for p in self.proxies or self.cluster.nodes)
 
-    def driver(self, shell):
-        driver = Driver(shell, self.nodes)
+    def driver(self, shell, *store):
+        driver = Driver(shell, self.nodes, *store)
         def end():
             self.assertEqual(driver.end(), (0, ''), shell)
         self.addCleanup(end)
@@ -235,6 +235,36 @@ class Life(HoldCase):
         lines = sorted([d.next(), d.next()])
         self.assertEqual([line[0] for line in lines], ['hammered', 'released'])
         return lines[1][2]
+
+
+class Storage(HoldCase):
+    def setUp(self):
+        super().setUp()
+        self.store = Store(self.lab).start()
+        self.d = self.driver('keepalive', self.store.address)
+
+    def test_claimed_on_acquire_and_written_while_held(self):
+        word, name, result, token = self.d('claimed', 'x', 600)
+        self.assertEqual(result, 'OK')
+        self.assertEqual(self.store.call('MARK', 'x'), int(token))
+        self.assertEqual(self.d('write', 'x', 'key', 'one'), ['wrote', 'x', 'OK'])
+        self.assertEqual(self.store.call('GET', 'key'), b'one')
+        self.store.call('CLAIM', 'x', int(token) + 1) # somebody newer has been there
+        self.assertEqual(self.d('write', 'x', 'key', 'two'), ['wrote', 'x', 'ESTALE'])
+        self.call('BREAK', 'x')
+        self.assertEqual(self.d.next()[2], 'lost')
+        self.assertEqual(self.d('write', 'x', 'key', 'three'), ['wrote', 'x', 'ENOTHELD'])
+        self.assertEqual(self.store.call('GET', 'key'), b'one')
+
+    def test_a_claim_that_fails_gives_the_lock_back(self):
+        self.store.call('CLAIM', 'x', 1 << 40)
+        self.assertEqual(self.d('claimed', 'x', 60000), ['taken', 'x', 'ESTALE', '0'])
+        self.assertIsNone(self.call('SHOW', 'x'))
+        self.store.terminate()
+        self.assertEqual(self.d('claimed', 'x', 60000)[2], 'ENOCONN')
+        self.assertIsNone(self.call('SHOW', 'x'))
+        self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER)
+        self.assertEqual(self.d('claimed', 'x', 60000)[2], 'ENOTHELD')
 
 
 class Stopped(HoldCase):

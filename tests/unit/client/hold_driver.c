@@ -1,13 +1,15 @@
 /* hold_driver.c: locks held by one of the shells of hold.h, driven line by line over stdin.
  *
- *   hold_driver keepalive|async|uv NODES
+ *   hold_driver keepalive|async|uv NODES [STORE]
  *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
- *   keepalive only: open OWNER TTL | under OWNER NAME | hammer NAME
+ *   keepalive only: open OWNER TTL | under OWNER NAME | hammer NAME | claimed NAME TTL
+ *                   write NAME KEY VALUE
  *
  *   taken NAME RESULT TOKEN
  *   change NAME STATE REASON NOW       from on_change, NOW by fl_now_ms()
  *   look NAME STATE REASON REMAINING RESULT TOKEN
  *   released NAME RESULT
+ *   wrote NAME RESULT
  *
  * hammer asks for the token on a thread of its own until the lock is lost, then prints
  * "hammered NAME NOW". */
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fencelock/store_client.h"
 #include "fencelock/uv.h"
 
 #define SLOTS 16
@@ -34,6 +37,7 @@ struct slot {
 
 static struct slot slots[SLOTS];
 static fl_client *client;
+static fl_store *store;
 static fl_keepalive *keepalive;
 static fl_async *async_client;
 static struct fl_uv uv;
@@ -143,6 +147,35 @@ static void acquire_under(struct slot *s, char **w)
     fflush(stdout);
 }
 
+static void take_claimed(struct slot *s, char **w)
+{
+    const struct fl_acquire_options options = {.ttl_ms = number(w[2])};
+    const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
+    struct fl_grant grant;
+    fl_lock *lock = NULL;
+    bool store_failed;
+    int rc =
+        fl_acquire_claimed(client, store, fl_str(s->name), &options, 500, &store_failed, &grant);
+    if (store_failed && (rc == 0 || fl_store_error(store)[0] == '\0')) {
+        abort();
+    }
+    if (rc == 0) {
+        rc = fl_keepalive_lock(keepalive, fl_str(s->name), &grant, &hold, &lock);
+    }
+    taken(s, rc, lock);
+}
+
+static void write_key(struct slot *s, char **w)
+{
+    struct fl_fencing fencing;
+    int rc = fl_lock_fencing(s->lock, &fencing);
+    if (rc == 0) {
+        rc = fl_store_set(store, fl_str(w[2]), fl_str(w[3]), fencing, 0, NULL);
+    }
+    printf("wrote %s %s\n", s->name, word_of(rc));
+    fflush(stdout);
+}
+
 static void look(struct slot *s)
 {
     fl_token token = FL_TOKEN_NONE;
@@ -179,6 +212,10 @@ static void obey(char **w)
         open_session(s, w);
     } else if (strcmp(w[0], "under") == 0) {
         acquire_under(s, w);
+    } else if (strcmp(w[0], "claimed") == 0) {
+        take_claimed(s, w);
+    } else if (strcmp(w[0], "write") == 0) {
+        write_key(s, w);
     } else if (strcmp(w[0], "look") == 0) {
         look(s);
     } else if (strcmp(w[0], "hammer") == 0) {
@@ -275,7 +312,7 @@ static void run_poll(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
+    if (argc < 3 || argc > 4 || (argc == 4 && fl_store_create(argv[3], 0, &store) != 0)) {
         return 2;
     }
     const struct fl_client_options options = {.timeout_ms = 5000};
@@ -306,5 +343,6 @@ int main(int argc, char **argv)
         fl_lock_free(slots[i].lock);
     }
     fl_client_destroy(client);
+    fl_store_destroy(store);
     return 0;
 }
