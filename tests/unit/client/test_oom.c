@@ -95,10 +95,10 @@ static const char *answer_to(const char *word, const char *second)
         {"LOCKS", "*2\r\n$0\r\n\r\n*1\r\n*2\r\n$4\r\nname\r\n$1\r\nx\r\n"},
     };
     if (strcmp(word, "SESSION") == 0) {
-        bool list = strcmp(second, "LIST") == 0;
-        return list ? "*2\r\n$0\r\n\r\n*1\r\n*2\r\n$5\r\nowner\r\n$3\r\nabc\r\n"
-               : strcmp(second, "OPEN") == 0 ? "+OK\r\n"
-                                             : ":1\r\n";
+        if (strcmp(second, "LIST") == 0) {
+            return "*2\r\n$0\r\n\r\n*1\r\n*2\r\n$5\r\nowner\r\n$3\r\nabc\r\n";
+        }
+        return strcmp(second, "OPEN") == 0 ? "+OK\r\n" : ":1\r\n";
     }
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         if (strcmp(answers[i].word, word) == 0) {
