@@ -74,7 +74,7 @@ void free(void *p)
     __libc_free(p);
 }
 
-/* ---- a server on a thread of its own ----------------------------------------------------------- */
+/* ---- a server on a thread of its own --------------------------------------------------------- */
 
 #define CONNECTIONS 64
 

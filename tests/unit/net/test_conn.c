@@ -86,11 +86,13 @@ static void much_to_do_is_shared_out(void **state)
     enum { N = 60 };
     (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do: one client leaves */
     int busy[2];
-    char ask[N * 32] = "";
-    char want[N * 32] = "";
+    char ask[N * 32];
+    char want[N * 32];
+    size_t ask_len = 0;
+    size_t want_len = 0;
     for (int i = 0; i < N; i++) {
-        strcat(ask, "*1\r\n$4\r\nSPIN\r\n");
-        strcat(want, "+OK\r\n");
+        ask_len += (size_t)snprintf(ask + ask_len, sizeof ask - ask_len, "*1\r\n$4\r\nSPIN\r\n");
+        want_len += (size_t)snprintf(want + want_len, sizeof want - want_len, "+OK\r\n");
     }
     for (int i = 0; i < 2; i++) {
         busy[i] = client_open(&f);
