@@ -10,11 +10,15 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     delay         slow links between nodes
     hold          writes on their way to the storage are held until the next holder has read
     transfer      the leader is asked to hand over
+    disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
+                  starts again with nothing. One at a time: of three, one disk may be lost
 """
 
+import os
 import signal
+import time
 
-from harness import RespError
+from harness import RespError, wait_until
 
 _kinds = {}
 
@@ -81,7 +85,8 @@ class Kill(Nemesis):
 
     def stop(self, scene):
         for node in self.victims:
-            node.launch()
+            if not node.running():
+                node.launch()
 
 
 @kind('pause')
@@ -225,13 +230,64 @@ class Transfer(Nemesis):
     BETWEEN = (0.5, 2.0)
 
     def start(self, scene):
-        node = self.random.choice(scene.cluster.nodes)
+        node = scene.cluster.node(scene.leader_id())
         try:
             node.call('CLUSTER', 'TRANSFER', timeout=2.0)
-            scene.count('transfers')
-        except (OSError, RespError):
+        except (OSError, RespError): # it no longer leads, or is down, or nobody took over
             return []
+        scene.count('transfers')
         return [node.name]
 
     def stop(self, scene):
         pass
+
+
+@kind('disk-loss')
+class DiskLoss(Nemesis):
+    SECONDS = (0.1, 1.0)
+    BETWEEN = (1.5, 4.0)
+    REPAIR_S, WHOLE_S = 25.0, 8.0
+
+    @staticmethod
+    def whole(scene):
+        """Whether the leader sees all nodes as connected voters. A node that came back with nothing is none for a
+        while, and losing another disk then would be to lose two of three."""
+        try:
+            rows = scene.cluster.node(scene.leader_id()).call('CLUSTER', 'NODES', timeout=1.0)
+        except (OSError, RespError):
+            return False
+        nodes = [dict(zip(row[::2], row[1::2])) for row in rows]
+        return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
+            all(n[b'voter'] and n[b'connected'] for n in nodes)
+
+    def start(self, scene):
+        self.victim = None
+        looks, end = 0, time.monotonic() + self.WHOLE_S
+        while looks < 3: # one look may show a promotion that is not committed yet
+            looks = looks + 1 if self.whole(scene) else 0
+            if time.monotonic() > end or scene.over.wait(0.15):
+                return []
+        victim = self.random.choice(scene.cluster.nodes)
+        if not victim.running(): # another fault has killed it, and will start it again
+            return []
+        self.victim = victim
+        self.victim.kill()
+        os.rename(self.victim.data, '%s.lost-%d' % (self.victim.data, time.monotonic_ns()))
+        scene.count('lost disks')
+        return [self.victim.name]
+
+    def stop(self, scene):
+        """Until a majority has agreed, the node must stay down: what it promised before is not known to it any more."""
+        if self.victim is None:
+            return
+        others = [n for n in scene.cluster.nodes if n is not self.victim]
+
+        def forgotten():
+            for node in others:
+                try:
+                    return node.call('CLUSTER', 'FORGET', self.victim.id, timeout=3.0) == 'OK'
+                except (OSError, RespError):
+                    continue
+            return False
+        wait_until(forgotten, self.REPAIR_S, 'the others to forget %s' % self.victim.name, every=0.1)
+        self.victim.launch()
