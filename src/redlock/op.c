@@ -64,7 +64,7 @@ static enum fl_redlock_status gate(const struct fli_op *op, const struct fli_ser
         return FL_REDLOCK_TWICE;
     }
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE &&
-        fli_server_silent_ms(s, fli_clock_ns()) > budget_ms) {
+        fli_server_silent_ms(s, fli_clock_ns()) >= budget_ms) {
         *ret_error = "an earlier request has no answer yet";
         return FL_REDLOCK_SILENT;
     }

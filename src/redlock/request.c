@@ -164,11 +164,26 @@ static void take_answer(struct fli_op_request *q, struct fli_server *s, const re
     }
 }
 
+/* Answers carry no names: one of the wrong type belongs to another request, and so may all that
+ * follow, among them a yes. */
+static bool is_out_of_step(const struct fli_op_request *q, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        return false;
+    }
+    return q->kind == REQUEST_SET
+               ? reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL
+               : reply->type != REDIS_REPLY_INTEGER;
+}
+
 static void on_answer(struct fli_request *base, struct fli_server *s, const redisReply *reply)
 {
     struct fli_op_request *q = FLI_CONTAINER_OF(base, struct fli_op_request, base);
     if (reply != NULL && try_otherwise(q, s, reply)) {
         return;
+    }
+    if (reply != NULL && is_out_of_step(q, reply)) {
+        fli_server_distrust(s);
     }
     take_answer(q, s, reply);
     if (reply == NULL && q->kind == REQUEST_RELEASE) {

@@ -111,6 +111,12 @@ static void doom(struct fli_server *s, enum fl_redlock_status status, const char
     }
 }
 
+void fli_server_distrust(struct fli_server *s)
+{
+    static const char text[] = "an answer of an unexpected type";
+    doom(s, FL_REDLOCK_ERROR, text, sizeof text - 1);
+}
+
 void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint32_t index)
 {
     s->owner = owner;

@@ -120,6 +120,10 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns);
 struct fli_buf *fli_server_out(struct fli_server *s);
 void fli_server_put(struct fli_server *s, struct fli_request *q);
 
+/* From inside answered(): an answer makes no sense. The connection is given up, and nothing more
+ * that comes from it is believed. */
+void fli_server_distrust(struct fli_server *s);
+
 /* Takes what has arrived, without waiting. Not from inside answered(). */
 void fli_server_read(struct fli_server *s);
 

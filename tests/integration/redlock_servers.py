@@ -237,6 +237,42 @@ class Broken(RedlockCase):
         # Their SETs and releases arrive in the order in which they were written.
         self.assertGone(servers, 'lock')
 
+    def test_a_connection_that_hangs_is_replaced(self):
+        f = self.fake()
+        f.on_request = lambda words: None if len(f.sockets) == 1 else b'+OK\r\n' if words[0] == b'SET' else b':1\r\n'
+        d = self.driver([f], hung=100)
+        self.assertEqual(d.acquire('lock').cause, 'too slow')
+        wait_until(lambda: d.acquire('lock').ok, 10, 'a new connection')
+        self.assertEqual(len(f.sockets), 2)
+
+    def test_a_silent_server_is_not_asked_more_and_more(self):
+        f = self.fake(lambda words: None)
+        d = self.driver([f], hung=60000)
+        earlier = ['an earlier request has no answer yet']
+        wait_until(lambda: d.acquire('lock').errors == earlier, 5, 'it is known to be silent')
+        asked = len(f.requests)
+        for _ in range(5):
+            a = d.acquire('lock')
+            self.assertEqual((a.cause, a.errors), ('too slow', earlier))
+        self.assertEqual(len(f.requests), asked)
+
+    def test_a_yes_to_another_request_is_not_believed(self):
+        """A server leaves one answer out: the yes to the second SET comes to the release before it."""
+        left_out = []
+
+        def answer(words):
+            if words[0] == b'SET' and not left_out:
+                left_out.append(words)
+                return None
+            return b'+OK\r\n' if words[0] == b'SET' else b':1\r\n'
+
+        f = self.fake(answer)
+        d = self.driver([f], budget=100)
+        self.assertEqual(d.acquire('lock').ok, False)
+        a = wait_until(lambda: (lambda x: x if x.ok else None)(d.acquire('lock')), 10, 'a lock')
+        self.assertEqual(f.requests[-1][2].decode(), a['value'])
+        self.assertEqual(len(f.sockets), 2) # the connection that was out of step is given up
+
     def test_slow(self):
         servers = self.redis(3)
         proxies = [self.proxy(s) for s in servers]
@@ -399,6 +435,24 @@ class Expiring(RedlockCase):
         if 'silent' not in a.statuses: # it was stopped before the budget was over
             self.assertGreaterEqual(a.statuses.count('yes'), 2)
         self.assertGone(servers, 'lock')
+
+    def test_answers_that_came_while_the_process_was_stopped_are_not_late(self):
+        """Stopped for longer than the budget of a server, yet well within the TTL."""
+        servers = self.redis(3)
+        proxies = [self.proxy(s) for s in servers]
+        d = self.driver(proxies, loop=True, budget=1000)
+        self.warm(d)
+        for p in proxies:
+            p.hold()
+        d.send('acquire', 0, 'lock', 20000, 0, 0)
+        wait_until(lambda: all(b'\r\nlock\r\n' in p.seen for p in proxies), 5, 'the SETs are on their way', 0.001)
+        os.kill(d.pid, signal.SIGSTOP)
+        for p in proxies:
+            p.let_go()
+        time.sleep(1.2) # the budget
+        os.kill(d.pid, signal.SIGCONT)
+        a = d.read()
+        self.assertTrue(a.ok, a)
 
     def test_min_validity(self):
         servers = self.redis(1)

@@ -1,6 +1,7 @@
 """The defects of other Redlock libraries, each a test of ours; tokens; keeping; contention; checking."""
 
 import os
+import signal
 import subprocess
 import time
 
@@ -154,6 +155,24 @@ class Traps(RedlockCase):
         self.assertEqual(d.release('lock').cause, 'unreachable')
         self.assertEqual(d.acquire('other').cause, 'unreachable')
 
+    def test_a_connection_that_is_gone_kills_no_process(self):
+        """A release is written to a socket whose other end was closed a moment ago: that is no SIGPIPE."""
+        path = self.lab.path('s')
+        if len(path) > 107:
+            self.skipTest('the path of the build directory is too long for a socket')
+        fakes = [self.fake(lambda words: b':0\r\n' if words[0] != b'SET' or b'warm' in words else None)
+                 for _ in range(2)] + [self.fake(lambda words: None, path=path)]
+        d = self.driver(fakes, loop=True, budget=20000, hung=60000, max_ttl=20000000)
+        d.send('acquire', 0, 'lock', 20000000, 0, 0)
+        wait_until(lambda: all('SET' in f.words() for f in fakes), 10, 'all are asked')
+        os.kill(d.pid, signal.SIGSTOP)
+        wait_until(lambda: open('/proc/%d/stat' % d.pid).read().rpartition(')')[2].split()[0] == 'T', 5, 'it is stopped')
+        for f in fakes[:2]: # Its loop will see these first, and release everywhere ...
+            f.sockets[-1].sendall(b'$-1\r\n')
+        fakes[2].close() # ... before it sees this.
+        os.kill(d.pid, signal.SIGCONT)
+        self.assertEqual(d.read().cause, 'contended')
+
     def test_a_release_overtakes_no_set(self):
         """The server hangs; the SET is given up and released. When it wakes up it does both, in order."""
         servers = self.redis(3)
@@ -254,6 +273,8 @@ class Restarts(RedlockCase):
         a = wait_until(lambda: (lambda x: x if x.statuses.count('twice') == 2 else None)(d.acquire('lock')), 5,
                        'it is known')
         self.assertEqual((a.result, a.cause), ('EDENIED', 'refused'))
+        for _ in range(5): # decided without a word to any server: that must not wait for one either
+            self.assertEqual(d.acquire('lock').cause, 'refused')
 
 
 class Checks(RedlockCase):
@@ -315,6 +336,16 @@ class Tokens(RedlockCase):
             self.assertGone(servers, 'lock')
             if loop:
                 time.sleep(0.4) # the late token comes to nobody
+
+    def test_an_issuer_that_is_silent_does_not_hold_up_the_call(self):
+        servers = self.redis(3)
+        d = self.driver(servers, loop=True)
+        self.warm(d)
+        a = self.fenced(d, delay=2000, ttl=20000, least=19600)
+        self.assertEqual((a.result, a.cause), ('ETIMEOUT', 'too slow'), a)
+        self.assertLess(a['elapsed_us'], 2000000) # it did not wait for the token
+        self.assertGone(servers, 'lock')
+        time.sleep(2.1) # the late token comes to nobody
 
     def test_no_token_is_a_failure_and_a_release(self):
         servers = self.redis(3)

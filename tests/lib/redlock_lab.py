@@ -160,19 +160,21 @@ INFO = (b'run_id:%s\r\nuptime_in_seconds:%d\r\nrole:%s\r\nmaxmemory_policy:noevi
 
 class Fake:
     """Pretends to be a Redis: logs in like one and answers everything else by on_request(words), which
-    returns the bytes of the answer, None for no answer, or 'close'. `requests` has all of them."""
+    returns the bytes of the answer, None for no answer, or 'close'. `requests` has all of them. path: of a Unix
+    socket to listen on instead of TCP."""
 
-    def __init__(self, on_request=None, uptime=1000000, role=b'master', run_id=None, commands=b'*2\r\n*-1\r\n*-1\r\n'):
-        self.on_request = on_request or (lambda words: b'+OK\r\n')
+    def __init__(self, on_request=None, uptime=1000000, role=b'master', run_id=None, commands=b'*2\r\n*-1\r\n*-1\r\n',
+                 path=None):
+        self.on_request = on_request or (lambda words: b'+OK\r\n' if words[0] == b'SET' else b':1\r\n')
         self.run_id = run_id or os.urandom(20).hex().encode()
         self.info = INFO % (self.run_id, uptime, role)
         self.commands = commands
         self.requests = []
         self.sockets = []
-        self.listener = socket.socket()
-        self.listener.bind(('127.0.0.1', 0))
+        self.listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+        self.listener.bind(path or ('127.0.0.1', 0))
         self.listener.listen(64)
-        self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.address = path or '127.0.0.1:%d' % self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
