@@ -4,7 +4,7 @@
  *   driver NODES [STORE]
  *   acquire NAME TTL WAIT TIMEOUT | renew TIMEOUT | release TIMEOUT | check TIMEOUT | token NAME
  *   break NAME TIMEOUT | show NAME | remaining | threads | closed
- *   claim LOCK TOKEN | get KEY LOCK TOKEN
+ *   claim LOCK TOKEN | get KEY LOCK TOKEN | info
  *
  * Each line is answered by one: the name of the result, a number, and the error text. */
 #include <dirent.h>
@@ -116,6 +116,10 @@ static void obey(char **w)
         answer(0, count_threads(), "");
     } else if (strcmp(w[0], "closed") == 0) {
         answer(0, count_closed(), "");
+    } else if (strcmp(w[0], "info") == 0) {
+        struct fl_node_status status;
+        int rc = fl_node_ask(client, 0, STORE_TIMEOUT_MS, &status);
+        answer(rc, 0, fl_client_error(client));
     } else if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "get") == 0) {
         store_command(w);
     } else {
