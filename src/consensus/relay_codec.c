@@ -52,7 +52,7 @@ int relay_result_decode(struct fli_slice body, struct relay_answer *ret)
     a.result.deadline_ms = fli_read_u64(&r);
     a.result.clock_ms = fli_read_u64(&r);
     a.payload = fli_read_bytes(&r, fli_reader_left(&r));
-    bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_UNSUPPORTED;
+    bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_MISMATCH;
     if (r.bad || (a.status == 0 && !has_code) || (a.status != 0 && a.payload.len != 0)) {
         return FL_EPROTO;
     }

@@ -1,12 +1,16 @@
 /* acquire.c: ACQUIRE. Every way it can end, in the order of the questions asked:
  *
- *   a shape this version does not execute        UNSUPPORTED
- *   an explicit session that does not exist      NOSESSION
- *   nobody holds, awaits or delays the lock      LIMIT or GRANTED
- *   this session holds it                        GRANTED, the same token, lease renewed
- *   this session is in the queue, WAIT           QUEUED, the same place, asked once more
- *   no WAIT                                      HELD
- *   WAIT                                         LIMIT, DEADLOCK or QUEUED
+ *   a shape this version does not execute              UNSUPPORTED
+ *   an explicit session that does not exist            NOSESSION
+ *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
+ *   it is in use with another number of permits        MISMATCH
+ *   this session holds it, in another mode             MISMATCH
+ *   this session holds it                              GRANTED, the same token, lease renewed
+ *   nobody waits, and the holders let it in            LIMIT or GRANTED
+ *   no WAIT                                            HELD
+ *   this session is in the queue, in another mode      MISMATCH
+ *   this session is in the queue                       QUEUED, the same place, asked once more
+ *   else                                               LIMIT, DEADLOCK or QUEUED
  *
  * Asked again, grant and wait keep the value they were made with. */
 #include "machine/state.h"
@@ -17,19 +21,8 @@
 struct asker {
     struct session_explicit *explicit_session; /* NULL: implicit */
     const struct machine_command *c;
+    uint32_t slots;
 };
-
-static bool holds(const struct lock *lock, const struct asker *a)
-{
-    if (lock->holder == NULL) {
-        return false;
-    }
-    const struct session *s = lock->holder->session;
-    if (a->explicit_session != NULL) {
-        return s == &a->explicit_session->base;
-    }
-    return !session_is_explicit(s) && slices_equal(machine_session_owner(s), a->c->owner);
-}
 
 /* The limits on what both a grant and a wait need: a session, or a place in one. */
 static enum machine_limit seat_limit(const struct machine *m, const struct asker *a)
@@ -57,23 +50,46 @@ static void answer_granted(struct machine *m, const struct seat *seat, struct ma
     r->deadline_ms = machine_timer_deadline(m, &seat->session->lease);
 }
 
+/* What both a lock that is not stored and one that lets others in need for one more grant. */
+static enum machine_limit grant_limit(const struct machine *m, const struct asker *a)
+{
+    enum machine_limit limit = seat_limit(m, a);
+    return limit == 0 && m->last_token == FL_TOKEN_MAX ? MACHINE_LIMIT_TOKENS : limit;
+}
+
+static void take(struct machine *m, const struct asker *a, struct lock *lock,
+                 struct machine_result *r)
+{
+    struct seat *seat = create_seat(m, lock, a);
+    machine_lock_grant(m, seat, a->slots, 0);
+    answer_granted(m, seat, r);
+}
+
 static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
                       struct machine_result *r)
 {
-    enum machine_limit limit = seat_limit(m, a);
-    if (m->locks.len >= m->limits.locks_max) {
-        limit = MACHINE_LIMIT_LOCKS;
-    } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
-        limit = MACHINE_LIMIT_TOKENS;
-    }
+    enum machine_limit limit =
+        m->locks.len >= m->limits.locks_max ? MACHINE_LIMIT_LOCKS : grant_limit(m, a);
     if (limit != 0) {
         machine_answer_limit(m, r, limit);
         return;
     }
     struct lock *lock = machine_lock_create(m, a->c->name, hash);
-    struct seat *seat = create_seat(m, lock, a);
-    machine_lock_grant(m, seat, 0);
-    answer_granted(m, seat, r);
+    if (slots_permits(a->slots) > 1) {
+        machine_lock_crowd(lock)->permits = a->slots;
+    }
+    take(m, a, lock, r);
+}
+
+static void join_holders(struct machine *m, const struct asker *a, struct lock *lock,
+                         struct machine_result *r)
+{
+    enum machine_limit limit = grant_limit(m, a);
+    if (limit != 0) {
+        machine_answer_limit(m, r, limit);
+    } else {
+        take(m, a, lock, r);
+    }
 }
 
 static void answer_queued(const struct wait *w, uint64_t position, struct machine_result *r)
@@ -143,7 +159,8 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
         return;
     }
     struct seat *seat = create_seat(m, lock, a);
-    struct wait *w = machine_wait_join(m, seat, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    struct wait *w =
+        machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
                                             .session_explicit = a->explicit_session != NULL,
                                             .name = lock_name(lock),
@@ -152,15 +169,66 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     answer_queued(w, lock->crowd->queue.len, r);
 }
 
+/* False for a shape that this version does not execute. */
+static bool find_slots(const struct machine_command *c, uint32_t *ret)
+{
+    bool shared = c->mode == MACHINE_MODE_SHARED;
+    *ret = shared ? SLOTS_SHARED : c->permits;
+    return c->n_names == 1 && c->permits <= FL_PERMITS_MAX && (!shared || c->permits == 1);
+}
+
+static void answer_mismatch(const struct lock *lock, const struct asker *a,
+                            struct machine_result *r)
+{
+    uint32_t permits = lock_permits(lock);
+    r->code = MACHINE_MISMATCH;
+    r->number = permits == slots_permits(a->slots) ? 0 : permits;
+}
+
+/* A lock that is stored: held, awaited or delayed. */
+static void acquire_stored(struct machine *m, const struct asker *a, struct lock *lock,
+                           struct machine_result *r)
+{
+    const struct machine_command *c = a->c;
+    bool is_explicit = a->explicit_session != NULL;
+    struct seat *seat = machine_lock_held_by(m, lock, is_explicit, c->owner);
+    if (lock_permits(lock) != slots_permits(a->slots) ||
+        (seat != NULL && lock_slots(lock) != a->slots)) {
+        answer_mismatch(lock, a, r);
+        return;
+    }
+    if (seat != NULL) {
+        machine_session_renew(m, seat->session, c->ttl_ms);
+        answer_granted(m, seat, r);
+        return;
+    }
+    if ((lock->crowd == NULL || lock->crowd->queue.len == 0) &&
+        machine_lock_admits(lock, a->slots)) {
+        join_holders(m, a, lock, r);
+        return;
+    }
+    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
+        r->code = MACHINE_HELD;
+        return;
+    }
+    struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
+    if (w == NULL) {
+        join_queue(m, lock, a, r);
+    } else if (w->slots != a->slots) {
+        answer_mismatch(lock, a, r);
+    } else {
+        ask_again(m, w, c, r);
+    }
+}
+
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    if (c->n_names != 1 || c->mode != MACHINE_MODE_EXCLUSIVE || c->permits != 1) {
+    struct asker a = {.c = c};
+    if (!find_slots(c, &a.slots)) {
         r->code = MACHINE_UNSUPPORTED;
         return;
     }
-    struct asker a = {.c = c};
-    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
-    if (is_explicit) {
+    if ((c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0) {
         a.explicit_session = machine_session_find(m, c->owner);
         if (a.explicit_session == NULL) {
             r->code = MACHINE_NOSESSION;
@@ -171,21 +239,7 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
     struct lock *lock = machine_lock_find(m, c->name, &hash);
     if (lock == NULL) {
         take_free(m, &a, hash, r);
-        return;
-    }
-    if (holds(lock, &a)) {
-        machine_session_renew(m, lock->holder->session, c->ttl_ms);
-        answer_granted(m, lock->holder, r);
-        return;
-    }
-    if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
-        r->code = MACHINE_HELD;
-        return;
-    }
-    struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
-    if (w != NULL) {
-        ask_again(m, w, c, r);
     } else {
-        join_queue(m, lock, &a, r);
+        acquire_stored(m, &a, lock, r);
     }
 }

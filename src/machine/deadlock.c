@@ -1,6 +1,8 @@
 /* deadlock.c: no cycle of sessions that wait for each other.
  *
- * A wait waits for the holder of its lock and for the waits ahead of it in the queue. Only explicit
+ * A wait waits for the holders of its lock and for the waits ahead of it in the queue. (Of several
+ * holders of a semaphore one is enough, but each is followed, so a wait may be refused that one of
+ * the others would have ended.) Only explicit
  * sessions can hold one lock while they wait for another, so only they can be part of a cycle. A
  * cycle can only be closed by a new wait: grants go to the head of a queue, which everybody behind
  * waited for already. So it is enough to look when a wait is asked for, whether what it would wait
@@ -72,8 +74,18 @@ static void visit_lock(struct search *s, struct lock *lock, const struct wait *f
             visit_session(s, w->seat->session);
         }
     }
-    if (lock->holder != NULL) {
-        visit_session(s, lock->holder->session);
+    if (c == NULL || c->n_shares == 0) {
+        if (lock->holder != NULL) {
+            visit_session(s, lock->holder->session);
+        }
+        return;
+    }
+    FLI_LIST_FOREACH(link, &c->shares)
+    {
+        if (!step(s)) {
+            return;
+        }
+        visit_session(s, share_of_link(link)->seat->session);
     }
 }
 
@@ -114,7 +126,7 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
 
 /* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
  * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for
- * the one ahead of it and for that one's session, the first of a queue for the holder. */
+ * the one ahead of it and for that one's session, the first of a queue for the holders. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
     struct wait *waits;
@@ -143,6 +155,30 @@ static void peel_wait(struct peel *p, struct wait *w)
     }
 }
 
+/* Calls fn for each explicit session that the first wait of a queue waits for. */
+static void each_holder(struct peel *p, struct lock *lock,
+                        void (*fn)(struct peel *p, struct session *session))
+{
+    if (lock->crowd->n_shares == 0) {
+        if (lock->holder != NULL) {
+            fn(p, lock->holder->session);
+        }
+        return;
+    }
+    FLI_LIST_FOREACH(link, &lock->crowd->shares)
+    {
+        fn(p, share_of_link(link)->seat->session);
+    }
+}
+
+static void count_session(struct peel *p, struct session *session)
+{
+    (void)p;
+    if (session_is_explicit(session)) {
+        session_explicit_of(session)->degree++;
+    }
+}
+
 /* Every node starts with one more than its edges, which is then peeled from each in turn. */
 static void count_degrees(struct machine *m)
 {
@@ -159,15 +195,12 @@ static void count_degrees(struct machine *m)
         struct wait *w = wait_of_all(link);
         struct lock *lock = w->seat->lock;
         struct wait *next = ahead(&lock->crowd->queue, w);
-        struct session *session = next != NULL           ? next->seat->session
-                                  : lock->holder != NULL ? lock->holder->session
-                                                         : NULL;
         w->degree += session_is_explicit(w->seat->session);
         if (next != NULL) {
             next->degree++;
-        }
-        if (session != NULL && session_is_explicit(session)) {
-            session_explicit_of(session)->degree++;
+            count_session(NULL, next->seat->session);
+        } else {
+            each_holder(NULL, lock, count_session);
         }
     }
 }
@@ -189,8 +222,8 @@ static void follow_wait(struct peel *p, struct wait *w)
     if (next != NULL) {
         peel_wait(p, next);
         peel_session(p, next->seat->session);
-    } else if (lock->holder != NULL) {
-        peel_session(p, lock->holder->session);
+    } else {
+        each_holder(p, lock, peel_session);
     }
 }
 

@@ -1,12 +1,14 @@
 /* invariants.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
- *  1. A lock is stored exactly when it is held, awaited or delayed; a held one has one holder,
- *     whose seat points back; every other is among the idle ones.
+ *  1. A lock is stored exactly when it is held, awaited or delayed. One held exclusively has one
+ *     holder and no share; one held with slots for several has a share for each holder, in the
+ *     order of grants, found by its seat, and not more than slots; every other is among the idle
+ *     ones.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
- *  3. A lock without holder and delay is awaited, and tokens have run out: a free lock is never
- *     kept from somebody who waits for it.
+ *  3. Nobody is kept waiting at the head of a queue whom the holders let in, unless tokens have run
+ *     out or the lock is delayed. All who hold or await a lock agree on its permits.
  *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
  *     holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one seat, and a lease exactly while it holds.
@@ -23,6 +25,8 @@ struct tally {
     uint64_t implicit;
     uint64_t timers;
     uint64_t queued;
+    uint64_t shares;
+    uint64_t locks_held;
 };
 
 static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
@@ -84,7 +88,9 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
         struct seat *seat = w->seat;
         struct session *s = seat->session;
         FLI_ASSERT(seat->waiting && seat->at.wait == w && seat->lock == lock);
-        FLI_ASSERT(lock->holder == NULL || lock->holder->session != s);
+        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(s),
+                                        machine_session_owner(s)) == NULL);
+        FLI_ASSERT(slots_permits(w->slots) == c->permits);
         FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == w);
         FLI_ASSERT(machine_wait_find(m, lock, session_is_explicit(s), machine_session_owner(s)) ==
                    w);
@@ -95,6 +101,30 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
         t->queued++;
     }
     FLI_ASSERT(n_multi == c->n_multi);
+    struct order_node *first = machine_order_first(&c->queue);
+    FLI_ASSERT(first == NULL || m->last_token == FL_TOKEN_MAX ||
+               !machine_lock_admits(lock, wait_of_queue(first)->slots));
+}
+
+static void check_shares(struct machine *m, struct tally *t, const struct lock *lock)
+{
+    const struct crowd *c = lock->crowd;
+    uint32_t n = 0;
+    fl_token last = 0;
+    FLI_LIST_FOREACH(link, &c->shares)
+    {
+        const struct seat *seat = share_of_link(link)->seat;
+        FLI_ASSERT(seat->lock == lock && seat_token(seat) > last &&
+                   (n > 0 || lock->holder == seat));
+        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(seat->session),
+                                        machine_session_owner(seat->session)) == seat);
+        last = seat_token(seat);
+        n++;
+    }
+    FLI_ASSERT(n == c->n_shares && (n == 0 || (c->slots > 1 && n <= c->slots)));
+    FLI_ASSERT(n == 0 || slots_permits(c->slots) == c->permits);
+    FLI_ASSERT(n > 0 || lock->holder == NULL || c->permits == 1);
+    t->shares += n;
 }
 
 static void check_lock(struct machine *m, struct tally *t, struct lock *lock)
@@ -103,6 +133,7 @@ static void check_lock(struct machine *m, struct tally *t, struct lock *lock)
     FLI_ASSERT(machine_lock_find(m, lock_name(lock), &hash) == lock);
     if (lock->crowd != NULL) {
         check_queue(m, t, lock);
+        check_shares(m, t, lock);
     }
 }
 
@@ -113,11 +144,19 @@ static void check_held(struct machine *m, struct tally *t)
          n = machine_order_next(&m->held, n)) {
         struct seat *seat = seat_of_held(n);
         struct lock *lock = seat->lock;
-        FLI_ASSERT(!seat->waiting && lock->holder == seat);
+        const struct crowd *c = lock->crowd;
+        FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, n->key) == seat);
         FLI_ASSERT(n->key >= 1 && n->key <= m->last_token);
-        FLI_ASSERT(lock->crowd == NULL || lock->crowd->queue.len > 0);
-        FLI_ASSERT(lock->crowd == NULL || (!lock->crowd->is_idle && !lock->crowd->is_delayed));
+        FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0);
+        FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
         check_seat(m, t, seat);
+        if (lock->holder != seat) {
+            continue;
+        }
+        if (c != NULL && c->is_delayed) {
+            check_timer(m, t, &c->delay);
+        }
+        t->locks_held++;
         check_lock(m, t, lock);
     }
 }
@@ -210,6 +249,7 @@ void machine_check(struct machine *m)
     check_heap(m, &t);
     FLI_ASSERT(sessions == m->sessions.len);
     FLI_ASSERT(t.implicit == m->n_implicit);
-    FLI_ASSERT(m->locks.len == m->held.len + m->idle.len);
+    FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len);
+    FLI_ASSERT(t.shares == m->shares.len);
     FLI_ASSERT(machine_deadlock_free(m));
 }

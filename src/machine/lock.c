@@ -1,12 +1,17 @@
 /* lock.c: the life of a lock's record: made by the first grant, freed as soon as nobody holds,
  * awaits or delays it.
  *
- *            grant                  end, nobody waits
+ *            grant                  last end, nobody waits
  *   (none) --------> held ------------------------------> (none)
- *                    ^  |  end with a delay        delay over, nobody waits
+ *                    ^  |  last end with a delay   delay over, nobody waits
  *                    |  +-----------------> idle ---------------------------> (none)
  *                    |  end, somebody waits    | delay over, somebody waits
  *                    +--(the head is granted)<-+
+ *
+ * Who is at the head of the queue is granted the lock as soon as it is let in, and then the next;
+ * nobody overtakes. So neighbours in shared mode are granted together, and an exclusive request
+ * behind them holds back those that come later. A delay keeps everybody out, also while others hold
+ * the lock together.
  *
  * A lock is idle without a delay only when tokens have run out while somebody waits; then it stays
  * until the last wait ends. */
@@ -43,6 +48,9 @@ struct crowd *machine_lock_crowd(struct lock *lock)
     if (lock->crowd == NULL) {
         struct crowd *c = fli_xcalloc(1, sizeof *c);
         c->lock = lock;
+        c->slots = 1;
+        c->permits = 1;
+        fli_list_init(&c->shares);
         machine_order_init(&c->queue, QUEUE_PART_MAX);
         machine_timer_init(&c->delay, TIMER_DELAY);
         lock->crowd = c;
@@ -53,6 +61,7 @@ struct crowd *machine_lock_crowd(struct lock *lock)
 void machine_lock_free(struct machine *m, struct lock *lock)
 {
     if (lock->crowd != NULL) {
+        FLI_ASSERT(lock->crowd->n_shares == 0);
         machine_order_fini(&lock->crowd->queue);
         free(lock->crowd);
     }
@@ -60,12 +69,102 @@ void machine_lock_free(struct machine *m, struct lock *lock)
     free(lock);
 }
 
-void machine_lock_hold(struct machine *m, struct seat *seat, fl_token token, uint64_t since_ms)
+bool machine_lock_admits(const struct lock *lock, uint32_t slots)
+{
+    const struct crowd *c = lock->crowd;
+    if (c != NULL && c->is_delayed) {
+        return false;
+    }
+    if (lock->holder == NULL) {
+        return true;
+    }
+    return c != NULL && c->n_shares > 0 && c->slots == slots && c->n_shares < slots;
+}
+
+static struct share *find_share(struct machine *m, const struct lock *lock, bool is_explicit,
+                                struct fli_slice owner)
+{
+    uint8_t key[SEAT_KEY_MAX];
+    size_t len = machine_seat_key(key, lock, is_explicit, owner);
+    struct fli_map_node *n = fli_map_find(&m->shares, key, len);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_seat);
+}
+
+struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
+                                  struct fli_slice owner)
+{
+    if (lock->holder == NULL) {
+        return NULL;
+    }
+    if (lock->crowd != NULL && lock->crowd->n_shares > 0) {
+        struct share *share = find_share(m, lock, is_explicit, owner);
+        return share == NULL ? NULL : share->seat;
+    }
+    const struct session *s = lock->holder->session;
+    bool same = session_is_explicit(s) == is_explicit;
+    return same && slices_equal(machine_session_owner(s), owner) ? lock->holder : NULL;
+}
+
+struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token)
+{
+    if (lock->holder == NULL || token == 0) {
+        return NULL;
+    }
+    if (seat_token(lock->holder) == token) {
+        return lock->holder;
+    }
+    if (lock->crowd == NULL || lock->crowd->n_shares == 0) {
+        return NULL;
+    }
+    struct order_node *n = machine_order_seek(&m->held, token - 1);
+    bool found = n != NULL && n->key == token && seat_of_held(n)->lock == lock;
+    return found ? seat_of_held(n) : NULL;
+}
+
+static void add_share(struct machine *m, struct seat *seat, uint32_t slots)
+{
+    struct crowd *c = machine_lock_crowd(seat->lock);
+    struct share *share = fli_xcalloc(1, sizeof *share);
+    uint8_t key[SEAT_KEY_MAX];
+    size_t len = machine_seat_key(key, seat->lock, session_is_explicit(seat->session),
+                                  machine_session_owner(seat->session));
+    FLI_ASSERT(c->n_shares < slots && (c->n_shares == 0 || c->slots == slots));
+    share->seat = seat;
+    if (fli_map_insert(&m->shares, &share->by_seat, fli_map_hash(&m->shares, key, len)) != 0) {
+        fli_fatal("out of memory for a share of the lock machine");
+    }
+    fli_list_push(&c->shares, &share->at_lock);
+    c->n_shares++;
+    c->slots = slots;
+}
+
+/* The seat's share goes; the next oldest holder becomes the holder. */
+static void remove_share(struct machine *m, const struct seat *seat)
 {
     struct lock *lock = seat->lock;
-    FLI_ASSERT(lock->holder == NULL && !seat->waiting);
+    struct share *share = find_share(m, lock, session_is_explicit(seat->session),
+                                     machine_session_owner(seat->session));
+    FLI_ASSERT(share != NULL && share->seat == seat);
+    fli_map_remove(&m->shares, &share->by_seat);
+    fli_list_remove(&share->at_lock);
+    free(share);
+    lock->crowd->n_shares--;
+    struct fli_list *first = fli_list_first(&lock->crowd->shares);
+    lock->holder = first == NULL ? NULL : share_of_link(first)->seat;
+}
+
+void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
+                       uint64_t since_ms)
+{
+    struct lock *lock = seat->lock;
+    FLI_ASSERT((lock->holder == NULL || slots > 1) && !seat->waiting);
     FLI_ASSERT(token >= 1 && token <= m->last_token);
-    lock->holder = seat;
+    if (slots > 1) {
+        add_share(m, seat, slots);
+    }
+    if (lock->holder == NULL) {
+        lock->holder = seat;
+    }
     seat->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
     machine_order_push(&m->held, &seat->at.held, token);
     if (session_is_explicit(seat->session)) {
@@ -77,8 +176,13 @@ void machine_lock_hold(struct machine *m, struct seat *seat, fl_token token, uin
 
 void machine_lock_unhold(struct machine *m, struct seat *seat)
 {
-    FLI_ASSERT(seat->lock->holder == seat);
-    seat->lock->holder = NULL;
+    struct lock *lock = seat->lock;
+    if (lock->crowd != NULL && lock->crowd->n_shares > 0) {
+        remove_share(m, seat);
+    } else {
+        FLI_ASSERT(lock->holder == seat);
+        lock->holder = NULL;
+    }
     machine_order_remove(&m->held, &seat->at.held);
     if (session_is_explicit(seat->session)) {
         struct session_explicit *s = session_explicit_of(seat->session);
@@ -88,12 +192,12 @@ void machine_lock_unhold(struct machine *m, struct seat *seat)
     }
 }
 
-void machine_lock_grant(struct machine *m, struct seat *seat, uint64_t wait)
+void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait)
 {
     FLI_ASSERT(m->last_token < FL_TOKEN_MAX);
     m->last_token++;
     m->ever.grants++;
-    machine_lock_hold(m, seat, m->last_token, m->clock_ms);
+    machine_lock_hold(m, seat, slots, m->last_token, m->clock_ms);
     /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
     bool is_explicit = session_is_explicit(seat->session);
     uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat->session->lease)
@@ -107,35 +211,52 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint64_t wait)
                                             .deadline_ms = deadline_ms});
 }
 
-void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial, uint64_t until_ms)
+void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
 {
     FLI_ASSERT(lock->holder == NULL);
     struct crowd *c = machine_lock_crowd(lock);
-    FLI_ASSERT(!c->is_idle && !c->is_delayed);
+    FLI_ASSERT(!c->is_idle);
     c->is_idle = true;
     machine_order_push(&m->idle, &c->idle, serial);
-    if (until_ms != 0) {
-        c->is_delayed = true;
-        machine_timer_set(m, &c->delay, until_ms);
-    }
 }
 
-/* Gives a free lock to the first in the queue, if there is one: a release wakes one waiter. */
-static void pass_on(struct machine *m, struct lock *lock)
+void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms)
 {
-    struct order_node *first =
-        lock->crowd == NULL ? NULL : machine_order_first(&lock->crowd->queue);
-    if (first == NULL) {
-        machine_lock_relax(m, lock);
-        return;
+    struct crowd *c = machine_lock_crowd(lock);
+    if (!c->is_delayed || until_ms > c->delay.deadline_ms) {
+        machine_timer_set(m, &c->delay, until_ms);
     }
-    if (m->last_token == FL_TOKEN_MAX) {
-        machine_lock_idle(m, lock, ++m->serial, 0);
-        return;
+    c->is_delayed = true;
+}
+
+static void end_delay(struct machine *m, struct crowd *c)
+{
+    machine_timer_clear(m, &c->delay);
+    c->is_delayed = false;
+}
+
+static void leave_idle(struct machine *m, struct crowd *c)
+{
+    FLI_ASSERT(c->is_idle);
+    machine_order_remove(&m->idle, &c->idle);
+    c->is_idle = false;
+}
+
+void machine_lock_settle(struct machine *m, struct lock *lock)
+{
+    struct crowd *c = lock->crowd;
+    struct order_node *first = NULL;
+    while (c != NULL && (first = machine_order_first(&c->queue)) != NULL &&
+           m->last_token < FL_TOKEN_MAX && machine_lock_admits(lock, wait_of_queue(first)->slots)) {
+        FLI_ASSERT(!c->is_idle);
+        struct wait *w = wait_of_queue(first);
+        uint64_t id = wait_id(w);
+        uint32_t slots = w->slots;
+        machine_lock_grant(m, machine_wait_detach(m, w), slots, id);
     }
-    struct wait *w = wait_of_queue(first);
-    uint64_t id = wait_id(w);
-    machine_lock_grant(m, machine_wait_detach(m, w), id);
+    if (lock->holder == NULL && c != NULL && !c->is_idle && (c->is_delayed || c->queue.len > 0)) {
+        machine_lock_idle(m, lock, ++m->serial);
+    }
     machine_lock_relax(m, lock);
 }
 
@@ -155,42 +276,54 @@ static void count_end(struct machine *m, enum machine_event_type type)
     }
 }
 
-void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
-                      enum machine_reason reason, uint64_t delay_ms)
+/* Ends a grant and leaves the lock as it then is. */
+static void end_grant(struct machine *m, struct seat *seat, enum machine_event_type type,
+                      enum machine_reason reason)
 {
-    struct lock *lock = seat->lock;
-    FLI_ASSERT(lock->holder == seat);
-    FLI_ASSERT(delay_ms <= FL_LOCKDELAY_MAX_MS);
     count_end(m, type);
     machine_emit(m, &(struct machine_event){.type = (uint8_t)type,
                                             .reason = (uint8_t)reason,
                                             .session_explicit = session_is_explicit(seat->session),
-                                            .name = lock_name(lock),
+                                            .name = lock_name(seat->lock),
                                             .owner = machine_session_owner(seat->session),
                                             .token = seat_token(seat)});
     machine_lock_unhold(m, seat);
     machine_seat_free(m, seat);
-    if (delay_ms > 0) {
-        machine_lock_idle(m, lock, ++m->serial, m->clock_ms + delay_ms);
-    } else {
-        pass_on(m, lock);
-    }
 }
 
-static void leave_idle(struct machine *m, struct crowd *c)
+void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
+                      enum machine_reason reason, uint64_t delay_ms)
 {
-    FLI_ASSERT(c->is_idle);
-    machine_timer_clear(m, &c->delay);
-    machine_order_remove(&m->idle, &c->idle);
-    c->is_idle = false;
-    c->is_delayed = false;
+    struct lock *lock = seat->lock;
+    FLI_ASSERT(delay_ms <= FL_LOCKDELAY_MAX_MS);
+    end_grant(m, seat, type, reason);
+    if (delay_ms > 0) {
+        machine_lock_delay(m, lock, m->clock_ms + delay_ms);
+    }
+    machine_lock_settle(m, lock);
+}
+
+void machine_lock_break(struct machine *m, struct lock *lock)
+{
+    FLI_ASSERT(lock->holder != NULL);
+    while (lock->holder != NULL) {
+        end_grant(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK);
+    }
+    if (lock->crowd != NULL) {
+        end_delay(m, lock->crowd);
+    }
+    machine_lock_settle(m, lock);
 }
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
 {
-    FLI_ASSERT(lock->holder == NULL && lock->crowd != NULL && lock->crowd->is_delayed);
-    leave_idle(m, lock->crowd);
-    pass_on(m, lock);
+    struct crowd *c = lock->crowd;
+    FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock->holder == NULL));
+    end_delay(m, c);
+    if (c->is_idle) {
+        leave_idle(m, c);
+    }
+    machine_lock_settle(m, lock);
 }
 
 void machine_lock_relax(struct machine *m, struct lock *lock)
@@ -200,7 +333,7 @@ void machine_lock_relax(struct machine *m, struct lock *lock)
     if (c != NULL && c->is_idle && !c->is_delayed && !awaited) {
         leave_idle(m, c);
     }
-    if (awaited || (c != NULL && c->is_delayed)) {
+    if (awaited || (c != NULL && (c->is_delayed || c->n_shares > 0))) {
         return;
     }
     if (lock->holder == NULL) {

@@ -21,17 +21,25 @@ static bool session_eq(const struct fli_map_node *n, const void *key, size_t len
     return s->base.lease.owner_len == len && memcmp(s->owner, key, len) == 0;
 }
 
-/* The key is as seat_key() in wait.c builds it: kind, length of the name, name, owner. */
+/* The key is as machine_seat_key() builds it: kind, length of the name, name, owner. */
+static bool is_seat(const struct seat *seat, const void *key, size_t len)
+{
+    const uint8_t *p = key;
+    struct fli_slice name = lock_name(seat->lock);
+    struct fli_slice owner = machine_session_owner(seat->session);
+    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(seat->session) &&
+           p[1] == name.len && memcmp(p + 2, name.data, name.len) == 0 &&
+           memcmp(p + 2 + name.len, owner.data, owner.len) == 0;
+}
+
 static bool seat_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
-    const struct wait *w = CONST_CONTAINER_OF(n, struct wait, by_seat);
-    const uint8_t *p = key;
-    const struct session *s = w->seat->session;
-    struct fli_slice name = lock_name(w->seat->lock);
-    struct fli_slice owner = machine_session_owner(s);
-    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(s) && p[1] == name.len &&
-           memcmp(p + 2, name.data, name.len) == 0 &&
-           memcmp(p + 2 + name.len, owner.data, owner.len) == 0;
+    return is_seat(CONST_CONTAINER_OF(n, struct wait, by_seat)->seat, key, len);
+}
+
+static bool share_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    return is_seat(CONST_CONTAINER_OF(n, struct share, by_seat)->seat, key, len);
 }
 
 static bool id_eq(const struct fli_map_node *n, const void *key, size_t len)
@@ -47,6 +55,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->sessions, session_eq, hash_seed);
     fli_map_init(&m->waits_by_seat, seat_eq, hash_seed);
     fli_map_init(&m->waits_by_id, id_eq, hash_seed);
+    fli_map_init(&m->shares, share_eq, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -68,7 +77,12 @@ static void free_records(struct machine *m)
         struct lock *lock = seat->lock;
         machine_lock_unhold(m, seat);
         machine_seat_free(m, seat);
-        machine_lock_free(m, lock);
+        if (lock->holder == NULL) {
+            if (lock->crowd != NULL) {
+                machine_timer_clear(m, &lock->crowd->delay);
+            }
+            machine_lock_free(m, lock);
+        }
     }
     while ((n = machine_order_last(&m->idle)) != NULL) {
         struct crowd *c = crowd_of_idle(n);
@@ -93,6 +107,7 @@ void machine_destroy(struct machine *m)
     fli_map_fini(&m->sessions);
     fli_map_fini(&m->waits_by_seat);
     fli_map_fini(&m->waits_by_id);
+    fli_map_fini(&m->shares);
     machine_order_fini(&m->held);
     machine_order_fini(&m->idle);
     machine_order_fini(&m->opened);
@@ -191,10 +206,7 @@ static struct seat *find_held(struct machine *m, struct fli_slice name, fl_token
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    if (lock == NULL || lock->holder == NULL || seat_token(lock->holder) != token) {
-        return NULL;
-    }
-    return lock->holder;
+    return lock == NULL ? NULL : machine_lock_held_under(m, lock, token);
 }
 
 static void renew(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -235,7 +247,7 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
         return;
     }
     if (lock->holder != NULL) {
-        machine_lock_end(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
+        machine_lock_break(m, lock);
     } else {
         m->ever.breaks++;
         machine_lock_end_delay(m, lock);
@@ -410,7 +422,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     apply_one(m, &c, ret);
-    FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_UNSUPPORTED);
+    FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_MISMATCH);
     return true;
 }
 

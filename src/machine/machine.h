@@ -36,14 +36,17 @@ enum machine_code {
                        * (a place that an earlier asking took in the queue stays) */
     MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither
                    held nor delayed; CANCEL: no such wait or asking */
-    MACHINE_DEADLOCK,   /* ACQUIRE with WAIT: would close a cycle */
-    MACHINE_LIMIT,      /* a replicated limit is reached; number = enum machine_limit. WAITS also
+    MACHINE_DEADLOCK,    /* ACQUIRE with WAIT: would close a cycle */
+    MACHINE_LIMIT,       /* a replicated limit is reached; number = enum machine_limit. WAITS also
                            when telling whether there is a deadlock would take too long */
-    MACHINE_NOSESSION,  /* no such explicit session */
-    MACHINE_EXISTS,     /* JOIN: another incarnation is registered; INIT: initialised before */
-    MACHINE_NOTFOUND,   /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
+    MACHINE_NOSESSION,   /* no such explicit session */
+    MACHINE_EXISTS,      /* JOIN: another incarnation is registered; INIT: initialised before */
+    MACHINE_NOTFOUND,    /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
                            FORGET: no such node */
-    MACHINE_UNSUPPORTED /* a well-formed command this version does not execute */
+    MACHINE_UNSUPPORTED, /* a well-formed command this version does not execute */
+    MACHINE_MISMATCH     /* ACQUIRE: the lock is in use with another number of permits, which is
+                            `number`; or, when that is 0, this session holds or awaits it in another
+                            mode */
 };
 
 enum machine_limit {
@@ -142,11 +145,11 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 
 /* Answers a query (MACHINE_OP_CHECK and up) from the current state. SHOW, LOCKS, SESSION SHOW/LIST
  * append a payload, as read back by machine/view.h; bounded by 64 KiB and by a bounded number of
- * elements looked at (limits.h). LOCKS gives the held locks in the order of grants, then the
- * others; SESSION LIST the explicit sessions in the order of opening; neither gives one element
- * twice, and both give each that is there all the time, whatever happens between the pages. 0,
- * FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL (not a query, or machine_command_check
- * refuses it); then nothing was appended. */
+ * elements looked at (limits.h). LOCKS gives the held locks in the order of grants (one that
+ * several hold once for each of them), then the others; SESSION LIST the explicit sessions in the
+ * order of opening; neither gives one element twice, and both give each that is there all the time,
+ * whatever happens between the pages. 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling), FL_EINVAL
+ * (not a query, or machine_command_check refuses it); then nothing was appended. */
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
@@ -165,7 +168,8 @@ uint64_t machine_incarnation(const struct machine *m,
 const struct machine_limits *machine_get_limits(const struct machine *m);
 
 struct machine_counts {
-    uint64_t locks_held, locks, sessions, sessions_explicit, waits; /* now */
+    /* Now; a lock that several hold counts in locks_held once for each of them. */
+    uint64_t locks_held, locks, sessions, sessions_explicit, waits;
     /* Ever; part of the state. Releases, expiries: locks that ended so; tokens: by TOKEN; limits:
      * commands answered LIMIT. */
     uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks, limits;

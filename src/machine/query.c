@@ -9,16 +9,35 @@ static uint64_t left_ms(const struct machine *m, uint64_t deadline_ms)
     return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
 }
 
-static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock)
+static uint8_t view_mode(const struct lock *lock)
+{
+    if (lock->holder == NULL) {
+        return MACHINE_LOCK_NONE;
+    }
+    switch (lock_slots(lock)) {
+    case 1:
+        return MACHINE_LOCK_EXCLUSIVE;
+    case SLOTS_SHARED:
+        return MACHINE_LOCK_SHARED;
+    default:
+        return MACHINE_LOCK_PERMITS;
+    }
+}
+
+/* The lock with one of its holders; NULL when it has none. */
+static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
+                                          const struct seat *seat)
 {
     const struct crowd *c = lock->crowd;
     struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
     v.waiters = c == NULL ? 0 : (uint32_t)c->queue.len;
+    v.holders = lock_holders(lock);
+    v.permits = lock_permits(lock);
+    v.mode = view_mode(lock);
     if (c != NULL && c->is_delayed) {
         v.state = MACHINE_LOCK_DELAYED;
         v.ttl_left_ms = left_ms(m, c->delay.deadline_ms);
     }
-    const struct seat *seat = lock->holder;
     if (seat != NULL) {
         v.state = MACHINE_LOCK_HELD;
         v.session_explicit = session_is_explicit(seat->session);
@@ -65,14 +84,32 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    if (lock == NULL || lock->holder == NULL || seat_token(lock->holder) != q->token) {
+    const struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
+    if (seat == NULL) {
         r->code = MACHINE_NO;
         return 0;
     }
     r->code = MACHINE_DONE;
     r->token = q->token;
-    r->deadline_ms = machine_timer_deadline(m, &lock->holder->session->lease);
+    r->deadline_ms = machine_timer_deadline(m, &seat->session->lease);
     return 0;
+}
+
+/* The holders but for the oldest. False when there is no room for all. */
+static bool show_shares(struct machine *m, const struct lock *lock, struct page_writer *w)
+{
+    if (lock->crowd == NULL) {
+        return true;
+    }
+    FLI_LIST_FOREACH(link, &lock->crowd->shares)
+    {
+        const struct seat *seat = share_of_link(link)->seat;
+        struct machine_lock_view v = view_lock(m, lock, seat);
+        if (seat != lock->holder && !machine_page_add_lock(w, &v)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static int show(struct machine *m, const struct machine_command *q, struct machine_result *r,
@@ -86,8 +123,9 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     }
     struct page_writer w;
     machine_page_begin(&w, payload, PAGE_KIND_SHOW);
-    struct machine_lock_view v = view_lock(m, lock);
-    bool room = machine_page_add_lock(&w, &v);
+    struct machine_lock_view v = view_lock(m, lock, lock->holder);
+    bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, &w);
+    bool whole = room;
     const struct order *queue = lock->crowd == NULL ? NULL : &lock->crowd->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
     while (room && n != NULL) {
@@ -96,7 +134,7 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
         n = room ? machine_order_next(queue, n) : n;
     }
     r->code = MACHINE_DONE;
-    return machine_page_end(&w, n != NULL, 0, 0);
+    return machine_page_end(&w, !whole || n != NULL, 0, 0);
 }
 
 /* One page of a walk: what may still be done, and where the walk is. */
@@ -129,13 +167,13 @@ static bool walk_goes_on(const struct walk *w)
 }
 
 /* False when the lock matches and found no room: it comes first in the next page. */
-static bool walk_lock(struct walk *w, const struct lock *lock)
+static bool walk_lock(struct walk *w, const struct lock *lock, const struct seat *seat)
 {
     w->looked++;
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
         return true;
     }
-    struct machine_lock_view v = view_lock(w->m, lock);
+    struct machine_lock_view v = view_lock(w->m, lock, seat);
     return machine_page_add_lock(&w->page, &v);
 }
 
@@ -144,9 +182,8 @@ static bool walk_locks(struct walk *w, const struct order *o)
 {
     struct order_node *n = machine_order_seek(o, w->key);
     while (n != NULL && walk_goes_on(w)) {
-        const struct lock *lock =
-            w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n)->lock : crowd_of_idle(n)->lock;
-        if (!walk_lock(w, lock)) {
+        const struct seat *seat = w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n) : NULL;
+        if (!walk_lock(w, seat != NULL ? seat->lock : crowd_of_idle(n)->lock, seat)) {
             break;
         }
         w->key = n->key;

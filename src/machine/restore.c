@@ -13,6 +13,7 @@
 struct loader {
     struct machine *m;
     struct fli_reader r;
+    unsigned format;
     uint64_t n_nodes;
     uint64_t n_sessions;
     uint64_t n_held;
@@ -44,6 +45,17 @@ static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t 
 static bool ttl_ok(uint64_t ttl_ms)
 {
     return ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS;
+}
+
+/* The slots of a seat or the permits of a lock, which older formats do not have. */
+static uint32_t read_slots(struct loader *l)
+{
+    return l->format == 1 ? 1 : fli_read_u32(&l->r);
+}
+
+static bool permits_ok(uint32_t permits)
+{
+    return permits >= 1 && permits <= FL_PERMITS_MAX;
 }
 
 static bool load_head(struct loader *l)
@@ -152,19 +164,48 @@ static struct seat *create_seat(struct machine *m, struct lock *lock, const stru
                : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value);
 }
 
+/* Whether one more holder may join those that were loaded before. */
+static bool joins_ok(struct machine *m, const struct lock *lock, uint32_t slots,
+                     const struct seat_record *s, uint64_t until_ms)
+{
+    if (!permits_ok(slots_permits(slots))) {
+        return false;
+    }
+    if (lock == NULL) {
+        return until_ms == 0 || (slots > 1 && deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS));
+    }
+    return slots > 1 && until_ms == 0 && lock_slots(lock) == slots && lock_holders(lock) < slots &&
+           machine_lock_held_by(m, lock, s->session != NULL, s->owner) == NULL;
+}
+
 static bool load_held(struct loader *l)
 {
     struct machine *m = l->m;
     fl_token token = fli_read_u64(&l->r);
     uint64_t since_ms = fli_read_u64(&l->r);
+    uint32_t slots = read_slots(l);
+    uint64_t until_ms = l->format == 1 ? 0 : fli_read_u64(&l->r);
     struct seat_record s;
     uint64_t hash;
     if (!load_seat(l, false, &s) || !key_ok(&m->held, token, m->last_token) ||
-        since_ms > m->clock_ms || machine_lock_find(m, s.name, &hash) != NULL) {
+        since_ms > m->clock_ms) {
         return false;
     }
-    struct seat *seat = create_seat(m, machine_lock_create(m, s.name, hash), &s);
-    machine_lock_hold(m, seat, token, since_ms);
+    struct lock *lock = machine_lock_find(m, s.name, &hash);
+    if (!joins_ok(m, lock, slots, &s, until_ms)) {
+        return false;
+    }
+    if (lock == NULL) {
+        lock = machine_lock_create(m, s.name, hash);
+    }
+    struct seat *seat = create_seat(m, lock, &s);
+    machine_lock_hold(m, seat, slots, token, since_ms);
+    if (slots > 1) {
+        lock->crowd->permits = slots_permits(slots);
+    }
+    if (until_ms != 0) {
+        machine_lock_delay(m, lock, until_ms);
+    }
     if (s.session == NULL) {
         machine_timer_set(m, &seat->session->lease, s.deadline_ms);
     }
@@ -176,9 +217,10 @@ static bool load_idle(struct loader *l)
     struct machine *m = l->m;
     uint64_t serial = fli_read_u64(&l->r);
     uint64_t until_ms = fli_read_u64(&l->r);
+    uint32_t permits = read_slots(l);
     struct fli_slice name = read_short(&l->r);
     uint64_t hash;
-    if (l->r.bad || name.len == 0 || !key_ok(&m->idle, serial, m->serial) ||
+    if (l->r.bad || name.len == 0 || !permits_ok(permits) || !key_ok(&m->idle, serial, m->serial) ||
         machine_lock_find(m, name, &hash) != NULL) {
         return false;
     }
@@ -187,18 +229,13 @@ static bool load_idle(struct loader *l)
                       : !deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS)) {
         return false;
     }
-    machine_lock_idle(m, machine_lock_create(m, name, hash), serial, until_ms);
-    return true;
-}
-
-static bool is_holder(const struct lock *lock, const struct seat_record *s)
-{
-    if (lock->holder == NULL) {
-        return false;
+    struct lock *lock = machine_lock_create(m, name, hash);
+    machine_lock_crowd(lock)->permits = permits;
+    machine_lock_idle(m, lock, serial);
+    if (until_ms != 0) {
+        machine_lock_delay(m, lock, until_ms);
     }
-    const struct session *holder = lock->holder->session;
-    return session_is_explicit(holder) == (s->session != NULL) &&
-           slices_equal(machine_session_owner(holder), s->owner);
+    return true;
 }
 
 static bool load_wait(struct loader *l)
@@ -207,6 +244,7 @@ static bool load_wait(struct loader *l)
     uint64_t id = fli_read_u64(&l->r);
     uint64_t asking = fli_read_u64(&l->r);
     uint64_t deadline_ms = fli_read_u64(&l->r);
+    uint32_t slots = read_slots(l);
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
     struct seat_record s;
     uint64_t hash;
@@ -215,11 +253,13 @@ static bool load_wait(struct loader *l)
         return false;
     }
     struct lock *lock = machine_lock_find(m, s.name, &hash);
-    if (lock == NULL || is_holder(lock, &s) ||
+    if (lock == NULL || !permits_ok(slots_permits(slots)) ||
+        lock_permits(lock) != slots_permits(slots) ||
+        machine_lock_held_by(m, lock, s.session != NULL, s.owner) != NULL ||
         machine_wait_find(m, lock, s.session != NULL, s.owner) != NULL) {
         return false;
     }
-    machine_wait_join(m, create_seat(m, lock, &s), id, asking, deadline_ms);
+    machine_wait_join(m, create_seat(m, lock, &s), slots, id, asking, deadline_ms);
     return true;
 }
 
@@ -249,6 +289,15 @@ static bool whole_ok(const struct loader *l)
             return false;
         }
     }
+    FLI_LIST_FOREACH(link, &m->waits)
+    {
+        const struct wait *w = wait_of_all(link);
+        const struct lock *lock = w->seat->lock;
+        if (machine_order_first(&lock->crowd->queue) == &w->in_queue &&
+            m->last_token < FL_TOKEN_MAX && machine_lock_admits(lock, w->slots)) {
+            return false;
+        }
+    }
     return fli_reader_left(&l->r) == 0 && machine_deadlock_free(m);
 }
 
@@ -273,10 +322,11 @@ int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_se
     if (fli_get_u32(p + body) != fli_crc32c(0, p, body)) {
         return FL_ECORRUPT;
     }
-    if (fli_get_u16(p + 8) != SNAPSHOT_FORMAT || fli_get_u16(p + 10) != 0) {
+    unsigned format = fli_get_u16(p + 8);
+    if (format < SNAPSHOT_FORMAT_OLDEST || format > SNAPSHOT_FORMAT || fli_get_u16(p + 10) != 0) {
         return FL_EVERSION;
     }
-    struct loader l = {.m = machine_create(hash_seed)};
+    struct loader l = {.m = machine_create(hash_seed), .format = format};
     fli_reader_init(&l.r, p + SNAPSHOT_HEADER_SIZE, body - SNAPSHOT_HEADER_SIZE);
     if (!load_machine(&l)) {
         machine_destroy(l.m);

@@ -9,12 +9,16 @@
  *   numbers of nodes, sessions, held locks, idle locks and waits, 8 each
  *   nodes, by id:                 id 8, incarnation 8
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, owner, label
- *   held locks, by token:         token 8, since 8, name, explicit 1, owner,
+ *   held locks, by token:         token 8, since 8, slots 4, end of the delay 8 (0: none; only with
+ *                                 the oldest of several holders), name, explicit 1, owner,
  *                                 implicit only: ttl 4, deadline 8; value
- *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), name
- *   waits, by id:                 id 8, asking 8, deadline 8, name, explicit 1, owner,
+ *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
+ *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, name, explicit 1, owner,
  *                                 implicit only: ttl 4; value
  *   CRC-32C 4 of everything before
+ *
+ * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. Format 1, which is read as
+ * well, has neither slots nor permits, which are 1, nor ends of delays of held locks.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order and every deadline is the one that counts (a term mark's floor is
@@ -143,6 +147,10 @@ static void put_held(struct sink *s, const struct machine *m, const struct seat 
     const struct session *session = seat->session;
     put_u64(s, seat_token(seat));
     put_u64(s, seat->since_ms);
+    put_u32(s, lock_slots(seat->lock));
+    const struct crowd *c = seat->lock->crowd;
+    bool delayed = c != NULL && c->is_delayed && seat->lock->holder == seat;
+    put_u64(s, delayed ? c->delay.deadline_ms : 0);
     put_short(s, lock_name(seat->lock));
     put_u8(s, session_is_explicit(session));
     put_short(s, machine_session_owner(session));
@@ -157,6 +165,7 @@ static void put_idle(struct sink *s, const struct crowd *c)
 {
     put_u64(s, c->idle.key);
     put_u64(s, c->is_delayed ? c->delay.deadline_ms : 0);
+    put_u32(s, c->permits);
     put_short(s, lock_name(c->lock));
 }
 
@@ -166,6 +175,7 @@ static void put_wait(struct sink *s, const struct wait *w)
     put_u64(s, wait_id(w));
     put_u64(s, w->asking);
     put_u64(s, w->timer.deadline_ms);
+    put_u32(s, w->slots);
     put_short(s, lock_name(w->seat->lock));
     put_u8(s, session_is_explicit(session));
     put_short(s, machine_session_owner(session));

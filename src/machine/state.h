@@ -4,7 +4,13 @@
  *   machine --locks--> lock --holder--> seat --session--> session (explicit, or implicit)
  *                       |                ^
  *                       +--crowd--> queue of waits (each: one seat that waits)
+ *                                   shares (each: one seat that holds, of several)
  *                                   delay, place among the idle locks
+ *
+ * How many may hold a lock together is said by slots: 1 (exclusive), SLOTS_SHARED (any number, in
+ * shared mode) or the permits of a semaphore. The holders of a lock all have the same slots. A lock
+ * held exclusively has a holder and no share, so what most locks are costs nothing more; one that
+ * several may hold has a share for each holder, the oldest of which is `holder`.
  *
  * A seat is one session's place at one lock: first it waits, then it holds; a grant changes a
  * record and allocates nothing. The record of an implicit session carries its only seat. Each
@@ -24,6 +30,9 @@
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
+
+#define SLOTS_SHARED UINT32_MAX
+_Static_assert(FL_PERMITS_MAX < SLOTS_SHARED, "permits are no mode");
 
 /* What is due, in the order in which things of the same deadline happen: first what makes locks
  * free, then what takes waiters away, so that a wait that ends in the very millisecond in which its
@@ -93,21 +102,32 @@ struct seat_explicit {
 /* A lock is stored only while it is held, or its crowd is not empty. */
 struct lock {
     struct fli_map_node by_name;
-    struct seat *holder; /* NULL while idle. Several holders will hang together from here. */
-    struct crowd *crowd; /* NULL unless awaited or idle */
+    struct seat *holder; /* the oldest; NULL while idle */
+    struct crowd *crowd; /* NULL unless awaited, idle, delayed or held with others */
     uint8_t name_len;
     uint8_t name[];
 };
 
-/* What only a contended or an idle lock needs. */
+/* What only a contended, an idle or a shared lock needs. */
 struct crowd {
     struct lock *lock;
+    struct fli_list shares; /* share.at_lock, in the order of grants */
+    uint32_t n_shares;
+    uint32_t slots;         /* of the holders, while there are any */
+    uint32_t permits;       /* of the lock, as long as it is stored; 1: it is no semaphore */
     struct order queue;     /* of wait.in_queue, keys: wait ids */
     struct timer delay;     /* set while delayed */
     struct order_node idle; /* in machine.idle while the lock has no holder; key: serial */
     bool is_idle;
-    bool is_delayed;
+    bool is_delayed;  /* nobody is granted it; who holds it with others may go on holding it */
     uint32_t n_multi; /* waits in the queue whose session waits elsewhere too */
+};
+
+/* One of the holders of a lock that several may hold. */
+struct share {
+    struct fli_map_node by_seat; /* key: kind, lock, owner */
+    struct fli_list at_lock;
+    struct seat *seat;
 };
 
 struct wait {
@@ -120,6 +140,7 @@ struct wait {
     uint64_t asking; /* 1, and 1 more each time it is asked for again */
     uint64_t mark;   /* scratch of the search for cycles */
     uint32_t degree; /* scratch of the search for cycles */
+    uint32_t slots;
     struct wait *pending;
 };
 
@@ -133,6 +154,7 @@ struct machine {
     struct fli_map sessions;      /* explicit ones, by owner */
     struct fli_map waits_by_seat; /* by kind, lock and owner */
     struct fli_map waits_by_id;
+    struct fli_map shares; /* by kind, lock and owner */
     struct order held;     /* seats that hold, by token */
     struct order idle;     /* crowds of locks without a holder, by serial */
     struct order opened;   /* explicit sessions, by serial */
@@ -190,6 +212,10 @@ static inline struct wait *wait_of_queue(struct order_node *n)
 {
     return FLI_CONTAINER_OF(n, struct wait, in_queue);
 }
+static inline struct share *share_of_link(struct fli_list *at_lock)
+{
+    return FLI_CONTAINER_OF(at_lock, struct share, at_lock);
+}
 static inline struct wait *wait_of_all(struct fli_list *n)
 {
     return FLI_CONTAINER_OF(n, struct wait, all);
@@ -206,6 +232,26 @@ static inline fl_token seat_token(const struct seat *seat)
 {
     FLI_ASSERT(!seat->waiting);
     return seat->at.held.key;
+}
+/* The permits of a lock that is asked for, or held, with these slots. */
+static inline uint32_t slots_permits(uint32_t slots)
+{
+    return slots == SLOTS_SHARED ? 1 : slots;
+}
+static inline uint32_t lock_permits(const struct lock *lock)
+{
+    return lock->crowd == NULL ? 1 : lock->crowd->permits;
+}
+/* The slots of the holders of a lock that is held. */
+static inline uint32_t lock_slots(const struct lock *lock)
+{
+    FLI_ASSERT(lock->holder != NULL);
+    return lock->crowd == NULL || lock->crowd->n_shares == 0 ? 1 : lock->crowd->slots;
+}
+static inline uint32_t lock_holders(const struct lock *lock)
+{
+    uint32_t shares = lock->crowd == NULL ? 0 : lock->crowd->n_shares;
+    return shares > 0 ? shares : lock->holder != NULL;
 }
 static inline uint64_t wait_id(const struct wait *w)
 {
@@ -246,18 +292,32 @@ struct fli_slice machine_seat_value(const struct seat *seat);
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
 struct crowd *machine_lock_crowd(struct lock *lock); /* makes one when there is none */
-/* Links a seat that neither waits nor holds as the holder, without counting or telling anybody. */
-void machine_lock_hold(struct machine *m, struct seat *seat, fl_token token, uint64_t since_ms);
+/* Whether one more may hold it with these slots, leaving the queue out of account. */
+bool machine_lock_admits(const struct lock *lock, uint32_t slots);
+/* The seat with which this session holds the lock; NULL when it does not. */
+struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
+                                  struct fli_slice owner);
+/* The seat that holds the lock under this token; NULL when none does. */
+struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token);
+/* Links a seat that neither waits nor holds as a holder, without counting or telling anybody. */
+void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
+                       uint64_t since_ms);
 /* The reverse; lock and seat stay. */
 void machine_lock_unhold(struct machine *m, struct seat *seat);
-/* Grants a lock that nobody holds; wait: the wait the seat had, or 0. Counts and tells. */
-void machine_lock_grant(struct machine *m, struct seat *seat, uint64_t wait);
+/* Grants a lock that admits it; wait: the wait the seat had, or 0. Counts and tells. */
+void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait);
 /* Ends a grant: tells (RELEASED, EXPIRED or BROKEN, with the reason), frees the seat and passes the
  * lock on, now or after delay_ms. */
 void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms);
-/* Makes a lock without holder idle; until_ms 0: not delayed. */
-void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial, uint64_t until_ms);
+/* Ends all its grants and its delay, and passes it on. */
+void machine_lock_break(struct machine *m, struct lock *lock);
+/* Makes a lock without holder idle. */
+void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial);
+/* Nobody is granted the lock before then. */
+void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms);
+/* Grants to whom the queue and the holders let in now, and frees what is no longer needed. */
+void machine_lock_settle(struct machine *m, struct lock *lock);
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
 /* Frees what a lock no longer needs: an empty crowd, and the lock when nothing is left. */
@@ -270,11 +330,16 @@ struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool 
                                struct fli_slice owner);
 struct wait *machine_wait_find_id(struct machine *m, uint64_t id);
 /* Puts a seat at the end of its lock's queue, without telling anybody. */
-struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint64_t id, uint64_t asking,
-                               uint64_t deadline_ms);
+struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
+                               uint64_t asking, uint64_t deadline_ms);
+/* What a seat is found by: kind, lock and owner, as one run of bytes. Returns its length. */
+#define SEAT_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
+size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
+                        struct fli_slice owner);
 /* Takes it out of everything and frees it; returns its seat, which neither waits nor holds. */
 struct seat *machine_wait_detach(struct machine *m, struct wait *w);
-/* Tells, detaches, frees the seat (an implicit session ends) and relaxes the lock. */
+/* Tells, detaches, frees the seat (an implicit session ends) and settles the lock: those behind it
+ * may be let in now. */
 void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason);
 
 /* timers.c */

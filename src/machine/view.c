@@ -1,15 +1,15 @@
 /* view.c: payloads of queries, both ways: page.h writes them, view.h reads them.
  *
  *   offset size  page
- *   0      1     kind: 1 locks, 2 sessions, 3 SHOW (one lock, then sessions)
+ *   0      1     kind: 1 locks, 2 sessions, 3 SHOW (holders of a lock, then sessions)
  *   1      1     more: 1 when there is a next page
  *   2      2     0
  *   4      4     count of records
  *   8      4     length of the cursor, then its bytes
  *   then each record: 4-byte length of what follows, 1-byte type (1 lock, 2 session), and
  *
- *   lock:    state 1, explicit 1, waiters 4, token 8, since 8, ttl left 8,
- *            name (length 1, bytes), owner (1), label (1), value (length 2, bytes)
+ *   lock:    state 1, explicit 1, mode 1, waiters 4, holders 4, permits 4, token 8, since 8,
+ *            ttl left 8, name (length 1, bytes), owner (1), label (1), value (length 2, bytes)
  *   session: explicit 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
  *            owner (length 1, bytes), label (1), lock (1)
  *
@@ -82,7 +82,10 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
     *p++ = TYPE_LOCK;
     *p++ = v->state;
     *p++ = v->session_explicit;
+    *p++ = v->mode;
     p = put_u32(p, v->waiters);
+    p = put_u32(p, v->holders);
+    p = put_u32(p, v->permits);
     p = put_u64(p, v->token);
     p = put_u64(p, v->since_ms);
     p = put_u64(p, v->ttl_left_ms);
@@ -226,7 +229,10 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     struct machine_lock_view v = {.state = fli_read_u8(&r)};
     unsigned is_explicit = fli_read_u8(&r);
     v.session_explicit = is_explicit == 1;
+    v.mode = fli_read_u8(&r);
     v.waiters = fli_read_u32(&r);
+    v.holders = fli_read_u32(&r);
+    v.permits = fli_read_u32(&r);
     v.token = fli_read_u64(&r);
     v.since_ms = fli_read_u64(&r);
     v.ttl_left_ms = fli_read_u64(&r);
@@ -238,7 +244,8 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     if (r.bad || fli_reader_left(&r) != 0 || v.state < MACHINE_LOCK_HELD ||
         v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
         v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
-        held != (v.owner.len != 0)) {
+        held != (v.owner.len != 0) || held != (v.mode != MACHINE_LOCK_NONE) ||
+        v.mode > MACHINE_LOCK_PERMITS || held != (v.holders != 0) || v.permits == 0) {
         return corrupt(p);
     }
     *ret = v;

@@ -15,7 +15,15 @@ enum machine_lock_state {
     MACHINE_LOCK_QUEUED = 3
 };
 
-/* One lock. Times are on the cluster clock at which the query was answered. */
+enum machine_lock_mode {
+    MACHINE_LOCK_NONE = 0, /* nobody holds it */
+    MACHINE_LOCK_EXCLUSIVE,
+    MACHINE_LOCK_SHARED,
+    MACHINE_LOCK_PERMITS, /* a semaphore */
+};
+
+/* One lock, with one of its holders. Times are on the cluster clock at which the query was
+ * answered. */
 struct machine_lock_view {
     uint8_t state;
     bool session_explicit;
@@ -27,6 +35,9 @@ struct machine_lock_view {
     uint64_t since_ms;    /* cluster clock of the grant */
     uint64_t ttl_left_ms; /* of the holder's lease, or of the delay */
     uint32_t waiters;
+    uint32_t holders;
+    uint32_t permits; /* 1 unless it is a semaphore */
+    uint8_t mode;     /* enum machine_lock_mode: how it is held */
 };
 
 struct machine_session_view {
@@ -42,10 +53,10 @@ struct machine_session_view {
 };
 
 /* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then
- * count records, each with its own 4-byte length in front. SHOW is a page of one lock followed by
- * its queue as sessions, as far as it fits (`waiters` of the lock says how many there are). The
- * byte table is at the top of view.c. A cursor is short text without blanks; what it means is
- * private. */
+ * count records, each with its own 4-byte length in front. SHOW is a page of one lock with its
+ * oldest holder, followed by the same lock with each other holder (`holders` says how many there
+ * are) and by its queue as sessions (`waiters` says how many), as far as they fit. The byte table
+ * is at the top of view.c. A cursor is short text without blanks; what it means is private. */
 struct machine_page {
     bool more; /* there is a next page; ask again with `cursor` */
     struct fli_slice cursor;

@@ -5,11 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a seat is found by: kind, lock and owner, as one run of bytes. */
-#define SEAT_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
-
-static size_t seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
-                       struct fli_slice owner)
+size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
+                        struct fli_slice owner)
 {
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     key[0] = is_explicit;
@@ -26,7 +23,7 @@ struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool 
         return NULL;
     }
     uint8_t key[SEAT_KEY_MAX];
-    size_t len = seat_key(key, lock, is_explicit, owner);
+    size_t len = machine_seat_key(key, lock, is_explicit, owner);
     struct fli_map_node *n = fli_map_find(&m->waits_by_seat, key, len);
     return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct wait, by_seat);
 }
@@ -43,7 +40,8 @@ static void add_to_maps(struct machine *m, struct wait *w)
 {
     uint8_t key[SEAT_KEY_MAX];
     struct session *s = w->seat->session;
-    size_t len = seat_key(key, w->seat->lock, session_is_explicit(s), machine_session_owner(s));
+    size_t len =
+        machine_seat_key(key, w->seat->lock, session_is_explicit(s), machine_session_owner(s));
     int rc =
         fli_map_insert(&m->waits_by_seat, &w->by_seat, fli_map_hash(&m->waits_by_seat, key, len));
     fli_put_u64(key, wait_id(w));
@@ -74,8 +72,8 @@ static void count_multi(struct session_explicit *s, const struct seat *seat, uin
     }
 }
 
-struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint64_t id, uint64_t asking,
-                               uint64_t deadline_ms)
+struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
+                               uint64_t asking, uint64_t deadline_ms)
 {
     FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
     bool is_explicit = session_is_explicit(seat->session);
@@ -83,6 +81,7 @@ struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint64_t id
     machine_timer_init(&w->timer, is_explicit ? TIMER_WAIT_EXPLICIT : TIMER_WAIT_IMPLICIT);
     w->seat = seat;
     w->asking = asking;
+    w->slots = slots;
     seat->waiting = 1;
     seat->at.wait = w;
     machine_order_push(&machine_lock_crowd(seat->lock)->queue, &w->in_queue, id);
@@ -132,5 +131,5 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
                                             .wait = wait_id(w)});
     machine_wait_detach(m, w);
     machine_seat_free(m, seat);
-    machine_lock_relax(m, lock);
+    machine_lock_settle(m, lock);
 }

@@ -141,9 +141,9 @@ static void map_acquire(const struct fli_request *q, struct machine_command *m)
     m->op = MACHINE_OP_ACQUIRE;
     m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
                          (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
-    m->mode = MACHINE_MODE_EXCLUSIVE;
+    m->mode = q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
     m->n_names = 1;
-    m->permits = 1;
+    m->permits = (uint32_t)q->permits;
     m->wait_ms = q->wait ? q->wait_ms : 0;
 }
 

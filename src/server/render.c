@@ -101,6 +101,21 @@ static int no_session(struct fli_buf *b)
                           "opened; open one with SESSION OPEN");
 }
 
+static int mismatch(struct fli_buf *b, uint32_t permits)
+{
+    if (permits == 0) {
+        return fli_resp_error(b, "MISMATCH",
+                              "this owner holds or awaits the lock in another mode; ask in the "
+                              "same mode, or release it first");
+    }
+    return fli_resp_error(
+        b, "MISMATCH",
+        "the lock is in use with PERMITS %" PRIu32
+        " (1 when none are given); ask for it with the same, or when nobody holds "
+        "or awaits it any more",
+        permits);
+}
+
 static int corrupt(struct fli_buf *b)
 {
     return fli_resp_error(b, "ERR", "the leader's answer could not be read; nothing was changed");
@@ -122,24 +137,48 @@ const char *render_lock_state(uint8_t state)
     }
 }
 
-#define LOCK_PAIRS 11u
+static const char *mode_word(uint8_t mode)
+{
+    switch (mode) {
+    case MACHINE_LOCK_EXCLUSIVE:
+        return "exclusive";
+    case MACHINE_LOCK_SHARED:
+        return "shared";
+    default:
+        return "permits";
+    }
+}
 
-static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
-                      uint64_t clock_ms)
+#define LOCK_PAIRS 14u
+#define HOLDER_PAIRS 8u
+
+static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
+                        uint64_t clock_ms)
 {
     bool held = v->state == MACHINE_LOCK_HELD;
     uint64_t age_ms = held && clock_ms > v->since_ms ? clock_ms - v->since_ms : 0;
-    int rc = bytes(b, "name", v->name);
-    rc = rc != 0 ? rc : text(b, "state", render_lock_state(v->state));
-    rc = rc != 0 ? rc : held ? number(b, "token", v->token) : null(b, proto, "token");
+    int rc = held ? number(b, "token", v->token) : null(b, proto, "token");
     rc = rc != 0 ? rc : held ? bytes(b, "owner", v->owner) : null(b, proto, "owner");
     rc = rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
     rc = rc != 0 ? rc : bytes(b, "label", v->label);
     rc = rc != 0 ? rc : bytes(b, "value", v->value);
     rc = rc != 0 ? rc : number(b, "since_ms", v->since_ms);
     rc = rc != 0 ? rc : number(b, "age_ms", age_ms);
-    rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
-    return rc != 0 ? rc : number(b, "waiters", v->waiters);
+    return rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+}
+
+static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
+                      uint64_t clock_ms)
+{
+    int rc = bytes(b, "name", v->name);
+    rc = rc != 0 ? rc : text(b, "state", render_lock_state(v->state));
+    rc = rc != 0 ? rc : holder_pairs(b, proto, v, clock_ms);
+    rc = rc != 0 ? rc : number(b, "waiters", v->waiters);
+    rc = rc != 0                        ? rc
+         : v->mode == MACHINE_LOCK_NONE ? null(b, proto, "mode")
+                                        : text(b, "mode", mode_word(v->mode));
+    rc = rc != 0 ? rc : number(b, "permits", v->permits);
+    return rc != 0 ? rc : number(b, "holders", v->holders);
 }
 
 /* One waiter of SHOW's queue. */
@@ -185,17 +224,54 @@ static bool sessions_are_whole(struct machine_page page)
     return rc == 0;
 }
 
+/* The records of SHOW's holders that are there: all, unless the page was full. False when they are
+ * not whole. */
+static bool count_holders(struct machine_page page, struct machine_lock_view *ret_first,
+                          uint32_t *ret_n)
+{
+    struct machine_lock_view v;
+    if (machine_page_next_lock(&page, ret_first) != 1) {
+        return false;
+    }
+    *ret_n = ret_first->state == MACHINE_LOCK_HELD;
+    for (; *ret_n < ret_first->holders && page.count > 0; ++*ret_n) {
+        if (machine_page_next_lock(&page, &v) != 1) {
+            return false;
+        }
+    }
+    return sessions_are_whole(page);
+}
+
+static int held_by(struct fli_buf *b, int proto, struct machine_page *page, uint32_t n,
+                   uint64_t clock_ms)
+{
+    struct machine_lock_view v;
+    int rc = fli_resp_array(b, n);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        int more = machine_page_next_lock(page, &v);
+        FLI_ASSERT(more == 1); /* counted before */
+        rc = fli_resp_map(b, proto, HOLDER_PAIRS);
+        rc = rc != 0 ? rc : holder_pairs(b, proto, &v, clock_ms);
+    }
+    return rc;
+}
+
 static int show(struct fli_buf *b, int proto, const struct machine_result *r,
                 struct fli_slice payload)
 {
     struct machine_page page;
     struct machine_lock_view lock;
+    struct machine_lock_view skipped;
+    uint32_t n = 0;
     if (machine_page_open(payload.data, payload.len, &page) != 0 ||
-        machine_page_next_lock(&page, &lock) != 1 || !sessions_are_whole(page)) {
+        !count_holders(page, &lock, &n) ||
+        (n == 0 && machine_page_next_lock(&page, &skipped) != 1)) {
         return corrupt(b);
     }
-    int rc = fli_resp_map(b, proto, LOCK_PAIRS + 1);
+    int rc = fli_resp_map(b, proto, LOCK_PAIRS + 2);
     rc = rc != 0 ? rc : lock_pairs(b, proto, &lock, r->clock_ms);
+    rc = rc != 0 ? rc : key(b, "held_by");
+    rc = rc != 0 ? rc : held_by(b, proto, &page, n, r->clock_ms);
     rc = rc != 0 ? rc : key(b, "queue");
     rc = rc != 0 ? rc : fli_resp_array(b, page.count);
     struct machine_session_view v;
@@ -313,6 +389,8 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
         return limit(b, r->number);
     case MACHINE_UNSUPPORTED:
         return fli_resp_error(b, "ERR", "this version of fencelock cannot carry that out");
+    case MACHINE_MISMATCH:
+        return mismatch(b, r->number);
     case MACHINE_NOSESSION:
         return id == FLI_CMD_ACQUIRE ? no_session(b) : fli_resp_int(b, 0);
     case MACHINE_NOTFOUND:

@@ -80,6 +80,7 @@ struct parse {
 #define TTL NUMBER("TTL", ttl_ms, FL_TTL_MIN_MS, FL_TTL_MAX_MS, "milliseconds")
 #define CURSOR ONE("CURSOR", BYTES("CURSOR", cursor, 0, FLI_CURSOR_MAX))
 #define COUNT ONE("COUNT", NUMBER("COUNT", number, 1, FLI_COUNT_MAX, "elements of a page"))
+#define MODE_WORD_MAX 16u /* longer than any mode, so that a wrong one is quoted and not measured */
 #define CLIENT_NAME(text) BYTES(text, label, 0, FLI_CLIENT_NAME_MAX)
 
 static const struct option acquire_options[] = {
@@ -88,9 +89,9 @@ static const struct option acquire_options[] = {
     ONE("OWNER", BYTES("OWNER", owner, FL_OWNER_MIN, FL_OWNER_MAX)),
     ONE("WAIT", NUMBER("WAIT", wait_ms, 0, FL_WAIT_MAX_MS, "milliseconds")),
     ONE("VALUE", BYTES("VALUE", value, 0, FL_VALUE_MAX)),
+    ONE("MODE", BYTES("MODE", mode, 1, MODE_WORD_MAX)),
+    ONE("PERMITS", NUMBER("PERMITS", permits, 1, FL_PERMITS_MAX, "holders at a time")),
     RESERVED("ALSO"),
-    RESERVED("MODE"),
-    RESERVED("PERMITS"),
 };
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 
@@ -304,6 +305,20 @@ static int take_options(struct parse *p, const struct spec *spec, const struct f
     return 0;
 }
 
+static int finish_mode(struct parse *p)
+{
+    struct fli_request *r = p->request;
+    r->shared = is_word(&r->mode, "SHARED");
+    if (r->mode.len > 0 && !r->shared && !is_word(&r->mode, "EXCLUSIVE")) {
+        return wrong(p, "MODE of ACQUIRE is EXCLUSIVE or SHARED");
+    }
+    if (r->mode.len > 0 && r->permits > 1) {
+        return wrong(p, "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)");
+    }
+    r->permits = r->permits == 0 ? 1 : r->permits;
+    return 0;
+}
+
 static int finish_acquire(struct parse *p, unsigned given)
 {
     struct fli_request *r = p->request;
@@ -321,7 +336,7 @@ static int finish_acquire(struct parse *p, unsigned given)
     }
     r->explicit_session = session;
     r->wait = r->wait_ms > 0;
-    return 0;
+    return finish_mode(p);
 }
 
 /* A name that goes into a line of CLIENT LIST. */

@@ -4,7 +4,7 @@
  * Which command fills which fields (besides `command`; everything else is zero, and the data of a
  * slice that was not given is NULL):
  *
- *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait
+ *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait shared permits
  *   RENEW                  name token ttl_ms (0: unchanged)
  *   RELEASE, CHECK         name token
  *   TOKEN, SHOW, BREAK     name
@@ -44,12 +44,15 @@ struct fli_request {
     struct fli_slice value;
     struct fli_slice pattern; /* LOCKS MATCH; empty when absent */
     struct fli_slice cursor;
+    struct fli_slice mode; /* ACQUIRE MODE as it was written */
     uint64_t token;
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
     uint64_t wait_ms;
     uint64_t lockdelay_ms;
+    uint64_t permits;      /* ACQUIRE: 1 when absent */
     uint64_t number;       /* COUNT, node id, HELLO version... */
     bool explicit_session; /* ACQUIRE SESSION */
+    bool shared;           /* ACQUIRE MODE SHARED */
     bool wait;             /* ACQUIRE WAIT with more than 0 */
     bool fenced;           /* store: FENCE given */
 };
@@ -57,9 +60,8 @@ struct fli_request {
 /* Parses the arguments after lookup. 0; FL_EINVAL with the text of the error reply after its word:
  * what happened, in which argument, what to write instead. FL_EVERSION: HELLO asks for a protocol
  * that is neither 2 nor 3. Options come in any order and any case; an option given twice is an
- * error. Option words that are reserved for later versions (ALSO, MODE, PERMITS) are refused by
- * name. SET and DEL without FENCE are no error here: fenced is false, and it is the store that
- * answers NOTOKEN. */
+ * error. An option word that is reserved for a later version (ALSO) is refused by name. SET and DEL
+ * without FENCE are no error here: fenced is false, and it is the store that answers NOTOKEN. */
 int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
                       struct fli_request *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

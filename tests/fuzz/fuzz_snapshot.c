@@ -26,6 +26,9 @@ static void live_on(struct machine *m)
     }
 }
 
+#define FORMAT_AT 8
+#define FORMAT_NEWEST 2u
+
 static void try_decode(const uint8_t *data, size_t size)
 {
     struct machine *m = NULL;
@@ -38,7 +41,14 @@ static void try_decode(const uint8_t *data, size_t size)
     fli_buf_init(&again, SIZE_MAX);
     machine_check(m);
     FLI_ASSERT(machine_snapshot_encode(m, &again) == 0);
-    FLI_ASSERT(fli_bytes_cmp(again.data, again.len, data, size) == 0);
+    if (data[FORMAT_AT] == FORMAT_NEWEST) {
+        FLI_ASSERT(fli_bytes_cmp(again.data, again.len, data, size) == 0);
+    } else {
+        struct machine *same = NULL;
+        FLI_ASSERT(machine_snapshot_decode(again.data, again.len, seed, &same) == 0);
+        FLI_ASSERT(machine_hash(same) == machine_hash(m));
+        machine_destroy(same);
+    }
     live_on(m);
     machine_destroy(m);
     fli_buf_fini(&again);
@@ -46,7 +56,7 @@ static void try_decode(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint8_t head[12] = {'F', 'L', 'S', 'N', 'A', 'P', '\r', '\n', 1, 0, 0, 0};
+    static const uint8_t head[12] = {'F', 'L', 'S', 'N', 'A', 'P', '\r', '\n', 0, 0, 0, 0};
     try_decode(data, size);
     if (size < sizeof head + 4) {
         return 0;
@@ -55,8 +65,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FLI_ASSERT(copy != NULL);
     memcpy(copy, data, size);
     memcpy(copy, head, sizeof head);
-    fli_put_u32(copy + size - 4, fli_crc32c(0, copy, size - 4));
-    try_decode(copy, size);
+    for (uint8_t format = 1; format <= FORMAT_NEWEST; format++) {
+        copy[FORMAT_AT] = format;
+        fli_put_u32(copy + size - 4, fli_crc32c(0, copy, size - 4));
+        try_decode(copy, size);
+    }
     free(copy);
     return 0;
 }

@@ -46,7 +46,8 @@ class Doors(Case):
                      ('name', 'TTL', 86400001), ('name', 'TTL', 1 << 64), ('name', 'TTL', 100, 'TTL', 100), ('', 'TTL', 100),
                      ('n' * 256, 'TTL', 100), ('name', 'OWNER', ''), ('name', 'OWNER', 'short'),
                      ('name', 'OWNER', 'o' * 256), ('name', 'VALUE', 'v' * 1025), ('name', 'WAIT', 86400001),
-                     ('name', 'NONSENSE', 1), ('name', 'ALSO', 'b'), ('name', 'MODE', 'SHARED'), ('name', 'PERMITS', 2)):
+                     ('name', 'NONSENSE', 1), ('name', 'ALSO', 'b'), ('name', 'MODE', 'BOTH'), ('name', 'PERMITS', 0),
+                     ('name', 'PERMITS', 1000001), ('name', 'PERMITS', 2, 'MODE', 'SHARED')):
             self.error('ACQUIRE', *args)
         for args in (('RENEW',), ('RENEW', 'n'), ('RENEW', 'n', 'x'), ('RENEW', 'n', 0), ('RENEW', 'n', 1 << 53),
                      ('RELEASE', 'n', -1), ('CHECK', 'n', '1.5'), ('CHECK', 'n', ''), ('TOKEN',), ('BREAK', 'a', 'b'),

@@ -72,6 +72,50 @@ unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAIT
     return n;
 }
 
+unsigned model_holders(const struct model *m, char name, unsigned holds[MODEL_HOLDS_MAX])
+{
+    unsigned n = 0;
+    uint64_t last = 0;
+    for (;;) {
+        int best = -1;
+        for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+            const struct model_hold *h = &m->holds[i];
+            if (h->exists && h->name == name && h->token > last &&
+                (best < 0 || h->token < m->holds[best].token)) {
+                best = (int)i;
+            }
+        }
+        if (best < 0) {
+            return n;
+        }
+        last = m->holds[best].token;
+        holds[n++] = (unsigned)best;
+    }
+}
+
+static unsigned count_holders(const struct model *m, char name)
+{
+    unsigned holds[MODEL_HOLDS_MAX];
+    return model_holders(m, name, holds);
+}
+
+static bool in_use(const struct model *m, char name)
+{
+    return count_holders(m, name) > 0 || m->locks[name - 'a'].idle;
+}
+
+/* The hold of a session on a lock; -1 when there is none. */
+static int find_hold(const struct model *m, int session, char name)
+{
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        const struct model_hold *h = &m->holds[i];
+        if (h->exists && h->name == name && (int)h->session == session) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
 static uint64_t count_waits(const struct model *m)
 {
     uint64_t n = 0;
@@ -84,9 +128,9 @@ static uint64_t count_waits(const struct model *m)
 struct machine_counts model_counts(const struct model *m)
 {
     struct machine_counts c = m->counts;
-    for (unsigned i = 0; i < MODEL_NAMES; i++) {
-        c.locks_held += m->locks[i].held;
-        c.locks += m->locks[i].held || m->locks[i].idle;
+    for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
+        c.locks_held += count_holders(m, name);
+        c.locks += in_use(m, name);
     }
     c.sessions = count_sessions(m, false);
     c.sessions_explicit = count_sessions(m, true);
@@ -99,15 +143,21 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void grant(struct model *m, char name, unsigned session, char value, uint64_t wait)
+static void grant(struct model *m, char name, unsigned session, uint32_t slots, char value,
+                  uint64_t wait)
 {
-    struct model_lock *l = lock_of(m, name);
     struct model_session *s = &m->sessions[session];
-    l->held = true;
-    l->session = session;
-    l->token = ++m->last_token;
-    l->since_ms = m->clock_ms;
-    l->value = value;
+    unsigned i = 0;
+    while (m->holds[i].exists) {
+        i++;
+    }
+    m->holds[i] = (struct model_hold){.exists = true,
+                                      .name = name,
+                                      .session = session,
+                                      .token = ++m->last_token,
+                                      .since_ms = m->clock_ms,
+                                      .value = value};
+    lock_of(m, name)->slots = slots;
     m->counts.grants++;
     if (!s->is_explicit) {
         s->leased = true;
@@ -117,59 +167,94 @@ static void grant(struct model *m, char name, unsigned session, char value, uint
                                  .is_explicit = s->is_explicit,
                                  .name = name,
                                  .owner = s->owner,
-                                 .token = l->token,
+                                 .token = m->last_token,
                                  .wait = wait,
                                  .deadline_ms = s->deadline_ms});
 }
 
-/* The lock has just become free. */
-static void pass_on(struct model *m, char name)
+static bool lets_in(const struct model *m, char name, uint32_t slots)
 {
-    unsigned queue[MODEL_WAITS_MAX];
-    if (model_queue(m, name, queue) == 0) {
-        return;
+    const struct model_lock *l = &m->locks[name - 'a'];
+    unsigned n = count_holders(m, name);
+    if (l->delayed) {
+        return false;
     }
-    if (m->last_token == FL_TOKEN_MAX) {
-        lock_of(m, name)->idle = true;
-        lock_of(m, name)->idle_serial = ++m->serial;
-        return;
+    if (n == 0) {
+        return true;
     }
-    struct model_wait w = m->waits[queue[0]];
-    m->waits[queue[0]].exists = false;
-    grant(m, name, w.session, w.value, w.id);
+    if (slots == 1 || l->slots != slots) {
+        return false;
+    }
+    return slots == MODEL_SHARED || n < slots;
 }
 
-static void end_lock(struct model *m, char name, uint8_t type, uint8_t reason, uint64_t delay_ms)
+/* Something about the lock has changed. */
+static void settle(struct model *m, char name)
 {
     struct model_lock *l = lock_of(m, name);
-    struct model_session *s = &m->sessions[l->session];
+    unsigned queue[MODEL_WAITS_MAX];
+    for (;;) {
+        if (model_queue(m, name, queue) == 0 || m->last_token == FL_TOKEN_MAX) {
+            break;
+        }
+        struct model_wait w = m->waits[queue[0]];
+        if (!lets_in(m, name, w.slots)) {
+            break;
+        }
+        m->waits[queue[0]].exists = false;
+        grant(m, name, w.session, w.slots, w.value, w.id);
+    }
+    if (count_holders(m, name) > 0) {
+        return;
+    }
+    if (!l->delayed && model_queue(m, name, queue) == 0) {
+        *l = (struct model_lock){.idle = false};
+    } else if (!l->idle) {
+        l->idle = true;
+        l->idle_serial = ++m->serial;
+    }
+}
+
+static void end_hold(struct model *m, unsigned hold, uint8_t type, uint8_t reason)
+{
+    struct model_hold h = m->holds[hold];
+    struct model_session *s = &m->sessions[h.session];
     m->counts.releases += type == MACHINE_EVENT_RELEASED;
     m->counts.expiries += type == MACHINE_EVENT_EXPIRED;
     m->counts.breaks += type == MACHINE_EVENT_BROKEN;
     tell(m, (struct model_event){.type = type,
                                  .reason = reason,
                                  .is_explicit = s->is_explicit,
-                                 .name = name,
+                                 .name = h.name,
                                  .owner = s->owner,
-                                 .token = l->token});
+                                 .token = h.token});
     if (!s->is_explicit) {
         s->exists = false;
     }
-    *l = (struct model_lock){.held = false};
+    m->holds[hold].exists = false;
+}
+
+static void end_lock(struct model *m, unsigned hold, uint8_t type, uint8_t reason,
+                     uint64_t delay_ms)
+{
+    char name = m->holds[hold].name;
+    struct model_lock *l = lock_of(m, name);
+    end_hold(m, hold, type, reason);
     if (delay_ms > 0) {
-        l->idle = true;
+        l->until_ms = max_u64(l->delayed ? l->until_ms : 0, m->clock_ms + delay_ms);
         l->delayed = true;
-        l->until_ms = m->clock_ms + delay_ms;
-        l->idle_serial = ++m->serial;
-    } else {
-        pass_on(m, name);
     }
+    settle(m, name);
 }
 
 static void end_delay(struct model *m, char name)
 {
-    *lock_of(m, name) = (struct model_lock){.held = false};
-    pass_on(m, name);
+    struct model_lock *l = lock_of(m, name);
+    l->delayed = false;
+    l->until_ms = 0;
+    l->idle = false;
+    l->idle_serial = 0;
+    settle(m, name);
 }
 
 static void end_wait(struct model *m, unsigned i, uint8_t reason)
@@ -187,11 +272,7 @@ static void end_wait(struct model *m, unsigned i, uint8_t reason)
     if (!s->is_explicit) {
         s->exists = false;
     }
-    unsigned queue[MODEL_WAITS_MAX];
-    struct model_lock *l = lock_of(m, w.name);
-    if (l->idle && !l->delayed && model_queue(m, w.name, queue) == 0) {
-        l->idle = false;
-    }
+    settle(m, w.name);
 }
 
 static void end_session(struct model *m, unsigned session, uint8_t reason)
@@ -200,17 +281,18 @@ static void end_session(struct model *m, unsigned session, uint8_t reason)
     bool clean = reason == MACHINE_REASON_CLOSE;
     for (;;) { /* its locks, oldest grant first */
         int best = -1;
-        for (unsigned i = 0; i < MODEL_NAMES; i++) {
-            const struct model_lock *l = &m->locks[i];
-            if (l->held && l->session == session && (best < 0 || l->token < m->locks[best].token)) {
+        for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+            const struct model_hold *h = &m->holds[i];
+            if (h->exists && h->session == session &&
+                (best < 0 || h->token < m->holds[best].token)) {
                 best = (int)i;
             }
         }
         if (best < 0) {
             break;
         }
-        end_lock(m, (char)('a' + best), clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED,
-                 reason, clean ? 0 : s.lockdelay_ms);
+        end_lock(m, (unsigned)best, clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED, reason,
+                 clean ? 0 : s.lockdelay_ms);
     }
     for (;;) { /* its waits, oldest first */
         int best = -1;
@@ -306,53 +388,14 @@ void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
             end_session(m, d.index, MACHINE_REASON_DEADLINE);
             break;
         case 2:
-            end_lock(m, d.name, MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 0);
+            end_lock(m, (unsigned)find_hold(m, (int)d.index, d.name), MACHINE_EVENT_EXPIRED,
+                     MACHINE_REASON_DEADLINE, 0);
             break;
         default:
             end_wait(m, d.index, MACHINE_REASON_DEADLINE);
             break;
         }
     }
-}
-
-/* Whether sessions would wait in a circle if `session` also waited at the end of the queue of
- * `name`: all pairs, all paths. */
-static bool closes_cycle(const struct model *m, unsigned session, char name)
-{
-    static bool waits_for[MODEL_SESSIONS_MAX][MODEL_SESSIONS_MAX];
-    memset(waits_for, 0, sizeof waits_for);
-    for (unsigned l = 0; l < MODEL_NAMES; l++) {
-        unsigned queue[MODEL_WAITS_MAX + 1];
-        unsigned sessions[MODEL_WAITS_MAX + 1];
-        unsigned n = model_queue(m, (char)('a' + l), queue);
-        for (unsigned i = 0; i < n; i++) {
-            sessions[i] = m->waits[queue[i]].session;
-        }
-        if ((char)('a' + l) == name) {
-            sessions[n++] = session;
-        }
-        for (unsigned i = 0; i < n; i++) {
-            if (m->locks[l].held) {
-                waits_for[sessions[i]][m->locks[l].session] = true;
-            }
-            for (unsigned k = 0; k < i; k++) {
-                waits_for[sessions[i]][sessions[k]] = true;
-            }
-        }
-    }
-    for (unsigned k = 0; k < MODEL_SESSIONS_MAX; k++) {
-        for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
-            for (unsigned j = 0; waits_for[i][k] && j < MODEL_SESSIONS_MAX; j++) {
-                waits_for[i][j] = waits_for[i][j] || waits_for[k][j];
-            }
-        }
-    }
-    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
-        if (waits_for[i][i]) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static void answer_limit(struct model *m, struct machine_result *r, uint32_t limit)
@@ -368,8 +411,8 @@ static uint32_t seat_limit(const struct model *m, int session)
         return count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS : 0;
     }
     uint64_t n = 0;
-    for (unsigned i = 0; i < MODEL_NAMES; i++) {
-        n += m->locks[i].held && m->locks[i].session == (unsigned)session;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        n += m->holds[i].exists && m->holds[i].session == (unsigned)session;
     }
     for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
         n += m->waits[i].exists && m->waits[i].session == (unsigned)session;
@@ -392,12 +435,24 @@ static unsigned session_for(struct model *m, const struct machine_command *c, in
     return i;
 }
 
-static void acquire_free(struct model *m, const struct machine_command *c, int session,
-                         struct machine_result *r)
+static uint32_t slots_of(const struct machine_command *c)
+{
+    return c->mode == MACHINE_MODE_SHARED ? MODEL_SHARED : c->permits;
+}
+
+static uint32_t permits_of(const struct machine_command *c)
+{
+    return c->mode == MACHINE_MODE_SHARED ? 1 : c->permits;
+}
+
+/* Nobody is in the way. */
+static void acquire_now(struct model *m, const struct machine_command *c, int session,
+                        struct machine_result *r)
 {
     struct machine_counts n = model_counts(m);
+    char name = first_byte(c->name);
     uint32_t limit = seat_limit(m, session);
-    if (n.locks >= m->limits.locks_max) {
+    if (!in_use(m, name) && n.locks >= m->limits.locks_max) {
         limit = MACHINE_LIMIT_LOCKS;
     } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
         limit = MACHINE_LIMIT_TOKENS;
@@ -407,7 +462,8 @@ static void acquire_free(struct model *m, const struct machine_command *c, int s
         return;
     }
     unsigned s = session_for(m, c, session);
-    grant(m, first_byte(c->name), s, first_byte(c->value), 0);
+    lock_of(m, name)->permits = permits_of(c);
+    grant(m, name, s, slots_of(c), first_byte(c->value), 0);
     r->code = MACHINE_GRANTED;
     r->token = m->last_token;
     r->deadline_ms = m->sessions[s].deadline_ms;
@@ -429,7 +485,7 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
         answer_limit(m, r, limit);
         return;
     }
-    if (session >= 0 && closes_cycle(m, (unsigned)session, name)) {
+    if (session >= 0 && model_closes_cycle(m, (unsigned)session, name)) {
         m->counts.deadlocks++;
         r->code = MACHINE_DEADLOCK;
         return;
@@ -442,6 +498,7 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
     m->waits[i] = (struct model_wait){.exists = true,
                                       .name = name,
                                       .session = s,
+                                      .slots = slots_of(c),
                                       .id = ++m->serial,
                                       .asking = 1,
                                       .deadline_ms = m->clock_ms + c->wait_ms,
@@ -457,6 +514,7 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
     r->wait = m->serial;
 }
 
+/* False when it does not wait for this lock. */
 static bool ask_again(struct model *m, const struct machine_command *c, unsigned session,
                       struct machine_result *r)
 {
@@ -466,6 +524,10 @@ static bool ask_again(struct model *m, const struct machine_command *c, unsigned
         struct model_wait *w = &m->waits[queue[i]];
         if (w->session != session) {
             continue;
+        }
+        if (w->slots != slots_of(c)) {
+            r->code = MACHINE_MISMATCH;
+            return true;
         }
         w->asking++;
         w->deadline_ms = max_u64(w->deadline_ms, m->clock_ms + c->wait_ms);
@@ -492,26 +554,45 @@ static void renew(struct model *m, unsigned session, uint64_t ttl_ms, struct mac
     r->deadline_ms = s->deadline_ms;
 }
 
+/* Somebody may be in the way. */
+static void acquire_in_use(struct model *m, const struct machine_command *c, int session,
+                           struct machine_result *r)
+{
+    char name = first_byte(c->name);
+    struct model_lock *l = lock_of(m, name);
+    unsigned queue[MODEL_WAITS_MAX];
+    int hold = session < 0 ? -1 : find_hold(m, session, name);
+    if (l->permits != permits_of(c)) {
+        r->code = MACHINE_MISMATCH;
+        r->number = l->permits;
+    } else if (hold >= 0 && l->slots != slots_of(c)) {
+        r->code = MACHINE_MISMATCH;
+    } else if (hold >= 0) {
+        r->code = MACHINE_GRANTED;
+        r->token = m->holds[hold].token;
+        renew(m, (unsigned)session, c->ttl_ms, r);
+    } else if (model_queue(m, name, queue) == 0 && lets_in(m, name, slots_of(c))) {
+        acquire_now(m, c, session, r);
+    } else if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
+        r->code = MACHINE_HELD;
+    } else if (session < 0 || !ask_again(m, c, (unsigned)session, r)) {
+        acquire_wait(m, c, session, r);
+    }
+}
+
 static void acquire(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     char name = first_byte(c->name);
     bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     int session = find_session(m, is_explicit, first_byte(c->owner), is_explicit ? 0 : name);
-    struct model_lock *l = lock_of(m, name);
-    if (c->mode != MACHINE_MODE_EXCLUSIVE || c->permits != 1) {
+    if (c->mode == MACHINE_MODE_SHARED && c->permits != 1) {
         r->code = MACHINE_UNSUPPORTED;
     } else if (is_explicit && session < 0) {
         r->code = MACHINE_NOSESSION;
-    } else if (!l->held && !l->idle) {
-        acquire_free(m, c, session, r);
-    } else if (l->held && (int)l->session == session) {
-        r->code = MACHINE_GRANTED;
-        r->token = l->token;
-        renew(m, l->session, c->ttl_ms, r);
-    } else if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
-        r->code = MACHINE_HELD;
-    } else if (session < 0 || !ask_again(m, c, (unsigned)session, r)) {
-        acquire_wait(m, c, session, r);
+    } else if (in_use(m, name)) {
+        acquire_in_use(m, c, session, r);
+    } else {
+        acquire_now(m, c, session, r);
     }
 }
 
@@ -571,16 +652,16 @@ static void cancel(struct model *m, const struct machine_command *c, struct mach
 
 static void break_lock(struct model *m, char name, struct machine_result *r)
 {
-    struct model_lock *l = lock_of(m, name);
-    if (!l->held && !l->delayed) {
+    unsigned holds[MODEL_HOLDS_MAX];
+    unsigned n = model_holders(m, name, holds);
+    if (n == 0 && !lock_of(m, name)->delayed) {
         r->code = MACHINE_NO;
     } else if (burn(m, 1, r)) {
-        if (l->held) {
-            end_lock(m, name, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
-        } else {
-            m->counts.breaks++;
-            end_delay(m, name);
+        m->counts.breaks += n == 0;
+        for (unsigned i = 0; i < n; i++) {
+            end_hold(m, holds[i], MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK);
         }
+        end_delay(m, name);
     }
 }
 
@@ -609,17 +690,20 @@ static void open_session(struct model *m, const struct machine_command *c, struc
 static void on_held(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     char name = first_byte(c->name);
-    struct model_lock *l = lock_of(m, name);
-    if (!l->held || l->token != c->token) {
-        r->code = MACHINE_NO;
+    r->code = MACHINE_NO;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        struct model_hold *h = &m->holds[i];
+        if (!h->exists || h->name != name || h->token != c->token) {
+            continue;
+        }
+        r->code = MACHINE_DONE;
+        r->token = c->token;
+        if (c->op == MACHINE_OP_RENEW) {
+            renew(m, h->session, c->ttl_ms, r);
+        } else {
+            end_lock(m, i, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+        }
         return;
-    }
-    r->code = MACHINE_DONE;
-    r->token = c->token;
-    if (c->op == MACHINE_OP_RENEW) {
-        renew(m, l->session, c->ttl_ms, r);
-    } else {
-        end_lock(m, name, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
     }
 }
 

@@ -12,7 +12,9 @@
 #define MODEL_OWNERS 6u /* owners 'u'... */
 #define MODEL_SESSIONS_MAX (MODEL_OWNERS + MODEL_OWNERS * MODEL_NAMES)
 #define MODEL_WAITS_MAX (2 * MODEL_OWNERS * MODEL_NAMES)
+#define MODEL_HOLDS_MAX (2 * MODEL_OWNERS * MODEL_NAMES)
 #define MODEL_EVENTS_MAX 256u
+#define MODEL_SHARED UINT32_MAX /* in place of a number of permits */
 
 struct model_session {
     bool exists;
@@ -24,10 +26,19 @@ struct model_session {
     uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial;
 };
 
+/* In use: held by somebody, or idle, which is neither held nor free. */
 struct model_lock {
-    bool held, delayed, idle; /* idle: neither held nor free */
-    unsigned session;         /* index of the holder */
-    uint64_t token, since_ms, until_ms, idle_serial;
+    bool delayed, idle;
+    uint32_t slots;   /* how it is held: 1, MODEL_SHARED, or permits */
+    uint32_t permits; /* while it is in use; 1 unless it is a semaphore */
+    uint64_t until_ms, idle_serial;
+};
+
+struct model_hold {
+    bool exists;
+    char name;
+    unsigned session;
+    uint64_t token, since_ms;
     char value;
 };
 
@@ -35,6 +46,7 @@ struct model_wait {
     bool exists;
     char name;
     unsigned session;
+    uint32_t slots;
     uint64_t id, asking, deadline_ms;
     char value;
 };
@@ -49,6 +61,7 @@ struct model_event {
 struct model {
     struct model_session sessions[MODEL_SESSIONS_MAX];
     struct model_lock locks[MODEL_NAMES];
+    struct model_hold holds[MODEL_HOLDS_MAX]; /* in no order */
     struct model_wait waits[MODEL_WAITS_MAX]; /* in no order */
     struct machine_limits limits;
     struct machine_counts counts; /* the ones for ever */
@@ -66,7 +79,12 @@ void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark);
 struct machine_result model_apply(struct model *m, const struct machine_command *c);
 struct machine_counts model_counts(const struct model *m);
 
+/* The holders of a lock as indexes of holds, the oldest first; returns how many. */
+unsigned model_holders(const struct model *m, char name, unsigned holds[MODEL_HOLDS_MAX]);
 /* The queue of a lock as indexes of waits, first one first; returns how many. */
 unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAITS_MAX]);
+
+/* Whether sessions would wait in a circle if this one also waited at the end of the queue. */
+bool model_closes_cycle(const struct model *m, unsigned session, char name);
 
 #endif

@@ -104,9 +104,10 @@ static void test_acquire_unsupported(void **state)
     struct kit *k = *state;
     struct machine_command c = cmd_acquire("L", "ann", 500);
     c.mode = MACHINE_MODE_SHARED;
+    c.permits = 2;
     assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
     c.mode = MACHINE_MODE_EXCLUSIVE;
-    c.permits = 2;
+    c.permits = FL_PERMITS_MAX + 1;
     assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
     /* Two names cannot be encoded by this version, but may stand in a log. */
     static const uint8_t two[] = {5,   0, 26,  0,   0, 2, 1, 0, 0, 0, 1, 'a', 1,

@@ -20,6 +20,8 @@ struct world {
     uint64_t max_tokens_at; /* the step in which tokens nearly run out; 0: never */
     /* What kind of world it is. */
     uint64_t explicit_percent; /* of ACQUIRE */
+    uint64_t shared_percent;   /* of ACQUIRE */
+    uint64_t semaphores;       /* how many names are, as a rule */
     uint64_t patience;         /* factor of all durations */
     bool narrow;               /* limits are changed to small ones */
     uint64_t codes[16];        /* how often each result code came */
@@ -100,8 +102,16 @@ static struct machine_command any_acquire(struct world *w)
         c.flags |= MACHINE_ACQUIRE_WAIT;
         c.wait_ms = 1 + below(w, 80) * w->patience;
     }
-    if (below(w, 60) == 0) {
+    if (below(w, 100) < w->shared_percent) {
         c.mode = MACHINE_MODE_SHARED;
+    }
+    /* Some names are semaphores, as a rule. */
+    uint64_t index = c.name.data[0] - (uint64_t)'a';
+    if (index < w->semaphores && below(w, 10) != 0) {
+        c.mode = MACHINE_MODE_EXCLUSIVE;
+        c.permits = 2 + (uint32_t)index;
+    } else if (below(w, 60) == 0) {
+        c.permits = 2;
     }
     return c;
 }
@@ -109,9 +119,11 @@ static struct machine_command any_acquire(struct world *w)
 /* A lock and its token, as a rule. */
 static void aim_at_held(struct world *w, struct machine_command *c)
 {
-    unsigned i = (unsigned)below(w, MODEL_NAMES);
-    c->name = letter((char)('a' + i));
-    c->token = w->model.locks[i].token;
+    unsigned holds[MODEL_HOLDS_MAX];
+    char name = (char)('a' + below(w, MODEL_NAMES));
+    unsigned n = model_holders(&w->model, name, holds);
+    c->name = letter(name);
+    c->token = n == 0 ? 0 : w->model.holds[holds[below(w, n)]].token;
     if (below(w, 8) == 0) {
         c->token = below(w, 3) == 0 ? 0 : w->model.last_token - (w->model.last_token > 0);
     }
@@ -219,9 +231,9 @@ static void compare_counts(struct world *w)
     assert_int_equal(machine_last_token(w->k.m), w->model.last_token);
     assert_int_equal(machine_cluster_id(w->k.m), w->model.cluster_id);
     uint64_t min_live = w->model.last_token + 1;
-    for (unsigned i = 0; i < MODEL_NAMES; i++) {
-        if (w->model.locks[i].held && w->model.locks[i].token < min_live) {
-            min_live = w->model.locks[i].token;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        if (w->model.holds[i].exists && w->model.holds[i].token < min_live) {
+            min_live = w->model.holds[i].token;
         }
     }
     assert_int_equal(machine_min_live_token(w->k.m), min_live);
@@ -240,19 +252,31 @@ static void same_letter(struct fli_slice s, char c)
     assert_int_equal(s.len == 0 ? 0 : (char)s.data[0], c);
 }
 
-static void compare_lock(struct world *w, char name, const struct machine_lock_view *v)
+/* The lock with this one of its holders; -1: with none. */
+static void compare_lock(struct world *w, char name, int hold, const struct machine_lock_view *v)
 {
     const struct model_lock *l = &w->model.locks[name - 'a'];
+    static const struct model_hold nobody;
+    const struct model_hold *h = hold < 0 ? &nobody : &w->model.holds[hold];
     unsigned queue[MODEL_WAITS_MAX];
+    unsigned holds[MODEL_HOLDS_MAX];
+    unsigned holders = model_holders(&w->model, name, holds);
+    bool held = holders > 0;
     same_letter(v->name, name);
     assert_int_equal(v->waiters, model_queue(&w->model, name, queue));
-    assert_int_equal(v->state, l->held      ? MACHINE_LOCK_HELD
+    assert_int_equal(v->state, held         ? MACHINE_LOCK_HELD
                                : l->delayed ? MACHINE_LOCK_DELAYED
                                             : MACHINE_LOCK_QUEUED);
-    assert_int_equal(v->token, l->token);
-    assert_int_equal(v->since_ms, l->since_ms);
-    same_letter(v->value, l->value);
-    const struct model_session *s = l->held ? &w->model.sessions[l->session] : NULL;
+    assert_int_equal(v->holders, holders);
+    assert_int_equal(v->permits, l->permits);
+    assert_int_equal(v->mode, !held                      ? MACHINE_LOCK_NONE
+                              : l->slots == 1            ? MACHINE_LOCK_EXCLUSIVE
+                              : l->slots == MODEL_SHARED ? MACHINE_LOCK_SHARED
+                                                         : MACHINE_LOCK_PERMITS);
+    assert_int_equal(v->token, h->token);
+    assert_int_equal(v->since_ms, h->since_ms);
+    same_letter(v->value, h->value);
+    const struct model_session *s = held ? &w->model.sessions[h->session] : NULL;
     assert_int_equal(v->session_explicit, s != NULL && s->is_explicit);
     same_letter(v->owner, s == NULL ? 0 : s->owner);
     same_letter(v->label, s == NULL ? 0 : s->label);
@@ -266,8 +290,8 @@ static void compare_session(struct world *w, const struct model_session *s,
     unsigned index = (unsigned)(s - w->model.sessions);
     uint32_t locks = 0;
     uint32_t waits = 0;
-    for (unsigned i = 0; i < MODEL_NAMES; i++) {
-        locks += w->model.locks[i].held && w->model.locks[i].session == index;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        locks += w->model.holds[i].exists && w->model.holds[i].session == index;
     }
     for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
         waits += w->model.waits[i].exists && w->model.waits[i].session == index;
@@ -283,36 +307,40 @@ static void compare_session(struct world *w, const struct model_session *s,
     assert_int_equal(v->waits, waits);
 }
 
-/* The lock that comes after `last` in LOCKS: held ones by token, then idle ones by serial. */
-static char next_lock(const struct model *m, bool *in_idle, uint64_t *last)
+/* The lock and holder that come after `last` in LOCKS: grants by token, then idle locks by
+ * serial. */
+static char next_lock(const struct model *m, bool *in_idle, uint64_t *last, int *ret_hold)
 {
-    for (;;) {
-        int best = -1;
-        uint64_t best_key = 0;
-        for (unsigned i = 0; i < MODEL_NAMES; i++) {
-            const struct model_lock *l = &m->locks[i];
-            uint64_t key = *in_idle ? l->idle_serial : l->token;
-            if ((*in_idle ? l->idle : l->held) && key > *last && (best < 0 || key < best_key)) {
-                best = (int)i;
-                best_key = key;
-            }
+    int best = -1;
+    for (unsigned i = 0; !*in_idle && i < MODEL_HOLDS_MAX; i++) {
+        const struct model_hold *h = &m->holds[i];
+        if (h->exists && h->token > *last && (best < 0 || h->token < m->holds[best].token)) {
+            best = (int)i;
         }
-        if (best >= 0) {
-            *last = best_key;
-            return (char)('a' + best);
-        }
-        if (*in_idle) {
-            return 0;
-        }
-        *in_idle = true;
-        *last = 0;
     }
+    *ret_hold = best;
+    if (best >= 0) {
+        *last = m->holds[best].token;
+        return m->holds[best].name;
+    }
+    *last = *in_idle ? *last : 0;
+    *in_idle = true;
+    for (unsigned i = 0; i < MODEL_NAMES; i++) {
+        const struct model_lock *l = &m->locks[i];
+        if (l->idle && l->idle_serial > *last &&
+            (best < 0 || l->idle_serial < m->locks[best].idle_serial)) {
+            best = (int)i;
+        }
+    }
+    *last = best < 0 ? *last : m->locks[best].idle_serial;
+    return best < 0 ? 0 : (char)('a' + best);
 }
 
 static void compare_locks(struct world *w)
 {
     bool in_idle = false;
     uint64_t last = 0;
+    int hold = -1;
     char cursor[32] = "";
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + below(w, 3)};
     for (bool more = true; more;) {
@@ -323,7 +351,9 @@ static void compare_locks(struct world *w)
         struct machine_lock_view v;
         int rc;
         while ((rc = machine_page_next_lock(&page, &v)) == 1) {
-            compare_lock(w, next_lock(&w->model, &in_idle, &last), &v);
+            char name = next_lock(&w->model, &in_idle, &last, &hold);
+            assert_true(name != 0);
+            compare_lock(w, name, hold, &v);
         }
         assert_int_equal(rc, 0);
         more = page.more;
@@ -331,7 +361,7 @@ static void compare_locks(struct world *w)
         snprintf(cursor, sizeof cursor, "%.*s", (int)page.cursor.len,
                  (const char *)page.cursor.data);
     }
-    assert_int_equal(next_lock(&w->model, &in_idle, &last), 0);
+    assert_int_equal(next_lock(&w->model, &in_idle, &last, &hold), 0);
 }
 
 static void compare_show(struct world *w, char name)
@@ -339,15 +369,19 @@ static void compare_show(struct world *w, char name)
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = letter(name)};
     const struct model_lock *l = &w->model.locks[name - 'a'];
     struct machine_result r = kit_query(&w->k, q);
-    assert_int_equal(r.code, l->held || l->idle ? MACHINE_DONE : MACHINE_NOTFOUND);
+    unsigned holds[MODEL_HOLDS_MAX];
+    unsigned holders = model_holders(&w->model, name, holds);
+    assert_int_equal(r.code, holders > 0 || l->idle ? MACHINE_DONE : MACHINE_NOTFOUND);
     if (r.code == MACHINE_NOTFOUND) {
         assert_int_equal(w->k.payload.len, 0);
         return;
     }
     struct machine_page page = kit_page(&w->k);
     struct machine_lock_view v;
-    assert_int_equal(machine_page_next_lock(&page, &v), 1);
-    compare_lock(w, name, &v);
+    for (unsigned i = 0; i < (holders == 0 ? 1 : holders); i++) {
+        assert_int_equal(machine_page_next_lock(&page, &v), 1);
+        compare_lock(w, name, holders == 0 ? -1 : (int)holds[i], &v);
+    }
     unsigned queue[MODEL_WAITS_MAX];
     unsigned n = model_queue(&w->model, name, queue);
     struct machine_session_view s;
@@ -479,6 +513,8 @@ static void run_world(uint64_t seed, uint64_t steps, uint64_t codes[16])
     /* The empty batch that the kit began with. */
     assert_int_equal(machine_apply(w.twin, w.k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
     w.explicit_percent = (const uint64_t[]){20, 50, 98}[below(&w, 3)];
+    w.shared_percent = (const uint64_t[]){0, 40, 80}[below(&w, 3)];
+    w.semaphores = (const uint64_t[]){0, 1, 3}[below(&w, 3)];
     w.patience = below(&w, 2) == 0 ? 1 : 20;
     w.narrow = below(&w, 2) == 0;
     w.max_tokens_at = below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
@@ -503,7 +539,7 @@ static void test_random_worlds(void **state)
         run_world(kit_random(&rng), 200, codes);
     }
     /* The worlds are of use only if everything happens in them. */
-    for (unsigned code = MACHINE_DONE; code <= MACHINE_UNSUPPORTED; code++) {
+    for (unsigned code = MACHINE_DONE; code <= MACHINE_MISMATCH; code++) {
         print_message("code %u: %llu\n", code, (unsigned long long)codes[code]);
         assert_true(codes[code] > 0);
     }

@@ -146,6 +146,14 @@ static const struct golden goldens[] = {
      NULL},
     {"ACQUIRE n", R(.code = MACHINE_UNSUPPORTED),
      "-ERR this version of fencelock cannot carry that out\r\n", NULL},
+    {"ACQUIRE n PERMITS 2", R(.code = MACHINE_MISMATCH, .number = 3),
+     "-MISMATCH the lock is in use with PERMITS 3 (1 when none are given); ask for it with the "
+     "same, or when nobody holds or awaits it any more\r\n",
+     NULL},
+    {"ACQUIRE n MODE SHARED", R(.code = MACHINE_MISMATCH),
+     "-MISMATCH this owner holds or awaits the lock in another mode; ask in the same mode, or "
+     "release it first\r\n",
+     NULL},
     {"RENEW n 1", R(.code = MACHINE_DONE), ":1\r\n", NULL},
     {"RENEW n 1", R(.code = MACHINE_NO), ":0\r\n", NULL},
     {"RELEASE n 1", R(.code = MACHINE_DONE), ":1\r\n", NULL},
@@ -243,7 +251,8 @@ static void bad_requests(void **state)
                                        "CLUSTER FORGET x",
                                        "SESSION OPEN short TTL 100",
                                        "ACQUIRE n OWNER short",
-                                       "ACQUIRE n MODE SHARED",
+                                       "ACQUIRE n MODE both",
+                                       "ACQUIRE n ALSO m",
                                        "GET key"};
     struct fake f;
     fake_start(&f);
@@ -260,7 +269,7 @@ static void bad_requests(void **state)
     result(last_sent(&f), R(.code = MACHINE_NO));
     struct info_counts counts;
     dispatch_get_counts(f.d, &counts);
-    assert_int_equal(counts.errors, 11);
+    assert_int_equal(counts.errors, 12);
     fake_end(&f);
 }
 
@@ -369,18 +378,30 @@ static void show_a_lock(void **state)
     expect(serve_ask(&w, 2, "TOKEN x"), ":2\r\n");
     expect(
         serve_ask(&w, 2, "SHOW n"),
-        "*24\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "*32\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:0\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$5\r\nqueue\r\n*1\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$4\r\nmode\r\n$9\r\nexclusive\r\n"
+        "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
+        "*16\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:"
+        "0\r\n"
+        "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
+        "ms\r\n:100\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$5\r\nqueue\r\n*1\r\n"
         "*6\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n:0\r\n");
     expect(
         serve_ask(&w, 3, "SHOW n"),
-        "%12\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "%16\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#f\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$5\r\nqueue\r\n*1\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$4\r\nmode\r\n$9\r\nexclusive\r\n"
+        "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
+        "%8\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#"
+        "f\r\n"
+        "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
+        "ms\r\n:100\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$5\r\nqueue\r\n*1\r\n"
         "%3\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n#f\r\n");
     expect(serve_ask(&w, 2, "SHOW other"), "$-1\r\n");
@@ -403,13 +424,13 @@ static void list_locks(void **state)
     char cursor[64] = "";
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
     assert_int_equal(
-        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%11", cursor), 1);
+        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%14", cursor), 1);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\na\r\n"));
     char line[128];
     (void)snprintf(line, sizeof line, "LOCKS COUNT 5 CURSOR %s", cursor);
     page = serve_ask(&w, 2, line);
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
-    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*22\r\n", 19);
+    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*28\r\n", 19);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\nb\r\n"));
     world_end(&w);
 }

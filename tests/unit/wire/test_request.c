@@ -33,7 +33,8 @@ static void bad(enum fli_service service, const char *text, int want_rc, const c
 #define STORE FLI_SERVICE_STORE
 #define OWNER16 "0123456789abcdef"
 #define ACQUIRE_USAGE                                                                              \
-    ": write ACQUIRE name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes]"
+    ": write ACQUIRE name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] "            \
+    "[MODE SHARED | PERMITS n]"
 
 static void test_acquire(void **state)
 {
@@ -66,6 +67,23 @@ static void test_acquire(void **state)
     assert_int_equal(r.wait_ms, 5);
 }
 
+static void test_acquire_modes(void **state)
+{
+    struct fli_request r = good(LOCK, "ACQUIRE a");
+    assert_false(r.shared);
+    assert_int_equal(r.permits, 1);
+    r = good(LOCK, "ACQUIRE a MODE shared WAIT 5");
+    assert_true(r.shared);
+    assert_int_equal(r.permits, 1);
+    r = good(LOCK, "ACQUIRE a mode Exclusive");
+    assert_false(r.shared);
+    r = good(LOCK, "ACQUIRE a PERMITS 1 MODE SHARED");
+    assert_true(r.shared);
+    r = good(LOCK, "ACQUIRE a PERMITS 1000000");
+    assert_false(r.shared);
+    assert_int_equal(r.permits, 1000000);
+}
+
 static void test_acquire_errors(void **state)
 {
     bad(LOCK, "ACQUIRE a SESSION s TTL 50", FL_EINVAL,
@@ -82,10 +100,17 @@ static void test_acquire_errors(void **state)
     bad(LOCK, "ACQUIRE a ''", FL_EINVAL, "ACQUIRE has no option ''" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a ALSO b", FL_EINVAL,
         "ALSO of ACQUIRE is reserved for a later version: leave it out");
-    bad(LOCK, "ACQUIRE a mode SHARED", FL_EINVAL,
-        "MODE of ACQUIRE is reserved for a later version: leave it out");
-    bad(LOCK, "ACQUIRE a PERMITS 5", FL_EINVAL,
-        "PERMITS of ACQUIRE is reserved for a later version: leave it out");
+    bad(LOCK, "ACQUIRE a MODE both", FL_EINVAL,
+        "MODE of ACQUIRE is EXCLUSIVE or SHARED" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a MODE SHAREDX", FL_EINVAL,
+        "MODE of ACQUIRE is EXCLUSIVE or SHARED" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a PERMITS 2 MODE SHARED", FL_EINVAL,
+        "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a PERMITS 0", FL_EINVAL,
+        "PERMITS of ACQUIRE must be a whole number from 1 to 1000000 (holders at a time), not '0'");
+    bad(LOCK, "ACQUIRE a PERMITS 1000001", FL_EINVAL,
+        "PERMITS of ACQUIRE must be a whole number from 1 to 1000000 (holders at a time), not "
+        "'1000001'");
     bad(LOCK, "ACQUIRE ''", FL_EINVAL, "name of ACQUIRE must be 1 to 255 bytes long, not 0");
     bad(LOCK, "ACQUIRE a TTL 1s", FL_EINVAL,
         "TTL of ACQUIRE must be a whole number from 10 to 86400000 (milliseconds), not '1s'");
@@ -363,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_acquire),
+        cmocka_unit_test(test_acquire_modes),
         cmocka_unit_test(test_acquire_errors),
         cmocka_unit_test(test_number_ranges),
         cmocka_unit_test(test_length_ranges),

@@ -1,0 +1,131 @@
+#!/usr/bin/python3
+"""MODE SHARED and PERMITS on real nodes: order across nodes and through a change of leader, restarts, random readers and
+writers judged by an oracle."""
+
+import os
+import random
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, RespError, main, seed, wait_until
+
+
+def owner(n):
+    return 'owner-%s-0123456789' % n
+
+
+class Modes(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+
+    def show(self, node, name):
+        with node.client() as c:
+            c.call('HELLO', 3)
+            return c.call('SHOW', name)
+
+    def waiting(self, node, name, n, *args):
+        c = node.client()
+        self.addCleanup(c.close)
+        c.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', owner(n), 'WAIT', 60000, *args)
+        return c
+
+    def test_readers_and_writers_across_nodes_and_leaders(self):
+        a, b, c = self.cluster.nodes
+        first = a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r1'), 'MODE', 'SHARED')
+        second = b.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r2'), 'mode', 'shared')
+        self.assertGreater(second, first)
+        self.assertIsNone(c.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('w0')))
+        leader = self.cluster.leader()
+        others = [n for n in self.cluster.nodes if n is not leader]
+        writer = self.waiting(others[0], 'x', 'w1')
+        wait_until(lambda: self.show(leader, 'x')[b'waiters'] == 1, what='the writer in the queue')
+        self.assertIsNone(a.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', owner('r3'), 'MODE', 'SHARED'))
+        readers = []
+        for i, n in enumerate(('r3', 'r4')):
+            readers.append(self.waiting(others[i], 'x', n, 'MODE', 'SHARED'))
+            wait_until(lambda: self.show(leader, 'x')[b'waiters'] == 2 + i, what='the reader in the queue')
+        shown = self.show(others[1], 'x')
+        self.assertEqual((shown[b'mode'], shown[b'holders'], shown[b'permits']), (b'shared', 2, 1))
+        self.assertEqual([h[b'token'] for h in shown[b'held_by']], [first, second])
+        leader.kill() # holders and queue survive
+        self.cluster.leader()
+        self.assertEqual(others[0].call('RELEASE', 'x', first, timeout=30), 1)
+        self.assertEqual(others[1].call('CHECK', 'x', second), 1)
+        self.assertEqual(others[1].call('RELEASE', 'x', second), 1)
+        third = writer.read(30)
+        self.assertGreater(third, second)
+        self.assertEqual(others[1].call('RELEASE', 'x', third), 1)
+        tokens = [r.read(30) for r in readers]
+        self.assertEqual(sorted(tokens), [third + 1, third + 2])
+        self.assertEqual(self.show(others[0], 'x')[b'holders'], 2)
+        leader.start()
+        wait_until(lambda: self.show(leader, 'x')[b'holders'] == 2, what='the restarted node knows')
+
+    def test_permits(self):
+        nodes = self.cluster.nodes
+        tokens = [nodes[i].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(i), 'PERMITS', 3) for i in range(3)]
+        self.assertEqual(tokens, sorted(set(tokens)))
+        self.assertIsNone(nodes[0].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(3), 'PERMITS', 3))
+        for more in ((), ('PERMITS', 2), ('MODE', 'SHARED')):
+            with self.assertRaises(RespError) as e:
+                nodes[1].call('ACQUIRE', 's', 'TTL', 60000, 'OWNER', owner(4), *more)
+            self.assertEqual(e.exception.word, 'MISMATCH')
+        waiter = self.waiting(nodes[2], 's', 'w', 'PERMITS', 3)
+        wait_until(lambda: self.show(nodes[0], 's')[b'waiters'] == 1, what='the waiter in the queue')
+        self.assertEqual(nodes[1].call('RELEASE', 's', tokens[1]), 1)
+        self.assertGreater(waiter.read(), tokens[2])
+        page = nodes[0].call('LOCKS', 'MATCH', 's')
+        self.assertEqual(len(page[1]), 3)
+        self.assertEqual(nodes[0].call('BREAK', 's'), 1)
+        self.assertIsNone(nodes[0].call('SHOW', 's'))
+
+    def test_random_readers_and_writers(self):
+        """Each client notes when it surely held; no writer's time may touch anybody else's, and more than n never
+        hold a semaphore."""
+        rng = random.Random(seed())
+        held, failures, stop = [], [], time.monotonic() + 8
+
+        def client(number, rng):
+            try:
+                with self.cluster.nodes[number % 3].client(30) as c:
+                    while time.monotonic() < stop:
+                        kind = rng.choice(('read', 'read', 'write', 'permit'))
+                        name = 'sem' if kind == 'permit' else 'rw'
+                        mode = {'read': ('MODE', 'SHARED'), 'write': (), 'permit': ('PERMITS', 3)}[kind]
+                        token = c.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', owner(number), 'WAIT', 60000, *mode)
+                        got = time.monotonic()
+                        time.sleep(rng.random() * 0.003)
+                        gave = time.monotonic()
+                        if c.call('RELEASE', name, token) != 1:
+                            raise AssertionError('lost %s' % name)
+                        held.append((kind, got, gave, token))
+            except BaseException as e:
+                failures.append(e)
+
+        threads = [threading.Thread(target=client, args=(i, random.Random(rng.random()))) for i in range(12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+        self.assertEqual(failures, [])
+        self.assertEqual(len({h[3] for h in held}), len(held))
+        most = {'read': 0, 'permit': 0}
+        for kinds, limit in ((('read', 'write'), None), (('permit',), 3)):
+            ends = []
+            for kind, got, gave, token in sorted((h for h in held if h[0] in kinds), key=lambda h: h[1]):
+                ends = [(k, until) for k, until in ends if until > got] + [(kind, gave)]
+                self.assertTrue(len(ends) == 1 or not any(k == 'write' for k, _ in ends), ends)
+                self.assertTrue(limit is None or len(ends) <= limit, ends)
+                if kind in most:
+                    most[kind] = max(most[kind], len(ends))
+        self.assertGreater(most['read'], 1)
+        self.assertGreater(most['permit'], 1)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        self.note('%d grants, up to %d readers and %d of 3 permits at a time' % (len(held), most['read'], most['permit']))
+
+
+if __name__ == '__main__':
+    main()
