@@ -265,6 +265,13 @@ class Linearizable(Judged):
         self.good(linear.locks(s.ops()))
         self.good(linear.locks(s.acquire(7, 0.4, 1.2, client=2).ops()))
 
+    def test_many_who_are_told_no_at_once_are_decided(self):
+        s = Story().acquire(1, 0, 0.1, ttl=100.0)
+        for i in range(40):
+            s.acquire(None, 0.2, 0.9 + i / 1000, client=i + 1)
+        self.good(linear.locks(s.ops()))
+        self.bad(linear.locks(s.ask('check', 1, 0, 0.3, 0.95).ops()), 'explains')
+
     def test_random_good_histories_and_one_answer_turned(self):
         """Histories of a lock that works, seen through delays, pass; with an answer of a check turned around most
         of them cannot be explained any more."""

@@ -48,9 +48,17 @@ def _step(state, op, now):
     return [(FREE, 0.0, highest)] if f == 'release' and op.get('retried') else []
 
 
+def _settle(state, done, open_ops, now):
+    """Lets everything happen at once that has an answer, which is right now, and changes nothing: to wait with it could
+    only be worse. This keeps the many clients that are told no from multiplying the configurations."""
+    more = {op.id for op in open_ops.values() if op.type == 'ok' and op.id not in done and _step(state, op, now) == [state]}
+    return (state, done | more) if more else (state, done)
+
+
 def _expand(start, open_ops, now):
     """All configurations that can be reached by letting open operations happen and leases end, up to `now`."""
-    seen, todo = set(start), list(start)
+    seen = {_settle(state, done, open_ops, now) for state, done in start}
+    todo = list(seen)
     while todo:
         state, done = todo.pop()
         following = []
@@ -58,8 +66,9 @@ def _expand(start, open_ops, now):
             following.append(((FREE, 0.0, state[2]), done))
         for op in open_ops.values():
             if op.id not in done:
-                following += [(s, done | {op.id}) for s in _step(state, op, now)]
+                following += [(s, done | {op.id}) for s in _step(state, op, now) if s != state]
         for c in following:
+            c = _settle(*c, open_ops, now)
             if c not in seen:
                 seen.add(c)
                 todo.append(c)

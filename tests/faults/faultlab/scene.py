@@ -16,7 +16,7 @@ from .spaces import SpacedCluster, Spaces
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
 USES_STORE = {'counter': True, 'lock': False}
-GOAL = {'counter': 'add', 'lock': 'release'} # what a client must get done after the faults
+GOAL = {'counter': 'add', 'lock': 'acquire'} # what a client must get done, or be told no, after the faults
 CALM_S = 20.0                                # how long it may take
 
 
