@@ -296,7 +296,7 @@ class Checks(RedlockCase):
         servers[1].process.kill()
         self.assertEqual(warns(self.driver(servers)('check')), ['unreachable'])
         servers[2].process.pause()
-        self.assertEqual(warns(self.driver(servers, connect=200)('check')), ['unreachable'] * 2)
+        self.assertEqual(warns(self.driver(servers, connect=2000)('check')), ['unreachable'] * 2)
         servers[2].process.resume()
 
     def test_twice_and_refused(self):
