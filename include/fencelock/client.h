@@ -94,6 +94,12 @@ FL_API uint64_t fl_now_ms(void);
 
 struct fl_session;
 
+enum fl_mode {
+    FL_MODE_EXCLUSIVE, /* alone */
+    FL_MODE_SHARED,    /* together with others that ask for it in this mode */
+    FL_MODE_PERMITS,   /* as one of so many holders; in answers only, requests set permits */
+};
+
 struct fl_acquire_options {
     uint64_t ttl_ms;            /* FL_TTL_MIN_MS to FL_TTL_MAX_MS; 0: FL_TTL_DEFAULT_MS */
     uint64_t wait_ms;           /* how long to queue for the lock, at most FL_WAIT_MAX_MS; 0: not */
@@ -103,6 +109,10 @@ struct fl_acquire_options {
     struct fl_session *session; /* hold it under this session: ttl_ms and owner must be unset, and
                                  * the grant lasts as long as the session. When a wait has taken
                                  * long, the session is renewed on the way. NULL: none */
+    enum fl_mode mode;          /* FL_MODE_EXCLUSIVE or FL_MODE_SHARED. Tokens order grants, not the
+                                 * holders of a shared lock: use those of exclusive ones for writing */
+    uint64_t permits;           /* 1 to FL_PERMITS_MAX: a semaphore with so many holders at a time,
+                                 * which excludes FL_MODE_SHARED; 0: not one */
 };
 
 struct fl_grant {
@@ -117,8 +127,9 @@ FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
 
 /* Takes the lock, or queues for it when options->wait_ms says so. NULL options: the defaults. 0 and
  * *ret; FL_ENOTHELD (another owner has it, and kept it as long as we waited); FL_EDEADLOCK,
- * FL_ELIMIT, FL_EINVAL, FL_ENOLEADER, FL_ENOCONN, FL_EBUSY; FL_EUNCERTAIN. An owner that holds the
- * lock already gets the same token again. */
+ * FL_ELIMIT, FL_EINVAL, FL_ENOLEADER, FL_ENOCONN, FL_EBUSY; FL_EMISMATCH (it is in use with another
+ * number of permits, or this owner holds or awaits it in another mode); FL_EUNCERTAIN. An owner that
+ * holds the lock already gets the same token again. */
 FL_API int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
                       struct fl_grant *ret) FL_MUST_USE;
 
@@ -219,7 +230,19 @@ struct fl_waiter {
     uint64_t wait_left_ms; /* 0 when not told */
 };
 
-/* Bytes belong to the list they came in. What a server does not tell is empty or 0. */
+struct fl_holder {
+    struct fl_bytes owner;
+    struct fl_bytes label;
+    struct fl_bytes value;
+    bool session;
+    fl_token token;
+    uint64_t age_ms;
+    uint64_t ttl_left_ms;
+};
+
+/* Bytes belong to the list they came in. What a server does not tell is empty or 0. Of several
+ * holders fl_show() gives the oldest, and all of them in held_by; fl_locks() gives the lock once for
+ * each. */
 struct fl_lock_info {
     struct fl_bytes name;
     enum fl_lock_state state;
@@ -233,6 +256,11 @@ struct fl_lock_info {
     uint64_t waiters;
     const struct fl_waiter *queue; /* next one first; fl_show() only */
     size_t queue_len;
+    enum fl_mode mode; /* meaningless when nobody holds it */
+    uint64_t permits;
+    uint64_t holders;
+    const struct fl_holder *held_by; /* oldest first; fl_show() only */
+    size_t held_by_len;
 };
 
 struct fl_lock_list {

@@ -35,12 +35,12 @@ typedef uint64_t fl_token;
 #define FL_TOKEN_MAX ((fl_token)((UINT64_C(1) << 53) - 1))
 
 /* Sizes in bytes. */
-#define FL_NAME_MAX 255u   /* a lock's name: 1 to 255, any bytes */
+#define FL_NAME_MAX 255u        /* a lock's name: 1 to 255, any bytes */
 #define FL_PERMITS_MAX 1000000u /* holders a semaphore may have */
-#define FL_OWNER_MAX 255u  /* a session's owner id */
-#define FL_OWNER_MIN 16u   /* native commands ask for at least this many */
-#define FL_LABEL_MAX 255u  /* a session's label */
-#define FL_VALUE_MAX 1024u /* the VALUE a grant may carry */
+#define FL_OWNER_MAX 255u       /* a session's owner id */
+#define FL_OWNER_MIN 16u        /* native commands ask for at least this many */
+#define FL_LABEL_MAX 255u       /* a session's label */
+#define FL_VALUE_MAX 1024u      /* the VALUE a grant may carry */
 
 /* Times in milliseconds. */
 #define FL_TTL_MIN_MS UINT64_C(10)
@@ -81,6 +81,7 @@ static inline struct fl_bytes fl_str(const char *text)
     X(ENOTHELD, -1013, REFUSED, "not held")                                                        \
     X(ENOCONN, -1014, REFUSED, "cannot connect")                                                   \
     X(EDENIED, -1015, REFUSED, "not allowed")                                                      \
+    X(EMISMATCH, -1016, REFUSED, "in use in another mode or with other permits")                   \
     X(EUNCERTAIN, -1101, UNKNOWN, "the outcome is unknown")                                        \
     X(ETIMEOUT, -1102, UNKNOWN, "no answer within the time allowed")                               \
     X(EIO, -1201, FAULT, "input/output error")                                                     \

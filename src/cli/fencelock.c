@@ -8,13 +8,14 @@
 #define AT_NODES CLI_BIT(CLI_OPT_NODES)
 #define AT_STORE CLI_BIT(CLI_OPT_STORE)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
+#define HOW_TO_TAKE                                                                                \
+    (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
+     CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS))
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 const struct cli_command cli_commands[] = {
-    {"acquire", NULL, "NAME", 1, 1,
-     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |
-         CLI_BIT(CLI_OPT_VALUE),
-     "Takes a lock; prints its token.", NULL, cli_run_acquire},
+    {"acquire", NULL, "NAME", 1, 1, AT_NODES | HOW_TO_TAKE, "Takes a lock; prints its token.", NULL,
+     cli_run_acquire},
     {"renew", NULL, "NAME TOKEN", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_TTL),
      "Makes the lease last from now on.", "Renew again: it does no harm twice.", cli_run_renew},
     {"release", NULL, "NAME TOKEN", 2, 2, AT_NODES, "Gives the lock back.",
@@ -24,8 +25,7 @@ const struct cli_command cli_commands[] = {
     {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without a lock.",
      "Ask again: a token that is not used harms nobody.", cli_run_token},
     {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |
-         CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
+     AT_NODES | HOW_TO_TAKE | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
      "Runs a command while holding a lock.", NULL, cli_run_run},
     {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, cli_run_queue},
     {"sessions", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists the open sessions.",

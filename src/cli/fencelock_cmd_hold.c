@@ -110,12 +110,16 @@ int cli_run_acquire(const struct cli_args *a)
         return cli_fail(a, FL_EINVAL, owner.len == 0 ? "--owner is empty" : "--ttl must not be 0",
                         NULL, NULL);
     }
-    const struct fl_acquire_options options = {
+    struct fl_acquire_options options = {
         .ttl_ms = a->number[CLI_OPT_TTL],
         .wait_ms = a->number[CLI_OPT_WAIT],
         .owner = owner,
         .value = fl_str(a->text[CLI_OPT_VALUE]),
     };
+    if (!cli_mode_of(a, &options)) {
+        fl_client_destroy(c);
+        return CLI_EXIT_USAGE;
+    }
     struct fl_grant grant;
     int rc = fl_acquire(c, name_of(a), &options, &grant);
     if (rc == 0) {

@@ -28,6 +28,18 @@ static enum cli_colour state_colour(enum fl_lock_state state)
     return state == FL_LOCK_HELD ? CLI_GREEN : CLI_YELLOW;
 }
 
+static const char *mode_word(enum fl_mode mode)
+{
+    switch (mode) {
+    case FL_MODE_SHARED:
+        return "shared";
+    case FL_MODE_PERMITS:
+        return "permits";
+    default:
+        return "exclusive";
+    }
+}
+
 /* The members of a lock; those of a holder are null when there is none. */
 static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
 {
@@ -41,14 +53,18 @@ static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
         cli_json_bytes(j, "label", l->label);
         cli_json_bytes(j, "value", l->value);
         cli_json_u64(j, "age_ms", l->age_ms);
+        cli_json_text(j, "mode", mode_word(l->mode));
     } else {
-        static const char *const keys[] = {"token", "owner", "session", "label", "value", "age_ms"};
+        static const char *const keys[] = {"token", "owner",  "session", "label",
+                                           "value", "age_ms", "mode"};
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
             cli_json_null(j, keys[i]);
         }
     }
     cli_json_u64(j, "ttl_left_ms", l->ttl_left_ms);
     cli_json_u64(j, "waiters", l->waiters);
+    cli_json_u64(j, "permits", l->permits);
+    cli_json_u64(j, "holders", l->holders);
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
@@ -59,6 +75,20 @@ static void show_json(const struct fl_lock_info *l)
     cli_json_init(&j, stdout);
     cli_json_object(&j, NULL);
     json_lock(&j, l);
+    cli_json_array(&j, "held_by");
+    for (size_t i = 0; i < l->held_by_len; i++) {
+        const struct fl_holder *h = &l->held_by[i];
+        cli_json_object(&j, NULL);
+        cli_json_u64(&j, "token", h->token);
+        cli_json_bytes(&j, "owner", h->owner);
+        cli_json_bool(&j, "session", h->session);
+        cli_json_bytes(&j, "label", h->label);
+        cli_json_bytes(&j, "value", h->value);
+        cli_json_u64(&j, "age_ms", h->age_ms);
+        cli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
     cli_json_array(&j, "queue");
     for (size_t i = 0; i < l->queue_len; i++) {
         cli_json_object(&j, NULL);
@@ -88,6 +118,26 @@ static void line_duration(const char *title, uint64_t ms)
     printf("%-9s %s\n", title, text);
 }
 
+/* How it is held, when not by one alone, and the holders after the oldest. */
+static void show_holders(const struct fl_lock_info *l)
+{
+    if (l->state != FL_LOCK_HELD || l->mode == FL_MODE_EXCLUSIVE) {
+        return;
+    }
+    if (l->mode == FL_MODE_SHARED) {
+        printf("%-9s shared by %" PRIu64 "\n", "mode", l->holders);
+    } else {
+        printf("%-9s %" PRIu64 " of %" PRIu64 " permits\n", "mode", l->holders, l->permits);
+    }
+    for (size_t i = 1; i < l->held_by_len; i++) {
+        char left[CLI_DURATION_SIZE];
+        cli_format_duration(left, l->held_by[i].ttl_left_ms);
+        printf("%-9s %" PRIu64 ", ttl left %s, ", "and token", l->held_by[i].token, left);
+        cli_print_safe(stdout, l->held_by[i].owner);
+        putchar('\n');
+    }
+}
+
 static void show_text(const struct fl_lock_info *l, bool colours)
 {
     enum cli_colour colour = state_colour(l->state);
@@ -104,6 +154,7 @@ static void show_text(const struct fl_lock_info *l, bool colours)
     if (l->state != FL_LOCK_QUEUED) {
         line_duration("ttl left", l->ttl_left_ms);
     }
+    show_holders(l);
     printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
     for (size_t i = 0; i < l->queue_len; i++) {
         printf("%8zu. ", i + 1);
@@ -175,7 +226,14 @@ static void add_lock_row(struct cli_table *t, const struct fl_lock_info *l)
 {
     bool held = l->state == FL_LOCK_HELD;
     cli_table_bytes(t, CLI_PLAIN, l->name);
-    cli_table_text(t, state_colour(l->state), state_word(l->state));
+    char state[64];
+    snprintf(state, sizeof state, "%s", state_word(l->state));
+    if (held && l->mode == FL_MODE_SHARED) {
+        snprintf(state, sizeof state, "held, shared");
+    } else if (held && l->mode == FL_MODE_PERMITS) {
+        snprintf(state, sizeof state, "held, %" PRIu64 "/%" PRIu64, l->holders, l->permits);
+    }
+    cli_table_text(t, state_colour(l->state), state);
     if (held) {
         cli_table_u64(t, CLI_BOLD, l->token);
         cli_table_duration(t, CLI_PLAIN, l->age_ms);

@@ -444,6 +444,10 @@ static bool take_arguments(struct runner *r)
                      (unsigned long long)CLI_RUN_TTL_MIN_MS);
         return false;
     }
+    struct fl_acquire_options unused;
+    if (!cli_mode_of(a, &unused)) {
+        return false;
+    }
     if (cli_has(a, CLI_OPT_MAX_HOLD) && a->number[CLI_OPT_MAX_HOLD] == 0) {
         cli_complain("--max-hold must not be 0");
         return false;
@@ -472,12 +476,13 @@ static bool take_over_signals(struct runner *r)
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
-    const struct fl_acquire_options options = {
+    struct fl_acquire_options options = {
         .ttl_ms = r->ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
         .value = fl_str(a->text[CLI_OPT_VALUE]),
     };
+    (void)cli_mode_of(a, &options); /* looked at in take_arguments() */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
                                          .reserve_ms = r->reserve_ms,
                                          .on_change = on_change,

@@ -67,6 +67,8 @@ static const char *remedy(const struct cli_args *a, int code)
         return "Try again, or give it longer with --timeout.";
     case FL_EUNCERTAIN:
         return a->command->uncertain;
+    case FL_EMISMATCH:
+        return "Ask in the way in which the lock is in use: see fencelock show.";
     case FL_ESTALE:
         return "Somebody with a newer token has been there: acquire the lock again.";
     case FL_ENOTOKEN:
@@ -142,6 +144,24 @@ fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
         return NULL;
     }
     return s;
+}
+
+bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
+{
+    bool shared = cli_has(a, CLI_OPT_SHARED);
+    bool semaphore = cli_has(a, CLI_OPT_PERMITS);
+    uint64_t permits = a->number[CLI_OPT_PERMITS];
+    if (shared && semaphore) {
+        cli_complain("--shared and --permits exclude each other");
+        return false;
+    }
+    if (semaphore && (permits < 1 || permits > FL_PERMITS_MAX)) {
+        cli_complain("--permits is 1 to %u", FL_PERMITS_MAX);
+        return false;
+    }
+    options->mode = shared ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE;
+    options->permits = semaphore ? permits : 0;
+    return true;
 }
 
 int cli_token_of(const struct cli_args *a, const char *text, fl_token *ret)

@@ -26,6 +26,10 @@ static const struct {
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
                        "16 to 255 bytes that nobody else uses (default: random)"},
     [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
+    [CLI_OPT_SHARED] = {"--shared", KIND_FLAG, NULL, NULL,
+                        "take it together with others that do so too, as readers"},
+    [CLI_OPT_PERMITS] = {"--permits", KIND_NUMBER, "N", NULL,
+                         "a semaphore: up to N hold it at a time"},
     [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
                           "call the lock lost after this long (default: no limit)"},
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
@@ -62,6 +66,7 @@ enum cli_exit cli_exit_of(int code)
     case FL_ENOSESSION:
     case FL_EEXISTS:
     case FL_EDENIED:
+    case FL_EMISMATCH:
         return CLI_EXIT_NO;
     case FL_EINVAL:
         return CLI_EXIT_USAGE;

@@ -31,6 +31,8 @@ enum cli_option {
     CLI_OPT_WAIT,
     CLI_OPT_OWNER,
     CLI_OPT_VALUE,
+    CLI_OPT_SHARED,
+    CLI_OPT_PERMITS,
     CLI_OPT_MAX_HOLD,
     CLI_OPT_ON_LOST,
     CLI_OPT_MATCH,

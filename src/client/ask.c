@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "wire/resp.h"
 
-#define ARGS_MAX 12u
+#define ARGS_MAX 14u
 #define NUMBERS_MAX 3u
 
 /* The words of a request while it is put together. */
@@ -70,6 +70,11 @@ static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wai
     add_option(w, ask->under_session ? "SESSION" : "OWNER", ask->owner);
     add_option_number(w, "WAIT", wait_ms);
     add_option(w, "VALUE", ask->value);
+    add_option_number(w, "PERMITS", ask->permits);
+    if (ask->shared) {
+        add_text(w, "MODE");
+        add_text(w, "SHARED");
+    }
 }
 
 static void add_session(struct words *w, const struct fli_ask *ask)
@@ -188,6 +193,13 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
     return rc;
 }
 
+bool fli_acquire_mode_ok(const struct fl_acquire_options *o)
+{
+    bool plain = o->mode == FL_MODE_EXCLUSIVE;
+    return (plain || o->mode == FL_MODE_SHARED) && o->permits <= FL_PERMITS_MAX &&
+           (plain || o->permits == 0);
+}
+
 enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
 {
     switch (op) {
@@ -248,6 +260,7 @@ static const struct {
     {"NOTOKEN", FLI_EVENT_REFUSED, FL_ENOTOKEN},
     {"NOTFOUND", FLI_EVENT_REFUSED, FL_ENOTFOUND},
     {"EXISTS", FLI_EVENT_REFUSED, FL_EEXISTS},
+    {"MISMATCH", FLI_EVENT_REFUSED, FL_EMISMATCH},
     {"DENIED", FLI_EVENT_REFUSED, FL_EDENIED},
     {"NOAUTH", FLI_EVENT_REFUSED, FL_EDENIED},
     {"NOPERM", FLI_EVENT_REFUSED, FL_EDENIED},

@@ -43,8 +43,13 @@ struct fli_ask {
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
     uint64_t count;
+    uint64_t permits; /* ACQUIRE; 0: none */
+    bool shared;
     bool under_session;
 };
+
+/* Whether mode and permits go together. */
+bool fli_acquire_mode_ok(const struct fl_acquire_options *o);
 
 /* Appends the request. wait_ms: of an ACQUIRE, what is left of it now. 0, FL_ENOMEM, FL_ELIMIT. */
 int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out) FLI_MUST_USE;

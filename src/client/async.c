@@ -190,10 +190,10 @@ static bool acquire_ok(const struct fli_ask *ask, const struct fl_acquire_option
                        const struct fl_hold_options *hold)
 {
     return name_ok(ask->name) && o->session == NULL && ask->ttl_ms >= FL_TTL_MIN_MS &&
-           ask->ttl_ms <= FL_TTL_MAX_MS && ask->owner.len >= FL_OWNER_MIN &&
-           ask->owner.len <= FL_OWNER_MAX && ask->value.len <= FL_VALUE_MAX &&
-           o->wait_ms <= FL_WAIT_MAX_MS && o->timeout_ms <= FL_TIMEOUT_MAX_MS &&
-           fli_hold_options_ok(hold, ask->ttl_ms);
+           ask->ttl_ms <= FL_TTL_MAX_MS && fli_acquire_mode_ok(o) &&
+           ask->owner.len >= FL_OWNER_MIN && ask->owner.len <= FL_OWNER_MAX &&
+           ask->value.len <= FL_VALUE_MAX && o->wait_ms <= FL_WAIT_MAX_MS &&
+           o->timeout_ms <= FL_TIMEOUT_MAX_MS && fli_hold_options_ok(hold, ask->ttl_ms);
 }
 
 int fl_async_acquire(fl_async *a, struct fl_bytes name, const struct fl_acquire_options *options,
@@ -206,7 +206,9 @@ int fl_async_acquire(fl_async *a, struct fl_bytes name, const struct fl_acquire_
                                 .name = name,
                                 .owner = o->owner.len != 0 ? o->owner : fl_async_owner(a),
                                 .value = o->value,
-                                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS};
+                                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                                .permits = o->permits,
+                                .shared = o->mode == FL_MODE_SHARED};
     if (done == NULL || !acquire_ok(&ask, o, hold)) {
         return FL_EINVAL;
     }

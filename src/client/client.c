@@ -204,7 +204,9 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
                 .name = name,
                 .owner = o->owner.len != 0 ? o->owner : fl_client_owner(c),
                 .value = o->value,
-                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS},
+                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                .permits = o->permits,
+                .shared = o->mode == FL_MODE_SHARED},
         .wait_ms = o->wait_ms,
         .timeout_ms = o->timeout_ms,
         .no = o->wait_ms == 0 ? "another owner holds the lock"
@@ -221,6 +223,11 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
     int rc = check_acquire(c, &call);
     if (rc != 0) {
         return rc;
+    }
+    if (!fli_acquire_mode_ok(o)) {
+        return fli_caller_fail(&c->caller, FL_EINVAL,
+                               "a lock is taken alone, in shared mode, or with 1 to %u permits",
+                               FL_PERMITS_MAX);
     }
     call.ask.ttl_ms = call.ask.under_session ? 0 : call.ask.ttl_ms;
     redisReply *reply = NULL;

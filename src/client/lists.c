@@ -12,6 +12,7 @@ struct owned_list {
     struct fl_lock_list list; /* first: what the caller holds */
     redisReply *reply;
     struct fl_waiter *queue;
+    struct fl_holder *held_by;
     struct fl_lock_info locks[];
 };
 
@@ -67,6 +68,14 @@ static bool is_session(const redisReply *map)
     return is_text(kind, "explicit") || number_field(map, "session") != 0;
 }
 
+static enum fl_mode mode_of(struct fl_bytes word)
+{
+    if (is_text(word, "shared")) {
+        return FL_MODE_SHARED;
+    }
+    return is_text(word, "permits") ? FL_MODE_PERMITS : FL_MODE_EXCLUSIVE;
+}
+
 static int read_lock(const redisReply *map, struct fl_lock_info *ret)
 {
     if (map->type != REDIS_REPLY_ARRAY || map->elements % 2 != 0) {
@@ -88,6 +97,9 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
         .age_ms = number_field(map, "age_ms"),
         .ttl_left_ms = number_field(map, "ttl_left_ms"),
         .waiters = waiters,
+        .mode = mode_of(bytes_field(map, "mode")),
+        .permits = number_field(map, "permits"),
+        .holders = number_field(map, "holders"),
     };
     return 0;
 }
@@ -113,8 +125,37 @@ void fl_lock_list_free(struct fl_lock_list *list)
         struct owned_list *o = FLI_CONTAINER_OF(list, struct owned_list, list);
         freeReplyObject(o->reply);
         free(o->queue);
+        free(o->held_by);
         free(o);
     }
+}
+
+static int read_holders(struct owned_list *o)
+{
+    const redisReply *held_by = field(o->reply, "held_by");
+    if (held_by == NULL || held_by->type != REDIS_REPLY_ARRAY || held_by->elements == 0) {
+        return 0;
+    }
+    o->held_by = calloc(held_by->elements, sizeof o->held_by[0]);
+    if (o->held_by == NULL) {
+        return FL_ENOMEM;
+    }
+    for (size_t i = 0; i < held_by->elements; i++) {
+        const redisReply *h = held_by->element[i];
+        if (h->type != REDIS_REPLY_ARRAY || h->elements % 2 != 0) {
+            return FL_EPROTO;
+        }
+        o->held_by[i] = (struct fl_holder){.owner = bytes_field(h, "owner"),
+                                           .label = bytes_field(h, "label"),
+                                           .value = bytes_field(h, "value"),
+                                           .session = is_session(h),
+                                           .token = number_field(h, "token"),
+                                           .age_ms = number_field(h, "age_ms"),
+                                           .ttl_left_ms = number_field(h, "ttl_left_ms")};
+    }
+    o->locks[0].held_by = o->held_by;
+    o->locks[0].held_by_len = held_by->elements;
+    return 0;
 }
 
 static int read_queue(struct owned_list *o)
@@ -155,6 +196,9 @@ int fli_list_of_one(redisReply *show, struct fl_lock_list **ret)
     rc = read_lock(show, &o->locks[0]);
     if (rc == 0) {
         rc = read_queue(o);
+    }
+    if (rc == 0) {
+        rc = read_holders(o);
     }
     if (rc != 0) {
         fl_lock_list_free(&o->list);

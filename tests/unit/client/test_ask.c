@@ -62,6 +62,16 @@ static void test_requests(void **state)
     expect_bytes(&a, 7,
                  "*10\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
                  "$16\r\n0123456789abcdef\r\n$4\r\nWAIT\r\n$1\r\n7\r\n$5\r\nVALUE\r\n$1\r\nv\r\n");
+    a.value = fl_str("");
+    a.shared = true;
+    expect_bytes(&a, 0,
+                 "*8\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n$4\r\nMODE\r\n$6\r\nSHARED\r\n");
+    a.shared = false;
+    a.permits = FL_PERMITS_MAX;
+    expect_bytes(&a, 0,
+                 "*8\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n$7\r\nPERMITS\r\n$7\r\n1000000\r\n");
     a = (struct fli_ask){.op = FLI_ASK_RENEW, .name = fl_str("n"), .token = FL_TOKEN_MAX};
     expect_bytes(&a, 0, "*3\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
     a.ttl_ms = 10;
@@ -201,6 +211,7 @@ static void test_errors(void **state)
         {"-ERR x\r\n", FLI_EVENT_REFUSED, FL_EINVAL},
         {"-LIMIT x\r\n", FLI_EVENT_REFUSED, FL_ELIMIT},
         {"-DEADLOCK x\r\n", FLI_EVENT_REFUSED, FL_EDEADLOCK},
+        {"-MISMATCH x\r\n", FLI_EVENT_REFUSED, FL_EMISMATCH},
         {"-NOSESSION x\r\n", FLI_EVENT_REFUSED, FL_ENOSESSION},
         {"-STALE x\r\n", FLI_EVENT_REFUSED, FL_ESTALE},
         {"-WRONGLOCK x\r\n", FLI_EVENT_REFUSED, FL_EWRONGLOCK},

@@ -53,6 +53,26 @@ static void test_show(void **state)
     fl_lock_list_free(list);
 }
 
+static void test_show_of_several_holders(void **state)
+{
+    (void)state;
+    struct fl_lock_list *list;
+    redisReply *r = parse("*12\r\n+name\r\n$1\r\nx\r\n+state\r\n+held\r\n+mode\r\n$6\r\nshared\r\n"
+                          "+permits\r\n:1\r\n+holders\r\n:2\r\n+held_by\r\n*2\r\n"
+                          "*4\r\n+token\r\n:7\r\n+owner\r\n$1\r\na\r\n"
+                          "*6\r\n+token\r\n:9\r\n+owner\r\n$1\r\nb\r\n+ttl_left_ms\r\n:50\r\n");
+    assert_int_equal(fli_list_of_one(r, &list), 0);
+    const struct fl_lock_info *l = &list->locks[0];
+    assert_int_equal(l->mode, FL_MODE_SHARED);
+    assert_int_equal(l->permits, 1);
+    assert_int_equal(l->holders, 2);
+    assert_int_equal(l->held_by_len, 2);
+    assert_int_equal(l->held_by[0].token, 7);
+    expect_text(l->held_by[1].owner, "b");
+    assert_int_equal(l->held_by[1].ttl_left_ms, 50);
+    fl_lock_list_free(list);
+}
+
 static void test_missing_fields_are_empty(void **state)
 {
     (void)state;
@@ -73,7 +93,9 @@ static void test_missing_fields_are_empty(void **state)
 static void test_broken_shows(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"*1\r\n+name\r\n", "*2\r\n+queue\r\n*1\r\n:1\r\n"};
+    static const char *const rows[] = {"*1\r\n+name\r\n", "*2\r\n+queue\r\n*1\r\n:1\r\n",
+                                       "*2\r\n+held_by\r\n*1\r\n:1\r\n",
+                                       "*2\r\n+held_by\r\n*1\r\n*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct fl_lock_list *list = NULL;
         assert_int_equal(fli_list_of_one(parse(rows[i]), &list), FL_EPROTO);
@@ -182,9 +204,13 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_show),          cmocka_unit_test(test_missing_fields_are_empty),
-        cmocka_unit_test(test_broken_shows),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_broken_pages),  cmocka_unit_test(test_info),
+        cmocka_unit_test(test_show),
+        cmocka_unit_test(test_show_of_several_holders),
+        cmocka_unit_test(test_missing_fields_are_empty),
+        cmocka_unit_test(test_broken_shows),
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_broken_pages),
+        cmocka_unit_test(test_info),
         cmocka_unit_test(test_random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
