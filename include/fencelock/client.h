@@ -110,7 +110,7 @@ struct fl_acquire_options {
                                  * the grant lasts as long as the session. When a wait has taken
                                  * long, the session is renewed on the way. NULL: none */
     enum fl_mode mode;          /* FL_MODE_EXCLUSIVE or FL_MODE_SHARED. Tokens order grants, not the
-                                 * holders of a shared lock: use those of exclusive ones for writing */
+                                 * holders of a shared lock: write under exclusive ones only */
     uint64_t permits;           /* 1 to FL_PERMITS_MAX: a semaphore with so many holders at a time,
                                  * which excludes FL_MODE_SHARED; 0: not one */
 };
@@ -128,8 +128,8 @@ FL_API uint64_t fl_remaining_ms(const struct fl_grant *grant);
 /* Takes the lock, or queues for it when options->wait_ms says so. NULL options: the defaults. 0 and
  * *ret; FL_ENOTHELD (another owner has it, and kept it as long as we waited); FL_EDEADLOCK,
  * FL_ELIMIT, FL_EINVAL, FL_ENOLEADER, FL_ENOCONN, FL_EBUSY; FL_EMISMATCH (it is in use with another
- * number of permits, or this owner holds or awaits it in another mode); FL_EUNCERTAIN. An owner that
- * holds the lock already gets the same token again. */
+ * number of permits, or this owner holds or awaits it in another mode); FL_EUNCERTAIN. An owner
+ * that holds the lock already gets the same token again. */
 FL_API int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_options *options,
                       struct fl_grant *ret) FL_MUST_USE;
 
@@ -241,8 +241,8 @@ struct fl_holder {
 };
 
 /* Bytes belong to the list they came in. What a server does not tell is empty or 0. Of several
- * holders fl_show() gives the oldest, and all of them in held_by; fl_locks() gives the lock once for
- * each. */
+ * holders fl_show() gives the oldest, and all of them in held_by; fl_locks() gives the lock once
+ * for each. */
 struct fl_lock_info {
     struct fl_bytes name;
     enum fl_lock_state state;
