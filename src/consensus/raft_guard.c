@@ -377,10 +377,13 @@ static raft_time guard_time(struct raft_io *io)
     return g->inner->time(g->inner);
 }
 
+/* At least min and below max, as the backend's is. */
 static int guard_random(struct raft_io *io, int min, int max)
 {
-    struct raft_guard *g = guard_of(io);
-    return g->inner->random(g->inner, min, max);
+    FLI_ASSERT(min < max);
+    uint64_t number;
+    fli_random(&number, sizeof number);
+    return (int)(min + (int64_t)(number % (uint64_t)((int64_t)max - min)));
 }
 
 void raft_guard_init(struct raft_guard *g, struct raft_io *inner,

@@ -28,6 +28,10 @@
  *   snapshot, that is labelled with the smaller index and holds the state of the larger one: a
  *   replica restored from it applies entries twice. Such a message keeps its entries and loses its
  *   commit index here.
+ * - The libuv backend seeds its random numbers with two clocks that run at the same pace, one
+ *   exclusive-or the other, which is nearly a constant: two nodes of one host that start within the
+ *   same second often draw the same numbers, and then time out at the same moment, every time, vote
+ *   for themselves, and never elect anybody. Raft's seed comes from the kernel here.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of

@@ -1,5 +1,6 @@
 /* test_raft_guard.c: the guard between a raft and a backend that are both only played.
  * test_raft_uv.c has it between the real ones. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -466,6 +467,22 @@ static void the_commit_index_never_goes_back(void **state)
     assert_int_equal(stats.commits_corrected, 2);
 }
 
+/* The backend always draws min, as two nodes whose backends were seeded alike would. */
+static void random_numbers_are_its_own(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    unsigned seen[3] = {0};
+    for (unsigned i = 0; i < 300; i++) {
+        int number = io->random(io, -1, 2);
+        assert_in_range(number + 1, 0, 2);
+        seen[number + 1]++;
+    }
+    assert_true(seen[0] > 0 && seen[1] > 0 && seen[2] > 0);
+    assert_int_equal(io->random(io, 7, 8), 7);
+    assert_int_not_equal(io->random(io, 0, INT_MAX), io->random(io, 0, INT_MAX));
+}
+
 static void passes_the_rest_through(void **state)
 {
     struct rig *r = *state;
@@ -477,7 +494,6 @@ static void passes_the_rest_through(void **state)
     r->inner.capacity = 9;
     assert_int_equal(io->time(io), 42);
     assert_int_equal(io->capacity, 9);
-    assert_int_equal(io->random(io, 3, 5), 3);
     r->tick(&r->inner);
     assert_int_equal(r->ticks, 1);
     assert_int_equal(io->send(io, &send, &m, NULL), 0);
@@ -512,6 +528,7 @@ int main(void)
         cmocka_unit_test_setup(a_snapshot_goes_out_with_its_own_term, setup),
         cmocka_unit_test_setup(late_votes_are_dropped, setup),
         cmocka_unit_test_setup(the_commit_index_never_goes_back, setup),
+        cmocka_unit_test_setup(random_numbers_are_its_own, setup),
         cmocka_unit_test_setup(passes_the_rest_through, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
