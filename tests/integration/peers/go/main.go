@@ -1,0 +1,141 @@
+// Libraries in Go as peers: see redlock_peers.py for the lines that it reads and writes.
+//
+//	peer redsync|redislock HOST:PORT,...
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	pools "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+type peer interface {
+	lock(key string, ttl time.Duration) (string, error)
+	extend(ttl time.Duration) (string, error)
+	unlock() (string, error)
+}
+
+type redsyncPeer struct {
+	rs    *redsync.Redsync
+	mutex *redsync.Mutex
+}
+
+func (p *redsyncPeer) lock(key string, ttl time.Duration) (string, error) {
+	mutex := p.rs.NewMutex(key, redsync.WithExpiry(ttl), redsync.WithTries(1))
+	err := mutex.Lock()
+	var taken *redsync.ErrTaken
+	if err == redsync.ErrFailed || errors.As(err, &taken) {
+		return "refused", nil
+	} else if err != nil {
+		return "", err
+	}
+	p.mutex = mutex
+	return "held", nil
+}
+
+// The time of an extend is that of the mutex, so a longer one needs a mutex of the same value.
+func (p *redsyncPeer) extend(ttl time.Duration) (string, error) {
+	longer := p.rs.NewMutex(p.mutex.Name(), redsync.WithExpiry(ttl), redsync.WithTries(1),
+		redsync.WithValue(p.mutex.Value()))
+	ok, err := longer.Extend()
+	return answer(ok, err, "held")
+}
+
+func (p *redsyncPeer) unlock() (string, error) {
+	ok, err := p.mutex.Unlock()
+	return answer(ok, err, "freed")
+}
+
+func answer(ok bool, err error, word string) (string, error) {
+	var taken *redsync.ErrTaken
+	if ok {
+		return word, nil
+	}
+	if err == nil || err == redsync.ErrExtendFailed || err == redsync.ErrLockAlreadyExpired || errors.As(err, &taken) {
+		return "lost", nil
+	}
+	return "", err
+}
+
+type redislockPeer struct {
+	client *redislock.Client
+	held   *redislock.Lock
+}
+
+func (p *redislockPeer) lock(key string, ttl time.Duration) (string, error) {
+	held, err := p.client.Obtain(context.Background(), key, ttl, nil)
+	if err == redislock.ErrNotObtained {
+		return "refused", nil
+	} else if err != nil {
+		return "", err
+	}
+	p.held = held
+	return "held", nil
+}
+
+func (p *redislockPeer) extend(ttl time.Duration) (string, error) {
+	err := p.held.Refresh(context.Background(), ttl, nil)
+	if err == redislock.ErrNotObtained {
+		return "lost", nil
+	}
+	return "held", err
+}
+
+func (p *redislockPeer) unlock() (string, error) {
+	err := p.held.Release(context.Background())
+	if err == redislock.ErrLockNotHeld {
+		return "lost", nil
+	}
+	return "freed", err
+}
+
+func run(p peer, words []string) (string, error) {
+	switch words[0] {
+	case "lock":
+		ms, err := strconv.Atoi(words[2])
+		if err != nil {
+			return "", err
+		}
+		return p.lock(words[1], time.Duration(ms)*time.Millisecond)
+	case "extend":
+		ms, err := strconv.Atoi(words[1])
+		if err != nil {
+			return "", err
+		}
+		return p.extend(time.Duration(ms) * time.Millisecond)
+	default:
+		return p.unlock()
+	}
+}
+
+func main() {
+	var all []pools.Pool
+	var one *redis.Client
+	for _, address := range strings.Split(os.Args[2], ",") {
+		one = redis.NewClient(&redis.Options{Addr: address})
+		all = append(all, goredis.NewPool(one))
+	}
+	var p peer = &redsyncPeer{rs: redsync.New(all...)}
+	if os.Args[1] == "redislock" {
+		p = &redislockPeer{client: redislock.New(one)}
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		text, err := run(p, strings.Fields(lines.Text()))
+		if err != nil {
+			text = "error " + strings.ReplaceAll(err.Error(), "\n", " ")
+		}
+		fmt.Println(text)
+	}
+}

@@ -1,0 +1,61 @@
+// node-redlock 4 and 5 as a peer: see redlock_peers.py for the lines it reads and writes.
+'use strict';
+const path = require('path');
+const readline = require('readline');
+const home = path.join(process.argv[2], 'node_modules'); // where it was installed
+const Redis = require(path.join(home, 'ioredis'));
+const module_ = require(path.join(home, 'redlock'));
+const Redlock = module_.default || module_;
+
+const clients = process.argv[3].split(',').map((address) => {
+  const [host, port] = address.split(':');
+  const client = new Redis({ host, port: Number(port) });
+  client.on('error', () => {});
+  return client;
+});
+const redlock = new Redlock(clients, { retryCount: 0 });
+redlock.on(redlock.listenerCount('clientError') ? 'clientError' : 'error', () => {});
+redlock.on('clientError', () => {});
+const old = typeof redlock.lock === 'function'; // version 4
+let lock = null;
+
+// Refused by others is what the library says when a quorum could not be had; the rest is an error.
+function refused(error) {
+  return error.name === 'LockError' || error.name === 'ExecutionError';
+}
+
+async function run(words) {
+  if (words[0] === 'lock') {
+    try {
+      lock = old ? await redlock.lock(words[1], Number(words[2])) : await redlock.acquire([words[1]], Number(words[2]));
+      return 'held';
+    } catch (error) {
+      if (refused(error)) return 'refused';
+      throw error;
+    }
+  }
+  try {
+    if (words[0] === 'extend') {
+      lock = await lock.extend(Number(words[1]));
+      return 'held';
+    }
+    await (old ? lock.unlock() : lock.release());
+    return 'freed';
+  } catch (error) {
+    if (refused(error)) return 'lost';
+    throw error;
+  }
+}
+
+(async () => {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    let answer;
+    try {
+      answer = await run(line.split(' '));
+    } catch (error) {
+      answer = 'error ' + String(error).replace(/\n/g, ' ');
+    }
+    process.stdout.write(answer + '\n');
+  }
+  process.exit(0);
+})();

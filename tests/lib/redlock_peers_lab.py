@@ -1,0 +1,252 @@
+"""Other Redlock libraries: installed by their own package managers, and run as processes that a test talks to.
+
+Each is a small program in tests/integration/peers that reads lines and answers each with one:
+
+    lock KEY TTL_MS    held | refused
+    extend TTL_MS      held | lost          of the lock that it took last
+    unlock             freed | lost | done  the latter where the library does not tell
+    anything           error TEXT           what the library threw instead
+
+What they need is installed once, below the build directory (that of the normal build also for the one with
+sanitizers), or in FENCELOCK_PEERS. Where a language or its registry is out of reach, Unavailable says why."""
+
+import fcntl
+import hashlib
+import os
+import queue
+import shutil
+import subprocess
+import threading
+
+from harness.lab import ROOT, build_dir
+from harness.process import _guard
+from harness.wait import Deadline
+
+SOURCES = os.path.join(ROOT, 'tests', 'integration', 'peers')
+DEBIAN_PYTHON = '/usr/bin/python3'
+# So that a registry that is out of reach is found out soon.
+PATIENCE = {'npm_config_fetch_retries': '1', 'npm_config_fetch_timeout': '30000', 'npm_config_update_notifier': 'false',
+            'npm_config_fund': 'false', 'npm_config_audit': 'false', 'npm_config_loglevel': 'error', 'PIP_RETRIES': '1',
+            'PIP_DEFAULT_TIMEOUT': '30', 'PIP_DISABLE_PIP_VERSION_CHECK': '1', 'CARGO_NET_RETRY': '1',
+            'CARGO_HTTP_TIMEOUT': '30', 'GOTOOLCHAIN': 'local', 'GOFLAGS': '-mod=mod', 'COMPOSER_ALLOW_SUPERUSER': '1',
+            'COMPOSER_PROCESS_TIMEOUT': '60'}
+
+
+class Unavailable(Exception):
+    """A peer that cannot be had here, and why."""
+
+
+class Ended(Exception):
+    """A peer's process is no more. Not one of those errors for which wait_until() tries again."""
+
+
+def cache_dir():
+    base = build_dir()
+    if base.endswith('-sanitize'):
+        base = base[:-len('-sanitize')]
+    return os.environ.get('FENCELOCK_PEERS') or os.path.join(base, 'peers')
+
+
+def need(*commands):
+    for command in commands:
+        if shutil.which(command) is None:
+            raise Unavailable('there is no %s here' % command)
+
+
+def last_line(text):
+    """The line of an installer's complaint that says most."""
+    lines = [' '.join(line.split()) for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if 'rror' in line] or lines or ['no word']
+    return telling[0][:160]
+
+
+# Seconds that this process may wait for registries, all in all.
+_patience = Deadline(240)
+
+
+def fetch(directory, *argv):
+    """Something that needs a registry. Its failure means that this is out of reach."""
+    try:
+        done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=max(10, _patience.left()))
+    except subprocess.TimeoutExpired:
+        raise Unavailable('%s took too long' % argv[0]) from None
+    if done.returncode != 0:
+        raise Unavailable('%s: %s' % (os.path.basename(argv[0]), last_line(done.stdout.decode(errors='replace'))))
+
+
+def build(directory, *argv):
+    """Something that needs no registry any more: it must work."""
+    done = subprocess.run(argv, cwd=directory, env=dict(os.environ, **PATIENCE), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+    if done.returncode != 0:
+        raise AssertionError('%s failed:\n%s' % (' '.join(argv), done.stdout.decode(errors='replace')[-3000:]))
+
+
+def installed(name, how, *sources):
+    """The directory in which how(directory) has installed what the sources (below SOURCES) ask for. Done once for
+    each content of the sources, however many programs ask at the same time."""
+    names, digest = [], hashlib.sha256()
+    for source in sources:
+        path = os.path.join(SOURCES, source)
+        names += sorted(os.path.join(folder, file) for folder, _, found in os.walk(path) for file in found) or [path]
+    for path in names:
+        with open(path, 'rb') as f:
+            digest.update(path[len(SOURCES):].encode() + b'\0' + f.read())
+    directory = os.path.join(cache_dir(), '%s-%s' % (name, digest.hexdigest()[:12]))
+    os.makedirs(cache_dir(), exist_ok=True)
+    with open(directory + '.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(os.path.join(directory, '.installed')):
+            shutil.rmtree(directory, ignore_errors=True)
+            os.makedirs(directory)
+            for source in sources:
+                path = os.path.join(SOURCES, source)
+                if os.path.isdir(path):
+                    shutil.copytree(path, directory, dirs_exist_ok=True)
+                else:
+                    shutil.copy(path, directory)
+            how(directory)
+            open(os.path.join(directory, '.installed'), 'w').close()
+    return directory
+
+
+def node(version):
+    need('node', 'npm')
+    return installed('node%d' % version, lambda d: fetch(d, 'npm', 'ci', '--no-fund'), 'node%d' % version)
+
+
+def python():
+    """The python of a virtual environment with all Python libraries in it."""
+    def how(directory):
+        for candidate in (DEBIAN_PYTHON, 'python3'):
+            made = subprocess.run([candidate, '-m', 'venv', os.path.join(directory, 'venv')], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, check=False)
+            if made.returncode == 0:
+                break
+        else:
+            raise Unavailable('no python3 here can make a virtual environment with pip (package python3-venv)')
+        fetch(directory, os.path.join(directory, 'venv', 'bin', 'pip'), 'install', '--quiet', '--no-deps', '--requirement',
+              'requirements.txt')
+    return os.path.join(installed('python', how, 'python'), 'venv', 'bin', 'python')
+
+
+def go():
+    need('go')
+
+    def how(directory):
+        fetch(directory, 'go', 'mod', 'download')
+        build(directory, 'go', 'build', '-o', 'peer', '.')
+    return os.path.join(installed('go', how, 'go'), 'peer')
+
+
+def rust():
+    need('cargo')
+
+    def how(directory):
+        fetch(directory, 'cargo', 'fetch', '--quiet', '--locked')
+        build(directory, 'cargo', 'build', '--quiet', '--offline', '--locked', '--jobs', '2')
+    return os.path.join(installed('rust', how, 'rust'), 'target', 'debug', 'fencelock-peer')
+
+
+def java():
+    need('java', 'javac', 'mvn')
+
+    def how(directory):
+        fetch(directory, 'mvn', '--batch-mode', '--quiet', 'dependency:copy-dependencies', '-DoutputDirectory=lib')
+        build(directory, 'javac', '-cp', 'lib/*', 'Peer.java')
+    return installed('java', how, 'java')
+
+
+def ruby():
+    need('ruby', 'gem')
+    found = subprocess.run(['ruby', '-e', 'require "redis"'], stderr=subprocess.DEVNULL, check=False)
+    if found.returncode != 0:
+        raise Unavailable('Ruby has no redis gem here (package ruby-redis)')
+    return installed('ruby', lambda d: fetch(d, 'gem', 'install', '--no-document', '--ignore-dependencies', '--install-dir',
+                                             d, 'redlock:1.3.2'), 'peer.rb')
+
+
+def php():
+    need('php', 'composer')
+    if b'redis' not in subprocess.run(['php', '-m'], stdout=subprocess.PIPE, check=False).stdout.split():
+        raise Unavailable('PHP has no redis extension here (package php-redis)')
+    return installed('php', lambda d: fetch(d, 'composer', 'install', '--no-interaction', '--quiet',
+                                            '--ignore-platform-reqs'), 'php')
+
+
+# name -> command line for the given addresses
+def _node(version):
+    return lambda at: ['node', os.path.join(SOURCES, 'peer.js'), node(version), at]
+
+
+def _python(library):
+    return lambda at: [python(), os.path.join(SOURCES, 'peer.py'), library, at]
+
+
+COMMANDS = {
+    'node-redlock 4': _node(4),
+    'node-redlock 5': _node(5),
+    "redis-py's Lock (Debian)": lambda at: [DEBIAN_PYTHON, os.path.join(SOURCES, 'peer.py'), 'redis-py', at],
+    "redis-py's Lock": _python('redis-py'),
+    'redlock-py': _python('redlock-py'),
+    'pottery': _python('pottery'),
+    'python-redis-lock': _python('python-redis-lock'),
+    'redsync': lambda at: [go(), 'redsync', at],
+    'bsm/redislock': lambda at: [go(), 'redislock', at],
+    'Redisson': lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
+                            java() + os.pathsep + os.path.join(java(), 'lib', '*'), 'Peer', at],
+    'rslock': lambda at: [rust(), at],
+    'redlock-rb': lambda at: ['env', 'GEM_PATH=%s:' % ruby(), 'ruby', os.path.join(SOURCES, 'peer.rb'), at],
+    'redlock-php': lambda at: ['php', os.path.join(SOURCES, 'peer.php'), php(), at],
+}
+
+
+class Peer:
+    """A process with another library in it. peer('lock', 'name', 10000) returns its answer."""
+
+    def __init__(self, library, servers, log_path):
+        argv = COMMANDS[library](','.join(s.address for s in servers))
+        self.library, self.log_path = library, log_path
+        with open(log_path, 'ab') as log:
+            self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        _guard.tell(b'+', self.child.pid)
+        self.lines = queue.Queue()
+        self.reader = threading.Thread(target=self._read_all, daemon=True)
+        self.reader.start()
+
+    def _read_all(self):
+        for line in self.child.stdout:
+            self.lines.put(line.rstrip('\n'))
+        self.lines.put(None)
+
+    def __call__(self, *words, timeout=90):
+        try:
+            self.child.stdin.write(' '.join(str(w) for w in words) + '\n')
+            self.child.stdin.flush()
+            answer = self.lines.get(timeout=timeout)
+        except BrokenPipeError:
+            answer = None
+        except queue.Empty:
+            raise AssertionError('%s does not answer %r' % (self.library, words)) from None
+        if answer is None:
+            raise Ended('%s ended with %s: %s' % (self.library, self.child.wait(10), self.log_tail()))
+        return answer
+
+    def log_tail(self):
+        with open(self.log_path, errors='replace') as f:
+            return ' '.join(f.read()[-600:].split())
+
+    def close(self):
+        try:
+            self.child.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self.child.wait(20)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait(20)
+        _guard.tell(b'-', self.child.pid)
+        self.reader.join(10)
+        self.child.stdout.close()
