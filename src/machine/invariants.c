@@ -13,7 +13,7 @@
  *     holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one seat, and a lease exactly while it holds.
  *  6. An explicit session has a lease, is found by its owner, and lists just its own seats.
- *  7. Nothing that is due is left undone: all deadlines are after the clock; the heap has one timer
+ *  7. Nothing that is due is left undone: no deadline is before the clock; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.
  *  9. n_multi of each queue, the numbers of seats of each session, of implicit sessions and of all
@@ -33,7 +33,7 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
 {
     FLI_ASSERT(timer->node.pos < m->timers.len);
     FLI_ASSERT(m->timers.slots[timer->node.pos] == &timer->node);
-    FLI_ASSERT(timer->deadline_ms > m->clock_ms);
+    FLI_ASSERT(timer->deadline_ms >= m->clock_ms);
     FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->deadline_ms);
     t->timers++;
 }
@@ -47,7 +47,7 @@ static void check_heap(const struct machine *m, const struct tally *t)
         FLI_ASSERT(n->pos == i);
         FLI_ASSERT(i == 0 || !m->timers.less(n, m->timers.slots[(i - 1) / 4]));
         last_ms = CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms;
-        FLI_ASSERT(last_ms >= machine_next_deadline(m));
+        FLI_ASSERT(last_ms + 1 >= machine_next_deadline(m));
     }
 }
 

@@ -445,7 +445,7 @@ int machine_apply(struct machine *m, const void *batch, size_t len, struct machi
 uint64_t machine_next_deadline(const struct machine *m)
 {
     const struct fli_heap_node *n = fli_heap_min(&m->timers);
-    return n == NULL ? UINT64_MAX : CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms;
+    return n == NULL ? UINT64_MAX : CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms + 1;
 }
 
 uint64_t machine_clock(const struct machine *m)

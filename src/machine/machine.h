@@ -11,10 +11,10 @@
  * with it). An implicit session that waits has no lease yet: it lives as long as its wait, and its
  * lease begins at the grant.
  *
- * Order. A new clock first makes happen what is due, in the order of (deadline, kind, owner, name);
- * kinds are ends of delays, leases of explicit sessions, leases of implicit ones, waits of explicit
- * ones, waits of implicit ones. Whoever is granted a lock on the way has a lease from the new
- * clock. */
+ * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
+ * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
+ * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
+ * lock on the way has a lease from the new clock. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -153,8 +153,8 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
-/* When the next thing is due, on the cluster clock; UINT64_MAX when nothing is. May be early after
- * a fail-over, never late. */
+/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is.
+ * May be early after a fail-over, never late. */
 uint64_t machine_next_deadline(const struct machine *m);
 
 uint64_t machine_clock(const struct machine *m);

@@ -39,7 +39,7 @@ static struct fli_slice read_short(struct fli_reader *r)
 /* Whether a duration that is running now, and was at most max_ms when it began, can end then. */
 static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t max_ms)
 {
-    return deadline_ms > m->clock_ms && deadline_ms - m->clock_ms <= max_ms;
+    return deadline_ms >= m->clock_ms && deadline_ms - m->clock_ms <= max_ms;
 }
 
 static bool ttl_ok(uint64_t ttl_ms)

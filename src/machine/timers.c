@@ -3,6 +3,10 @@
  * One heap for leases, waits and delays, in the total order (deadline, kind, owner, name), so that
  * the sequence in which things of one instant happen is the same on every replica and explainable.
  *
+ * Due is what has a deadline before the clock, not one at it. The clock counts whole milliseconds:
+ * what began at stamp 1000 may have begun anywhere between 1000 and 1001, so only at the stamp
+ * behind its deadline is it certain that the whole time has passed.
+ *
  * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
  * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a
  * lease is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower
@@ -95,7 +99,7 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
 
 void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
 {
-    FLI_ASSERT(deadline_ms > m->clock_ms);
+    FLI_ASSERT(deadline_ms >= m->clock_ms);
     t->deadline_ms = deadline_ms;
     if (machine_timer_is_set(t)) {
         fli_heap_update(&m->timers, &t->node);
@@ -138,14 +142,14 @@ static void expire_one(struct machine *m, struct timer *t)
     }
 }
 
-/* Ends, since each turn corrects a timer to beyond the clock or removes it, and what is made on the
- * way (leases of the newly granted, delays) is due after the clock. */
+/* Ends, since each turn corrects a timer to the clock or later, or removes it, and what is made on
+ * the way (leases of the newly granted, delays) has its deadline after the clock. */
 void machine_expire(struct machine *m)
 {
     struct fli_heap_node *n;
     while ((n = fli_heap_min(&m->timers)) != NULL) {
         struct timer *t = FLI_CONTAINER_OF(n, struct timer, node);
-        if (t->deadline_ms > m->clock_ms) {
+        if (t->deadline_ms >= m->clock_ms) {
             break;
         }
         uint64_t deadline_ms = machine_timer_deadline(m, t);

@@ -4,8 +4,6 @@ came about. Times are compared only as an outside observer may: that one operati
 
 from collections import defaultdict
 
-GRAIN_S = 0.001 # the cluster clock counts whole milliseconds, so a lease may end by less than one too early
-
 
 class Anomaly:
     def __init__(self, kind, text, ops=(), at=None):
@@ -159,12 +157,12 @@ def leases(ops):
             continue
         found, certain = op.get('found'), op.ok and not op.get('retried')
         if op.f == 'release' and state['release_sent'] is None:
-            if certain and found == 0 and op.completed < state['until'] - GRAIN_S:
+            if certain and found == 0 and op.completed < state['until']:
                 wrong.append(Anomaly('leases', 'a release did not find token %d, %.3f s before its lease could end'
                                      % (op.get('token'), state['until'] - op.completed), [state['grant'], op]))
             state['release_sent'] = op.invoked
         elif state['release_sent'] is None and op.ok and found == 0 and \
-                op.completed < state['until'] - GRAIN_S:
+                op.completed < state['until']:
             wrong.append(Anomaly('leases', 'a %s did not find token %d, %.3f s before its lease could end'
                                  % (op.f, op.get('token'), state['until'] - op.completed), [state['grant'], op]))
         if op.f == 'renew' and op.ok and found == 1:
@@ -178,8 +176,8 @@ def leases(ops):
             s = of_token[first.get('token')]
             until = s['until']
             if s['release_sent'] is not None:
-                until = min(until, s['release_sent'] + GRAIN_S) # which is no matter of the cluster clock
-            if second.completed < until - GRAIN_S and first.get('owner') != second.get('owner'):
+                until = min(until, s['release_sent'])
+            if second.completed < until and first.get('owner') != second.get('owner'):
                 wrong.append(Anomaly('leases', 'token %d was granted %.3f s before the lease of token %d could end'
                                      % (second.get('token'), until - second.completed, first.get('token')), [first, second]))
     return wrong

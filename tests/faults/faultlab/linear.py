@@ -14,7 +14,7 @@ each other, so each is judged alone; a lock whose search needs more than CONFIGU
 import math
 from collections import defaultdict
 
-from .checkers import GRAIN_S, Anomaly
+from .checkers import Anomaly
 
 CONFIGURATIONS_MAX = 200000
 FREE, UNKNOWN = None, 'unknown'
@@ -62,7 +62,7 @@ def _expand(start, open_ops, now):
     while todo:
         state, done = todo.pop()
         following = []
-        if state[0] is not FREE and state[1] - GRAIN_S <= now:
+        if state[0] is not FREE and state[1] <= now:
             following.append(((FREE, 0.0, state[2]), done))
         for op in open_ops.values():
             if op.id not in done:

@@ -377,7 +377,7 @@ void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
     }
     for (;;) {
         struct due d = earliest(m);
-        if (d.kind < 0 || d.deadline_ms > m->clock_ms) {
+        if (d.kind < 0 || d.deadline_ms >= m->clock_ms) {
             return;
         }
         switch (d.kind) {

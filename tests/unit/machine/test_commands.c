@@ -142,9 +142,9 @@ static void test_queue(void **state)
     kit_expect_events(k, "released:release L ann token=1\n"
                          "granted L bob token=2 wait=1 until=1400\n"); /* one, the first */
     assert_int_equal(kit_run(k, cmd_acquire("L", "dan", 200)).code, MACHINE_HELD);
-    kit_tick(k, 1400);
+    kit_tick(k, 1401);
     kit_expect_events(k, "expired:deadline L bob token=2\n"
-                         "granted L cid token=3 wait=2 until=1700\n");
+                         "granted L cid token=3 wait=2 until=1701\n");
     kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 3, 0));
     assert_int_equal(counts(k).locks, 0); /* a free lock leaves no trace */
     assert_int_equal(counts(k).sessions, 0);
@@ -169,7 +169,7 @@ static void test_ask_again(void **state)
     r = kit_run(k, cmd_wait("L", "cid", 700, 900));
     assert_int_equal(r.token, 3);
     kit_expect_events(k, "");
-    kit_tick(k, 1300);
+    kit_tick(k, 1301);
     kit_expect_events(k, "wait_ended:deadline L bob wait=1\n"); /* cid's was moved to 2000 */
     kit_tick(k, 1999);
     kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0));
@@ -223,9 +223,9 @@ static void test_renew_explicit(void **state)
     kit_tick(k, 1400);
     assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "M", 2, 0)).deadline_ms, 1900);
     kit_forget_events(k);
-    kit_tick(k, 1899);
-    kit_expect_events(k, "");
     kit_tick(k, 1900);
+    kit_expect_events(k, "");
+    kit_tick(k, 1901);
     kit_expect_events(k, "expired:deadline L ann* token=1\n"
                          "expired:deadline M ann* token=2\n"
                          "session_ended:deadline ann*\n");
@@ -283,13 +283,13 @@ static void test_break_delayed(void **state)
     struct kit *k = *state;
     kit_run(k, cmd_open("ann", 500, 1000, ""));
     kit_run(k, cmd_acquire_x("L", "ann"));
-    kit_tick(k, 1500);
+    kit_tick(k, 1501);
     assert_int_equal(kit_run(k, cmd_wait("L", "bob", 400, 5000)).code, MACHINE_QUEUED);
     kit_forget_events(k);
     struct machine_result r = kit_run(k, cmd_name(MACHINE_OP_BREAK, "L"));
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.token, 2);
-    kit_expect_events(k, "granted L bob token=3 wait=3 until=1900\n");
+    kit_expect_events(k, "granted L bob token=3 wait=3 until=1901\n");
     kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", 3, 0));
     assert_int_equal(counts(k).locks, 0);
 }
@@ -329,7 +329,7 @@ static void test_tokens_run_out(void **state)
     assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_HELD);
     assert_int_equal(kit_run(k, cmd_name(MACHINE_OP_BREAK, "L")).code, MACHINE_NO);
     kit_reload(k);
-    kit_tick(k, 1200);
+    kit_tick(k, 1201);
     kit_expect_events(k, "wait_ended:deadline L bob wait=2\n"
                          "wait_ended:deadline L cid wait=3\n");
     assert_int_equal(counts(k).locks, 0);
@@ -363,7 +363,7 @@ static void test_session_renew(void **state)
     struct machine_result r = kit_run(k, renew);
     assert_int_equal(r.code, MACHINE_DONE);
     assert_int_equal(r.deadline_ms, 1600);
-    kit_tick(k, 1600);
+    kit_tick(k, 1601);
     assert_int_equal(kit_run(k, renew).code, MACHINE_NOSESSION);
 }
 
@@ -493,7 +493,7 @@ static void test_limit_session_locks(void **state)
     assert_limit(kit_run(k, cmd_acquire_x("C", "ann")), MACHINE_LIMIT_SESSION_LOCKS);
     kit_run(k, cmd_acquire("C", "bob", 500));
     assert_limit(kit_run(k, cmd_wait_x("C", "ann", 50)), MACHINE_LIMIT_SESSION_LOCKS);
-    kit_tick(k, 1050);
+    kit_tick(k, 1051);
     assert_int_equal(kit_run(k, cmd_wait_x("C", "ann", 50)).code, MACHINE_QUEUED);
 }
 

@@ -112,12 +112,12 @@ static void test_a_writer_that_leaves(void **state)
     struct machine_result w2 = kit_run(k, cmd_wait("L", "w2", 5000, 5000));
     EXPECT(k, read_wait("r3"), MACHINE_QUEUED);
     kit_forget_events(k);
-    kit_tick(k, 1100);
+    kit_tick(k, 1101);
     kit_expect_events(k, "wait_ended:deadline L w1 wait=1\n"
-                         "granted L r2 token=2 wait=2 until=6100\n");
+                         "granted L r2 token=2 wait=2 until=6101\n");
     EXPECT(k, cmd_number(MACHINE_OP_CANCEL, w2.wait, 1), MACHINE_DONE);
     kit_expect_events(k, "wait_ended:cancel L w2 wait=3\n"
-                         "granted L r3 token=3 wait=4 until=6100\n");
+                         "granted L r3 token=3 wait=4 until=6101\n");
 }
 
 static void test_permits(void **state)
@@ -186,7 +186,7 @@ static void test_delay_beside_holders(void **state)
     kit_run(k, cmd_open("sue", 100, 1000, ""));
     granted(k, shared(cmd_acquire_x("L", "sue")));
     fl_token bob = granted(k, shared(cmd_acquire("L", "bob", 50000)));
-    kit_tick(k, 1100);
+    kit_tick(k, 1101);
     kit_reload(k);
     EXPECT(k, shared(cmd_acquire("L", "cid", 5000)), MACHINE_HELD);
     EXPECT(k, read_wait("cid"), MACHINE_QUEUED);
@@ -195,10 +195,10 @@ static void test_delay_beside_holders(void **state)
     EXPECT(k, shared(cmd_acquire("L", "dot", 5000)), MACHINE_HELD);
     kit_reload(k);
     kit_forget_events(k);
-    kit_tick(k, 2099);
+    kit_tick(k, 2101);
     kit_expect_events(k, "");
-    kit_tick(k, 2100);
-    kit_expect_events(k, "granted L cid token=3 wait=2 until=7100\n");
+    kit_tick(k, 2102);
+    kit_expect_events(k, "granted L cid token=3 wait=2 until=7102\n");
 }
 
 static void test_delay_ends_while_held(void **state)
@@ -209,19 +209,19 @@ static void test_delay_ends_while_held(void **state)
     granted(k, permits(cmd_acquire_x("L", "sue"), 3));
     granted(k, permits(cmd_acquire_x("L", "tom"), 3));
     granted(k, permits(cmd_acquire("L", "bob", 50000), 3));
-    kit_tick(k, 1100);
-    kit_tick(k, 1200); /* the longer delay counts: until 2700 */
+    kit_tick(k, 1101);
+    kit_tick(k, 1201); /* the longer delay counts: until 2701 */
     EXPECT(k, permits(cmd_wait("L", "cid", 5000, 50000), 3), MACHINE_QUEUED);
     kit_forget_events(k);
-    kit_tick(k, 2699);
+    kit_tick(k, 2701);
     kit_expect_events(k, "");
     kit_reload(k);
-    kit_tick(k, 2700);
-    kit_expect_events(k, "granted L cid token=4 wait=3 until=7700\n");
+    kit_tick(k, 2702);
+    kit_expect_events(k, "granted L cid token=4 wait=3 until=7702\n");
     /* Broken while delayed: the delay goes as well. */
     kit_run(k, cmd_open("sue", 100, 1000, ""));
     granted(k, permits(cmd_acquire_x("L", "sue"), 3));
-    kit_tick(k, 2800);
+    kit_tick(k, 2803);
     EXPECT(k, cmd_name(MACHINE_OP_BREAK, "L"), MACHINE_DONE);
     granted(k, cmd_acquire("L", "eve", 5000));
 }
@@ -267,7 +267,7 @@ static void test_limits(void **state)
     EXPECT(k, release(1), MACHINE_DONE);
     EXPECT(k, release(2), MACHINE_DONE);
     kit_reload(k);
-    kit_tick(k, 1000 + 5000);
+    kit_tick(k, 1000 + 5000 + 1);
     struct machine_counts c;
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks, 0);

@@ -546,7 +546,7 @@ static void test_a_machine_speaks(void **state)
     run(&l, &b);
     run(&l, &d);
     run(&l, &e);
-    l.stamp_ms = 150;
+    l.stamp_ms = 151;
     run(&l, NULL);
     struct machine_command release = {
         .op = MACHINE_OP_RELEASE, .name = text("n"), .token = machine_last_token(l.m)};
@@ -558,10 +558,10 @@ static void test_a_machine_speaks(void **state)
                   "event=queued owner=owner-b-0123456789 clock=100 wait=1\n"
                   "event=queued owner=owner-d-0123456789 clock=100 wait=2\n"
                   "event=queued owner=owner-e-0123456789 clock=100 wait=3\n"
-                  "event=expired token=1 owner=owner-a-0123456789 clock=150\n"
-                  "event=granted token=2 owner=owner-b-0123456789 clock=150 wait=1\n"
-                  "event=released token=2 owner=owner-b-0123456789 clock=150\n"
-                  "event=granted token=3 owner=owner-d-0123456789 clock=150 wait=2\n"
+                  "event=expired token=1 owner=owner-a-0123456789 clock=151\n"
+                  "event=granted token=2 owner=owner-b-0123456789 clock=151 wait=1\n"
+                  "event=released token=2 owner=owner-b-0123456789 clock=151\n"
+                  "event=granted token=3 owner=owner-d-0123456789 clock=151 wait=2\n"
                   "event=left owner=owner-e-0123456789 clock=700 wait=3 reason=deadline\n"
                   "event=broken token=3 owner=owner-d-0123456789 clock=700\n");
     machine_destroy(l.m);
