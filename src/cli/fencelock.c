@@ -36,6 +36,10 @@ const struct cli_command cli_commands[] = {
     {"break", NULL, "NAME", 1, 1, AT_NODES, "Takes a lock from its holder and fences it off.",
      "See fencelock show before breaking it again: it may have a new holder.", cli_run_break},
     {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes.", NULL, cli_run_status},
+    {"bench", NULL, "", 0, 0,
+     AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
+         CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
+     "Measures the cluster with locks of its own.", NULL, cli_run_bench},
     {"store", "get", "KEY", 1, 1, AT_STORE | FENCED, "Reads a key; with a token it claims too.",
      NULL, cli_run_store_get},
     {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,

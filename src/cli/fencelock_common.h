@@ -51,6 +51,7 @@ int cli_run_sessions(const struct cli_args *a);
 int cli_run_show(const struct cli_args *a);
 int cli_run_locks(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);
+int cli_run_bench(const struct cli_args *a);
 int cli_run_store_get(const struct cli_args *a);
 int cli_run_store_set(const struct cli_args *a);
 int cli_run_store_del(const struct cli_args *a);

@@ -1,188 +1,337 @@
-/* load.c: a closed loop of acquire and release pairs against running servers, for measuring.
+/* load.c: load on one service, for tests/bench/compare; see usage() for what it can do.
  *
- *     load HOST:PORT CLIENTS SECONDS [TTL_MS]
- *
- * Each client has its own connection and its own lock and never has more than one request in
- * flight, so what is measured is what a writer sees. Prints pairs per second and percentiles of the
- * acquire in microseconds. Not a test: it judges nothing. */
-#include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdbool.h>
-#include <stdio.h>
+ * All services that speak Redis' protocol are measured by the same generator (cli/loadgen.h) with
+ * the same replies parsed by hiredis, so what differs is the service. Judges nothing. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
-#include "consensus/members.h"
+#include "cli/loadgen.h"
+#include "cli/output.h"
+#include "wire/resp.h"
 
-#define CLIENTS_MAX 4096u
-#define SAMPLES_MAX 4000000u
+#define NUMBER_SIZE 24u
+#define NAME_SIZE 64u
+#define VALUE_32 "0123456789abcdef0123456789abcdef"
 
-struct client {
-    int fd;
-    unsigned id;
-    bool releasing;
-    unsigned long long token;
-    uint64_t sent_ns;
-    char in[256];
-    size_t in_len;
-};
-
-struct load {
-    struct client *clients;
-    unsigned n;
-    int epoll;
-    const char *ttl;
-    uint32_t *samples_us;
-    size_t n_samples;
-    uint64_t pairs;
-    uint64_t errors;
-};
-
-static void die(const char *what)
+static void usage(void)
 {
-    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+    fputs("usage: load KIND A:P[,B:P...] [OPTION]...\n"
+          "  lock       fencelock: ACQUIRE and RELEASE, each client a lock of its own\n"
+          "  queue      fencelock: all clients want one lock and wait for it\n"
+          "  hold       fencelock: acquires --count new locks with 32-byte names, keeps them\n"
+          "  redis      one Redis: SET NX PX with INCR as a token; compare and delete\n"
+          "  redlock    Redlock: SET NX PX on all servers; compare and delete on all\n"
+          "  set        storage server: SET key value FENCE lock token\n"
+          "  redis-set  Redis: SET key value\n"
+          "  probe      libfencelock: a line for each grant, when asked for and when granted\n"
+          "options: --clients N (1) --in-flight N (1) --seconds N (5) --warmup-ms N (500)\n"
+          "         --ttl-ms N (30000) --count N (1000000)\n"
+          "Prints one JSON object; durations are nanoseconds.\n",
+          stderr);
+}
+
+static _Noreturn void die(const char *what, const char *why)
+{
+    fprintf(stderr, "load: %s: %s\n", what, why);
     exit(1);
 }
 
-static int dial(const char *address)
+/* ---- works that are not fencelock's ---------------------------------------------------------- */
+
+struct peer {
+    char prefix[32];
+    char ttl[NUMBER_SIZE];
+    char acquire_sha[41];
+    char release_sha[41];
+    unsigned quorum;
+    uint64_t made, granted; /* of hold */
+    uint64_t count;
+    bool stop;
+};
+
+static const char redis_acquire[] = "if redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then "
+                                    "return redis.call('INCR',KEYS[2]) else return false end";
+static const char redis_release[] =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) "
+    "else return 0 end";
+
+static void load_script(const struct fli_node *node, const char *script, char sha[41])
 {
-    char host[256];
-    char port[8];
-    uint16_t number;
-    if (address_split(address, host, &number) != 0) {
-        fprintf(stderr, "load: '%s' is not HOST:PORT\n", address);
-        exit(2);
+    redisContext *c = redisConnect(node->host, loadgen_port(node));
+    if (c == NULL || c->err != 0) {
+        die(node->text, c == NULL ? "out of memory" : c->errstr);
     }
-    snprintf(port, sizeof port, "%u", (unsigned)number);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    if (getaddrinfo(host, port, &hints, &found) != 0) {
-        die("resolve");
+    redisReply *r = redisCommand(c, "SCRIPT LOAD %s", script);
+    if (r == NULL || r->type != REDIS_REPLY_STRING || r->len != 40) {
+        die(node->text, "refuses a script");
     }
-    int fd = socket(found->ai_family, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0) {
-        die("connect");
-    }
-    freeaddrinfo(found);
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
+    memcpy(sha, r->str, 41);
+    freeReplyObject(r);
+    redisFree(c);
 }
 
-static void send_next(struct load *l, struct client *c)
+static int redis_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
 {
-    char out[256];
-    char name[32];
-    char token[32];
-    int name_len = snprintf(name, sizeof name, "load:%u", c->id);
-    int len;
-    if (c->releasing) {
-        int token_len = snprintf(token, sizeof token, "%llu", c->token);
-        len = snprintf(out, sizeof out, "*3\r\n$7\r\nRELEASE\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
-                       name_len, name, token_len, token);
-    } else {
-        len = snprintf(out, sizeof out,
-                       "*6\r\n$7\r\nACQUIRE\r\n$%d\r\n%s\r\n$3\r\nTTL\r\n$%zu\r\n%s\r\n"
-                       "$5\r\nOWNER\r\n$24\r\nload-client-%012u\r\n",
-                       name_len, name, strlen(l->ttl), l->ttl, c->id);
+    struct peer *p = ctx;
+    char name[NAME_SIZE];
+    char owner[NAME_SIZE];
+    (void)snprintf(name, sizeof name, "%s:%u", p->prefix, s->number);
+    (void)snprintf(owner, sizeof owner, "%s-owner-%08u", p->prefix, s->number);
+    if (s->holds) {
+        return loadgen_put(out, 5, (const char *[]){"EVALSHA", p->release_sha, "1", name, owner});
     }
-    c->sent_ns = fli_clock_ns();
-    if (write(c->fd, out, (size_t)len) != len) {
-        die("write");
+    if (p->quorum > 1) {
+        return loadgen_put(out, 6, (const char *[]){"SET", name, owner, "NX", "PX", p->ttl});
     }
+    return loadgen_put(
+        out, 7, (const char *[]){"EVALSHA", p->acquire_sha, "2", name, "token", owner, p->ttl});
 }
 
-static void answered(struct load *l, struct client *c)
+static void redis_answer(void *ctx, struct loadgen_slot *s, const redisReply *reply)
 {
-    if (c->in[0] != ':') {
-        if (l->errors++ == 0) {
-            fprintf(stderr, "load: first error: %.*s\n", (int)c->in_len - 2, c->in);
+    s->yes += reply->type == REDIS_REPLY_STATUS ||
+              (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0);
+}
+
+static enum loadgen_outcome redis_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+{
+    struct peer *p = ctx;
+    if (s->failed) {
+        return LOADGEN_FAILED;
+    }
+    if (s->holds) {
+        return LOADGEN_RELEASED;
+    }
+    return s->yes >= p->quorum ? LOADGEN_ACQUIRED : LOADGEN_REFUSED;
+}
+
+static int set_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
+{
+    struct peer *p = ctx;
+    char key[NAME_SIZE];
+    char lock[NAME_SIZE];
+    (void)snprintf(key, sizeof key, "%s:key:%u", p->prefix, s->number);
+    (void)snprintf(lock, sizeof lock, "%s:lock:%u", p->prefix, s->number);
+    return loadgen_put(out, p->quorum == 0 ? 6 : 3,
+                       (const char *[]){"SET", key, VALUE_32, "FENCE", lock, "1"});
+}
+
+static enum loadgen_outcome set_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+{
+    return s->failed ? LOADGEN_FAILED : LOADGEN_RELEASED;
+}
+
+static int hold_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
+{
+    struct peer *p = ctx;
+    char name[NAME_SIZE];
+    char owner[NAME_SIZE];
+    (void)snprintf(name, sizeof name, "%s-%022" PRIu64, p->prefix, p->made);
+    (void)snprintf(owner, sizeof owner, "owner-%026" PRIu64, p->made++);
+    return loadgen_put(out, 6, (const char *[]){"ACQUIRE", name, "TTL", p->ttl, "OWNER", owner});
+}
+
+static enum loadgen_outcome hold_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+{
+    struct peer *p = ctx;
+    if (s->failed || s->yes == 0) {
+        return LOADGEN_FAILED;
+    }
+    p->stop = ++p->granted >= p->count;
+    return LOADGEN_RELEASED;
+}
+
+static bool stopped(void *ctx)
+{
+    const struct peer *p = ctx;
+    return p->stop;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void put_percentiles(struct cli_json *j, const char *key, const struct histogram *h)
+{
+    cli_json_object(j, key);
+    cli_json_u64(j, "n", h->n);
+    cli_json_u64(j, "p50", histogram_percentile(h, 500));
+    cli_json_u64(j, "p90", histogram_percentile(h, 900));
+    cli_json_u64(j, "p99", histogram_percentile(h, 990));
+    cli_json_u64(j, "p999", histogram_percentile(h, 999));
+    cli_json_u64(j, "max", h->max_ns);
+    cli_json_end_object(j);
+}
+
+static void print_result(const struct loadgen_result *r, const struct histogram *handoff)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_u64(&j, "pairs", r->pairs);
+    cli_json_u64(&j, "refused", r->refused);
+    cli_json_u64(&j, "errors", r->errors);
+    cli_json_u64(&j, "measured_ns", (uint64_t)(r->seconds * 1e9));
+    put_percentiles(&j, "acquire", &r->acquire);
+    put_percentiles(&j, "release", &r->release);
+    if (handoff->n > 0) {
+        put_percentiles(&j, "handoff", handoff);
+    }
+    if (r->first_error[0] != '\0') {
+        cli_json_text(&j, "first_error", r->first_error);
+    }
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+/* ---- the probe ------------------------------------------------------------------------------- */
+
+/* Acquires and releases one new lock after the other until it is killed, and says when. */
+static int probe(const char *addresses, uint64_t ttl_ms)
+{
+    fl_client *c = NULL;
+    struct fl_client_options options = {.timeout_ms = 60000};
+    if (fl_client_create(addresses, &options, &c) != 0) {
+        die(addresses, "not the addresses of nodes");
+    }
+    uint64_t run = 0;
+    fli_random(&run, sizeof run);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (uint64_t i = 0;; i++) {
+        char name[NAME_SIZE];
+        struct fl_grant grant;
+        struct fl_acquire_options a = {.ttl_ms = ttl_ms};
+        (void)snprintf(name, sizeof name, "probe:%" PRIx64 ":%" PRIu64, run, i);
+        uint64_t sent = fli_clock_ns();
+        if (fl_acquire(c, fl_str(name), &a, &grant) != 0) {
+            continue;
         }
-        c->releasing = true; /* so that it acquires next */
-    } else if (c->releasing) {
-        l->pairs++;
-    } else {
-        c->token = strtoull(c->in + 1, NULL, 10);
-        if (l->n_samples < SAMPLES_MAX) {
-            l->samples_us[l->n_samples++] = (uint32_t)((fli_clock_ns() - c->sent_ns) / 1000);
+        if (printf("%" PRIu64 " %" PRIu64 "\n", sent, fli_clock_ns()) < 0) {
+            return 1;
+        }
+        int rc = fl_release(c, fl_str(name), grant.token, 0);
+        (void)rc; /* its lease ends some time */
+    }
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+struct options {
+    uint64_t clients, in_flight, seconds, warmup_ms, ttl_ms, count;
+};
+
+static void read_options(int argc, char **argv, struct options *o)
+{
+    const struct {
+        const char *name;
+        uint64_t *to;
+    } known[] = {{"--clients", &o->clients}, {"--in-flight", &o->in_flight},
+                 {"--seconds", &o->seconds}, {"--warmup-ms", &o->warmup_ms},
+                 {"--ttl-ms", &o->ttl_ms},   {"--count", &o->count}};
+    for (int i = 3; i < argc; i += 2) {
+        size_t k = 0;
+        while (k < sizeof known / sizeof known[0] && strcmp(known[k].name, argv[i]) != 0) {
+            k++;
+        }
+        if (k == sizeof known / sizeof known[0] || i + 1 == argc ||
+            !fli_parse_u64(argv[i + 1], strlen(argv[i + 1]), UINT32_MAX, known[k].to)) {
+            usage();
+            exit(2);
         }
     }
-    c->releasing = !c->releasing;
-    c->in_len = 0;
-    send_next(l, c);
 }
 
-static void readable(struct load *l, struct client *c)
+static struct loadgen_work redis_work(struct peer *p, const char *kind,
+                                      const struct fli_node *nodes, uint32_t n)
 {
-    ssize_t n = read(c->fd, c->in + c->in_len, sizeof c->in - c->in_len);
-    if (n <= 0) {
-        die("read");
+    bool redlock = strcmp(kind, "redlock") == 0;
+    p->quorum = redlock ? n / 2 + 1 : 1;
+    for (uint32_t i = 0; i < (redlock ? n : 1); i++) {
+        load_script(&nodes[i], redis_acquire, p->acquire_sha);
+        load_script(&nodes[i], redis_release, p->release_sha);
     }
-    c->in_len += (size_t)n;
-    if (c->in_len >= 2 && c->in[c->in_len - 1] == '\n') {
-        answered(l, c);
+    return (struct loadgen_work){.ctx = p,
+                                 .fans = redlock,
+                                 .ask = redis_ask,
+                                 .answer = redis_answer,
+                                 .outcome = redis_outcome};
+}
+
+static struct loadgen_work choose(const char *kind, struct peer *p, struct loadgen_locks *l,
+                                  struct histogram *handoff, const struct fli_node *nodes,
+                                  uint32_t n)
+{
+    if (strcmp(kind, "queue") == 0) {
+        l->name = "bench:hot";
+        l->wait_ms = 60000;
+        l->handoff = handoff;
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static uint32_t percentile(const struct load *l, unsigned per_mille)
-{
-    return l->n_samples == 0 ? 0 : l->samples_us[(l->n_samples - 1) * per_mille / 1000];
+    if (strcmp(kind, "lock") == 0 || strcmp(kind, "queue") == 0) {
+        return loadgen_locks_work(l);
+    }
+    if (strcmp(kind, "redis") == 0 || strcmp(kind, "redlock") == 0) {
+        return redis_work(p, kind, nodes, n);
+    }
+    p->quorum = strcmp(kind, "redis-set") == 0;
+    if (strcmp(kind, "set") == 0 || strcmp(kind, "redis-set") == 0) {
+        return (struct loadgen_work){
+            .ctx = p, .ask = set_ask, .answer = redis_answer, .outcome = set_outcome};
+    }
+    if (strcmp(kind, "hold") == 0) {
+        return (struct loadgen_work){
+            .ctx = p, .ask = hold_ask, .answer = redis_answer, .outcome = hold_outcome};
+    }
+    usage();
+    exit(2);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 4) {
-        fprintf(stderr, "usage: load HOST:PORT CLIENTS SECONDS [TTL_MS]\n");
+    static struct loadgen_result result;
+    static struct histogram handoff;
+    struct options o = {.clients = 1,
+                        .in_flight = 1,
+                        .seconds = 5,
+                        .warmup_ms = 500,
+                        .ttl_ms = 30000,
+                        .count = 1000000};
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t n = 0;
+    char errmsg[256];
+    if (argc < 3) {
+        usage();
         return 2;
     }
-    struct load l = {.n = (unsigned)strtoul(argv[2], NULL, 10),
-                     .ttl = argc > 4 ? argv[4] : "30000"};
-    uint64_t duration_ns = strtoull(argv[3], NULL, 10) * UINT64_C(1000000000);
-    if (l.n == 0 || l.n > CLIENTS_MAX) {
-        fprintf(stderr, "load: CLIENTS is 1 to %u\n", CLIENTS_MAX);
-        return 2;
+    read_options(argc, argv, &o);
+    if (fli_nodes_parse(argv[2], nodes, &n, errmsg, sizeof errmsg) != 0) {
+        die(argv[2], errmsg);
     }
-    l.clients = fli_xcalloc(l.n, sizeof *l.clients);
-    l.samples_us = fli_xmalloc(SAMPLES_MAX * sizeof *l.samples_us);
-    l.epoll = epoll_create1(0);
-    for (unsigned i = 0; i < l.n; i++) {
-        struct client *c = &l.clients[i];
-        *c = (struct client){.fd = dial(argv[1]), .id = i};
-        struct epoll_event ev = {.events = EPOLLIN, .data = {.ptr = c}};
-        if (epoll_ctl(l.epoll, EPOLL_CTL_ADD, c->fd, &ev) != 0) {
-            die("epoll");
-        }
+    if (strcmp(argv[1], "probe") == 0) {
+        return probe(argv[2], o.ttl_ms);
     }
-    uint64_t start = fli_clock_ns();
-    for (unsigned i = 0; i < l.n; i++) {
-        send_next(&l, &l.clients[i]);
+    uint32_t run = 0;
+    fli_random(&run, sizeof run);
+    struct peer p = {.count = o.count};
+    struct loadgen_locks l = {.ttl_ms = o.ttl_ms};
+    (void)snprintf(p.prefix, sizeof p.prefix, "b%08" PRIx32, run);
+    (void)snprintf(p.ttl, sizeof p.ttl, "%" PRIu64, o.ttl_ms);
+    (void)snprintf(l.prefix, sizeof l.prefix, "bench-%08" PRIx32, run);
+    struct loadgen_work work = choose(argv[1], &p, &l, &handoff, nodes, n);
+    struct loadgen_config c = {.nodes = nodes,
+                               .n_nodes = n,
+                               .clients = (unsigned)o.clients,
+                               .in_flight = (unsigned)o.in_flight,
+                               .warmup_ms = o.warmup_ms,
+                               .measure_ms = o.seconds * 1000,
+                               .work = &work,
+                               .stopped = stopped,
+                               .ctx = &p};
+    int rc = loadgen_run(&c, &result, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        die(argv[1], errmsg);
     }
-    uint64_t now = start;
-    while (now - start < duration_ns) {
-        struct epoll_event ready[256];
-        int n = epoll_wait(l.epoll, ready, 256, 1000);
-        for (int i = 0; i < n; i++) {
-            readable(&l, ready[i].data.ptr);
-        }
-        now = fli_clock_ns();
-    }
-    qsort(l.samples_us, l.n_samples, sizeof *l.samples_us, by_value);
-    double seconds = (double)(now - start) / 1e9;
-    printf("clients %u  pairs/s %.0f  acquire us p50 %u  p90 %u  p99 %u  max %u  errors %llu\n",
-           l.n, (double)l.pairs / seconds, percentile(&l, 500), percentile(&l, 900),
-           percentile(&l, 990), percentile(&l, 1000), (unsigned long long)l.errors);
-    return l.errors == 0 ? 0 : 1;
+    print_result(&result, &handoff);
+    return result.errors == 0 ? 0 : 1;
 }

@@ -1,0 +1,98 @@
+/* loadgen.h: a closed loop of requests from many clients, in one thread, with percentiles: what
+ * `fencelock bench` and the comparison with other services (tests/bench) both run.
+ *
+ * A client has one connection (or, with a fan, one to each of several servers) and a fixed number
+ * of slots. A slot has one request in flight; when that is answered it sends its next. What the
+ * requests are is said by a loadgen_work. Replies are read by hiredis. Beside the servers it takes
+ * its own share of the machine, so whoever compares looks at the servers' CPU time as well. */
+#ifndef CLI_LOADGEN_H
+#define CLI_LOADGEN_H
+
+#include <hiredis/hiredis.h>
+
+#include "base/buf.h"
+#include "cli/histogram.h"
+#include "client/nodes.h"
+
+#define LOADGEN_CLIENTS_MAX 10000u
+#define LOADGEN_SLOTS_MAX 100000u /* of all clients together */
+#define LOADGEN_DRAIN_MS 2000u    /* at the end, for giving back what is held */
+
+struct loadgen_slot {
+    unsigned number;  /* of all slots */
+    bool holds;       /* the next request is a release */
+    uint64_t token;   /* or whatever the work keeps */
+    uint64_t sent_ns; /* the request in flight */
+    unsigned missing; /* answers to come */
+    unsigned yes;     /* answers that agreed; for the work */
+    bool failed;      /* an answer was an error */
+};
+
+enum loadgen_outcome {
+    LOADGEN_ACQUIRED, /* the slot holds something now */
+    LOADGEN_RELEASED, /* one pair is complete */
+    LOADGEN_REFUSED,  /* somebody else has it: not an error; asked again */
+    LOADGEN_FAILED,
+};
+
+struct loadgen_work {
+    void *ctx;
+    bool fans; /* a client connects to every address, and each request goes to all of them */
+    /* Appends the slot's next request. 0 or an error of the buffer. */
+    int (*ask)(void *ctx, struct loadgen_slot *s, struct fli_buf *out);
+    /* One answer. */
+    void (*answer)(void *ctx, struct loadgen_slot *s, const redisReply *reply);
+    /* All answers are there: what was it? */
+    enum loadgen_outcome (*outcome)(void *ctx, struct loadgen_slot *s, uint64_t now_ns);
+};
+
+struct loadgen_result {
+    uint64_t pairs;
+    uint64_t refused;
+    uint64_t errors;
+    double seconds;
+    struct histogram acquire;
+    struct histogram release;
+    char first_error[256];
+};
+
+struct loadgen_config {
+    const struct fli_node *nodes;
+    uint32_t n_nodes;    /* clients are spread over them, unless the work fans */
+    unsigned clients;    /* 1 to LOADGEN_CLIENTS_MAX */
+    unsigned in_flight;  /* slots of each client */
+    uint64_t warmup_ms;  /* not counted */
+    uint64_t measure_ms; /* counted */
+    const struct loadgen_work *work;
+    /* About once a second: what has been counted since the last time. NULL: nobody looks. */
+    void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);
+    bool (*stopped)(void *ctx); /* whether to end it now; NULL: never early */
+    void *ctx;
+};
+
+/* Runs it. 0; FL_ENOCONN (cannot connect, or a connection broke), FL_EPROTO, FL_ELIMIT (descriptors
+ * or slots), and a sentence in errmsg. */
+int loadgen_run(const struct loadgen_config *config, struct loadgen_result *ret, char *errmsg,
+                size_t errmsg_size) FLI_MUST_USE;
+
+/* The port of a node, as hiredis wants it. */
+int loadgen_port(const struct fli_node *node);
+
+/* Appends a request made of C strings. */
+int loadgen_put(struct fli_buf *out, unsigned argc, const char *const *argv) FLI_MUST_USE;
+
+/* ---- the work of fencelock ------------------------------------------------------------------- */
+
+struct loadgen_locks {
+    char prefix[64];  /* of lock names and owners; unlike that of any other run */
+    const char *name; /* one lock that all want; NULL: each slot has its own */
+    uint64_t ttl_ms;
+    uint64_t wait_ms; /* 0: does not wait */
+    uint64_t gave_ns; /* with `name`: when its release was sent; 0: nobody is to be granted it */
+    struct histogram *handoff; /* with `name`: from there to the next grant */
+};
+
+/* The work that acquires and releases; l must stay. */
+struct loadgen_work loadgen_locks_work(struct loadgen_locks *l);
+
+#endif

@@ -1,0 +1,104 @@
+"""`fencelock bench` on real nodes: that it measures what it says, leaves nothing behind, and says why when it cannot."""
+
+import json
+import os
+import signal
+import subprocess
+
+from harness import Case, Cluster, binary, main, wait_until
+
+
+class Bench(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+        self.leader = self.cluster.leader()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.env['FENCELOCK_NODES'] = ','.join(node.address for node in self.cluster.nodes)
+
+    def bench(self, *args, seconds=60):
+        if '--ttl' not in args:
+            args += ('--ttl', '10m') # what is left behind stays
+        return subprocess.run([binary('fencelock'), 'bench', *args], env=self.env, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=seconds)
+
+    def grants(self):
+        return self.cluster.leader().info()['grants']
+
+    def nothing_held(self):
+        wait_until(lambda: self.cluster.leader().info()['locks_held'] == 0, 30, 'an end of all held locks')
+
+    def test_pairs(self):
+        before = self.grants()
+        done = self.bench('--clients', '7', '--in-flight', '3', '--duration', '1s', '--json')
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        said = json.loads(done.stdout)
+        self.assertEqual(said['nodes'], [self.leader.address])
+        self.assertEqual((said['clients'], said['in_flight']), (7, 3))
+        self.assertEqual((said['errors'], said['refused']), (0, 0))
+        self.assertEqual(said['release_ns']['count'], said['pairs'])
+        self.assertGreater(said['pairs'], 0)
+        self.assertGreaterEqual(self.grants() - before, said['pairs'])
+        p = said['acquire_ns']
+        self.assertTrue(0 < p['p50'] <= p['p90'] <= p['p99'] <= p['p999'] <= p['max'], p)
+        self.nothing_held()
+
+    def test_spread_over_nodes(self):
+        done = self.bench('--spread', '--clients', '6', '--duration', '500ms', '--json')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads(done.stdout)
+        self.assertEqual(said['nodes'], [node.address for node in self.cluster.nodes])
+        self.assertGreater(said['pairs'], 0)
+        self.nothing_held()
+
+    def test_one_lock_for_all(self):
+        done = self.bench('--one-lock', '--clients', '5', '--duration', '1s', '--json')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads(done.stdout)
+        self.assertEqual(said['errors'], 0)
+        self.assertGreater(said['handoff_ns']['count'], 0)
+        self.nothing_held()
+
+    def test_text(self):
+        done = self.bench('--duration', '500ms')
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        self.assertRegex(done.stdout, r'pairs/s.*64 clients')
+        self.assertRegex(done.stdout, r'(?m)^acquire +\d+ ')
+
+    def test_interrupted_it_says_what_it_has(self):
+        before = self.grants()
+        child = subprocess.Popen([binary('fencelock'), 'bench', '--duration', '1h', '--ttl', '10m', '--json'], env=self.env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(child.kill)
+        wait_until(lambda: self.grants() > before, 30, 'the first grants')
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual((child.returncode, err), (0, ''))
+        self.assertEqual(json.loads(out)['errors'], 0)
+        self.nothing_held()
+
+    def test_wrong_numbers(self):
+        for args in (['--clients', '0'], ['--clients', '10001'], ['--in-flight', '0'],
+                     ['--clients', '10000', '--in-flight', '11'], ['--duration', '0'], ['--duration', '25h']):
+            done = self.bench(*args)
+            self.assertEqual(done.returncode, 2, (args, done.stderr))
+            self.assertIn('at most', done.stderr)
+
+    def test_a_ttl_that_the_server_refuses(self):
+        done = self.bench('--ttl', '1', '--clients', '1', '--duration', '200ms')
+        self.assertEqual(done.returncode, 3)
+        self.assertIn('answered by an error', done.stderr)
+
+    def test_nobody_there(self):
+        for node in self.cluster.nodes:
+            node.kill()
+        done = self.bench('--duration', '200ms', '--timeout', '1s')
+        self.assertEqual(done.returncode, 3)
+        self.assertIn('none of these nodes leads', done.stderr)
+        done = self.bench('--spread', '--duration', '200ms')
+        self.assertEqual(done.returncode, 3)
+        self.assertIn('cannot connect', done.stderr)
+
+
+if __name__ == '__main__':
+    main()
