@@ -112,7 +112,6 @@ static const char *const op_words[] = {
     [FLI_ASK_LOCKS] = "LOCKS",
     [FLI_ASK_LEADER] = "LEADER",
     [FLI_ASK_INFO] = "INFO",
-    [FLI_ASK_PING] = "PING",
     [FLI_ASK_CLAIM] = "CLAIM",
     [FLI_ASK_GET] = "GET",
     [FLI_ASK_SET] = "SET",
@@ -176,7 +175,6 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         break;
     case FLI_ASK_LEADER:
     case FLI_ASK_INFO:
-    case FLI_ASK_PING:
         break;
     }
 }
@@ -344,10 +342,14 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
     case FLI_ASK_GET:
         return judge_type(reply, REDIS_REPLY_STRING);
     default:
-        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_PING ||
-                   op == FLI_ASK_SESSION_OPEN);
+        FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_SESSION_OPEN);
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
     }
+}
+
+enum fli_flow_event fli_ask_judge_probe(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;
 }
 
 fl_token fli_ask_stale_mark(const char *text, size_t len)

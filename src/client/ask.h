@@ -24,7 +24,6 @@ enum fli_ask_op {
     FLI_ASK_SESSIONS,      /* cursor; count */
     FLI_ASK_LEADER,
     FLI_ASK_INFO,
-    FLI_ASK_PING,
     FLI_ASK_CLAIM, /* lock, token */
     FLI_ASK_GET,   /* name: key; lock and token unless the token is 0 */
     FLI_ASK_SET,   /* as GET; value */
@@ -56,6 +55,9 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
 
 /* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
 enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code);
+
+/* What a reply to LEADER says about the node that gave it, which is there: ALIVE or LEADERLESS. */
+enum fli_flow_event fli_ask_judge_probe(const redisReply *reply);
 
 /* How repeating this kind of request stands. */
 enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op);

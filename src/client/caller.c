@@ -273,15 +273,18 @@ static enum fli_flow_event obey_probe(struct run *r)
     struct fli_link probe;
     redisReply *reply;
     fli_link_init(&probe);
-    int rc = ask_once(&probe, &k->nodes[r->flow.order.node], FLI_ASK_PING, &k->out,
+    int rc = ask_once(&probe, &k->nodes[r->flow.order.node], FLI_ASK_LEADER, &k->out,
                       r->flow.order.until_ms, &reply);
+    enum fli_flow_event event = FLI_EVENT_DEAD;
     if (rc == 0) {
+        event = fli_ask_judge_probe(reply);
         freeReplyObject(reply);
+        snprintf(k->link.error, sizeof k->link.error, "it knows no leader");
     } else {
         snprintf(k->link.error, sizeof k->link.error, "%s", probe.error);
     }
     fli_link_close(&probe);
-    return rc == 0 ? FLI_EVENT_ALIVE : lost_link(r, FLI_EVENT_DEAD);
+    return rc == 0 ? event : lost_link(r, event);
 }
 
 static enum fli_flow_event obey_sleep(const struct run *r)
@@ -409,7 +412,7 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         bool answers_owed = event == FLI_EVENT_SILENT;
         fli_flow_feed(&r.flow, fli_clock_ms(), event, code);
         bool waits_on = r.flow.order.want == FLI_WANT_PROBE || r.flow.order.want == FLI_WANT_ANSWER;
-        if (answers_owed && !waits_on) {
+        if ((answers_owed || event == FLI_EVENT_LEADERLESS) && !waits_on) {
             /* Its late answer must not be taken for the answer to something else. */
             lost_link(&r, event);
         }

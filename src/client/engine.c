@@ -442,6 +442,8 @@ static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event even
     if (event == FLI_EVENT_DEAD) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
         lose(op, event);
+    } else {
+        snprintf(op->main.link.error, sizeof op->main.link.error, "it knows no leader");
     }
     close_watched(op->engine, &op->probe);
     return event;
@@ -452,11 +454,12 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
     struct fli_engine *e = op->engine;
     struct watched *w = &op->probe;
     if (!op->begun) {
-        const struct fli_ask ping = {.op = FLI_ASK_PING};
+        const struct fli_ask who_leads = {.op = FLI_ASK_LEADER};
         watch(e, &op->main, 0); /* its answer must wait until we know */
         fli_buf_clear(&op->out);
         op->sent = 0;
-        if (fli_ask_encode(&ping, 0, &op->out) != 0 || !begin_connect(op, w, op->flow.order.node)) {
+        if (fli_ask_encode(&who_leads, 0, &op->out) != 0 ||
+            !begin_connect(op, w, op->flow.order.node)) {
             *ret = end_probe(op, FLI_EVENT_DEAD);
             return true;
         }
@@ -473,10 +476,12 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
         watch(e, w, EPOLLIN);
         return false;
     }
+    enum fli_flow_event event = FLI_EVENT_DEAD;
     if (rc == 0) {
+        event = fli_ask_judge_probe(reply);
         freeReplyObject(reply);
     }
-    *ret = end_probe(op, rc == 0 ? FLI_EVENT_ALIVE : FLI_EVENT_DEAD);
+    *ret = end_probe(op, event);
     return true;
 }
 
@@ -532,7 +537,7 @@ static bool drive(struct fli_op *op)
         op->begun = false;
         bool waits_on =
             op->flow.order.want == FLI_WANT_PROBE || op->flow.order.want == FLI_WANT_ANSWER;
-        if (event == FLI_EVENT_SILENT && !waits_on) {
+        if ((event == FLI_EVENT_SILENT || event == FLI_EVENT_LEADERLESS) && !waits_on) {
             /* Its late answer must not be taken for the answer to something else. */
             lose(op, event);
         }

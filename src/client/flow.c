@@ -5,6 +5,10 @@
 #define PAUSE_MAX_MS UINT64_C(500)
 #define ATTEMPT_MAX_MS UINT64_C(30000)
 #define PROBE_EVERY_MS UINT64_C(2000)
+/* A node that has known no leader for so many probes is cut off from the others and would never
+ * hear of the grant. One is not enough: that may be an election, and whoever leaves then may lose
+ * his place. */
+#define LEADERLESS_MAX 2u
 
 #define TROUBLE_UNREACHABLE 1u
 #define TROUBLE_NOLEADER 2u
@@ -108,6 +112,7 @@ static void want_answer(struct fli_flow *f, uint64_t now_ms)
 static void sent(struct fli_flow *f, uint64_t now_ms)
 {
     uint64_t overdue_ms = now_ms + f->attempt_ms;
+    f->leaderless = 0;
     if (is_waiting(f)) {
         overdue_ms = f->wait_end_ms + f->attempt_ms;
     } else if (f->config.repeat == FLI_REPEAT_NEVER) {
@@ -213,6 +218,19 @@ static void refused(struct fli_flow *f, uint64_t now_ms, int code)
     }
 }
 
+static void feed_probe(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event)
+{
+    FLI_ASSERT(event == FLI_EVENT_ALIVE || event == FLI_EVENT_LEADERLESS ||
+               event == FLI_EVENT_DEAD);
+    f->leaderless = event == FLI_EVENT_LEADERLESS ? f->leaderless + 1 : 0;
+    if (event == FLI_EVENT_DEAD || f->leaderless == LEADERLESS_MAX) {
+        f->leaderless = 0;
+        outcome_unknown(f, now_ms);
+        return;
+    }
+    want_answer(f, now_ms);
+}
+
 static void feed_answer(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
 {
     switch (event) {
@@ -301,12 +319,7 @@ void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event even
         feed_answer(f, now_ms, event, code);
         return;
     case FLI_WANT_PROBE:
-        if (event == FLI_EVENT_ALIVE) {
-            want_answer(f, now_ms);
-            return;
-        }
-        FLI_ASSERT(event == FLI_EVENT_DEAD);
-        outcome_unknown(f, now_ms);
+        feed_probe(f, now_ms, event);
         return;
     default:
         FLI_ASSERT(f->order.want == FLI_WANT_SLEEP);

@@ -40,7 +40,7 @@ enum fli_flow_want {
     FLI_WANT_CONNECT, /* to order.node */
     FLI_WANT_SEND,    /* order.request */
     FLI_WANT_ANSWER,  /* to what was sent last */
-    FLI_WANT_PROBE,   /* does order.node answer a PING on a connection of its own? The one that
+    FLI_WANT_PROBE,   /* does order.node say, on a connection of its own, who leads? The one that
                          awaits its answer stays open. */
     FLI_WANT_SLEEP,   /* until order.until_ms */
     FLI_WANT_NOTHING, /* finished: `status` */
@@ -70,6 +70,7 @@ enum fli_flow_event {
     FLI_EVENT_SILENT, /* no answer by until_ms */
     FLI_EVENT_BROKEN, /* what came is no answer to this */
     FLI_EVENT_ALIVE,
+    FLI_EVENT_LEADERLESS, /* alive, and knows nobody who leads */
     FLI_EVENT_DEAD,
     FLI_EVENT_WOKE,
 };
@@ -104,7 +105,8 @@ struct fli_flow {
     uint32_t hint;
     uint32_t failures; /* in this round */
     uint32_t rounds;
-    unsigned troubles; /* set of kinds, for the final code */
+    uint32_t leaderless; /* probes in a row that found no leader */
+    unsigned troubles;   /* set of kinds, for the final code */
 };
 
 void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config);

@@ -306,7 +306,18 @@ class Waiting(CliCase):
         s = self.server(later)
         self.assertEqual(self.ask(s, 'acquire', 'x', '--wait', '30s', '--ttl', '60s', timeout='500'), (DONE, '33\n', ''))
         self.assertEqual(len(s.requests), 1)
-        self.assertGreaterEqual(s.pings, 1)
+        self.assertGreaterEqual(s.leader_requests, 2)
+
+    def test_a_wait_at_a_node_that_knows_no_leader_for_long_moves_to_another(self):
+        first = []
+        def hang_once(request):
+            first.append(request)
+            return HANG if len(first) == 1 else b':33\r\n'
+        servers = [self.server(hang_once), self.server(hang_once)]
+        self.assertEqual(self.ask(servers, 'acquire', 'x', '--wait', '60s', '--ttl', '60s'), (DONE, '33\n', ''))
+        self.assertEqual(sorted(len(s.requests) for s in servers), [1, 1])
+        owner = lambda r: r[r.index(b'OWNER') + 1]
+        self.assertEqual(owner(first[0]), owner(first[1]))
 
     def test_a_wait_at_a_node_that_hangs_moves_to_another(self):
         hung, good = self.server(STALL), self.server(b':33\r\n')

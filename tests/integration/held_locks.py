@@ -25,9 +25,9 @@ def now_ms():
 
 
 class Driver:
-    def __init__(self, shell, nodes, *store):
+    def __init__(self, shell, nodes, *store, wrapper=()):
         path = os.path.join(build_dir(), 'tests', 'unit', 'client', 'hold_driver')
-        self.child = subprocess.Popen([path, shell, nodes, *store], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.child = subprocess.Popen([*wrapper, path, shell, nodes, *store], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)

@@ -148,10 +148,10 @@ class Spaces:
 
 
 class SpacedCluster(Cluster):
-    """A cluster whose nodes live in those namespaces."""
+    """A cluster whose nodes live in those namespaces, or in the first n of them."""
 
-    def __init__(self, lab, spaces):
-        super().__init__(lab, spaces.n)
+    def __init__(self, lab, spaces, n=None):
+        super().__init__(lab, n or spaces.n)
         nodes = []
         for node in self.nodes:
             spaced = _SpacedNode(lab, self, node.id, node.port, node.peer_port)

@@ -192,7 +192,7 @@ static void test_other_replies(void **state)
     expect(FLI_ASK_SET, "+OK\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_SET, "$-1\r\n", FLI_EVENT_BROKEN, 0);
     expect(FLI_ASK_CLAIM, "+OK\r\n", FLI_EVENT_YES, 0);
-    expect(FLI_ASK_PING, "+PONG\r\n", FLI_EVENT_YES, 0);
+    expect(FLI_ASK_SESSION_OPEN, "+OK\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_INFO, "$1\r\nx\r\n", FLI_EVENT_YES, 0);
 }
 

@@ -581,6 +581,30 @@ static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **st
     assert_int_equal(fli_flow_wait_left(&f, START_MS + 3000), 57000);
 }
 
+static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    struct fli_flow_config c = acquire_config(60000);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    static const enum fli_flow_event probes[] = {FLI_EVENT_LEADERLESS, FLI_EVENT_ALIVE,
+                                                 FLI_EVENT_LEADERLESS};
+    uint64_t now_ms = START_MS;
+    for (size_t i = 0; i < 3; i++) { /* an election each, but not one that lasts */
+        now_ms += 2000;
+        fli_flow_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
+        fli_flow_feed(&f, now_ms, probes[i], 0);
+        expect_order(&f, FLI_WANT_ANSWER, 0, now_ms + 2000);
+    }
+    fli_flow_feed(&f, now_ms + 2000, FLI_EVENT_SILENT, 0);
+    fli_flow_feed(&f, now_ms + 2000, FLI_EVENT_LEADERLESS, 0);
+    assert_int_equal(f.order.want, FLI_WANT_CONNECT);
+    assert_int_equal(f.order.node, 1);
+    assert_true(f.unknown);
+    assert_int_equal(fli_flow_wait_left(&f, now_ms + 2000), 52000);
+}
+
 static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
 {
     (void)state;
@@ -621,6 +645,8 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
     static const enum fli_flow_event answers[] = {
         FLI_EVENT_YES,  FLI_EVENT_NO,     FLI_EVENT_REFUSED, FLI_EVENT_NOLEADER, FLI_EVENT_BUSY,
         FLI_EVENT_LOST, FLI_EVENT_SILENT, FLI_EVENT_BROKEN,  FLI_EVENT_UNCERTAIN};
+    static const enum fli_flow_event probed[] = {FLI_EVENT_ALIVE, FLI_EVENT_LEADERLESS,
+                                                 FLI_EVENT_DEAD};
     bool main_request = f->order.request == FLI_REQUEST_MAIN;
     switch (f->order.want) {
     case FLI_WANT_CONNECT:
@@ -634,7 +660,7 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
         w->last = answers[dice(s, sizeof answers / sizeof answers[0])];
         break;
     case FLI_WANT_PROBE:
-        w->last = dice(s, 2) != 0 ? FLI_EVENT_ALIVE : FLI_EVENT_DEAD;
+        w->last = probed[dice(s, sizeof probed / sizeof probed[0])];
         break;
     default:
         w->last = FLI_EVENT_WOKE;
@@ -646,6 +672,7 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
     fli_flow_feed(f, w->now_ms, w->last, w->last == FLI_EVENT_REFUSED ? FL_ELIMIT : 0);
     bool unknown = w->last == FLI_EVENT_LOST || w->last == FLI_EVENT_BROKEN ||
                    w->last == FLI_EVENT_UNCERTAIN || w->last == FLI_EVENT_DEAD ||
+                   (w->last == FLI_EVENT_LEADERLESS && f->order.want != FLI_WANT_ANSWER) ||
                    (w->last == FLI_EVENT_SILENT && f->order.want != FLI_WANT_PROBE);
     if (main_request && unknown) {
         w->in_doubt = true;
@@ -744,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_a_confirmation_refused_does_not_take_a_live_grant_back),
         cmocka_unit_test(test_a_lease_over_before_its_answer_is_not_a_success),
         cmocka_unit_test(test_a_silent_wait_is_probed_and_goes_on),
+        cmocka_unit_test(test_a_wait_leaves_a_node_that_has_known_no_leader_twice),
         cmocka_unit_test(test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait),
         cmocka_unit_test(test_a_wait_is_overdue_one_attempt_after_its_end),
         cmocka_unit_test(test_random_calls),
