@@ -11,6 +11,12 @@
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
      CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS))
+#define AT_REDIS                                                                                   \
+    (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
+     CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
+     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE))
+#define HOW_TO_TAKE_IT                                                                             \
+    (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 const struct cli_command cli_commands[] = {
@@ -40,6 +46,18 @@ const struct cli_command cli_commands[] = {
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
      "Measures the cluster with locks of its own.", NULL, cli_run_bench},
+    {"redlock", "acquire", "NAME", 1, 1, AT_REDIS | HOW_TO_TAKE_IT,
+     "Takes a lock on Redis servers; prints owner, milliseconds it is valid, token.", NULL,
+     cli_run_redlock_acquire},
+    {"redlock", "extend", "NAME OWNER", 2, 2, AT_REDIS | CLI_BIT(CLI_OPT_TTL),
+     "Makes it last from now on.", NULL, cli_run_redlock_extend},
+    {"redlock", "release", "NAME OWNER", 2, 2, AT_REDIS, "Gives it back.", NULL,
+     cli_run_redlock_release},
+    {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
+     AT_REDIS | HOW_TO_TAKE_IT | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
+     "Runs a command while holding it.", NULL, cli_run_redlock_run},
+    {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
+     NULL, cli_run_redlock_check},
     {"store", "get", "KEY", 1, 1, AT_STORE | FENCED, "Reads a key; with a token it claims too.",
      NULL, cli_run_store_get},
     {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,

@@ -55,6 +55,9 @@ static const char *class_word(int code)
 /* What a person can do about it; NULL when the message says it already. */
 static const char *remedy(const struct cli_args *a, int code)
 {
+    if ((a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0) {
+        return NULL; /* it is not nodes that are missing */
+    }
     bool store = cli_has(a, CLI_OPT_STORE) || (a->command->options & CLI_BIT(CLI_OPT_STORE)) != 0;
     switch (code) {
     case FL_ENOCONN:

@@ -43,6 +43,26 @@ static const struct {
                        "the storage (default 127.0.0.1:7411)"},
     [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
                        "the nodes to ask (default 127.0.0.1:7401)"},
+    [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
+                       "the Redis servers, the same at all clients"},
+    [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
+                            "log in as; the password comes from FENCELOCK_REDIS_PASSWORD"},
+    [CLI_OPT_REDIS_PASSWORD_FILE] = {"--redis-password-file", KIND_TEXT, "F",
+                                     "FENCELOCK_REDIS_PASSWORD_FILE",
+                                     "its first line is the password"},
+    [CLI_OPT_REDIS_DB] = {"--redis-db", KIND_NUMBER, "N", NULL, "the database (default 0)"},
+    [CLI_OPT_KEY_FORMAT] = {"--key-format", KIND_TEXT, "TEXT", NULL,
+                            "how a name becomes a key, with one %s (default %s)"},
+    [CLI_OPT_MIN_VALIDITY] = {"--min-validity", KIND_DURATION, "TIME", NULL,
+                              "fail when less than this is left of the TTL"},
+    [CLI_OPT_MAX_TTL] = {"--max-ttl", KIND_DURATION, "TIME", NULL,
+                         "the longest TTL of any client (default 30s)"},
+    [CLI_OPT_RESTARTS_ARE_SAFE] = {"--restarts-are-safe", KIND_FLAG, NULL, NULL,
+                                   "the servers keep their keys over a restart"},
+    [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off", NULL, "only with, or only without them"},
+    [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "of the first run (default 1)"},
+    [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL, "so many, a seed each (default 1)"},
+    [CLI_OPT_SVG] = {"--svg", KIND_TEXT, "FILE", NULL, "draw the first run into this file"},
     [CLI_OPT_CLIENTS] = {"--clients", KIND_NUMBER, "N", NULL,
                          "so many connections at once (default 64)"},
     [CLI_OPT_IN_FLIGHT] = {"--in-flight", KIND_NUMBER, "N", NULL,
@@ -385,7 +405,7 @@ static int take_args(struct parse *p)
 
 static int take_environment(struct parse *p, const char *(*getenv_fn)(const char *name))
 {
-    unsigned wanted = p->args.command != NULL ? p->args.command->options : 0;
+    uint64_t wanted = p->args.command != NULL ? p->args.command->options : 0;
     for (int o = 0; o < CLI_OPTIONS; o++) {
         const char *name = options[o].environment;
         if (name == NULL || (wanted & CLI_BIT(o)) == 0 || cli_has(&p->args, (enum cli_option)o)) {

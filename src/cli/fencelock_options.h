@@ -41,6 +41,18 @@ enum cli_option {
     CLI_OPT_TOKEN,
     CLI_OPT_STORE,
     CLI_OPT_NODES,
+    CLI_OPT_REDIS,
+    CLI_OPT_REDIS_USER,
+    CLI_OPT_REDIS_PASSWORD_FILE,
+    CLI_OPT_REDIS_DB,
+    CLI_OPT_KEY_FORMAT,
+    CLI_OPT_MIN_VALIDITY,
+    CLI_OPT_MAX_TTL,
+    CLI_OPT_RESTARTS_ARE_SAFE,
+    CLI_OPT_TOKENS,
+    CLI_OPT_SEED,
+    CLI_OPT_RUNS,
+    CLI_OPT_SVG,
     CLI_OPT_CLIENTS,
     CLI_OPT_IN_FLIGHT,
     CLI_OPT_DURATION,
@@ -54,7 +66,8 @@ enum cli_option {
     CLI_OPTIONS,
 };
 
-#define CLI_BIT(option) (1u << (option))
+_Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
+#define CLI_BIT(option) (UINT64_C(1) << (option))
 #define CLI_RUN_TTL_MIN_MS UINT64_C(500)
 #define CLI_ARGS_MAX 3u
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
@@ -66,7 +79,7 @@ struct cli_command {
     const char *sub;       /* second word, or NULL */
     const char *arguments; /* as help shows them */
     unsigned args_min, args_max;
-    unsigned options;                     /* CLI_BIT()s beyond those that every command takes */
+    uint64_t options;                     /* CLI_BIT()s beyond those that every command takes */
     const char *help;                     /* one sentence */
     const char *uncertain;                /* what to do when the outcome is unknown */
     int (*run)(const struct cli_args *a); /* returns an enum cli_exit */
@@ -78,7 +91,7 @@ struct cli_args {
     const char *arg[CLI_ARGS_MAX];
     unsigned n_args;
     const char *const *rest;      /* with CLI_ARGS_REST: ends with NULL */
-    unsigned given;               /* CLI_BIT()s, from the environment as well */
+    uint64_t given;               /* CLI_BIT()s, from the environment as well */
     uint64_t number[CLI_OPTIONS]; /* of numbers, durations and tokens */
     const char *text[CLI_OPTIONS];
 };

@@ -1,0 +1,281 @@
+/* child.c: see child.h. */
+#include "cli/child.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TAKEN_GRACE_MAX_MS UINT64_C(1000)
+
+static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t default_ms,
+                    uint64_t ttl_max_ms)
+{
+    static const char *const words[] = {"kill", "term", "warn"};
+    const char *word = cli_has(a, CLI_OPT_ON_LOST) ? a->text[CLI_OPT_ON_LOST] : words[0];
+    size_t i = 0;
+    while (i < 3 && strcmp(words[i], word) != 0) {
+        i++;
+    }
+    if (i == 3) {
+        cli_complain("--on-lost is kill, term or warn, not '%.32s'", word);
+        return false;
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
+        cli_complain("run takes no --json: what its command prints is not ours");
+        return false;
+    }
+    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : default_ms;
+    if (ttl_ms < CLI_RUN_TTL_MIN_MS || ttl_ms > ttl_max_ms) {
+        char most[CLI_DURATION_SIZE];
+        cli_format_duration(most, ttl_max_ms);
+        cli_complain("--ttl of run is %llu ms to %s: a command cannot be stopped faster",
+                     (unsigned long long)CLI_RUN_TTL_MIN_MS,
+                     ttl_max_ms == FL_TTL_MAX_MS ? "24 h" : most);
+        return false;
+    }
+    if (cli_has(a, CLI_OPT_MAX_HOLD) && a->number[CLI_OPT_MAX_HOLD] == 0) {
+        cli_complain("--max-hold must not be 0");
+        return false;
+    }
+    c->args = a;
+    c->on_lost = (enum cli_on_lost)i;
+    c->ttl_ms = ttl_ms;
+    c->reserve_ms = c->on_lost == CLI_ON_LOST_WARN ? 0 : ttl_ms / 4;
+    c->kill_ms = CLI_NEVER_MS;
+    c->exit_code = CLI_EXIT_RUN_FAILED;
+    return true;
+}
+
+bool cli_child_take_over_signals(struct cli_child *c)
+{
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGCHLD);
+    sigaddset(&ours, SIGTTOU);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+        sigaddset(&ours, forwarded[i]);
+    }
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    const struct sigaction normal = {.sa_handler = SIG_DFL};
+    (void)sigaction(SIGPIPE, &ignore, &c->pipe_before);
+    (void)sigaction(SIGCHLD, &normal, NULL); /* ignored, its children leave no status */
+    (void)sigprocmask(SIG_BLOCK, &ours, &c->mask_before);
+    c->signal_fd = signalfd(-1, &ours, SFD_NONBLOCK | SFD_CLOEXEC);
+    return c->signal_fd >= 0;
+}
+
+void cli_child_say(struct cli_child *c, const char *text)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&p, 1, 0) != 1 || (p.revents & POLLOUT) == 0) {
+        return;
+    }
+    if (c->place_line) {
+        fputs("\r\033[K", stderr);
+        c->place_line = false;
+    }
+    cli_complain("%.64s: %.400s", c->args->arg[0], text);
+}
+
+/* ---- starting and stopping ------------------------------------------------------------------- */
+
+static void set_environment(const struct cli_child *c, fl_token token, uint64_t deadline_ms)
+{
+    char number[24];
+    if (token != FL_TOKEN_NONE) {
+        snprintf(number, sizeof number, "%" PRIu64, token);
+        (void)setenv("FENCELOCK_TOKEN", number, 1);
+    } else {
+        (void)unsetenv("FENCELOCK_TOKEN"); /* one that came from outside is not this lock's */
+    }
+    (void)setenv("FENCELOCK_LOCK", c->args->arg[0], 1);
+    snprintf(number, sizeof number, "%" PRIu64, deadline_ms);
+    (void)setenv("FENCELOCK_DEADLINE_MS", number, 1);
+}
+
+static void lend_terminal(const struct cli_child *c, pid_t group)
+{
+    if (c->terminal) {
+        (void)tcsetpgrp(STDIN_FILENO, group); /* SIGTTOU is blocked */
+    }
+}
+
+_Noreturn static void become_command(struct cli_child *c, pid_t parent)
+{
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(CLI_EXIT_RUN_FAILED); /* it died before the line above */
+    }
+    lend_terminal(c, getpid());
+    (void)sigaction(SIGPIPE, &c->pipe_before, NULL);
+    (void)sigprocmask(SIG_SETMASK, &c->mask_before, NULL);
+    /* execvp() takes the pointers as not const for reasons of history and changes nothing. */
+    char **argv = (char **)(uintptr_t)c->args->rest;
+    (void)execvp(argv[0], argv);
+    int error = errno;
+    cli_complain("cannot run %.200s: %s", argv[0], strerror(error));
+    _exit(error == ENOENT ? CLI_EXIT_RUN_NOT_FOUND : CLI_EXIT_RUN_CANNOT);
+}
+
+void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms)
+{
+    set_environment(c, token, deadline_ms);
+    c->terminal = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+    pid_t parent = getpid();
+    pid_t child = fork();
+    if (child == 0) {
+        become_command(c, parent);
+    }
+    if (child < 0) {
+        cli_child_say(c, "the command cannot be started: no process to be had");
+        c->exit_code = CLI_EXIT_RUN_CANNOT;
+        return;
+    }
+    c->pid = child;
+    (void)setpgid(child, child); /* both do it, so that it is done whoever comes first */
+    lend_terminal(c, child);
+}
+
+static void signal_command(const struct cli_child *c, int signal)
+{
+    if (c->pid != 0 && kill(-c->pid, signal) != 0 && errno == ESRCH) {
+        (void)kill(c->pid, signal); /* it has not made its group yet */
+    }
+}
+
+static void kill_if_due(struct cli_child *c)
+{
+    if (c->pid != 0 && fl_now_ms() >= c->kill_ms) {
+        signal_command(c, SIGKILL);
+        c->kill_ms = CLI_NEVER_MS;
+    }
+}
+
+void cli_child_stop(struct cli_child *c, uint64_t deadline_ms, bool taken)
+{
+    if (c->on_lost == CLI_ON_LOST_WARN || c->pid == 0) {
+        return;
+    }
+    c->lost = true;
+    signal_command(c, SIGTERM);
+    signal_command(c, SIGCONT); /* a stopped one would never hear of it */
+    if (c->on_lost == CLI_ON_LOST_TERM) {
+        return;
+    }
+    uint64_t early_ms = c->ttl_ms / 20;
+    c->kill_ms = deadline_ms > early_ms ? deadline_ms - early_ms : 0;
+    if (taken) {
+        uint64_t grace_ms = c->reserve_ms - early_ms;
+        c->kill_ms = fl_now_ms() + (grace_ms < TAKEN_GRACE_MAX_MS ? grace_ms : TAKEN_GRACE_MAX_MS);
+    }
+    kill_if_due(c);
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static int exit_code_of(const siginfo_t *ended)
+{
+    return ended->si_code == CLD_EXITED ? ended->si_status : 128 + ended->si_status;
+}
+
+/* Job control: the command was stopped from its terminal. So are we, or the shell would wait for
+ * ever. Whatever of the lease has run out meanwhile is seen before the command goes on. */
+static void follow_into_stop(struct cli_child *c)
+{
+    lend_terminal(c, getpgrp());
+    (void)raise(SIGSTOP);
+    if (!c->still_held(c->ctx) && c->on_lost != CLI_ON_LOST_WARN) {
+        return;
+    }
+    if (c->terminal && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
+        lend_terminal(c, c->pid);
+    }
+    signal_command(c, SIGCONT);
+}
+
+static void look_at_command(struct cli_child *c)
+{
+    siginfo_t info = {.si_pid = 0};
+    int wanted = WEXITED | WNOHANG | WNOWAIT | (c->terminal ? WSTOPPED : 0);
+    if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &info, wanted) != 0 || info.si_pid == 0) {
+        return;
+    }
+    if (info.si_code == CLD_STOPPED) {
+        (void)waitid(P_PID, (id_t)c->pid, &info, WSTOPPED | WNOHANG);
+        follow_into_stop(c);
+        return;
+    }
+    if (c->lost && c->on_lost == CLI_ON_LOST_KILL) {
+        signal_command(c, SIGKILL); /* what it has left behind; its group still has its name */
+    }
+    (void)waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
+    c->pid = 0;
+    lend_terminal(c, getpgrp());
+    c->exit_code = c->lost ? (int)CLI_EXIT_RUN_LOST : exit_code_of(&info);
+}
+
+static void take_signals(struct cli_child *c)
+{
+    struct signalfd_siginfo info;
+    while (read(c->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        int signal = (int)info.ssi_signo;
+        if (signal == SIGCHLD || signal == SIGTTOU) {
+            continue; /* looked at in any case */
+        }
+        if (c->pid != 0) {
+            signal_command(c, signal);
+        } else if (c->died_of == 0) {
+            c->died_of = signal;
+        }
+    }
+}
+
+int cli_child_poll_ms(const struct cli_child *c, uint64_t next_ms)
+{
+    uint64_t due_ms = c->kill_ms < next_ms ? c->kill_ms : next_ms;
+    uint64_t now_ms = fl_now_ms();
+    uint64_t left_ms = due_ms > now_ms ? due_ms - now_ms : 0;
+    return left_ms < INT_MAX ? (int)left_ms : due_ms == CLI_NEVER_MS ? -1 : INT_MAX;
+}
+
+void cli_child_before(struct cli_child *c)
+{
+    kill_if_due(c);
+    take_signals(c);
+}
+
+void cli_child_after(struct cli_child *c)
+{
+    kill_if_due(c);
+    look_at_command(c);
+}
+
+/* Ends as the signal says, so that whoever started us sees it. */
+static void die_of(struct cli_child *c)
+{
+    const struct sigaction normal = {.sa_handler = SIG_DFL};
+    (void)sigaction(c->died_of, &normal, NULL);
+    (void)sigprocmask(SIG_SETMASK, &c->mask_before, NULL);
+    (void)raise(c->died_of);
+}
+
+int cli_child_fini(struct cli_child *c)
+{
+    if (c->signal_fd > 0) {
+        close(c->signal_fd);
+    }
+    if (c->died_of != 0) {
+        die_of(c);
+    }
+    return c->exit_code;
+}

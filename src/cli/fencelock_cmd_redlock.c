@@ -1,0 +1,296 @@
+/* fencelock_cmd_redlock.c: locks on Redis servers (Redlock), one call at a time.
+ *
+ * Tokens come from the nodes when they are named (--nodes or FENCELOCK_NODES), after the quorum. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/redlock_args.h"
+
+static struct fl_bytes name_of(const struct cli_args *a)
+{
+    return fl_str(a->arg[0]);
+}
+
+static void json_servers(struct cli_json *j, const fl_redlock *r)
+{
+    const struct fl_redlock_report *report = fl_redlock_last(r);
+    cli_json_u64(j, "quorum", report->quorum);
+    cli_json_array(j, "servers");
+    for (uint32_t i = 0; i < report->servers; i++) {
+        const struct fl_redlock_server_report *s = &report->server[i];
+        cli_json_object(j, NULL);
+        cli_json_bytes(j, "address", fl_str(fl_redlock_address(r, i)));
+        cli_json_text(j, "status", fl_redlock_status_text(s->status));
+        cli_json_bytes(j, "error", fl_str(s->error));
+        cli_json_u64(j, "rtt_us", s->rtt_us);
+        cli_json_end_object(j);
+    }
+    cli_json_end_array(j);
+}
+
+/* ---- how it went ----------------------------------------------------------------------------- */
+
+static void show_lock(const struct cli_args *a, const fl_redlock *r, const char *key,
+                      const struct fl_redlock_lock *lock)
+{
+    struct cli_style style = cli_style_of(a);
+    uint64_t valid_ms = fl_redlock_remaining_ms(lock);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, key, true);
+        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_text(&j, "owner", lock->value);
+        if (lock->token != FL_TOKEN_NONE) {
+            cli_json_u64(&j, "token", lock->token);
+        }
+        cli_json_u64(&j, "ttl_ms", lock->ttl_ms);
+        cli_json_u64(&j, "valid_ms", valid_ms);
+        json_servers(&j, r);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        return;
+    }
+    if (!style.terminal) {
+        printf("%s %" PRIu64, lock->value, valid_ms);
+        if (lock->token != FL_TOKEN_NONE) {
+            printf(" %" PRIu64, lock->token);
+        }
+        putchar('\n');
+        return;
+    }
+    char valid[CLI_DURATION_SIZE];
+    cli_format_duration(valid, valid_ms);
+    cli_print_safe(stdout, name_of(a));
+    printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), key,
+           cli_colour_off(CLI_GREEN, style.colours));
+    if (lock->token != FL_TOKEN_NONE) {
+        printf(", token %s%" PRIu64 "%s", cli_colour_on(CLI_BOLD, style.colours), lock->token,
+               cli_colour_off(CLI_BOLD, style.colours));
+    }
+    printf(", valid for %s, owner %s\n", valid, lock->value);
+}
+
+static int show_failure(const struct cli_args *a, const fl_redlock *r, const char *key, int rc)
+{
+    char text[CLI_REDLOCK_ERROR_SIZE];
+    enum fl_redlock_cause cause = fl_redlock_last(r)->cause;
+    if (cause == FL_REDLOCK_NONE) { /* it was not even begun */
+        return cli_fail(a, rc,
+                        rc == FL_EINVAL ? "the name, the owner or a time is out of range"
+                                        : fl_strerror(rc),
+                        NULL, NULL);
+    }
+    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r));
+    cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
+    if (cli_has(a, CLI_OPT_JSON)) {
+        static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
+                                             "refused", "lost",      "no token",    "cancelled"};
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, key, false);
+        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_text(&j, "error", fl_err_name(rc));
+        cli_json_text(&j, "cause", causes[cause]);
+        cli_json_bytes(&j, "message", fl_str(text));
+        json_servers(&j, r);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    }
+    return (int)cli_redlock_exit_of(rc, cause);
+}
+
+/* ---- acquire --------------------------------------------------------------------------------- */
+
+int cli_run_redlock_acquire(const struct cli_args *a)
+{
+    struct fl_redlock_acquire_options options;
+    int code = CLI_EXIT_USAGE;
+    if (!cli_redlock_acquire_options(a, &options)) {
+        return code;
+    }
+    fl_client *tokens = NULL;
+    if (cli_has(a, CLI_OPT_NODES) && (tokens = cli_client_create(a, &code)) == NULL) {
+        return code;
+    }
+    fl_redlock *r = cli_redlock_create(a, NULL, &code);
+    if (r != NULL) {
+        struct fl_redlock_lock lock;
+        int rc = tokens == NULL ? fl_redlock_acquire(r, name_of(a), &options, &lock)
+                                : fl_redlock_acquire_fenced(r, name_of(a), &options,
+                                                            fl_issue_token_from, tokens, &lock);
+        if (rc == 0) {
+            show_lock(a, r, "acquired", &lock);
+        } else {
+            code = show_failure(a, r, "acquired", rc);
+        }
+        fl_redlock_close(r, NULL, NULL);
+    }
+    fl_client_destroy(tokens);
+    return code;
+}
+
+/* ---- extend, release ------------------------------------------------------------------------- */
+
+/* The lock whose value was given as the owner; how long it is still valid only its holder knows. */
+static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_lock *ret)
+{
+    const char *owner = a->arg[1];
+    if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
+        cli_complain("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
+                     "of %u characters",
+                     owner, FL_REDLOCK_VALUE_LEN);
+        return CLI_EXIT_USAGE;
+    }
+    *ret = (struct fl_redlock_lock){.ttl_ms = ttl_ms, .deadline_ms = fl_redlock_now_ms() + ttl_ms};
+    memcpy(ret->value, owner, FL_REDLOCK_VALUE_LEN);
+    return 0;
+}
+
+int cli_run_redlock_extend(const struct cli_args *a)
+{
+    struct fl_redlock_acquire_options options;
+    struct fl_redlock_lock lock;
+    if (!cli_redlock_acquire_options(a, &options)) {
+        return CLI_EXIT_USAGE;
+    }
+    int code = lock_of(a, options.ttl_ms, &lock);
+    fl_redlock *r = code == 0 ? cli_redlock_create(a, NULL, &code) : NULL;
+    if (r == NULL) {
+        return code;
+    }
+    int rc = fl_redlock_extend(r, name_of(a), options.ttl_ms, &lock);
+    if (rc == 0) {
+        show_lock(a, r, "extended", &lock);
+    } else {
+        code = show_failure(a, r, "extended", rc);
+    }
+    fl_redlock_close(r, NULL, NULL);
+    return code;
+}
+
+static void show_released(const struct cli_args *a)
+{
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "released", true);
+        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        return;
+    }
+    cli_print_safe(stdout, name_of(a));
+    printf(": %sreleased%s\n", cli_colour_on(CLI_GREEN, style.colours),
+           cli_colour_off(CLI_GREEN, style.colours));
+}
+
+int cli_run_redlock_release(const struct cli_args *a)
+{
+    struct fl_redlock_lock lock;
+    int code = lock_of(a, FL_REDLOCK_TTL_DEFAULT_MS, &lock);
+    fl_redlock *r = code == 0 ? cli_redlock_create(a, NULL, &code) : NULL;
+    if (r == NULL) {
+        return code;
+    }
+    int rc = fl_redlock_release(r, name_of(a), &lock);
+    if (rc == 0) {
+        show_released(a);
+    } else {
+        code = show_failure(a, r, "released", rc);
+    }
+    fl_redlock_close(r, NULL, NULL);
+    return code;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static const char *const kinds[] = {"even",    "few",   "twice",       "replica", "evicts",
+                                    "forgets", "young", "unreachable", "refused", "unknown"};
+
+static void check_json(const fl_redlock *r, int rc, const struct fl_redlock_check_report *found)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_bool(&j, "fit", rc == 0);
+    cli_json_array(&j, "findings");
+    for (size_t i = 0; i < found->len; i++) {
+        const struct fl_redlock_finding *f = &found->finding[i];
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "kind", kinds[f->kind]);
+        cli_json_bool(&j, "refuses", f->refuses);
+        if (f->server >= 0) {
+            cli_json_bytes(&j, "address", fl_str(fl_redlock_address(r, (size_t)f->server)));
+        } else {
+            cli_json_null(&j, "address");
+        }
+        cli_json_bytes(&j, "text", fl_str(f->text));
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static void check_text(const fl_redlock *r, int rc, const struct fl_redlock_check_report *found,
+                       bool colours)
+{
+    static const struct cli_column columns[] = {
+        {"SERVER", false}, {"", false}, {"FOUND", false}, {"WHAT IT MEANS", false}};
+    struct cli_table t;
+    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < found->len; i++) {
+        const struct fl_redlock_finding *f = &found->finding[i];
+        const char *who = f->server >= 0 ? fl_redlock_address(r, (size_t)f->server) : "all";
+        cli_table_bytes(&t, CLI_PLAIN, fl_str(who));
+        cli_table_text(&t, f->refuses ? CLI_RED : CLI_YELLOW, f->refuses ? "refused" : "warning");
+        cli_table_text(&t, CLI_BOLD, kinds[f->kind]);
+        cli_table_bytes(&t, CLI_PLAIN, fl_str(f->text));
+    }
+    if (found->len > 0) {
+        cli_table_print(&t, stdout, colours);
+    }
+    cli_table_fini(&t);
+    printf("%s%s%s\n", cli_colour_on(rc == 0 ? CLI_GREEN : CLI_RED, colours),
+           rc != 0           ? "not fit for Redlock: locks on these servers would not be locks"
+           : found->len == 0 ? "fit for Redlock"
+                             : "usable for Redlock, with what the warnings say",
+           cli_colour_off(rc == 0 ? CLI_GREEN : CLI_RED, colours));
+}
+
+int cli_run_redlock_check(const struct cli_args *a)
+{
+    int code;
+    fl_redlock *r = cli_redlock_create(a, NULL, &code);
+    if (r == NULL) {
+        return code;
+    }
+    const struct fl_redlock_check_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
+    struct fl_redlock_check_report found;
+    int rc = fl_redlock_check(r, &options, &found);
+    if (rc != 0 && rc != FL_EDENIED) {
+        code = cli_fail(a, rc, rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc), NULL,
+                        NULL);
+    } else {
+        struct cli_style style = cli_style_of(a);
+        if (style.json) {
+            check_json(r, rc, &found);
+        } else {
+            check_text(r, rc, &found, style.colours);
+        }
+        size_t silent = 0;
+        for (size_t i = 0; i < found.len; i++) {
+            silent += found.finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
+        }
+        /* Too few of them answered for a lock. */
+        bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
+        code = rc != 0 ? CLI_EXIT_NO : down ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
+    }
+    fl_redlock_close(r, NULL, NULL);
+    return code;
+}

@@ -1,0 +1,183 @@
+/* redlock_args.c: see redlock_args.h. */
+#include "cli/redlock_args.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASSWORD_VARIABLE "FENCELOCK_REDIS_PASSWORD"
+
+/* The password's file is read up to its first line's end. */
+static int read_password(const char *path, char out[FL_REDLOCK_CREDENTIAL_MAX + 1])
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        cli_complain("--redis-password-file: cannot read %.200s: %s", path, strerror(errno));
+        return CLI_EXIT_USAGE;
+    }
+    char line[FL_REDLOCK_CREDENTIAL_MAX + 3] = "";
+    size_t len = fread(line, 1, sizeof line - 1, f);
+    bool failed = ferror(f) != 0;
+    (void)fclose(f);
+    line[len] = '\0';
+    size_t used = strcspn(line, "\r\n");
+    if (failed || used == 0 || used > FL_REDLOCK_CREDENTIAL_MAX || memchr(line, '\0', used)) {
+        cli_complain("--redis-password-file: %.200s has no password of 1 to %u bytes in its first "
+                     "line",
+                     path, FL_REDLOCK_CREDENTIAL_MAX);
+        return CLI_EXIT_USAGE;
+    }
+    memcpy(out, line, used);
+    out[used] = '\0';
+    return 0;
+}
+
+static int take_password(const struct cli_args *a, struct cli_redlock_options *o)
+{
+    const char *set = getenv(PASSWORD_VARIABLE);
+    int code = 0;
+    if (cli_has(a, CLI_OPT_REDIS_PASSWORD_FILE)) {
+        code = read_password(a->text[CLI_OPT_REDIS_PASSWORD_FILE], o->password);
+    } else if (set != NULL && strlen(set) > FL_REDLOCK_CREDENTIAL_MAX) {
+        cli_complain(PASSWORD_VARIABLE " is longer than %u bytes", FL_REDLOCK_CREDENTIAL_MAX);
+        code = CLI_EXIT_USAGE;
+    } else if (set != NULL) {
+        memcpy(o->password, set, strlen(set) + 1);
+    }
+    if (code == 0 && o->password[0] != '\0') {
+        o->options.login.password = o->password;
+    }
+    if (code == 0 && cli_has(a, CLI_OPT_REDIS_USER) && o->options.login.password == NULL) {
+        cli_complain("--redis-user needs a password: put it into " PASSWORD_VARIABLE
+                     ", or into a file and name that with --redis-password-file");
+        code = CLI_EXIT_USAGE;
+    }
+    return code;
+}
+
+int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    if (!cli_has(a, CLI_OPT_REDIS)) {
+        cli_complain("which Redis servers? Name them with --redis HOST:PORT,HOST:PORT,... or "
+                     "FENCELOCK_REDIS");
+        return CLI_EXIT_USAGE;
+    }
+    if (cli_has(a, CLI_OPT_REDIS_DB) && a->number[CLI_OPT_REDIS_DB] > INT32_MAX) {
+        cli_complain("--redis-db %llu: Redis has no such database",
+                     (unsigned long long)a->number[CLI_OPT_REDIS_DB]);
+        return CLI_EXIT_USAGE;
+    }
+    if (cli_has(a, CLI_OPT_MAX_TTL) && (a->number[CLI_OPT_MAX_TTL] < FL_TTL_MIN_MS ||
+                                        a->number[CLI_OPT_MAX_TTL] > FL_REDLOCK_TIME_MAX_MS)) {
+        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
+        return CLI_EXIT_USAGE;
+    }
+    ret->options = (struct fl_redlock_options){
+        .servers = a->text[CLI_OPT_REDIS],
+        .login = {.username = a->text[CLI_OPT_REDIS_USER],
+                  .database = (uint32_t)a->number[CLI_OPT_REDIS_DB]},
+        .key_format = a->text[CLI_OPT_KEY_FORMAT],
+        .max_ttl_ms = a->number[CLI_OPT_MAX_TTL],
+        .restarts_are_safe = cli_has(a, CLI_OPT_RESTARTS_ARE_SAFE),
+    };
+    return take_password(a, ret);
+}
+
+fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop, int *ret_exit)
+{
+    struct cli_redlock_options o;
+    *ret_exit = cli_redlock_options(a, &o);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
+    char errmsg[512];
+    fl_redlock *r = NULL;
+    int rc = fl_redlock_create(loop, &o.options, &r, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        char message[640];
+        snprintf(message, sizeof message, "the Redis servers cannot be used as given: %s",
+                 rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
+        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
+        return NULL;
+    }
+    return r;
+}
+
+bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret)
+{
+    uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : FL_REDLOCK_TTL_DEFAULT_MS;
+    uint64_t most_ms =
+        cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
+    char most[CLI_DURATION_SIZE];
+    cli_format_duration(most, most_ms);
+    if (ttl_ms < FL_TTL_MIN_MS || ttl_ms > most_ms) {
+        cli_complain("--ttl is %llu ms to %s; longer ones need --max-ttl, the same at all clients",
+                     (unsigned long long)FL_TTL_MIN_MS, most);
+        return false;
+    }
+    if (a->number[CLI_OPT_MIN_VALIDITY] >= ttl_ms) {
+        cli_complain("--min-validity must be shorter than --ttl");
+        return false;
+    }
+    if (a->number[CLI_OPT_WAIT] > FL_REDLOCK_TIME_MAX_MS) {
+        cli_complain("--wait is at most 24h");
+        return false;
+    }
+    *ret = (struct fl_redlock_acquire_options){.ttl_ms = ttl_ms,
+                                               .min_validity_ms = a->number[CLI_OPT_MIN_VALIDITY],
+                                               .wait_ms = a->number[CLI_OPT_WAIT]};
+    return true;
+}
+
+static const char *remedy(const struct fl_redlock_report *report)
+{
+    switch (report->cause) {
+    case FL_REDLOCK_UNREACHABLE:
+        return "Start the servers, or name others with --redis or FENCELOCK_REDIS";
+    case FL_REDLOCK_TOO_SLOW:
+        return "Try again with --wait, or with a longer --ttl: each server may take a twentieth of "
+               "it, 50 ms at most";
+    case FL_REDLOCK_NOTOKEN:
+        return "A majority of the nodes in --nodes must be up: see fencelock status";
+    case FL_REDLOCK_REFUSED:
+        break;
+    default:
+        return NULL;
+    }
+    for (uint32_t i = 0; i < report->servers; i++) {
+        if (report->server[i].status == FL_REDLOCK_YOUNG) {
+            return "Wait until the servers have been up for --max-ttl (30 s), or say "
+                   "--restarts-are-safe when they keep their keys";
+        }
+    }
+    return "See fencelock redlock check";
+}
+
+void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
+                         const struct fl_redlock_report *report)
+{
+    size_t len = (size_t)snprintf(out, size, "%s (%u of %u, %u needed)",
+                                  fl_redlock_cause_text(report->cause), report->yes,
+                                  report->servers, report->quorum);
+    bool contended = report->cause == FL_REDLOCK_CONTENDED || report->cause == FL_REDLOCK_LOST;
+    for (uint32_t i = 0; i < report->servers && len < size && !contended; i++) {
+        const struct fl_redlock_server_report *s = &report->server[i];
+        if (s->status == FL_REDLOCK_YES) {
+            continue;
+        }
+        len += (size_t)snprintf(out + len, size - len, "; %s: %s%s%s", fl_redlock_address(r, i),
+                                fl_redlock_status_text(s->status), s->error[0] != '\0' ? ": " : "",
+                                s->error);
+    }
+    const char *what = remedy(report);
+    if (what != NULL && len < size) {
+        snprintf(out + len, size - len, ". %s", what);
+    }
+}
+
+enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause)
+{
+    /* That servers refuse is an outage, and must not look like contention to a script. */
+    return cause == FL_REDLOCK_REFUSED ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
+}

@@ -1,0 +1,33 @@
+/* redlock_args.h: what the commands of `fencelock redlock` share: the servers as they are given on
+ * the command line, and errors. */
+#ifndef CLI_REDLOCK_ARGS_H
+#define CLI_REDLOCK_ARGS_H
+
+#include "cli/fencelock_common.h"
+#include "fencelock/redlock.h"
+
+#define CLI_REDLOCK_ERROR_SIZE 4096u
+
+struct cli_redlock_options {
+    struct fl_redlock_options options; /* points into the arguments and into `password` */
+    char password[FL_REDLOCK_CREDENTIAL_MAX + 1];
+};
+
+/* Reads --redis and what goes with it. 0, or the exit code after the error has been shown. */
+int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *ret);
+
+/* A handle; on failure the error has been shown and NULL comes back, with the exit code in
+ * *ret_exit. loop: as in fl_redlock_create(). */
+fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop, int *ret_exit);
+
+/* --ttl, --min-validity and --wait. False after a sentence. */
+bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret);
+
+/* The sentence about a call that failed, with what to do about it. */
+void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
+                         const struct fl_redlock_report *report);
+
+/* The exit code of a call that failed. */
+enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause);
+
+#endif

@@ -1,0 +1,314 @@
+"""`fencelock redlock` on real redis-servers: acquire, extend, release, check and run; passwords, databases, key
+formats; tokens of a real cluster; and the end of a command whose lock cannot be extended, judged by a second
+client that waits for the same lock."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import time
+
+from harness import Cluster, Store, binary, free_ports, main, wait_until
+from redlock_servers import RedlockCase
+
+NO, USAGE, UNKNOWN, LOST, NOT_ACQUIRED, FAILED, NOT_FOUND = 1, 2, 3, 123, 124, 125, 127
+OWNER = r'[0-9a-f]{40}'
+
+
+class CliCase(RedlockCase):
+    def setUp(self):
+        super().setUp()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+
+    def use(self, servers):
+        self.env['FENCELOCK_REDIS'] = ','.join(s if isinstance(s, str) else s.address for s in servers)
+
+    def start(self, *args, safe=True):
+        words = list(map(str, args))
+        if safe:
+            words.insert(1, '--restarts-are-safe')
+        child = subprocess.Popen([binary('fencelock'), 'redlock', *words], env=self.env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        def end():
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.addCleanup(end)
+        return child
+
+    def end(self, child, seconds=60):
+        out, err = child.communicate(timeout=seconds)
+        self.assertNotIn(b'Sanitizer', err)
+        self.assertNotIn(b'runtime error', err)
+        return child.returncode, out.decode(), err.decode()
+
+    def do(self, *args, **options):
+        return self.end(self.start(*args, **options))
+
+    def done(self, *args, code=0, **options):
+        """Its output, after checking the exit code."""
+        got = self.do(*args, **options)
+        self.assertEqual(got[0], code, got)
+        return got[1]
+
+    def acquire(self, name, *args):
+        """Patiently: the budget of a server is short, and the machine may be busy."""
+        return self.done('acquire', name, '--wait', '30s', *args).split()
+
+
+class Calls(CliCase):
+    def test_acquire_extend_release(self):
+        servers = self.redis(3)
+        self.use(servers)
+        owner, valid = self.acquire('lock')
+        self.assertRegex(owner, '^%s$' % OWNER)
+        self.assertTrue(0 < int(valid) <= 10000 - 102, valid)
+        self.assertGreaterEqual(sum(s.get('lock') == owner for s in servers), 2)
+        code, out, err = self.do('acquire', 'lock')
+        self.assertEqual((code, out), (NO, ''))
+        self.assertIn('contended', err)
+        self.assertIn(owner, self.done('extend', 'lock', owner, '--ttl', '20s'))
+        self.assertGreater(max(s.call('PTTL', 'lock') for s in servers), 10000)
+        other = 'f' * 40
+        self.done('extend', 'lock', other, code=NO)
+        self.done('release', 'lock', other, code=NO)
+        self.assertGreaterEqual(sum(s.get('lock') == owner for s in servers), 2)
+        self.assertEqual(self.done('release', 'lock', owner), 'lock: released\n')
+        self.done('release', 'lock', owner, code=NO)
+        self.assertGone(servers, 'lock')
+
+    def test_json(self):
+        self.use(self.redis(3))
+        got = json.loads(self.done('acquire', 'a b', '--json', '--wait', '30s', '--ttl', '20s'))
+        self.assertEqual((got['acquired'], got['name'], got['ttl_ms'], got['quorum']), (True, 'a b', 20000, 2))
+        self.assertEqual(len(got['servers']), 3)
+        self.assertNotIn('token', got)
+        lost = json.loads(self.done('acquire', 'a b', '--json', code=NO))
+        self.assertEqual((lost['acquired'], lost['error'], lost['cause']), (False, 'ENOTHELD', 'contended'))
+        more = json.loads(self.done('extend', 'a b', got['owner'], '--json'))
+        self.assertEqual((more['extended'], more['owner']), (True, got['owner']))
+        self.assertEqual(json.loads(self.done('release', 'a b', got['owner'], '--json')),
+                         {'released': True, 'name': 'a b'})
+
+    def test_wrong_words_name_the_argument_and_the_remedy(self):
+        self.use(['127.0.0.1:1'])
+        for words, said in ((('acquire', 'x', '--redis', 'nonsense'), 'HOST:PORT'),
+                            (('extend', 'x', 'short'), 'is not an owner'),
+                            (('acquire', 'x', '--ttl', '40s'), '--max-ttl'),
+                            (('acquire', 'x', '--ttl', '1s', '--min-validity', '1s'), '--min-validity'),
+                            (('acquire', 'x', '--redis-user', 'me'), 'FENCELOCK_REDIS_PASSWORD'),
+                            (('acquire', 'x', '--redis-password-file', '/nowhere/at/all'), '--redis-password-file'),
+                            (('acquire', 'x', '--key-format', 'lock'), '%s'),
+                            (('acquire', 'x', '--redis-db', '4294967296'), '--redis-db'),
+                            (('run', 'x', '--ttl', '499', 'true'), '500 ms'),
+                            (('run', 'x', '--on-lost', 'maybe', 'true'), '--on-lost'),
+                            (('acquire', 'x' * 256), 'out of range')):
+            code, out, err = self.do(*words)
+            self.assertEqual((code, out), (USAGE, ''), (words, err))
+            self.assertIn(said, err)
+        del self.env['FENCELOCK_REDIS']
+        code, out, err = self.do('acquire', 'x')
+        self.assertEqual(code, USAGE)
+        self.assertIn('FENCELOCK_REDIS', err)
+
+    def test_an_outage_is_not_contention(self):
+        ports = free_ports(3)
+        self.use(['127.0.0.1:%d' % port for port in ports])
+        code, out, err = self.do('acquire', 'x')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('unreachable', err)
+        self.assertIn('--redis', err)
+        self.assertEqual(self.do('run', 'x', '--wait', '0', '--', 'true')[0], FAILED)
+
+    def test_restarted_servers_do_not_count_unless_told(self):
+        self.use(self.redis(3))
+        code, out, err = self.do('acquire', 'x', safe=False)
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('--restarts-are-safe', err)
+        self.assertEqual(len(self.acquire('x')), 2)
+
+    def test_passwords_databases_and_key_formats(self):
+        servers = self.redis(3, '--requirepass', 'open sesame')
+        for s in servers:
+            s.password = 'open sesame'
+        self.use(servers)
+        code, out, err = self.do('acquire', 'x')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('refused', err)
+        self.env['FENCELOCK_REDIS_PASSWORD'] = 'wrong'
+        self.assertEqual(self.do('acquire', 'x')[0], UNKNOWN)
+        self.env['FENCELOCK_REDIS_PASSWORD'] = 'open sesame'
+        owner = self.acquire('x', '--redis-db', '3', '--key-format', 'redlock:%s')[0]
+        for s in servers:
+            self.assertIsNone(s.get('redlock:x'))
+        self.done('release', 'x', owner, code=NO)
+        self.done('release', 'x', owner, '--redis-db', '3', '--key-format', 'redlock:%s')
+        del self.env['FENCELOCK_REDIS_PASSWORD']
+        secret = self.lab.path('secret')
+        for text, good in (('open sesame\n', True), ('open sesame', True), ('', False), ('\n', False),
+                           ('p' * 512, False)):
+            with open(secret, 'w') as f:
+                f.write(text)
+            code, out, err = self.do('acquire', 'y' + text[:1].strip() + str(len(text)), '--wait', '30s' if good else 0,
+                                     '--redis-user', 'default', '--redis-password-file', secret)
+            self.assertEqual(code, 0 if good else USAGE, (text, err))
+
+    def test_check(self):
+        servers = self.redis(3)
+        self.use(servers)
+        out = self.done('check', safe=False)
+        self.assertIn('forgets', out)
+        self.assertIn('usable', out)
+        servers[1].call('REPLICAOF', '127.0.0.1', servers[0].port)
+        got = json.loads(self.done('check', '--json', code=NO, safe=False))
+        self.assertFalse(got['fit'])
+        self.assertIn(('replica', True, servers[1].address),
+                      [(f['kind'], f['refuses'], f['address']) for f in got['findings']])
+        self.assertIn('not fit', self.done('check', safe=False, code=NO))
+        servers[1].call('REPLICAOF', 'NO', 'ONE')
+        for s in servers[:2]:
+            s.process.kill()
+        self.assertIn('unreachable', self.done('check', '--timeout', '2s', code=UNKNOWN, safe=False))
+
+
+class Tokens(CliCase):
+    def test_tokens_of_a_cluster(self):
+        servers = self.redis(3)
+        self.use(servers)
+        cluster = Cluster(self.lab, 1).start()
+        self.env['FENCELOCK_NODES'] = ','.join(cluster.addresses())
+        owner, _, first = self.acquire('lock')
+        self.done('release', 'lock', owner)
+        owner, _, second = self.acquire('lock')
+        self.assertGreater(int(second), int(first))
+        self.done('release', 'lock', owner)
+        code, out, err = self.do('run', 'lock', '--', 'sh', '-c', 'echo $FENCELOCK_LOCK $FENCELOCK_TOKEN')
+        self.assertEqual(code, 0, err)
+        name, third = out.split()
+        self.assertEqual(name, 'lock')
+        self.assertGreater(int(third), int(second))
+        cluster.nodes[0].kill()
+        code, out, err = self.do('acquire', 'lock', '--ttl', '2s')
+        self.assertEqual((code, out), (UNKNOWN, ''))
+        self.assertIn('no token', err)
+        self.assertIn('--nodes', err)
+        self.assertEqual(self.do('run', 'lock', '--ttl', '2s', '--wait', '0', '--', 'true')[0], FAILED)
+        self.assertGone(servers, 'lock')
+
+
+class Run(CliCase):
+    def test_environment_exit_code_and_release(self):
+        servers = self.redis(3)
+        self.use(servers)
+        self.env['FENCELOCK_TOKEN'] = '77' # of another lock, from outside
+        code, out, err = self.do('run', 'lock', '--', 'sh', '-c', 'env; exit 7')
+        self.assertEqual(code, 7, err)
+        found = dict(line.split('=', 1) for line in out.splitlines() if '=' in line)
+        self.assertEqual(found['FENCELOCK_LOCK'], 'lock')
+        self.assertNotIn('FENCELOCK_TOKEN', found)
+        self.assertRegex(found['FENCELOCK_DEADLINE_MS'], '^[0-9]+$')
+        self.assertGone(servers, 'lock')
+        self.assertEqual(self.do('run', 'lock', '--', '/no/such/command')[0], NOT_FOUND)
+        self.assertEqual(self.do('run', 'lock', '--', 'sh', '-c', 'kill -9 $$')[0], 128 + 9)
+
+    def test_it_is_extended_while_the_command_runs(self):
+        servers = self.redis(3)
+        self.use(servers)
+        go = self.lab.path('go')
+        child = self.start('run', 'lock', '--ttl', '3s', '--', 'sh', '-c',
+                           'echo begun; until [ -e %s ]; do sleep 0.05; done' % go)
+        self.assertEqual(child.stdout.readline(), b'begun\n')
+        value = next(s.get('lock') for s in servers if s.get('lock'))
+        began = time.monotonic()
+        while time.monotonic() - began < 4.5: # longer than the TTL: without an extend it would be gone
+            self.assertIsNone(child.poll(), 'it ended early')
+            self.assertGreaterEqual(sum(s.get('lock') == value for s in servers), 2)
+            time.sleep(0.05)
+        self.assertEqual(self.do('run', 'lock', '--wait', '0', '--', 'true')[0], NOT_ACQUIRED)
+        with open(go, 'w'):
+            pass
+        code, _, err = self.end(child)
+        self.assertEqual(code, 0, err)
+        self.assertGone(servers, 'lock')
+
+    def test_signals_are_passed_on(self):
+        self.use(self.redis(3))
+        child = self.start('run', 'lock', '--', 'sh', '-c', 'trap "exit 9" USR1; echo ready; while :; do sleep 0.05; done')
+        self.assertEqual(child.stdout.readline(), b'ready\n')
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.end(child)[0], 9)
+
+    def test_a_signal_ends_it_while_it_waits(self):
+        servers = self.redis(3)
+        self.use(servers)
+        owner = self.acquire('lock', '--ttl', '25s')[0]
+        child = self.start('run', 'lock', '--', 'true')
+        def tried():
+            return sum(int(re.search(r'cmdstat_set:calls=(\d+)', s.call('INFO', 'commandstats').decode()).group(1))
+                       for s in servers) > 3 * 3
+        wait_until(tried, 30, 'it tries')
+        child.terminate()
+        self.assertEqual(self.end(child)[0], -signal.SIGTERM)
+        self.assertEqual({s.get('lock') for s in servers} - {None}, {owner})
+
+    def test_deleted_keys_stop_the_command(self):
+        servers = self.redis(3)
+        self.use(servers)
+        child = self.start('run', 'lock', '--ttl', '2s', '--', 'sleep', '60')
+        wait_until(lambda: sum(s.get('lock') is not None for s in servers) >= 2, 30, 'it is held')
+        for s in servers:
+            s.call('DEL', 'lock')
+        code, _, err = self.end(child)
+        self.assertEqual(code, LOST)
+        self.assertIn('no longer have it', err)
+
+    def test_max_hold(self):
+        self.use(self.redis(3))
+        code, _, err = self.do('run', 'lock', '--ttl', '2s', '--max-hold', '2500', '--', 'sleep', '60')
+        self.assertEqual(code, LOST)
+        self.assertIn('--max-hold', err)
+
+    def test_silent_servers_stop_the_command_before_another_has_the_lock(self):
+        """Two of three servers hang while the lock is held. The command ignores TERM and writes the time down
+        until it is killed; its last entry has to be older than the lock of the next client."""
+        servers = self.redis(3)
+        self.use(servers)
+        beat = self.lab.path('beat')
+        script = ('import os,signal,struct,sys,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
+                  'fd=os.open(sys.argv[1], os.O_CREAT|os.O_WRONLY, 0o600)\nprint("begun", flush=True)\n'
+                  'while True:\n os.pwrite(fd, struct.pack("d", time.monotonic()), 0)\n time.sleep(0.0005)\n')
+        child = self.start('run', 'lock', '--ttl', '3s', '--', '/usr/bin/python3', '-c', script, beat)
+        self.assertEqual(child.stdout.readline(), b'begun\n')
+        for s in servers[:2]:
+            s.process.pause()
+        code, _, err = self.end(child)
+        self.assertEqual(code, LOST)
+        self.assertIn('could not be extended', err)
+        for s in servers[:2]:
+            s.process.resume()
+        self.acquire('lock')
+        next_holder = time.monotonic()
+        with open(beat, 'rb') as f:
+            last = struct.unpack('d', f.read())[0]
+        self.assertLess(last, next_holder)
+
+    def test_the_counter_of_the_readme(self):
+        """A read-modify-write from the shell, under contention: what README and REDLOCK.md show."""
+        self.use(self.redis(3))
+        cluster = Cluster(self.lab, 1).start()
+        store = Store(self.lab)
+        store.start()
+        self.env.update(FENCELOCK_NODES=','.join(cluster.addresses()), FENCELOCK_STORE=store.address,
+                        PATH=os.path.dirname(binary('fencelock')) + ':' + self.env['PATH'])
+        add = 'n=$(fencelock store get n); fencelock store set n $((n + 1))'
+        together = [self.start('run', 'counter', '--', 'sh', '-c', add) for _ in range(4)]
+        for child in together:
+            code, _, err = self.end(child)
+            self.assertEqual(code, 0, err)
+        self.assertEqual(store.call('GET', 'n'), b'4')
+
+
+if __name__ == '__main__':
+    main()
