@@ -12,6 +12,8 @@ sys.path[:0] = [os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import main, seed
 
+SHORT = bool(os.environ.get('FENCELOCK_SHORT')) # with sanitizers, where everything is slow
+
 
 class Slice(unittest.TestCase):
     def run_suite(self, *words):
@@ -26,22 +28,36 @@ class Slice(unittest.TestCase):
         code, text = self.run_suite(*words)
         self.assertEqual(code, 0, text)
 
-    def is_caught(self, *words):
-        code, text = self.run_suite('--until-late', '3', *words)
+    def is_caught(self, judges, *words):
+        code, text = self.run_suite(*words)
         self.assertEqual(code, 1, text)
-        self.assertRegex(text, r'(?m)^BROKEN lost updates', text)
+        self.assertRegex(text, r'(?m)^BROKEN (%s)' % judges, text)
 
     def test_counter_loses_nothing(self):
-        self.survives('--workload', 'counter', '--nemesis', 'kill,pause,partition,clients,hold', '--seconds', '10')
+        self.survives('--workload', 'counter', '--nemesis', 'kill,pause,partition,clients,hold', '--seconds', '6' if SHORT else '10')
 
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_lock_keeps_its_promises(self):
         self.survives('--workload', 'lock', '--nemesis', 'kill,pause,partition,clients', '--seconds', '6')
 
-    def test_a_storage_without_fencing_is_caught(self):
-        self.is_caught('--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3')
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_power_cuts_lose_nothing(self):
+        self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-slow,clock', '--seconds', '8')
 
+    def test_a_storage_without_fencing_is_caught(self):
+        self.is_caught('lost updates', '--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3', '--until-late', '3')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_clients_that_do_not_claim_are_caught(self):
-        self.is_caught('--check-writes-only', '--nemesis', 'hold', '--seconds', '3')
+        self.is_caught('lost updates', '--check-writes-only', '--nemesis', 'hold', '--seconds', '3', '--until-late', '3')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_nodes_that_answer_before_a_majority_knows_are_caught(self):
+        self.is_caught('tokens|leases', '--unsafe-ack', '--workload', 'lock', '--nemesis', 'partition', '--seconds', '6')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_servers_that_do_not_sync_are_caught(self):
+        self.is_caught('lost updates|tokens', '--no-sync', '--nemesis', 'power', '--seconds', '4')
 
 
 if __name__ == '__main__':

@@ -10,10 +10,18 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     delay         slow links between nodes
     hold          writes on their way to the storage are held until the next holder has read
     transfer      the leader is asked to hand over
+    power         SIGKILL of a node, of all, of the storage, or of everything at once; what was not synced is lost, or
+                  some of it
+    disk-full     a node, all nodes, or the storage can make nothing, and make nothing longer, for want of space
+    disk-slow     syncs of nodes or of the storage take up to 0.3 s longer
+    sync-error    a sync fails; whoever met that has to stop, and what was not synced is lost
+    clock         the wall clock of a server jumps by up to a year, or to and fro many times a second
+    clock-pace    the monotonic clock of a node runs up to a third too slow or a tenth too fast
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
 """
 
+import errno
 import os
 import signal
 import time
@@ -35,6 +43,11 @@ def names():
     return sorted(_kinds)
 
 
+def need_shim(chosen):
+    """Those that need the library to preload."""
+    return [name for name in chosen if _kinds[name].SHIM]
+
+
 def make(name, rng, rare):
     """rare: by how much longer the gaps are than they would be if this kind were alone."""
     nemesis = _kinds[name](rng)
@@ -43,6 +56,7 @@ def make(name, rng, rare):
 
 
 class Nemesis:
+    SHIM = False             # whether servers need the library of tests/torture preloaded
     SECONDS = (0.4, 2.0)     # how long it lasts
     BETWEEN = (0.3, 1.5)     # how long nothing happens after it
 
@@ -51,6 +65,10 @@ class Nemesis:
 
     def length(self):
         return self.random.uniform(*self.SECONDS)
+
+    def wait(self, scene, seconds):
+        """While it lasts."""
+        scene.over.wait(seconds)
 
     def gap(self):
         return self.random.uniform(*self.BETWEEN) * self.rare
@@ -72,10 +90,9 @@ class Kill(Nemesis):
     BETWEEN = (0.8, 2.5)
 
     def start(self, scene):
-        self.victims = [n for n in self.choose_nodes(scene) if n.running()]
+        self.victims = [n for n in self.choose_nodes(scene) if scene.take(n)]
         leader = scene.leader_id()
         for node in self.victims:
-            node.process.asked_to_end = True
             node.process.signal(signal.SIGKILL)
         for node in self.victims:
             node.process.wait()
@@ -85,8 +102,7 @@ class Kill(Nemesis):
 
     def stop(self, scene):
         for node in self.victims:
-            if not node.running():
-                node.launch()
+            scene.bring_back(node)
 
 
 @kind('pause')
@@ -137,12 +153,16 @@ class KillStore(Nemesis):
     BETWEEN = (0.8, 2.5)
 
     def start(self, scene):
+        self.taken = scene.take(scene.store)
+        if not self.taken:
+            return []
         scene.store.kill()
         scene.count('kills of the storage')
         return ['store']
 
     def stop(self, scene):
-        scene.store.launch()
+        if self.taken:
+            scene.bring_back(scene.store)
 
 
 @kind('store-pause')
@@ -169,6 +189,8 @@ class Partition(Nemesis):
         links = [(a, b) for a in ids for b in ids if a != b]
         shape = self.random.choice(('one', 'leader', 'leader', 'one-way', 'leader hears nobody', 'nobody hears leader',
                                     'bridge', 'ring', 'all'))
+        if scene.options.unsafe_ack:
+            shape = 'leader' # surely an answer that nobody else knows of
         alone = self.random.choice(ids)
         if 'leader' in shape:
             alone = scene.leader_id() or alone
@@ -268,7 +290,7 @@ class DiskLoss(Nemesis):
             if time.monotonic() > end or scene.over.wait(0.15):
                 return []
         victim = self.random.choice(scene.cluster.nodes)
-        if not victim.running(): # another fault has killed it, and will start it again
+        if not scene.take(victim): # another fault has killed it, and will start it again
             return []
         self.victim = victim
         self.victim.kill()
@@ -290,4 +312,130 @@ class DiskLoss(Nemesis):
                     continue
             return False
         wait_until(forgotten, self.REPAIR_S, 'the others to forget %s' % self.victim.name, every=0.1)
-        self.victim.launch()
+        if scene.shimmed():
+            self.victim.shim.forget_journal()
+        scene.bring_back(self.victim)
+
+
+@kind('power')
+class Power(Nemesis):
+    SHIM = True
+    SECONDS = (0.05, 1.0)
+    BETWEEN = (0.8, 2.5)
+
+    def start(self, scene):
+        what = 0.0 if scene.options.no_sync else self.random.random()
+        chosen = scene.servers() if what < 0.4 else list(scene.cluster.nodes) if what < 0.55 else \
+            [scene.store] if what < 0.7 and scene.store else self.choose_nodes(scene)
+        self.victims = [s for s in chosen if scene.take(s)]
+        for server in self.victims:
+            server.process.signal(signal.SIGKILL)
+        for server in self.victims:
+            server.process.wait()
+        lost = 0
+        for server in self.victims:
+            lost += server.shim.lose_unsynced(self.random if self.random.random() < 0.5 else None)
+        scene.count('power cuts')
+        scene.count('unsynced writes lost', lost)
+        return [s.name for s in self.victims]
+
+    def stop(self, scene):
+        for server in self.victims:
+            scene.bring_back(server)
+
+
+class Disturb(Nemesis):
+    """Sets something in the shim of some servers and takes it back."""
+    SHIM = True
+    STORE_SHARE = 0.3
+
+    def start(self, scene):
+        self.victims = [scene.store] if scene.store and self.random.random() < self.STORE_SHARE else self.choose_nodes(scene)
+        scene.count(self.name)
+        return ['%s: %s' % (s.name, self.disturb(s.shim)) for s in self.victims]
+
+    def stop(self, scene):
+        for server in self.victims:
+            self.calm(server.shim)
+            scene.revive(server)
+
+
+@kind('disk-full')
+class DiskFull(Disturb):
+    def disturb(self, shim):
+        shim.set('full', 1)
+        return 'no space'
+
+    def calm(self, shim):
+        shim.set('full', 0)
+
+
+@kind('disk-slow')
+class DiskSlow(Disturb):
+    def disturb(self, shim):
+        us = self.random.choice((5000, 50000, 300000))
+        shim.set('slow_us', us)
+        return '%g ms' % (us / 1000)
+
+    def calm(self, shim):
+        shim.set('slow_us', 0)
+
+
+@kind('sync-error')
+class SyncError(Nemesis):
+    SHIM = True
+    SECONDS = (0.3, 1.0)
+    BETWEEN = (0.8, 2.5)
+
+    def start(self, scene):
+        """A page that could not be synced counts as clean afterwards and may be dropped, so nobody may go on with it."""
+        chosen = scene.store if scene.store and self.random.random() < 0.3 else self.random.choice(scene.cluster.nodes)
+        self.victim = chosen if scene.take(chosen) else None
+        if self.victim is None:
+            return []
+        self.victim.shim.set('sync_errno', errno.EIO)
+        scene.count('sync errors')
+        return [self.victim.name]
+
+    def stop(self, scene):
+        if self.victim is None:
+            return
+        if self.victim.running():
+            self.victim.kill()
+        self.victim.shim.set('sync_errno', 0)
+        self.victim.shim.lose_unsynced(self.random)
+        scene.bring_back(self.victim)
+
+
+@kind('clock')
+class Clock(Disturb):
+    def disturb(self, shim):
+        self.strobing = self.random.random() < 0.3
+        far = self.random.choice((1, 3600, 86400, 31536000)) * self.random.choice((-1, 1))
+        shim.set('wall_ns', far * 10**9)
+        return '%+d s%s' % (far, ', to and fro' if self.strobing else '')
+
+    def wait(self, scene, seconds):
+        end = time.monotonic() + seconds
+        while self.strobing and time.monotonic() < end and not scene.over.wait(0.01):
+            for server in self.victims:
+                server.shim.set('wall_ns', -server.shim.get('wall_ns'))
+        scene.over.wait(max(0.0, end - time.monotonic()))
+
+    def calm(self, shim):
+        shim.set('wall_ns', 0)
+
+
+@kind('clock-pace')
+class ClockPace(Disturb):
+    SECONDS = (1.0, 5.0)
+    STORE_SHARE = 0.0
+    FASTEST = 1.1 # by so much a lease may be shorter
+
+    def disturb(self, shim):
+        ppm = self.random.choice((-300000, -100000, -20000, 20000, 100000))
+        shim.set_rate(ppm, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        return '%+g %%' % (ppm / 10000)
+
+    def calm(self, shim):
+        shim.set_rate(0, time.clock_gettime_ns(time.CLOCK_MONOTONIC))

@@ -29,6 +29,7 @@ WHAT = {
     'replicas': 'nodes that applied the same entries have the same state',
     'liveness': 'every client gets on after the faults have ended',
     'storage order': 'the storage never accepts a token after a larger one',
+    'recovers': 'servers start and agree again after the faults have ended',
     'processes': 'no server crashed, failed an assertion, or ended by itself',
     'lost updates': 'every add that was acknowledged is in the lineage of the final value',
 }

@@ -1,5 +1,6 @@
 """One run: starts everything, lets faults and clients loose, heals, reads the final values, judges."""
 
+import contextlib
 import os
 import random
 import signal
@@ -8,7 +9,9 @@ import threading
 import time
 
 from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
+from harness.lab import build_dir
 from harness.resp import info_fields
+from shim import Shim, library
 
 from . import checkers, history, linear, nemesis
 from .proxy import Loop, PeerProxy, StoreProxy
@@ -39,6 +42,31 @@ class _NakedStore(Store):
         return super().argv() + ['--no-fencing']
 
 
+def preload(server, shim):
+    """From now on the server is started with the shim. In front of our program, since `ip netns exec` may come first."""
+    plain = server.argv
+
+    def argv():
+        words = [str(w) for w in plain()]
+        at = next(i for i, w in enumerate(words) if w.startswith(build_dir()))
+        return words[:at] + shim.words() + words[at:]
+    server.argv, server.shim = argv, shim
+
+
+class NotAgain(Exception):
+    """After all faults have ended, something does not come about that must."""
+
+
+@contextlib.contextmanager
+def must(what, process=None):
+    try:
+        yield
+    except (AssertionError, OSError, RespError) as e:
+        if process is not None:
+            process.asked_to_end = True # told once is enough
+        raise NotAgain('that %s did not come about: %s' % (what, e)) from None
+
+
 class Result:
     """What one run found. `events`, `ops`, `anomalies` (by judge), `counts`, `seconds`, `origin`."""
 
@@ -58,6 +86,8 @@ class Scene:
         self.over = threading.Event()    # faults and sampling end
         self.clients, self.threads, self.trouble = [], [], []
         self.leader, self.term = None, 0
+        self.down = set()                # servers that a fault has ended and will start again
+        self.stuck = []                  # what kept the run from its end, though nothing of it was its own fault
         self.spaces = None
 
     # -- used by the faults ---------------------------------------------------------------------------
@@ -67,6 +97,35 @@ class Scene:
 
     def leader_id(self):
         return self.leader
+
+    def take(self, server):
+        """Whether the caller may end this server now; it starts it again with bring_back()."""
+        with self.lock:
+            if server.name in self.down or not server.running():
+                return False
+            self.down.add(server.name)
+            server.process.asked_to_end = True
+            return True
+
+    def bring_back(self, server):
+        server.launch()
+        with self.lock:
+            self.down.discard(server.name)
+
+    def revive(self, server):
+        """Starts a server again that could not start under a fault, or could not write its term or vote and ended, as
+        it must. One that ended for another reason has to answer for it."""
+        with self.lock:
+            said = '' if server.running() else server.process.output()
+            if server.name not in self.down and not server.running() and ('ready: ' not in said or 'cannot write' in said):
+                server.process.asked_to_end = True
+                server.launch()
+
+    def shimmed(self):
+        return library() is not None
+
+    def servers(self):
+        return self.cluster.nodes + ([self.store] if self.store else [])
 
     def tell(self, **event):
         event.setdefault('t', time.monotonic())
@@ -87,13 +146,19 @@ class Scene:
             self._start_clients()
             self._start_threads()
             self._wait_for_end(began + o.seconds)
-            healed = self._heal()
-            self._wait_for_goal(healed)
-            self._stop_clients()
-            finals = self._read_finals()
-            hashes = self.cluster.wait_same_state()
-            for node, state in zip(self.cluster.nodes, hashes):
-                self.tell(type='sample', node=node.name, index='at the end', hash=state)
+            try:
+                healed = self._heal()
+                self._wait_for_goal(healed)
+                self._stop_clients()
+                finals = self._read_finals()
+                with must('all nodes come to the same state'):
+                    hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 30.0)
+                for node, state in zip(self.cluster.nodes, hashes):
+                    self.tell(type='sample', node=node.name, index='at the end', hash=state)
+            except NotAgain as e:
+                self.stuck.append(str(e))
+                self._stop_clients()
+                healed, finals = None, None
             self.tell(type='mark', f='end', finals=finals)
         finally:
             self.over.set()
@@ -124,15 +189,33 @@ class Scene:
             self.cluster = _ProxiedCluster(self.lab, o.nodes)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         if USES_STORE[o.workload]:
-            self.store = (_NakedStore if o.no_fencing else Store)(self.lab).start()
+            self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
             port = free_ports(1)[0]
             self.writes = StoreProxy(self.loop, port, self.store.port, o.seed, self._write_event).start()
             self.store_address = '127.0.0.1:%d' % port
         else:
             self.store, self.store_address = None, ''
+        self._preload()
+        if self.store:
+            self.store.start()
         self.cluster.start()
+        if o.no_sync: # what came before is safe, so that it is what was promised to clients that is lost
+            for server in self.servers():
+                server.shim.set('lie', 1)
         first = self.cluster.leader()
         self.leader, self.term = first.id, first.info()['term']
+
+    def _preload(self):
+        o = self.options
+        if not library():
+            missing = nemesis.need_shim(o.nemesis)
+            if missing or o.unsafe_ack or o.no_sync:
+                raise AssertionError('%s: the library to preload is not built' % (', '.join(missing) or 'broken on purpose'))
+            return
+        journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
+        for server in self.servers():
+            more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
+            preload(server, Shim(self.lab.path(server.name + '.shim'), server.data, journal, more))
 
     def _write_event(self, what, **fields):
         self.tell(type='mark', f=what, **fields)
@@ -174,7 +257,7 @@ class Scene:
         while not self.over.is_set():
             targets = fault.start(self)
             began = time.monotonic()
-            self.over.wait(fault.length())
+            fault.wait(self, fault.length())
             fault.stop(self)
             self.tell(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
             self.count('faults')
@@ -212,6 +295,7 @@ class Scene:
 
     def _heal(self):
         """Ends all faults; returns when the last of them had ended and the nodes answered."""
+        o = self.options
         self.over.set()
         for thread in self.threads:
             thread.join(30)
@@ -220,18 +304,20 @@ class Scene:
         self.peers.set(blocked=(), delay={})
         for client in self.clients:
             client.resume()
-        for server in self.cluster.nodes + ([self.store] if self.store else []):
+        for server in self.servers():
             if not server.running():
                 server.launch()
             server.process.resume()
-        for server in self.cluster.nodes + ([self.store] if self.store else []):
-            server.ready(30)
+        for server in self.servers():
+            with must('%s starts again' % server.name, server.process):
+                server.ready(30)
         if self.store:
             self.writes.set(0.0)
             self.writes.let_all_go()
         healed = time.monotonic()
         for node in self.cluster.nodes:
-            self.cluster.wait_serving(node)
+            with must('%s serves' % node.name):
+                self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 30.0)
         self.tell(type='mark', f='healed', t=healed)
         return healed
 
@@ -293,6 +379,8 @@ class Scene:
         r.counts = dict(self.counts)
         r.finals = finals
         r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
+        if self.stuck:
+            r.anomalies['recovers'] = [checkers.Anomaly('recovers', text) for text in self.stuck]
         r.seconds = r.events[-1]['t'] - began
         r.overlap_s = checkers.overlap_s(r.ops)
         return r
@@ -300,15 +388,21 @@ class Scene:
 
 def judge(events, ops, finals, healed, options):
     """All judges that apply. {what: anomalies}"""
+    if 'clock-pace' in options.nemesis: # leases are counted on the leader's clock
+        for op in ops:
+            if op.get('ttl') is not None:
+                op.fields['ttl'] /= nemesis.ClockPace.FASTEST
     found = {
         'answered once': checkers.answered_once(events),
         'tokens': checkers.tokens(ops),
         'leases': checkers.leases(ops),
         'linearizable': linear.locks(ops),
         'replicas': checkers.replicas(events),
-        'liveness': checkers.liveness(ops, range(options.clients), healed, CALM_S, GOAL[options.workload]),
     }
+    if healed is not None:
+        found['liveness'] = checkers.liveness(ops, range(options.clients), healed, CALM_S, GOAL[options.workload])
     if USES_STORE[options.workload]:
         found['storage order'] = checkers.storage_order(ops)
-        found['lost updates'] = checkers.lost_updates(ops, finals)
+        if finals is not None:
+            found['lost updates'] = checkers.lost_updates(ops, finals)
     return found

@@ -1,0 +1,201 @@
+"""The other half of tests/torture/shim.c: disturbs a process that runs with the library preloaded, and takes back what it
+never synced once it was killed.
+
+    shim = Shim(lab.path('node1.shim'), data, journal=True)
+    lab.start(shim.words() + argv, 'node1')
+    shim.set('slow_us', 20000)              from now on every sync takes 20 ms longer
+    shim.fail('sync', 3, errno.EIO)         the third sync from now on fails
+    shim.lose_unsynced(rng)                 after a SIGKILL: as a power cut would have left the files
+"""
+
+import mmap
+import os
+import struct
+
+from harness.lab import build_dir
+
+SLOTS = 64
+NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'pace')
+PACES = len(NAMES)
+KINDS = ('alloc', 'write', 'sync', 'open', 'accept')
+KINDS_AT = PACES + 6
+RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
+
+
+def library(name='fencelock_shim'):
+    """The path of a library to preload, or None where it was not built."""
+    path = os.path.join(build_dir(), 'tests', 'torture', name + '.so')
+    return path if os.path.exists(path) else None
+
+
+class Shim:
+    def __init__(self, path, data, journal=False, more=()):
+        """path: of the control file, where its journal goes as well; data: the directory that is disturbed; more:
+        other libraries to preload."""
+        self.path, self.data, self.libraries = path, data, list(more)
+        self.journal = path + '.undo' if journal else None
+        with open(path, 'wb') as f:
+            f.write(bytes(8 * SLOTS))
+        with open(path, 'r+b') as f:
+            self.map = mmap.mmap(f.fileno(), 8 * SLOTS)
+
+    def words(self):
+        """What goes in front of the command line. The directory must be there when the process begins."""
+        os.makedirs(self.data, mode=0o700, exist_ok=True)
+        words = ['env', 'LD_PRELOAD=' + ':'.join([library()] + self.libraries), 'FENCELOCK_SHIM=' + self.path,
+                 'FENCELOCK_SHIM_DIR=' + self.data,
+                 'ASAN_OPTIONS=%s:verify_asan_link_order=0' % os.environ.get('ASAN_OPTIONS', 'abort_on_error=1')]
+        return words + (['FENCELOCK_SHIM_UNDO=' + self.journal] if self.journal else [])
+
+    # -- the control file -------------------------------------------------------------------------------
+    def _put(self, at, value):
+        struct.pack_into('<q', self.map, 8 * at, value)
+
+    def _get(self, at):
+        return struct.unpack_from('<q', self.map, 8 * at)[0]
+
+    def set(self, name, value):
+        self._put(NAMES.index(name), value)
+
+    def get(self, name):
+        return self._get(NAMES.index(name))
+
+    def set_rate(self, ppm, now_ns):
+        """The monotonic clock goes on from where it is, at another pace."""
+        old = self.get('pace')
+        rate, since, ahead = (self._get(PACES + 3 * old + i) for i in range(3))
+        for i, value in enumerate((ppm, now_ns, ahead + (now_ns - since) // 1000000 * rate)):
+            self._put(PACES + 3 * (1 - old) + i, value)
+        self.set('pace', 1 - old)
+
+    def calls(self, kind):
+        return self._get(KINDS_AT + 4 * KINDS.index(kind))
+
+    def failed(self, kind):
+        return self._get(KINDS_AT + 4 * KINDS.index(kind) + 3)
+
+    def fail(self, kind, after, errno):
+        """The call number `after` from now on fails, once."""
+        at = KINDS_AT + 4 * KINDS.index(kind)
+        self._put(at + 2, errno)
+        self._put(at + 1, self._get(at) + after)
+
+    # -- what a power cut leaves --------------------------------------------------------------------------
+    def forget_journal(self):
+        """Everything up to now counts as synced, or is gone together with its disk."""
+        if self.journal and os.path.exists(self.journal):
+            os.truncate(self.journal, 0)
+            folder, name = os.path.split(self.journal)
+            for other in os.listdir(folder):
+                if other.startswith(name + '.'):
+                    os.unlink(os.path.join(folder, other))
+
+    def lose_unsynced(self, rng=None):
+        """Takes back what was not synced: all of it, or with rng some of it, since a disk may have written more than
+        it was told to. The process must be dead. Returns how many writes and names were taken back."""
+        records = _pending(_read(self.journal))
+        if rng is not None:
+            records = _choose(records, rng)
+        files = _inodes([self.data, os.path.dirname(self.journal)])
+        for r in reversed([r for r in records if r['type'] in 'WT']):
+            _take_back(r, files)
+        for r in reversed([r for r in records if r['type'] in 'CRU']):
+            _rename_back(r)
+        self.forget_journal()
+        return len(records)
+
+
+def _read(path):
+    """All whole records, with where each begins."""
+    try:
+        with open(path, 'rb') as f:
+            data = f.read()
+    except FileNotFoundError:
+        return
+    at = 0
+    while at + RECORD.size <= len(data):
+        kind, ino, offset, length, size, n = RECORD.unpack_from(data, at)
+        end = at + RECORD.size + n
+        if end > len(data):
+            return # the process was killed before the write that this was to prepare
+        yield {'at': at, 'type': kind.decode(), 'ino': ino, 'offset': offset, 'len': length, 'size': size,
+               'bytes': data[at + RECORD.size:end], 'synced': []}
+        at = end
+
+
+def _pending(records):
+    """Those that no sync has made good, in order. `synced` of each: ranges of it that later writes have made good."""
+    pending = []
+    for r in records:
+        if r['type'] in 'WTCRU':
+            pending.append(r)
+        elif r['type'] in 'SD':
+            kinds = 'WT' if r['type'] == 'S' else 'CRU'
+            pending = [p for p in pending if not (p['ino'] == r['ino'] and p['type'] in kinds and p['at'] < r['offset'])]
+        else:
+            _make_good(pending, r)
+    return pending
+
+
+def _make_good(earlier, r):
+    for p in earlier:
+        if p['ino'] == r['ino'] and p['type'] in 'WT':
+            p['synced'].append((r['offset'], r['offset'] + r['len']))
+
+
+def _choose(records, rng):
+    """Some of them: any of the data, but of the names those after some moment, since file systems keep their order."""
+    share = rng.choice((0.0, 0.5, 0.9))
+    names = [r for r in records if r['type'] in 'CRU']
+    kept = rng.randrange(len(names) + 1) if share else 0
+    gone = [r['at'] for r in names[kept:]]
+    chosen = []
+    for r in records:
+        if r['type'] in 'WT' and rng.random() < share:
+            _make_good(chosen, r)
+        elif r['type'] in 'WT' or r['at'] in gone:
+            chosen.append(r)
+    return chosen
+
+
+def _inodes(folders):
+    found = {}
+    for top in folders:
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    found[os.lstat(path).st_ino] = path
+                except FileNotFoundError:
+                    pass
+    return found
+
+
+def _take_back(r, files):
+    path = files.get(r['ino'])
+    if path is None:
+        return # gone as well
+    with open(path, 'r+b') as f:
+        at, end = r['offset'], r['offset'] + (r['len'] if r['type'] == 'W' else 0)
+        old = r['bytes'].ljust(end - at, b'\0') # beyond its end a file that is made longer reads as zeros
+        for began, ended in sorted(r['synced']) + [(end, end)]:
+            began = min(max(began, at), end)
+            if began > at:
+                f.seek(at)
+                f.write(old[at - r['offset']:began - r['offset']])
+            at = max(at, ended)
+        if r['size'] < r['offset'] + r['len']: # it had made the file longer
+            f.truncate(max([r['size']] + [ended for _, ended in r['synced']]))
+
+
+def _rename_back(r):
+    text = r['bytes'].decode().split('\n')
+    try:
+        if r['type'] == 'C':
+            os.unlink(text[0])
+        elif r['type'] == 'R':
+            os.rename(text[1], text[0])
+        elif not os.path.exists(text[0]):
+            os.link(text[1], text[0])
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""What tests/torture/shim.c does to a process, and that what was never synced can be taken back from its files."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+sys.dont_write_bytecode = True
+from harness import Lab, main
+from shim import Shim, library
+
+PROGRAM = '''
+import os, sys, signal, time
+os.chdir(sys.argv[1])
+def write(name, data, at=0, flags=0, sync=False):
+    fd = os.open(name, os.O_CREAT | os.O_RDWR | flags, 0o600)
+    os.pwrite(fd, data, at)
+    if sync:
+        os.fsync(fd)
+    os.close(fd)
+def sync_dir():
+    fd = os.open('.', os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(fd)
+    os.close(fd)
+%s
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+@unittest.skipUnless(library(), 'the shim is not built')
+class ShimTest(unittest.TestCase):
+    def setUp(self):
+        self.lab = Lab('shim')
+        self.addCleanup(self.lab.close)
+        self.shim = Shim(self.lab.path('control'), self.lab.path('data'), journal=True)
+
+    def run_it(self, text):
+        done = subprocess.run(self.shim.words() + [sys.executable, '-c', PROGRAM % text, self.shim.data],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        self.assertEqual(done.returncode, -signal.SIGKILL, done.stdout.decode())
+        return done.stdout.decode().split()
+
+    def file(self, name):
+        try:
+            with open(os.path.join(self.shim.data, name), 'rb') as f:
+                return f.read()
+        except FileNotFoundError:
+            return None
+
+    def test_synced_writes_stay_and_others_go(self):
+        self.run_it("write('a', b'old', sync=True); sync_dir(); write('a', b'new!'); write('b', b'x', sync=True)")
+        self.assertEqual((self.file('a'), self.file('b')), (b'new!', b'x'))
+        self.shim.lose_unsynced()
+        self.assertEqual((self.file('a'), self.file('b')), (b'old', None))
+
+    def test_writes_that_sync_themselves_stay(self):
+        self.run_it("write('a', b'0123456789', sync=True); sync_dir(); write('a', b'abcdef', 2);"
+                    "write('a', b'XY', 4, os.O_DSYNC); write('a', b'-', 12)")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'0123XY6789')
+
+    def test_a_longer_file_keeps_what_was_synced_of_it(self):
+        self.run_it("write('a', b'', sync=True); sync_dir(); write('a', b'abcdefgh'); write('a', b'Z', 3, os.O_DSYNC)")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'\0\0\0Z')
+
+    def test_a_truncated_file_is_whole_again(self):
+        self.run_it("write('a', b'0123456789', sync=True); sync_dir()\n"
+                    "os.close(os.open('a', os.O_WRONLY | os.O_TRUNC))\nwrite('a', b'new')")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'0123456789')
+
+    def test_names(self):
+        self.run_it("write('a', b'1', sync=True); write('b', b'2', sync=True); write('c', b'3', sync=True); sync_dir()\n"
+                    "os.rename('a', 'b'); os.unlink('c')")
+        self.assertEqual((self.file('a'), self.file('b'), self.file('c')), (None, b'1', None))
+        self.shim.lose_unsynced()
+        self.assertEqual((self.file('a'), self.file('b'), self.file('c')), (b'1', b'2', b'3'))
+
+    def test_a_synced_rename_stays(self):
+        self.run_it("write('a', b'1', sync=True); sync_dir(); os.rename('a', 'b'); sync_dir()")
+        self.shim.lose_unsynced()
+        self.assertEqual((self.file('a'), self.file('b')), (None, b'1'))
+
+    def test_some_of_it_stays(self):
+        program = "write('a', b'0' * 64, sync=True); sync_dir()\nfor i in range(64): write('a', b'1', i)"
+        seen = set()
+        for i in range(12):
+            self.run_it(program)
+            self.shim.lose_unsynced(random.Random(i))
+            seen.add(self.file('a').count(b'1'))
+        self.assertIn(0, seen)
+        self.assertGreater(len(seen), 3)
+
+    def test_a_lying_disk(self):
+        self.shim.set('lie', 1)
+        self.run_it("write('a', b'old', sync=True); sync_dir(); write('b', b'x', 0, os.O_DSYNC)")
+        self.shim.lose_unsynced()
+        self.assertEqual((self.file('a'), self.file('b')), (None, None))
+
+    def test_errors(self):
+        self.shim.set('sync_errno', errno.EIO)
+        told = "\ntry: %s\nexcept OSError as e: print(e.errno)"
+        self.assertEqual(self.run_it(told % "write('a', b'x', sync=True)"), [str(errno.EIO)])
+        self.shim.set('sync_errno', 0)
+        self.shim.set('write_errno', errno.ENOSPC)
+        self.assertEqual(self.run_it(told % "write('a', b'x')"), [str(errno.ENOSPC)])
+        self.shim.set('write_errno', 0)
+        self.shim.fail('write', 3, errno.EIO)
+        self.assertEqual(self.run_it("for i in range(5):" + told.replace('\n', '\n  ') % "write('a', b'x')"), [str(errno.EIO)])
+        self.assertEqual(self.shim.failed('write'), 1)
+
+    def test_a_full_disk_takes_what_makes_nothing_longer(self):
+        self.run_it("write('a', b'0123', sync=True)")
+        self.shim.set('full', 1)
+        told = "\ntry: %s\nexcept OSError as e: print(e.errno)"
+        self.assertEqual(self.run_it(told % "write('a', b'x'); write('a', b'x', 4)" + told % "write('b', b'')"),
+                         [str(errno.ENOSPC)] * 2)
+        self.assertEqual(self.file('a'), b'x123')
+
+    def test_clocks(self):
+        self.shim.set('wall_ns', 3600 * 10**9)
+        before = time.time()
+        self.assertGreater(float(self.run_it('print(time.time())')[0]), before + 3590)
+        self.shim.set_rate(1000000, time.clock_gettime_ns(time.CLOCK_MONOTONIC)) # twice as fast
+        began, ended = map(float, self.run_it('began = time.monotonic(); time.sleep(0.2); print(began, time.monotonic())'))
+        self.assertGreater(ended - began, 0.35)
+        self.shim.set_rate(0, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        self.assertGreater(float(self.run_it('print(time.monotonic())')[0]), ended) # it never goes back
+
+
+if __name__ == '__main__':
+    main()
