@@ -136,10 +136,12 @@ static void count(struct loadgen_result *r, enum loadgen_outcome o, uint64_t ns)
 static void finish(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
 {
     uint64_t now = fli_clock_ns();
-    enum loadgen_outcome o = g->c->work->outcome(g->c->work->ctx, s, now);
+    bool counts = now >= g->count_ns && now < g->end_ns;
+    enum loadgen_outcome o = g->c->work->outcome(g->c->work->ctx, s, now, counts);
     s->holds = o == LOADGEN_ACQUIRED;
     g->busy--;
-    if (now >= g->count_ns && now < g->end_ns) {
+    g->ret->all_pairs += o == LOADGEN_RELEASED;
+    if (counts) {
         count(g->ret, o, now - s->sent_ns);
         if (g->last != NULL) {
             count(g->last, o, now - s->sent_ns);
@@ -395,7 +397,8 @@ static void locks_answer(void *ctx, struct loadgen_slot *s, const redisReply *re
     }
 }
 
-static enum loadgen_outcome locks_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+static enum loadgen_outcome locks_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                          bool counts)
 {
     struct loadgen_locks *l = ctx;
     if (s->failed) {
@@ -407,10 +410,10 @@ static enum loadgen_outcome locks_outcome(void *ctx, struct loadgen_slot *s, uin
     if (s->yes == 0) {
         return LOADGEN_REFUSED;
     }
-    if (l->handoff != NULL && l->gave_ns != 0) {
+    if (l->handoff != NULL && l->gave_ns != 0 && counts) {
         histogram_add(l->handoff, now_ns - l->gave_ns);
-        l->gave_ns = 0;
     }
+    l->gave_ns = 0;
     return LOADGEN_ACQUIRED;
 }
 

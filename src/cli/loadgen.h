@@ -42,12 +42,14 @@ struct loadgen_work {
     int (*ask)(void *ctx, struct loadgen_slot *s, struct fli_buf *out);
     /* One answer. */
     void (*answer)(void *ctx, struct loadgen_slot *s, const redisReply *reply);
-    /* All answers are there: what was it? */
-    enum loadgen_outcome (*outcome)(void *ctx, struct loadgen_slot *s, uint64_t now_ns);
+    /* All answers are there: what was it? counts: neither before nor after what is measured. */
+    enum loadgen_outcome (*outcome)(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                    bool counts);
 };
 
 struct loadgen_result {
     uint64_t pairs;
+    uint64_t all_pairs; /* also before and after what is measured */
     uint64_t refused;
     uint64_t errors;
     double seconds;

@@ -97,7 +97,8 @@ static void redis_answer(void *ctx, struct loadgen_slot *s, const redisReply *re
               (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0);
 }
 
-static enum loadgen_outcome redis_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+static enum loadgen_outcome redis_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                          bool counts)
 {
     struct peer *p = ctx;
     if (s->failed) {
@@ -120,7 +121,8 @@ static int set_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
                        (const char *[]){"SET", key, VALUE_32, "FENCE", lock, "1"});
 }
 
-static enum loadgen_outcome set_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+static enum loadgen_outcome set_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                        bool counts)
 {
     return s->failed ? LOADGEN_FAILED : LOADGEN_RELEASED;
 }
@@ -135,7 +137,8 @@ static int hold_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
     return loadgen_put(out, 6, (const char *[]){"ACQUIRE", name, "TTL", p->ttl, "OWNER", owner});
 }
 
-static enum loadgen_outcome hold_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns)
+static enum loadgen_outcome hold_outcome(void *ctx, struct loadgen_slot *s, uint64_t now_ns,
+                                         bool counts)
 {
     struct peer *p = ctx;
     if (s->failed || s->yes == 0) {
@@ -171,6 +174,7 @@ static void print_result(const struct loadgen_result *r, const struct histogram 
     cli_json_init(&j, stdout);
     cli_json_object(&j, NULL);
     cli_json_u64(&j, "pairs", r->pairs);
+    cli_json_u64(&j, "all_pairs", r->all_pairs);
     cli_json_u64(&j, "refused", r->refused);
     cli_json_u64(&j, "errors", r->errors);
     cli_json_u64(&j, "measured_ns", (uint64_t)(r->seconds * 1e9));
