@@ -34,6 +34,8 @@ const struct cli_command cli_commands[] = {
      AT_NODES | HOW_TO_TAKE | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
      "Runs a command while holding a lock.", NULL, cli_run_run},
     {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, cli_run_queue},
+    {"watch", NULL, "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | CLI_BIT(CLI_OPT_LIMIT),
+     "Shows what happens to locks, as it happens.", NULL, cli_run_watch},
     {"sessions", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_LIMIT), "Lists the open sessions.",
      NULL, cli_run_sessions},
     {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", NULL, cli_run_show},

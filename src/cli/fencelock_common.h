@@ -48,6 +48,7 @@ int cli_run_break(const struct cli_args *a);
 int cli_run_run(const struct cli_args *a);
 int cli_run_queue(const struct cli_args *a);
 int cli_run_sessions(const struct cli_args *a);
+int cli_run_watch(const struct cli_args *a);
 int cli_run_show(const struct cli_args *a);
 int cli_run_locks(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);

@@ -69,7 +69,7 @@ enum cli_option {
 _Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
 #define CLI_BIT(option) (UINT64_C(1) << (option))
 #define CLI_RUN_TTL_MIN_MS UINT64_C(500)
-#define CLI_ARGS_MAX 3u
+#define CLI_ARGS_MAX 16u
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
 
 struct cli_args;

@@ -1,0 +1,302 @@
+/* fencelock_cmd_watch.c: shows what happens to locks, for as long as one wants.
+ *
+ * Any node tells of the log that it applies. When the one that we listen to goes away, hangs, or
+ * is cut off from the others (it knows no leader twice in a row), another is asked, and a line says
+ * that events may have been missed: a gap that is not told looks like silence. */
+#include <poll.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/fencelock_common.h"
+#include "cli/watch_event.h"
+#include "client/link.h"
+#include "wire/resp.h"
+
+#define TIMEOUT_DEFAULT_MS UINT64_C(5000) /* for the first node */
+#define ATTEMPT_MS UINT64_C(1000)         /* for each node */
+#define PROBE_EVERY_MS UINT64_C(2000)
+#define PAUSE_MAX_MS UINT64_C(2000)
+#define LEADERLESS_MAX 2u
+#define REQUEST_MAX 65536u
+
+struct watcher {
+    const struct cli_args *args;
+    struct cli_style style;
+    fl_client *client; /* asks the node who leads, on connections of its own */
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t n_nodes, at;
+    struct fli_link link;
+    struct fli_buf request; /* the subscriptions */
+    unsigned n_requests;
+    bool asked; /* a PING is on its way */
+    unsigned leaderless;
+    uint64_t left; /* events still to be shown */
+    size_t name_width;
+    int code;        /* of the last failure */
+    char error[256]; /* its sentence */
+};
+
+static struct fl_bytes bytes_of(const redisReply *r)
+{
+    return (struct fl_bytes){r->str, r->len};
+}
+
+static bool is_word(const redisReply *frame, const char *word)
+{
+    return frame->type == REDIS_REPLY_ARRAY && frame->elements > 0 &&
+           frame->element[0]->type == REDIS_REPLY_STRING &&
+           strcmp(frame->element[0]->str, word) == 0;
+}
+
+static int give_up(struct watcher *w, int code, const char *why)
+{
+    w->code = code;
+    snprintf(w->error, sizeof w->error, "%.100s: %.140s", w->nodes[w->at].text, why);
+    fli_link_close(&w->link);
+    return code;
+}
+
+/* ---- subscribing ----------------------------------------------------------------------------- */
+
+static bool is_pattern(const char *word)
+{
+    return strpbrk(word, "*?[") != NULL;
+}
+
+static int put_subscription(struct watcher *w, const char *word)
+{
+    char channel[FL_NAME_MAX + 16];
+    snprintf(channel, sizeof channel, "lock:%s", word);
+    const char *command = is_pattern(word) ? "PSUBSCRIBE" : "SUBSCRIBE";
+    int rc = fli_resp_array(&w->request, 2);
+    rc = rc == 0 ? fli_resp_bulk(&w->request, command, strlen(command)) : rc;
+    rc = rc == 0 ? fli_resp_bulk(&w->request, channel, strlen(channel)) : rc;
+    w->n_requests++;
+    return rc;
+}
+
+static int put_subscriptions(struct watcher *w)
+{
+    const struct cli_args *a = w->args;
+    int rc = a->n_args == 0 ? put_subscription(w, "*") : 0;
+    for (unsigned i = 0; rc == 0 && i < a->n_args; i++) {
+        size_t len = strlen(a->arg[i]);
+        if (len < 1 || len > FL_NAME_MAX) {
+            cli_complain("a name or pattern has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
+            return FL_EINVAL;
+        }
+        rc = put_subscription(w, a->arg[i]);
+    }
+    return rc;
+}
+
+/* Connects to the next node and subscribes there. */
+static int subscribe(struct watcher *w)
+{
+    uint64_t until_ms = fli_clock_ms() + ATTEMPT_MS;
+    w->asked = false;
+    w->leaderless = 0;
+    if (fli_link_connect(&w->link, &w->nodes[w->at], until_ms) != 0) {
+        return give_up(w, FL_ENOCONN, w->link.error);
+    }
+    if (fli_link_send(&w->link, w->request.data, w->request.len, until_ms) != 0) {
+        return give_up(w, FL_ENOCONN, w->link.error);
+    }
+    for (unsigned i = 0; i < w->n_requests; i++) {
+        redisReply *r;
+        int rc = fli_link_receive(&w->link, until_ms, &r);
+        if (rc != 0) {
+            return give_up(w, rc == FL_ETIMEOUT ? rc : FL_ENOCONN, w->link.error);
+        }
+        bool done = is_word(r, "subscribe") || is_word(r, "psubscribe");
+        if (!done) {
+            rc = r->type == REDIS_REPLY_ERROR ? FL_ELIMIT : FL_EPROTO;
+            give_up(w, rc, rc == FL_ELIMIT ? r->str : "its answer makes no sense");
+        }
+        freeReplyObject(r);
+        if (!done) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static void pause_ms(uint64_t ms)
+{
+    uint64_t until_ms = fli_clock_ms() + ms;
+    for (uint64_t now_ms = fli_clock_ms(); now_ms < until_ms; now_ms = fli_clock_ms()) {
+        (void)poll(NULL, 0, (int)(until_ms - now_ms));
+    }
+}
+
+/* Goes round until a node takes the subscriptions or the time is over. */
+static int find_node(struct watcher *w, uint64_t until_ms)
+{
+    uint64_t most_ms = 100;
+    for (uint32_t tried = 1;; tried++) {
+        int rc = subscribe(w);
+        if (rc == 0 || fli_clock_ms() >= until_ms) {
+            return rc;
+        }
+        w->at = (w->at + 1) % w->n_nodes;
+        if (tried % w->n_nodes == 0) {
+            uint64_t jitter;
+            fli_random(&jitter, sizeof jitter);
+            pause_ms(most_ms / 2 + jitter % (most_ms / 2));
+            most_ms = most_ms * 2 < PAUSE_MAX_MS ? most_ms * 2 : PAUSE_MAX_MS;
+        }
+    }
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+static void show(struct watcher *w, const struct watch_event *e)
+{
+    if (w->style.json) {
+        watch_event_print_json(e, stdout);
+    } else if (w->style.terminal) {
+        watch_event_print(e, stdout, w->style.colours, &w->name_width);
+    } else {
+        watch_event_print_plain(e, stdout);
+    }
+    fflush(stdout);
+    w->left -= watch_event_is_gap(e) ? 0 : 1;
+}
+
+static void show_gap(const struct watcher *w)
+{
+    const char *node = w->nodes[w->at].text;
+    if (w->style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "event", "gap");
+        cli_json_text(&j, "node", node);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else if (w->style.terminal) {
+        printf("%sevents may have been missed: now from %s; see fencelock show%s\n",
+               cli_colour_on(CLI_RED, w->style.colours), node,
+               cli_colour_off(CLI_RED, w->style.colours));
+    } else {
+        printf("event=gap node=%s\n", node);
+    }
+    fflush(stdout);
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+static int take_frame(struct watcher *w, const redisReply *r)
+{
+    static struct watch_event event; /* large */
+    w->asked = false;
+    if (r->type == REDIS_REPLY_ERROR) {
+        return give_up(w, FL_EIO, r->str); /* too slow, for one */
+    }
+    if (is_word(r, "pong")) {
+        return 0;
+    }
+    size_t n = is_word(r, "message") ? 3 : is_word(r, "pmessage") ? 4 : 0;
+    if (n == 0 || r->elements != n || r->element[n - 2]->type != REDIS_REPLY_STRING ||
+        r->element[n - 1]->type != REDIS_REPLY_STRING) {
+        return give_up(w, FL_EPROTO, "what it sends makes no sense");
+    }
+    if (!watch_event_parse(bytes_of(r->element[n - 2]), bytes_of(r->element[n - 1]), &event)) {
+        return give_up(w, FL_EPROTO, "an event makes no sense");
+    }
+    show(w, &event);
+    return 0;
+}
+
+/* Nothing has come for a while: is the node there, and does it hear of the others? */
+static int probe(struct watcher *w)
+{
+    static const char ping[] = "*1\r\n$4\r\nPING\r\n";
+    struct fl_node_status status;
+    if (w->asked) {
+        return give_up(w, FL_EIO, "no answer");
+    }
+    if (fli_link_send(&w->link, ping, sizeof ping - 1, fli_clock_ms() + ATTEMPT_MS) != 0) {
+        return give_up(w, FL_EIO, w->link.error);
+    }
+    w->asked = true;
+    bool told = fl_node_ask(w->client, w->at, ATTEMPT_MS, &status) == 0;
+    w->leaderless = told && status.leader[0] == '\0' ? w->leaderless + 1 : 0;
+    return w->leaderless < LEADERLESS_MAX ? 0 : give_up(w, FL_ENOLEADER, "it knows no leader");
+}
+
+/* Until the connection is of no more use, or enough has been shown (0). */
+static int listen_to(struct watcher *w)
+{
+    uint64_t probe_ms = fli_clock_ms() + PROBE_EVERY_MS;
+    int rc = 0;
+    while (rc == 0 && w->left > 0) {
+        redisReply *r;
+        rc = fli_link_receive(&w->link, probe_ms, &r);
+        if (rc == 0) {
+            rc = take_frame(w, r);
+            freeReplyObject(r);
+        } else if (rc != FL_ETIMEOUT) {
+            return give_up(w, FL_EIO, w->link.error);
+        } else {
+            rc = 0;
+        }
+        /* Also when events come all the time: they may be of long ago. */
+        if (rc == 0 && fli_clock_ms() >= probe_ms) {
+            rc = probe(w);
+            probe_ms = fli_clock_ms() + PROBE_EVERY_MS;
+        }
+    }
+    return rc;
+}
+
+static int watch(struct watcher *w)
+{
+    const struct cli_args *a = w->args;
+    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
+    uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
+    int rc = find_node(w, until_ms);
+    if (rc != 0) {
+        return cli_fail(a, w->code, w->error, NULL, NULL);
+    }
+    while (listen_to(w) != 0) {
+        cli_complain("%s; looking for another node", w->error);
+        w->at = (w->at + 1) % w->n_nodes;
+        rc = find_node(w, UINT64_MAX);
+        FLI_ASSERT(rc == 0);
+        show_gap(w);
+    }
+    return CLI_EXIT_DONE;
+}
+
+int cli_run_watch(const struct cli_args *a)
+{
+    static struct watcher w; /* large */
+    char errmsg[256];
+    int code;
+    uint64_t limit = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : UINT64_MAX;
+    w = (struct watcher){.args = a, .style = cli_style_of(a), .left = limit};
+    w.client = cli_client_create(a, &code); /* says what is wrong with the addresses */
+    if (w.client == NULL) {
+        return code;
+    }
+    fli_link_init(&w.link);
+    fli_buf_init(&w.request, REQUEST_MAX);
+    int rc = fli_nodes_parse(cli_nodes_of(a), w.nodes, &w.n_nodes, errmsg, sizeof errmsg);
+    FLI_ASSERT(rc == 0);
+    rc = put_subscriptions(&w);
+    if (rc == FL_EINVAL) {
+        code = CLI_EXIT_USAGE;
+    } else if (rc != 0) {
+        code = cli_fail(a, rc, fl_strerror(rc), NULL, NULL);
+    } else {
+        uint64_t first;
+        fli_random(&first, sizeof first);
+        w.at = (uint32_t)(first % w.n_nodes);
+        code = watch(&w);
+    }
+    fli_link_close(&w.link);
+    fli_buf_fini(&w.request);
+    fl_client_destroy(w.client);
+    return code;
+}

@@ -1,0 +1,264 @@
+"""`fencelock watch` on real nodes and on scripted ones: what it shows on a terminal, in a pipe and as JSON; that it goes
+on at another node when its own dies, hangs or is cut off, and says that there is a gap."""
+
+import json
+import os
+import pty
+import queue
+import select
+import signal
+import subprocess
+import threading
+import time
+
+from harness import Case, Cluster, Deadline, binary, main, wait_until
+from scripted_server import CLOSE, HANG, ScriptedServer
+
+OWNER, OTHER = 'owner-a-0123456789', 'owner-b-0123456789'
+
+
+class Watcher:
+    """`fencelock watch`, whose lines can be waited for."""
+
+    def __init__(self, nodes, *args):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.child = subprocess.Popen([binary('fencelock'), 'watch', '--nodes', nodes, *map(str, args)], env=env, text=True,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.lines, self.errors = queue.Queue(), []
+        self.threads = [threading.Thread(target=self._read, daemon=True),
+                        threading.Thread(target=lambda: self.errors.extend(self.child.stderr), daemon=True)]
+        for thread in self.threads:
+            thread.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.put(line.rstrip('\n'))
+
+    def next(self, seconds=60):
+        try:
+            return self.lines.get(timeout=seconds)
+        except queue.Empty:
+            raise AssertionError('no line; it said %r' % self.errors) from None
+
+    def until(self, start, seconds=60):
+        """The lines up to the first that begins so."""
+        lines = [self.next(seconds)]
+        while not lines[-1].startswith(start):
+            lines.append(self.next(seconds))
+        return lines
+
+    def end(self):
+        """Its exit code; what it left unread comes with it."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+        code = self.child.wait(30)
+        for thread in self.threads:
+            thread.join(30)
+        self.child.stdout.close()
+        self.child.stderr.close()
+        if any('Sanitizer' in e or 'runtime error' in e for e in self.errors):
+            raise AssertionError(''.join(self.errors))
+        return code
+
+
+class WatchCase(Case):
+    def watch(self, nodes, *args):
+        watcher = Watcher(nodes if isinstance(nodes, str) else ','.join(nodes), *args)
+        self.addCleanup(watcher.end)
+        return watcher
+
+
+class OneNode(WatchCase):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 1).start()
+        self.node = self.cluster.nodes[0]
+        self.cluster.leader()
+
+    def subscribed(self, patterns=0, channels=0):
+        wait_until(lambda: (self.node.info()['pubsub_patterns'], self.node.info()['pubsub_channels'])
+                   == (patterns, channels), 60, 'the subscriptions')
+
+    def story(self, name):
+        token = self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER)
+        with self.node.client() as c:
+            c.send('ACQUIRE', name, 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 60000)
+            wait_until(lambda: self.node.info()['waits'] == 1, 60, 'the waiter')
+            self.node.call('RELEASE', name, token)
+            token = c.read()
+        self.node.call('BREAK', name)
+        return token
+
+    def test_in_a_pipe(self):
+        w = self.watch(self.node.address, 'a b', 'job/*', '--limit', 6)
+        self.subscribed(1, 1)
+        self.node.call('ACQUIRE', 'elsewhere', 'OWNER', OWNER)
+        token = self.story('job/1')
+        self.node.call('ACQUIRE', 'a b', 'OWNER', 'name with blanks')
+        lines = [w.next() for _ in range(6)]
+        self.assertTrue(lines[0].startswith('event=granted lock=job/1 token=%d owner=%s clock=' % (token - 1, OWNER)), lines)
+        self.assertEqual([line.split()[0] for line in lines[:5]],
+                         ['event=' + e for e in ('granted', 'queued', 'released', 'granted', 'broken')])
+        self.assertIn(' lock=a%20b ', lines[5])
+        self.assertIn(' owner=name%20with%20blanks ', lines[5])
+        self.assertEqual((w.child.wait(30), w.errors), (0, [])) # --limit
+
+    def test_json(self):
+        w = self.watch(self.node.address, '--json')
+        self.subscribed(1)
+        token = self.story('job/1')
+        events = [json.loads(w.next()) for _ in range(5)]
+        self.assertEqual([e['event'] for e in events], ['granted', 'queued', 'released', 'granted', 'broken'])
+        clock = events[3].pop('clock_ms')
+        self.assertGreater(clock, 0)
+        self.assertEqual(events[3].pop('wait'), events[1]['wait'])
+        self.assertEqual(events[3], {'event': 'granted', 'lock': 'job/1', 'token': token, 'owner': OTHER})
+        self.assertEqual(w.end(), -signal.SIGINT)
+
+    def test_on_a_terminal(self):
+        ours, theirs = pty.openpty()
+        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_') and k != 'NO_COLOR'}
+        child = subprocess.Popen([binary('fencelock'), 'watch', '--nodes', self.node.address, '--limit', '5'], env=env,
+                                 stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        self.addCleanup(os.close, ours)
+        self.subscribed(1)
+        token = self.story('x')
+        self.assertEqual(child.wait(30), 0)
+        seen = b''
+        while select.select([ours], [], [], 1)[0]:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            seen += data
+        lines = seen.decode().splitlines()
+        self.assertEqual(len(lines), 5)
+        self.assertIn('\x1b[32mgranted', lines[0])
+        self.assertIn('owner ' + OWNER, lines[0])
+        self.assertIn('\x1b[31mbroken', lines[4])
+        self.assertIn(str(token), lines[4])
+        self.assertEqual(len({line.index('owner') for line in lines if 'granted' in line}), 1) # aligned
+
+    def test_wrong_lines(self):
+        for args in (('',), ('x' * 256,), ['x'] * 17, ('--ttl', '1s')):
+            w = self.watch(self.node.address, *args)
+            self.assertEqual(w.child.wait(30), 2, args)
+
+    def test_nobody_there(self):
+        w = self.watch('127.0.0.1:1', '--timeout', '300ms')
+        self.assertEqual(w.child.wait(30), 3)
+        w.end()
+        self.assertIn('Start fencelockd', ''.join(w.errors))
+
+    def test_refused(self):
+        w = self.watch(self.node.address, *['p%d*' % i for i in range(16)], '--limit', '0')
+        self.assertEqual(w.child.wait(30), 0) # as many as a connection may have
+
+
+class Gaps(WatchCase):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+        self.cluster.leader()
+
+    def listener(self, w):
+        """The node that it listens to, and a grant that it has heard of."""
+        node = wait_until(lambda: [n for n in self.cluster.running() if n.info()['pubsub_patterns'] == 1], 60, 'a node')[0]
+        token = self.grant()
+        w.until('event=granted lock=x token=%d ' % token)
+        return node
+
+    def grant(self):
+        def granted():
+            node = self.cluster.leader(60)
+            token = node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER, timeout=30)
+            node.call('RELEASE', 'x', token, timeout=30)
+            return token
+        return wait_until(granted, 60, 'a grant')
+
+    def goes_on(self, w, node):
+        gap = w.until('event=gap node=')[-1]
+        self.assertNotIn(node.address, gap)
+        wait_until(lambda: any(node.address in e and 'another node' in e for e in w.errors), 30, 'word of why')
+        token = self.grant()
+        w.until('event=granted lock=x token=%d ' % token)
+
+    def test_its_node_dies_then_the_next_hangs(self):
+        w = self.watch(self.cluster.addresses())
+        first = self.listener(w)
+        first.kill()
+        self.goes_on(w, first)
+        first.start()
+        self.cluster.wait_serving(first)
+        second = self.listener(w)
+        second.pause()
+        self.goes_on(w, second)
+        second.resume()
+
+    def test_its_node_is_alone(self):
+        """A node that knows no leader is left, though it answers."""
+        w = self.watch(self.cluster.addresses())
+        node = self.listener(w)
+        for other in self.cluster.nodes:
+            if other is not node:
+                other.pause()
+        deadline = Deadline(60)
+        while not any(node.address in e and 'no leader' in e for e in w.errors):
+            self.assertFalse(deadline.passed(), w.errors)
+            time.sleep(0.05)
+        for other in self.cluster.nodes:
+            other.resume()
+        w.until('event=gap node=')
+        token = self.grant()
+        w.until('event=granted lock=x token=%d ' % token)
+
+
+SUBSCRIBED = b'*3\r\n$10\r\npsubscribe\r\n$6\r\nlock:*\r\n:1\r\n'
+
+
+def event(text):
+    return b'*4\r\n$8\r\npmessage\r\n$6\r\nlock:*\r\n$6\r\nlock:x\r\n$%d\r\n%s\r\n' % (len(text), text)
+
+
+class Scripted(WatchCase):
+    def server(self, *script):
+        server = ScriptedServer(script)
+        self.addCleanup(server.close)
+        return server
+
+    def test_a_gap_in_the_events_and_one_of_the_connection(self):
+        s = self.server((SUBSCRIBED, event(b'event=released token=1 owner=o clock=1'), event(b'event=resync clock=2'), CLOSE),
+                        (SUBSCRIBED, event(b'event=released token=2 owner=o clock=3'), b'-LIMIT events ended: too slow\r\n', CLOSE),
+                        (SUBSCRIBED, event(b'event=expired token=3 owner=o clock=4'), HANG))
+        w = self.watch(s.address, '--limit', 3)
+        self.assertEqual([w.next() for _ in range(6)], [
+            'event=released lock=x token=1 owner=o clock=1', 'event=resync lock=x clock=2', 'event=gap node=' + s.address,
+            'event=released lock=x token=2 owner=o clock=3', 'event=gap node=' + s.address,
+            'event=expired lock=x token=3 owner=o clock=4'])
+        self.assertEqual(w.end(), 0)
+        self.assertIn('too slow', ''.join(w.errors))
+
+    def test_nonsense(self):
+        for nonsense in (b'*1\r\n:1\r\n', b'+OK\r\n', b'*4\r\n$8\r\npmessage\r\n:1\r\n:1\r\n:1\r\n', event(b'nothing'),
+                         b'what\r\n', b'*4\r\n$8\r\npmessage\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n'):
+            s = self.server((SUBSCRIBED, nonsense), (SUBSCRIBED, event(b'event=released token=2 owner=o clock=3')))
+            w = self.watch(s.address, '--limit', 1)
+            self.assertEqual(w.next(), 'event=gap node=' + s.address)
+            self.assertIn('token=2', w.next())
+            self.assertEqual(w.end(), 0)
+
+    def test_a_node_that_does_not_take_it(self):
+        full = self.server(b'-LIMIT too many subscriptions\r\n')
+        w = self.watch(full.address, '--timeout', '300ms', '--json')
+        self.assertEqual(w.child.wait(30), 1)
+        self.assertEqual(json.loads(w.next())['error'], 'ELIMIT')
+        good = self.server((SUBSCRIBED, event(b'event=released token=2 owner=o clock=3')))
+        w = self.watch([full.address, good.address], '--limit', 1)
+        self.assertIn('token=2', w.next())
+
+
+if __name__ == '__main__':
+    main()

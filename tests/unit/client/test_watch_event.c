@@ -1,0 +1,156 @@
+/* Events as subscribers get them: taken apart, and shown for people, for pipes and as JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli/watch_event.h"
+#include "rng.h"
+
+static struct watch_event event;
+
+static bool parse(const char *channel, const char *text)
+{
+    return watch_event_parse(fl_str(channel), fl_str(text), &event);
+}
+
+static void expect_text(struct fl_bytes b, const char *text)
+{
+    assert_int_equal(b.len, strlen(text));
+    assert_memory_equal(b.data, text, b.len);
+}
+
+/* What one of the ways of showing prints of the last event. */
+enum way { PEOPLE, PLAIN, JSON };
+
+static void expect_shown(enum way way, const char *expected)
+{
+    char *text = NULL;
+    size_t len = 0;
+    size_t width = 4;
+    FILE *f = open_memstream(&text, &len);
+    assert_non_null(f);
+    if (way == PEOPLE) {
+        watch_event_print(&event, f, false, &width);
+    } else if (way == PLAIN) {
+        watch_event_print_plain(&event, f);
+    } else {
+        watch_event_print_json(&event, f);
+    }
+    fclose(f);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void test_a_grant(void **state)
+{
+    (void)state;
+    assert_true(parse("lock:a/b", "event=granted token=17 owner=me%20%C3%A9 clock=88123 wait=5"));
+    assert_string_equal(event.event, "granted");
+    expect_text(event.name, "a/b");
+    expect_text(event.owner, "me \xc3\xa9");
+    assert_int_equal(event.token, 17);
+    assert_int_equal(event.clock_ms, 88123);
+    assert_int_equal(event.wait, 5);
+    assert_false(watch_event_is_gap(&event));
+    expect_shown(PEOPLE, "       88.123  granted   a/b   token 17  owner me \xc3\xa9\n");
+    expect_shown(PLAIN, "event=granted lock=a/b token=17 owner=me%20%C3%A9 clock=88123 wait=5\n");
+    expect_shown(JSON, "{\"event\":\"granted\",\"lock\":\"a/b\",\"token\":17,"
+                       "\"owner\":\"me \xc3\xa9\",\"wait\":5,\"clock_ms\":88123}\n");
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    assert_true(parse("lock:x", "event=left owner=o clock=1000 wait=7 reason=deadline"));
+    expect_shown(PEOPLE, "        1.000  left      x     owner o  because: deadline\n");
+    expect_shown(JSON, "{\"event\":\"left\",\"lock\":\"x\",\"owner\":\"o\",\"wait\":7,"
+                       "\"reason\":\"deadline\",\"clock_ms\":1000}\n");
+    assert_true(parse("fencelock:resync", "event=resync clock=5"));
+    assert_true(watch_event_is_gap(&event));
+    assert_int_equal(event.name.len, 0);
+    expect_shown(PEOPLE, "        0.005  resync    -  events were missed: see fencelock show\n");
+    expect_shown(PLAIN, "event=resync clock=5\n");
+    /* Words of a later version. */
+    assert_true(parse("lock:x", "event=moved to=y clock=5"));
+    expect_shown(PLAIN, "event=moved lock=x to=y clock=5\n");
+}
+
+static void test_what_cannot_be_an_event(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"",
+                                        "x",
+                                        "clock=5",
+                                        "event= clock=5",
+                                        "event=a  clock=5",
+                                        "event=a clock=x",
+                                        "event=a token=-1",
+                                        "event=a owner=%",
+                                        "event=a owner=%1",
+                                        "event=a owner=%zz",
+                                        "event=a owner=%c3",
+                                        "event=aaaaaaaaaaaaaaaaaaaaaaaa",
+                                        "event=a token=18446744073709551616"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        assert_false(parse("lock:x", texts[i]));
+    }
+    assert_true(parse("lock:x", "event=aaaaaaaaaaaaaaaaaaaaaaa"));
+    assert_true(parse("lock:x", "event=a owner=%0A"));
+    assert_true(parse("lock:x", "event=a "));
+}
+
+static void test_nothing_drives_a_terminal(void **state)
+{
+    (void)state;
+    assert_true(parse("lock:\x1b[2J x\n", "event=granted\x1b token=1 owner=%1B[2J%0A clock=1"));
+    expect_shown(PEOPLE,
+                 "        0.001  granted\\x1b  \\x1b[2J x\\x0a  token 1  owner \\x1b[2J\\x0a\n");
+    expect_shown(PLAIN, "event=granted? lock=%1B[2J%20x%0A token=1 owner=%1B[2J%0A clock=1\n");
+}
+
+static void test_the_largest(void **state)
+{
+    (void)state;
+    static char text[WATCH_TEXT_MAX + 2];
+    memset(text, 'o', sizeof text - 1);
+    memcpy(text, "event=a owner=", 14);
+    assert_false(parse("lock:x", text));
+    text[WATCH_TEXT_MAX] = '\0';
+    assert_true(parse("lock:x", text));
+    assert_int_equal(event.owner.len, WATCH_TEXT_MAX - 14);
+}
+
+static void test_random_bytes(void **state)
+{
+    (void)state;
+    static const char bytes[] = "event=granted token=17 owner=%20 clock=1%\x1b\xff ==";
+    struct rng r;
+    rng_init(&r);
+    for (int round = 0; round < 20000; round++) {
+        char text[64];
+        size_t len = (size_t)rng_below(&r, sizeof text);
+        for (size_t i = 0; i < len; i++) {
+            text[i] = bytes[rng_below(&r, sizeof bytes - 1)];
+        }
+        memcpy(text, "event=a ", len < 8 ? len : 8);
+        (void)watch_event_parse(fl_str("lock:x"), (struct fl_bytes){text, len}, &event);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_grant),
+        cmocka_unit_test(test_others),
+        cmocka_unit_test(test_what_cannot_be_an_event),
+        cmocka_unit_test(test_nothing_drives_a_terminal),
+        cmocka_unit_test(test_the_largest),
+        cmocka_unit_test(test_random_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
