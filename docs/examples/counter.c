@@ -19,6 +19,8 @@ int main(int argc, char **argv)
     }
     if (fl_acquire(locks, fl_str("counter"), &options, &grant) != 0) {
         fprintf(stderr, "not acquired: %s\n", fl_client_error(locks));
+        fl_store_destroy(store);
+        fl_client_destroy(locks);
         return 1;
     }
     struct fl_fencing fence = {fl_str("counter"), grant.token};

@@ -25,6 +25,9 @@ int main(int argc, char **argv)
     if (fl_redlock_acquire_fenced(redlock, fl_str("counter"), &acquire, fl_issue_token_from, tokens,
                                   &lock) != 0) {
         fprintf(stderr, "not acquired: %s\n", fl_redlock_error(redlock));
+        fl_store_destroy(store);
+        fl_client_destroy(tokens);
+        fl_redlock_close(redlock, NULL, NULL);
         return 1;
     }
     /* Two may believe to hold it now. The claim decides: the older one can write no more. */
