@@ -1,0 +1,94 @@
+"""The programs of docs/CLIENTS.md, as they stand there: several run at once and add one to a number; no update is lost.
+A late one is refused. A language whose tools or Redis client cannot be had is skipped, and says so."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from harness import Case, Cluster, Store, main
+from harness.lab import ROOT
+
+PAGE = os.path.join(ROOT, 'docs', 'CLIENTS.md')
+AT_ONCE = 4
+INSTALL_S = 180
+
+
+def program(language):
+    """The one program in that language."""
+    with open(PAGE, encoding='utf-8') as f:
+        blocks = re.findall(r'^```%s\n(.*?)^```' % language, f.read(), re.M | re.S)
+    if len(blocks) != 1:
+        raise AssertionError('%d programs in %s' % (len(blocks), language))
+    return blocks[0]
+
+
+class Programs(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 1).start()
+        self.cluster.leader()
+        self.node = self.cluster.nodes[0]
+        self.store = Store(self.lab).start()
+
+    def write(self, name, text):
+        """The program in a file, with the ports of this test."""
+        for port, real in (('7401', self.node.port), ('7411', self.store.port)):
+            self.assertIn(port, text)
+            text = text.replace(port, str(real))
+        path = self.lab.path(name)
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(text)
+        return path
+
+    def install(self, tool, *commands):
+        """What its client needs, or a skipped test."""
+        if shutil.which(tool) is None:
+            self.skipTest('%s is not installed' % tool)
+        for command in commands:
+            try:
+                done = subprocess.run(command, cwd=self.lab.dir, timeout=INSTALL_S, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            except subprocess.TimeoutExpired:
+                self.skipTest('%s takes too long here' % ' '.join(command))
+            if done.returncode:
+                self.skipTest('%s: %s' % (' '.join(command), done.stdout.decode(errors='replace').strip()[-200:]))
+
+    def total(self):
+        return int(self.store.call('GET', 'total') or 0)
+
+    def run_them(self, *command):
+        children = [subprocess.Popen(command, cwd=self.lab.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT) for _ in range(AT_ONCE)]
+        outs = [child.communicate(timeout=120)[0].decode(errors='replace') for child in children]
+        self.assertEqual([child.returncode for child in children], [0] * AT_ONCE, outs)
+        self.assertEqual(self.total(), AT_ONCE)
+        self.assertIsNone(self.node.call('SHOW', 'report')) # given back
+        # Whoever comes too late is refused, and ends with an error.
+        self.store.call('CLAIM', 'report', 1 << 40)
+        done = subprocess.run(command, cwd=self.lab.dir, timeout=120, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b'STALE', done.stdout.upper())
+        self.assertEqual(self.total(), AT_ONCE)
+
+    def test_python(self):
+        self.install(sys.executable, [sys.executable, '-c', 'import redis'])
+        self.run_them(sys.executable, self.write('add.py', program('python')))
+
+    def test_go(self):
+        self.install('go')
+        self.write('main.go', program('go'))
+        self.install('go', ['go', 'mod', 'init', 'add'], ['go', 'get', 'github.com/redis/go-redis/v9@v9.7.3'])
+        subprocess.run(['go', 'build', '-o', 'add', '.'], cwd=self.lab.dir, check=True, timeout=INSTALL_S)
+        self.run_them(self.lab.path('add'))
+
+    def test_node(self):
+        self.install('node')
+        self.install('npm', ['npm', 'install', '--no-fund', '--no-audit', 'redis@4'])
+        self.run_them('node', self.write('add.js', program('js')))
+
+
+if __name__ == '__main__':
+    main()
