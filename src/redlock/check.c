@@ -127,7 +127,7 @@ static void ask(struct check *c, struct fli_server *s)
         q->question = (enum question)i;
         c->refs++;
         c->left++;
-        fli_server_put(s, &q->base);
+        fli_server_put(s, &q->base, fli_clock_ns());
     }
 }
 

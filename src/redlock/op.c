@@ -7,6 +7,8 @@
 #include "redlock/op_private.h"
 #include "redlock/quorum.h"
 
+#define NS_PER_MS UINT64_C(1000000)
+
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
 static void deliver(struct fli_note *note)
@@ -44,7 +46,7 @@ static void finish(struct fli_op *op, int result, enum fl_redlock_cause cause)
 
 /* Why a server is not asked; FL_REDLOCK_UNASKED: ask it, or wait for it (*ret_wait). */
 static enum fl_redlock_status gate(const struct fli_op *op, const struct fli_server *s,
-                                   bool *ret_wait, const char **ret_error)
+                                   uint64_t now_ns, bool *ret_wait, const char **ret_error)
 {
     uint64_t budget_ms = op->r->budget_ms;
     *ret_wait = false;
@@ -63,17 +65,17 @@ static enum fl_redlock_status gate(const struct fli_op *op, const struct fli_ser
         *ret_error = "the same server as an earlier one of the list";
         return FL_REDLOCK_TWICE;
     }
-    if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE &&
-        fli_server_silent_ms(s, fli_clock_ns()) >= budget_ms) {
+    if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE && fli_server_silent_ms(s, now_ns) >= budget_ms) {
         *ret_error = "an earlier request has no answer yet";
         return FL_REDLOCK_SILENT;
     }
     return FL_REDLOCK_UNASKED;
 }
 
-static void ask(struct fli_op *op, uint32_t i, uint64_t now_ms)
+static void ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
 {
-    int rc = fli_op_ask(op, i);
+    uint64_t now_ms = now_ns / NS_PER_MS;
+    int rc = fli_op_ask(op, i, now_ns);
     if (rc == 0) {
         fli_attempt_asked(&op->attempt, i);
         return;
@@ -104,9 +106,10 @@ static void make_value(char *value)
 static void begin_attempt(struct fli_op *op, uint64_t now_ms)
 {
     struct fl_redlock *r = op->r;
+    uint64_t now_ns = fli_clock_ns(); /* The attempt counts from now_ms, which is not later. */
     op->state = OP_ATTEMPT;
     op->report.attempts++;
-    memset(op->report.server, 0, sizeof op->report.server);
+    memset(op->report.server, 0, r->n * sizeof op->report.server[0]);
     if (op->attempt.kind == FLI_ATTEMPT_ACQUIRE) {
         make_value(op->lock.value);
     }
@@ -117,7 +120,7 @@ static void begin_attempt(struct fli_op *op, uint64_t now_ms)
     for (uint32_t i = 0; i < r->n; i++) {
         bool wait;
         const char *error;
-        enum fl_redlock_status status = gate(op, &r->servers[i], &wait, &error);
+        enum fl_redlock_status status = gate(op, &r->servers[i], now_ns, &wait, &error);
         if (status != FL_REDLOCK_UNASKED && op->state == OP_ATTEMPT) {
             refuse(op, i, status, error, now_ms);
         }
@@ -125,7 +128,7 @@ static void begin_attempt(struct fli_op *op, uint64_t now_ms)
     for (uint32_t i = 0; i < r->n && op->state == OP_ATTEMPT; i++) {
         if (op->attempt.status[i] == FL_REDLOCK_UNASKED &&
             r->servers[i].state == FLI_SERVER_READY) {
-            ask(op, i, now_ms);
+            ask(op, i, now_ns);
         }
     }
 }
@@ -287,7 +290,8 @@ static void on_due(struct fli_due *d, uint64_t now_ms)
 
 void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
 {
-    uint64_t now_ms = fli_clock_ms();
+    uint64_t now_ns = fli_clock_ns();
+    uint64_t now_ms = now_ns / NS_PER_MS;
     fli_op_pay(s);
     bool may_begin = fli_may_begin(r);
     FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
@@ -298,9 +302,9 @@ void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
             bool wait;
             const char *error;
-            enum fl_redlock_status status = gate(op, s, &wait, &error);
+            enum fl_redlock_status status = gate(op, s, now_ns, &wait, &error);
             if (status == FL_REDLOCK_UNASKED) {
-                ask(op, s->index, now_ms);
+                ask(op, s->index, now_ns);
             } else {
                 refuse(op, s->index, status, error, now_ms);
             }
@@ -364,7 +368,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
     if (r->in_flight >= FL_REDLOCK_OPS_MAX) {
         return FL_EBUSY;
     }
-    struct fli_op *op = calloc(1, sizeof *op);
+    struct fli_op *op = calloc(1, sizeof *op + r->n * sizeof op->own[0]);
     if (op == NULL) {
         return FL_ENOMEM;
     }
@@ -392,7 +396,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
 static void begin(struct fli_op *op)
 {
     struct fl_redlock *r = op->r;
-    uint64_t now_ms = fli_clock_ms();
+    uint64_t now_ms = op->began_ns / NS_PER_MS;
     fli_enter(r);
     for (uint32_t i = 0; i < r->n; i++) {
         fli_server_tick(&r->servers[i], now_ms);
@@ -430,7 +434,7 @@ int fl_redlock_acquire_fenced_start(fl_redlock *r, struct fl_bytes name,
     }
     op->ttl_ms = ttl_ms;
     op->min_validity_ms = o->min_validity_ms;
-    op->until_ms = fli_clock_ms() + o->wait_ms;
+    op->until_ms = op->began_ns / NS_PER_MS + o->wait_ms;
     op->issue = issue_fn;
     op->issue_ctx = issue_ctx;
     if (ret_id != NULL) {

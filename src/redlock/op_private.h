@@ -15,6 +15,26 @@ enum fli_op_state {
     OP_ENDED
 };
 
+struct fli_op;
+
+enum fli_op_request_kind { REQUEST_SET, REQUEST_EXTEND, REQUEST_RELEASE };
+
+struct fli_op_request {
+    struct fli_request base;
+    struct fli_op *op;
+    enum fli_op_request_kind kind;
+    bool counts; /* the attempt waits for its answer */
+    bool by_text;
+    bool is_own; /* one of the op's */
+    bool is_used;
+    enum fli_delete_how how; /* of a release */
+    uint32_t index;
+    uint32_t serial; /* number of the attempt */
+    uint64_t give_up_ms;
+    uint64_t ttl_ms;
+    char value[FL_REDLOCK_VALUE_LEN + 1];
+};
+
 struct fli_op {
     struct fli_list node;
     struct fli_due due;
@@ -42,22 +62,7 @@ struct fli_op {
     size_t key_len;
     char name[FL_NAME_MAX];
     char key[FLI_KEY_MAX];
-};
-
-enum fli_op_request_kind { REQUEST_SET, REQUEST_EXTEND, REQUEST_RELEASE };
-
-struct fli_op_request {
-    struct fli_request base;
-    struct fli_op *op;
-    enum fli_op_request_kind kind;
-    bool counts; /* the attempt waits for its answer */
-    bool by_text;
-    enum fli_delete_how how; /* of a release */
-    uint32_t index;
-    uint32_t serial; /* number of the attempt */
-    uint64_t give_up_ms;
-    uint64_t ttl_ms;
-    char value[FL_REDLOCK_VALUE_LEN + 1];
+    struct fli_op_request own[]; /* one for each server: for most calls all that are needed */
 };
 
 /* ---- request.c: what is said to servers ------------------------------------------------------ */
@@ -65,7 +70,7 @@ struct fli_op_request {
 void fli_op_unref(struct fli_op *op);
 
 /* Asks server i, which is ready, for what the attempt wants. 0, FL_EBUSY, FL_ENOMEM. */
-int fli_op_ask(struct fli_op *op, uint32_t i) FLI_MUST_USE;
+int fli_op_ask(struct fli_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
 
 /* Takes back what the attempt may have set: behind its request where that is on its way, else when
  * the server can be reached again. */

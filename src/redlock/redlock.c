@@ -413,6 +413,7 @@ static void init(struct fl_redlock *r)
     fli_list_init(&r->keepers);
     fli_list_init(&r->notes);
     fli_heap_init(&r->due, is_sooner);
+    fli_buf_init(&r->text.bytes, FLI_OP_TEXT_MAX);
     r->armed_ms = UINT64_MAX;
     r->owner.ready = owner_ready;
     r->owner.down = owner_down;
@@ -488,6 +489,7 @@ static void finish_closing(struct fl_redlock *r)
     fli_ops_forget(r);
     FLI_ASSERT(fli_list_empty(&r->checks) && fli_list_empty(&r->notes));
     fli_heap_fini(&r->due);
+    fli_buf_fini(&r->text.bytes);
     void (*closed)(void *ctx) = r->closed;
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;

@@ -19,6 +19,7 @@
 #include "redlock/server.h"
 
 #define FLI_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
+#define FLI_OP_TEXT_MAX ((size_t)2048) /* a request with the longest key and the longer script */
 
 /* Something that has to happen at a time. */
 struct fli_due {
@@ -50,6 +51,14 @@ struct fl_redlock {
     char suffix[FL_REDLOCK_KEY_FORMAT_MAX + 1];
 
     struct fli_list ops; /* all that exist, also those that only wait for late answers */
+    struct fli_op_text { /* the request written last: all servers are sent the same bytes */
+        uint64_t op_id;  /* 0: none */
+        uint32_t serial;
+        int kind;
+        int how;
+        bool by_text;
+        struct fli_buf bytes;
+    } text;
     uint32_t in_flight;
     uint64_t last_id;
     struct fli_list checks;

@@ -8,6 +8,7 @@
 #include "redlock/op_private.h"
 #include "redlock/quorum.h"
 
+#define NS_PER_MS UINT64_C(1000000)
 #define OWED_MAX 1024u /* releases kept for a server that is down */
 
 static struct fli_slice key_of(const struct fli_op *op)
@@ -28,34 +29,62 @@ void fli_op_unref(struct fli_op *op)
 
 static void free_request(struct fli_op_request *q)
 {
-    fli_op_unref(q->op);
-    free(q);
+    struct fli_op *op = q->op;
+    if (q->is_own) {
+        q->is_used = false;
+    } else {
+        free(q);
+    }
+    fli_op_unref(op);
 }
 
 /* ---- releases without a waiter --------------------------------------------------------------- */
 
-static int send_request(struct fli_server *s, struct fli_op_request *q)
+static int write_request(struct fli_buf *b, const struct fli_op_request *q)
 {
     struct fli_slice key = key_of(q->op);
-    struct fli_buf *out = fli_server_out(s);
-    int rc = out == NULL ? FL_EBUSY : 0;
-    if (rc != 0) {
-        return rc;
-    }
+    fli_buf_clear(b);
     switch (q->kind) {
     case REQUEST_SET:
-        rc = fli_put_set(out, key, q->value, q->ttl_ms);
-        break;
+        return fli_put_set(b, key, q->value, q->ttl_ms);
     case REQUEST_EXTEND:
-        rc = fli_put_extend(out, key, q->value, q->ttl_ms, q->by_text);
-        break;
+        return fli_put_extend(b, key, q->value, q->ttl_ms, q->by_text);
     case REQUEST_RELEASE:
+        return fli_put_release(b, key, q->value, q->how, q->by_text);
+    }
+    return FL_EINVAL;
+}
+
+/* Key, value and TTL are the same in all requests of one attempt. */
+static bool is_same(const struct fli_op_text *t, const struct fli_op_request *q)
+{
+    return t->op_id == q->op->id && t->serial == q->serial && t->kind == (int)q->kind &&
+           t->how == (int)q->how && t->by_text == q->by_text;
+}
+
+static int send_request(struct fli_server *s, struct fli_op_request *q, uint64_t now_ns)
+{
+    struct fli_op_text *t = &q->op->r->text;
+    struct fli_buf *out = fli_server_out(s);
+    int rc = out == NULL ? FL_EBUSY : 0;
+    if (q->kind == REQUEST_RELEASE) {
         q->how = s->delete_how;
-        rc = fli_put_release(out, key, q->value, q->how, q->by_text);
-        break;
+    }
+    if (rc == 0 && !is_same(t, q)) {
+        t->op_id = 0;
+        rc = write_request(&t->bytes, q);
+        FLI_ASSERT(rc != FL_ELIMIT);
     }
     if (rc == 0) {
-        fli_server_put(s, &q->base);
+        t->op_id = q->op->id;
+        t->serial = q->serial;
+        t->kind = (int)q->kind;
+        t->how = (int)q->how;
+        t->by_text = q->by_text;
+        rc = fli_buf_append(out, t->bytes.data, t->bytes.len);
+    }
+    if (rc == 0) {
+        fli_server_put(s, &q->base, now_ns);
     }
     return rc == FL_ELIMIT ? FL_EBUSY : rc;
 }
@@ -79,7 +108,7 @@ static void owe(struct fli_server *s, struct fli_op_request *q)
 
 void fli_op_pay(struct fli_server *s)
 {
-    uint64_t now_ms = fli_clock_ms();
+    uint64_t now_ns = fli_clock_ns();
     struct fli_list owed;
     fli_list_init(&owed);
     fli_list_splice(&owed, &s->owed);
@@ -87,7 +116,7 @@ void fli_op_pay(struct fli_server *s)
     struct fli_list *node;
     while ((node = fli_list_pop(&owed)) != NULL) {
         struct fli_op_request *q = FLI_CONTAINER_OF(node, struct fli_op_request, base.node);
-        if (now_ms >= q->give_up_ms || send_request(s, q) != 0) {
+        if (now_ns / NS_PER_MS >= q->give_up_ms || send_request(s, q, now_ns) != 0) {
             free_request(q);
         }
     }
@@ -113,11 +142,11 @@ static bool try_otherwise(struct fli_op_request *q, struct fli_server *s, const 
     bool not_permitted = fli_is_error(reply, "ERR") || fli_is_error(reply, "NOPERM");
     if (q->kind == REQUEST_RELEASE && q->how != FLI_DELETE_SCRIPT && not_permitted) {
         s->delete_how = FLI_DELETE_SCRIPT;
-        return send_request(s, q) == 0;
+        return send_request(s, q, fli_clock_ns()) == 0;
     }
     if (fli_is_error(reply, "NOSCRIPT") && !q->by_text) {
         q->by_text = true;
-        return send_request(s, q) == 0;
+        return send_request(s, q, fli_clock_ns()) == 0;
     }
     return false;
 }
@@ -143,15 +172,16 @@ static enum fl_redlock_status judge(const struct fli_op_request *q, const struct
 static void take_answer(struct fli_op_request *q, struct fli_server *s, const redisReply *reply)
 {
     struct fli_op *op = q->op;
-    if (!q->counts || q->serial != op->report.attempts) {
+    if (!q->counts || q->serial != op->report.attempts || op->state == OP_ENDED) {
         return;
     }
-    uint64_t now_ms = fli_clock_ms();
+    uint64_t now_ns = fli_clock_ns();
+    uint64_t now_ms = now_ns / NS_PER_MS;
     struct fl_redlock_server_report *report = &op->report.server[q->index];
     enum fl_redlock_status status = FL_REDLOCK_DOWN;
     if (reply != NULL) {
         status = judge(q, s, reply, report->error);
-        report->rtt_us = (fli_clock_ns() - q->base.sent_ns) / 1000;
+        report->rtt_us = (now_ns - q->base.sent_ns) / 1000;
     } else {
         status =
             s->status == FL_REDLOCK_ERROR || s->status == FL_REDLOCK_SILENT ? s->status : status;
@@ -196,12 +226,16 @@ static void on_answer(struct fli_request *base, struct fli_server *s, const redi
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static struct fli_op_request *create_request(struct fli_op *op, enum fli_op_request_kind kind,
-                                             uint32_t index)
+                                             uint32_t index, uint64_t now_ns)
 {
-    struct fli_op_request *q = calloc(1, sizeof *q);
-    if (q == NULL) {
+    struct fli_op_request *q = &op->own[index];
+    if (!q->is_used) {
+        memset(q, 0, sizeof *q);
+        q->is_own = true;
+    } else if ((q = calloc(1, sizeof *q)) == NULL) {
         return NULL;
     }
+    q->is_used = true;
     q->base.answered = on_answer;
     q->op = op;
     q->kind = kind;
@@ -210,25 +244,25 @@ static struct fli_op_request *create_request(struct fli_op *op, enum fli_op_requ
     q->ttl_ms = op->ttl_ms;
     /* A delayed SET may take effect later than it was sent, so its TTL may end later too; how much
      * later nobody knows, and after this it is left to the TTL. */
-    q->give_up_ms = fli_clock_ms() + op->ttl_ms + fli_drift_ms(op->ttl_ms);
+    q->give_up_ms = now_ns / NS_PER_MS + op->ttl_ms + fli_drift_ms(op->ttl_ms);
     memcpy(q->value, op->lock.value, sizeof q->value);
     op->refs++;
     return q;
 }
 
-int fli_op_ask(struct fli_op *op, uint32_t i)
+int fli_op_ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
 {
     static const enum fli_op_request_kind kinds[] = {
         [FLI_ATTEMPT_ACQUIRE] = REQUEST_SET,
         [FLI_ATTEMPT_EXTEND] = REQUEST_EXTEND,
         [FLI_ATTEMPT_RELEASE] = REQUEST_RELEASE,
     };
-    struct fli_op_request *q = create_request(op, kinds[op->attempt.kind], i);
+    struct fli_op_request *q = create_request(op, kinds[op->attempt.kind], i, now_ns);
     if (q == NULL) {
         return FL_ENOMEM;
     }
     q->counts = true;
-    int rc = send_request(&op->r->servers[i], q);
+    int rc = send_request(&op->r->servers[i], q, now_ns);
     if (rc != 0) {
         free_request(q);
     }
@@ -237,18 +271,19 @@ int fli_op_ask(struct fli_op *op, uint32_t i)
 
 void fli_op_release(struct fli_op *op, uint32_t servers)
 {
+    uint64_t now_ns = fli_clock_ns();
     for (uint32_t i = 0; i < op->attempt.n; i++) {
         struct fli_server *s = &op->r->servers[i];
         if ((servers >> i & 1) == 0) {
             continue;
         }
-        struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i);
+        struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i, now_ns);
         if (q == NULL) {
             continue; /* The TTL will do it. */
         }
         if (s->state != FLI_SERVER_READY) {
             owe(s, q);
-        } else if (send_request(s, q) != 0) {
+        } else if (send_request(s, q, now_ns) != 0) {
             free_request(q);
         }
     }
@@ -256,7 +291,7 @@ void fli_op_release(struct fli_op *op, uint32_t servers)
 
 void fli_op_owe(struct fli_op *op, uint32_t i)
 {
-    struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i);
+    struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i, fli_clock_ns());
     op->owed |= UINT32_C(1) << i;
     if (q != NULL) {
         owe(&op->r->servers[i], q);

@@ -222,9 +222,9 @@ static void on_login_answer(struct fli_request *q, struct fli_server *s, const r
     }
 }
 
-static void enqueue(struct fli_server *s, struct fli_request *q)
+static void enqueue(struct fli_server *s, struct fli_request *q, uint64_t now_ns)
 {
-    q->sent_ns = fli_clock_ns();
+    q->sent_ns = now_ns;
     fli_list_push(&s->pending, &q->node);
     s->pending_len++;
 }
@@ -243,7 +243,7 @@ static int ask(struct fli_server *s, enum step step, size_t argc, const char *co
     login->base.answered = on_login_answer;
     login->step = step;
     s->login_left++;
-    enqueue(s, &login->base);
+    enqueue(s, &login->base, fli_clock_ns());
     return 0;
 }
 
@@ -408,9 +408,9 @@ struct fli_buf *fli_server_out(struct fli_server *s)
     return s->doomed || s->pending_len >= FLI_SERVER_PENDING_MAX ? NULL : &s->out;
 }
 
-void fli_server_put(struct fli_server *s, struct fli_request *q)
+void fli_server_put(struct fli_server *s, struct fli_request *q, uint64_t now_ns)
 {
-    enqueue(s, q);
+    enqueue(s, q, now_ns);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
