@@ -142,7 +142,8 @@ def held(lab, programs, count):
         service.load('hold', '--clients', 4, '--in-flight', 256, '--count', count, '--ttl-ms', 3600000,
                      '--warmup-ms', 0, '--seconds', 600, seconds=700)
         took = time.monotonic() - began
-        service.cluster.wait_same_state(60)
+        wait_until(lambda: len({node.info()['applied_index'] for node in service.cluster.nodes}) == 1, 60,
+                   'the same applied index on all nodes')
         after = resident(service)
         # Load until every node has written a snapshot of all of it; a client beside it looks for stalls.
         before = [node.info()['snapshots'] for node in service.cluster.nodes]

@@ -57,8 +57,10 @@ def _goals(result):
     for goal in targets.goals(result):
         what, value, kind, bound, unit = goal
         verdict = targets.met(goal)
+        if verdict is None:
+            continue
         rows.append([what, _number(value), unit, '%s %g' % (kind, bound),
-                     '-' if verdict is None else 'yes' if verdict else 'NO'])
+                     'yes' if verdict else 'NO'])
     return _table(rows)
 
 
@@ -83,7 +85,8 @@ def text(result):
     for group in ('SIGKILL', 'SIGSTOP', 'SIGTERM'):
         if result.get(group):
             parts.append(_grouped(result, group, '%s of the leader' % group,
-                                  [('to next grant, ms', 'to_grant_ms'), ('gap, ms', 'gap_ms')], titles))
+                                  [('longest gap, ms', 'gap_ms')] if group == 'SIGTERM' else
+                                  [('to next grant, ms', 'to_grant_ms')], titles))
     if result.get('start_ms'):
         parts.append('start of one node to first grant, ms: median %.1f, of %s' % (
             median([{'v': v} for v in result['start_ms']], 'v'), ' '.join('%.1f' % v for v in result['start_ms'])))
@@ -102,7 +105,8 @@ def text(result):
                               [('SETs/s', 'per_s'), ('p50 us', 'p50_us'), ('CPU-s/1000', 'cpu_s_per_1000')], titles))
     for name, why in result.get('unavailable', {}).items():
         parts.append('%s was left out: %s' % (name, why))
-    parts.append(_goals(result))
+    if any(targets.met(goal) is not None for goal in targets.goals(result)):
+        parts.append(_goals(result))
     return '\n\n'.join(parts) + '\n'
 
 

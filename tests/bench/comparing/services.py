@@ -40,6 +40,7 @@ class Service:
     """One service. `name` is its key in results, `title` what people read."""
 
     name = title = None
+    warm_s = 1
     elects = False # whether a leader can be lost
 
     def __init__(self, lab, programs):
@@ -175,6 +176,7 @@ class Storage(Service):
 
 class Zookeeper(Service):
     name, title, elects = 'zookeeper', 'ZooKeeper, 3 nodes', True
+    warm_s = 20 # Java's compiler needs as long, on two CPUs
     CLASSES = '/usr/share/java/zookeeper.jar'
     MAIN = 'org.apache.zookeeper.server.quorum.QuorumPeerMain'
 

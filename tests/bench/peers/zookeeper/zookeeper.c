@@ -28,6 +28,7 @@
 #define CLIENTS_MAX 1024u
 #define SAMPLES_MAX 4000000u
 #define SESSION_MS 30000
+#define PROBE_SESSION_MS 4000 /* the least that servers allow; a third of it finds a dead server */
 #define CARE_NS UINT64_C(50000000) /* how often a quiet session is looked after */
 #define PATH_SIZE 160u
 
@@ -290,7 +291,8 @@ static void connect_all(const char *hosts, uint64_t *cared_ns)
     for (unsigned i = 0; i < n_clients; i++) {
         clients[i].number = i;
         clients[i].fd = -1;
-        clients[i].zk = zookeeper_init(hosts, on_session, SESSION_MS, NULL, &clients[i], 0);
+        clients[i].zk = zookeeper_init(
+            hosts, on_session, mode == PROBE ? PROBE_SESSION_MS : SESSION_MS, NULL, &clients[i], 0);
         if (clients[i].zk == NULL) {
             die("connect", ZSYSTEMERROR);
         }
