@@ -107,10 +107,29 @@ FL_API int fl_async_acquire(fl_async *a, struct fl_bytes name,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
+/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token, is
+ * the callback's to free, and is closed by fl_async_release(). */
+FL_API int fl_async_session(fl_async *a, const struct fl_session_options *options,
+                            const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
+                            fl_call **ret_call) FL_MUST_USE;
+
+/* Takes a lock under such a session; of the options, ttl_ms, owner and session must be unset. The
+ * token is good for as long as the session is not lost: ask fl_lock_state() of the session before
+ * you use it. FL_ENOSESSION, here or in the callback, when the session is lost or was freed; what
+ * it was granted ends with it. */
+typedef void (*fl_token_cb)(void *arg, int status, const char *error, fl_token token);
+FL_API int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
+                                  const struct fl_acquire_options *options, fl_token_cb done,
+                                  void *arg, fl_call **ret_call) FL_MUST_USE;
+
+/* Gives one of the locks under a session back; the others stay. done may be NULL. */
+typedef void (*fl_done_cb)(void *arg, int status, const char *error);
+FL_API int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token token,
+                                  uint64_t timeout_ms, fl_done_cb done, void *arg) FL_MUST_USE;
+
 /* Gives a lock back. It is lost at once (FL_LOST_RELEASED), without on_change; what the service
  * says comes to the callback, which may be NULL. May be called when it is lost already: giving
  * back a lock that another one has does nothing. A session is closed. */
-typedef void (*fl_done_cb)(void *arg, int status, const char *error);
 FL_API int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done,
                             void *arg) FL_MUST_USE;
 

@@ -14,9 +14,11 @@ struct fl_call {
     struct fli_list in;
     struct fl_async *async;
     struct fli_op *op;
-    struct fl_lock *lock; /* ACQUIRE: what it will be */
+    struct fl_lock *lock;    /* ACQUIRE, SESSION OPEN: what it will be */
+    struct fl_lock *session; /* ACQUIRE under one; NULL when it has been freed */
     union {
         fl_acquire_cb acquire;
+        fl_token_cb token;
         fl_done_cb done;
         fl_show_cb show;
     } tell;
@@ -180,10 +182,38 @@ static void acquired(void *arg, struct fli_ended *ended)
     if (ended->status == 0) {
         lock = call->lock;
         call->lock = NULL;
-        fli_lock_begin(lock, (fl_token)ended->reply->integer, ended->lease_until_ms);
+        fl_token token = lock->is_session ? FL_TOKEN_NONE : (fl_token)ended->reply->integer;
+        fli_lock_begin(lock, token, ended->lease_until_ms);
     }
     call_delete(call);
     tell(tell_arg, ended->status, ended->error, lock);
+}
+
+struct started {
+    uint64_t wait_ms;
+    uint64_t timeout_ms;
+    const struct fl_hold_options *hold;
+};
+
+/* Starts a call whose success is something that is held. */
+static int start_held(struct fl_async *a, const struct fli_ask *ask, const struct fli_held *held,
+                      const struct started *how, fl_acquire_cb done, void *arg, fl_call **ret_call)
+{
+    struct fl_call *call = make_call(a, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    call->lock = fli_lock_make(a, held, how->hold);
+    if (call->lock == NULL) {
+        call_delete(call);
+        return FL_ENOMEM;
+    }
+    call->tell.acquire = done;
+    int rc = start_call(call, ask, how->wait_ms, how->timeout_ms, acquired);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    return rc;
 }
 
 static bool acquire_ok(const struct fli_ask *ask, const struct fl_acquire_options *o,
@@ -212,18 +242,102 @@ int fl_async_acquire(fl_async *a, struct fl_bytes name, const struct fl_acquire_
     if (done == NULL || !acquire_ok(&ask, o, hold)) {
         return FL_EINVAL;
     }
-    struct fl_call *call = make_call(a, arg);
+    const struct fli_held held = {.name = name, .ttl_ms = ask.ttl_ms};
+    const struct started how = {.wait_ms = o->wait_ms, .timeout_ms = o->timeout_ms, .hold = hold};
+    return start_held(a, &ask, &held, &how, done, arg, ret_call);
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+int fl_async_session(fl_async *a, const struct fl_session_options *options,
+                     const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
+                     fl_call **ret_call)
+{
+    static const struct fl_session_options defaults;
+    const struct fl_session_options *o = options != NULL ? options : &defaults;
+    char made[FL_OWNER_MAX];
+    struct fl_bytes owner = o->owner;
+    if (owner.len == 0) {
+        owner = (struct fl_bytes){made, fli_owner_make(made)};
+    }
+    const struct fli_ask ask = {.op = FLI_ASK_SESSION_OPEN,
+                                .owner = owner,
+                                .value = o->label,
+                                .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                                .lockdelay_ms = o->lockdelay_ms};
+    bool ok = done != NULL && owner.len >= FL_OWNER_MIN && owner.len <= FL_OWNER_MAX &&
+              o->label.len <= FL_LABEL_MAX && o->lockdelay_ms <= FL_LOCKDELAY_MAX_MS &&
+              o->timeout_ms <= FL_TIMEOUT_MAX_MS && ask.ttl_ms >= FL_TTL_MIN_MS &&
+              ask.ttl_ms <= FL_TTL_MAX_MS && fli_hold_options_ok(hold, ask.ttl_ms);
+    if (!ok) {
+        return FL_EINVAL;
+    }
+    const struct fli_held held = {.is_session = true, .name = owner, .ttl_ms = ask.ttl_ms};
+    const struct started how = {.timeout_ms = o->timeout_ms, .hold = hold};
+    return start_held(a, &ask, &held, &how, done, arg, ret_call);
+}
+
+void fli_calls_forget(struct fl_async *a, const struct fl_lock *session)
+{
+    FLI_LIST_FOREACH(at, &a->calls)
+    {
+        struct fl_call *call = FLI_CONTAINER_OF(at, struct fl_call, in);
+        call->session = call->session == session ? NULL : call->session;
+    }
+}
+
+/* Looks without telling: that is done in its turn, and nothing can be done with the token here. */
+static bool is_lost(struct fl_lock *session)
+{
+    return session == NULL || fli_hold_look(&session->hold, fli_clock_ms()) == FL_HOLD_LOST;
+}
+
+static void acquired_under(void *arg, struct fli_ended *ended)
+{
+    struct fl_call *call = arg;
+    fl_token_cb tell = call->tell.token;
+    void *tell_arg = call->arg;
+    int status = ended->status;
+    const char *error = ended->error;
+    if (status == 0 && is_lost(call->session)) {
+        status = FL_ENOSESSION;
+        error = fl_strerror(status);
+    }
+    fl_token token = status == 0 ? (fl_token)ended->reply->integer : FL_TOKEN_NONE;
+    call_delete(call);
+    tell(tell_arg, status, error, token);
+}
+
+int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
+                           const struct fl_acquire_options *options, fl_token_cb done, void *arg,
+                           fl_call **ret_call)
+{
+    static const struct fl_acquire_options defaults;
+    const struct fl_acquire_options *o = options != NULL ? options : &defaults;
+    bool ok = done != NULL && session->is_session && name_ok(name) && o->session == NULL &&
+              o->ttl_ms == 0 && o->owner.len == 0 && o->value.len <= FL_VALUE_MAX &&
+              o->wait_ms <= FL_WAIT_MAX_MS && o->timeout_ms <= FL_TIMEOUT_MAX_MS &&
+              fli_acquire_mode_ok(o);
+    if (!ok) {
+        return FL_EINVAL;
+    }
+    if (session->async == NULL || fl_lock_state(session) == FL_HOLD_LOST) {
+        return FL_ENOSESSION;
+    }
+    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
+                                .name = name,
+                                .owner = session->renew.owner,
+                                .value = o->value,
+                                .permits = o->permits,
+                                .shared = o->mode == FL_MODE_SHARED,
+                                .under_session = true};
+    struct fl_call *call = make_call(session->async, arg);
     if (call == NULL) {
         return FL_ENOMEM;
     }
-    const struct fli_held held = {.name = name, .ttl_ms = ask.ttl_ms};
-    call->lock = fli_lock_make(a, &held, hold);
-    if (call->lock == NULL) {
-        call_delete(call);
-        return FL_ENOMEM;
-    }
-    call->tell.acquire = done;
-    int rc = start_call(call, &ask, o->wait_ms, o->timeout_ms, acquired);
+    call->session = session;
+    call->tell.token = done;
+    int rc = start_call(call, &ask, o->wait_ms, o->timeout_ms, acquired_under);
     if (rc == 0 && ret_call != NULL) {
         *ret_call = call;
     }
@@ -241,6 +355,22 @@ static void released(void *arg, struct fli_ended *ended)
     if (tell != NULL) {
         tell(tell_arg, ended->status, ended->error);
     }
+}
+
+int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token token,
+                           uint64_t timeout_ms, fl_done_cb done, void *arg)
+{
+    if (!session->is_session || session->async == NULL || !name_ok(name) ||
+        token == FL_TOKEN_NONE || token > FL_TOKEN_MAX || timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return FL_EINVAL;
+    }
+    const struct fli_ask ask = {.op = FLI_ASK_RELEASE, .name = name, .token = token};
+    struct fl_call *call = make_call(session->async, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    call->tell.done = done;
+    return start_call(call, &ask, 0, timeout_ms, released);
 }
 
 int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done, void *arg)

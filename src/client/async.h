@@ -51,6 +51,9 @@ void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_m
 /* Whether these options make sense for that TTL. */
 bool fli_hold_options_ok(const struct fl_hold_options *hold, uint64_t ttl_ms);
 
+/* The lock is about to be gone: calls under it end without it. */
+void fli_calls_forget(struct fl_async *a, const struct fl_lock *session);
+
 /* Ends it as released, with no callback, and says how that is asked for. */
 void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret);
 

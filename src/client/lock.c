@@ -60,6 +60,9 @@ static void stop_renewal(struct fl_lock *lock)
 static void lock_delete(struct fl_lock *lock)
 {
     stop_renewal(lock);
+    if (lock->is_session && lock->async != NULL) {
+        fli_calls_forget(lock->async, lock);
+    }
     fli_list_remove(&lock->in);
     free(lock);
 }

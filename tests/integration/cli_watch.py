@@ -238,7 +238,8 @@ class Scripted(WatchCase):
             'event=released lock=x token=1 owner=o clock=1', 'event=resync lock=x clock=2', 'event=gap node=' + s.address,
             'event=released lock=x token=2 owner=o clock=3', 'event=gap node=' + s.address,
             'event=expired lock=x token=3 owner=o clock=4'])
-        self.assertEqual(w.end(), 0)
+        self.assertEqual(w.child.wait(30), 0)
+        w.end()
         self.assertIn('too slow', ''.join(w.errors))
 
     def test_nonsense(self):
@@ -248,7 +249,7 @@ class Scripted(WatchCase):
             w = self.watch(s.address, '--limit', 1)
             self.assertEqual(w.next(), 'event=gap node=' + s.address)
             self.assertIn('token=2', w.next())
-            self.assertEqual(w.end(), 0)
+            self.assertEqual(w.child.wait(30), 0)
 
     def test_a_node_that_does_not_take_it(self):
         full = self.server(b'-LIMIT too many subscriptions\r\n')

@@ -196,26 +196,54 @@ class Life(HoldCase):
             wait_until(lambda: self.call('CHECK', name, token) == 0, what='the end of the lease')
 
     def test_sessions(self):
-        d = self.driver('keepalive')
-        session = 'session-0123456789'
-        self.assertEqual(d('open', session, 500), ['taken', session, 'OK', '0'])
-        tokens = {}
-        for name in ('a', 'b'):
-            word, taken, result, token = d('under', session, name)
-            self.assertEqual((taken, result), (name, 'OK'))
-            tokens[name] = int(token)
-        deadline = Deadline(1.5)
-        while not deadline.passed():
-            self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [1, 1])
-        self.assertEqual(d('look', session)[2:4], ['safe', str(NOT)])
-        self.assertEqual(d('release', session), ['released', session, 'OK'])
-        self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [0, 0])
-        self.assertEqual(d('under', session, 'c')[2], 'ENOSESSION')
-        # Closed by somebody else.
-        other = 'session-other-0123456789'
-        self.assertEqual(d('open', other, 500)[2], 'OK')
-        self.call('SESSION', 'CLOSE', other)
-        self.assertEqual(d.next()[:4], ['change', other, 'lost', str(TAKEN)])
+        for d, shell in self.each_shell():
+            session = 'session-0123456789'
+            self.assertEqual(d('open', session, 500), ['taken', session, 'OK', '0'])
+            tokens = {}
+            for name in ('a', 'b', 'c'):
+                word, taken, result, token = d('under', session, name, 0)
+                self.assertEqual((taken, result), (name, 'OK'))
+                tokens[name] = int(token)
+            self.assertEqual(d('give', session, 'c', tokens['c']), ['released', 'c', 'OK'])
+            self.assertEqual(d('give', session, 'c', tokens.pop('c')), ['released', 'c', 'ENOTHELD'])
+            deadline = Deadline(1.5)
+            while not deadline.passed():
+                self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [1, 1])
+            self.assertEqual(d('look', session)[2:4], ['safe', str(NOT)])
+            self.assertEqual(d('release', session), ['released', session, 'OK'])
+            self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [0, 0])
+            self.assertEqual(d('under', session, 'c', 0)[2], 'ENOSESSION')
+            # Closed by somebody else.
+            other = 'session-other-0123456789'
+            self.assertEqual(d('open', other, 500)[2], 'OK')
+            self.call('SESSION', 'CLOSE', other)
+            self.assertEqual(d.next()[:4], ['change', other, 'lost', str(TAKEN)])
+
+    def test_waits_of_a_session_end_with_it(self):
+        """Whatever ends it, a wait under it is answered, and never with a token."""
+        for d, shell in self.each_shell():
+            if shell == 'keepalive': # its waits block the driver
+                continue
+            token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER)
+            for number, end in enumerate(('close', 'free', 'release')):
+                session = 'session-%d-0123456789' % number
+                self.assertEqual(d('open', session, 5000)[2], 'OK')
+                d.say('under', session, 'x', 50000)
+                wait_until(lambda: self.waiters('x') == 1, what='the waiter')
+                if end == 'close':
+                    self.call('SESSION', 'CLOSE', session)
+                    seen = sorted(d.next()[:3] for _ in range(2)) # the renewal finds it out as well
+                    self.assertEqual(seen, [['change', session, 'lost'], ['taken', 'x', 'ENOSESSION']])
+                    continue
+                if end == 'release':
+                    seen = sorted((d('release', session), d.next()))
+                    self.assertEqual(seen, [['released', session, 'OK'], ['taken', 'x', 'ENOSESSION', '0']])
+                    continue
+                d.say('free', session) # it lives on at the server until its TTL is over, and may be granted the lock
+                self.assertEqual(self.call('RELEASE', 'x', token), 1)
+                self.assertEqual(d.next(), ['taken', 'x', 'ENOSESSION', '0'])
+                token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER, 'WAIT', 50000)
+            self.call('RELEASE', 'x', token)
 
     def test_threads_that_ask_all_the_time(self):
         d = self.driver('keepalive')

@@ -2,8 +2,8 @@
  *
  *   hold_driver keepalive|async|uv NODES [STORE]
  *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
- *   keepalive only: open OWNER TTL | under OWNER NAME | hammer NAME | claimed NAME TTL
- *                   write NAME KEY VALUE
+ *   open OWNER TTL | under OWNER NAME WAIT | give OWNER NAME TOKEN
+ *   keepalive only: hammer NAME | claimed NAME TTL | write NAME KEY VALUE
  *
  *   taken NAME RESULT TOKEN
  *   change NAME STATE REASON NOW       from on_change, NOW by fl_now_ms()
@@ -129,6 +129,13 @@ static void open_session(struct slot *s, char **w)
     const struct fl_session_options options = {.ttl_ms = number(w[2]), .owner = fl_str(s->name)};
     const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
     fl_lock *lock = NULL;
+    if (async_client != NULL) {
+        int rc = fl_async_session(async_client, &options, &hold, on_acquired, s, NULL);
+        if (rc != 0) {
+            taken(s, rc, NULL);
+        }
+        return;
+    }
     int rc = fl_session_open(client, &options, &s->session);
     if (rc == 0) {
         rc = fl_keepalive_session(keepalive, &s->session, &hold, &lock);
@@ -136,15 +143,44 @@ static void open_session(struct slot *s, char **w)
     taken(s, rc, lock);
 }
 
+static void on_token(void *arg, int status, const char *error, fl_token token)
+{
+    const struct slot *s = arg;
+    if ((status == 0) != (error[0] == '\0') || (status == 0) != (token != FL_TOKEN_NONE)) {
+        abort();
+    }
+    printf("taken %s %s %" PRIu64 "\n", s->name, word_of(status), token);
+    fflush(stdout);
+}
+
 /* A lock under a session is as good as the session, which is what is held. */
 static void acquire_under(struct slot *s, char **w)
 {
+    struct slot *taker = slot_of(w[2]);
+    struct fl_acquire_options options = {.wait_ms = number(w[3])};
+    if (async_client != NULL) {
+        int rc = fl_async_acquire_under(s->lock, fl_str(w[2]), &options, on_token, taker, NULL);
+        if (rc != 0) {
+            on_token(taker, rc, fl_strerror(rc), FL_TOKEN_NONE);
+        }
+        return;
+    }
     s->session.deadline_ms = fl_lock_deadline_ms(s->lock);
-    const struct fl_acquire_options options = {.session = &s->session};
+    options.session = &s->session;
     struct fl_grant grant = {.token = FL_TOKEN_NONE};
     int rc = fl_acquire(client, fl_str(w[2]), &options, &grant);
-    printf("taken %s %s %" PRIu64 "\n", w[2], word_of(rc), grant.token);
-    fflush(stdout);
+    on_token(taker, rc, rc == 0 ? "" : fl_client_error(client), grant.token);
+}
+
+static void give_back(struct slot *s, char **w)
+{
+    struct slot *taker = slot_of(w[2]);
+    if (async_client == NULL) {
+        on_released(taker, fl_release(client, fl_str(w[2]), number(w[3]), 0), "");
+    } else if (fl_async_release_under(s->lock, fl_str(w[2]), number(w[3]), 0, on_released, taker) !=
+               0) {
+        abort();
+    }
 }
 
 static void take_claimed(struct slot *s, char **w)
@@ -212,6 +248,8 @@ static void obey(char **w)
         open_session(s, w);
     } else if (strcmp(w[0], "under") == 0) {
         acquire_under(s, w);
+    } else if (strcmp(w[0], "give") == 0) {
+        give_back(s, w);
     } else if (strcmp(w[0], "claimed") == 0) {
         take_claimed(s, w);
     } else if (strcmp(w[0], "write") == 0) {

@@ -322,6 +322,40 @@ static void scenario_async(void)
     fl_async_destroy(a);
 }
 
+static void on_token(void *arg, int status, const char *error, fl_token token)
+{
+    struct progress *p = arg;
+    (void)error;
+    assert_int_equal(is_done(status), token == 7);
+    p->asking = false;
+}
+
+static void scenario_async_session(void)
+{
+    struct progress p = {.state = FL_HOLD_SAFE};
+    fl_async *a = NULL;
+    if (!is_done(fl_async_create(address, &options, &a))) {
+        assert_null(a);
+        return;
+    }
+    p.asking = is_done(fl_async_session(a, NULL, NULL, on_acquired, &p, NULL));
+    while (p.asking) {
+        go_on(a);
+    }
+    p.asking = p.lock != NULL &&
+               is_done(fl_async_acquire_under(p.lock, fl_str("x"), NULL, on_token, &p, NULL));
+    while (p.asking) {
+        go_on(a);
+    }
+    p.asking =
+        p.lock != NULL && is_done(fl_async_release_under(p.lock, fl_str("x"), 7, 0, on_done, &p));
+    while (p.asking) {
+        go_on(a);
+    }
+    fl_lock_free(p.lock);
+    fl_async_destroy(a);
+}
+
 static void scenario_keepalive(void)
 {
     fl_keepalive *k = NULL;
@@ -370,6 +404,12 @@ static void test_async(void **state)
     run_with_failures(scenario_async);
 }
 
+static void test_async_session(void **state)
+{
+    (void)state;
+    run_with_failures(scenario_async_session);
+}
+
 static void test_keepalive(void **state)
 {
     (void)state;
@@ -381,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocking),
         cmocka_unit_test(test_async),
+        cmocka_unit_test(test_async_session),
         cmocka_unit_test(test_keepalive),
     };
     return cmocka_run_group_tests(tests, start_server, NULL);
