@@ -107,8 +107,8 @@ FL_API int fl_async_acquire(fl_async *a, struct fl_bytes name,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
-/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token, is
- * the callback's to free, and is closed by fl_async_release(). */
+/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token,
+ * is the callback's to free, and is closed by fl_async_release(). */
 FL_API int fl_async_session(fl_async *a, const struct fl_session_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
