@@ -113,6 +113,10 @@ struct fl_acquire_options {
                                  * holders of a shared lock: write under exclusive ones only */
     uint64_t permits;           /* 1 to FL_PERMITS_MAX: a semaphore with so many holders at a time,
                                  * which excludes FL_MODE_SHARED; 0: not one */
+    const struct fl_bytes *also; /* more locks, at most FL_NAMES_MAX - 1, each other than the rest:
+                                  * all are taken or none, alone, under one token, which is a token
+                                  * of each. Renewing or releasing any one does so to all. */
+    size_t also_len;
 };
 
 struct fl_grant {
@@ -259,6 +263,7 @@ struct fl_lock_info {
     enum fl_mode mode; /* meaningless when nobody holds it */
     uint64_t permits;
     uint64_t holders;
+    uint64_t together;               /* how many locks the grant is for */
     const struct fl_holder *held_by; /* oldest first; fl_show() only */
     size_t held_by_len;
 };

@@ -37,6 +37,7 @@ typedef uint64_t fl_token;
 /* Sizes in bytes. */
 #define FL_NAME_MAX 255u        /* a lock's name: 1 to 255, any bytes */
 #define FL_PERMITS_MAX 1000000u /* holders a semaphore may have */
+#define FL_NAMES_MAX 16u        /* locks that one request may take together */
 #define FL_OWNER_MAX 255u       /* a session's owner id */
 #define FL_OWNER_MIN 16u        /* native commands ask for at least this many */
 #define FL_LABEL_MAX 255u       /* a session's label */

@@ -10,7 +10,8 @@
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
-     CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS))
+     CLI_BIT(CLI_OPT_VALUE) | CLI_BIT(CLI_OPT_SHARED) | CLI_BIT(CLI_OPT_PERMITS) |                 \
+     CLI_BIT(CLI_OPT_ALSO))
 #define AT_REDIS                                                                                   \
     (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
      CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \

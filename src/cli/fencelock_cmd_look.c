@@ -65,6 +65,7 @@ static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
     cli_json_u64(j, "waiters", l->waiters);
     cli_json_u64(j, "permits", l->permits);
     cli_json_u64(j, "holders", l->holders);
+    cli_json_u64(j, "together", l->together);
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
@@ -155,6 +156,9 @@ static void show_text(const struct fl_lock_info *l, bool colours)
         line_duration("ttl left", l->ttl_left_ms);
     }
     show_holders(l);
+    if (l->state == FL_LOCK_HELD && l->together > 1) {
+        printf("%-9s with %" PRIu64 " more, under one token\n", "together", l->together - 1);
+    }
     printf("%-9s %" PRIu64 "\n", "waiters", l->waiters);
     for (size_t i = 0; i < l->queue_len; i++) {
         printf("%8zu. ", i + 1);

@@ -162,6 +162,18 @@ bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)
         cli_complain("--permits is 1 to %u", FL_PERMITS_MAX);
         return false;
     }
+    if (a->n_also > 0 && (shared || semaphore)) {
+        cli_complain("--also excludes --shared and --permits");
+        return false;
+    }
+    for (unsigned i = 0; i < a->n_also; i++) {
+        if (a->also[i].len < 1 || a->also[i].len > FL_NAME_MAX) {
+            cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, a->also[i].len);
+            return false;
+        }
+    }
+    options->also = a->also;
+    options->also_len = a->n_also;
     options->mode = shared ? FL_MODE_SHARED : FL_MODE_EXCLUSIVE;
     options->permits = semaphore ? permits : 0;
     return true;

@@ -11,7 +11,7 @@
      CLI_BIT(CLI_OPT_HELP) | CLI_BIT(CLI_OPT_VERSION))
 #define WORD_MAX 32u
 
-enum kind { KIND_FLAG, KIND_TEXT, KIND_DURATION, KIND_NUMBER };
+enum kind { KIND_FLAG, KIND_TEXT, KIND_DURATION, KIND_NUMBER, KIND_NAMES };
 
 static const struct {
     const char *name;
@@ -30,6 +30,8 @@ static const struct {
                         "take it together with others that do so too, as readers"},
     [CLI_OPT_PERMITS] = {"--permits", KIND_NUMBER, "N", NULL,
                          "a semaphore: up to N hold it at a time"},
+    [CLI_OPT_ALSO] = {"--also", KIND_NAMES, "NAME", NULL,
+                      "one more lock, all or none; up to 15 times"},
     [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
                           "call the lock lost after this long (default: no limit)"},
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
@@ -59,7 +61,8 @@ static const struct {
                          "the longest TTL of any client (default 30s)"},
     [CLI_OPT_RESTARTS_ARE_SAFE] = {"--restarts-are-safe", KIND_FLAG, NULL, NULL,
                                    "the servers keep their keys over a restart"},
-    [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off", NULL, "only with, or only without them"},
+    [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off|writes", NULL,
+                        "one of these alone; writes: no claim before the first read"},
     [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "of the first run (default 1)"},
     [CLI_OPT_RUNS] = {"--runs", KIND_NUMBER, "N", NULL, "so many, a seed each (default 1)"},
     [CLI_OPT_SVG] = {"--svg", KIND_TEXT, "FILE", NULL, "draw the first run into this file"},
@@ -207,6 +210,13 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
         !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
         return wrong(p, "%s '%s' is not a whole number", from, value);
     }
+    if (options[o].kind == KIND_NAMES && a->n_also == FL_NAMES_MAX - 1) {
+        return wrong(p, "%s is given more than %u times: ask for fewer locks", from,
+                     FL_NAMES_MAX - 1);
+    }
+    if (options[o].kind == KIND_NAMES) {
+        a->also[a->n_also++] = fl_str(value);
+    }
     a->text[o] = value;
     a->given |= CLI_BIT(o);
     return 0;
@@ -239,7 +249,7 @@ static int take_option(struct parse *p)
     if (o == CLI_OPTIONS) {
         return unknown_option(p, word, len);
     }
-    if (p->first_of[o] != 0) {
+    if (p->first_of[o] != 0 && options[o].kind != KIND_NAMES) {
         return wrong(p, "%s is given twice: give it once", options[o].name);
     }
     p->first_of[o] = p->at++;

@@ -33,6 +33,7 @@ enum cli_option {
     CLI_OPT_VALUE,
     CLI_OPT_SHARED,
     CLI_OPT_PERMITS,
+    CLI_OPT_ALSO,
     CLI_OPT_MAX_HOLD,
     CLI_OPT_ON_LOST,
     CLI_OPT_MATCH,
@@ -94,6 +95,8 @@ struct cli_args {
     uint64_t given;               /* CLI_BIT()s, from the environment as well */
     uint64_t number[CLI_OPTIONS]; /* of numbers, durations and tokens */
     const char *text[CLI_OPTIONS];
+    struct fl_bytes also[FL_NAMES_MAX - 1]; /* --also, which may be given again and again */
+    unsigned n_also;
 };
 
 static inline bool cli_has(const struct cli_args *a, enum cli_option option)

@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "wire/resp.h"
 
-#define ARGS_MAX 14u
+#define ARGS_MAX (12u + 2u * (FL_NAMES_MAX - 1))
 #define NUMBERS_MAX 3u
 
 /* The words of a request while it is put together. */
@@ -70,6 +70,9 @@ static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wai
     add_option(w, ask->under_session ? "SESSION" : "OWNER", ask->owner);
     add_option_number(w, "WAIT", wait_ms);
     add_option(w, "VALUE", ask->value);
+    for (size_t i = 0; i < ask->also_len; i++) {
+        add_option(w, "ALSO", ask->also[i]);
+    }
     add_option_number(w, "PERMITS", ask->permits);
     if (ask->shared) {
         add_text(w, "MODE");
@@ -194,8 +197,12 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
 bool fli_acquire_mode_ok(const struct fl_acquire_options *o)
 {
     bool plain = o->mode == FL_MODE_EXCLUSIVE;
-    return (plain || o->mode == FL_MODE_SHARED) && o->permits <= FL_PERMITS_MAX &&
-           (plain || o->permits == 0);
+    bool names_ok = o->also_len < FL_NAMES_MAX;
+    for (size_t i = 0; names_ok && i < o->also_len; i++) {
+        names_ok = o->also[i].len >= 1 && o->also[i].len <= FL_NAME_MAX;
+    }
+    return names_ok && (plain || o->mode == FL_MODE_SHARED) && o->permits <= FL_PERMITS_MAX &&
+           (plain || o->permits == 0) && (o->also_len == 0 || (plain && o->permits == 0));
 }
 
 enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)

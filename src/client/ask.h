@@ -38,6 +38,8 @@ struct fli_ask {
     struct fl_bytes owner;
     struct fl_bytes value;
     struct fl_bytes cursor;
+    const struct fl_bytes *also; /* ACQUIRE: the names after the first */
+    size_t also_len;
     fl_token token;
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
@@ -47,7 +49,7 @@ struct fli_ask {
     bool under_session;
 };
 
-/* Whether mode and permits go together. */
+/* Whether mode, permits and further names go together. */
 bool fli_acquire_mode_ok(const struct fl_acquire_options *o);
 
 /* Appends the request. wait_ms: of an ACQUIRE, what is left of it now. 0, FL_ENOMEM, FL_ELIMIT. */

@@ -237,6 +237,8 @@ int fl_async_acquire(fl_async *a, struct fl_bytes name, const struct fl_acquire_
                                 .owner = o->owner.len != 0 ? o->owner : fl_async_owner(a),
                                 .value = o->value,
                                 .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                                .also = o->also,
+                                .also_len = o->also_len,
                                 .permits = o->permits,
                                 .shared = o->mode == FL_MODE_SHARED};
     if (done == NULL || !acquire_ok(&ask, o, hold)) {
@@ -328,6 +330,8 @@ int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
                                 .name = name,
                                 .owner = session->renew.owner,
                                 .value = o->value,
+                                .also = o->also,
+                                .also_len = o->also_len,
                                 .permits = o->permits,
                                 .shared = o->mode == FL_MODE_SHARED,
                                 .under_session = true};

@@ -205,6 +205,8 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
                 .owner = o->owner.len != 0 ? o->owner : fl_client_owner(c),
                 .value = o->value,
                 .ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : FL_TTL_DEFAULT_MS,
+                .also = o->also,
+                .also_len = o->also_len,
                 .permits = o->permits,
                 .shared = o->mode == FL_MODE_SHARED},
         .wait_ms = o->wait_ms,
@@ -226,8 +228,9 @@ int fl_acquire(fl_client *c, struct fl_bytes name, const struct fl_acquire_optio
     }
     if (!fli_acquire_mode_ok(o)) {
         return fli_caller_fail(&c->caller, FL_EINVAL,
-                               "a lock is taken alone, in shared mode, or with 1 to %u permits",
-                               FL_PERMITS_MAX);
+                               "a lock is taken alone, in shared mode, with 1 to %u permits, or "
+                               "together with up to %u others",
+                               FL_PERMITS_MAX, FL_NAMES_MAX - 1);
     }
     call.ask.ttl_ms = call.ask.under_session ? 0 : call.ask.ttl_ms;
     redisReply *reply = NULL;

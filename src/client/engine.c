@@ -40,6 +40,7 @@ struct fli_op {
     void *arg;
     char trouble[TEXT_SIZE];
     char error[TEXT_SIZE + 128];
+    struct fl_bytes also[FL_NAMES_MAX - 1];
     char bytes[]; /* of the request */
 };
 
@@ -586,7 +587,13 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
                      const struct fli_op_times *times, fli_ended_cb done, void *arg,
                      struct fli_op **ret)
 {
-    struct fli_op *op = calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len);
+    FLI_ASSERT(ask->also_len < FL_NAMES_MAX);
+    size_t also_bytes = 0;
+    for (size_t i = 0; i < ask->also_len; i++) {
+        also_bytes += ask->also[i].len;
+    }
+    struct fli_op *op =
+        calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len + also_bytes);
     if (op == NULL) {
         return FL_ENOMEM;
     }
@@ -596,6 +603,10 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     op->ask.name = copy_bytes(&at, ask->name);
     op->ask.owner = copy_bytes(&at, ask->owner);
     op->ask.value = copy_bytes(&at, ask->value);
+    for (size_t i = 0; i < ask->also_len; i++) {
+        op->also[i] = copy_bytes(&at, ask->also[i]);
+    }
+    op->ask.also = op->also;
     fli_link_init(&op->main.link);
     fli_link_init(&op->probe.link);
     fli_buf_init(&op->out, REQUEST_MAX);

@@ -100,6 +100,7 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
         .mode = mode_of(bytes_field(map, "mode")),
         .permits = number_field(map, "permits"),
         .holders = number_field(map, "holders"),
+        .together = number_field(map, "together"),
     };
     return 0;
 }

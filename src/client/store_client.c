@@ -166,6 +166,17 @@ int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms, fl_tok
     return 0;
 }
 
+static int claim_all(fl_store *s, struct fl_bytes name, const struct fl_acquire_options *options,
+                     fl_token token, uint64_t timeout_ms)
+{
+    int rc = fl_store_claim(s, name, token, timeout_ms, NULL);
+    size_t n = options != NULL ? options->also_len : 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = fl_store_claim(s, options->also[i], token, timeout_ms, NULL);
+    }
+    return rc;
+}
+
 int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
                        const struct fl_acquire_options *options, uint64_t timeout_ms,
                        bool *ret_store_failed, struct fl_grant *ret)
@@ -178,7 +189,7 @@ int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
     if (rc != 0) {
         return rc;
     }
-    rc = fl_store_claim(s, name, grant.token, timeout_ms, NULL);
+    rc = claim_all(s, name, options, grant.token, timeout_ms);
     *store_failed = rc != 0;
     if (rc == 0 && fl_remaining_ms(&grant) == 0) {
         rc = FL_ENOTHELD;

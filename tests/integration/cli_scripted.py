@@ -89,12 +89,16 @@ class Outcomes(CliCase):
 
     def test_how_it_is_taken(self):
         for options, words in ((('--shared',), [b'MODE', b'SHARED']), (('--permits', '3'), [b'PERMITS', b'3']),
-                               (('--permits', '1000000'), [b'PERMITS', b'1000000'])):
+                               (('--permits', '1000000'), [b'PERMITS', b'1000000']),
+                               (('--also', 'b', '--also=c d'), [b'ALSO', b'b', b'ALSO', b'c d']),
+                               (['--also=%d' % i for i in range(15)], [w for i in range(15) for w in (b'ALSO', b'%d' % i)])):
             s = self.server(b':33\r\n')
             self.assertEqual(self.ask(s, 'acquire', 'x', *options)[0], DONE)
-            self.assertEqual(s.requests[0][-2:], words)
+            self.assertEqual(s.requests[0][-len(words):], words)
         s = self.server(b':33\r\n')
-        for options in (('--shared', '--permits', '2'), ('--permits', '0'), ('--permits', '1000001')):
+        for options in (('--shared', '--permits', '2'), ('--permits', '0'), ('--permits', '1000001'), ('--also', 'b', '--shared'),
+                        ('--also', 'b', '--permits', '2'), ('--also', ''), ('--also', 'n' * 256),
+                        ['--also=%d' % i for i in range(16)]):
             self.assertEqual(self.ask(s, 'acquire', 'x', *options)[0], USAGE)
             self.assertEqual(self.run_cli('run', 'x', *options, 'true')[0], USAGE)
         self.assertEqual(s.requests, [])
@@ -368,7 +372,7 @@ waiters   3
         self.assertEqual((code, json.loads(out)), (DONE, {
             'name': 'report', 'state': 'held', 'token': 33, 'owner': OWNER, 'session': False, 'label': '',
             'value': 'backup1', 'age_ms': 1500, 'mode': 'exclusive', 'ttl_left_ms': 65000, 'waiters': 3,
-            'permits': 0, 'holders': 0, 'held_by': [],
+            'permits': 0, 'holders': 0, 'together': 0, 'held_by': [],
             'queue': [{'owner': 'w1', 'session': False, 'label': ''},
                       {'owner': 'w2', 'session': False, 'label': 'host'}]}))
 

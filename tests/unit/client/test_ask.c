@@ -72,6 +72,13 @@ static void test_requests(void **state)
     expect_bytes(&a, 0,
                  "*8\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
                  "$16\r\n0123456789abcdef\r\n$7\r\nPERMITS\r\n$7\r\n1000000\r\n");
+    const struct fl_bytes also[] = {fl_str("b"), fl_str("c d")};
+    a.permits = 0;
+    a.also = also;
+    a.also_len = 2;
+    expect_bytes(&a, 0,
+                 "*10\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n$4\r\nALSO\r\n$1\r\nb\r\n$4\r\nALSO\r\n$3\r\nc d\r\n");
     a = (struct fli_ask){.op = FLI_ASK_RENEW, .name = fl_str("n"), .token = FL_TOKEN_MAX};
     expect_bytes(&a, 0, "*3\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
     a.ttl_ms = 10;
@@ -89,6 +96,54 @@ static void test_requests(void **state)
                  "$5\r\nCOUNT\r\n$1\r\n3\r\n");
     a = (struct fli_ask){.op = FLI_ASK_LEADER};
     expect_bytes(&a, 0, "*1\r\n$6\r\nLEADER\r\n");
+}
+
+static void test_how_a_lock_may_be_taken(void **state)
+{
+    (void)state;
+    struct fl_bytes also[FL_NAMES_MAX];
+    for (size_t i = 0; i < FL_NAMES_MAX; i++) {
+        also[i] = fl_str("x");
+    }
+    static char long_name[FL_NAME_MAX + 2];
+    memset(long_name, 'n', FL_NAME_MAX + 1);
+    struct fl_bytes largest[] = {{long_name, FL_NAME_MAX}};
+    struct fl_bytes too_long[] = {{long_name, FL_NAME_MAX + 1}};
+    struct fl_bytes empty[] = {{"", 0}};
+    const struct {
+        struct fl_acquire_options o;
+        bool ok;
+    } rows[] = {
+        {{.permits = 0}, true},
+        {{.mode = FL_MODE_SHARED}, true},
+        {{.mode = FL_MODE_PERMITS}, false},
+        {{.permits = FL_PERMITS_MAX}, true},
+        {{.permits = FL_PERMITS_MAX + 1}, false},
+        {{.mode = FL_MODE_SHARED, .permits = 1}, false},
+        {{.also = also, .also_len = FL_NAMES_MAX - 1}, true},
+        {{.also = also, .also_len = FL_NAMES_MAX}, false},
+        {{.also = also, .also_len = 1, .mode = FL_MODE_SHARED}, false},
+        {{.also = also, .also_len = 1, .permits = 1}, false},
+        {{.also = largest, .also_len = 1}, true},
+        {{.also = too_long, .also_len = 1}, false},
+        {{.also = empty, .also_len = 1}, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(fli_acquire_mode_ok(&rows[i].o), rows[i].ok);
+    }
+    /* The largest request fits. */
+    struct fli_ask a = {.op = FLI_ASK_ACQUIRE,
+                        .name = largest[0],
+                        .owner = {long_name, FL_OWNER_MAX},
+                        .value = fl_str("v"),
+                        .ttl_ms = FL_TTL_MAX_MS,
+                        .also = also,
+                        .also_len = FL_NAMES_MAX - 1};
+    struct fli_buf b;
+    fli_buf_init(&b, 8192);
+    assert_int_equal(fli_ask_encode(&a, FL_WAIT_MAX_MS, &b), 0);
+    assert_memory_equal(b.data, "*40\r\n", 5);
+    fli_buf_fini(&b);
 }
 
 static void test_store_requests(void **state)
@@ -251,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_how_a_lock_may_be_taken),
         cmocka_unit_test(test_store_requests),
         cmocka_unit_test(test_names_are_any_bytes),
         cmocka_unit_test(test_what_may_be_repeated),
