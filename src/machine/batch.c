@@ -30,7 +30,7 @@
 enum field {
     FIELD_END = 0,
     FIELD_SHAPE, /* mode, n_names, permits */
-    FIELD_NAMES, /* n_names names, of which the first is kept */
+    FIELD_NAMES, /* n_names names, all different */
     FIELD_NAME,
     FIELD_OWNER,
     FIELD_LABEL,
@@ -151,6 +151,43 @@ static bool limits_ok(const struct machine_limits *l)
            l->lock_waits_max >= 1 && l->session_locks_max >= 1;
 }
 
+/* Reads the names one after the other. False when they are not n_names, or one is wrong. */
+static bool split_names(const struct machine_command *c, struct fli_slice names[MACHINE_NAMES_MAX])
+{
+    struct fli_reader r;
+    fli_reader_init(&r, c->also.data, c->also.len);
+    names[0] = c->name;
+    for (unsigned i = 1; i < c->n_names; i++) {
+        names[i] = fli_read_bytes(&r, fli_read_u8(&r));
+        if (r.bad || names[i].len == 0) {
+            return false;
+        }
+    }
+    return fli_reader_left(&r) == 0;
+}
+
+static bool names_ok(const struct machine_command *c)
+{
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    if (!length_ok(c->name, 1, FL_NAME_MAX) || c->n_names > MACHINE_NAMES_MAX) {
+        return false;
+    }
+    if (c->n_names == 1) {
+        return c->also.len == 0;
+    }
+    if (!split_names(c, names)) {
+        return false;
+    }
+    for (unsigned i = 1; i < c->n_names; i++) {
+        for (unsigned k = 0; k < i; k++) {
+            if (fli_bytes_cmp(names[i].data, names[i].len, names[k].data, names[k].len) == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static bool field_ok(const struct machine_command *c, unsigned field)
 {
     switch (field) {
@@ -158,6 +195,7 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return c->mode <= MACHINE_MODE_SHARED && c->n_names >= 1 &&
                c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1;
     case FIELD_NAMES:
+        return names_ok(c);
     case FIELD_NAME:
         return length_ok(c->name, 1, FL_NAME_MAX);
     case FIELD_OWNER:
@@ -204,11 +242,24 @@ static bool fields_ok(const struct machine_command *c, const struct layout *l)
 static const struct layout *checked_layout(const struct machine_command *c)
 {
     const struct layout *l = layout_of(c->op);
-    if (l == NULL || (c->flags & ~l->flags) != 0 || !fields_ok(c, l)) {
-        return NULL;
-    }
-    /* One slice of name cannot carry several, so there is nothing to encode them from. */
-    return c->op == MACHINE_OP_ACQUIRE && c->n_names != 1 ? NULL : l;
+    return l == NULL || (c->flags & ~l->flags) != 0 || !fields_ok(c, l) ? NULL : l;
+}
+
+unsigned machine_command_names(const struct machine_command *c,
+                               struct fli_slice ret[MACHINE_NAMES_MAX])
+{
+    bool ok = split_names(c, ret);
+    FLI_ASSERT(ok);
+    return c->n_names;
+}
+
+size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name)
+{
+    FLI_ASSERT(name.len >= 1 && name.len <= FL_NAME_MAX);
+    FLI_ASSERT(len + 1 + name.len <= MACHINE_ALSO_SIZE);
+    also[len] = (uint8_t)name.len;
+    memcpy(also + len + 1, name.data, name.len);
+    return len + 1 + name.len;
 }
 
 int machine_command_check(const struct machine_command *c)
@@ -268,6 +319,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         p[1] = c->n_names;
         return put_u32(p + 2, c->permits);
     case FIELD_NAMES:
+        return put_bytes(put_short(p, c->name), c->also);
     case FIELD_NAME:
     case FIELD_LOCKS_CURSOR:
         return put_short(p, c->name);
@@ -321,7 +373,11 @@ static void get_names(struct fli_reader *r, struct machine_command *c)
     c->name = fli_read_bytes(r, fli_read_u8(r));
     for (unsigned i = 1; i < c->n_names && !r->bad; i++) {
         struct fli_slice more = fli_read_bytes(r, fli_read_u8(r));
-        r->bad = r->bad || more.len == 0;
+        if (r->bad) {
+            return;
+        }
+        c->also.data = c->also.data == NULL ? more.data - 1 : c->also.data;
+        c->also.len += 1 + more.len;
     }
 }
 

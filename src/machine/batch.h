@@ -20,8 +20,9 @@
  *   4      ...   fields in the order of struct machine_command that the op uses (table in
  *                batch.c)
  *
- * ACQUIRE carries a count of names, a mode and a number of permits from the first day, so that logs
- * written now stay readable when several locks, shared mode and semaphores come. A decoder refuses
+ * ACQUIRE has carried a count of names, a mode and a number of permits from the first day, so that
+ * logs written before there were several locks, shared mode and semaphores stay readable. A decoder
+ * refuses
  * what it does not know with FL_EVERSION, anything malformed with FL_ECORRUPT. Encoding never fails
  * for a command that machine_command_check() accepts, except by FL_ENOMEM/FL_ELIMIT of the buffer.
  * Pure; any thread on its own data. */
@@ -43,7 +44,7 @@ enum machine_op {
     MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value */
     MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
                            since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
@@ -77,10 +78,11 @@ enum machine_mode { MACHINE_MODE_EXCLUSIVE = 0, MACHINE_MODE_SHARED = 1 };
 struct machine_command {
     uint8_t op;
     uint8_t flags;
-    uint8_t mode;     /* ACQUIRE: enum machine_mode; only EXCLUSIVE is accepted by this version */
-    uint8_t n_names;  /* ACQUIRE: 1 in this version */
-    uint32_t permits; /* ACQUIRE: 1 in this version */
+    uint8_t mode;     /* ACQUIRE: enum machine_mode */
+    uint8_t n_names;  /* ACQUIRE: 1 to MACHINE_NAMES_MAX; more than 1 are taken alone */
+    uint32_t permits; /* ACQUIRE: 1 unless it is a semaphore */
     struct fli_slice name;
+    struct fli_slice also; /* ACQUIRE: the n_names - 1 further names, see machine_command_names */
     struct fli_slice owner;
     struct fli_slice label;
     struct fli_slice value;
@@ -105,6 +107,15 @@ struct machine_batch_header {
 /* Whether every field the op uses is within its range (a cursor: whether it is one). 0 or
  * FL_EINVAL. Run on everything that comes from outside before encoding. */
 int machine_command_check(const struct machine_command *c) FLI_MUST_USE;
+
+/* The names of an ACQUIRE that machine_command_check accepts, all different, `name` first. Returns
+ * how many. `also` is the further ones in a row: each a byte with its length, and its bytes. */
+unsigned machine_command_names(const struct machine_command *c,
+                               struct fli_slice ret[MACHINE_NAMES_MAX]);
+
+/* Room for `also` of any command, and how one more name is put into it: returns the new length. */
+#define MACHINE_ALSO_SIZE ((MACHINE_NAMES_MAX - 1) * (1 + FL_NAME_MAX))
+size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name);
 
 /* Appends the encoded command. */
 int machine_command_encode(const struct machine_command *c, struct fli_buf *out) FLI_MUST_USE;

@@ -22,7 +22,7 @@ struct machine_limits {
                              .session_locks_max = 100000})
 
 #define MACHINE_NODES_MAX 9u      /* members whose incarnation is remembered */
-#define MACHINE_COMMAND_MAX 4096u /* encoded bytes of one command */
+#define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
@@ -32,7 +32,7 @@ struct machine_limits {
 /* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
-#define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry; this version executes those with 1 */
+#define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
 /* One answer of LOCKS, SESSION LIST or SHOW. */
 #define MACHINE_PAGE_COUNT_MAX 1000u               /* records */
@@ -41,7 +41,8 @@ struct machine_limits {
 #define MACHINE_PAGE_MATCH_MAX UINT32_C(2000000)   /* steps of pattern matching */
 #define MACHINE_PAGE_SIZE_MAX (UINT32_C(64) << 10) /* bytes */
 
-_Static_assert(1 + 1 + 2 + FL_NAME_MAX + FL_OWNER_MAX + FL_LABEL_MAX + FL_VALUE_MAX + 64 <
+_Static_assert(1 + 1 + 2 + MACHINE_NAMES_MAX * (1 + FL_NAME_MAX) + FL_OWNER_MAX + FL_LABEL_MAX +
+                       FL_VALUE_MAX + 64 <
                    MACHINE_COMMAND_MAX,
                "the largest command fits");
 

@@ -136,19 +136,26 @@ static struct fli_slice make_owner(struct dispatch *d)
     return (struct fli_slice){d->owner, sizeof d->owner};
 }
 
-static void map_acquire(const struct fli_request *q, struct machine_command *m)
+static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_SIZE],
+                        struct machine_command *m)
 {
+    size_t len = 0;
+    for (unsigned i = 0; i < q->n_also; i++) {
+        len = machine_also_add(also, len, q->also[i]);
+    }
     m->op = MACHINE_OP_ACQUIRE;
     m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
                          (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
     m->mode = q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
-    m->n_names = 1;
+    m->n_names = (uint8_t)(1 + q->n_also);
+    m->also = (struct fli_slice){also, len};
     m->permits = (uint32_t)q->permits;
     m->wait_ms = q->wait ? q->wait_ms : 0;
 }
 
-/* The command of the machine for a request that has one; its op stays 0 for one that has not. */
-static struct machine_command map(const struct fli_request *q)
+/* The command of the machine for a request that has one; its op stays 0 for one that has not. It
+ * points into the request and into `also`. */
+static struct machine_command map(const struct fli_request *q, uint8_t also[MACHINE_ALSO_SIZE])
 {
     struct machine_command m = {.name = q->name,
                                 .owner = q->owner,
@@ -159,7 +166,7 @@ static struct machine_command map(const struct fli_request *q)
                                 .lockdelay_ms = q->lockdelay_ms};
     switch (q->command->id) {
     case FLI_CMD_ACQUIRE:
-        map_acquire(q, &m);
+        map_acquire(q, also, &m);
         break;
     case FLI_CMD_RENEW:
         m.op = MACHINE_OP_RENEW;
@@ -239,7 +246,8 @@ static struct call *attach(struct dispatch *d, void *request, struct dispatch_sl
 static void submit_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                            const struct fli_request *q)
 {
-    struct machine_command m = map(q);
+    uint8_t also[MACHINE_ALSO_SIZE];
+    struct machine_command m = map(q, also);
     FLI_ASSERT(m.op != 0);
     if (d->calls >= d->config.calls_max) {
         answer_failure(d, request, FL_EBUSY, true);

@@ -216,6 +216,7 @@ struct argument {
     struct fli_slice token; /* the option word in front, if there is just one name behind it */
     bool optional;
     bool multiple;
+    bool multiple_token; /* the word in front comes again as well */
 };
 
 /* The next argument of a syntax. Alternatives and nested options stay one argument whose name is
@@ -231,6 +232,11 @@ static bool next_argument(const char **text, struct argument *ret)
         (void)next_element(text, &a.name);
     } else if (a.name.data[0] == '[') {
         a.optional = true;
+        if (a.name.data[a.name.len - 1] == '.') {
+            a.multiple = true;
+            a.multiple_token = true;
+            a.name.len -= 3;
+        }
         a.name.data++;
         a.name.len -= 2;
         const uint8_t *blank = memchr(a.name.data, ' ', a.name.len);
@@ -254,7 +260,8 @@ static bool next_argument(const char **text, struct argument *ret)
 
 static void put_argument(struct out *o, const struct argument *a)
 {
-    size_t flags = (a->optional ? 1u : 0u) + (a->multiple ? 1u : 0u);
+    size_t flags =
+        (a->optional ? 1u : 0u) + (a->multiple ? 1u : 0u) + (a->multiple_token ? 1u : 0u);
     put_map(o, (size_t)2 + (a->token.len > 0 ? 1 : 0) + (flags > 0 ? 1 : 0));
     put_text(o, "name");
     PUT(o, fli_resp_bulk(o->b, a->name.data, a->name.len));
@@ -272,6 +279,9 @@ static void put_argument(struct out *o, const struct argument *a)
         }
         if (a->multiple) {
             put_status(o, "multiple");
+        }
+        if (a->multiple_token) {
+            put_status(o, "multiple_token");
         }
     }
 }

@@ -24,11 +24,13 @@ _Static_assert((unsigned)FLI_CMD_STORE == FLI_SERVICE_STORE, "a service is a fla
 
 const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
-     "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [MODE SHARED | PERMITS n]",
+     "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
+     "[MODE SHARED | PERMITS n]",
      "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
      "ends)",
-     "Takes the lock, alone, with other readers (MODE SHARED), or as one of n holders (PERMITS); "
-     "or gives the same token again to the owner that holds it already."},
+     "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
+     "together with others (ALSO), all or none; or gives the same token again to the owner that "
+     "holds it already."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Authenticates the connection, when the server asks for that."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",

@@ -25,7 +25,8 @@ struct arg {
 struct option {
     const char *word;
     struct arg values[OPTION_VALUES_MAX];
-    unsigned n_values; /* 0: reserved for a later version */
+    unsigned n_values;
+    bool repeats; /* may be given again; ALSO, whose value goes to the list of further names */
 };
 
 #define ARGS_MAX 3u
@@ -66,9 +67,9 @@ struct parse {
     {                                                                                              \
         .word = (w), .values = {__VA_ARGS__}, .n_values = 2                                        \
     }
-#define RESERVED(w)                                                                                \
+#define MANY(w, ...)                                                                               \
     {                                                                                              \
-        .word = (w)                                                                                \
+        .word = (w), .values = {__VA_ARGS__}, .n_values = 1, .repeats = true                       \
     }
 #define OPTIONS(list) .options = (list), .n_options = sizeof(list) / sizeof((list)[0])
 
@@ -91,7 +92,7 @@ static const struct option acquire_options[] = {
     ONE("VALUE", BYTES("VALUE", value, 0, FL_VALUE_MAX)),
     ONE("MODE", BYTES("MODE", mode, 1, MODE_WORD_MAX)),
     ONE("PERMITS", NUMBER("PERMITS", permits, 1, FL_PERMITS_MAX, "holders at a time")),
-    RESERVED("ALSO"),
+    MANY("ALSO", BYTES("ALSO", last_also, 1, FL_NAME_MAX)),
 };
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 
@@ -268,6 +269,26 @@ static int short_option(struct parse *p, const struct option *o)
     return wrong(p, what);
 }
 
+static int given_twice(struct parse *p, const struct option *o)
+{
+    snprintf(p->errmsg, p->errmsg_size, "%s of %s is given twice: give it once", o->word, title(p));
+    return FL_EINVAL;
+}
+
+/* One more of the names that ALSO gives. */
+static int add_name(struct parse *p)
+{
+    struct fli_request *r = p->request;
+    if (r->n_also == FLI_ALSO_MAX) {
+        snprintf(p->errmsg, p->errmsg_size,
+                 "ALSO of %s is given more than %u times: ask for fewer locks", title(p),
+                 FLI_ALSO_MAX);
+        return FL_EINVAL;
+    }
+    r->also[r->n_also++] = r->last_also;
+    return 0;
+}
+
 /* Reads the options from args[0..n). *ret_given has bit i set when option i was there. */
 static int take_options(struct parse *p, const struct spec *spec, const struct fli_slice *args,
                         unsigned n, unsigned *ret_given)
@@ -278,16 +299,9 @@ static int take_options(struct parse *p, const struct spec *spec, const struct f
         if (o == NULL) {
             return unknown_option(p, &args[i]);
         }
-        if (o->n_values == 0) {
-            snprintf(p->errmsg, p->errmsg_size,
-                     "%s of %s is reserved for a later version: leave it out", o->word, title(p));
-            return FL_EINVAL;
-        }
         unsigned bit = 1u << (unsigned)(o - spec->options);
-        if ((given & bit) != 0) {
-            snprintf(p->errmsg, p->errmsg_size, "%s of %s is given twice: give it once", o->word,
-                     title(p));
-            return FL_EINVAL;
+        if ((given & bit) != 0 && !o->repeats) {
+            return given_twice(p, o);
         }
         if (n - i - 1 < o->n_values) {
             return short_option(p, o);
@@ -298,10 +312,48 @@ static int take_options(struct parse *p, const struct spec *spec, const struct f
                 return rc;
             }
         }
+        int rc = o->repeats ? add_name(p) : 0;
+        if (rc != 0) {
+            return rc;
+        }
         given |= bit;
         i += 1 + o->n_values;
     }
     *ret_given = given;
+    return 0;
+}
+
+static bool same_bytes(const struct fli_slice *a, const struct fli_slice *b)
+{
+    return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+}
+
+/* Several locks are taken alone, and each is named once. */
+static int finish_also(struct parse *p)
+{
+    const struct fli_request *r = p->request;
+    if (r->n_also > 0 && r->shared) {
+        return wrong(p, "ALSO and MODE SHARED of ACQUIRE exclude each other (several locks are "
+                        "taken alone)");
+    }
+    if (r->n_also > 0 && r->permits > 1) {
+        return wrong(p, "ALSO and PERMITS of ACQUIRE exclude each other (several locks are taken "
+                        "alone)");
+    }
+    for (unsigned i = 0; i < r->n_also; i++) {
+        bool twice = same_bytes(&r->also[i], &r->name);
+        for (unsigned k = 0; k < i; k++) {
+            twice = twice || same_bytes(&r->also[i], &r->also[k]);
+        }
+        if (twice) {
+            char quoted[FLI_QUOTE_SIZE];
+            fli_quote(quoted, sizeof quoted, &r->also[i]);
+            snprintf(p->errmsg, p->errmsg_size,
+                     "ALSO of ACQUIRE names the lock %s a second time: name each lock once",
+                     quoted);
+            return FL_EINVAL;
+        }
+    }
     return 0;
 }
 
@@ -316,7 +368,7 @@ static int finish_mode(struct parse *p)
         return wrong(p, "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)");
     }
     r->permits = r->permits == 0 ? 1 : r->permits;
-    return 0;
+    return finish_also(p);
 }
 
 static int finish_acquire(struct parse *p, unsigned given)

@@ -5,6 +5,7 @@
  * slice that was not given is NULL):
  *
  *   ACQUIRE                name owner value ttl_ms wait_ms explicit_session wait shared permits
+ *                          also n_also
  *   RENEW                  name token ttl_ms (0: unchanged)
  *   RELEASE, CHECK         name token
  *   TOKEN, SHOW, BREAK     name
@@ -34,6 +35,7 @@
 #define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL; its record must fit */
 #define FLI_CLIENT_NAME_MAX 63u /* bytes of CLIENT SETNAME */
 #define FLI_NODE_ID_MAX ((uint64_t)INT64_MAX)
+#define FLI_ALSO_MAX 15u /* further names of ACQUIRE */
 
 struct fli_request {
     const struct fli_command *command;
@@ -49,19 +51,22 @@ struct fli_request {
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
     uint64_t wait_ms;
     uint64_t lockdelay_ms;
-    uint64_t permits;      /* ACQUIRE: 1 when absent */
-    uint64_t number;       /* COUNT, node id, HELLO version... */
-    bool explicit_session; /* ACQUIRE SESSION */
-    bool shared;           /* ACQUIRE MODE SHARED */
-    bool wait;             /* ACQUIRE WAIT with more than 0 */
-    bool fenced;           /* store: FENCE given */
+    uint64_t permits;           /* ACQUIRE: 1 when absent */
+    uint64_t number;            /* COUNT, node id, HELLO version... */
+    bool explicit_session;      /* ACQUIRE SESSION */
+    bool shared;                /* ACQUIRE MODE SHARED */
+    bool wait;                  /* ACQUIRE WAIT with more than 0 */
+    bool fenced;                /* store: FENCE given */
+    unsigned n_also;            /* ACQUIRE: how many further names, all different */
+    struct fli_slice last_also; /* private */
+    struct fli_slice also[FLI_ALSO_MAX];
 };
 
 /* Parses the arguments after lookup. 0; FL_EINVAL with the text of the error reply after its word:
  * what happened, in which argument, what to write instead. FL_EVERSION: HELLO asks for a protocol
  * that is neither 2 nor 3. Options come in any order and any case; an option given twice is an
- * error. An option word that is reserved for a later version (ALSO) is refused by name. SET and DEL
- * without FENCE are no error here: fenced is false, and it is the store that answers NOTOKEN. */
+ * error, except ALSO. SET and DEL without FENCE are no error here: fenced is false, and it is the
+ * store that answers NOTOKEN. */
 int fli_request_parse(const struct fli_command *command, const struct fli_slice *args, unsigned n,
                       struct fli_request *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

@@ -6,7 +6,7 @@
 #include "wire/commands.h"
 
 #define FLI_QUOTE_SIZE 144u /* 32 bytes of four characters each, quotes, dots, terminator */
-#define FLI_USAGE_SIZE 128u
+#define FLI_USAGE_SIZE 160u
 
 /* Writes 'bytes' with everything unprintable as \xNN; what is beyond 32 bytes becomes dots. */
 void fli_quote(char *out, size_t size, const struct fli_slice *bytes);

@@ -46,7 +46,10 @@ class Doors(Case):
                      ('name', 'TTL', 86400001), ('name', 'TTL', 1 << 64), ('name', 'TTL', 100, 'TTL', 100), ('', 'TTL', 100),
                      ('n' * 256, 'TTL', 100), ('name', 'OWNER', ''), ('name', 'OWNER', 'short'),
                      ('name', 'OWNER', 'o' * 256), ('name', 'VALUE', 'v' * 1025), ('name', 'WAIT', 86400001),
-                     ('name', 'NONSENSE', 1), ('name', 'ALSO', 'b'), ('name', 'MODE', 'BOTH'), ('name', 'PERMITS', 0),
+                     ('name', 'NONSENSE', 1), ('name', 'ALSO'), ('name', 'ALSO', ''), ('name', 'ALSO', 'n' * 256),
+                     ('name', 'ALSO', 'name'), ('name', 'ALSO', 'b', 'MODE', 'SHARED'), ('name', 'ALSO', 'b', 'PERMITS', 2),
+                     ('name', *(a for i in range(16) for a in ('ALSO', i))),
+                     ('name', 'MODE', 'BOTH'), ('name', 'PERMITS', 0),
                      ('name', 'PERMITS', 1000001), ('name', 'PERMITS', 2, 'MODE', 'SHARED')):
             self.error('ACQUIRE', *args)
         for args in (('RENEW',), ('RENEW', 'n'), ('RENEW', 'n', 'x'), ('RENEW', 'n', 0), ('RENEW', 'n', 1 << 53),

@@ -187,9 +187,9 @@ static void what_does_not_fit_goes_into_the_next_batch(void **state)
     rig_run(r, 100);
     uint64_t batches = rig_batches(r, 0);
     uint8_t value[FL_VALUE_MAX] = {0};
-    struct rig_call *c[8];
-    for (unsigned i = 0; i < 8; i++) {
-        char name[8] = {'n', (char)('0' + i), 0};
+    struct rig_call *c[20];
+    for (unsigned i = 0; i < 20; i++) {
+        char name[8] = {'n', (char)('a' + i), 0};
         struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
                                     .n_names = 1,
                                     .permits = 1,
@@ -200,10 +200,10 @@ static void what_does_not_fit_goes_into_the_next_batch(void **state)
         c[i] = rig_call(r, &m);
         assert_int_equal(rig_add(r, 0, c[i]), 0);
     }
-    rig_await(r, c[7]);
+    rig_await(r, c[19]);
     assert_int_equal(rig_batches(r, 0),
-                     batches + 3); /* three, three and two of a little over 1 KiB */
-    for (unsigned i = 0; i < 8; i++) {
+                     batches + 3); /* seven, seven and six of a little over 1 KiB */
+    for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(c[i]->answers, 1);
         assert_int_equal(c[i]->result.token, i + 1);
     }

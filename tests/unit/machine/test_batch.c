@@ -194,7 +194,7 @@ static void test_ranges(void **state)
     REFUSED(cmd_name(MACHINE_OP_BREAK, "a"), op, 255);
 }
 
-/* What a later version may write: well-formed, and answered UNSUPPORTED, or refused as unknown. */
+/* Several names, and what a later version may write, which is refused as unknown. */
 static void test_room_for_later(void **state)
 {
     struct fli_buf b;
@@ -221,6 +221,13 @@ static void test_room_for_later(void **state)
     assert_int_equal(machine_command_decode(bytes, sizeof bytes, &c, &size), 0);
     assert_int_equal(c.n_names, 3);
     assert_true(same_slice(c.name, kit_slice("a")));
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    assert_int_equal(machine_command_names(&c, names), 3);
+    assert_true(same_slice(names[1], kit_slice("bb")));
+    assert_true(same_slice(names[2], kit_slice("c")));
+    bytes[16] = 'a'; /* twice the same name */
+    assert_int_equal(machine_command_decode(bytes, sizeof bytes, &c, &size), FL_ECORRUPT);
+    bytes[16] = 'c';
     bytes[5] = MACHINE_NAMES_MAX + 1;
     assert_int_equal(machine_command_decode(bytes, sizeof bytes, &c, &size), FL_ECORRUPT);
     bytes[5] = 4;
@@ -265,6 +272,46 @@ static void test_damaged_commands(void **state)
     assert_true(accepted > 0);
     fli_buf_fini(&b);
     fli_buf_fini(&again);
+}
+
+/* The most names of the greatest length, and one more. */
+static void test_most_names(void **state)
+{
+    static uint8_t bytes[MACHINE_NAMES_MAX + 1][FL_NAME_MAX];
+    uint8_t also[MACHINE_ALSO_SIZE];
+    size_t len = 0;
+    for (unsigned i = 0; i <= MACHINE_NAMES_MAX; i++) {
+        memset(bytes[i], 'a' + (int)i, sizeof bytes[i]);
+    }
+    struct machine_command c = cmd_wait("x", "y", 1000, 1000);
+    c.name = (struct fli_slice){bytes[0], FL_NAME_MAX};
+    c.owner = (struct fli_slice){bytes[16], FL_OWNER_MAX};
+    c.value = part(long_value, FL_VALUE_MAX);
+    for (unsigned i = 1; i < MACHINE_NAMES_MAX; i++) {
+        len = machine_also_add(also, len, (struct fli_slice){bytes[i], FL_NAME_MAX});
+    }
+    assert_int_equal(len, sizeof also);
+    c.also = (struct fli_slice){also, len};
+    c.n_names = MACHINE_NAMES_MAX;
+    struct fli_buf b;
+    fli_buf_init(&b, MACHINE_COMMAND_MAX);
+    assert_int_equal(machine_command_encode(&c, &b), 0);
+    struct machine_command back;
+    size_t size = 0;
+    assert_int_equal(machine_command_decode(b.data, b.len, &back, &size), 0);
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    assert_int_equal(machine_command_names(&back, names), MACHINE_NAMES_MAX);
+    for (unsigned i = 0; i < MACHINE_NAMES_MAX; i++) {
+        assert_true(same_slice(names[i], (struct fli_slice){bytes[i], FL_NAME_MAX}));
+    }
+    fli_buf_fini(&b);
+    c.n_names = MACHINE_NAMES_MAX + 1;
+    refused(c);
+    c.n_names = MACHINE_NAMES_MAX - 1;
+    refused(c);
+    c.n_names = MACHINE_NAMES_MAX;
+    memset(also + len - FL_NAME_MAX, 'a', FL_NAME_MAX);
+    refused(c);
 }
 
 static void test_batch_header(void **state)
@@ -377,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_room_for_later),
         cmocka_unit_test(test_damaged_commands),
+        cmocka_unit_test(test_most_names),
         cmocka_unit_test(test_batch_header),
         cmocka_unit_test(test_batch_refused_whole),
         cmocka_unit_test(test_batch_at_its_limit),

@@ -252,7 +252,7 @@ static void bad_requests(void **state)
                                        "SESSION OPEN short TTL 100",
                                        "ACQUIRE n OWNER short",
                                        "ACQUIRE n MODE both",
-                                       "ACQUIRE n ALSO m",
+                                       "ACQUIRE n ALSO n",
                                        "GET key"};
     struct fake f;
     fake_start(&f);

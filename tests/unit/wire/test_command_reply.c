@@ -148,13 +148,16 @@ static void test_docs_of_some(void **state)
     redisReply *r = ask(FLI_SERVICE_LOCK, FLI_CMD_COMMAND_DOCS, "acquire nope session|open INFO");
     assert_int_equal(r->elements, 6);
     const redisReply *args = get(get(r, "acquire"), "arguments");
-    assert_int_equal(args->elements, 6);
+    assert_int_equal(args->elements, 7);
     assert_string_equal(argument(args, 0, "name"), "name");
     assert_false(optional(args, 0));
     assert_string_equal(argument(args, 1, "name"), "TTL ms | SESSION owner");
     assert_true(optional(args, 1));
     assert_string_equal(argument(args, 2, "token"), "OWNER");
     assert_string_equal(argument(args, 2, "name"), "id");
+    assert_string_equal(argument(args, 5, "token"), "ALSO");
+    assert_string_equal(argument(args, 5, "name"), "name");
+    assert_int_equal(get(args->element[5], "flags")->elements, 3);
     args = get(get(r, "session|open"), "arguments");
     assert_int_equal(args->elements, 4);
     assert_string_equal(argument(args, 1, "token"), "TTL");

@@ -34,7 +34,7 @@ static void bad(enum fli_service service, const char *text, int want_rc, const c
 #define OWNER16 "0123456789abcdef"
 #define ACQUIRE_USAGE                                                                              \
     ": write ACQUIRE name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] "            \
-    "[MODE SHARED | PERMITS n]"
+    "[ALSO name]... [MODE SHARED | PERMITS n]"
 
 static void test_acquire(void **state)
 {
@@ -84,6 +84,26 @@ static void test_acquire_modes(void **state)
     assert_int_equal(r.permits, 1000000);
 }
 
+static void test_acquire_several(void **state)
+{
+    struct fli_request r = good(LOCK, "ACQUIRE a");
+    assert_int_equal(r.n_also, 0);
+    r = good(LOCK, "ACQUIRE a ALSO b WAIT 5 also ALSO MODE EXCLUSIVE PERMITS 1");
+    assert_int_equal(r.n_also, 2);
+    assert_true(slice_is(&r.name, "a"));
+    assert_true(slice_is(&r.also[0], "b"));
+    assert_true(slice_is(&r.also[1], "ALSO")); /* a lock may be called anything */
+    assert_int_equal(r.wait_ms, 5);
+    r = good(LOCK, "ACQUIRE a ALSO 1 ALSO 2 ALSO 3 ALSO 4 ALSO 5 ALSO 6 ALSO 7 ALSO 8 ALSO 9 "
+                   "ALSO 10 ALSO 11 ALSO 12 ALSO 13 ALSO 14 ALSO 15");
+    assert_int_equal(r.n_also, FLI_ALSO_MAX);
+    assert_true(slice_is(&r.also[14], "15"));
+    bad(LOCK,
+        "ACQUIRE a ALSO 1 ALSO 2 ALSO 3 ALSO 4 ALSO 5 ALSO 6 ALSO 7 ALSO 8 ALSO 9 "
+        "ALSO 10 ALSO 11 ALSO 12 ALSO 13 ALSO 14 ALSO 15 ALSO 16",
+        FL_EINVAL, "ALSO of ACQUIRE is given more than 15 times: ask for fewer locks");
+}
+
 static void test_acquire_errors(void **state)
 {
     bad(LOCK, "ACQUIRE a SESSION s TTL 50", FL_EINVAL,
@@ -98,8 +118,18 @@ static void test_acquire_errors(void **state)
     bad(LOCK, "ACQUIRE a TT 5", FL_EINVAL, "ACQUIRE has no option 'TT'" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a TTLS 5", FL_EINVAL, "ACQUIRE has no option 'TTLS'" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a ''", FL_EINVAL, "ACQUIRE has no option ''" ACQUIRE_USAGE);
-    bad(LOCK, "ACQUIRE a ALSO b", FL_EINVAL,
-        "ALSO of ACQUIRE is reserved for a later version: leave it out");
+    bad(LOCK, "ACQUIRE a ALSO", FL_EINVAL, "ALSO of ACQUIRE needs a value" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a ALSO ''", FL_EINVAL, "ALSO of ACQUIRE must be 1 to 255 bytes long, not 0");
+    bad(LOCK, "ACQUIRE a ALSO a", FL_EINVAL,
+        "ALSO of ACQUIRE names the lock 'a' a second time: name each lock once");
+    bad(LOCK, "ACQUIRE a ALSO b ALSO c ALSO b", FL_EINVAL,
+        "ALSO of ACQUIRE names the lock 'b' a second time: name each lock once");
+    bad(LOCK, "ACQUIRE a ALSO b MODE SHARED", FL_EINVAL,
+        "ALSO and MODE SHARED of ACQUIRE exclude each other (several locks are taken "
+        "alone)" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a PERMITS 2 ALSO b", FL_EINVAL,
+        "ALSO and PERMITS of ACQUIRE exclude each other (several locks are taken "
+        "alone)" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a MODE both", FL_EINVAL,
         "MODE of ACQUIRE is EXCLUSIVE or SHARED" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a MODE SHAREDX", FL_EINVAL,
@@ -389,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_acquire),
         cmocka_unit_test(test_acquire_modes),
+        cmocka_unit_test(test_acquire_several),
         cmocka_unit_test(test_acquire_errors),
         cmocka_unit_test(test_number_ranges),
         cmocka_unit_test(test_length_ranges),
