@@ -23,7 +23,8 @@ const char *cli_store_of(const struct cli_args *a);
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 
-/* What --shared, --permits and --also say about how a lock is taken; their bytes are those of a. False after a sentence on stderr. */
+/* What --shared, --permits and --also say about how a lock is taken; their bytes are those of a.
+ * False after a sentence on stderr. */
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);
 
 /* A token that was given as an argument. 0, or the exit code after the error has been shown. */
@@ -58,6 +59,7 @@ int cli_run_redlock_extend(const struct cli_args *a);
 int cli_run_redlock_release(const struct cli_args *a);
 int cli_run_redlock_run(const struct cli_args *a);
 int cli_run_redlock_check(const struct cli_args *a);
+int cli_run_demo_redlock(const struct cli_args *a);
 int cli_run_store_get(const struct cli_args *a);
 int cli_run_store_set(const struct cli_args *a);
 int cli_run_store_del(const struct cli_args *a);

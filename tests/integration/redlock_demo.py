@@ -1,0 +1,142 @@
+"""`fencelock demo redlock`: real faults on real servers lose updates without tokens, in every run, and none with
+them. A few seeds here; all that is promised with
+
+    tests/integration/redlock_demo.py --full [--parallel N]
+
+which takes some ten minutes: ten seeds without tokens, a thousand with them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+from harness import Case, binary, main, seed, wait_until
+
+ALL_FAULTS = {'pause', 'restart', 'clock', 'delay'}
+
+
+def argv(*args):
+    return [binary('fencelock'), 'demo', 'redlock', *map(str, args)]
+
+
+class Demo(Case):
+    TIMEOUT_S = 300
+
+    def setUp(self):
+        super().setUp()
+        self.env = dict(os.environ, TMPDIR=tempfile.gettempdir())
+
+    def demo(self, *args, code=0):
+        done = subprocess.run(argv('--json', *args), env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=280)
+        self.assertEqual(done.returncode, code, (done.stdout, done.stderr))
+        self.assertNotIn(b'Sanitizer', done.stderr)
+        self.assertNotIn(b'runtime error', done.stderr)
+        return json.loads(done.stdout)
+
+    def test_updates_are_lost_without_tokens_and_not_with_them(self):
+        first = seed() % 1000000 + 1
+        svg = self.lab.path('demo.svg')
+        got = self.demo('--seed', first, '--runs', 3, '--svg', svg)
+        self.assertTrue(got['as_promised'])
+        self.assertEqual([(r['seed'], r['tokens']) for r in got['runs']],
+                         [(first + i, mode) for i in range(3) for mode in ('off', 'on')])
+        for off, on in zip(got['runs'][::2], got['runs'][1::2]):
+            self.assertEqual([r['fault'] for r in off['rounds']], [r['fault'] for r in on['rounds']])
+            self.assertEqual(off['two_at_once'], len(off['rounds']))
+            self.assertEqual([r['lost'] for r in off['rounds']], [1] * len(off['rounds']))
+            self.assertEqual(off['acknowledged'] - off['counter'], off['lost'])
+            self.assertEqual((off['lost'], off['refused']), (len(off['rounds']), 0))
+            self.assertEqual(on['two_at_once'], len(on['rounds']))
+            self.assertEqual((on['lost'], on['unknown'], on['refused']), (0, 0, len(on['rounds'])))
+            self.assertEqual(on['acknowledged'], on['counter'])
+            self.assertEqual(on['acknowledged'], off['acknowledged'])
+        self.assertEqual(xml.etree.ElementTree.parse(svg).getroot().tag, '{http://www.w3.org/2000/svg}svg')
+
+    def test_tokens_on_writes_alone_are_not_enough(self):
+        """Without the claim an update is lost exactly when the late write comes before the next holder's."""
+        got = self.demo('--seed', 2, '--runs', 2, '--tokens', 'writes')
+        rounds = [r for run in got['runs'] for r in run['rounds']]
+        self.assertEqual([r['lost'] for r in rounds], [int(r['late_write_first']) for r in rounds])
+        self.assertEqual([r['late_write_refused'] for r in rounds], [not r['late_write_first'] for r in rounds])
+        self.assertGreater(got['writes']['lost'], 0)
+        self.assertGreater(got['writes']['refused'], 0)
+
+    def test_a_signal_ends_everything(self):
+        self.env['TMPDIR'] = tempfile.mkdtemp(prefix='fl-')
+        self.addCleanup(shutil.rmtree, self.env['TMPDIR'], True)
+        mark = 10 ** 9 + os.getpid()
+        child = subprocess.Popen(argv('--runs', 1000, '--seed', mark), env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE)
+        self.addCleanup(child.kill)
+        def born():
+            """Servers have the directory in their command line; proxies and writers are forks with ours."""
+            return subprocess.run(['pgrep', '-f', '%s/fencelock-demo-|--seed %d' % (self.env['TMPDIR'], mark)],
+                                  stdout=subprocess.PIPE).stdout.split()
+        wait_until(lambda: len(born()) >= 1 + 5 + 3 + 2 + 2 + 3, 60, 'all servers, proxies and writers run')
+        child.send_signal(signal.SIGTERM)
+        _, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 3)
+        self.assertIn(b'interrupted', err)
+        self.assertEqual(born(), [])
+        self.assertEqual(os.listdir(self.env['TMPDIR']), [])
+
+    def test_what_is_wrong_or_missing_is_said(self):
+        for words, said in ((('--tokens', 'maybe'), b'on, off or writes'), (('--runs', '0'), b'--runs is 1'),
+                            (('--runs', '100001'), b'--runs is 1')):
+            done = subprocess.run(argv(*words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+        done = subprocess.run(argv(), env=dict(self.env, PATH='/nowhere'), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b'apt-get install redis-server', done.stderr)
+        done = subprocess.run(argv('--svg', '/nowhere/at/all.svg', '--tokens', 'off'), env=self.env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b'--svg', done.stderr)
+
+
+def full(parallel):
+    """What is promised: ten seeds without tokens lose updates each; a thousand with them lose none."""
+    first = seed() % 1000000 + 1
+    print('seeds from %d' % first, flush=True)
+    def start(tokens, at, runs):
+        return subprocess.Popen(argv('--json', '--tokens', tokens, '--seed', at, '--runs', runs), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE)
+    def end(child):
+        out = child.communicate()[0]
+        return child.returncode, json.loads(out)
+    code, off = end(start('off', first, 10))
+    print('tokens off: exit code %d, %s' % (code, off['off']), flush=True)
+    began = time.monotonic()
+    share = 1000 // parallel
+    sizes = [share + (1 if i < 1000 % parallel else 0) for i in range(parallel)]
+    results = [end(c) for c in [start('on', first + sum(sizes[:i]), n) for i, n in enumerate(sizes)]]
+    total = {}
+    for _, got in results:
+        for key, value in got['on'].items():
+            total[key] = total.get(key, 0) + value
+    faults = {}
+    for _, got in results:
+        for r in (r for run in got['runs'] for r in run['rounds']):
+            faults[r['fault']] = faults.get(r['fault'], 0) + 1
+    retries = sum(run['retries'] for _, got in results for run in got['runs'])
+    print('tokens on: exit codes %s, %s, faults %s, rounds begun again %d, %.0f s'
+          % ([c for c, _ in results], total, faults, retries, time.monotonic() - began), flush=True)
+    good = code == 0 and off['off']['runs_with_loss'] == 10 and all(c == 0 for c, _ in results) and \
+        total['runs'] == 1000 and total['lost'] == 0 and total['unknown'] == 0 and set(faults) == ALL_FAULTS
+    print('as promised' if good else 'NOT as promised')
+    return 0 if good else 1
+
+
+if __name__ == '__main__':
+    if '--full' in sys.argv:
+        at = sys.argv.index('--parallel') + 1 if '--parallel' in sys.argv else 0
+        sys.exit(full(int(sys.argv[at]) if at else 2))
+    main()
