@@ -64,10 +64,10 @@ FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
  * FL_ENOTHELD when it is lost, so that nothing is begun under it any more. */
 FL_API int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret) FL_MUST_USE;
 
-/* fl_acquire() and then fl_store_claim(), so that no holder before can write any more: the order
- * that loses no update; for each name when there are several. When a claim fails the lock is given back, and ret_store_failed (may be
- * NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD also when the lease has
- * run out over the claim. timeout_ms: of the claim. */
+/* fl_acquire() and then fl_store_claim() for each of the names, so that no holder before can write
+ * any more: the order that loses no update. When a claim fails the lock is given back, and
+ * ret_store_failed (may be NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD
+ * also when the lease has run out over the claims. timeout_ms: of a claim. */
 FL_API int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
                               const struct fl_acquire_options *options, uint64_t timeout_ms,
                               bool *ret_store_failed, struct fl_grant *ret) FL_MUST_USE;
