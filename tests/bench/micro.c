@@ -1,0 +1,413 @@
+/* micro.c: what one command costs in each layer, without log, disk or sockets.
+ *
+ *     micro               a table: nanoseconds and allocations for each command
+ *     micro LAYER N       does N turns of one layer and prints nothing, for counting instructions
+ *                         (tests/bench/instructions)
+ *
+ * A turn is 32 ACQUIRE of free locks and the 32 RELEASE of them. The layers:
+ *
+ *   parse     bytes of the connection to words
+ *   dispatch  words to a command of the machine, and its result to the bytes of the answer
+ *   batch     commands to a sealed entry of the log
+ *   apply     an entry to results
+ *   all       all of these, one after the other, as a server does it
+ *
+ * Judges nothing; timings are no assertions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "consensus/batch_build.h"
+#include "server/dispatch.h"
+#include "wire/resp.h"
+
+#define BATCH 32u
+#define TURNS 20000u
+#define NAME_LEN 32u
+#define BATCH_MAX ((size_t)64 << 10)
+
+/* ---- allocations: the linker sends ours here ------------------------------------------------- */
+
+static uint64_t allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations++;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    allocations++;
+    return __real_realloc(p, size);
+}
+
+/* ---- a server without sockets, and a node without a log -------------------------------------- */
+
+struct request {
+    struct dispatch_slot slot;
+    struct fli_buf ask;
+    struct fli_buf answer;
+    bool done;
+};
+
+struct sent {
+    struct node_ticket *ticket;
+    node_ticket_cb cb;
+};
+
+struct bench {
+    struct machine *machine;
+    struct dispatch *dispatch;
+    struct batch batch;
+    struct fli_resp_parser parser;
+    struct request acquires[BATCH];
+    struct request releases[BATCH];
+    struct sent sent[BATCH];
+    unsigned n_sent;
+    bool keeps; /* commands go into the batch */
+    uint64_t clock_ms;
+    char names[BATCH][40];
+    char owners[BATCH][40];
+};
+
+static struct bench bench;
+
+static struct fli_buf *sink_reply(void *request)
+{
+    struct request *r = request;
+    return &r->answer;
+}
+
+static void sink_answer(void *request)
+{
+    struct request *r = request;
+    r->done = true;
+}
+
+static void sink_failed(void *request)
+{
+    abort();
+}
+
+static uint64_t now_ms(void *ctx)
+{
+    return 1;
+}
+
+static int submit(void *ctx, struct node_ticket *t, const void *command, size_t len,
+                  node_ticket_cb cb)
+{
+    struct bench *b = ctx;
+    fli_list_init(&t->link);
+    t->cb = cb;
+    b->sent[b->n_sent++] = (struct sent){t, cb};
+    return b->keeps ? batch_add(&b->batch, t, command, len, false) : 0;
+}
+
+static void status(void *ctx, struct node_status *ret)
+{
+    *ret = (struct node_status){.id = 1, .role = NODE_LEADER};
+}
+
+static size_t members(void *ctx, struct node_member *ret, size_t max)
+{
+    return 0;
+}
+
+static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    return FL_ENOLEADER;
+}
+
+static struct machine *get_machine(void *ctx)
+{
+    struct bench *b = ctx;
+    return b->machine;
+}
+
+static void must(int rc)
+{
+    if (rc != 0) {
+        fprintf(stderr, "micro: %s\n", fl_strerror(rc));
+        exit(1);
+    }
+}
+
+static void ask(struct request *r, unsigned argc, const char *const *argv)
+{
+    fli_buf_clear(&r->ask);
+    must(fli_resp_array(&r->ask, argc));
+    for (unsigned i = 0; i < argc; i++) {
+        must(fli_resp_text(&r->ask, argv[i]));
+    }
+}
+
+/* The acquires never change; a release carries the token that was answered. */
+static void make_requests(struct bench *b)
+{
+    for (unsigned i = 0; i < BATCH; i++) {
+        const char *name = b->names[i];
+        const char *owner = b->owners[i];
+        snprintf(b->names[i], sizeof b->names[i], "tenant-7/report-%016u", i);
+        snprintf(b->owners[i], sizeof b->owners[i], "client-%025u", i);
+        fli_buf_init(&b->acquires[i].ask, 4096);
+        fli_buf_init(&b->acquires[i].answer, 4096);
+        fli_buf_init(&b->releases[i].ask, 4096);
+        fli_buf_init(&b->releases[i].answer, 4096);
+        ask(&b->acquires[i], 6, (const char *[]){"ACQUIRE", name, "TTL", "30000", "OWNER", owner});
+        ask(&b->releases[i], 3, (const char *[]){"RELEASE", name, "1000000"});
+    }
+}
+
+static void set_up(struct bench *b)
+{
+    static const uint64_t seed[2] = {1, 2};
+    struct dispatch_config config = {
+        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .node = {.ctx = b,
+                 .submit = submit,
+                 .status = status,
+                 .members = members,
+                 .transfer = transfer,
+                 .forget = transfer,
+                 .machine = get_machine},
+        .ctx = b,
+        .now_ms = now_ms,
+    };
+    b->machine = machine_create(seed);
+    must(dispatch_create(&config, &b->dispatch));
+    fli_resp_parser_init(&b->parser,
+                         (struct fli_resp_limits){.arg_max = 4096, .request_max = 8192});
+    make_requests(b);
+}
+
+/* ---- the layers ------------------------------------------------------------------------------ */
+
+static void parse(struct bench *b, struct request *r)
+{
+    if (fli_resp_next(&b->parser, r->ask.data, r->ask.len) != FLI_RESP_REQUEST) {
+        abort();
+    }
+}
+
+static void parse_all(struct bench *b, struct request *list)
+{
+    for (unsigned i = 0; i < BATCH; i++) {
+        parse(b, &list[i]);
+        (void)fli_resp_consume(&b->parser);
+    }
+}
+
+/* Hands them to dispatch; parsing comes along, and what it costs is known. */
+static void submit_all(struct bench *b, struct request *list)
+{
+    b->n_sent = 0;
+    for (unsigned i = 0; i < BATCH; i++) {
+        struct request *r = &list[i];
+        fli_buf_clear(&r->answer);
+        r->done = false;
+        parse(b, r);
+        dispatch_request(b->dispatch, r, &r->slot, 2, b->parser.argv, b->parser.argc);
+        (void)fli_resp_consume(&b->parser);
+    }
+    if (b->n_sent != BATCH) {
+        abort();
+    }
+}
+
+static void check_answers(const struct request *list)
+{
+    for (unsigned i = 0; i < BATCH; i++) {
+        if (!list[i].done || list[i].answer.data[0] != ':') {
+            abort();
+        }
+    }
+}
+
+static void dispatch_all(struct bench *b, struct request *list, int code)
+{
+    struct machine_result result = {.code = (uint8_t)code, .token = 1000000};
+    const struct fli_slice nothing = {NULL, 0};
+    submit_all(b, list);
+    for (unsigned i = 0; i < BATCH; i++) {
+        b->sent[i].cb(b->sent[i].ticket, 0, &result, nothing);
+    }
+    check_answers(list);
+}
+
+static void batch_start(struct bench *b)
+{
+    batch_init(&b->batch, BATCH_MAX);
+    b->batch.stamp_ms = ++b->clock_ms;
+    b->batch.term = 1;
+}
+
+static void apply(struct bench *b, size_t size, bool answers)
+{
+    struct machine_cursor cur;
+    struct machine_result result;
+    const struct fli_slice nothing = {NULL, 0};
+    must(machine_begin(b->machine, b->batch.data, size, &cur));
+    for (uint32_t i = 0; machine_next(b->machine, &cur, &result); i++) {
+        if (answers) {
+            struct node_ticket *t = batch_take_ticket(&b->batch, i);
+            t->cb(t, 0, &result, nothing);
+        }
+    }
+}
+
+static void do_all(struct bench *b, struct request *list)
+{
+    size_t size = 0;
+    b->keeps = true;
+    batch_start(b);
+    submit_all(b, list);
+    must(batch_seal(&b->batch, 0, &size));
+    apply(b, size, true);
+    check_answers(list);
+    batch_fini(&b->batch);
+    b->keeps = false;
+}
+
+/* The next releases carry the tokens that were just answered. */
+static void take_tokens(struct bench *b)
+{
+    for (unsigned i = 0; i < BATCH; i++) {
+        const struct fli_buf *a = &b->acquires[i].answer;
+        char token[24];
+        snprintf(token, sizeof token, "%.*s", (int)(a->len - 3), (const char *)a->data + 1);
+        ask(&b->releases[i], 3, (const char *[]){"RELEASE", b->names[i], token});
+    }
+}
+
+static void add_commands(struct bench *b, uint8_t op, uint64_t first_token)
+{
+    uint8_t bytes[256];
+    struct fli_buf encoded = {.data = bytes, .cap = sizeof bytes, .max = sizeof bytes};
+    for (unsigned i = 0; i < BATCH; i++) {
+        struct machine_command c = {.op = op,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = {(const uint8_t *)b->names[i], NAME_LEN},
+                                    .token = first_token + i,
+                                    .ttl_ms = 30000};
+        if (op == MACHINE_OP_ACQUIRE) {
+            c.owner = (struct fli_slice){(const uint8_t *)b->owners[i], NAME_LEN};
+        }
+        encoded.len = 0;
+        must(machine_command_encode(&c, &encoded));
+        must(batch_add(&b->batch, NULL, encoded.data, encoded.len, false));
+    }
+}
+
+static void turn_parse(struct bench *b)
+{
+    parse_all(b, b->acquires);
+    parse_all(b, b->releases);
+}
+
+static void turn_dispatch(struct bench *b)
+{
+    dispatch_all(b, b->acquires, MACHINE_GRANTED);
+    dispatch_all(b, b->releases, MACHINE_DONE);
+}
+
+static void turn_batch(struct bench *b)
+{
+    size_t size = 0;
+    for (unsigned k = 0; k < 2; k++) {
+        batch_start(b);
+        add_commands(b, k == 0 ? MACHINE_OP_ACQUIRE : MACHINE_OP_RELEASE, 1);
+        must(batch_seal(&b->batch, 0, &size));
+        batch_fini(&b->batch);
+    }
+}
+
+static void turn_apply(struct bench *b)
+{
+    size_t size = 0;
+    for (unsigned k = 0; k < 2; k++) {
+        batch_start(b);
+        uint64_t token = machine_last_token(b->machine);
+        add_commands(b, k == 0 ? MACHINE_OP_ACQUIRE : MACHINE_OP_RELEASE,
+                     k == 0 ? 1 : token - BATCH + 1);
+        must(batch_seal(&b->batch, 0, &size));
+        apply(b, size, false);
+        batch_fini(&b->batch);
+    }
+}
+
+static void turn_all(struct bench *b)
+{
+    do_all(b, b->acquires);
+    take_tokens(b);
+    do_all(b, b->releases);
+}
+
+/* What a turn does besides what it is there for; taken off in the table. */
+static const struct layer {
+    const char *name;
+    void (*turn)(struct bench *b);
+    int less; /* the layer whose work this one repeats; -1: none */
+} layers[] = {{"parse", turn_parse, -1},
+              {"dispatch", turn_dispatch, 0},
+              {"batch", turn_batch, -1},
+              {"apply", turn_apply, 2},
+              {"all", turn_all, -1}};
+#define LAYERS (sizeof layers / sizeof layers[0])
+
+static void print_table(struct bench *b)
+{
+    double ns[LAYERS];
+    double allocs[LAYERS];
+    printf("%-10s %14s %22s\n", "layer", "ns/command", "allocations/command");
+    for (size_t i = 0; i < LAYERS; i++) {
+        layers[i].turn(b); /* pools fill up */
+        uint64_t before = allocations;
+        uint64_t start = fli_clock_ns();
+        for (unsigned k = 0; k < TURNS; k++) {
+            layers[i].turn(b);
+        }
+        double n = 2.0 * BATCH * TURNS;
+        ns[i] = (double)(fli_clock_ns() - start) / n;
+        allocs[i] = (double)(allocations - before) / n;
+        int less = layers[i].less;
+        printf("%-10s %14.1f %22.3f\n", layers[i].name, ns[i] - (less < 0 ? 0 : ns[less]),
+               allocs[i] - (less < 0 ? 0 : allocs[less]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct bench *b = &bench;
+    set_up(b);
+    if (argc == 1) {
+        print_table(b);
+        return 0;
+    }
+    for (size_t i = 0; i < LAYERS; i++) {
+        if (argc == 3 && strcmp(argv[1], layers[i].name) == 0) {
+            for (unsigned long n = strtoul(argv[2], NULL, 10); n > 0; n--) {
+                layers[i].turn(b);
+            }
+            return 0;
+        }
+    }
+    fputs("usage: micro [parse|dispatch|batch|apply|all TURNS]\n", stderr);
+    return 2;
+}
