@@ -241,7 +241,9 @@ static void plan_turn(struct node *n)
 {
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, fli_clock_ms());
     uint64_t hold_ms = hold_next_ms(n);
+    uint64_t election_ms = election_next_ms(n);
     next_ms = hold_ms < next_ms ? hold_ms : next_ms;
+    next_ms = election_ms < next_ms ? election_ms : next_ms;
     if (next_ms == 0) {
         node_wake(n);
     }
@@ -260,6 +262,7 @@ static void node_turn(struct node *n)
     note_pause(n);
     proposer_turn(n->proposer, fli_clock_ms());
     watch_leadership(n);
+    election_turn(n);
     if (!roster_formed(n) || n->identity.cluster_id == 0) {
         roster_beat(n); /* at its own pace, not the beat's: once in a life */
     }
@@ -484,6 +487,8 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                                       .judge = roster_judge,
                                       .link = link_cb,
                                       .answered = roster_answered,
+                                      .absent = election_peer_absent,
+                                      .hung_up = election_peer_hung_up,
                                       .log = log_cb};
     size_t len = members_format(&n->identity.members, text, sizeof text);
     memset(&self, 0, sizeof self);
@@ -537,6 +542,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     raft_guard_init(&n->guard, &n->io, fatal_cb, n);
+    raft_guard_set_patience(&n->guard, n->election_ms, n->heartbeat_ms);
     const char *address = members_find(&n->identity.members, n->id)->address;
     if (raft_init(&n->raft, &n->guard.outer, fsm_raft(n->fsm), n->id, address) != 0) {
         snprintf(errmsg, errmsg_size, "raft: %s", n->raft.errmsg);

@@ -2,6 +2,7 @@
  *
  *   node.c          create, submit, the turn of the loop, status
  *   node_hold.c     commands that wait for a leader
+ *   node_election.c a dead leader is replaced at once
  *   node_roster.c   members: incarnations, forming the cluster, forget, transfer
  *   node_stop.c     the graceful end
  *   relay.c         outlets (our stream to the leader) and inlets (followers' streams to us)
@@ -24,10 +25,11 @@
 #include "consensus/transport.h"
 
 /* Defaults. A follower calls an election after one to two election times without its leader, and
- * is heard once the others have missed it as well, so fail-over takes at most about two of them. A
- * busy machine must not make a live leader look dead: ten heartbeats fit in one. */
-#define NODE_ELECTION_MS 500u
-#define NODE_HEARTBEAT_MS 50u
+ * is heard by those who have missed it for one. With three nodes that is whoever of two is first,
+ * about one and a third. A busy machine must not make a live leader look dead: ten heartbeats fit
+ * in one. A leader whose process has ended is replaced sooner (node_election.c). */
+#define NODE_ELECTION_MS 400u
+#define NODE_HEARTBEAT_MS 40u
 #define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(64) << 20)
@@ -93,6 +95,7 @@ struct peer {
     char client_address[MEMBER_ADDRESS_MAX];
     struct outlet *outlet;
     struct inlet *inlet; /* the newest */
+    bool gone;           /* nobody listens there: its process has ended */
     bool dialing;        /* a transport_link is under way */
     uint64_t redial_ms;
     enum transport_verdict verdict; /* of its last answer that was WELCOME or OTHER_LIFE; else 0 */
@@ -175,6 +178,11 @@ struct node {
     uint64_t leader_changes;
     bool open;
 
+    /* a leader that is gone */
+    uint64_t gone_id; /* 0: none, or it has been replaced */
+    uint64_t hurry_at_ms, hurry_term;
+    unsigned hurries_left;
+
     /* snapshots */
     uint64_t snapshots_seen, restores_seen, entries_at_snapshot;
     uint64_t snapshot_index;
@@ -237,6 +245,13 @@ void roster_deposed(struct node *n); /* this node led and does not any more */
 int roster_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                     void *ctx) FLI_MUST_USE;
 void roster_close(struct node *n);
+
+/* node_election.c */
+void election_peer_absent(void *ctx, uint64_t peer_id);
+void election_peer_hung_up(void *ctx, uint64_t peer_id);
+void election_peer_back(struct node *n, struct peer *p);
+void election_turn(struct node *n);
+uint64_t election_next_ms(struct node *n); /* until election_turn has something to do */
 
 /* node_stop.c */
 void stop_turn(struct node *n);

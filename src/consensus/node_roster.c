@@ -131,6 +131,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
         return TRANSPORT_OTHER_LIFE;
     }
     p->incarnation = peer->incarnation;
+    election_peer_back(n, p);
     if (peer->client_address[0] != '\0') {
         p->client_known = true;
         memcpy(p->client_address, peer->client_address, sizeof p->client_address);

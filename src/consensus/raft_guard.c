@@ -111,11 +111,92 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
         g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
 }
 
+/* Whether this process did not run for so long that raft would draw conclusions from it. Never
+ * twice in a row: on a machine that is always late raft gets its ticks all the same. */
+static bool was_paused(struct raft_guard *g)
+{
+    raft_time now = g->inner->time(g->inner);
+    bool late = g->ticked_at != 0 && now - g->ticked_at > g->election_ms / 2;
+    g->ticked_at = now;
+    g->tick_dropped = g->election_ms != 0 && late && !g->tick_dropped;
+    g->stats.ticks_dropped += g->tick_dropped;
+    return g->tick_dropped;
+}
+
 static void guard_tick(struct raft_io *inner)
 {
     struct raft_guard *g = guard_of_inner(inner);
-    if (!g->failed) {
+    if (!g->failed && !was_paused(g)) {
         g->tick(&g->outer);
+    }
+}
+
+static raft_id leader_of(const struct raft_guard *g)
+{
+    raft_id id = 0;
+    const char *address;
+    raft_leader(g->inner->data, &id, &address);
+    return id;
+}
+
+static void note_leader(struct raft_guard *g, raft_id from)
+{
+    if (raft_state(g->inner->data) == RAFT_FOLLOWER && leader_of(g) == from) {
+        g->heard_id = from;
+        g->heard_at = g->inner->time(g->inner);
+    }
+}
+
+raft_time raft_guard_silence_ms(const struct raft_guard *g)
+{
+    if (raft_state(g->inner->data) != RAFT_FOLLOWER || g->heard_id == 0 ||
+        leader_of(g) != g->heard_id) {
+        return 0;
+    }
+    return g->inner->time(g->inner) - g->heard_at;
+}
+
+bool raft_guard_hurry(struct raft_guard *g)
+{
+    struct raft *r = g->inner->data;
+    if (g->failed || g->closing || g->tick == NULL || raft_state(r) == RAFT_LEADER) {
+        return false;
+    }
+    FLI_ASSERT(g->election_ms != 0);
+    g->stats.hurries++;
+    /* The timer runs for one or two milliseconds now, and is over by raft's clock. */
+    g->skew_ms += 2;
+    raft_set_election_timeout(r, 1);
+    g->tick(&g->outer);
+    raft_set_election_timeout(r, g->election_ms);
+    return raft_state(r) == RAFT_CANDIDATE;
+}
+
+/* Whether to give up a leader that another node wants to replace. */
+static bool may_yield(struct raft_guard *g, const struct raft_message *message)
+{
+    raft_time silence_ms = raft_guard_silence_ms(g);
+    raft_time enough_ms = g->election_ms;
+    if (g->gone_id != 0 && g->heard_id == g->gone_id) {
+        enough_ms = g->heartbeat_ms + g->heartbeat_ms / 2;
+    }
+    return g->election_ms != 0 && message->type == RAFT_REQUEST_VOTE &&
+           message->request_vote.pre_vote && message->server_id != g->heard_id && silence_ms != 0 &&
+           silence_ms >= enough_ms;
+}
+
+/* The follower becomes a candidate, since only that makes it forget its leader, but asks nobody for
+ * votes: two that ask at once get each other's pre-votes, and then none of the votes. Only when it
+ * must refuse, having more of the log than who asks, it asks itself. */
+static void yield(struct raft_guard *g, struct raft_message *message)
+{
+    g->muted = true;
+    g->stats.yields += raft_guard_hurry(g);
+    g->muted = false;
+    g->refused = false;
+    g->recv(&g->outer, message);
+    if (g->refused && raft_state(g->inner->data) == RAFT_CANDIDATE) {
+        (void)raft_guard_hurry(g);
     }
 }
 
@@ -173,10 +254,19 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
         drop_message(message);
         return;
     }
+    if (may_yield(g, message)) {
+        yield(g, message);
+        return;
+    }
+    bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
+    raft_id from = message->server_id;
     if (message->type == RAFT_APPEND_ENTRIES) {
         keep_commit_index(g, &message->append_entries);
     }
     g->recv(&g->outer, message);
+    if (leads) {
+        note_leader(g, from);
+    }
 }
 
 static int guard_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
@@ -226,6 +316,13 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
 {
     struct raft_guard *g = guard_of(io);
     int rv = RAFT_NOCONNECTION;
+    if (message->type == RAFT_REQUEST_VOTE && g->muted) {
+        cb(req, rv);
+        return 0;
+    }
+    if (message->type == RAFT_REQUEST_VOTE_RESULT) {
+        g->refused = !message->request_vote_result.vote_granted;
+    }
     if (!g->failed && !g->closing) {
         struct raft_message m = *message; /* the backend copies what it keeps */
         if (m.type == RAFT_INSTALL_SNAPSHOT && m.install_snapshot.last_index == g->loaded_index &&
@@ -374,7 +471,7 @@ static raft_time guard_time(struct raft_io *io)
 {
     struct raft_guard *g = guard_of(io);
     g->outer.capacity = g->inner->capacity;
-    return g->inner->time(g->inner);
+    return g->inner->time(g->inner) + g->skew_ms;
 }
 
 /* At least min and below max, as the backend's is. */
@@ -419,6 +516,34 @@ void raft_guard_attach(struct raft_guard *g, struct raft *r)
     FLI_ASSERT(g->inner->data == r);
     g->outer.data = r;
     r->io = &g->outer;
+}
+
+void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms)
+{
+    FLI_ASSERT(election_ms > heartbeat_ms && heartbeat_ms > 0);
+    g->election_ms = election_ms;
+    g->heartbeat_ms = heartbeat_ms;
+}
+
+void raft_guard_set_gone(struct raft_guard *g, raft_id id)
+{
+    g->gone_id = id;
+}
+
+static void nudge_cb(struct raft_io_send *req, int status)
+{
+    raft_free(req);
+}
+
+void raft_guard_nudge(struct raft_guard *g, raft_id id, const char *address)
+{
+    /* An answer of term 0 is older than any term, and nobody but a leader reads it. */
+    struct raft_message m = {
+        .type = RAFT_APPEND_ENTRIES_RESULT, .server_id = id, .server_address = address};
+    struct raft_io_send *req = g->failed || g->closing ? NULL : raft_malloc(sizeof *req);
+    if (req != NULL && g->inner->send(g->inner, req, &m, nudge_cb) != 0) {
+        raft_free(req);
+    }
 }
 
 void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret)

@@ -32,6 +32,13 @@
  *   exclusive-or the other, which is nearly a constant: two nodes of one host that start within the
  *   same second often draw the same numbers, and then time out at the same moment, every time, vote
  *   for themselves, and never elect anybody. Raft's seed comes from the kernel here.
+ * - The library's tick may come before the sockets are read. After a pause of this process a leader
+ *   would step down, and a follower would call an election, with the answers and heartbeats of the
+ *   others waiting in its sockets. The first tick after a pause is left out.
+ * - A follower refuses a pre-vote until its own election timer has run out, although its leader has
+ *   been silent for longer than the shortest one: with three nodes, fail-over takes the longer of
+ *   two random times. Here it takes the shorter one, which is what Raft says (section 9.6 of the
+ *   dissertation): see raft_guard_set_patience().
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
@@ -43,6 +50,11 @@
  * `inner`. `impl` of each belongs to its implementation. `data` belongs to raft: the libuv backend
  * reads it from inner to reach raft, so it is copied there before anything else happens. capacity
  * is read by raft from outer right after it asked for the time, and is brought up to date then.
+ *
+ * Elections. Raft has no function to begin one, but its timer can be made to run out: the guard is
+ * what raft asks for the time, and what ticks. Nothing else is done to it: it asks for pre-votes,
+ * and whoever hears a leader refuses. So nothing here can depose a leader that a majority hears,
+ * whatever the caller believes of it.
  *
  * Ownership: the caller's memory, which must stay until raft has closed. One thread. */
 #ifndef CONSENSUS_RAFT_GUARD_H
@@ -66,6 +78,9 @@ struct raft_guard_stats {
     uint64_t commits_corrected;   /* messages that would have taken the commit index back */
     uint64_t votes_dropped;       /* answers that came too late, see above */
     uint64_t sends_failed;        /* messages lost before they left */
+    uint64_t ticks_dropped;       /* after a pause */
+    uint64_t hurries;             /* election timers that were made to run out */
+    uint64_t yields;              /* of these, for the sake of another candidate */
 };
 
 struct raft_guard {
@@ -84,6 +99,15 @@ struct raft_guard {
     bool failed;
     struct fli_list appending;
     struct raft_guard_stats stats;
+    unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
+    raft_time ticked_at;
+    bool tick_dropped; /* the last one */
+    raft_time skew_ms; /* raft's clock is ahead of the backend's by so much */
+    raft_id heard_id;  /* the leader that was heard last */
+    raft_time heard_at;
+    raft_id gone_id; /* a peer that is known to be gone; 0: none */
+    bool muted;      /* vote requests are not sent */
+    bool refused;    /* the last answer to a vote request */
 };
 
 /* inner: initialised (raft_uv_init), not yet given to raft. fatal may be NULL. */
@@ -93,6 +117,26 @@ void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
 /* Puts the guard between a raft that was initialised with `inner` already and its backend; before
  * raft_start. */
 void raft_guard_attach(struct raft_guard *g, struct raft *r);
+
+/* As raft was told: from now on ticks after a pause are left out, and a follower that is asked for
+ * a pre-vote gives its leader up when it has not heard it for election_ms; or for one and a half
+ * heartbeats, when it is the one of raft_guard_set_gone(). Not for raft with a clock that is
+ * played. */
+void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms);
+
+/* A peer whose process is surely gone; 0 for none. */
+void raft_guard_set_gone(struct raft_guard *g, raft_id id);
+
+/* How long ago this follower heard its leader; 0 when it has none or has not heard it. */
+raft_time raft_guard_silence_ms(const struct raft_guard *g);
+
+/* Makes raft's election timer run out now, unless it leads: a follower becomes a candidate, and a
+ * candidate begins again. Whether it is a candidate now (a node that has no vote, or has entries
+ * that are not on disk yet, stays what it is). Not from within a callback of raft. */
+bool raft_guard_hurry(struct raft_guard *g);
+
+/* Sends a message that means nothing to anybody, so that a broken connection is opened again. */
+void raft_guard_nudge(struct raft_guard *g, raft_id id, const char *address);
 
 void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret);
 

@@ -288,12 +288,14 @@ static void outlet_beat(struct outlet *o, uint64_t now_ms)
         outlet_close(o, "not needed any more");
         return;
     }
-    /* A ping is answered at once, so a leader that says nothing for this long does not turn. */
-    if (silent_ms > NODE_PING_MS + 2 * (uint64_t)n->election_ms) {
+    /* A ping is answered at once, so a leader that says nothing for this long does not turn. One
+     * that was replaced is given less time, as it was replaced for its silence. */
+    uint64_t patience_ms = leads ? NODE_PING_MS + 2 * (uint64_t)n->election_ms : n->election_ms;
+    if (silent_ms > patience_ms) {
         outlet_close(o, "silence");
         return;
     }
-    if (now_ms - o->pinged_ms >= NODE_PING_MS) {
+    if (now_ms - o->pinged_ms >= (o->count > 0 ? NODE_BEAT_MS : NODE_PING_MS)) {
         o->pinged_ms = now_ms;
         if (link_send(o->link, LINK_PING, NULL, 0) != 0) {
             outlet_close(o, "too much is waiting to be sent");

@@ -63,6 +63,12 @@ struct transport_callbacks {
     /* A peer has answered a call of this node: it is welcome, or refused with the peer's reason. */
     void (*answered)(void *ctx, uint64_t peer_id, enum transport_verdict verdict,
                      const char *reason);
+    /* Nobody listens at a peer: each of its addresses was reached, and refused. May be NULL. */
+    void (*absent)(void *ctx, uint64_t peer_id);
+    /* A peer has ended a stream that was opened to it for raft, and whatever is written to it from
+     * now on fails at once. Raft only ever writes to it: without this, it would lose a message or
+     * two, often its votes, before it opened another. May be NULL: then nobody looks. */
+    void (*hung_up)(void *ctx, uint64_t peer_id);
     void (*log)(void *ctx, int level, const char *message);
 };
 

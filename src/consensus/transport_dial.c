@@ -14,8 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "consensus/transport_private.h"
+
+/* A handle that outlives its dial: it is raft's, or the relay's, and is freed as a uv_tcp_t. */
+struct dialed {
+    uv_tcp_t tcp;
+    struct transport *t;
+    uint64_t peer_id;
+};
 
 enum dial_state { DIAL_RESOLVING, DIAL_CONNECTING, DIAL_GREETING, DIAL_CLOSING };
 
@@ -32,18 +40,55 @@ struct dial {
     uv_getaddrinfo_t resolve;
     struct addrinfo *list; /* from the resolver; NULL when numeric */
     struct addrinfo *next;
-    uv_tcp_t *tcp; /* live handle while connecting, greeting, closing */
+    unsigned tried, refused; /* addresses */
+    struct dialed *tcp;      /* live handle while connecting, greeting, closing */
     uv_connect_t connect;
     uint64_t deadline_ms;
     size_t nread;
     uint8_t buf[HELLO_SIZE];
 };
 
+/* ---- a stream that raft writes to ---- */
+
+static void watch_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    static char unread[64];
+    *buf = uv_buf_init(unread, sizeof unread);
+}
+
+/* Nothing is ever said on it, so whatever comes is its end. */
+static void watch_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
+{
+    struct dialed *s = FLI_CONTAINER_OF((uv_tcp_t *)stream, struct dialed, tcp);
+    struct transport *t = s->t;
+    uv_os_fd_t fd;
+    if (nread == 0) {
+        return;
+    }
+    uv_read_stop(stream);
+    if (uv_fileno((uv_handle_t *)stream, &fd) == 0) {
+        (void)shutdown(fd, SHUT_RDWR);
+    }
+    if (!t->closing) {
+        t->cbs.hung_up(t->cbs.ctx, s->peer_id);
+    }
+}
+
+static void watch_start(struct transport *t, uv_stream_t *stream)
+{
+    if (t->cbs.hung_up != NULL && !t->closing) {
+        /* Should it fail, a dead peer is noticed later. */
+        (void)uv_read_start(stream, watch_alloc, watch_read);
+    }
+}
+
+/* ---- the attempt ---- */
+
 /* Ends the attempt: with a stream when `peer` is given. */
 static void dial_finish(struct dial *d, const struct transport_identity *peer)
 {
     struct transport *t = d->t;
-    uv_stream_t *stream = peer == NULL ? NULL : (uv_stream_t *)d->tcp;
+    uv_stream_t *stream = peer == NULL ? NULL : (uv_stream_t *)&d->tcp->tcp;
     struct dial done = *d;
     FLI_ASSERT(peer != NULL || d->tcp == NULL);
     fli_list_remove(&d->link);
@@ -56,9 +101,16 @@ static void dial_finish(struct dial *d, const struct transport_identity *peer)
     }
     if (done.req != NULL) {
         int status = stream != NULL ? 0 : t->closing ? RAFT_CANCELED : RAFT_NOCONNECTION;
+        if (stream != NULL) {
+            watch_start(t, stream);
+        }
         done.req->cb(done.req, stream, status);
     } else {
         done.link_cb(done.link_ctx, stream != NULL ? 0 : FL_ENOCONN, peer, stream);
+    }
+    if (stream == NULL && done.tried > 0 && done.refused == done.tried && !t->closing &&
+        t->cbs.absent != NULL) {
+        t->cbs.absent(t->cbs.ctx, done.peer_id);
     }
     transport_maybe_closed(t);
 }
@@ -85,7 +137,7 @@ static void dial_close_tcp(struct dial *d, bool final)
     }
     FLI_ASSERT(d->state != DIAL_RESOLVING);
     d->state = DIAL_CLOSING;
-    uv_close((uv_handle_t *)d->tcp, dial_tcp_closed);
+    uv_close((uv_handle_t *)&d->tcp->tcp, dial_tcp_closed);
 }
 
 static void dial_judge(struct dial *d)
@@ -161,13 +213,14 @@ static void dial_connected(uv_connect_t *connect, int status)
     hello_encode(&ask, bytes);
     uv_buf_t buf = uv_buf_init((char *)bytes, sizeof bytes);
     if (status != 0) {
+        d->refused += status == UV_ECONNREFUSED;
         dial_close_tcp(d, false);
         return;
     }
     d->state = DIAL_GREETING;
-    transport_tune(d->tcp);
-    if (uv_try_write((uv_stream_t *)d->tcp, &buf, 1) != (int)sizeof bytes ||
-        uv_read_start((uv_stream_t *)d->tcp, dial_alloc, dial_read) != 0) {
+    transport_tune(&d->tcp->tcp);
+    if (uv_try_write((uv_stream_t *)&d->tcp->tcp, &buf, 1) != (int)sizeof bytes ||
+        uv_read_start((uv_stream_t *)&d->tcp->tcp, dial_alloc, dial_read) != 0) {
         dial_close_tcp(d, false);
     }
 }
@@ -176,18 +229,21 @@ static void dial_connected(uv_connect_t *connect, int status)
 static int dial_connect(struct dial *d, const struct sockaddr *to)
 {
     struct transport *t = d->t;
-    uv_tcp_t *tcp = raft_malloc(sizeof *tcp);
-    if (tcp == NULL || uv_tcp_init(t->loop, tcp) != 0) {
+    struct dialed *tcp = raft_malloc(sizeof *tcp);
+    if (tcp == NULL || uv_tcp_init(t->loop, &tcp->tcp) != 0) {
         raft_free(tcp);
         return FL_ENOMEM;
     }
-    tcp->data = d;
+    tcp->t = t;
+    tcp->peer_id = d->peer_id;
+    tcp->tcp.data = d;
     d->tcp = tcp;
+    d->tried++;
     d->connect.data = d;
     d->nread = 0;
     d->state = DIAL_CONNECTING;
     d->deadline_ms = uv_now(t->loop) + TRANSPORT_CONNECT_MS;
-    if (uv_tcp_connect(&d->connect, tcp, to, dial_connected) != 0) {
+    if (uv_tcp_connect(&d->connect, &tcp->tcp, to, dial_connected) != 0) {
         dial_close_tcp(d, false);
     } else {
         transport_sweep_soon(t);

@@ -132,7 +132,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .members = &c->members,
         .limits = c->limits,
         .heartbeat_ms = 30,
-        .election_ms = 300,
+        .election_ms = c->election_ms != 0 ? c->election_ms : 300,
         .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
         .snapshot_bytes = c->snapshot_bytes,
         .pending_max = c->pending_max,

@@ -43,6 +43,7 @@ struct cluster {
     struct members members;
     struct cluster_node nodes[CLUSTER_MAX];
     unsigned hold_ms;
+    unsigned election_ms; /* 0: 300 */
     uint64_t snapshot_bytes;
     size_t pending_max;
     struct machine_limits limits;

@@ -25,6 +25,11 @@ struct rig {
     struct raft_io_snapshot_get *get;
     unsigned trailing;
     struct raft_message sent, received;
+    unsigned sends;
+    struct raft_io_send *send; /* the last one */
+    raft_io_send_cb send_cb;
+    raft_time now;
+    bool stands, refuses; /* raft becomes a candidate when it ticks; refuses its vote */
     /* What raft saw. */
     unsigned ticks, messages, closes, gets, losses;
     int append_status, put_status;
@@ -77,6 +82,9 @@ static int fake_send(struct raft_io *io, struct raft_io_send *req,
                      const struct raft_message *message, raft_io_send_cb cb)
 {
     rig_of(io)->sent = *message;
+    rig_of(io)->sends++;
+    rig_of(io)->send = req;
+    rig_of(io)->send_cb = cb;
     return called(io);
 }
 static int fake_append(struct raft_io *io, struct raft_io_append *req,
@@ -103,7 +111,7 @@ static int fake_get(struct raft_io *io, struct raft_io_snapshot_get *req,
 }
 static raft_time fake_time(struct raft_io *io)
 {
-    return 42;
+    return rig_of(io)->now;
 }
 static int fake_random(struct raft_io *io, int min, int max)
 {
@@ -122,14 +130,36 @@ static struct rig *rig_of_outer(struct raft_io *outer)
 {
     return FLI_CONTAINER_OF((struct raft *)outer->data, struct rig, raft);
 }
+static struct raft_io_send lost_send;
+static void raft_send_lost(struct raft_io_send *req, int status)
+{
+    struct rig *r = req->data;
+    assert_int_not_equal(status, 0);
+    r->losses++;
+}
+/* As raft does when its election timer has run out: it asks for votes at once. */
 static void raft_tick(struct raft_io *io)
 {
-    rig_of_outer(io)->ticks++;
+    struct rig *r = rig_of_outer(io);
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE};
+    m.request_vote.pre_vote = true;
+    r->ticks++;
+    if (r->stands) {
+        r->raft.state = RAFT_CANDIDATE;
+        lost_send.data = r;
+        assert_int_equal(io->send(io, &lost_send, &m, raft_send_lost), 0);
+    }
 }
 static void raft_recv(struct raft_io *io, struct raft_message *message)
 {
-    rig_of_outer(io)->received = *message;
-    rig_of_outer(io)->messages++;
+    struct rig *r = rig_of_outer(io);
+    r->received = *message;
+    r->messages++;
+    if (message->type == RAFT_REQUEST_VOTE && r->stands) {
+        struct raft_message m = {.type = RAFT_REQUEST_VOTE_RESULT};
+        m.request_vote_result.vote_granted = r->raft.state == RAFT_CANDIDATE && !r->refuses;
+        assert_int_equal(io->send(io, &lost_send, &m, raft_send_lost), 0);
+    }
 }
 static void raft_closed(struct raft_io *io)
 {
@@ -194,6 +224,7 @@ static int setup(void **state)
     /* As raft_init does. */
     r->raft.io = &r->guard.outer;
     r->guard.outer.data = &r->raft;
+    r->now = 42;
     assert_int_equal(r->guard.outer.init(&r->guard.outer, 1, "1"), 0);
     assert_int_equal(r->guard.outer.start(&r->guard.outer, 100, raft_tick, raft_recv), 0);
     r->append_status = r->put_status = -1;
@@ -483,6 +514,175 @@ static void random_numbers_are_its_own(void **state)
     assert_int_not_equal(io->random(io, 0, INT_MAX), io->random(io, 0, INT_MAX));
 }
 
+/* ---- elections ---- */
+
+static void tick_at(struct rig *r, raft_time now, unsigned ticks)
+{
+    r->now = now;
+    r->tick(&r->inner);
+    assert_int_equal(r->ticks, ticks);
+}
+
+static void a_tick_after_a_pause_is_left_out(void **state)
+{
+    struct rig *r = *state;
+    struct raft_guard_stats stats;
+    tick_at(r, 1000, 1);
+    tick_at(r, 9000, 2); /* no patience was set */
+    raft_guard_set_patience(&r->guard, 400, 50);
+    tick_at(r, 9200, 3);
+    tick_at(r, 9401, 3);
+    tick_at(r, 9451, 4);
+    /* Not on a machine that is always late. */
+    tick_at(r, 10451, 4);
+    tick_at(r, 11451, 5);
+    tick_at(r, 12451, 5);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.ticks_dropped, 3);
+}
+
+static void a_timer_is_made_to_run_out(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    raft_guard_set_patience(&r->guard, 400, 50);
+    raft_set_election_timeout(&r->raft, 400);
+    r->raft.state = RAFT_LEADER;
+    assert_false(raft_guard_hurry(&r->guard));
+    assert_int_equal(r->ticks, 0);
+    r->raft.state = RAFT_FOLLOWER;
+    assert_int_equal(io->time(io), 42);
+    assert_false(raft_guard_hurry(&r->guard)); /* it has no vote */
+    r->stands = true;
+    assert_true(raft_guard_hurry(&r->guard));
+    assert_int_equal(r->ticks, 2);
+    assert_int_equal(r->sends, 1);
+    /* What a millisecond of election time is at most, each time; and that time was given back. */
+    assert_int_equal(io->time(io), 42 + 2 * 2);
+    assert_int_equal(r->raft.election_timeout, 400);
+    assert_in_range(r->raft.candidate_state.randomized_election_timeout, 400, 800);
+}
+
+/* A follower that heard node 2, its leader, at 1000. */
+static void follow(struct rig *r)
+{
+    struct raft_message heartbeat = {.type = RAFT_APPEND_ENTRIES, .server_id = 2};
+    raft_guard_set_patience(&r->guard, 400, 50);
+    raft_set_election_timeout(&r->raft, 400);
+    r->raft.state = RAFT_FOLLOWER;
+    r->raft.follower_state.current_leader.id = 2;
+    r->stands = true;
+    r->now = 1000;
+    r->recv(&r->inner, &heartbeat);
+    assert_int_equal(raft_guard_silence_ms(&r->guard), 0);
+}
+
+static struct raft_message vote_request(raft_id from, bool pre_vote)
+{
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE, .server_id = from};
+    m.request_vote.pre_vote = pre_vote;
+    return m;
+}
+
+static void a_silent_leader_is_given_up_for_a_candidate(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message m = vote_request(3, true);
+    struct raft_guard_stats stats;
+    follow(r);
+    r->now = 1399;
+    assert_int_equal(raft_guard_silence_ms(&r->guard), 399);
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_FOLLOWER);
+    assert_false(r->sent.request_vote_result.vote_granted);
+    r->now = 1400;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_CANDIDATE);
+    assert_int_equal(r->received.type, RAFT_REQUEST_VOTE);
+    /* It asks for nothing itself. */
+    assert_int_equal(r->ticks, 1);
+    assert_int_equal(r->losses, 1);
+    assert_int_equal(r->sends, 2);
+    assert_int_equal(r->sent.type, RAFT_REQUEST_VOTE_RESULT);
+    assert_true(r->sent.request_vote_result.vote_granted);
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.yields, 1);
+}
+
+static void who_must_refuse_stands_himself(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message m = vote_request(3, true);
+    follow(r);
+    r->refuses = true;
+    r->now = 1400;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->ticks, 2);
+    assert_int_equal(r->losses, 1);
+    assert_int_equal(r->sends, 2);
+    assert_int_equal(r->sent.type, RAFT_REQUEST_VOTE);
+}
+
+static void a_leader_that_is_gone_is_given_up_sooner(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message m = vote_request(3, true);
+    follow(r);
+    raft_guard_set_gone(&r->guard, 4);
+    r->now = 1399;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_FOLLOWER);
+    raft_guard_set_gone(&r->guard, 2);
+    r->now = 1074;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_FOLLOWER);
+    r->now = 1075;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_CANDIDATE);
+}
+
+static void a_leader_is_given_up_for_nothing_else(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message vote = vote_request(3, false);
+    struct raft_message of_the_leader = vote_request(2, true);
+    struct raft_message heartbeat = {.type = RAFT_APPEND_ENTRIES, .server_id = 3};
+    struct raft_message pre_vote = vote_request(3, true);
+    follow(r);
+    r->now = 9000;
+    r->recv(&r->inner, &vote);
+    r->recv(&r->inner, &of_the_leader);
+    r->recv(&r->inner, &heartbeat); /* of a leader that was */
+    assert_int_equal(raft_guard_silence_ms(&r->guard), 8000);
+    assert_int_equal(r->ticks, 0);
+    /* A leader that was not heard yet. */
+    r->raft.follower_state.current_leader.id = 5;
+    assert_int_equal(raft_guard_silence_ms(&r->guard), 0);
+    r->recv(&r->inner, &pre_vote);
+    r->raft.state = RAFT_LEADER;
+    r->recv(&r->inner, &pre_vote);
+    assert_int_equal(r->ticks, 0);
+    assert_int_equal(r->messages, 6);
+}
+
+static void a_nudge_means_nothing(void **state)
+{
+    struct rig *r = *state;
+    raft_guard_nudge(&r->guard, 3, "three");
+    assert_int_equal(r->sent.type, RAFT_APPEND_ENTRIES_RESULT);
+    assert_int_equal(r->sent.append_entries_result.term, 0);
+    assert_int_equal(r->sent.server_id, 3);
+    assert_string_equal(r->sent.server_address, "three");
+    r->send_cb(r->send, RAFT_IOERR);
+    r->next_rv = RAFT_NOMEM;
+    raft_guard_nudge(&r->guard, 3, "three");
+    unsigned calls = r->calls;
+    r->guard.outer.close(&r->guard.outer, raft_closed);
+    raft_guard_nudge(&r->guard, 3, "three");
+    assert_false(raft_guard_hurry(&r->guard));
+    assert_int_equal(r->calls, calls);
+}
+
 static void passes_the_rest_through(void **state)
 {
     struct rig *r = *state;
@@ -529,6 +729,13 @@ int main(void)
         cmocka_unit_test_setup(late_votes_are_dropped, setup),
         cmocka_unit_test_setup(the_commit_index_never_goes_back, setup),
         cmocka_unit_test_setup(random_numbers_are_its_own, setup),
+        cmocka_unit_test_setup(a_tick_after_a_pause_is_left_out, setup),
+        cmocka_unit_test_setup(a_timer_is_made_to_run_out, setup),
+        cmocka_unit_test_setup(a_silent_leader_is_given_up_for_a_candidate, setup),
+        cmocka_unit_test_setup(who_must_refuse_stands_himself, setup),
+        cmocka_unit_test_setup(a_leader_that_is_gone_is_given_up_sooner, setup),
+        cmocka_unit_test_setup(a_leader_is_given_up_for_nothing_else, setup),
+        cmocka_unit_test_setup(a_nudge_means_nothing, setup),
         cmocka_unit_test_setup(passes_the_rest_through, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,6 +35,8 @@ struct side {
     enum transport_verdict verdict;
     char reason[TRANSPORT_REASON_MAX];
     struct transport_identity peer;
+    unsigned absent, hung_up;
+    uint64_t absent_id, hung_up_id;
 };
 
 struct fixture {
@@ -159,6 +161,20 @@ static void answered_cb(void *ctx, uint64_t peer_id, enum transport_verdict verd
     snprintf(s->reason, sizeof s->reason, "%s", reason);
 }
 
+static void absent_cb(void *ctx, uint64_t peer_id)
+{
+    struct side *s = ctx;
+    s->absent++;
+    s->absent_id = peer_id;
+}
+
+static void hung_up_cb(void *ctx, uint64_t peer_id)
+{
+    struct side *s = ctx;
+    s->hung_up++;
+    s->hung_up_id = peer_id;
+}
+
 static struct side *side_of(struct raft_uv_transport *raft)
 {
     return raft->data;
@@ -202,8 +218,12 @@ static void linked_cb(void *ctx, int status, const struct transport_identity *pe
 
 static void side_start(struct fixture *f, struct side *s, uint64_t id)
 {
-    struct transport_callbacks cbs = {
-        .ctx = s, .judge = judge_cb, .link = link_cb, .answered = answered_cb};
+    struct transport_callbacks cbs = {.ctx = s,
+                                      .judge = judge_cb,
+                                      .link = link_cb,
+                                      .answered = answered_cb,
+                                      .absent = absent_cb,
+                                      .hung_up = hung_up_cb};
     memset(s, 0, sizeof *s);
     s->f = f;
     s->id = id;
@@ -558,9 +578,30 @@ static void test_call_nobody(void **state)
     RUN_UNTIL(f, f->connected == 1);
     assert_int_equal(f->status, RAFT_NOCONNECTION);
     assert_null(f->stream);
+    assert_int_equal(f->a.absent, 1);
+    assert_int_equal(f->a.absent_id, 3);
     assert_int_equal(transport_link(f->a.t, 3, linked_cb, f), 0);
     RUN_UNTIL(f, f->connected == 2);
     assert_int_equal(f->status, FL_ENOCONN);
+    assert_int_equal(f->a.absent, 2);
+}
+
+/* Raft never reads what it writes to. The end of such a stream is told, and a write fails at once
+ * instead of being lost. */
+static void test_a_stream_of_raft_ends(void **state)
+{
+    struct fixture *f = *state;
+    char bytes[] = "abc";
+    uv_buf_t buf = uv_buf_init(bytes, 3);
+    call(f, 2, f->members.list[1].address);
+    RUN_UNTIL(f, f->connected == 1 && f->b.accepted == 1);
+    assert_int_equal(uv_try_write(f->stream, &buf, 1), 3);
+    close_stream(f->b.stream);
+    f->b.stream = NULL;
+    RUN_UNTIL(f, f->a.hung_up == 1);
+    assert_int_equal(f->a.hung_up_id, 2);
+    assert_int_equal(uv_try_write(f->stream, &buf, 1), UV_EPIPE);
+    assert_int_equal(f->a.absent + f->b.hung_up, 0);
 }
 
 static void test_call_bad_name(void **state)
@@ -572,6 +613,7 @@ static void test_call_bad_name(void **state)
     call(f, 3, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:1");
     RUN_UNTIL(f, f->connected == 1);
     assert_int_equal(f->status, RAFT_NOCONNECTION);
+    assert_int_equal(f->a.absent, 0); /* nobody said so */
 }
 
 static void test_call_silent(void **state)
@@ -585,6 +627,7 @@ static void test_call_silent(void **state)
     RUN_UNTIL(f, f->connected == 1);
     assert_int_equal(f->status, RAFT_NOCONNECTION);
     close(fd);
+    assert_int_equal(f->a.absent, 0); /* nobody said so */
 }
 
 static void test_call_refused(void **state)
@@ -728,6 +771,7 @@ int main(void)
         TEST(test_call_by_name),
         TEST(test_call_link),
         TEST(test_call_nobody),
+        TEST(test_a_stream_of_raft_ends),
         TEST(test_call_bad_name),
         TEST(test_call_silent),
         TEST(test_call_refused),

@@ -1,0 +1,189 @@
+/* A leader that is dead is replaced at once; one that lives is not, whatever its connections do.
+ * The election time is set so long that nothing here waits for it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "cluster.h"
+#include "consensus/node_private.h"
+
+#define ELECTION_MS 60000u
+
+static int set_up(void **state)
+{
+    *state = test_calloc(1, sizeof(struct cluster));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    cluster_fini(*state);
+    test_free(*state);
+    return 0;
+}
+
+static unsigned up(struct cluster *c, unsigned n)
+{
+    cluster_init(c, n);
+    c->election_ms = ELECTION_MS;
+    cluster_start_all(c);
+    assert_true(raft_guard_hurry(&c->nodes[n - 1].node->guard));
+    cluster_wait_formed(c);
+    return cluster_wait_leader(c);
+}
+
+static void acquire(struct cluster *c, unsigned i, const char *name)
+{
+    struct op op;
+    struct machine_command cmd = cmd_acquire(name, "owner-1", 600000, 0);
+    op_run(c, i, &cmd, &op);
+    assert_int_equal(op.status, 0);
+    assert_int_equal(op.result.code, MACHINE_GRANTED);
+}
+
+static uint64_t hurries(struct cluster *c)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        struct raft_guard_stats s;
+        if (c->nodes[i].node != NULL) {
+            raft_guard_get_stats(&c->nodes[i].node->guard, &s);
+            sum += s.hurries;
+        }
+    }
+    return sum;
+}
+
+static uint64_t term(struct cluster *c, unsigned i)
+{
+    struct node_status s;
+    node_get_status(c->nodes[i].node, &s);
+    return s.term;
+}
+
+static void replace_the_leader(struct cluster *c, unsigned n)
+{
+    unsigned leader = up(c, n);
+    /* Followers have answered it, so that each has a stream that can break. */
+    acquire(c, leader, "a");
+    cluster_wait_level(c);
+    for (unsigned round = 0; round < 3; round++) {
+        uint64_t term_before = term(c, leader);
+        unsigned dead = leader;
+        char name[2] = {(char)('b' + round), 0};
+        cluster_stop(c, dead, 0);
+        leader = cluster_wait_leader(c);
+        assert_int_not_equal(leader, dead);
+        assert_true(term(c, leader) > term_before);
+        assert_true(hurries(c) > 0); /* of those who are left */
+        acquire(c, (dead + 1) % n, name);
+        cluster_start(c, dead);
+        cluster_wait_level(c);
+    }
+    cluster_expect_same_hash(c);
+}
+
+static void test_a_dead_leader_is_replaced(void **state)
+{
+    replace_the_leader(*state, 3);
+}
+
+static void test_a_dead_leader_of_five(void **state)
+{
+    replace_the_leader(*state, 5);
+}
+
+/* Two of five at once: whoever's turn was that of the second dead one is not waited for. */
+static void test_a_dead_leader_and_another(void **state)
+{
+    struct cluster *c = *state;
+    unsigned leader = up(c, 5);
+    acquire(c, leader, "a");
+    cluster_wait_level(c);
+    unsigned other = leader == 0 ? 1 : 0;
+    cluster_stop_begin(c, other, 0);
+    cluster_stop(c, leader, 0);
+    cluster_stop(c, other, 0);
+    unsigned next = cluster_wait_leader(c);
+    assert_true(next != leader && next != other);
+    acquire(c, next, "b");
+}
+
+static void break_cb(uv_handle_t *handle, void *arg)
+{
+    unsigned *broken = arg;
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    uv_os_fd_t fd;
+    if (handle->type == UV_TCP && !uv_is_closing(handle) && uv_fileno(handle, &fd) == 0 &&
+        getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
+        assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+        (*broken)++;
+    }
+}
+
+static bool has_outlet(void *ctx)
+{
+    struct peer *p = ctx;
+    return p->outlet != NULL;
+}
+
+/* Every connection of every node breaks, again and again. */
+static void test_broken_connections_depose_nobody(void **state)
+{
+    struct cluster *c = *state;
+    unsigned leader = up(c, 3);
+    uint64_t hurries_before = hurries(c);
+    uint64_t term_before = term(c, leader);
+    for (unsigned round = 0; round < 5; round++) {
+        unsigned broken = 0;
+        char name[2] = {(char)('a' + round), 0};
+        for (unsigned i = 0; i < 3; i++) {
+            if (i != leader) {
+                cluster_until(c, has_outlet, node_peer(c->nodes[i].node, leader + 1),
+                              "there is a stream to the leader");
+            }
+        }
+        uv_walk(&c->loop, break_cb, &broken);
+        assert_true(broken >= 4);
+        acquire(c, (leader + 1) % 3, name);
+        cluster_wait_level(c);
+    }
+    assert_int_equal(cluster_wait_leader(c), leader);
+    assert_int_equal(term(c, leader), term_before);
+    assert_int_equal(hurries(c), hurries_before);
+}
+
+/* A follower that is sure of what is not so. */
+static void test_a_live_leader_stays(void **state)
+{
+    struct cluster *c = *state;
+    unsigned leader = up(c, 3);
+    unsigned wrong = (leader + 1) % 3;
+    uint64_t term_before = term(c, leader);
+    election_peer_absent(c->nodes[wrong].node, leader + 1);
+    cluster_run_ms(c, 300);
+    /* Not even when it does call an election. */
+    (void)raft_guard_hurry(&c->nodes[wrong].node->guard);
+    acquire(c, wrong, "a");
+    assert_int_equal(cluster_wait_leader(c), leader);
+    assert_int_equal(term(c, leader), term_before);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_dead_leader_is_replaced), TEST(test_a_dead_leader_of_five),
+        TEST(test_a_dead_leader_and_another), TEST(test_broken_connections_depose_nobody),
+        TEST(test_a_live_leader_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
