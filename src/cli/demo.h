@@ -127,7 +127,7 @@ struct demo_writer_config {
 /* Reads a command from fd 0 and answers on fd 1 until fd 0 ends. Each answer is a word and two
  * numbers.
  *
- *     acquire TTL  acquired TOKEN VALID_MS | failed 0 0
+ *     acquire TTL  acquired TOKEN VALID_MS | failed ERROR 0
  *     read         read N 0 | refused 0 MARK       (DEMO_ON claims first)
  *     look         valid MS 0 | over 0 0
  *     write        written N 0 | refused 0 MARK | unknown 0 0

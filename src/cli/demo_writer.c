@@ -9,6 +9,7 @@
 #include "fencelock/redlock.h"
 
 #define WAIT_MS UINT64_C(30000)
+#define SHORT_WAIT_MS UINT64_C(5000)
 
 struct writer {
     const struct demo_writer_config *config;
@@ -46,15 +47,28 @@ static struct fl_fencing fencing(const struct writer *w)
     return (struct fl_fencing){fl_str(w->config->name), w->lock.token};
 }
 
-static int acquire(struct writer *w, uint64_t ttl_ms)
+static int acquire_once(struct writer *w, uint64_t ttl_ms, uint64_t wait_ms)
 {
-    const struct fl_redlock_acquire_options options = {.ttl_ms = ttl_ms, .wait_ms = WAIT_MS};
+    const struct fl_redlock_acquire_options options = {.ttl_ms = ttl_ms, .wait_ms = wait_ms};
     struct fl_bytes name = fl_str(w->config->name);
     if (w->config->mode == DEMO_OFF) {
         return fl_redlock_acquire(w->redlock, name, &options, &w->lock);
     }
     return fl_redlock_acquire_fenced(w->redlock, name, &options, fl_issue_token_from, w->tokens,
                                      &w->lock);
+}
+
+/* On a busy machine a token may come too late for the lock's validity, which ends a call at once.
+ * With a short TTL that may go on and on: then the answer is no, and we are told a longer one. */
+static int acquire(struct writer *w, uint64_t ttl_ms)
+{
+    uint64_t wait_ms = ttl_ms < DEMO_TTL_MS ? SHORT_WAIT_MS : WAIT_MS;
+    uint64_t until_ms = fl_now_ms() + wait_ms;
+    int rc = FL_ETIMEOUT;
+    for (uint64_t now_ms = fl_now_ms(); rc != 0 && now_ms < until_ms; now_ms = fl_now_ms()) {
+        rc = acquire_once(w, ttl_ms, until_ms - now_ms);
+    }
+    return rc;
 }
 
 /* A claim comes before the first read: from then on no older token is accepted. DEMO_WRITES leaves
@@ -144,7 +158,7 @@ static void obey(struct writer *w, const char *command, uint64_t ttl_ms)
     w->mark = FL_TOKEN_NONE;
     if (strcmp(command, "acquire") == 0) {
         int rc = acquire(w, ttl_ms);
-        answer(rc == 0 ? "acquired" : "failed", rc == 0 ? w->lock.token : 0,
+        answer(rc == 0 ? "acquired" : "failed", rc == 0 ? w->lock.token : (uint64_t)-rc,
                rc == 0 ? fl_redlock_remaining_ms(&w->lock) : 0);
     } else if (strcmp(command, "read") == 0) {
         int rc = claim_and_read(w);

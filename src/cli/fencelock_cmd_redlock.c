@@ -241,7 +241,7 @@ static void check_text(const fl_redlock *r, int rc, const struct fl_redlock_chec
                        bool colours)
 {
     static const struct cli_column columns[] = {
-        {"SERVER", false}, {"", false}, {"FOUND", false}, {"WHAT IT MEANS", false}};
+        {"SERVER", false}, {"LEVEL", false}, {"FOUND", false}, {"WHAT IT MEANS", false}};
     struct cli_table t;
     cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < found->len; i++) {

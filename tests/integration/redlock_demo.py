@@ -107,11 +107,15 @@ def full(parallel):
     first = seed() % 1000000 + 1
     print('seeds from %d' % first, flush=True)
     def start(tokens, at, runs):
-        return subprocess.Popen(argv('--json', '--tokens', tokens, '--seed', at, '--runs', runs), stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE)
+        output = tempfile.TemporaryFile()
+        child = subprocess.Popen(argv('--json', '--tokens', tokens, '--seed', at, '--runs', runs),
+                                 stdin=subprocess.DEVNULL, stdout=output)
+        child.output = output
+        return child
     def end(child):
-        out = child.communicate()[0]
-        return child.returncode, json.loads(out)
+        code = child.wait()
+        child.output.seek(0)
+        return code, json.loads(child.output.read())
     code, off = end(start('off', first, 10))
     print('tokens off: exit code %d, %s' % (code, off['off']), flush=True)
     began = time.monotonic()
