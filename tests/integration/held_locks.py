@@ -187,6 +187,22 @@ class Life(HoldCase):
             for n in names:
                 self.assertEqual(d('release', n), ['released', n, 'OK'])
 
+    def test_locks_come_and_go_while_others_are_renewed(self):
+        """Between two of them the shell has been at work, which is when a thread of its own would be in the way."""
+        for d, name in self.each_shell():
+            held = {}
+            for i in range(5):
+                one = '%s-%d' % (name, i)
+                held[one] = d.hold(one, ttl=600)
+                deadline = Deadline(0.5)
+                while not deadline.passed():
+                    for n, token in held.items():
+                        self.assertEqual(self.call('CHECK', n, token), 1)
+                if len(held) == 3:
+                    oldest = min(held)
+                    d.say('free', oldest)
+                    del held[oldest]
+
     def test_ending_gives_up_what_is_held(self):
         for d, name in self.each_shell():
             token = d.hold(name, ttl=500)
