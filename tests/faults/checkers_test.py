@@ -11,7 +11,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
-from faultlab import checkers, history, linear
+from faultlab import checkers, history, judges, linear
 from harness import main, seed
 
 
@@ -44,6 +44,12 @@ class Story:
 
     def add(self, name, based_on, token, sent, answered, client=0, kind='ok', lock='x'):
         return self.op('add', sent, answered, client, kind, lock=lock, key='k', token=token, id=name, based_on=based_on)
+
+    def put(self, name, token, sent, answered, client=0, kind='ok', lock='x'):
+        return self.op('append', sent, answered, client, kind, lock=lock, key='k', token=token, id=name)
+
+    def see(self, value, sent, answered):
+        return self.op('read', sent, answered, 9, lock='x', key='k', token=None, answer={'value': value})
 
     def ops(self):
         return history.pair(self.events)
@@ -90,6 +96,22 @@ class Tokens(Judged):
     def test_an_older_answer_still_counts(self):
         s = Story().acquire(9, 1, 2).acquire(10, 1, 8, client=1).acquire(8, 3, 4, client=2)
         self.bad(checkers.tokens(s.ops()), 'after token 9')
+
+
+    def test_a_token_at_the_end_that_was_there_before(self):
+        s = Story().acquire(5, 1, 2)
+        self.good(checkers.last_token(s.events + [{'t': 9, 'type': 'mark', 'f': 'last token', 'token': 6}], s.ops()))
+        self.bad(checkers.last_token(s.events + [{'t': 9, 'type': 'mark', 'f': 'last token', 'token': 5}], s.ops()), 'very end')
+
+    def test_drawn_tokens_count(self):
+        s = Story().op('token', 1, 2, lock='x', owner='a', answer={'token': 5})
+        self.bad(checkers.tokens(s.op('token', 3, 4, lock='x', owner='b', answer={'token': 5}).ops()), 'granted twice')
+
+    def test_a_session_may_hear_of_its_grant_late(self):
+        s = Story().op('acquire', 1, 2, kind='info', lock='x', owner='s', session='s', ttl=1)
+        s.acquire(9, 1, 3, client=1, lock='y')
+        s.op('acquire', 4, 5, lock='x', owner='s', session='s', ttl=1, answer={'token': 3})
+        self.good(checkers.tokens(s.ops()))
 
 
 class StorageOrder(Judged):
@@ -299,6 +321,182 @@ class Linearizable(Judged):
         self.assertEqual(found, tried)
 
 
+class Lists(Judged):
+    def story(self):
+        return Story().put('a', 1, 1, 2).put('b', 2, 3, 4)
+
+    def test_good(self):
+        s = self.story().put('c', 3, 5, 6, kind='info').see('', 0, 0.5).see('a', 2.5, 2.6).see('a b', 4.5, 9)
+        self.good(judges.lists(s.ops(), {'k': 'a b'}))
+        self.good(judges.lists(s.ops(), {'k': 'a b c'}))
+
+    def test_lost(self):
+        self.bad(judges.lists(self.story().ops(), {'k': 'b'}), 'append a to k was acknowledged')
+        self.bad(judges.lists(self.story().ops(), {'k': None}), 'append b to k was acknowledged')
+
+    def test_twice(self):
+        self.bad(judges.lists(self.story().ops(), {'k': 'a b a'}), 'twice')
+
+    def test_from_nowhere(self):
+        self.bad(judges.lists(self.story().ops(), {'k': 'a b z'}), 'nobody appended')
+        self.bad(judges.lists(self.story().put('c', 1, 5, 6, kind='fail').ops(), {'k': 'a b c'}), 'was refused')
+
+    def test_a_read_of_what_never_was(self):
+        self.bad(judges.lists(self.story().see('b', 4.5, 5).ops(), {'k': 'a b'}), 'no beginning')
+
+    def test_a_read_of_the_past(self):
+        self.bad(judges.lists(self.story().see('a', 4.5, 5).ops(), {'k': 'a b'}), 'did not see b')
+
+    def test_tokens_that_fall(self):
+        self.bad(judges.lists(self.story().put('c', 1, 1, 9).ops(), {'k': 'a b c'}), 'stands behind')
+
+    def test_no_final_value(self):
+        self.bad(judges.lists(self.story().ops(), {}), 'nobody read')
+
+
+class Holders(Judged):
+    def some(self, n, mode, until=0.9):
+        s = Story()
+        for i in range(n):
+            s.acquire(i + 1, 0.1 * i, 0.1 * i + 0.05, client=i, mode=mode)
+        return s
+
+    def test_permits(self):
+        self.good(judges.holders(self.some(3, 'permits').ops()))
+        self.bad(judges.holders(self.some(4, 'permits').ops()), '3 permits and 4 holders')
+
+    def test_a_released_permit_is_free(self):
+        s = self.some(4, 'permits').ask('release', 1, 1, 0.2, 0.5)
+        self.good(judges.holders(s.ops()))
+
+    def test_an_expired_permit_is_free_unless_it_was_renewed(self):
+        s = self.some(3, 'permits').acquire(4, 0.9, 1.02, client=3, mode='permits')
+        self.good(judges.holders(s.ops()))
+        self.bad(judges.holders(s.ask('renew', 1, 1, 0.5, 0.6).ops()), '4 holders')
+
+    def test_readers_and_writers(self):
+        self.good(judges.holders(self.some(5, 'shared').ops()))
+        self.bad(judges.holders(self.some(1, 'alone').acquire(9, 0.2, 0.3, client=5, mode='shared').ops()), 'held alone')
+        self.bad(judges.holders(self.some(2, 'alone').ops()), 'held alone')
+
+
+class Sessions(Judged):
+    def story(self, **more):
+        s = Story().op('open', 0, 0.1, session='s', ttl=1.0, answer={'found': 'OK'})
+        return s.acquire(1, 0.2, 0.3, session='s', **more)
+
+    def of(self, s, f, found, sent, answered, **more):
+        return s.op(f, sent, answered, session='s', ttl=1.0, answer={'found': found}, **more)
+
+    def test_good(self):
+        s = self.of(self.story(), 'session renew', 1, 0.8, 0.9)
+        self.of(s, 'check', 1, 1.5, 1.6, lock='x', token=1)
+        self.of(s, 'session close', 1, 1.65, 1.7)
+        self.of(s, 'check', 0, 1.75, 1.8, lock='x', token=1)
+        s.acquire(2, 1.0, 1.68, client=1, session='t')
+        self.good(judges.sessions(s.ops()))
+        self.good(linear.locks(s.ops()))
+
+    def test_gone_too_early(self):
+        for f in ('session renew', 'session close', 'check', 'release'):
+            s = self.of(self.story(), f, 0, 0.4, 0.5, **({} if 'session' in f else {'lock': 'x', 'token': 1}))
+            self.bad(judges.sessions(s.ops()), 'did not find')
+            if f != 'session open':
+                self.bad(linear.locks(s.ops()), 'explains')
+
+    def test_granted_to_another(self):
+        s = self.of(self.story(), 'session renew', 1, 0.8, 0.9).acquire(2, 1.0, 1.5, client=1, session='t')
+        self.bad(judges.sessions(s.ops()), 'before the session of token 1')
+        self.bad(linear.locks(s.ops()), 'explains')
+
+    def test_found_after_close(self):
+        s = self.of(self.of(self.story(), 'session close', 1, 0.4, 0.5), 'check', 1, 0.6, 0.7, lock='x', token=1)
+        self.bad(judges.sessions(s.ops()), 'after its session was closed')
+        self.bad(linear.locks(s.ops()), 'explains')
+
+    def test_an_unknown_close(self):
+        s = self.story().op('session close', 0.4, 0.5, kind='info', session='s')
+        self.good(linear.locks(s.acquire(2, 0.6, 0.7, client=1, session='t').ops()))
+
+
+class Registers(Judged):
+    def w(self, s, value, token, sent, answered, kind='ok', **more):
+        return s.op('write', sent, answered, kind=kind, key='k', lock='x', token=token, value=value, **more)
+
+    def r(self, s, value, sent, answered, token=None, kind='ok', **more):
+        return s.op('get', sent, answered, kind=kind, key='k', lock='x', token=token, answer={'value': value, **more})
+
+    def test_good(self):
+        s = self.r(self.w(self.w(Story(), 'a', 1, 1, 2), 'b', 2, 1.5, 3), 'b', 3.1, 3.2)
+        self.w(s, 'c', 1, 4, 5, 'fail', answer={'error': 'STALE 1 2'})
+        self.good(linear.registers(s.ops()))
+
+    def test_a_stale_read(self):
+        s = self.r(self.w(self.w(Story(), 'a', 1, 1, 2), 'b', 2, 2.5, 3), 'a', 3.1, 3.2)
+        self.bad(linear.registers(s.ops()), 'explains')
+
+    def test_a_stale_token_taken(self):
+        s = self.w(self.w(Story(), 'b', 2, 1, 2), 'a', 1, 2.5, 3)
+        self.bad(linear.registers(s.ops()), 'explains')
+
+    def test_a_read_claims(self):
+        s = self.w(self.r(self.w(Story(), 'a', 1, 1, 2), 'a', 2.1, 2.2, token=5), 'b', 4, 3, 4)
+        self.bad(linear.registers(s.ops()), 'explains')
+
+    def test_refused_without_cause(self):
+        s = self.w(self.w(Story(), 'a', 2, 1, 2), 'b', 3, 3, 4, 'fail', answer={'error': 'STALE 3 2'})
+        self.bad(linear.registers(s.ops()), 'explains')
+
+    def test_unknown_writes(self):
+        s = self.w(self.w(Story(), 'a', 1, 1, 2), 'b', 2, 3, 4, 'info')
+        self.r(s, 'a', 5, 6)
+        self.r(s, 'b', 7, 8)
+        self.good(linear.registers(s.ops()))
+        self.bad(linear.registers(self.r(s, 'a', 9, 10).ops()), 'explains')
+
+
+class Events(Judged):
+    def see(self, *rows):
+        return [{'t': i, 'type': 'seen', 'client': 0, 'connection': 'c', 'event': e, 'token': t, 'lock': l, 'owner': o, 'clock': k}
+                for i, (e, t, l, o, k) in enumerate(rows)]
+
+    def ops(self):
+        return Story().acquire(1, 0, 0.1).acquire(2, 0, 0.1, client=1, lock='y').acquire(3, 2, 2.1, client=2).ops()
+
+    def own(self, n):
+        return '%d at %g' % (n, 2 if n == 2 else 0)
+
+    def good_rows(self):
+        return [('granted', 1, 'x', self.own(0), 1), ('granted', 2, 'y', self.own(1), 1), ('expired', 1, 'x', self.own(0), 5),
+                ('granted', 3, 'x', self.own(2), 5)]
+
+    def test_good(self):
+        self.good(judges.watching(self.see(*self.good_rows()), self.ops()))
+
+    def test_a_gap(self):
+        rows = self.good_rows()
+        self.bad(judges.watching(self.see(rows[0], *rows[2:]), self.ops()), 'did not hear of token 2')
+        self.good(judges.watching(self.see(rows[0], ('resync', None, 'x', None, 5), *rows[2:]), self.ops()))
+
+    def test_order(self):
+        rows = self.good_rows()
+        self.bad(judges.watching(self.see(rows[1], rows[0]), self.ops()), 'token 1 after token 2')
+
+    def test_the_clock(self):
+        self.bad(judges.watching(self.see(*self.good_rows(), ('queued', None, 'x', 'z', 4)), self.ops()), 'went back')
+
+    def test_another_owner(self):
+        self.bad(judges.watching(self.see(('granted', 1, 'x', 'somebody', 1)), self.ops()), 'went to another')
+
+    def test_an_end_of_something_else(self):
+        self.bad(judges.watching(self.see(*self.good_rows(), ('released', 1, 'x', self.own(0), 6)), self.ops()), 'under 3')
+
+    def test_nothing_heard(self):
+        events = [dict(e, t=20) for e in self.see(*self.good_rows())]
+        self.good(judges.listeners(events, [0], 10))
+        self.bad(judges.listeners(events, [0, 1], 10), 'client 1')
+
+
 class Histories(Judged):
     def test_a_line_that_was_cut_off_is_left_out(self):
         with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as f:
@@ -313,6 +511,19 @@ class Histories(Judged):
         self.assertIn(':index 0, :time 0, :type :invoke, :process 2, :f :acquire', lines[0])
         self.assertIn(':time 500000000, :type :ok', lines[1])
         self.assertIn(':token 4', lines[1])
+
+    def test_edn_as_jepsen_has_it(self):
+        s = Story().op('append', 1, 2, key='list-0-of-x', id='e1').op('read', 3, 4, key='list-0-of-x', answer={'value': 'e1 e2'})
+        s.op('write', 5, 6, key='k', value='v').acquire(None, 7, 8)
+        lines = history.edn(s.events).splitlines()
+        for number, words in enumerate((':type :invoke, :process 0, :f :txn, :value [[:append "list-0-of-x" "e1"]]',
+                                        ':type :ok, :process 0, :f :txn, :value [[:append "list-0-of-x" "e1"]]',
+                                        ':value [[:r "list-0-of-x" nil]]', ':value [[:r "list-0-of-x" ["e1" "e2"]]]',
+                                        ':type :invoke, :process 0, :f :write, :value ["k" "v"]',
+                                        ':type :ok, :process 0, :f :write, :value ["k" "v"]',
+                                        ':type :invoke, :process 0, :f :acquire, :value "x"',
+                                        ':type :fail, :process 0, :f :acquire, :value "x"')):
+            self.assertIn(words, lines[number])
 
 
 if __name__ == '__main__':

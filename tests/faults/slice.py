@@ -41,6 +41,17 @@ class Slice(unittest.TestCase):
         self.survives('--workload', 'lock', '--nemesis', 'kill,pause,partition,clients', '--seconds', '6')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_other_workloads_keep_theirs(self):
+        for words in (['append'], ['append', '--mode', 'redlock'], ['register'], ['semaphore'], ['session'], ['watch']):
+            with self.subTest(workload=' '.join(words)):
+                self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_redlock_without_fencing_is_caught(self):
+        self.is_caught('lost updates', '--mode', 'redlock', '--no-fencing', '--nemesis', 'hold,clients,redis-clock',
+                       '--seconds', '3', '--until-late', '3')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_power_cuts_lose_nothing(self):
         self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-slow,clock', '--seconds', '8')
 

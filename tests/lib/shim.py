@@ -29,10 +29,11 @@ def library(name='fencelock_shim'):
 
 
 class Shim:
-    def __init__(self, path, data, journal=False, more=()):
+    def __init__(self, path, data, journal=False, more=(), memory=False):
         """path: of the control file, where its journal goes as well; data: the directory that is disturbed; more:
-        other libraries to preload."""
-        self.path, self.data, self.libraries = path, data, list(more)
+        other libraries to preload; memory: allocations can fail too."""
+        self.path, self.data = path, data
+        self.libraries = [library('fencelock_shim' if memory else 'fencelock_shim_plain')] + list(more)
         self.journal = path + '.undo' if journal else None
         with open(path, 'wb') as f:
             f.write(bytes(8 * SLOTS))
@@ -42,7 +43,7 @@ class Shim:
     def words(self):
         """What goes in front of the command line. The directory must be there when the process begins."""
         os.makedirs(self.data, mode=0o700, exist_ok=True)
-        words = ['env', 'LD_PRELOAD=' + ':'.join([library()] + self.libraries), 'FENCELOCK_SHIM=' + self.path,
+        words = ['env', 'LD_PRELOAD=' + ':'.join(self.libraries), 'FENCELOCK_SHIM=' + self.path,
                  'FENCELOCK_SHIM_DIR=' + self.data,
                  'ASAN_OPTIONS=%s:verify_asan_link_order=0' % os.environ.get('ASAN_OPTIONS', 'abort_on_error=1')]
         return words + (['FENCELOCK_SHIM_UNDO=' + self.journal] if self.journal else [])

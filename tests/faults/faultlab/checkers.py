@@ -39,13 +39,17 @@ def grants_of(ops):
 
 
 def tokens(ops):
-    """No two grants share a token; a grant asked for after another was answered has the larger one."""
+    """No two grants share a token; a grant asked for after another was answered has the larger one. A token that was
+    drawn with TOKEN counts as a grant."""
     wrong, by_token = [], {}
-    grants = grants_of(ops)
+    grants = [op for op in ops if op.f in ('acquire', 'token') and op.ok and op.get('token') is not None]
     for g in grants:
         other = by_token.setdefault(g.get('token'), g)
         if other is not g and (other.get('lock'), other.get('owner')) != (g.get('lock'), g.get('owner')):
             wrong.append(Anomaly('tokens', 'token %d was granted twice' % g.get('token'), [other, g]))
+    # A session that asks again for what it holds, or was granted without having heard of it, is given the same token.
+    unheard = {(op.get('lock'), op.get('owner')) for op in ops if op.f == 'acquire' and op.type == 'info'}
+    grants = [g for g in by_token.values() if (g.get('lock'), g.get('owner')) not in unheard]
     answered, at, highest = sorted(grants, key=lambda g: g.completed), 0, None
     for g in sorted(grants, key=lambda g: g.invoked):
         while at < len(answered) and answered[at].completed < g.invoked:
@@ -59,12 +63,22 @@ def tokens(ops):
     return wrong
 
 
+def last_token(events, ops):
+    """The token that was drawn after everything, with a node restarted, is above all others."""
+    for e in events:
+        if e['type'] == 'mark' and e['f'] == 'last token':
+            return [Anomaly('tokens', 'token %d was drawn at the very end, and %d had been given before'
+                            % (e['token'], op.get('token')), [op])
+                    for op in ops if op.ok and (op.get('token') or 0) >= e['token']][:1]
+    return []
+
+
 def storage_order(ops):
     """After an operation with a token was carried out, the storage carries out none that was sent later with a
     smaller one of the same lock."""
     wrong, of_lock = [], defaultdict(list)
     for op in ops:
-        if op.f in ('read', 'add', 'claim') and op.ok and op.get('token') is not None:
+        if op.f in ('read', 'add', 'append', 'write', 'get', 'claim') and op.ok and op.get('token') is not None:
             of_lock[op.get('lock')].append(op)
     for lock, accepted in of_lock.items():
         done, at, highest = sorted(accepted, key=lambda o: o.completed), 0, None
@@ -141,10 +155,10 @@ def _explain_lost(key, lost, adds, after):
                    'only the latter is left' % (lost.get('token'), winner.get('id'), winner.get('token')), [lost, winner])
 
 
-def leases(ops):
+def leases(ops, alone=True):
     """An acknowledged grant stays: until its lease may have ended (first sent + ttl, and so for each acknowledged
     renewal) or its release was sent, nobody else is granted the lock, and its holder's CHECK, RENEW and RELEASE
-    find it. An acknowledged release stays."""
+    find it. An acknowledged release stays. Not alone: others may be granted it as well."""
     wrong, of_lock, of_token = [], defaultdict(list), {}
     for g in sorted(grants_of(ops), key=lambda g: g.get('token')):
         if g.get('token') in of_token:
@@ -171,7 +185,7 @@ def leases(ops):
             wrong.append(Anomaly('leases', 'token %d was released and is found again' % op.get('token'), [state['grant'], op]))
         if op.f == 'release' and op.ok:
             state['released'] = op.completed
-    for row in of_lock.values():
+    for row in of_lock.values() if alone else ():
         for first, second in zip(row, row[1:]):
             s = of_token[first.get('token')]
             until = s['until']

@@ -14,6 +14,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, '..', '..', 'lib')]
 from faultlab.history import Recorder
+from faultlab.turns import TURNS
 from harness import Resp, RespError
 
 NOT_DONE = ('NOLEADER', 'BUSY', 'LIMIT')
@@ -69,6 +70,30 @@ class Server:
             self.extra(repr(data or c.buffer[c.at:]))
 
 
+class Redlock:
+    """The lock is held on a quorum of Redis servers, by our library in a process of its own; the token comes from the
+    nodes once it is held."""
+
+    def __init__(self, client):
+        from redlock_lab import Driver
+        self.client = client
+        self.driver = Driver(client.o.redis.split(','), budget=300)
+
+    def acquire(self, lock):
+        c = self.client
+        op = c.invoke('redlock', lock=lock)
+        answer = self.driver.acquire(lock, c.o.ttl_ms, c.random.choice((0, 200, 1000)))
+        c.complete('ok' if answer.ok else 'fail', 'redlock', op)
+        if not answer.ok:
+            return None
+        return c.ask_nodes('token', ['TOKEN', lock], 6.0, lock=lock, owner='%d-%d' % (c.o.number, c.ops))[1]
+
+    def release(self, lock):
+        c = self.client
+        op = c.invoke('redlock release', lock=lock)
+        c.complete('ok' if self.driver.release(lock).ok else 'fail', 'redlock release', op)
+
+
 class Client:
     def __init__(self, options):
         self.o = options
@@ -78,6 +103,8 @@ class Client:
         self.stopping = self.pause_next = False
         self.nodes = Server(options.nodes.split(','), options.number, options.node_timeout, self.extra)
         self.store = Server([options.store], 0, options.store_timeout, self.extra) if options.store else None
+        self.lists, self.drawn = {}, {} # of a lock: number of its list; tokens drawn for it
+        self.redlock = Redlock(self) if options.redis else None
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGUSR1, self.on_pause)
 
@@ -118,7 +145,7 @@ class Client:
             try:
                 answer = self.nodes.once(*args)
                 self.complete('ok', f, op, retried=unknown is not None,
-                              **({'token': answer} if f == 'acquire' else {'found': answer}))
+                              **({'token': answer} if f in ('acquire', 'token') else {'found': answer}))
                 return True, answer
             except RespError as e:
                 if e.word == 'UNCERTAIN':
@@ -151,7 +178,7 @@ class Client:
         except Silence as e:
             self.complete('info', f, op, error=str(e))
             return 'info', None
-        if f == 'read':
+        if f in ('read', 'get'):
             answer = answer.decode() if answer is not None else None
             self.complete('ok', f, op, value=answer)
         else:
@@ -167,70 +194,34 @@ class Client:
         time.sleep(self.random.expovariate(1.0) * self.o.think_ms / 1000.0)
 
     # -- workloads ----------------------------------------------------------------------------------
-    def acquire(self):
+    def acquire(self, lock=None, words=(), **fields):
         """Returns (lock, token), token None when somebody else has it or nobody knows."""
-        lock = 'lock-%d' % self.random.randrange(self.o.locks)
+        lock = lock or 'lock-%d' % self.random.randrange(self.o.locks)
+        if self.redlock:
+            return lock, self.redlock.acquire(lock)
         owner = 'client-%03d-turn-%08d-%08x' % (self.o.number, self.ops, self.random.getrandbits(32))
         args = ['ACQUIRE', lock, 'TTL', self.o.ttl_ms, 'OWNER', owner]
         if self.random.random() < 0.8:
             args += ['WAIT', self.random.choice((100, 1000, 3000))]
-        return lock, self.ask_nodes('acquire', args, 12.0, lock=lock, owner=owner, ttl=self.o.ttl_ms / 1000.0)[1]
+        return lock, self.ask_nodes('acquire', args + list(words), 12.0, lock=lock, owner=owner,
+                                    ttl=self.o.ttl_ms / 1000.0, **fields)[1]
 
     def release(self, lock, token):
+        if self.redlock:
+            self.redlock.release(lock)
+            return
         self.ask_nodes('release', ['RELEASE', lock, token], 6.0, lock=lock, token=token)
 
-    def turn_counter(self):
-        """Reads a counter under a lock, adds one, writes it back. The value is `count id`, where the id is that of the
-        add that wrote it: with what each add was based on, the whole lineage of a value can be told."""
-        lock, token = self.acquire()
-        if token is None:
-            return
-        key = 'counter-of-' + lock
-        for _ in range(self.random.choice((1, 1, 1, 2, 4))):
-            args = ['GET', key] if self.o.check_writes_only else ['GET', key, 'FENCE', lock, token]
-            kind, value = self.ask_store('read', args, lock=lock, key=key, token=None if self.o.check_writes_only else token)
-            if kind != 'ok':
-                break
-            count, based_on = value.split() if value else ('0', 'nothing')
-            self.think()
-            self.maybe_pause()
-            mine = 'a%d-%d' % (self.o.number, self.ops)
-            new = '%d %s' % (int(count) + 1, mine)
-            kind, _ = self.ask_store('add', ['SET', key, new, 'FENCE', lock, token], lock=lock, key=key, token=token,
-                                     id=mine, based_on=based_on, count=int(count) + 1)
-            if kind != 'ok':
-                break # refused, or unknown: then nothing more may be written under this token
-        if self.random.random() < 0.9:
-            self.release(lock, token)
-
-    def turn_lock(self):
-        """The lock alone: renews, checks, releases; sometimes keeps it for longer than its lease, which only renewals
-        make possible; sometimes walks away and lets it expire."""
-        lock, token = self.acquire()
-        if token is None:
-            return
-        if self.random.random() < 0.25:
-            for _ in range(self.random.choice((2, 3))):
-                time.sleep(self.random.uniform(0.5, 0.8) * self.o.ttl_ms / 1000.0)
-                self.maybe_pause()
-                self.ask_nodes('renew', ['RENEW', lock, token], 6.0, lock=lock, token=token, ttl=self.o.ttl_ms / 1000.0)
-        for _ in range(self.random.randrange(4)):
-            self.think()
-            self.maybe_pause()
-            if self.random.random() < 0.5:
-                self.ask_nodes('renew', ['RENEW', lock, token], 6.0, lock=lock, token=token, ttl=self.o.ttl_ms / 1000.0)
-            else:
-                self.ask_nodes('check', ['CHECK', lock, token], 6.0, lock=lock, token=token)
-        if self.random.random() < 0.85:
-            self.release(lock, token)
-            if self.random.random() < 0.2:
-                self.ask_nodes('check', ['CHECK', lock, token], 6.0, lock=lock, token=token)
+    def read(self, lock, key, token):
+        """A read that claims, unless that is what this run leaves out."""
+        args = ['GET', key] if self.o.check_writes_only else ['GET', key, 'FENCE', lock, token]
+        return self.ask_store('read', args, lock=lock, key=key, token=None if self.o.check_writes_only else token)
 
     def run(self):
-        turn = {'counter': self.turn_counter, 'lock': self.turn_lock}[self.o.workload]
+        turn = TURNS[self.o.workload]
         print('ready: client %d' % self.o.number, flush=True)
         while not self.stopping:
-            turn()
+            turn(self)
             self.think()
         self.recorder.close()
 
@@ -242,6 +233,7 @@ def main():
     p.add_argument('--clients', type=int, required=True)
     p.add_argument('--nodes', required=True)
     p.add_argument('--store', default='')
+    p.add_argument('--redis', default='')
     p.add_argument('--history', required=True)
     p.add_argument('--seed', type=int, required=True)
     p.add_argument('--locks', type=int, default=2)

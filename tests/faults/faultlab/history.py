@@ -1,7 +1,8 @@
 """Histories. An event is a dict; a history is a list of them in time order; on disk it is one JSON object a line.
 
     t        seconds on the machine's monotonic clock (the same for all processes)
-    type     invoke, ok, fail (surely did not happen), info (may have happened), nemesis, sample, mark, extra
+    type     invoke, ok, fail (surely did not happen), info (may have happened), nemesis, sample, mark, extra, seen (an event
+             that a subscriber was sent)
     process  the client, as in Jepsen: after an info the same client goes on under a number that is new
     client   the client process, whatever its number now
     op       what ties a completion to its invocation; unique in the run
@@ -9,6 +10,7 @@
     others   lock, key, token, owner, value, based_on, error ... as the operation has them
 """
 
+import copy
 import json
 import math
 
@@ -60,6 +62,12 @@ class Op:
     def get(self, name, default=None):
         return self.fields.get(name, default)
 
+    def with_field(self, name, value):
+        """A copy that has one field more."""
+        other = copy.copy(self)
+        other.fields = dict(self.fields, **{name: value})
+        return other
+
     @property
     def ok(self):
         return self.type == 'ok'
@@ -68,7 +76,7 @@ class Op:
         """One line about it."""
         end = 'never answered' if 'answered' not in self.fields else '%.3f' % (self.fields['answered'] - origin)
         more = ' '.join('%s=%s' % (k, self.fields[k]) for k in
-                        ('lock', 'key', 'token', 'id', 'based_on', 'value', 'found', 'error') if self.fields.get(k) is not None)
+                        ('lock', 'key', 'mode', 'session', 'token', 'id', 'based_on', 'value', 'found', 'error') if self.fields.get(k) is not None)
         return '%.3f..%s s  client %s  %s %s  -> %s' % (self.invoked - origin, end, self.client, self.f, more, self.type)
 
 
@@ -92,6 +100,8 @@ def edn(events):
             return 'true' if value else 'false'
         if isinstance(value, (int, float)):
             return repr(value)
+        if isinstance(value, Keyword):
+            return ':' + value
         if isinstance(value, (list, tuple)):
             return '[%s]' % ' '.join(form(v) for v in value)
         if isinstance(value, dict):
@@ -99,12 +109,41 @@ def edn(events):
         return json.dumps(str(value))
 
     origin = events[0]['t'] if events else 0.0
-    lines = []
+    lines, invoked = [], {}
     for index, event in enumerate(e for e in events if e['type'] in COMPLETIONS + ('invoke', 'nemesis')):
-        nemesis = event['type'] == 'nemesis'
-        value = {k: v for k, v in event.items() if k not in ('t', 'type', 'process', 'client', 'f', 'op', 'error')}
+        kind, process, f = event['type'], event.get('process'), event['f']
+        if kind == 'nemesis':
+            kind, process, value = 'info', ':nemesis', {k: event[k] for k in ('targets', 'until') if k in event}
+        else:
+            if kind == 'invoke':
+                invoked[event['op']] = event
+            asked = invoked.get(event['op'], event)
+            kind, f, value = _as_jepsen(kind, f, asked, event)
+        more = {k: v for k, v in event.items() if k not in ('t', 'type', 'process', 'f', 'value', 'targets', 'until')}
         lines.append('{:index %d, :time %d, :type :%s, :process %s, :f :%s, :value %s%s}' % (
-            index, round((event['t'] - origin) * 1e9), 'info' if nemesis else event['type'],
-            ':nemesis' if nemesis else event['process'], event['f'], form(value),
-            ', :error %s' % form(event['error']) if event.get('error') else ''))
+            index, round((event['t'] - origin) * 1e9), kind, process, f.replace(' ', '-'), form(value),
+            ''.join(', :%s %s' % (k.replace('_', '-'), form(v)) for k, v in sorted(more.items()))))
     return '\n'.join(lines) + '\n'
+
+
+class Keyword(str):
+    """A word of EDN that is written with a colon in front."""
+
+
+def _as_jepsen(kind, f, asked, event):
+    """Type, f and value as Jepsen's workloads have them: lists as transactions of appends and reads (elle.list-append),
+    registers as independent tuples of key and value (Knossos), a lock as acquire and release by a process, of which an
+    acquire that was told no has failed (knossos.model/mutex)."""
+    key = asked.get('key')
+    if f == 'append':
+        return kind, 'txn', [[Keyword('append'), key, asked['id']]]
+    if f == 'read' and (key or '').startswith('list-'):
+        return kind, 'txn', [[Keyword('r'), key, (event.get('value') or '').split() if kind == 'ok' else None]]
+    if f in ('write', 'get', 'read', 'add'):
+        seen = event.get('value') if kind == 'ok' and f in ('get', 'read') else asked.get('value', asked.get('id'))
+        return kind, 'read' if f == 'get' else f, [key, seen]
+    if f == 'acquire' and kind == 'ok' and event.get('token') is None:
+        kind = 'fail'
+    if f == 'release' and kind == 'ok' and event.get('found') == 0:
+        kind = 'info' # its lease had ended: as a mutex it may have been released by then
+    return kind, f, asked.get('lock') or asked.get('session')

@@ -1,15 +1,14 @@
-"""The linearizability judge for locks: is there one order of the operations on a lock, each at some moment between its
-invocation and its answer, in which every answer is right?
-
-The lock: free, or held under a token. acquire answers a token larger than all before and makes it held (only when free), or nil (only
-when held). renew, check and release answer 1 only when held under their token. A lease may end at any moment from the
-last invocation that made it long (grant or renewal that the chosen order contains) plus its TTL on, never before; that is the
-earliest an outside observer can know of. An operation with an unknown outcome may happen at any moment after its invocation, or
-never.
+"""The linearizability judge: is there one order of the operations on an object, each at some moment between its invocation
+and its answer, in which every answer is right? An operation with an unknown outcome may happen at any moment after its
+invocation, or never.
 
 The search goes through the answers in time order and keeps every configuration that is still possible (a state, and which
-of the open operations have happened in it), as Lowe's just-in-time linearization does. Locks are independent of
-each other, so each is judged alone; a lock whose search needs more than CONFIGURATIONS_MAX at once is reported as undecided."""
+of the open operations have happened in it), as Lowe's just-in-time linearization does. Objects are independent of
+each other, so each is judged alone; one whose search needs more than CONFIGURATIONS_MAX at once is reported as undecided.
+
+What an object is, is said by a model: `start`, step(state, op) -> the states that the operation may lead to with the answer
+that it had, drift(state, now) -> states it may go to by itself, and idle(states, op) -> whether an unknown one can be
+forgotten."""
 
 import math
 from collections import defaultdict
@@ -20,64 +19,154 @@ CONFIGURATIONS_MAX = 200000
 FREE, UNKNOWN = None, 'unknown'
 
 
-def _step(state, op, now):
-    """States that op may lead to. state: (holder, lease may end from, highest token)."""
-    holder, until, highest = state
-    f, token = op.f, op.get('token')
-    if f == 'acquire':
+class LockModel:
+    """The lock: free, or held under a token. acquire answers a token larger than all before and makes it held (only when free), or
+    nil (only when held). renew, check and release answer 1 only when held under their token. A lease may end at any moment
+    from the last invocation that made it long (grant or renewal that the chosen order contains) plus its TTL on, never
+    before; that is the earliest an outside observer can know of.
+
+    Renewals and closes of sessions come with the tokens that their session got on this lock: a renewal makes the lease of
+    such a holder long, a close ends it, and neither finds its session gone while it holds the lock."""
+    start = (FREE, 0.0, 0) # holder, its lease may end from, highest token
+
+    @staticmethod
+    def drift(state, now):
+        return [(FREE, 0.0, state[2])] if state[0] is not FREE and state[1] <= now else []
+
+    @staticmethod
+    def idle(states, op):
+        return op.f == 'check'
+
+    @staticmethod
+    def step(state, op):
+        if op.f == 'acquire':
+            return _acquire(state, op)
+        if op.get('tokens') is not None:
+            return _of_session(state, op)
+        holder, until, highest = state
+        held = holder == op.get('token')
         if op.type == 'info':
-            return [(UNKNOWN, op.invoked + op.get('ttl'), highest)] if holder is FREE else []
-        if token is None:
-            return [state] if holder is not FREE else []
-        return [(token, op.invoked + op.get('ttl'), token)] if holder is FREE and token > highest else []
-    held = holder == token
-    if op.type == 'info':
-        if f == 'release' and held:
-            return [(FREE, 0.0, highest)]
-        return [(holder, max(until, op.invoked + op.get('ttl')), highest)] if f == 'renew' and held else [state]
-    found = op.get('found')
-    if found == 1:
+            if op.f == 'release' and held:
+                return [(FREE, 0.0, highest)]
+            return [(holder, max(until, op.invoked + op.get('ttl')), highest)] if op.f == 'renew' and held else [state]
+        if op.get('found') == 1:
+            if not held:
+                return []
+            if op.f == 'release':
+                return [(FREE, 0.0, highest)]
+            return [(holder, max(until, op.invoked + op.get('ttl')), highest)] if op.f == 'renew' else [state]
         if not held:
-            return []
-        if f == 'release':
-            return [(FREE, 0.0, highest)]
-        return [(holder, max(until, op.invoked + op.get('ttl')), highest)] if f == 'renew' else [state]
-    if not held:
+            return [state]
+        # An earlier try of it, whose answer was lost, may have released the lock; this one then found nothing.
+        return [(FREE, 0.0, highest)] if op.f == 'release' and op.get('retried') else []
+
+
+def _acquire(state, op):
+    holder, until, highest = state
+    token = op.get('token')
+    if op.type == 'info':
+        mark = (UNKNOWN, op.get('session'))
+        return [(mark, op.invoked + op.get('ttl'), highest)] if holder is FREE else []
+    if token is None:
+        return [state] if holder is not FREE else []
+    if holder == token and op.get('session') is not None:
+        return [state] # the same session asks for it again
+    return [(token, op.invoked + op.get('ttl'), token)] if holder is FREE and token > highest else []
+
+
+def _of_session(state, op):
+    holder, until, highest = state
+    if holder not in op.get('tokens') and holder != (UNKNOWN, op.get('session')):
         return [state]
-    # An earlier try of it, whose answer was lost, may have released the lock; this one then found nothing.
-    return [(FREE, 0.0, highest)] if f == 'release' and op.get('retried') else []
+    if op.type == 'ok' and op.get('found') == 0 and not op.get('retried'):
+        return []
+    if op.f == 'session renew':
+        return [(holder, max(until, op.invoked + op.get('ttl')), highest)] if op.get('found') != 0 else []
+    return [(FREE, 0.0, highest)]
 
 
-def _settle(state, done, open_ops, now):
+class RegisterModel:
+    """A key of the storage: its value and the mark of its lock. Who brings a token below the mark is refused, and only
+    such; who brings another raises the mark."""
+    start = (None, 0)
+
+    @staticmethod
+    def drift(state, now):
+        return []
+
+    @staticmethod
+    def idle(states, op):
+        return op.f == 'get' and op.get('token') is None or all(mark > op.get('token') for _, mark in states)
+
+    @staticmethod
+    def step(state, op):
+        value, mark = state
+        token = op.get('token')
+        if op.get('stale'):
+            return [state] if token < mark else []
+        if token is not None and token < mark:
+            return []
+        if op.f == 'write':
+            return [(op.get('value'), token)]
+        if op.type == 'ok' and op.get('value') != value:
+            return []
+        return [(value, mark if token is None else token)]
+
+
+def _settle(model, state, done, open_ops):
     """Lets everything happen at once that has an answer, which is right now, and changes nothing: to wait with it could
     only be worse. This keeps the many clients that are told no from multiplying the configurations."""
-    more = {op.id for op in open_ops.values() if op.type == 'ok' and op.id not in done and _step(state, op, now) == [state]}
+    more = {op.id for op in open_ops.values() if op.type == 'ok' and op.id not in done and model.step(state, op) == [state]}
     return (state, done | more) if more else (state, done)
 
 
-def _expand(start, open_ops, now):
+class _Front:
+    """Configurations that were reached. One in which more unknown operations have happened than in another, and nothing
+    else is different, is left out: those that have not happened yet may still, or never."""
+
+    def __init__(self, open_ops):
+        self.unknown = frozenset(op.id for op in open_ops.values() if op.type == 'info')
+        self.least = defaultdict(list)
+        self.size = 0
+
+    def add(self, configuration):
+        """Whether it is a new one."""
+        state, done = configuration
+        happened, row = done & self.unknown, self.least[(state, done - self.unknown)]
+        if any(other <= happened for other in row):
+            return False
+        kept = [other for other in row if not happened <= other]
+        self.size += 1 + len(kept) - len(row)
+        row[:] = kept + [happened]
+        return True
+
+    def all(self):
+        return {(state, done | happened) for (state, done), row in self.least.items() for happened in row}
+
+
+def _expand(model, start, open_ops, now):
     """All configurations that can be reached by letting open operations happen and leases end, up to `now`."""
-    seen = {_settle(state, done, open_ops, now) for state, done in start}
-    todo = list(seen)
+    front, todo = _Front(open_ops), []
+    for state, done in start:
+        c = _settle(model, state, done, open_ops)
+        if front.add(c):
+            todo.append(c)
     while todo:
         state, done = todo.pop()
-        following = []
-        if state[0] is not FREE and state[1] <= now:
-            following.append(((FREE, 0.0, state[2]), done))
+        following = [(s, done) for s in model.drift(state, now)]
         for op in open_ops.values():
             if op.id not in done:
-                following += [(s, done | {op.id}) for s in _step(state, op, now) if s != state]
+                following += [(s, done | {op.id}) for s in model.step(state, op) if s != state]
         for c in following:
-            c = _settle(*c, open_ops, now)
-            if c not in seen:
-                seen.add(c)
+            c = _settle(model, *c, open_ops)
+            if front.add(c):
                 todo.append(c)
-        if len(seen) > CONFIGURATIONS_MAX:
+        if front.size > CONFIGURATIONS_MAX:
             return None
-    return seen
+    return front.all()
 
 
-def one_lock(lock, ops):
+def search(model, name, ops):
     """None when there is such an order, otherwise an Anomaly."""
     events = []
     for op in ops:
@@ -85,34 +174,60 @@ def one_lock(lock, ops):
         if op.type == 'ok':
             events.append((op.completed, 1, op))
     events.sort(key=lambda e: e[:2])
-    configurations, open_ops, recent = {((FREE, 0.0, 0), frozenset())}, {}, []
+    configurations, open_ops, recent = {(model.start, frozenset())}, {}, []
     for now, answered, op in events:
         if not answered:
             open_ops[op.id] = op
             continue
         recent = (recent + [op])[-4:]
-        grown = _expand(configurations, open_ops, now)
+        grown = _expand(model, configurations, open_ops, now)
         if grown is None:
-            return Anomaly('linearizable', 'undecided: too many operations on %s are open at once' % lock, [op])
+            return Anomaly('linearizable', 'undecided: too many operations on %s are open at once' % name, [op])
         del open_ops[op.id]
         configurations = {(state, done - {op.id}) for state, done in grown if op.id in done}
         if not configurations:
             return Anomaly('linearizable', 'no order of the operations on %s explains the answer to %s of client %s, the last of these'
-                           % (lock, op.f, op.client), recent)
+                           % (name, op.f, op.client), recent)
         # Unknown outcomes whose happening can no longer make a difference would only multiply configurations.
+        states = {state for state, _ in configurations}
         for other in list(open_ops.values()):
-            if other.type == 'info' and other.f in ('check',):
+            if other.type == 'info' and model.idle(states, other):
                 del open_ops[other.id]
                 configurations = {(state, done - {other.id}) for state, done in configurations}
     return None
 
 
+def _all(model, of_name):
+    return [a for a in (search(model, name, row) for name, row in sorted(of_name.items())) if a]
+
+
 def locks(ops):
     """Judges every lock of a history. Operations that surely did not happen are left out."""
-    of_lock = defaultdict(list)
+    of_lock, tokens = defaultdict(list), defaultdict(lambda: defaultdict(set))
     for op in ops:
+        if op.f == 'acquire' and op.get('session') is not None:
+            tokens[op.get('session')][op.get('lock')].update({op.get('token')} - {None})
+    for op in ops:
+        if op.type == 'info':
+            op.completed = math.inf
         if op.f in ('acquire', 'renew', 'check', 'release') and op.type != 'fail':
+            of_lock[op.get('lock')].append(op)
+        elif op.f in ('session renew', 'session close') and op.type != 'fail':
+            for lock, those in tokens[op.get('session')].items():
+                of_lock[lock].append(op.with_field('tokens', those))
+    return _all(LockModel, of_lock)
+
+
+def registers(ops):
+    """Judges every key of the storage. A refusal of a stale token is an answer as well."""
+    of_key = defaultdict(list)
+    for op in ops:
+        stale = op.type == 'fail' and (op.get('error') or '').startswith('STALE')
+        if op.f in ('write', 'get') and (op.type != 'fail' or stale):
             if op.type == 'info':
                 op.completed = math.inf
-            of_lock[op.get('lock')].append(op)
-    return [a for a in (one_lock(lock, row) for lock, row in sorted(of_lock.items())) if a]
+            elif stale:
+                op = op.with_field('stale', True)
+                op.type = 'ok'
+            of_key[op.get('key')].append(op)
+    return _all(RegisterModel, of_key)

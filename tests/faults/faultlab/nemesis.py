@@ -17,6 +17,9 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     sync-error    a sync fails; whoever met that has to stop, and what was not synced is lost
     clock         the wall clock of a server jumps by up to a year, or to and fro many times a second
     clock-pace    the monotonic clock of a node runs up to a third too slow or a tenth too fast
+    redis-kill    SIGKILL of Redis servers, which keep nothing (with --mode redlock, as are the next two)
+    redis-pause   SIGSTOP of a Redis server
+    redis-clock   the wall clock of a Redis server jumps, and keys expire early or late
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
 """
@@ -439,3 +442,47 @@ class ClockPace(Disturb):
 
     def calm(self, shim):
         shim.set_rate(0, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+
+
+@kind('redis-kill')
+class RedisKill(Nemesis):
+    SECONDS = (0.05, 0.5)
+
+    def start(self, scene):
+        self.victims = [r for r in self.random.sample(scene.redis, self.random.choice((1, 1, 2, 3))) if scene.take(r)]
+        for redis in self.victims:
+            redis.process.kill()
+        scene.count('restarts of Redis', len(self.victims))
+        return [r.name for r in self.victims]
+
+    def stop(self, scene):
+        for redis in self.victims:
+            scene.bring_back(redis)
+
+
+@kind('redis-pause')
+class RedisPause(Nemesis):
+    def start(self, scene):
+        self.victim = self.random.choice(scene.redis).process
+        if self.victim.running():
+            self.victim.signal(signal.SIGSTOP)
+        scene.count('pauses of Redis')
+        return [self.victim.name]
+
+    def stop(self, scene):
+        self.victim.resume()
+
+
+@kind('redis-clock')
+class RedisClock(Disturb):
+    def start(self, scene):
+        self.victims = self.random.sample(scene.redis, self.random.choice((1, 2, 3)))
+        ms = self.random.choice((-60000, -1000, 500, 5000, 60000))
+        for redis in self.victims:
+            redis.shim.set('wall_ns', ms * 1000000)
+        scene.count('jumps of the clock of Redis', len(self.victims))
+        return ['%s: %+d ms' % (r.name, ms) for r in self.victims]
+
+    def stop(self, scene):
+        for redis in self.victims:
+            redis.shim.set('wall_ns', 0)

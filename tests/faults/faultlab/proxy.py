@@ -239,7 +239,7 @@ class StoreProxy:
         """A read that succeeded while a write under the same lock is held: now is the moment to let that go. The
         key is named after its lock, so that a read without a token can be told as well."""
         if args and args[0].upper() == b'GET' and answer[:1] != b'-':
-            held = self.held.get(args[1].replace(b'counter-of-', b'', 1))
+            held = self.held.get(args[1].rpartition(b'-of-')[2])
             if held is not None and (len(args) < 5 or args[4] != held.token):
                 held.go.set()
                 await held.done.wait()

@@ -3,7 +3,9 @@
 import html
 import math
 
-COLOURS = {'acquire': '#3b6fb6', 'read': '#7a9e3f', 'add': '#2f8f6b', 'release': '#8a8f98', 'renew': '#8b6bb1', 'check': '#b59a3c'}
+COLOURS = {'acquire': '#3b6fb6', 'read': '#7a9e3f', 'add': '#2f8f6b', 'release': '#8a8f98', 'renew': '#8b6bb1', 'check': '#b59a3c',
+           'append': '#2f8f6b', 'write': '#2f8f6b', 'get': '#7a9e3f', 'token': '#3b6fb6', 'redlock': '#57a3c4', 'open': '#57a3c4',
+           'session renew': '#8b6bb1', 'session close': '#8a8f98', 'redlock release': '#8a8f98'}
 BAD, FAULT, INK, PALE = '#c8372d', '#e9c46a', '#24292f', '#e5e7ea'
 OPS_DRAWN_MAX = 5000
 WIDTH, LEFT, ROW = 1180, 110, 18
@@ -31,7 +33,10 @@ WHAT = {
     'storage order': 'the storage never accepts a token after a larger one',
     'recovers': 'servers start and agree again after the faults have ended',
     'processes': 'no server crashed, failed an assertion, or ended by itself',
-    'lost updates': 'every add that was acknowledged is in the lineage of the final value',
+    'lost updates': 'every add or append that was acknowledged is in the final value; every read of a list saw its beginning',
+    'holders': 'never more holders than a lock allows',
+    'sessions': 'a session and its locks last until its lease may have ended or its close was sent, and no longer',
+    'events': 'subscribers hear what happened, in order, and without a gap that they are not told of',
 }
 
 
@@ -163,8 +168,8 @@ def throughput(r):
     return svg(height + 18, ''.join(out))
 
 
-def legend():
-    items = ['<span><i style="background:%s"></i>%s</span>' % (c, f) for f, c in COLOURS.items()]
+def legend(used):
+    items = ['<span><i style="background:%s"></i>%s</span>' % (c, f) for f, c in COLOURS.items() if f in used]
     items.append('<span><i style="background:#d39a1e"></i>fault</span>')
     items.append('<span>pale: refused, or never answered</span>')
     return '<p class="legend">%s</p>' % ''.join(items)
@@ -250,7 +255,7 @@ def page(r, command):
         parts += [anomaly_section(r, i + 1, a) for i, a in enumerate(anomalies[:10])]
         if len(anomalies) > 10:
             parts.append('<p>And %d more.</p>' % (len(anomalies) - 10))
-    parts += ['<h2>Operations and faults</h2>', legend(), timeline(r, 0, r.seconds, marked),
+    parts += ['<h2>Operations and faults</h2>', legend({op.f for op in r.ops}), timeline(r, 0, r.seconds, marked),
               '<h2>Time to the answer</h2>', latency(r), '<h2>Operations a second</h2>', throughput(r),
               '<h2>Counts</h2>', count_rows(r), '</html>']
     return ''.join(parts)

@@ -11,15 +11,20 @@ import time
 from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
 from harness.lab import build_dir
 from harness.resp import info_fields
+from redlock_lab import Redis
 from shim import Shim, library
 
-from . import checkers, history, linear, nemesis
+from . import checkers, history, judges, linear, nemesis, turns
 from .proxy import Loop, PeerProxy, StoreProxy
 from .spaces import SpacedCluster, Spaces
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
-USES_STORE = {'counter': True, 'lock': False}
-GOAL = {'counter': 'add', 'lock': 'acquire'} # what a client must get done, or be told no, after the faults
+USES_STORE = {'counter': True, 'append': True, 'register': True, 'lock': False, 'semaphore': False, 'session': False,
+              'watch': False}
+# What a client must get done, or be told no, after the faults.
+GOAL = {'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
+        'session': 'acquire', 'watch': 'acquire'}
+REDIS_N = 3
 CALM_S = 20.0                                # how long it may take
 
 
@@ -67,6 +72,34 @@ def must(what, process=None):
         raise NotAgain('that %s did not come about: %s' % (what, e)) from None
 
 
+class _RedisServer(Redis):
+    """As our own servers are: launched by hand, perhaps with the shim in front."""
+
+    def start(self):
+        self.data, self.shim = self.lab.path(self.name), None
+        if library():
+            self.shim = Shim(self.lab.path(self.name + '.shim'), self.data)
+        self.launch()
+        self.ready()
+
+    def launch(self):
+        os.makedirs(self.data, exist_ok=True)
+        argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', self.data]
+        self.process = self.lab.start((self.shim.words() if self.shim else []) + argv, self.name)
+
+    def ready(self, seconds=30):
+        wait_until(self.is_there, seconds, '%s answers' % self.name)
+
+    def is_there(self):
+        try:
+            return self.call('PING') == 'PONG'
+        except (OSError, RespError):
+            return False
+
+    def running(self):
+        return self.process.running()
+
+
 class Result:
     """What one run found. `events`, `ops`, `anomalies` (by judge), `counts`, `seconds`, `origin`."""
 
@@ -89,6 +122,7 @@ class Scene:
         self.down = set()                # servers that a fault has ended and will start again
         self.stuck = []                  # what kept the run from its end, though nothing of it was its own fault
         self.spaces = None
+        self.redis = []
 
     # -- used by the faults ---------------------------------------------------------------------------
     def count(self, what, n=1):
@@ -127,6 +161,9 @@ class Scene:
     def servers(self):
         return self.cluster.nodes + ([self.store] if self.store else [])
 
+    def everybody(self):
+        return self.servers() + self.redis
+
     def tell(self, **event):
         event.setdefault('t', time.monotonic())
         with self.lock:
@@ -155,8 +192,10 @@ class Scene:
                     hashes = self.cluster.wait_same_state(6.0 if o.unsafe_ack or o.no_sync else 30.0)
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.tell(type='sample', node=node.name, index='at the end', hash=state)
+                self._afterwards()
             except NotAgain as e:
                 self.stuck.append(str(e))
+                self._ask_why()
                 self._stop_clients()
                 healed, finals = None, None
             self.tell(type='mark', f='end', finals=finals)
@@ -175,6 +214,41 @@ class Scene:
         if self.trouble:
             raise self.trouble[0]
         return self._judge(began, healed, finals)
+
+    def _afterwards(self):
+        """What must hold when nobody asks for anything any more: every lock, session and wait ends by itself; what a node
+        reads back from its snapshot and log is the state of the others, who never restarted; tokens go on."""
+        patience = self.options.ttl_ms / 1000.0 + 30.0
+
+        def empty():
+            info = self.cluster.leader().info()
+            return all(int(info[what]) == 0 for what in ('locks', 'sessions', 'waits'))
+        with must('every lock, session and wait ends'):
+            wait_until(empty, patience, 'the end of locks, sessions and waits', every=0.05)
+            follower = self.random.choice(self.cluster.followers())
+        follower.kill()
+        with must('%s starts again after everything' % follower.name, follower.process):
+            follower.start()
+            self.cluster.wait_serving(follower)
+        with must('a node that has read its log again comes to the same state'):
+            hashes = self.cluster.wait_same_state()
+            token = follower.call('TOKEN', 'after everything')
+        for node, state in zip(self.cluster.nodes, hashes):
+            self.tell(type='sample', node=node.name, index='after a restart', hash=state)
+        self.tell(type='mark', f='last token', token=token)
+
+    def _ask_why(self):
+        """What the nodes say about themselves goes to stuck.log."""
+        with open(self.lab.path('stuck.log'), 'w') as f:
+            for node in self.cluster.nodes:
+                for question in (('INFO',), ('CLUSTER', 'NODES'), ('CLUSTER', 'INFO')):
+                    try:
+                        answer = node.call(*question, timeout=3.0)
+                    except (OSError, RespError) as e:
+                        answer = e
+                    print(node.name, ' '.join(question), answer.decode() if isinstance(answer, bytes) else answer, file=f)
+                if self.spaces:
+                    print(self.spaces.look(node.id), file=f)
 
     def _set_up(self):
         o = self.options
@@ -195,6 +269,8 @@ class Scene:
             self.store_address = '127.0.0.1:%d' % port
         else:
             self.store, self.store_address = None, ''
+        if o.mode == 'redlock':
+            self.redis = [_RedisServer(self.lab, 'redis%d' % (i + 1)) for i in range(REDIS_N)]
         self._preload()
         if self.store:
             self.store.start()
@@ -228,6 +304,8 @@ class Scene:
                     '--nodes', ','.join(self.cluster.addresses()), '--store', self.store_address,
                     '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
+            if self.redis:
+                argv += ['--redis', ','.join(r.address for r in self.redis)]
             if o.check_writes_only:
                 argv.append('--check-writes-only')
             self.clients.append(self.lab.start(argv, 'client%d' % number))
@@ -304,11 +382,11 @@ class Scene:
         self.peers.set(blocked=(), delay={})
         for client in self.clients:
             client.resume()
-        for server in self.servers():
+        for server in self.everybody():
             if not server.running():
                 server.launch()
             server.process.resume()
-        for server in self.servers():
+        for server in self.everybody():
             with must('%s starts again' % server.name, server.process):
                 server.ready(30)
         if self.store:
@@ -327,7 +405,8 @@ class Scene:
     def _wait_for_goal(self, healed):
         """Goes on until each client has done something useful; how soon is judged later, from the history."""
         goal = GOAL[self.options.workload]
-        places = {i: 0 for i in range(self.options.clients)}
+        workload = self.options.workload
+        places = {i: 0 for i in range(self.options.clients) if not turns.is_watcher(workload, i)}
         invoked = set()
         end = healed + CALM_S + 5
         while places and time.monotonic() < end:
@@ -364,8 +443,7 @@ class Scene:
         if not self.store:
             return {}
         finals = {}
-        for i in range(self.options.locks):
-            key = 'counter-of-lock-%d' % i
+        for key in sorted({e['key'] for e in history.read(self._paths()) if e['type'] == 'invoke' and e.get('key')}):
             value = self.store.call('GET', key)
             finals[key] = value.decode() if value is not None else None
         return finals
@@ -392,17 +470,31 @@ def judge(events, ops, finals, healed, options):
         for op in ops:
             if op.get('ttl') is not None:
                 op.fields['ttl'] /= nemesis.ClockPace.FASTEST
+    workload = options.workload
     found = {
         'answered once': checkers.answered_once(events),
-        'tokens': checkers.tokens(ops),
-        'leases': checkers.leases(ops),
-        'linearizable': linear.locks(ops),
+        'tokens': checkers.tokens(ops) + checkers.last_token(events, ops),
         'replicas': checkers.replicas(events),
     }
     if healed is not None:
-        found['liveness'] = checkers.liveness(ops, range(options.clients), healed, CALM_S, GOAL[options.workload])
-    if USES_STORE[options.workload]:
+        actors = [c for c in range(options.clients) if not turns.is_watcher(workload, c)]
+        found['liveness'] = checkers.liveness(ops, actors, healed, CALM_S, GOAL[workload])
+        if workload == 'watch':
+            found['liveness'] += judges.listeners(events, set(range(options.clients)) - set(actors), healed)
+    if workload == 'session':
+        found['sessions'] = judges.sessions(ops)
+    else:
+        found['leases'] = checkers.leases(ops, alone=workload != 'semaphore')
+    if workload == 'semaphore':
+        found['holders'] = judges.holders(ops)
+    else:
+        found['linearizable'] = linear.registers(ops) if workload == 'register' else linear.locks(ops)
+    if workload == 'watch':
+        found['events'] = judges.watching(events, ops)
+    if USES_STORE[workload]:
         found['storage order'] = checkers.storage_order(ops)
-        if finals is not None:
+        if finals is not None and workload == 'counter':
             found['lost updates'] = checkers.lost_updates(ops, finals)
+        if finals is not None and workload == 'append':
+            found['lost updates'] = judges.lists(ops, finals)
     return found

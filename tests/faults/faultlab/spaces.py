@@ -84,6 +84,12 @@ class Spaces:
     def _inside(self, node, *words):
         return _ip('-n', self.space(node), *words)
 
+    def look(self, node):
+        """Connections and neighbours of a node, for somebody who wants to know why it is cut off."""
+        inside = ['ip', 'netns', 'exec', self.space(node)]
+        return '\n'.join(subprocess.run(inside + words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
+                         for words in (['ss', '-tanip'], ['ip', 'neigh'], ['ip', 'addr'], ['ip', 'route']))
+
     def start(self):
         bridge = self.name + 'br'
         _ip('link', 'add', bridge, 'type', 'bridge')

@@ -1,0 +1,193 @@
+"""More judges, of one workload each: lists, semaphores and readers, sessions, events. As those in checkers.py they are
+pure functions, and compare times only as an outside observer may."""
+
+import heapq
+from collections import defaultdict
+
+from .checkers import Anomaly, grants_of
+
+PERMITS = 3 # of the semaphores of the workload
+
+
+def lists(ops, finals):
+    """Every append that was acknowledged is in the final list, once; every read saw a beginning of it, with all that had
+    been acknowledged before it was sent; and tokens never fall along the list. finals: {key: text or None}."""
+    wrong, appends, reads = [], defaultdict(dict), defaultdict(list)
+    for op in ops:
+        if op.f == 'append':
+            appends[op.get('key')][op.get('id')] = op
+        elif op.f == 'read' and op.ok:
+            reads[op.get('key')].append(op)
+    for key in sorted(set(appends) | set(reads)):
+        if key not in finals:
+            wrong.append(Anomaly('lists', 'nobody read the final value of %s' % key))
+            continue
+        final = (finals[key] or '').split()
+        wrong += _one_list(key, final, appends[key], reads[key])
+    return wrong
+
+
+def _one_list(key, final, appends, reads):
+    wrong, place = [], {}
+    for i, element in enumerate(final):
+        op = appends.get(element)
+        if op is None or op.type == 'fail':
+            wrong.append(Anomaly('lists', '%s holds %r, which %s' % (key, element, 'nobody appended' if op is None else
+                                 'was refused'), [op] if op else []))
+        if element in place:
+            wrong.append(Anomaly('lists', '%s holds %r twice' % (key, element)))
+        place[element] = i
+    for op in appends.values():
+        if op.ok and op.get('id') not in place:
+            wrong.append(Anomaly('lists', 'the append %s to %s was acknowledged and is not in the final list'
+                                 % (op.get('id'), key), [op]))
+    known = [appends[e] for e in final if e in appends]
+    for first, second in zip(known, known[1:]):
+        if second.get('token') < first.get('token'):
+            wrong.append(Anomaly('storage order', 'in %s the append with token %d stands behind that with token %d'
+                                 % (key, second.get('token'), first.get('token')), [first, second]))
+    done = sorted((op for op in appends.values() if op.ok and op.get('id') in place), key=lambda o: o.completed)
+    at, furthest = 0, None
+    for read in sorted(reads, key=lambda o: o.invoked):
+        seen = (read.get('value') or '').split()
+        while at < len(done) and done[at].completed < read.invoked:
+            if furthest is None or place[done[at].get('id')] > place[furthest.get('id')]:
+                furthest = done[at]
+            at += 1
+        if seen != final[:len(seen)]:
+            wrong.append(Anomaly('lists', 'a read of %s saw what is no beginning of the final list' % key, [read]))
+        elif furthest is not None and place[furthest.get('id')] >= len(seen):
+            wrong.append(Anomaly('lists', 'a read of %s did not see %s, acknowledged before' % (key, furthest.get('id')),
+                                 [furthest, read]))
+    return wrong
+
+
+def holders(ops):
+    """Never more certain holders than a lock allows: one alone, PERMITS of a semaphore, any number of readers. A holder
+    is certain from its answer until it sent its release or its lease, with acknowledged renewals, may have ended."""
+    wrong, of_lock, ends = [], defaultdict(list), {}
+    for g in grants_of(ops):
+        of_lock[g.get('lock')].append(g)
+        ends[g.get('token')] = g.invoked + g.get('ttl')
+    released = {}
+    for op in ops:
+        token = op.get('token')
+        if token in ends and op.f == 'renew' and op.ok and op.get('found') == 1 and token not in released:
+            ends[token] = max(ends[token], op.invoked + op.get('ttl'))
+        elif token in ends and op.f == 'release':
+            released.setdefault(token, op.invoked)
+    for lock, grants in of_lock.items():
+        active = [] # (end, token, grant)
+        for g in sorted(grants, key=lambda g: g.completed):
+            end = min(ends[g.get('token')], released.get(g.get('token'), float('inf')))
+            while active and active[0][0] <= g.completed:
+                heapq.heappop(active)
+            if end > g.completed:
+                heapq.heappush(active, (end, g.get('token'), g))
+            wrong += _too_many(lock, [a[2] for a in active])
+    return wrong
+
+
+def _too_many(lock, active):
+    modes = {g.get('mode') for g in active}
+    if modes == {'permits'} and len(active) > PERMITS:
+        return [Anomaly('holders', '%s has %d permits and %d holders at once' % (lock, PERMITS, len(active)), active)]
+    if len(active) > 1 and 'permits' not in modes and modes != {'shared'}:
+        return [Anomaly('holders', '%s is held alone, and by %d at once' % (lock, len(active)), active)]
+    return []
+
+
+def sessions(ops):
+    """A session lives until its lease, with acknowledged renewals, may have ended, or its close was sent; until then it is
+    found, and so is every lock that it holds and has not released, and nobody else is granted one. A closed session holds
+    nothing."""
+    wrong, state, of_lock = [], {}, defaultdict(list)
+    for op in ops: # one client uses a session, so the order of sending is also that of the answers
+        s = state.setdefault(op.get('session'), {'until': 0.0, 'close_sent': float('inf'), 'closed': None, 'released': {}})
+        if op.get('session') is None:
+            continue
+        alive = op.completed < s['until'] and s['close_sent'] == float('inf')
+        if op.f == 'open' and op.ok:
+            s['until'] = op.invoked + op.get('ttl')
+        elif op.f == 'session renew' and op.ok:
+            if op.get('found') == 1:
+                s['until'] = max(s['until'], op.invoked + op.get('ttl'))
+            elif alive:
+                wrong.append(Anomaly('sessions', 'a renewal did not find a session, %.3f s before it could end'
+                                     % (s['until'] - op.completed), [op]))
+        elif op.f == 'session close':
+            if op.ok and op.get('found') == 0 and not op.get('retried') and alive:
+                wrong.append(Anomaly('sessions', 'a close did not find a session, %.3f s before it could end'
+                                     % (s['until'] - op.completed), [op]))
+            s['close_sent'] = min(s['close_sent'], op.invoked)
+            s['closed'] = op.completed if op.ok else s['closed']
+        elif op.f in ('check', 'release') and op.ok:
+            gone = s['released'].get(op.get('token'))
+            if op.get('found') == 0 and alive and gone is None and not op.get('retried'):
+                wrong.append(Anomaly('sessions', 'a %s did not find token %d of a live session' % (op.f, op.get('token')), [op]))
+            if op.get('found') == 1 and s['closed'] is not None and op.invoked > s['closed']:
+                wrong.append(Anomaly('sessions', 'token %d is found after its session was closed' % op.get('token'), [op]))
+        if op.f == 'release':
+            s['released'].setdefault(op.get('token'), op.invoked)
+    for g in grants_of(ops):
+        of_lock[g.get('lock')].append(g)
+    for row in of_lock.values():
+        row.sort(key=lambda g: g.get('token'))
+        for first, second in zip(row, row[1:]):
+            s = state[first.get('session')]
+            until = min(s['until'], s['close_sent'], s['released'].get(first.get('token'), float('inf')))
+            if second.completed < until and first.get('owner') != second.get('owner'):
+                wrong.append(Anomaly('sessions', 'token %d was granted %.3f s before the session of token %d could end'
+                                     % (second.get('token'), until - second.completed, first.get('token')), [first, second]))
+    return wrong
+
+
+def watching(events, ops):
+    """What a subscriber hears is true and without a gap that it is not told of: tokens of grants rise, an end belongs to
+    the last grant of its lock, and between two grants that it heard of every acknowledged one was heard."""
+    wrong, connections, granted = [], defaultdict(list), {}
+    for g in grants_of(ops):
+        granted[g.get('token')] = g
+    for e in events:
+        if e['type'] == 'seen':
+            connections[e['connection']].append(e)
+    for name, seen in connections.items():
+        highest, clock, holder, segment = 0, 0, {}, []
+        for e in seen + [{'event': 'resync', 'token': None, 'clock': clock, 'lock': '', 't': 0}]:
+            token, lock = e['token'], e['lock']
+            if e['event'] == 'resync':
+                wrong += _gaps(name, segment, granted)
+                segment, holder, clock = [], {}, 0
+                continue
+            if e['clock'] < clock:
+                wrong.append(Anomaly('events', 'the clock of the events on %s went back' % name, at=e['t']))
+            clock = e['clock']
+            if e['event'] == 'granted':
+                asked = granted.get(token)
+                if token <= highest:
+                    wrong.append(Anomaly('events', '%s heard of token %d after token %d' % (name, token, highest), at=e['t']))
+                if asked is not None and (asked.get('lock'), asked.get('owner')) != (lock, e['owner']):
+                    wrong.append(Anomaly('events', '%s heard that token %d went to another' % (name, token), [asked]))
+                highest, holder[lock] = max(highest, token), token
+                segment.append(token)
+            elif e['event'] in ('released', 'expired', 'broken'):
+                if holder.get(lock, token) != token:
+                    wrong.append(Anomaly('events', '%s heard that token %d of %s had %s, and that lock was under %s'
+                                         % (name, token, lock, e['event'], holder[lock] or 'none'), at=e['t']))
+                holder[lock] = 0
+    return wrong
+
+
+def _gaps(name, heard, granted):
+    if not heard:
+        return []
+    known = set(heard)
+    return [Anomaly('events', '%s did not hear of token %d, but of %d and %d' % (name, token, heard[0], heard[-1]), [g])
+            for token, g in granted.items() if heard[0] < token < heard[-1] and token not in known]
+
+
+def listeners(events, clients, healed):
+    """After the faults have ended, every subscriber hears something."""
+    heard = {e['client'] for e in events if e['type'] == 'seen' and e['t'] > healed}
+    return [Anomaly('liveness', 'client %d, a subscriber, heard nothing after the faults ended' % c, at=healed)
+            for c in clients if c not in heard]
