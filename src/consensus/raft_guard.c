@@ -111,12 +111,17 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
         g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
 }
 
-/* Whether this process did not run for so long that raft would draw conclusions from it. Never
- * twice in a row: on a machine that is always late raft gets its ticks all the same. */
+/* Whether this process did not run for so long that raft would draw conclusions from it: it may
+ * have heard nothing for two heartbeats before. Never twice in a row: on a machine that is always
+ * late raft gets its ticks all the same. */
 static bool was_paused(struct raft_guard *g)
 {
     raft_time now = g->inner->time(g->inner);
-    bool late = g->ticked_at != 0 && now - g->ticked_at > g->election_ms / 2;
+    unsigned most_ms = g->election_ms - 2 * g->heartbeat_ms;
+    if (g->election_ms < 4 * g->heartbeat_ms) {
+        most_ms = 2 * g->heartbeat_ms;
+    }
+    bool late = g->ticked_at != 0 && now - g->ticked_at > most_ms;
     g->ticked_at = now;
     g->tick_dropped = g->election_ms != 0 && late && !g->tick_dropped;
     g->stats.ticks_dropped += g->tick_dropped;
@@ -172,7 +177,8 @@ bool raft_guard_hurry(struct raft_guard *g)
     return raft_state(r) == RAFT_CANDIDATE;
 }
 
-/* Whether to give up a leader that another node wants to replace. */
+/* Whether to give up a leader that another node wants to replace. Not right after a pause, when its
+ * heartbeats may still wait in a socket. */
 static bool may_yield(struct raft_guard *g, const struct raft_message *message)
 {
     raft_time silence_ms = raft_guard_silence_ms(g);
@@ -180,7 +186,7 @@ static bool may_yield(struct raft_guard *g, const struct raft_message *message)
     if (g->gone_id != 0 && g->heard_id == g->gone_id) {
         enough_ms = g->heartbeat_ms + g->heartbeat_ms / 2;
     }
-    return g->election_ms != 0 && message->type == RAFT_REQUEST_VOTE &&
+    return g->election_ms != 0 && !g->tick_dropped && message->type == RAFT_REQUEST_VOTE &&
            message->request_vote.pre_vote && message->server_id != g->heard_id && silence_ms != 0 &&
            silence_ms >= enough_ms;
 }

@@ -530,15 +530,18 @@ static void a_tick_after_a_pause_is_left_out(void **state)
     tick_at(r, 1000, 1);
     tick_at(r, 9000, 2); /* no patience was set */
     raft_guard_set_patience(&r->guard, 400, 50);
-    tick_at(r, 9200, 3);
-    tick_at(r, 9401, 3);
-    tick_at(r, 9451, 4);
+    tick_at(r, 9300, 3);
+    tick_at(r, 9601, 3);
+    tick_at(r, 9651, 4);
     /* Not on a machine that is always late. */
-    tick_at(r, 10451, 4);
-    tick_at(r, 11451, 5);
-    tick_at(r, 12451, 5);
+    tick_at(r, 10651, 4);
+    tick_at(r, 11651, 5);
+    tick_at(r, 12651, 5);
     raft_guard_get_stats(&r->guard, &stats);
     assert_int_equal(stats.ticks_dropped, 3);
+    raft_guard_set_patience(&r->guard, 150, 50); /* the shortest for these heartbeats */
+    tick_at(r, 12751, 6);
+    tick_at(r, 12852, 6);
 }
 
 static void a_timer_is_made_to_run_out(void **state)
@@ -607,6 +610,22 @@ static void a_silent_leader_is_given_up_for_a_candidate(void **state)
     assert_true(r->sent.request_vote_result.vote_granted);
     raft_guard_get_stats(&r->guard, &stats);
     assert_int_equal(stats.yields, 1);
+}
+
+static void a_leader_is_not_given_up_after_a_pause(void **state)
+{
+    struct rig *r = *state;
+    struct raft_message m = vote_request(3, true);
+    follow(r);
+    r->stands = false;
+    tick_at(r, 1050, 1);
+    tick_at(r, 9000, 1);
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_FOLLOWER);
+    tick_at(r, 9050, 2);
+    r->stands = true;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.state, RAFT_CANDIDATE);
 }
 
 static void who_must_refuse_stands_himself(void **state)
@@ -732,6 +751,7 @@ int main(void)
         cmocka_unit_test_setup(a_tick_after_a_pause_is_left_out, setup),
         cmocka_unit_test_setup(a_timer_is_made_to_run_out, setup),
         cmocka_unit_test_setup(a_silent_leader_is_given_up_for_a_candidate, setup),
+        cmocka_unit_test_setup(a_leader_is_not_given_up_after_a_pause, setup),
         cmocka_unit_test_setup(who_must_refuse_stands_himself, setup),
         cmocka_unit_test_setup(a_leader_that_is_gone_is_given_up_sooner, setup),
         cmocka_unit_test_setup(a_leader_is_given_up_for_nothing_else, setup),
