@@ -11,6 +11,7 @@ import subprocess
 import time
 
 from harness import Cluster, Store, binary, free_ports, main, wait_until
+from harness.lab import ROOT
 from redlock_servers import RedlockCase
 
 NO, USAGE, UNKNOWN, LOST, NOT_ACQUIRED, FAILED, NOT_FOUND = 1, 2, 3, 123, 124, 125, 127
@@ -295,18 +296,30 @@ class Run(CliCase):
         self.assertLess(last, next_holder)
 
     def test_the_counter_of_the_readme(self):
-        """A read-modify-write from the shell, under contention: what README and REDLOCK.md show."""
-        self.use(self.redis(3))
-        cluster = Cluster(self.lab, 1).start()
+        """README's three lines of shell, as they stand there but for the addresses, many at once."""
+        with open(os.path.join(ROOT, 'README.md')) as f:
+            part = f.read().split('## Redlock with tokens', 1)[1]
+        lines = part.split('```sh\n', 1)[1].split('```', 1)[0].strip().split('\n')
+        self.assertEqual(len(lines), 3)
+        self.assertTrue(lines[0].startswith('export FENCELOCK_REDIS=') and lines[1].startswith('export FENCELOCK_NODES='))
+        servers = self.redis(3)
+        cluster = Cluster(self.lab).start()
         store = Store(self.lab)
         store.start()
-        self.env.update(FENCELOCK_NODES=','.join(cluster.addresses()), FENCELOCK_STORE=store.address,
-                        PATH=os.path.dirname(binary('fencelock')) + ':' + self.env['PATH'])
-        add = 'n=$(fencelock store get n); fencelock store set n $((n + 1))'
-        together = [self.start('run', 'counter', '--', 'sh', '-c', add) for _ in range(4)]
-        for child in together:
-            code, _, err = self.end(child)
-            self.assertEqual(code, 0, err)
+        self.env.update(PATH=os.path.dirname(binary('fencelock')) + ':' + self.env['PATH'])
+        addresses = {'10.0.0.': [s.address for s in servers], '10.0.1.': cluster.addresses(),
+                     '10.0.2.': [store.address]}
+        script = '\n'.join(lines)
+        for net, ours in addresses.items():
+            for i, address in enumerate(ours):
+                script = re.sub(re.escape(net) + '%d:[0-9]+' % (i + 1), address, script)
+        self.assertNotIn('10.0.', script)
+        # these servers have only just been started
+        script = script.replace('redlock run counter', 'redlock run counter --restarts-are-safe')
+        token = cluster.leader().call('TOKEN', 'counter')
+        store.call('SET', 'n', '0', 'FENCE', 'counter', token)
+        together = [subprocess.Popen(['sh', '-c', script], env=self.env, stdin=subprocess.DEVNULL) for _ in range(4)]
+        self.assertEqual([child.wait(60) for child in together], [0] * 4)
         self.assertEqual(store.call('GET', 'n'), b'4')
 
 

@@ -34,6 +34,31 @@ int main(int argc, char **argv)
 '''
 
 
+README_MAIN = r'''
+#include <fencelock/redlock.h>
+#include <fencelock/store_client.h>
+#include <stdio.h>
+#include <stdlib.h>
+%s
+int main(int argc, char **argv)
+{
+    fl_redlock *redlock = NULL;
+    fl_client *tokens = NULL;
+    fl_store *store = NULL;
+    struct fl_redlock_options options = {.servers = argv[1], .restarts_are_safe = true};
+    int rc = argc != 4 || fl_redlock_create(NULL, &options, &redlock, NULL, 0) != 0 ||
+             fl_client_create(argv[2], NULL, &tokens) != 0 || fl_store_create(argv[3], 0, &store) != 0;
+    if (rc == 0) {
+        rc = add_one(redlock, tokens, store, fl_str("counter"));
+    }
+    fl_store_destroy(store);
+    fl_client_destroy(tokens);
+    fl_redlock_close(redlock, NULL, NULL);
+    return rc != 0;
+}
+'''
+
+
 class Library(RedlockCase):
     def setUp(self):
         super().setUp()
@@ -80,6 +105,27 @@ class Library(RedlockCase):
         names = [line.split()[-1] for line in lines.decode().splitlines()]
         self.assertIn('fl_redlock_acquire', names)
         self.assertEqual([n for n in names if not n.startswith('fl_') and 'asan' not in n and 'ubsan' not in n], [])
+
+    def test_the_ten_lines_of_the_readme(self):
+        """README's function, as it stands there, in a program that gives it its three handles."""
+        with open(os.path.join(ROOT, 'README.md')) as f:
+            part = f.read().split('## Redlock with tokens', 1)[1]
+        function = part.split('```c\n', 1)[1].split('```', 1)[0]
+        self.assertEqual(len(function.split('{\n', 1)[1].rsplit('}', 1)[0].strip().split('\n')), 10)
+        source = self.lab.path('readme.c')
+        with open(source, 'w') as f:
+            f.write(README_MAIN % function)
+        servers = self.redis(3)
+        cluster = Cluster(self.lab, 1).start()
+        store = Store(self.lab)
+        store.start()
+        program = self.build(['cc', '-std=c99'], source, os.path.join(self.client, 'libfencelock.a'), *self.static(),
+                             '-pthread')
+        arguments = [','.join(s.address for s in servers), ','.join(cluster.addresses()), store.address]
+        together = [subprocess.Popen([program, *arguments], env=self.env) for _ in range(4)]
+        self.assertEqual([p.wait(60) for p in together], [0] * 4)
+        self.assertEqual(store.call('GET', 'n'), b'4')
+        self.assertGone(servers, 'counter')
 
     def test_tokens_of_a_real_cluster_at_a_real_storage(self):
         servers = self.redis(3)
