@@ -4,6 +4,7 @@
 #include "machine/batch.h"
 
 #define BATCH_CAP_MIN ((size_t)512)
+#define ROOM_KEPT ((size_t)64)
 
 _Static_assert(MACHINE_BATCH_HEADER_SIZE % 8 == 0, "an empty batch is padded by itself");
 _Static_assert(BATCH_CAP_MIN % 8 == 0, "capacities stay multiples of 8, so the padding has room");
@@ -90,6 +91,19 @@ int batch_add(struct batch *b, struct node_ticket *t, const void *command, size_
     return 0;
 }
 
+/* The log keeps the block for long, so it must not keep room that nothing will fill. */
+static void give_back_room(struct batch *b, size_t size)
+{
+    if (b->cap - size < ROOM_KEPT) {
+        return;
+    }
+    uint8_t *data = raft_realloc(b->data, size);
+    if (data != NULL) {
+        b->data = data;
+        b->cap = size;
+    }
+}
+
 int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
 {
     int rv = batch_reserve(b, MACHINE_BATCH_HEADER_SIZE);
@@ -107,6 +121,7 @@ int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
     size_t size = machine_batch_seal(b->data, &h);
     FLI_ASSERT(size % 8 == 0);
     FLI_ASSERT(size <= b->cap);
+    give_back_room(b, size);
     *ret_size = size;
     return 0;
 }

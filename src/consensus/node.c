@@ -560,14 +560,17 @@ static int start(struct node *n, char *errmsg, size_t errmsg_size)
     if (rv != 0) {
         return rv;
     }
+    /* Before raft starts its own: of two check handles the one that was started later runs first,
+     * and what raft has completed in a turn must be known when ours runs. */
+    rv = uv_check_start(&n->check, check_cb);
+    FLI_ASSERT(rv == 0);
     if (raft_start(&n->raft) != 0) {
         snprintf(errmsg, errmsg_size, "the log in %s cannot be read: %s", n->dir.raft_path,
                  raft_errmsg(&n->raft));
         return FL_EIO;
     }
     n->turned_ms = uv_now(n->loop);
-    rv = uv_check_start(&n->check, check_cb);
-    rv = rv != 0 ? rv : uv_prepare_start(&n->prepare, prepare_cb);
+    rv = uv_prepare_start(&n->prepare, prepare_cb);
     rv = rv != 0 ? rv : uv_timer_start(&n->beat, beat_cb, NODE_BEAT_MS, NODE_BEAT_MS);
     FLI_ASSERT(rv == 0);
     node_wake(n);
