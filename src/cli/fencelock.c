@@ -15,7 +15,7 @@
 #define AT_REDIS                                                                                   \
     (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
      CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
-     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE))
+     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET))
 #define HOW_TO_TAKE_IT                                                                             \
     (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."

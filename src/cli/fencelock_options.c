@@ -61,6 +61,8 @@ static const struct {
                          "the longest TTL of any client (default 30s)"},
     [CLI_OPT_RESTARTS_ARE_SAFE] = {"--restarts-are-safe", KIND_FLAG, NULL, NULL,
                                    "the servers keep their keys over a restart"},
+    [CLI_OPT_BUDGET] = {"--budget", KIND_DURATION, "TIME", NULL,
+                        "how long a server may take, at most TTL/20 (default 50ms)"},
     [CLI_OPT_TOKENS] = {"--tokens", KIND_TEXT, "on|off|writes", NULL,
                         "one of these alone; writes: no claim before the first read"},
     [CLI_OPT_SEED] = {"--seed", KIND_NUMBER, "N", NULL, "of the first run (default 1)"},

@@ -73,12 +73,18 @@ int cli_redlock_options(const struct cli_args *a, struct cli_redlock_options *re
         cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
         return CLI_EXIT_USAGE;
     }
+    if (cli_has(a, CLI_OPT_BUDGET) &&
+        (a->number[CLI_OPT_BUDGET] < 1 || a->number[CLI_OPT_BUDGET] > FL_REDLOCK_TIME_MAX_MS)) {
+        cli_complain("--budget is 1 ms to 24h");
+        return CLI_EXIT_USAGE;
+    }
     ret->options = (struct fl_redlock_options){
         .servers = a->text[CLI_OPT_REDIS],
         .login = {.username = a->text[CLI_OPT_REDIS_USER],
                   .database = (uint32_t)a->number[CLI_OPT_REDIS_DB]},
         .key_format = a->text[CLI_OPT_KEY_FORMAT],
         .max_ttl_ms = a->number[CLI_OPT_MAX_TTL],
+        .budget_ms = a->number[CLI_OPT_BUDGET],
         .restarts_are_safe = cli_has(a, CLI_OPT_RESTARTS_ARE_SAFE),
     };
     return take_password(a, ret);
@@ -136,8 +142,8 @@ static const char *remedy(const struct fl_redlock_report *report)
     case FL_REDLOCK_UNREACHABLE:
         return "Start the servers, or name others with --redis or FENCELOCK_REDIS";
     case FL_REDLOCK_TOO_SLOW:
-        return "Try again with --wait, or with a longer --ttl: each server may take a twentieth of "
-               "it, 50 ms at most";
+        return "Try again with --wait, or with a longer --budget (50ms) and --ttl: each server may "
+               "take the budget, or a twentieth of the TTL when that is less";
     case FL_REDLOCK_NOTOKEN:
         return "A majority of the nodes in --nodes must be up: see fencelock status";
     case FL_REDLOCK_REFUSED:
