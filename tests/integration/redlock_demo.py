@@ -5,8 +5,10 @@ them. A few seeds here; all that is promised with
 
 which takes some ten minutes: ten seeds without tokens, a thousand with them."""
 
+import glob
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -85,6 +87,21 @@ class Demo(Case):
         self.assertIn(b'interrupted', err)
         self.assertEqual(born(), [])
         self.assertEqual(os.listdir(self.env['TMPDIR']), [])
+
+    def test_without_libfaketime(self):
+        """In a mount namespace where an empty directory hides it: the demonstration says so and goes on."""
+        found = glob.glob('/usr/lib/*/faketime') + glob.glob('/usr/lib*/faketime') + glob.glob('/usr/local/lib/faketime')
+        hide = ' && '.join(['true'] + ['mount -t tmpfs none %s' % shlex.quote(d) for d in found])
+        if subprocess.run(['unshare', '-m', 'sh', '-c', hide], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest('no mount namespace may be made here')
+        demo = ' '.join(map(shlex.quote, argv('--json', '--tokens', 'off', '--runs', '4')))
+        done = subprocess.run(['unshare', '-m', 'sh', '-c', hide + ' && exec ' + demo], env=self.env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b'apt-get install faketime', done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual((got['clock'], got['off']['runs_with_loss']), (False, 4))
+        self.assertNotIn('clock', [r['fault'] for run in got['runs'] for r in run['rounds']])
 
     def test_what_is_wrong_or_missing_is_said(self):
         for words, said in ((('--tokens', 'maybe'), b'on, off or writes'), (('--runs', '0'), b'--runs is 1'),

@@ -16,7 +16,7 @@ static void check_round(const struct demo_plan *p, const struct demo_round *r)
     assert_true(r->first < p->writers && r->next < p->writers && r->first != r->next);
     assert_true(r->adds <= 1);
     assert_true(r->loses < DEMO_REDIS && r->away[0] < DEMO_REDIS && r->away[1] < DEMO_REDIS);
-    /* Three servers hold the lock as it is taken; with one of them and these two a quorum is free. */
+    /* Three servers hold the lock as it is taken; one of them and these two make a free quorum. */
     assert_true(r->loses != r->away[0] && r->loses != r->away[1] && r->away[0] != r->away[1]);
     if (r->fault == DEMO_CLOCK) {
         assert_int_equal(r->loses, 0); /* the one that runs under libfaketime */
