@@ -44,7 +44,7 @@ static const struct {
     [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
                        "the storage (default 127.0.0.1:7411)"},
     [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
-                       "the nodes to ask (default 127.0.0.1:7401)"},
+                       "the nodes to ask (default 127.0.0.1:7401; redlock: none)"},
     [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
                        "the Redis servers, the same at all clients"},
     [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
