@@ -117,6 +117,13 @@ class Calls(CliCase):
         self.assertEqual(code, USAGE)
         self.assertIn('FENCELOCK_REDIS', err)
 
+    def test_help(self):
+        for command in ('acquire', 'extend', 'release', 'run', 'check'):
+            out = self.done(command, '--help', safe=False)
+            self.assertTrue(out.startswith('fencelock redlock %s ' % command), out)
+            self.assertTrue(all(len(line) <= 100 for line in out.splitlines()), out)
+            self.assertIn('FENCELOCK_REDIS_PASSWORD', out)
+
     def test_an_outage_is_not_contention(self):
         ports = free_ports(3)
         self.use(['127.0.0.1:%d' % port for port in ports])
