@@ -4,15 +4,18 @@
  *   an explicit session that does not exist            NOSESSION
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
  *   it is in use with another number of permits        MISMATCH
- *   this session holds it, in another mode             MISMATCH
+ *   this session holds it, in another mode or with
+ *     others                                           MISMATCH
  *   this session holds it                              GRANTED, the same token, lease renewed
  *   nobody waits, and the holders let it in            LIMIT or GRANTED
  *   no WAIT                                            HELD
- *   this session is in the queue, in another mode      MISMATCH
+ *   this session is in the queue, in another mode or
+ *     for others as well                               MISMATCH
  *   this session is in the queue                       QUEUED, the same place, asked once more
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
- * Asked again, grant and wait keep the value they were made with. */
+ * Several locks at once are in together.c. Asked again, grant and wait keep the value they were
+ * made with. */
 #include "machine/state.h"
 
 #include <string.h>
@@ -43,7 +46,7 @@ static struct seat *create_seat(struct machine *m, struct lock *lock, const stru
                : machine_seat_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value);
 }
 
-static void answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r)
+void machine_answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r)
 {
     r->code = MACHINE_GRANTED;
     r->token = seat_token(seat);
@@ -62,7 +65,7 @@ static void take(struct machine *m, const struct asker *a, struct lock *lock,
 {
     struct seat *seat = create_seat(m, lock, a);
     machine_lock_grant(m, seat, a->slots, 0);
-    answer_granted(m, seat, r);
+    machine_answer_granted(m, seat, r);
 }
 
 static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
@@ -92,8 +95,15 @@ static void join_holders(struct machine *m, const struct asker *a, struct lock *
     }
 }
 
-static void answer_queued(const struct wait *w, uint64_t position, struct machine_result *r)
+/* The place of a wait in several queues is the last of its places. */
+void machine_answer_queued(const struct wait *w, struct machine_result *r)
 {
+    uint64_t position = 0;
+    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
+        const struct seat *seat = seat_mate(w->seat, i);
+        uint64_t rank = machine_order_rank(&seat->lock->crowd->queue, &seat->at.wait->in_queue);
+        position = rank > position ? rank : position;
+    }
     FLI_ASSERT(position >= 1 && position <= UINT32_MAX);
     r->code = MACHINE_QUEUED;
     r->number = (uint32_t)position;
@@ -101,9 +111,10 @@ static void answer_queued(const struct wait *w, uint64_t position, struct machin
     r->wait = wait_id(w);
 }
 
-static void ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
-                      struct machine_result *r)
+void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
+                       struct machine_result *r)
 {
+    FLI_ASSERT(seat_mate(w->seat, 0) == w->seat);
     w->asking++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
     if (deadline_ms > w->timer.deadline_ms) {
@@ -112,7 +123,7 @@ static void ask_again(struct machine *m, struct wait *w, const struct machine_co
     if (!session_is_explicit(w->seat->session)) {
         w->seat->session->lease.ttl_ms = (uint32_t)c->ttl_ms;
     }
-    answer_queued(w, machine_order_rank(&w->seat->lock->crowd->queue, &w->in_queue), r);
+    machine_answer_queued(w, r);
 }
 
 static enum machine_limit queue_limit(const struct machine *m, const struct lock *lock,
@@ -121,10 +132,28 @@ static enum machine_limit queue_limit(const struct machine *m, const struct lock
     if (lock->crowd != NULL && lock->crowd->queue.len >= m->limits.lock_waits_max) {
         return MACHINE_LIMIT_LOCK_WAITS;
     }
-    if (m->waits_by_id.len >= m->limits.waits_max) {
+    if (m->waits_by_seat.len >= m->limits.waits_max) {
         return MACHINE_LIMIT_WAITS;
     }
     return seat_limit(m, a);
+}
+
+bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
+                          unsigned n, struct machine_result *r)
+{
+    switch (machine_deadlock_search(m, s, locks, n)) {
+    case DEADLOCK_NONE:
+        return false;
+    case DEADLOCK_CYCLE:
+        m->ever.deadlocks++;
+        r->code = MACHINE_DEADLOCK;
+        break;
+    case DEADLOCK_UNKNOWN:
+        /* Not said to be a deadlock, because it may be none. */
+        machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
+        break;
+    }
+    return true;
 }
 
 /* True when the queue must not be joined; r says why. */
@@ -132,24 +161,11 @@ static bool refuse_wait(struct machine *m, struct lock *lock, const struct asker
                         struct machine_result *r)
 {
     enum machine_limit limit = queue_limit(m, lock, a);
-    if (limit == 0 && a->explicit_session != NULL) {
-        switch (machine_deadlock_search(m, a->explicit_session, lock)) {
-        case DEADLOCK_NONE:
-            return false;
-        case DEADLOCK_CYCLE:
-            m->ever.deadlocks++;
-            r->code = MACHINE_DEADLOCK;
-            return true;
-        case DEADLOCK_UNKNOWN:
-            /* Not said to be a deadlock, because it may be none. */
-            limit = MACHINE_LIMIT_WAITS;
-            break;
-        }
-    }
     if (limit != 0) {
         machine_answer_limit(m, r, limit);
+        return true;
     }
-    return limit != 0;
+    return a->explicit_session != NULL && machine_refuse_cycle(m, a->explicit_session, &lock, 1, r);
 }
 
 static void join_queue(struct machine *m, struct lock *lock, const struct asker *a,
@@ -166,7 +182,7 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
                                             .name = lock_name(lock),
                                             .owner = machine_session_owner(seat->session),
                                             .wait = wait_id(w)});
-    answer_queued(w, lock->crowd->queue.len, r);
+    machine_answer_queued(w, r);
 }
 
 /* False for a shape that this version does not execute. */
@@ -174,7 +190,8 @@ static bool find_slots(const struct machine_command *c, uint32_t *ret)
 {
     bool shared = c->mode == MACHINE_MODE_SHARED;
     *ret = shared ? SLOTS_SHARED : c->permits;
-    return c->n_names == 1 && c->permits <= FL_PERMITS_MAX && (!shared || c->permits == 1);
+    return c->permits <= FL_PERMITS_MAX && (!shared || c->permits == 1) &&
+           (c->n_names == 1 || *ret == 1);
 }
 
 static void answer_mismatch(const struct lock *lock, const struct asker *a,
@@ -193,13 +210,13 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     bool is_explicit = a->explicit_session != NULL;
     struct seat *seat = machine_lock_held_by(m, lock, is_explicit, c->owner);
     if (lock_permits(lock) != slots_permits(a->slots) ||
-        (seat != NULL && lock_slots(lock) != a->slots)) {
+        (seat != NULL && (seat->grouped || lock_slots(lock) != a->slots))) {
         answer_mismatch(lock, a, r);
         return;
     }
     if (seat != NULL) {
         machine_session_renew(m, seat->session, c->ttl_ms);
-        answer_granted(m, seat, r);
+        machine_answer_granted(m, seat, r);
         return;
     }
     if ((lock->crowd == NULL || lock->crowd->queue.len == 0) &&
@@ -214,10 +231,10 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
     if (w == NULL) {
         join_queue(m, lock, a, r);
-    } else if (w->slots != a->slots) {
+    } else if (w->seat->grouped || w->slots != a->slots) {
         answer_mismatch(lock, a, r);
     } else {
-        ask_again(m, w, c, r);
+        machine_ask_again(m, w, c, r);
     }
 }
 
@@ -234,6 +251,10 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
             r->code = MACHINE_NOSESSION;
             return;
         }
+    }
+    if (c->n_names > 1) {
+        machine_acquire_together(m, c, a.explicit_session, r);
+        return;
     }
     uint64_t hash = 0;
     struct lock *lock = machine_lock_find(m, c->name, &hash);

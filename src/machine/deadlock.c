@@ -2,11 +2,13 @@
  *
  * A wait waits for the holders of its lock and for the waits ahead of it in the queue. (Of several
  * holders of a semaphore one is enough, but each is followed, so a wait may be refused that one of
- * the others would have ended.) Only explicit
- * sessions can hold one lock while they wait for another, so only they can be part of a cycle. A
- * cycle can only be closed by a new wait: grants go to the head of a queue, which everybody behind
- * waited for already. So it is enough to look when a wait is asked for, whether what it would wait
- * for waits, by any path, for the session that asks; and a machine never contains a cycle.
+ * the others would have ended.) A session waits for each of its waits; so does an implicit one that
+ * waits for several locks, and then it waits for what is ahead in one queue and keeps back those
+ * behind in another. Only explicit sessions can hold one lock while they wait for another, so there
+ * is one in every cycle, and only its requests can close one. A cycle can only be closed by a new
+ * wait: grants go to the head of a queue, which everybody behind waited for already. So it is
+ * enough to look when a wait is asked for, whether what it would wait for waits, by any path, for
+ * the session that asks; and a machine never contains a cycle.
  *
  * The search is a worklist, no recursion, and each wait and session is visited once. Two things
  * keep it short in practice. A session that holds and awaits nothing has nobody behind it, so its
@@ -22,6 +24,7 @@ struct search {
     struct machine *m;
     struct session_explicit *goal;
     struct session_explicit *pending; /* found, to be followed */
+    struct group *groups;             /* of implicit sessions, likewise */
     const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
     uint32_t visits;
     bool found;
@@ -36,8 +39,24 @@ static bool step(struct search *s)
     return !s->exhausted;
 }
 
+/* Whether it is an implicit session that waits for several locks. */
+static bool waits_for_several(struct session *session)
+{
+    return !session_is_explicit(session) && session->lease.grouped &&
+           session_seat(session)->waiting;
+}
+
 static void visit_session(struct search *s, struct session *session)
 {
+    if (waits_for_several(session)) {
+        struct group *g = session_group_of(session);
+        if (g->mark != s->m->search) {
+            g->mark = s->m->search;
+            g->pending = s->groups;
+            s->groups = g;
+        }
+        return;
+    }
     if (!session_is_explicit(session)) {
         return;
     }
@@ -101,8 +120,34 @@ static void follow_waits(struct search *s, struct session_explicit *e)
     }
 }
 
+static void follow_group(struct search *s, struct group *g)
+{
+    for (unsigned i = 0; i < g->n && !s->found && step(s); i++) {
+        struct seat *seat = group_seat(g, i);
+        visit_lock(s, seat->lock, seat->at.wait);
+    }
+}
+
+/* Follows one of those that were found. False when there is none. */
+static bool follow_next(struct search *s)
+{
+    if (s->pending != NULL) {
+        struct session_explicit *e = s->pending;
+        s->pending = e->pending;
+        follow_waits(s, e);
+        return true;
+    }
+    if (s->groups != NULL) {
+        struct group *g = s->groups;
+        s->groups = g->pending;
+        follow_group(s, g);
+        return true;
+    }
+    return false;
+}
+
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *session,
-                                      struct lock *lock)
+                                      struct lock *const *locks, unsigned n)
 {
     if (session->n_held == 0 && session->n_waits == 0) {
         return DEADLOCK_NONE;
@@ -112,11 +157,12 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
     if (session->n_waits == 1) {
         s.goal_lock = seat_of_link(session->waits.next)->lock;
     }
-    visit_lock(&s, lock, NULL);
-    while (s.pending != NULL && !s.found && !s.exhausted) {
-        struct session_explicit *e = s.pending;
-        s.pending = e->pending;
-        follow_waits(&s, e);
+    for (unsigned i = 0; i < n; i++) {
+        if (locks[i] != NULL) {
+            visit_lock(&s, locks[i], NULL);
+        }
+    }
+    while (!s.found && !s.exhausted && follow_next(&s)) {
     }
     if (s.found) {
         return DEADLOCK_CYCLE;
@@ -125,16 +171,28 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
 }
 
 /* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
- * sort). Nodes are explicit sessions and waits; a session waits for each of its waits, a wait for
- * the one ahead of it and for that one's session, the first of a queue for the holders. */
+ * sort). Nodes are explicit sessions, implicit ones that wait for several locks, and waits; a
+ * session waits for each of its waits, a wait for the one ahead of it and for that one's session,
+ * the first of a queue for the holders. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
+    struct group *groups;              /* of implicit sessions */
+    uint64_t n_groups;
     struct wait *waits;
     uint64_t done;
 };
 
 static void peel_session(struct peel *p, struct session *session)
 {
+    if (waits_for_several(session)) {
+        struct group *g = session_group_of(session);
+        FLI_ASSERT(g->degree > 0);
+        if (--g->degree == 0) {
+            g->pending = p->groups;
+            p->groups = g;
+        }
+        return;
+    }
     if (!session_is_explicit(session)) {
         return;
     }
@@ -174,7 +232,9 @@ static void each_holder(struct peel *p, struct lock *lock,
 static void count_session(struct peel *p, struct session *session)
 {
     (void)p;
-    if (session_is_explicit(session)) {
+    if (waits_for_several(session)) {
+        session_group_of(session)->degree++;
+    } else if (session_is_explicit(session)) {
         session_explicit_of(session)->degree++;
     }
 }
@@ -188,14 +248,18 @@ static void count_degrees(struct machine *m)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
+        struct session *s = wait_of_all(link)->seat->session;
         wait_of_all(link)->degree = 1;
+        if (waits_for_several(s)) {
+            session_group_of(s)->degree = 1;
+        }
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
         struct wait *w = wait_of_all(link);
         struct lock *lock = w->seat->lock;
         struct wait *next = ahead(&lock->crowd->queue, w);
-        w->degree += session_is_explicit(w->seat->session);
+        w->degree += session_is_explicit(w->seat->session) || waits_for_several(w->seat->session);
         if (next != NULL) {
             next->degree++;
             count_session(NULL, next->seat->session);
@@ -211,6 +275,14 @@ static void follow_session(struct peel *p, struct session_explicit *s)
     FLI_LIST_FOREACH(link, &s->waits)
     {
         peel_wait(p, seat_of_link(link)->at.wait);
+    }
+}
+
+static void follow_waits_of_group(struct peel *p, struct group *g)
+{
+    p->done++;
+    for (unsigned i = 0; i < g->n; i++) {
+        peel_wait(p, group_seat(g, i)->at.wait);
     }
 }
 
@@ -237,10 +309,19 @@ bool machine_deadlock_free(struct machine *m)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
+        struct seat *seat = wait_of_all(link)->seat;
         peel_wait(&p, wait_of_all(link));
+        if (waits_for_several(seat->session) && seat_mate(seat, 0) == seat) {
+            p.n_groups++;
+            peel_session(&p, seat->session);
+        }
     }
-    while (p.sessions != NULL || p.waits != NULL) {
-        if (p.sessions != NULL) {
+    while (p.sessions != NULL || p.groups != NULL || p.waits != NULL) {
+        if (p.groups != NULL) {
+            struct group *g = p.groups;
+            p.groups = g->pending;
+            follow_waits_of_group(&p, g);
+        } else if (p.sessions != NULL) {
             struct session_explicit *s = p.sessions;
             p.sessions = s->pending;
             follow_session(&p, s);
@@ -250,5 +331,5 @@ bool machine_deadlock_free(struct machine *m)
             follow_wait(&p, w);
         }
     }
-    return p.done == m->opened.len + m->waits_by_id.len;
+    return p.done == m->opened.len + p.n_groups + m->waits_by_seat.len;
 }

@@ -7,11 +7,13 @@
  *     ones.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
- *  3. Nobody is kept waiting at the head of a queue whom the holders let in, unless tokens have run
- *     out or the lock is delayed. All who hold or await a lock agree on its permits.
+ *  3. Nobody is kept waiting at the head of a queue, or of all its queues, whom the holders let in,
+ *     unless tokens have run out or a lock is delayed. All who hold or await a lock agree on its
+ *     permits.
  *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
  *     holds that lock nor waits for it twice.
- *  5. An implicit session has exactly one seat, and a lease exactly while it holds.
+ *  5. An implicit session has exactly one seat, or those of its group, and a lease exactly while it
+ *     holds. Mates wait, or hold exclusively, all together, under one id or token, in their order.
  *  6. An explicit session has a lease, is found by its owner, and lists just its own seats.
  *  7. Nothing that is due is left undone: no deadline is before the clock; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
@@ -27,6 +29,8 @@ struct tally {
     uint64_t queued;
     uint64_t shares;
     uint64_t locks_held;
+    uint64_t grants;
+    uint64_t first_waits;
 };
 
 static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
@@ -54,12 +58,38 @@ static void check_heap(const struct machine *m, const struct tally *t)
 static void check_implicit(const struct machine *m, struct tally *t, const struct seat *seat)
 {
     const struct session *s = seat->session;
-    FLI_ASSERT(seat == &CONST_CONTAINER_OF(s, struct session_implicit, base)->seat);
     FLI_ASSERT(machine_timer_is_set(&s->lease) == !seat->waiting);
     FLI_ASSERT(s->lease.ttl_ms >= FL_TTL_MIN_MS && s->lease.ttl_ms <= FL_TTL_MAX_MS);
+    FLI_ASSERT(s->lease.grouped == seat->grouped);
+    if (session_seat(seat->session) != seat) {
+        FLI_ASSERT(seat->grouped);
+        return;
+    }
     t->implicit++;
     if (!seat->waiting) {
         check_timer(m, t, &s->lease);
+    }
+}
+
+static void check_mates(const struct machine *m, struct seat *seat)
+{
+    struct group *g = seat_group(seat);
+    unsigned index = 0;
+    while (group_seat(g, index) != seat) {
+        index++;
+    }
+    FLI_ASSERT(g->n >= 2 && g->n <= MACHINE_NAMES_MAX);
+    const struct seat *first = group_seat(g, 0);
+    FLI_ASSERT(seat->waiting == first->waiting && seat->session == first->session);
+    if (seat->waiting) {
+        FLI_ASSERT(wait_id(seat->at.wait) == wait_id(first->at.wait));
+        FLI_ASSERT(seat->at.wait->slots == 1);
+        FLI_ASSERT(machine_timer_is_set(&seat->at.wait->timer) == (index == 0));
+    } else {
+        FLI_ASSERT(seat->at.held.key == held_key(seat_token(first), index));
+        FLI_ASSERT(lock_slots(seat->lock) == 1 && seat->lock->holder == seat);
+        FLI_ASSERT(index + 1 < g->n || machine_order_next(&m->held, &seat->at.held) == NULL ||
+                   held_key_index(machine_order_next(&m->held, &seat->at.held)->key) == 0);
     }
 }
 
@@ -67,10 +97,13 @@ static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
 {
     FLI_ASSERT(seat->since_ms <= m->clock_ms);
     FLI_ASSERT(machine_seat_value(seat).len <= FL_VALUE_MAX);
+    if (seat->grouped) {
+        check_mates(m, seat);
+    }
     if (session_is_explicit(seat->session)) {
         FLI_ASSERT(machine_session_find(m, machine_session_owner(seat->session)) ==
                    session_explicit_of(seat->session));
-        FLI_ASSERT(fli_list_linked(&seat_explicit_of(seat)->at_session));
+        FLI_ASSERT(fli_list_linked(&linked_seat_of(seat)->at_session));
     } else {
         check_implicit(m, t, seat);
     }
@@ -91,19 +124,20 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
         FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(s),
                                         machine_session_owner(s)) == NULL);
         FLI_ASSERT(slots_permits(w->slots) == c->permits);
-        FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == w);
+        FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == seat_mate(seat, 0)->at.wait);
         FLI_ASSERT(machine_wait_find(m, lock, session_is_explicit(s), machine_session_owner(s)) ==
                    w);
         FLI_ASSERT(wait_id(w) <= m->serial && w->asking >= 1);
         check_seat(m, t, seat);
-        check_timer(m, t, &w->timer);
-        n_multi += session_is_explicit(s) && session_explicit_of(s)->n_waits > 1;
+        if (seat_mate(seat, 0) == seat) {
+            check_timer(m, t, &w->timer);
+            t->first_waits++;
+        }
+        n_multi += session_is_explicit(s) ? session_explicit_of(s)->n_waits > 1 : seat->grouped;
         t->queued++;
     }
     FLI_ASSERT(n_multi == c->n_multi);
-    struct order_node *first = machine_order_first(&c->queue);
-    FLI_ASSERT(first == NULL || m->last_token == FL_TOKEN_MAX ||
-               !machine_lock_admits(lock, wait_of_queue(first)->slots));
+    FLI_ASSERT(m->last_token == FL_TOKEN_MAX || !machine_lock_is_ready(lock));
 }
 
 static void check_shares(struct machine *m, struct tally *t, const struct lock *lock)
@@ -145,8 +179,9 @@ static void check_held(struct machine *m, struct tally *t)
         struct seat *seat = seat_of_held(n);
         struct lock *lock = seat->lock;
         const struct crowd *c = lock->crowd;
-        FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, n->key) == seat);
-        FLI_ASSERT(n->key >= 1 && n->key <= m->last_token);
+        FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, seat_token(seat)) == seat);
+        FLI_ASSERT(seat_token(seat) >= 1 && seat_token(seat) <= m->last_token);
+        t->grants += held_key_index(n->key) == 0;
         FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0);
         FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
         check_seat(m, t, seat);
@@ -173,7 +208,7 @@ static void check_idle(struct machine *m, struct tally *t)
         if (c->is_delayed) {
             check_timer(m, t, &c->delay);
         } else {
-            FLI_ASSERT(c->queue.len > 0 && m->last_token == FL_TOKEN_MAX);
+            FLI_ASSERT(c->queue.len > 0);
         }
         check_lock(m, t, c->lock);
     }
@@ -191,16 +226,18 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     FLI_LIST_FOREACH(link, &s->held)
     {
         const struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat->session == &s->base && seat_token(seat) > last);
-        last = seat_token(seat);
+        FLI_ASSERT(seat->session == &s->base && !seat->waiting && seat->at.held.key > last);
+        last = seat->at.held.key;
         n_held++;
     }
     uint32_t n_waits = 0;
     last = 0;
     FLI_LIST_FOREACH(link, &s->waits)
     {
-        const struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat->session == &s->base && seat->waiting && wait_id(seat->at.wait) > last);
+        struct seat *seat = seat_of_link(link);
+        FLI_ASSERT(seat->session == &s->base && seat->waiting);
+        FLI_ASSERT(wait_id(seat->at.wait) > last ||
+                   (wait_id(seat->at.wait) == last && seat_mate(seat, 0) != seat));
         last = wait_id(seat->at.wait);
         n_waits++;
     }
@@ -214,11 +251,12 @@ static void check_waits(struct machine *m, const struct tally *t)
     FLI_LIST_FOREACH(link, &m->waits)
     {
         const struct wait *w = wait_of_all(link);
-        FLI_ASSERT(wait_id(w) > last);
+        FLI_ASSERT(wait_id(w) > last || (wait_id(w) == last && seat_mate(w->seat, 0) != w->seat));
         last = wait_id(w);
         len++;
     }
-    FLI_ASSERT(len == t->queued && len == m->waits_by_id.len && len == m->waits_by_seat.len);
+    FLI_ASSERT(len == t->queued && t->first_waits == m->waits_by_id.len &&
+               len == m->waits_by_seat.len);
 }
 
 static void check_scalars(const struct machine *m)
@@ -250,6 +288,6 @@ void machine_check(struct machine *m)
     FLI_ASSERT(sessions == m->sessions.len);
     FLI_ASSERT(t.implicit == m->n_implicit);
     FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len);
-    FLI_ASSERT(t.shares == m->shares.len);
+    FLI_ASSERT(t.shares == m->shares.len && t.grants == m->n_grants);
     FLI_ASSERT(machine_deadlock_free(m));
 }

@@ -13,8 +13,12 @@
  * behind them holds back those that come later. A delay keeps everybody out, also while others hold
  * the lock together.
  *
- * A lock is idle without a delay only when tokens have run out while somebody waits; then it stays
- * until the last wait ends. */
+ * A wait for several locks is in the queue of each, and is granted all of them when it is at the
+ * head of each and each lets it in. So nobody overtakes it, and it holds nothing before.
+ *
+ * A lock is idle without a delay when tokens have run out while somebody waits, then it stays until
+ * the last wait ends; or when the head of its queue needs other locks as well, which are not free
+ * or have others at their heads. */
 #include "machine/state.h"
 
 #include <stdlib.h>
@@ -116,8 +120,9 @@ struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock,
     if (lock->crowd == NULL || lock->crowd->n_shares == 0) {
         return NULL;
     }
-    struct order_node *n = machine_order_seek(&m->held, token - 1);
-    bool found = n != NULL && n->key == token && seat_of_held(n)->lock == lock;
+    uint64_t key = held_key(token, 0); /* mates hold alone */
+    struct order_node *n = machine_order_seek(&m->held, key - 1);
+    bool found = n != NULL && n->key == key && seat_of_held(n)->lock == lock;
     return found ? seat_of_held(n) : NULL;
 }
 
@@ -154,8 +159,9 @@ static void remove_share(struct machine *m, const struct seat *seat)
 }
 
 void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
-                       uint64_t since_ms)
+                       unsigned index, uint64_t since_ms)
 {
+    FLI_ASSERT(slots == 1 || !seat->grouped);
     struct lock *lock = seat->lock;
     FLI_ASSERT((lock->holder == NULL || slots > 1) && !seat->waiting);
     FLI_ASSERT(token >= 1 && token <= m->last_token);
@@ -166,10 +172,11 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
         lock->holder = seat;
     }
     seat->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
-    machine_order_push(&m->held, &seat->at.held, token);
+    machine_order_push(&m->held, &seat->at.held, held_key(token, index));
+    m->n_grants += index == 0;
     if (session_is_explicit(seat->session)) {
         struct session_explicit *s = session_explicit_of(seat->session);
-        fli_list_push(&s->held, &seat_explicit_of(seat)->at_session);
+        fli_list_push(&s->held, &linked_seat_of(seat)->at_session);
         s->n_held++;
     }
 }
@@ -183,32 +190,39 @@ void machine_lock_unhold(struct machine *m, struct seat *seat)
         FLI_ASSERT(lock->holder == seat);
         lock->holder = NULL;
     }
+    m->n_grants -= held_key_index(seat->at.held.key) == 0;
     machine_order_remove(&m->held, &seat->at.held);
     if (session_is_explicit(seat->session)) {
         struct session_explicit *s = session_explicit_of(seat->session);
         FLI_ASSERT(s->n_held > 0);
-        fli_list_remove(&seat_explicit_of(seat)->at_session);
+        fli_list_remove(&linked_seat_of(seat)->at_session);
         s->n_held--;
     }
 }
 
 void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait)
 {
-    FLI_ASSERT(m->last_token < FL_TOKEN_MAX);
+    FLI_ASSERT(m->last_token < FL_TOKEN_MAX && seat_mate(seat, 0) == seat);
     m->last_token++;
     m->ever.grants++;
-    machine_lock_hold(m, seat, slots, m->last_token, m->clock_ms);
+    unsigned n = seat_mates(seat);
+    for (unsigned i = 0; i < n; i++) {
+        machine_lock_hold(m, seat_mate(seat, i), slots, m->last_token, i, m->clock_ms);
+    }
     /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
     bool is_explicit = session_is_explicit(seat->session);
     uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat->session->lease)
                                        : machine_session_renew(m, seat->session, 0);
-    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
-                                            .session_explicit = is_explicit,
-                                            .name = lock_name(seat->lock),
-                                            .owner = machine_session_owner(seat->session),
-                                            .token = m->last_token,
-                                            .wait = wait,
-                                            .deadline_ms = deadline_ms});
+    for (unsigned i = 0; i < n; i++) {
+        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
+                                                .index = (uint8_t)i,
+                                                .session_explicit = is_explicit,
+                                                .name = lock_name(seat_mate(seat, i)->lock),
+                                                .owner = machine_session_owner(seat->session),
+                                                .token = m->last_token,
+                                                .wait = wait,
+                                                .deadline_ms = deadline_ms});
+    }
 }
 
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
@@ -242,17 +256,51 @@ static void leave_idle(struct machine *m, struct crowd *c)
     c->is_idle = false;
 }
 
+bool machine_lock_is_ready(const struct lock *lock)
+{
+    struct order_node *first =
+        lock->crowd == NULL ? NULL : machine_order_first(&lock->crowd->queue);
+    if (first == NULL) {
+        return false;
+    }
+    const struct wait *w = wait_of_queue(first);
+    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
+        const struct seat *seat = seat_mate(w->seat, i);
+        if (machine_order_first(&seat->lock->crowd->queue) != &seat->at.wait->in_queue ||
+            !machine_lock_admits(seat->lock, w->slots)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Grants the first in the queue its lock, or its locks. `lock` itself keeps its crowd. */
+static void grant_first(struct machine *m, struct lock *lock)
+{
+    struct wait *w = wait_of_queue(machine_order_first(&lock->crowd->queue));
+    uint64_t id = wait_id(w);
+    uint32_t slots = w->slots;
+    struct seat *seat = machine_wait_detach(m, w);
+    for (unsigned i = 0; i < seat_mates(seat); i++) {
+        struct crowd *c = seat_mate(seat, i)->lock->crowd;
+        if (c->is_idle) {
+            leave_idle(m, c);
+        }
+    }
+    machine_lock_grant(m, seat, slots, id);
+    for (unsigned i = 0; i < seat_mates(seat); i++) {
+        struct lock *other = seat_mate(seat, i)->lock;
+        if (other != lock) {
+            machine_lock_relax(m, other);
+        }
+    }
+}
+
 void machine_lock_settle(struct machine *m, struct lock *lock)
 {
     struct crowd *c = lock->crowd;
-    struct order_node *first = NULL;
-    while (c != NULL && (first = machine_order_first(&c->queue)) != NULL &&
-           m->last_token < FL_TOKEN_MAX && machine_lock_admits(lock, wait_of_queue(first)->slots)) {
-        FLI_ASSERT(!c->is_idle);
-        struct wait *w = wait_of_queue(first);
-        uint64_t id = wait_id(w);
-        uint32_t slots = w->slots;
-        machine_lock_grant(m, machine_wait_detach(m, w), slots, id);
+    while (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
+        grant_first(m, lock);
     }
     if (lock->holder == NULL && c != NULL && !c->is_idle && (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
@@ -276,43 +324,62 @@ static void count_end(struct machine *m, enum machine_event_type type)
     }
 }
 
-/* Ends a grant and leaves the lock as it then is. */
-static void end_grant(struct machine *m, struct seat *seat, enum machine_event_type type,
-                      enum machine_reason reason)
+/* Ends a grant and leaves its locks as they then are. Returns how many they are. */
+static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_event_type type,
+                          enum machine_reason reason, struct lock *locks[MACHINE_NAMES_MAX])
 {
+    unsigned n = seat_mates(seat);
     count_end(m, type);
-    machine_emit(m, &(struct machine_event){.type = (uint8_t)type,
-                                            .reason = (uint8_t)reason,
-                                            .session_explicit = session_is_explicit(seat->session),
-                                            .name = lock_name(seat->lock),
-                                            .owner = machine_session_owner(seat->session),
-                                            .token = seat_token(seat)});
-    machine_lock_unhold(m, seat);
+    for (unsigned i = 0; i < n; i++) {
+        struct seat *mate = seat_mate(seat, i);
+        locks[i] = mate->lock;
+        machine_emit(m,
+                     &(struct machine_event){.type = (uint8_t)type,
+                                             .reason = (uint8_t)reason,
+                                             .index = (uint8_t)i,
+                                             .session_explicit = session_is_explicit(mate->session),
+                                             .name = lock_name(mate->lock),
+                                             .owner = machine_session_owner(mate->session),
+                                             .token = seat_token(mate)});
+        machine_lock_unhold(m, mate);
+    }
     machine_seat_free(m, seat);
+    return n;
+}
+
+/* Settling one frees no other: it may only grant them. */
+static void settle_all(struct machine *m, struct lock *const *locks, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        machine_lock_settle(m, locks[i]);
+    }
 }
 
 void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms)
 {
-    struct lock *lock = seat->lock;
+    struct lock *locks[MACHINE_NAMES_MAX];
     FLI_ASSERT(delay_ms <= FL_LOCKDELAY_MAX_MS);
-    end_grant(m, seat, type, reason);
-    if (delay_ms > 0) {
-        machine_lock_delay(m, lock, m->clock_ms + delay_ms);
+    unsigned n = end_grant(m, seat, type, reason, locks);
+    for (unsigned i = 0; i < n && delay_ms > 0; i++) {
+        machine_lock_delay(m, locks[i], m->clock_ms + delay_ms);
     }
-    machine_lock_settle(m, lock);
+    settle_all(m, locks, n);
 }
 
 void machine_lock_break(struct machine *m, struct lock *lock)
 {
     FLI_ASSERT(lock->holder != NULL);
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = 0;
     while (lock->holder != NULL) {
-        end_grant(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK);
+        n = end_grant(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
+        FLI_ASSERT(n == 1 || lock->holder == NULL);
     }
     if (lock->crowd != NULL) {
         end_delay(m, lock->crowd);
     }
-    machine_lock_settle(m, lock);
+    settle_all(m, locks, n);
 }
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
@@ -320,9 +387,6 @@ void machine_lock_end_delay(struct machine *m, struct lock *lock)
     struct crowd *c = lock->crowd;
     FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock->holder == NULL));
     end_delay(m, c);
-    if (c->is_idle) {
-        leave_idle(m, c);
-    }
     machine_lock_settle(m, lock);
 }
 

@@ -65,6 +65,25 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     return m;
 }
 
+static void free_grant(struct machine *m, struct seat *seat)
+{
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned mates = seat_mates(seat);
+    for (unsigned i = 0; i < mates; i++) {
+        locks[i] = seat_mate(seat, i)->lock;
+        machine_lock_unhold(m, seat_mate(seat, i));
+    }
+    machine_seat_free(m, seat);
+    for (unsigned i = 0; i < mates; i++) {
+        if (locks[i]->holder == NULL) {
+            if (locks[i]->crowd != NULL) {
+                machine_timer_clear(m, &locks[i]->crowd->delay);
+            }
+            machine_lock_free(m, locks[i]);
+        }
+    }
+}
+
 /* Takes the state apart in the order in which nothing is left that another record refers to. */
 static void free_records(struct machine *m)
 {
@@ -73,16 +92,7 @@ static void free_records(struct machine *m)
     }
     struct order_node *n;
     while ((n = machine_order_last(&m->held)) != NULL) {
-        struct seat *seat = seat_of_held(n);
-        struct lock *lock = seat->lock;
-        machine_lock_unhold(m, seat);
-        machine_seat_free(m, seat);
-        if (lock->holder == NULL) {
-            if (lock->crowd != NULL) {
-                machine_timer_clear(m, &lock->crowd->delay);
-            }
-            machine_lock_free(m, lock);
-        }
+        free_grant(m, seat_of_held(n));
     }
     while ((n = machine_order_last(&m->idle)) != NULL) {
         struct crowd *c = crowd_of_idle(n);
@@ -461,7 +471,7 @@ fl_token machine_last_token(const struct machine *m)
 fl_token machine_min_live_token(const struct machine *m)
 {
     const struct order_node *first = machine_order_first(&m->held);
-    return first == NULL ? m->last_token + 1 : first->key;
+    return first == NULL ? m->last_token + 1 : held_key_token(first->key);
 }
 
 bool machine_is_waiting(struct machine *m, uint64_t wait)
@@ -492,5 +502,5 @@ void machine_get_counts(const struct machine *m, struct machine_counts *ret)
     ret->locks = m->locks.len;
     ret->sessions = machine_sessions_len(m);
     ret->sessions_explicit = m->sessions.len;
-    ret->waits = m->waits_by_id.len;
+    ret->waits = m->waits_by_seat.len;
 }

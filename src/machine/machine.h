@@ -11,6 +11,11 @@
  * with it). An implicit session that waits has no lease yet: it lives as long as its wait, and its
  * lease begins at the grant.
  *
+ * Together. An ACQUIRE of several locks makes one wait, with one place in the queue of each, and
+ * one grant, with one token, of all of them; both end as a whole. An implicit session then holds
+ * just these locks. The turn of the wait comes when it is first in every queue and every lock is
+ * free; until then whoever is behind it waits, also for a lock that is free.
+ *
  * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
  * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
  * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
@@ -46,7 +51,7 @@ enum machine_code {
     MACHINE_UNSUPPORTED, /* a well-formed command this version does not execute */
     MACHINE_MISMATCH     /* ACQUIRE: the lock is in use with another number of permits, which is
                             `number`; or, when that is 0, this session holds or awaits it in another
-                            mode */
+                            mode, or together with other locks */
 };
 
 enum machine_limit {
@@ -100,10 +105,14 @@ enum machine_reason {
  * RELEASED is RELEASE or CLOSE, of EXPIRED DEADLINE, of BROKEN BREAK; breaking a mere delay has no
  * event of its own.
  *
+ * Of several locks that were asked for together each has its own event, one right after the other,
+ * in the order of the request.
+ *
  * Slices are valid during the callback only. */
 struct machine_event {
     uint8_t type;
     uint8_t reason;
+    uint8_t index; /* of several locks of one request: 0 for the first, and so on; else 0 */
     bool session_explicit;
     struct fli_slice name; /* empty for SESSION_* */
     struct fli_slice owner;
@@ -168,9 +177,11 @@ uint64_t machine_incarnation(const struct machine *m,
 const struct machine_limits *machine_get_limits(const struct machine *m);
 
 struct machine_counts {
-    /* Now; a lock that several hold counts in locks_held once for each of them. */
+    /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several
+     * locks in waits once for each of these. */
     uint64_t locks_held, locks, sessions, sessions_explicit, waits;
-    /* Ever; part of the state. Releases, expiries: locks that ended so; tokens: by TOKEN; limits:
+    /* Ever; part of the state. A grant or a wait of several locks counts once. Releases, expiries,
+     * breaks: grants that ended so; tokens: by TOKEN; limits:
      * commands answered LIMIT. */
     uint64_t grants, releases, expiries, breaks, tokens, waits_ended, deadlocks, limits;
 };

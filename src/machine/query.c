@@ -26,7 +26,7 @@ static uint8_t view_mode(const struct lock *lock)
 
 /* The lock with one of its holders; NULL when it has none. */
 static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
-                                          const struct seat *seat)
+                                          struct seat *seat)
 {
     const struct crowd *c = lock->crowd;
     struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
@@ -34,12 +34,14 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
     v.holders = lock_holders(lock);
     v.permits = lock_permits(lock);
     v.mode = view_mode(lock);
+    v.together = 1;
     if (c != NULL && c->is_delayed) {
         v.state = MACHINE_LOCK_DELAYED;
         v.ttl_left_ms = left_ms(m, c->delay.deadline_ms);
     }
     if (seat != NULL) {
         v.state = MACHINE_LOCK_HELD;
+        v.together = (uint8_t)seat_mates(seat);
         v.session_explicit = session_is_explicit(seat->session);
         v.owner = machine_session_owner(seat->session);
         v.value = machine_seat_value(seat);
@@ -55,13 +57,15 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
 }
 
 /* A waiting implicit session has no lease, so no time left. */
-static struct machine_session_view view_session(const struct machine *m, struct session *session)
+static struct machine_session_view view_session(const struct machine *m, struct session *session,
+                                                uint8_t together)
 {
     const struct timer *lease = &session->lease;
     struct machine_session_view v = {
         .session_explicit = session_is_explicit(session),
         .owner = machine_session_owner(session),
         .ttl_ms = lease->ttl_ms,
+        .together = together,
         .ttl_left_ms =
             machine_timer_is_set(lease) ? left_ms(m, machine_timer_deadline(m, lease)) : 0,
     };
@@ -72,10 +76,11 @@ static struct machine_session_view view_session(const struct machine *m, struct 
         v.locks = s->n_held;
         v.waits = s->n_waits;
     } else {
-        const struct seat *seat = &session_implicit_of(session)->seat;
+        struct seat *seat = session_seat(session);
+        uint32_t n = seat_mates(seat);
         v.lock = lock_name(seat->lock);
-        v.locks = !seat->waiting;
-        v.waits = seat->waiting;
+        v.locks = seat->waiting ? 0 : n;
+        v.waits = seat->waiting ? n : 0;
     }
     return v;
 }
@@ -103,7 +108,7 @@ static bool show_shares(struct machine *m, const struct lock *lock, struct page_
     }
     FLI_LIST_FOREACH(link, &lock->crowd->shares)
     {
-        const struct seat *seat = share_of_link(link)->seat;
+        struct seat *seat = share_of_link(link)->seat;
         struct machine_lock_view v = view_lock(m, lock, seat);
         if (seat != lock->holder && !machine_page_add_lock(w, &v)) {
             return false;
@@ -129,7 +134,8 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     const struct order *queue = lock->crowd == NULL ? NULL : &lock->crowd->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
     while (room && n != NULL) {
-        struct machine_session_view s = view_session(m, wait_of_queue(n)->seat->session);
+        struct seat *seat = wait_of_queue(n)->seat;
+        struct machine_session_view s = view_session(m, seat->session, (uint8_t)seat_mates(seat));
         room = machine_page_add_session(&w, &s);
         n = room ? machine_order_next(queue, n) : n;
     }
@@ -167,7 +173,7 @@ static bool walk_goes_on(const struct walk *w)
 }
 
 /* False when the lock matches and found no room: it comes first in the next page. */
-static bool walk_lock(struct walk *w, const struct lock *lock, const struct seat *seat)
+static bool walk_lock(struct walk *w, const struct lock *lock, struct seat *seat)
 {
     w->looked++;
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
@@ -182,7 +188,7 @@ static bool walk_locks(struct walk *w, const struct order *o)
 {
     struct order_node *n = machine_order_seek(o, w->key);
     while (n != NULL && walk_goes_on(w)) {
-        const struct seat *seat = w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n) : NULL;
+        struct seat *seat = w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n) : NULL;
         if (!walk_lock(w, seat != NULL ? seat->lock : crowd_of_idle(n)->lock, seat)) {
             break;
         }
@@ -221,7 +227,7 @@ static int session_show(struct machine *m, const struct machine_command *q,
     }
     struct page_writer w;
     machine_page_begin(&w, payload, PAGE_KIND_SESSIONS);
-    struct machine_session_view v = view_session(m, &s->base);
+    struct machine_session_view v = view_session(m, &s->base, 0);
     machine_page_add_session(&w, &v);
     r->code = MACHINE_DONE;
     return machine_page_end(&w, false, 0, 0);
@@ -236,7 +242,7 @@ static int session_list(struct machine *m, const struct machine_command *q,
     FLI_ASSERT(ok);
     struct order_node *n = machine_order_seek(&m->opened, w.key);
     while (n != NULL && walk_goes_on(&w)) {
-        struct machine_session_view v = view_session(m, &session_of_opened(n)->base);
+        struct machine_session_view v = view_session(m, &session_of_opened(n)->base, 0);
         if (!machine_page_add_session(&w.page, &v)) {
             break;
         }

@@ -23,7 +23,10 @@ struct loader {
 
 /* The part that held locks and waits have in common. */
 struct seat_record {
-    struct fli_slice name;
+    unsigned n;
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    struct lock *locks[MACHINE_NAMES_MAX]; /* as far as they were loaded before; else NULL */
+    uint64_t hashes[MACHINE_NAMES_MAX];
     struct fli_slice owner;
     struct fli_slice value;
     struct session_explicit *session; /* NULL: implicit */
@@ -133,9 +136,34 @@ static bool load_session(struct loader *l)
     return true;
 }
 
+/* Whether the names are there and different. */
+static bool load_names(struct loader *l, struct seat_record *s)
+{
+    s->n = l->format < 3 ? 1 : fli_read_u8(&l->r);
+    if (l->r.bad || s->n < 1 || s->n > MACHINE_NAMES_MAX) {
+        return false;
+    }
+    for (unsigned i = 0; i < s->n; i++) {
+        s->names[i] = read_short(&l->r);
+        if (l->r.bad || s->names[i].len == 0) {
+            return false;
+        }
+        for (unsigned k = 0; k < i; k++) {
+            if (slices_equal(s->names[i], s->names[k])) {
+                return false;
+            }
+        }
+        s->locks[i] = machine_lock_find(l->m, s->names[i], &s->hashes[i]);
+    }
+    return true;
+}
+
 static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
 {
-    struct seat_record s = {.name = read_short(&l->r)};
+    struct seat_record s = {.session = NULL};
+    if (!load_names(l, &s)) {
+        return false;
+    }
     unsigned is_explicit = fli_read_u8(&l->r);
     s.owner = read_short(&l->r);
     if (is_explicit == 0) {
@@ -143,8 +171,7 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
     }
     s.value = fli_read_bytes(&l->r, fli_read_u16(&l->r));
-    if (l->r.bad || is_explicit > 1 || s.name.len == 0 || s.owner.len == 0 ||
-        s.value.len > FL_VALUE_MAX) {
+    if (l->r.bad || is_explicit > 1 || s.owner.len == 0 || s.value.len > FL_VALUE_MAX) {
         return false;
     }
     if (is_explicit == 1) {
@@ -157,19 +184,37 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
                                           s.deadline_ms >= s.ttl_ms));
 }
 
-static struct seat *create_seat(struct machine *m, struct lock *lock, const struct seat_record *s)
+/* Returns the first of them. */
+static struct seat *create_seats(struct machine *m, struct seat_record *s)
 {
+    for (unsigned i = 0; i < s->n; i++) {
+        if (s->locks[i] == NULL) {
+            s->locks[i] = machine_lock_create(m, s->names[i], s->hashes[i]);
+        }
+    }
+    if (s->n > 1) {
+        return machine_group_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value);
+    }
+    struct lock *lock = s->locks[0];
     return s->session != NULL
                ? machine_seat_create_explicit(lock, s->session, s->value)
                : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value);
 }
 
 /* Whether one more holder may join those that were loaded before. */
-static bool joins_ok(struct machine *m, const struct lock *lock, uint32_t slots,
-                     const struct seat_record *s, uint64_t until_ms)
+static bool joins_ok(struct machine *m, uint32_t slots, const struct seat_record *s,
+                     uint64_t until_ms)
 {
+    const struct lock *lock = s->locks[0];
     if (!permits_ok(slots_permits(slots))) {
         return false;
+    }
+    if (s->n > 1) {
+        bool all_new = true;
+        for (unsigned i = 0; i < s->n; i++) {
+            all_new = all_new && s->locks[i] == NULL;
+        }
+        return all_new && slots == 1 && until_ms == 0;
     }
     if (lock == NULL) {
         return until_ms == 0 || (slots > 1 && deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS));
@@ -185,26 +230,22 @@ static bool load_held(struct loader *l)
     uint64_t since_ms = fli_read_u64(&l->r);
     uint32_t slots = read_slots(l);
     uint64_t until_ms = l->format == 1 ? 0 : fli_read_u64(&l->r);
+    const struct order_node *last = machine_order_last(&m->held);
     struct seat_record s;
-    uint64_t hash;
-    if (!load_seat(l, false, &s) || !key_ok(&m->held, token, m->last_token) ||
-        since_ms > m->clock_ms) {
+    if (!load_seat(l, false, &s) || token > m->last_token ||
+        token <= (last == NULL ? 0 : held_key_token(last->key)) || since_ms > m->clock_ms ||
+        !joins_ok(m, slots, &s, until_ms)) {
         return false;
     }
-    struct lock *lock = machine_lock_find(m, s.name, &hash);
-    if (!joins_ok(m, lock, slots, &s, until_ms)) {
-        return false;
+    struct seat *seat = create_seats(m, &s);
+    for (unsigned i = 0; i < s.n; i++) {
+        machine_lock_hold(m, seat_mate(seat, i), slots, token, i, since_ms);
     }
-    if (lock == NULL) {
-        lock = machine_lock_create(m, s.name, hash);
-    }
-    struct seat *seat = create_seat(m, lock, &s);
-    machine_lock_hold(m, seat, slots, token, since_ms);
     if (slots > 1) {
-        lock->crowd->permits = slots_permits(slots);
+        seat->lock->crowd->permits = slots_permits(slots);
     }
     if (until_ms != 0) {
-        machine_lock_delay(m, lock, until_ms);
+        machine_lock_delay(m, seat->lock, until_ms);
     }
     if (s.session == NULL) {
         machine_timer_set(m, &seat->session->lease, s.deadline_ms);
@@ -224,9 +265,8 @@ static bool load_idle(struct loader *l)
         machine_lock_find(m, name, &hash) != NULL) {
         return false;
     }
-    /* Without a delay only when there was no token left for those who wait. */
-    if (until_ms == 0 ? m->last_token != FL_TOKEN_MAX
-                      : !deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS)) {
+    /* Without a delay only with those who wait, see whole_ok. */
+    if (until_ms != 0 && !deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS)) {
         return false;
     }
     struct lock *lock = machine_lock_create(m, name, hash);
@@ -247,19 +287,22 @@ static bool load_wait(struct loader *l)
     uint32_t slots = read_slots(l);
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
     struct seat_record s;
-    uint64_t hash;
     if (!load_seat(l, true, &s) || id <= last_id || id > m->serial || asking == 0 ||
         !deadline_ok(m, deadline_ms, FL_WAIT_MAX_MS)) {
         return false;
     }
-    struct lock *lock = machine_lock_find(m, s.name, &hash);
-    if (lock == NULL || !permits_ok(slots_permits(slots)) ||
-        lock_permits(lock) != slots_permits(slots) ||
-        machine_lock_held_by(m, lock, s.session != NULL, s.owner) != NULL ||
-        machine_wait_find(m, lock, s.session != NULL, s.owner) != NULL) {
+    if (!permits_ok(slots_permits(slots)) || (s.n > 1 && slots != 1)) {
         return false;
     }
-    machine_wait_join(m, create_seat(m, lock, &s), slots, id, asking, deadline_ms);
+    for (unsigned i = 0; i < s.n; i++) {
+        const struct lock *lock = s.locks[i];
+        if (lock == NULL || lock_permits(lock) != slots_permits(slots) ||
+            machine_lock_held_by(m, lock, s.session != NULL, s.owner) != NULL ||
+            machine_wait_find(m, lock, s.session != NULL, s.owner) != NULL) {
+            return false;
+        }
+    }
+    machine_wait_join(m, create_seats(m, &s), slots, id, asking, deadline_ms);
     return true;
 }
 
@@ -291,10 +334,8 @@ static bool whole_ok(const struct loader *l)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        const struct wait *w = wait_of_all(link);
-        const struct lock *lock = w->seat->lock;
-        if (machine_order_first(&lock->crowd->queue) == &w->in_queue &&
-            m->last_token < FL_TOKEN_MAX && machine_lock_admits(lock, w->slots)) {
+        const struct lock *lock = wait_of_all(link)->seat->lock;
+        if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
             return false;
         }
     }

@@ -8,7 +8,9 @@ _Static_assert(sizeof(struct timer) == 24 && sizeof(struct seat) == 48 &&
                    offsetof(struct session_implicit, bytes) == 72,
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
-_Static_assert(FL_VALUE_MAX < 1u << 15, "a length of a value fits value_len");
+_Static_assert(MACHINE_NAMES_MAX <= 16 && FL_TOKEN_MAX < UINT64_C(1) << 60,
+               "a token and a place among mates fit held_key");
+_Static_assert(FL_VALUE_MAX < 1u << 14, "a length of a value fits value_len");
 _Static_assert(FL_OWNER_MAX <= UINT8_MAX && FL_NAME_MAX <= UINT8_MAX && FL_LABEL_MAX <= UINT8_MAX,
                "lengths fit a byte");
 _Static_assert(FL_TTL_MAX_MS <= UINT32_MAX && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
@@ -19,7 +21,7 @@ static void seat_init(struct seat *seat, struct lock *lock, struct session *sess
 {
     FLI_ASSERT(value.len <= FL_VALUE_MAX);
     *seat = (struct seat){.lock = lock, .session = session};
-    seat->value_len = value.len & 0x7fff;
+    seat->value_len = value.len & 0x3fff;
 }
 
 static uint8_t *copy(uint8_t *to, struct fli_slice from)
@@ -51,19 +53,73 @@ struct seat *machine_seat_create_explicit(struct lock *lock, struct session_expl
                                           struct fli_slice value)
 {
     struct seat_explicit *e = fli_xmalloc(offsetof(struct seat_explicit, value) + value.len);
-    seat_init(&e->seat, lock, &s->base, value);
-    fli_list_init(&e->at_session);
+    seat_init(&e->linked.seat, lock, &s->base, value);
+    fli_list_init(&e->linked.at_session);
     copy(e->value, value);
-    return &e->seat;
+    return &e->linked.seat;
+}
+
+/* Owner and value of a group. */
+static uint8_t *group_bytes(struct group *g)
+{
+    return (uint8_t *)&g->mates[g->n];
+}
+
+struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
+                                  struct session_explicit *s, struct fli_slice owner,
+                                  uint64_t ttl_ms, struct fli_slice value)
+{
+    FLI_ASSERT(n >= 2 && n <= MACHINE_NAMES_MAX);
+    size_t owner_len = s != NULL ? 0 : owner.len;
+    struct group *g = fli_xcalloc(1, offsetof(struct group, mates) + n * sizeof g->mates[0] +
+                                         owner_len + value.len);
+    machine_timer_init(&g->own.lease, TIMER_LEASE_IMPLICIT);
+    g->own.lease.grouped = 1;
+    g->n = (uint8_t)n;
+    if (s == NULL) {
+        FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
+        FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
+        g->own.lease.ttl_ms = (uint32_t)ttl_ms;
+        g->own.lease.owner_len = (uint8_t)owner.len;
+        copy(group_bytes(g), owner);
+        m->n_implicit++;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        struct mate *mate = &g->mates[i];
+        seat_init(&mate->linked.seat, locks[i], s != NULL ? &s->base : &g->own, value);
+        mate->linked.seat.grouped = 1;
+        mate->group = g;
+        fli_list_init(&mate->linked.at_session);
+    }
+    copy(group_bytes(g) + owner_len, value);
+    return group_seat(g, 0);
+}
+
+static void group_free(struct machine *m, struct group *g)
+{
+    for (unsigned i = 0; i < g->n; i++) {
+        const struct seat *seat = group_seat(g, i);
+        FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
+        FLI_ASSERT(!fli_list_linked(&g->mates[i].linked.at_session));
+    }
+    if (!session_is_explicit(group_seat(g, 0)->session)) {
+        machine_timer_clear(m, &g->own.lease);
+        FLI_ASSERT(m->n_implicit > 0);
+        m->n_implicit--;
+    }
+    free(g);
 }
 
 void machine_seat_free(struct machine *m, struct seat *seat)
 {
+    if (seat->grouped) {
+        group_free(m, seat_group(seat));
+        return;
+    }
     FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
     if (session_is_explicit(seat->session)) {
-        struct seat_explicit *e = seat_explicit_of(seat);
-        FLI_ASSERT(!fli_list_linked(&e->at_session));
-        free(e);
+        FLI_ASSERT(!fli_list_linked(&linked_seat_of(seat)->at_session));
+        free(FLI_CONTAINER_OF(seat, struct seat_explicit, linked.seat));
         return;
     }
     struct session_implicit *s = session_implicit_of(seat->session);
@@ -76,8 +132,14 @@ void machine_seat_free(struct machine *m, struct seat *seat)
 struct fli_slice machine_seat_value(const struct seat *seat)
 {
     size_t len = seat->value_len;
+    if (seat->grouped) {
+        struct group *g = CONST_CONTAINER_OF(seat, struct mate, linked.seat)->group;
+        size_t skip = session_is_explicit(seat->session) ? 0 : g->own.lease.owner_len;
+        return (struct fli_slice){group_bytes(g) + skip, len};
+    }
     if (session_is_explicit(seat->session)) {
-        return (struct fli_slice){CONST_CONTAINER_OF(seat, struct seat_explicit, seat)->value, len};
+        return (struct fli_slice){
+            CONST_CONTAINER_OF(seat, struct seat_explicit, linked.seat)->value, len};
     }
     const struct session_implicit *s = CONST_CONTAINER_OF(seat, struct session_implicit, seat);
     return (struct fli_slice){s->bytes + s->base.lease.owner_len, len};

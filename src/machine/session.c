@@ -6,9 +6,15 @@
 
 struct fli_slice machine_session_owner(const struct session *s)
 {
-    const uint8_t *owner = session_is_explicit(s)
-                               ? CONST_CONTAINER_OF(s, struct session_explicit, base)->owner
-                               : CONST_CONTAINER_OF(s, struct session_implicit, base)->bytes;
+    const uint8_t *owner = NULL;
+    if (session_is_explicit(s)) {
+        owner = CONST_CONTAINER_OF(s, struct session_explicit, base)->owner;
+    } else if (s->lease.grouped) {
+        const struct group *g = CONST_CONTAINER_OF(s, struct group, own);
+        owner = (const uint8_t *)&g->mates[g->n];
+    } else {
+        owner = CONST_CONTAINER_OF(s, struct session_implicit, base)->bytes;
+    }
     return (struct fli_slice){owner, s->lease.owner_len};
 }
 

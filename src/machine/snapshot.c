@@ -6,19 +6,21 @@
  *   limits: five numbers of 4, in the order of struct machine_limits
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
- *   numbers of nodes, sessions, held locks, idle locks and waits, 8 each
+ *   numbers of nodes, sessions, grants, idle locks and waits, 8 each
  *   nodes, by id:                 id 8, incarnation 8
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, owner, label
- *   held locks, by token:         token 8, since 8, slots 4, end of the delay 8 (0: none; only with
- *                                 the oldest of several holders), name, explicit 1, owner,
+ *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
+ *                                 the oldest of several holders), names, explicit 1, owner,
  *                                 implicit only: ttl 4, deadline 8; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
- *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, name, explicit 1, owner,
+ *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, explicit 1, owner,
  *                                 implicit only: ttl 4; value
  *   CRC-32C 4 of everything before
  *
- * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. Format 1, which is read as
- * well, has neither slots nor permits, which are 1, nor ends of delays of held locks.
+ * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
+ * each; more than one only with slots 1. Older formats are read as well: format 2 has one name and
+ * no count in place of names; format 1 besides has neither slots nor permits, which are 1, nor ends
+ * of delays of held locks.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order and every deadline is the one that counts (a term mark's floor is
@@ -127,7 +129,7 @@ static void put_head(struct sink *s, const struct machine *m)
     put_u64(s, m->ever.limits);
     put_u64(s, m->n_nodes);
     put_u64(s, m->opened.len);
-    put_u64(s, m->held.len);
+    put_u64(s, m->n_grants);
     put_u64(s, m->idle.len);
     put_u64(s, m->waits_by_id.len);
 }
@@ -142,7 +144,16 @@ static void put_session(struct sink *s, const struct machine *m, const struct se
     put_short(s, (struct fli_slice){e->label, e->label_len});
 }
 
-static void put_held(struct sink *s, const struct machine *m, const struct seat *seat)
+static void put_names(struct sink *s, struct seat *seat)
+{
+    unsigned n = seat_mates(seat);
+    put_u8(s, (uint8_t)n);
+    for (unsigned i = 0; i < n; i++) {
+        put_short(s, lock_name(seat_mate(seat, i)->lock));
+    }
+}
+
+static void put_held(struct sink *s, const struct machine *m, struct seat *seat)
 {
     const struct session *session = seat->session;
     put_u64(s, seat_token(seat));
@@ -151,7 +162,7 @@ static void put_held(struct sink *s, const struct machine *m, const struct seat 
     const struct crowd *c = seat->lock->crowd;
     bool delayed = c != NULL && c->is_delayed && seat->lock->holder == seat;
     put_u64(s, delayed ? c->delay.deadline_ms : 0);
-    put_short(s, lock_name(seat->lock));
+    put_names(s, seat);
     put_u8(s, session_is_explicit(session));
     put_short(s, machine_session_owner(session));
     if (!session_is_explicit(session)) {
@@ -176,7 +187,7 @@ static void put_wait(struct sink *s, const struct wait *w)
     put_u64(s, w->asking);
     put_u64(s, w->timer.deadline_ms);
     put_u32(s, w->slots);
-    put_short(s, lock_name(w->seat->lock));
+    put_names(s, w->seat);
     put_u8(s, session_is_explicit(session));
     put_short(s, machine_session_owner(session));
     if (!session_is_explicit(session)) {
@@ -197,14 +208,19 @@ static void put_machine(struct sink *s, const struct machine *m)
         put_session(s, m, session_of_opened(n));
     }
     for (n = machine_order_first(&m->held); n != NULL; n = machine_order_next(&m->held, n)) {
-        put_held(s, m, seat_of_held(n));
+        if (held_key_index(n->key) == 0) {
+            put_held(s, m, seat_of_held(n));
+        }
     }
     for (n = machine_order_first(&m->idle); n != NULL; n = machine_order_next(&m->idle, n)) {
         put_idle(s, crowd_of_idle(n));
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        put_wait(s, wait_of_all(link));
+        const struct wait *w = wait_of_all(link);
+        if (seat_mate(w->seat, 0) == w->seat) {
+            put_wait(s, w);
+        }
     }
     flush(s);
 }

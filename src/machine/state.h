@@ -13,7 +13,9 @@
  * several may hold has a share for each holder, the oldest of which is `holder`.
  *
  * A seat is one session's place at one lock: first it waits, then it holds; a grant changes a
- * record and allocates nothing. The record of an implicit session carries its only seat. Each
+ * record and allocates nothing. The record of an implicit session carries its only seat. Seats that
+ * were asked for together are mates in a group, which also carries their implicit session: they
+ * wait under one id, are granted under one token, and end together, always exclusively. Each
  * record is one allocation with its bytes (name, owner, value) at its end; only a session's label,
  * which can be replaced, stands apart.
  *
@@ -51,6 +53,7 @@ struct timer {
     uint32_t ttl_ms;           /* leases only */
     uint8_t kind;              /* enum timer_kind */
     uint8_t owner_len;         /* of the session whose lease this is; here because there is room */
+    uint8_t grouped;           /* likewise: whether it is the implicit session of a group */
 };
 
 /* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
@@ -62,8 +65,8 @@ struct session_explicit {
     struct session base;
     struct fli_map_node by_owner;
     struct order_node opened; /* key: serial of the opening */
-    struct fli_list held;     /* seat_explicit.at_session, in the order of grants */
-    struct fli_list waits;    /* seat_explicit.at_session, in the order of wait ids */
+    struct fli_list held;     /* linked_seat.at_session, in the order of grants */
+    struct fli_list waits;    /* linked_seat.at_session, in the order of wait ids */
     uint32_t n_held;
     uint32_t n_waits;
     uint32_t lockdelay_ms;
@@ -79,12 +82,13 @@ struct seat {
     struct lock *lock;
     struct session *session;
     union {
-        struct order_node held; /* key: the token */
+        struct order_node held; /* key: held_key() */
         struct wait *wait;      /* while `waiting` */
     } at;
     uint64_t since_ms : 48; /* cluster clock of the grant */
-    uint64_t value_len : 15;
+    uint64_t value_len : 14;
     uint64_t waiting : 1;
+    uint64_t grouped : 1; /* it is a mate in a group */
 };
 
 struct session_implicit {
@@ -93,10 +97,29 @@ struct session_implicit {
     uint8_t bytes[]; /* owner, value */
 };
 
-struct seat_explicit {
+/* A seat that is not inside its session. */
+struct linked_seat {
     struct seat seat;
-    struct fli_list at_session;
+    struct fli_list at_session; /* when the session is explicit */
+};
+
+struct seat_explicit {
+    struct linked_seat linked;
     uint8_t value[];
+};
+
+struct mate {
+    struct linked_seat linked;
+    struct group *group;
+};
+
+struct group {
+    struct session own;    /* the implicit session; unused when an explicit one has the group */
+    struct group *pending; /* scratch of the search for cycles, as are the next two */
+    uint64_t mark;
+    uint32_t degree;
+    uint8_t n;
+    struct mate mates[]; /* in the order of the names; then owner (implicit only) and value */
 };
 
 /* A lock is stored only while it is held, or its crowd is not empty. */
@@ -130,6 +153,8 @@ struct share {
     struct seat *seat;
 };
 
+/* A place in a queue. Those of mates have one id; the timer, by_id and asking of the first of them
+ * are for all. */
 struct wait {
     struct timer timer;
     struct fli_map_node by_seat; /* key: kind, lock, owner */
@@ -155,7 +180,7 @@ struct machine {
     struct fli_map waits_by_seat; /* by kind, lock and owner */
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
-    struct order held;     /* seats that hold, by token */
+    struct order held;     /* seats that hold, by token and, among mates, in their order */
     struct order idle;     /* crowds of locks without a holder, by serial */
     struct order opened;   /* explicit sessions, by serial */
     struct fli_list waits; /* all waits, by id */
@@ -166,6 +191,7 @@ struct machine {
     uint64_t serial; /* last number given to a wait, an explicit session or an idle lock */
     uint64_t cluster_id;
     uint64_t n_implicit; /* implicit sessions, waiting or holding */
+    uint64_t n_grants;   /* tokens that are held */
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
@@ -188,13 +214,56 @@ static inline struct session_explicit *session_explicit_of(struct session *s)
 }
 static inline struct session_implicit *session_implicit_of(struct session *s)
 {
-    FLI_ASSERT(!session_is_explicit(s));
+    FLI_ASSERT(!session_is_explicit(s) && !s->lease.grouped);
     return (struct session_implicit *)(void *)s;
 }
-static inline struct seat_explicit *seat_explicit_of(struct seat *seat)
+static inline struct group *session_group_of(struct session *s)
 {
-    FLI_ASSERT(session_is_explicit(seat->session));
-    return FLI_CONTAINER_OF(seat, struct seat_explicit, seat);
+    FLI_ASSERT(!session_is_explicit(s) && s->lease.grouped);
+    return (struct group *)(void *)s;
+}
+static inline struct linked_seat *linked_seat_of(struct seat *seat)
+{
+    FLI_ASSERT(session_is_explicit(seat->session) || seat->grouped);
+    return FLI_CONTAINER_OF(seat, struct linked_seat, seat);
+}
+static inline struct seat *group_seat(struct group *g, unsigned i)
+{
+    FLI_ASSERT(i < g->n);
+    return &g->mates[i].linked.seat;
+}
+/* NULL when the seat was asked for alone. */
+static inline struct group *seat_group(struct seat *seat)
+{
+    return seat->grouped ? FLI_CONTAINER_OF(seat, struct mate, linked.seat)->group : NULL;
+}
+/* The seats that were asked for together with this one, which is one of them; i counts from 0. */
+static inline unsigned seat_mates(struct seat *seat)
+{
+    return seat->grouped ? seat_group(seat)->n : 1;
+}
+static inline struct seat *seat_mate(struct seat *seat, unsigned i)
+{
+    FLI_ASSERT(seat->grouped || i == 0);
+    return seat->grouped ? group_seat(seat_group(seat), i) : seat;
+}
+/* The first seat of an implicit session. */
+static inline struct seat *session_seat(struct session *s)
+{
+    return s->lease.grouped ? group_seat(session_group_of(s), 0) : &session_implicit_of(s)->seat;
+}
+/* Tokens are below 2^53 and mates at most 16. */
+static inline uint64_t held_key(fl_token token, unsigned index)
+{
+    return token << 4 | index;
+}
+static inline fl_token held_key_token(uint64_t key)
+{
+    return key >> 4;
+}
+static inline unsigned held_key_index(uint64_t key)
+{
+    return key & 15;
 }
 static inline struct seat *seat_of_held(struct order_node *n)
 {
@@ -202,7 +271,7 @@ static inline struct seat *seat_of_held(struct order_node *n)
 }
 static inline struct seat *seat_of_link(struct fli_list *at_session)
 {
-    return &FLI_CONTAINER_OF(at_session, struct seat_explicit, at_session)->seat;
+    return &FLI_CONTAINER_OF(at_session, struct linked_seat, at_session)->seat;
 }
 static inline struct crowd *crowd_of_idle(struct order_node *n)
 {
@@ -231,7 +300,7 @@ static inline struct fli_slice lock_name(const struct lock *lock)
 static inline fl_token seat_token(const struct seat *seat)
 {
     FLI_ASSERT(!seat->waiting);
-    return seat->at.held.key;
+    return held_key_token(seat->at.held.key);
 }
 /* The permits of a lock that is asked for, or held, with these slots. */
 static inline uint32_t slots_permits(uint32_t slots)
@@ -284,7 +353,12 @@ struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
                                           struct fli_slice value);
 struct seat *machine_seat_create_explicit(struct lock *lock, struct session_explicit *s,
                                           struct fli_slice value);
-/* Frees a seat that neither waits nor holds, and with it its implicit session. */
+/* The seats of one request at these locks, of this session or (NULL) of a new implicit one with
+ * this owner and ttl. Returns the first. */
+struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
+                                  struct session_explicit *s, struct fli_slice owner,
+                                  uint64_t ttl_ms, struct fli_slice value);
+/* Frees a seat that neither waits nor holds, with its mates and its implicit session. */
 void machine_seat_free(struct machine *m, struct seat *seat);
 struct fli_slice machine_seat_value(const struct seat *seat);
 
@@ -299,15 +373,17 @@ struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bo
                                   struct fli_slice owner);
 /* The seat that holds the lock under this token; NULL when none does. */
 struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token);
-/* Links a seat that neither waits nor holds as a holder, without counting or telling anybody. */
+/* Links a seat that neither waits nor holds, or the index-th of several mates, as a holder, without
+ * counting or telling anybody. */
 void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
-                       uint64_t since_ms);
+                       unsigned index, uint64_t since_ms);
 /* The reverse; lock and seat stay. */
 void machine_lock_unhold(struct machine *m, struct seat *seat);
-/* Grants a lock that admits it; wait: the wait the seat had, or 0. Counts and tells. */
+/* Grants the seat and its mates locks that admit them; wait: the wait they had, or 0. Counts and
+ * tells. seat is the first of the mates. */
 void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait);
-/* Ends a grant: tells (RELEASED, EXPIRED or BROKEN, with the reason), frees the seat and passes the
- * lock on, now or after delay_ms. */
+/* Ends a grant, of all mates: tells (RELEASED, EXPIRED or BROKEN, with the reason), frees the seats
+ * and passes the locks on, now or after delay_ms. */
 void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms);
 /* Ends all its grants and its delay, and passes it on. */
@@ -316,6 +392,9 @@ void machine_lock_break(struct machine *m, struct lock *lock);
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial);
 /* Nobody is granted the lock before then. */
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms);
+/* Whether the first in the lock's queue could be granted now; with mates, whether all are first and
+ * let in. */
+bool machine_lock_is_ready(const struct lock *lock);
 /* Grants to whom the queue and the holders let in now, and frees what is no longer needed. */
 void machine_lock_settle(struct machine *m, struct lock *lock);
 /* Ends the delay and passes the lock on. */
@@ -329,16 +408,18 @@ void machine_lock_free(struct machine *m, struct lock *lock);
 struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
                                struct fli_slice owner);
 struct wait *machine_wait_find_id(struct machine *m, uint64_t id);
-/* Puts a seat at the end of its lock's queue, without telling anybody. */
+/* Puts a seat and its mates at the end of their locks' queues, without telling anybody. Returns the
+ * wait of the seat, which is the first of the mates. */
 struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
                                uint64_t asking, uint64_t deadline_ms);
 /* What a seat is found by: kind, lock and owner, as one run of bytes. Returns its length. */
 #define SEAT_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
 size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
                         struct fli_slice owner);
-/* Takes it out of everything and frees it; returns its seat, which neither waits nor holds. */
+/* Takes it and those of its mates out of everything and frees them; returns the first seat, which
+ * then neither waits nor holds. */
 struct seat *machine_wait_detach(struct machine *m, struct wait *w);
-/* Tells, detaches, frees the seat (an implicit session ends) and settles the lock: those behind it
+/* Tells, detaches, frees the seats (an implicit session ends) and settles the locks: those behind
  * may be let in now. */
 void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason);
 
@@ -358,15 +439,27 @@ void machine_expire(struct machine *m);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
-/* What would come of session s waiting at the end of lock's queue. UNKNOWN: more than
- * MACHINE_DEADLOCK_VISITS_MAX steps would be needed to tell. */
+/* What would come of session s waiting at the end of the queues of n locks, NULL among them.
+ * UNKNOWN: more than MACHINE_DEADLOCK_VISITS_MAX steps would be needed to tell. */
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *s,
-                                      struct lock *lock);
+                                      struct lock *const *locks, unsigned n);
 /* Whether no cycle exists in the whole machine. O(sessions + waits). */
 bool machine_deadlock_free(struct machine *m);
 
 /* acquire.c */
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r);
+void machine_answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r);
+/* Asked for again: one more asking, a deadline that is not earlier. */
+void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
+                       struct machine_result *r);
+void machine_answer_queued(const struct wait *w, struct machine_result *r);
+/* Asks whether the wait would close a cycle. True when it must not be; r says why. */
+bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
+                          unsigned n, struct machine_result *r);
+
+/* together.c: ACQUIRE of several locks; s is NULL for an implicit session. */
+void machine_acquire_together(struct machine *m, const struct machine_command *c,
+                              struct session_explicit *s, struct machine_result *r);
 
 /* machine.c */
 void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */

@@ -55,7 +55,7 @@ static struct fli_slice timer_name(const struct timer *t)
     case TIMER_DELAY:
         return lock_name(crowd_of_delay(t)->lock);
     case TIMER_LEASE_IMPLICIT:
-        return lock_name(session_implicit_of(session_of_lease(t))->seat.lock);
+        return lock_name(session_seat(session_of_lease(t))->lock);
     case TIMER_WAIT_EXPLICIT:
     case TIMER_WAIT_IMPLICIT:
         return lock_name(wait_of_timer(t)->seat->lock);
@@ -132,7 +132,7 @@ static void expire_one(struct machine *m, struct timer *t)
         machine_session_end(m, session_explicit_of(session_of_lease(t)), MACHINE_REASON_DEADLINE);
         break;
     case TIMER_LEASE_IMPLICIT:
-        machine_lock_end(m, &session_implicit_of(session_of_lease(t))->seat, MACHINE_EVENT_EXPIRED,
+        machine_lock_end(m, session_seat(session_of_lease(t)), MACHINE_EVENT_EXPIRED,
                          MACHINE_REASON_DEADLINE, 0);
         break;
     default:

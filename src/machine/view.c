@@ -8,9 +8,10 @@
  *   8      4     length of the cursor, then its bytes
  *   then each record: 4-byte length of what follows, 1-byte type (1 lock, 2 session), and
  *
- *   lock:    state 1, explicit 1, mode 1, waiters 4, holders 4, permits 4, token 8, since 8,
- *            ttl left 8, name (length 1, bytes), owner (1), label (1), value (length 2, bytes)
- *   session: explicit 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
+ *   lock:    state 1, explicit 1, mode 1, together 1, waiters 4, holders 4, permits 4, token 8,
+ *            since 8, ttl left 8, name (length 1, bytes), owner (1), label (1),
+ *            value (length 2, bytes)
+ *   session: explicit 1, together 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
  *            owner (length 1, bytes), label (1), lock (1)
  *
  * all little endian. */
@@ -83,6 +84,7 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
     *p++ = v->state;
     *p++ = v->session_explicit;
     *p++ = v->mode;
+    *p++ = v->together;
     p = put_u32(p, v->waiters);
     p = put_u32(p, v->holders);
     p = put_u32(p, v->permits);
@@ -106,6 +108,7 @@ bool machine_page_add_session(struct page_writer *w, const struct machine_sessio
     uint8_t *p = record + 4;
     *p++ = TYPE_SESSION;
     *p++ = v->session_explicit;
+    *p++ = v->together;
     p = put_u32(p, v->locks);
     p = put_u32(p, v->waits);
     p = put_u64(p, v->ttl_ms);
@@ -230,6 +233,7 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     unsigned is_explicit = fli_read_u8(&r);
     v.session_explicit = is_explicit == 1;
     v.mode = fli_read_u8(&r);
+    v.together = fli_read_u8(&r);
     v.waiters = fli_read_u32(&r);
     v.holders = fli_read_u32(&r);
     v.permits = fli_read_u32(&r);
@@ -245,7 +249,8 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
         v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
         v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
         held != (v.owner.len != 0) || held != (v.mode != MACHINE_LOCK_NONE) ||
-        v.mode > MACHINE_LOCK_PERMITS || held != (v.holders != 0) || v.permits == 0) {
+        v.mode > MACHINE_LOCK_PERMITS || v.together < 1 || v.together > MACHINE_NAMES_MAX ||
+        held != (v.holders != 0) || v.permits == 0) {
         return corrupt(p);
     }
     *ret = v;
@@ -262,6 +267,7 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     struct machine_session_view v = {.session_explicit = false};
     unsigned is_explicit = fli_read_u8(&r);
     v.session_explicit = is_explicit == 1;
+    v.together = fli_read_u8(&r);
     v.locks = fli_read_u32(&r);
     v.waits = fli_read_u32(&r);
     v.ttl_ms = fli_read_u64(&r);
@@ -271,7 +277,7 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     v.label = read_short(&r);
     v.lock = read_short(&r);
     if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || v.owner.len == 0 ||
-        v.session_explicit != (v.lock.len == 0)) {
+        v.together > MACHINE_NAMES_MAX || v.session_explicit != (v.lock.len == 0)) {
         return corrupt(p);
     }
     *ret = v;

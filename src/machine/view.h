@@ -38,6 +38,7 @@ struct machine_lock_view {
     uint32_t holders;
     uint32_t permits; /* 1 unless it is a semaphore */
     uint8_t mode;     /* enum machine_lock_mode: how it is held */
+    uint8_t together; /* locks of this holder's grant; 1 unless HELD */
 };
 
 struct machine_session_view {
@@ -50,6 +51,7 @@ struct machine_session_view {
     uint64_t lockdelay_ms;
     uint32_t locks; /* held */
     uint32_t waits;
+    uint8_t together; /* in a queue: locks of this wait; else 0 */
 };
 
 /* A payload is: kind (1), more (1), reserved (2), count (4), cursor (4-byte length, bytes), then

@@ -45,7 +45,7 @@ static void add_to_maps(struct machine *m, struct wait *w)
     int rc =
         fli_map_insert(&m->waits_by_seat, &w->by_seat, fli_map_hash(&m->waits_by_seat, key, len));
     fli_put_u64(key, wait_id(w));
-    if (rc == 0) {
+    if (rc == 0 && seat_mate(w->seat, 0) == w->seat) {
         rc = fli_map_insert(&m->waits_by_id, &w->by_id, fli_map_hash(&m->waits_by_id, key, 8));
     }
     if (rc != 0) {
@@ -72,8 +72,8 @@ static void count_multi(struct session_explicit *s, const struct seat *seat, uin
     }
 }
 
-struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
-                               uint64_t asking, uint64_t deadline_ms)
+static void join_one(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
+                     uint64_t asking)
 {
     FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
     bool is_explicit = session_is_explicit(seat->session);
@@ -89,47 +89,78 @@ struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t sl
     add_to_maps(m, w);
     if (is_explicit) {
         struct session_explicit *s = session_explicit_of(seat->session);
-        fli_list_push(&s->waits, &seat_explicit_of(seat)->at_session);
+        fli_list_push(&s->waits, &linked_seat_of(seat)->at_session);
         s->n_waits++;
         count_multi(s, seat, s->n_waits, true);
+    } else {
+        seat->lock->crowd->n_multi += seat->grouped;
     }
-    machine_timer_set(m, &w->timer, deadline_ms);
-    return w;
 }
 
-struct seat *machine_wait_detach(struct machine *m, struct wait *w)
+struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
+                               uint64_t asking, uint64_t deadline_ms)
 {
-    struct seat *seat = w->seat;
+    FLI_ASSERT(seat_mate(seat, 0) == seat && (slots == 1 || !seat->grouped));
+    for (unsigned i = 0; i < seat_mates(seat); i++) {
+        join_one(m, seat_mate(seat, i), slots, id, asking);
+    }
+    machine_timer_set(m, &seat->at.wait->timer, deadline_ms);
+    return seat->at.wait;
+}
+
+static void detach_one(struct machine *m, struct seat *seat)
+{
+    struct wait *w = seat->at.wait;
     FLI_ASSERT(seat->waiting && seat->at.wait == w);
     if (session_is_explicit(seat->session)) {
         struct session_explicit *s = session_explicit_of(seat->session);
         count_multi(s, seat, s->n_waits, false);
-        fli_list_remove(&seat_explicit_of(seat)->at_session);
+        fli_list_remove(&linked_seat_of(seat)->at_session);
         s->n_waits--;
+    } else {
+        seat->lock->crowd->n_multi -= seat->grouped;
     }
     machine_timer_clear(m, &w->timer);
     fli_map_remove(&m->waits_by_seat, &w->by_seat);
-    fli_map_remove(&m->waits_by_id, &w->by_id);
+    if (seat_mate(seat, 0) == seat) {
+        fli_map_remove(&m->waits_by_id, &w->by_id);
+    }
     fli_list_remove(&w->all);
     machine_order_remove(&seat->lock->crowd->queue, &w->in_queue);
     seat->waiting = 0;
     seat->at.wait = NULL;
     free(w);
-    return seat;
+}
+
+struct seat *machine_wait_detach(struct machine *m, struct wait *w)
+{
+    struct seat *seat = w->seat;
+    for (unsigned i = 0; i < seat_mates(seat); i++) {
+        detach_one(m, seat_mate(seat, i));
+    }
+    return seat_mate(seat, 0);
 }
 
 void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
 {
-    struct seat *seat = w->seat;
-    struct lock *lock = seat->lock;
+    struct seat *seat = seat_mate(w->seat, 0);
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = seat_mates(seat);
     m->ever.waits_ended++;
-    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
-                                            .reason = (uint8_t)reason,
-                                            .session_explicit = session_is_explicit(seat->session),
-                                            .name = lock_name(lock),
-                                            .owner = machine_session_owner(seat->session),
-                                            .wait = wait_id(w)});
-    machine_wait_detach(m, w);
-    machine_seat_free(m, seat);
-    machine_lock_settle(m, lock);
+    for (unsigned i = 0; i < n; i++) {
+        locks[i] = seat_mate(seat, i)->lock;
+        machine_emit(m,
+                     &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                             .reason = (uint8_t)reason,
+                                             .index = (uint8_t)i,
+                                             .session_explicit = session_is_explicit(seat->session),
+                                             .name = lock_name(locks[i]),
+                                             .owner = machine_session_owner(seat->session),
+                                             .wait = wait_id(w)});
+    }
+    machine_seat_free(m, machine_wait_detach(m, w));
+    /* Settling one frees no other: it may only grant them. */
+    for (unsigned i = 0; i < n; i++) {
+        machine_lock_settle(m, locks[i]);
+    }
 }

@@ -104,9 +104,10 @@ static int no_session(struct fli_buf *b)
 static int mismatch(struct fli_buf *b, uint32_t permits)
 {
     if (permits == 0) {
-        return fli_resp_error(b, "MISMATCH",
-                              "this owner holds or awaits the lock in another mode; ask in the "
-                              "same mode, or release it first");
+        return fli_resp_error(
+            b, "MISMATCH",
+            "this owner holds or awaits the lock in another mode or together with "
+            "other locks; ask in the same way, or release it first");
     }
     return fli_resp_error(
         b, "MISMATCH",
@@ -149,8 +150,8 @@ static const char *mode_word(uint8_t mode)
     }
 }
 
-#define LOCK_PAIRS 14u
-#define HOLDER_PAIRS 8u
+#define LOCK_PAIRS 15u
+#define HOLDER_PAIRS 9u
 
 static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
                         uint64_t clock_ms)
@@ -164,7 +165,8 @@ static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_
     rc = rc != 0 ? rc : bytes(b, "value", v->value);
     rc = rc != 0 ? rc : number(b, "since_ms", v->since_ms);
     rc = rc != 0 ? rc : number(b, "age_ms", age_ms);
-    return rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+    rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+    return rc != 0 ? rc : number(b, "together", v->together);
 }
 
 static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
@@ -184,10 +186,11 @@ static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_vi
 /* One waiter of SHOW's queue. */
 static int waiter(struct fli_buf *b, int proto, const struct machine_session_view *v)
 {
-    int rc = fli_resp_map(b, proto, 3);
+    int rc = fli_resp_map(b, proto, 4);
     rc = rc != 0 ? rc : bytes(b, "owner", v->owner);
     rc = rc != 0 ? rc : bytes(b, "label", v->label);
-    return rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
+    rc = rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
+    return rc != 0 ? rc : number(b, "together", v->together);
 }
 
 static int session(struct fli_buf *b, int proto, const struct machine_session_view *v)

@@ -162,7 +162,8 @@ void dispatch_orphan_done(struct call *c, int status, const struct machine_resul
 
 void dispatch_event(struct dispatch *d, const struct machine_event *event)
 {
-    if (event->wait == 0) {
+    /* Of several locks that were asked for together the first one's event tells it all. */
+    if (event->wait == 0 || event->index != 0) {
         return;
     }
     struct parked_news news = {.wait = event->wait, .token = event->token, .reason = event->reason};

@@ -27,7 +27,7 @@ static void live_on(struct machine *m)
 }
 
 #define FORMAT_AT 8
-#define FORMAT_NEWEST 2u
+#define FORMAT_NEWEST 3u
 
 static void try_decode(const uint8_t *data, size_t size)
 {

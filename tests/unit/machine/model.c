@@ -15,7 +15,7 @@ static struct model_lock *lock_of(struct model *m, char name)
     return &m->locks[name - 'a'];
 }
 
-static void tell(struct model *m, struct model_event e)
+void model_tell(struct model *m, struct model_event e)
 {
     if (m->n_events == MODEL_EVENTS_MAX) {
         abort();
@@ -23,159 +23,64 @@ static void tell(struct model *m, struct model_event e)
     m->events[m->n_events++] = e;
 }
 
-static int find_session(const struct model *m, bool is_explicit, char owner, char name)
-{
-    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
-        const struct model_session *s = &m->sessions[i];
-        if (s->exists && s->is_explicit == is_explicit && s->owner == owner && s->name == name) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
-static unsigned new_session(struct model *m, bool is_explicit, char owner, char name)
-{
-    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
-        if (!m->sessions[i].exists) {
-            m->sessions[i] = (struct model_session){
-                .exists = true, .is_explicit = is_explicit, .owner = owner, .name = name};
-            return i;
-        }
-    }
-    abort();
-}
-
-static uint64_t count_sessions(const struct model *m, bool only_explicit)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++) {
-        n += m->sessions[i].exists && (!only_explicit || m->sessions[i].is_explicit);
-    }
-    return n;
-}
-
-unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAITS_MAX])
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        if (!m->waits[i].exists || m->waits[i].name != name) {
-            continue;
-        }
-        unsigned k = n++;
-        while (k > 0 && m->waits[queue[k - 1]].id > m->waits[i].id) {
-            queue[k] = queue[k - 1];
-            k--;
-        }
-        queue[k] = i;
-    }
-    return n;
-}
-
-unsigned model_holders(const struct model *m, char name, unsigned holds[MODEL_HOLDS_MAX])
-{
-    unsigned n = 0;
-    uint64_t last = 0;
-    for (;;) {
-        int best = -1;
-        for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
-            const struct model_hold *h = &m->holds[i];
-            if (h->exists && h->name == name && h->token > last &&
-                (best < 0 || h->token < m->holds[best].token)) {
-                best = (int)i;
-            }
-        }
-        if (best < 0) {
-            return n;
-        }
-        last = m->holds[best].token;
-        holds[n++] = (unsigned)best;
-    }
-}
-
-static unsigned count_holders(const struct model *m, char name)
-{
-    unsigned holds[MODEL_HOLDS_MAX];
-    return model_holders(m, name, holds);
-}
-
-static bool in_use(const struct model *m, char name)
-{
-    return count_holders(m, name) > 0 || m->locks[name - 'a'].idle;
-}
-
-/* The hold of a session on a lock; -1 when there is none. */
-static int find_hold(const struct model *m, int session, char name)
-{
-    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
-        const struct model_hold *h = &m->holds[i];
-        if (h->exists && h->name == name && (int)h->session == session) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
-static uint64_t count_waits(const struct model *m)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        n += m->waits[i].exists;
-    }
-    return n;
-}
-
-struct machine_counts model_counts(const struct model *m)
-{
-    struct machine_counts c = m->counts;
-    for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
-        c.locks_held += count_holders(m, name);
-        c.locks += in_use(m, name);
-    }
-    c.sessions = count_sessions(m, false);
-    c.sessions_explicit = count_sessions(m, true);
-    c.waits = count_waits(m);
-    return c;
-}
-
 static uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-static void grant(struct model *m, char name, unsigned session, uint32_t slots, char value,
-                  uint64_t wait)
+static void hold(struct model *m, struct model_hold h, uint32_t slots)
 {
-    struct model_session *s = &m->sessions[session];
+    struct model_lock *l = lock_of(m, h.name);
     unsigned i = 0;
     while (m->holds[i].exists) {
         i++;
     }
-    m->holds[i] = (struct model_hold){.exists = true,
-                                      .name = name,
-                                      .session = session,
-                                      .token = ++m->last_token,
-                                      .since_ms = m->clock_ms,
-                                      .value = value};
-    lock_of(m, name)->slots = slots;
+    m->holds[i] = h;
+    l->slots = slots;
+    l->idle = false;
+    l->idle_serial = 0;
+}
+
+/* One token for all of the names. */
+void model_grant(struct model *m, const char *names, unsigned session, uint32_t slots, char value,
+                 uint64_t wait)
+{
+    struct model_session *s = &m->sessions[session];
+    unsigned n = (unsigned)strlen(names);
+    m->last_token++;
+    for (unsigned i = 0; i < n; i++) {
+        hold(m,
+             (struct model_hold){.exists = true,
+                                 .name = names[i],
+                                 .session = session,
+                                 .token = m->last_token,
+                                 .since_ms = m->clock_ms,
+                                 .index = i,
+                                 .together = n,
+                                 .value = value},
+             slots);
+    }
     m->counts.grants++;
     if (!s->is_explicit) {
         s->leased = true;
         s->deadline_ms = m->clock_ms + s->ttl_ms;
     }
-    tell(m, (struct model_event){.type = MACHINE_EVENT_GRANTED,
-                                 .is_explicit = s->is_explicit,
-                                 .name = name,
-                                 .owner = s->owner,
-                                 .token = m->last_token,
-                                 .wait = wait,
-                                 .deadline_ms = s->deadline_ms});
+    for (unsigned i = 0; i < n; i++) {
+        model_tell(m, (struct model_event){.type = MACHINE_EVENT_GRANTED,
+                                           .index = (uint8_t)i,
+                                           .is_explicit = s->is_explicit,
+                                           .name = names[i],
+                                           .owner = s->owner,
+                                           .token = m->last_token,
+                                           .wait = wait,
+                                           .deadline_ms = s->deadline_ms});
+    }
 }
 
-static bool lets_in(const struct model *m, char name, uint32_t slots)
+bool model_lets_in(const struct model *m, char name, uint32_t slots)
 {
     const struct model_lock *l = &m->locks[name - 'a'];
-    unsigned n = count_holders(m, name);
+    unsigned n = model_count_holders(m, name);
     if (l->delayed) {
         return false;
     }
@@ -188,6 +93,53 @@ static bool lets_in(const struct model *m, char name, uint32_t slots)
     return slots == MODEL_SHARED || n < slots;
 }
 
+/* The locks of the wait with this id, in the order in which they were named. */
+static void names_of_wait(const struct model *m, uint64_t id, char names[MODEL_NAMES + 1])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        if (m->waits[i].exists && m->waits[i].id == id) {
+            names[m->waits[i].index] = m->waits[i].name;
+            n++;
+        }
+    }
+    names[n] = 0;
+}
+
+static void names_of_token(const struct model *m, uint64_t token, char names[MODEL_NAMES + 1])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        if (m->holds[i].exists && m->holds[i].token == token) {
+            names[m->holds[i].index] = m->holds[i].name;
+            n++;
+        }
+    }
+    names[n] = 0;
+}
+
+static void drop_wait(struct model *m, uint64_t id)
+{
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        m->waits[i].exists = m->waits[i].exists && m->waits[i].id != id;
+    }
+}
+
+/* Whether this wait is the first in all its queues and all its locks let it in. */
+static bool has_its_turn(const struct model *m, const struct model_wait *w)
+{
+    char names[MODEL_NAMES + 1];
+    unsigned queue[MODEL_WAITS_MAX];
+    names_of_wait(m, w->id, names);
+    for (const char *p = names; *p != 0; p++) {
+        model_queue(m, *p, queue);
+        if (m->waits[queue[0]].id != w->id || !model_lets_in(m, *p, w->slots)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Something about the lock has changed. */
 static void settle(struct model *m, char name)
 {
@@ -198,13 +150,15 @@ static void settle(struct model *m, char name)
             break;
         }
         struct model_wait w = m->waits[queue[0]];
-        if (!lets_in(m, name, w.slots)) {
+        if (!has_its_turn(m, &w)) {
             break;
         }
-        m->waits[queue[0]].exists = false;
-        grant(m, name, w.session, w.slots, w.value, w.id);
+        char names[MODEL_NAMES + 1];
+        names_of_wait(m, w.id, names);
+        drop_wait(m, w.id);
+        model_grant(m, names, w.session, w.slots, w.value, w.id);
     }
-    if (count_holders(m, name) > 0) {
+    if (model_count_holders(m, name) > 0) {
         return;
     }
     if (!l->delayed && model_queue(m, name, queue) == 0) {
@@ -215,36 +169,47 @@ static void settle(struct model *m, char name)
     }
 }
 
+/* Ends the grant that this hold is of. */
 static void end_hold(struct model *m, unsigned hold, uint8_t type, uint8_t reason)
 {
     struct model_hold h = m->holds[hold];
     struct model_session *s = &m->sessions[h.session];
+    char names[MODEL_NAMES + 1];
+    names_of_token(m, h.token, names);
     m->counts.releases += type == MACHINE_EVENT_RELEASED;
     m->counts.expiries += type == MACHINE_EVENT_EXPIRED;
     m->counts.breaks += type == MACHINE_EVENT_BROKEN;
-    tell(m, (struct model_event){.type = type,
-                                 .reason = reason,
-                                 .is_explicit = s->is_explicit,
-                                 .name = h.name,
-                                 .owner = s->owner,
-                                 .token = h.token});
+    for (unsigned i = 0; names[i] != 0; i++) {
+        model_tell(m, (struct model_event){.type = type,
+                                           .reason = reason,
+                                           .index = (uint8_t)i,
+                                           .is_explicit = s->is_explicit,
+                                           .name = names[i],
+                                           .owner = s->owner,
+                                           .token = h.token});
+    }
     if (!s->is_explicit) {
         s->exists = false;
     }
-    m->holds[hold].exists = false;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        m->holds[i].exists = m->holds[i].exists && m->holds[i].token != h.token;
+    }
 }
 
 static void end_lock(struct model *m, unsigned hold, uint8_t type, uint8_t reason,
                      uint64_t delay_ms)
 {
-    char name = m->holds[hold].name;
-    struct model_lock *l = lock_of(m, name);
+    char names[MODEL_NAMES + 1];
+    names_of_token(m, m->holds[hold].token, names);
     end_hold(m, hold, type, reason);
-    if (delay_ms > 0) {
+    for (const char *p = names; *p != 0 && delay_ms > 0; p++) {
+        struct model_lock *l = lock_of(m, *p);
         l->until_ms = max_u64(l->delayed ? l->until_ms : 0, m->clock_ms + delay_ms);
         l->delayed = true;
     }
-    settle(m, name);
+    for (const char *p = names; *p != 0; p++) {
+        settle(m, *p);
+    }
 }
 
 static void end_delay(struct model *m, char name)
@@ -252,8 +217,6 @@ static void end_delay(struct model *m, char name)
     struct model_lock *l = lock_of(m, name);
     l->delayed = false;
     l->until_ms = 0;
-    l->idle = false;
-    l->idle_serial = 0;
     settle(m, name);
 }
 
@@ -261,18 +224,25 @@ static void end_wait(struct model *m, unsigned i, uint8_t reason)
 {
     struct model_wait w = m->waits[i];
     struct model_session *s = &m->sessions[w.session];
-    m->waits[i].exists = false;
+    char names[MODEL_NAMES + 1];
+    names_of_wait(m, w.id, names);
+    drop_wait(m, w.id);
     m->counts.waits_ended++;
-    tell(m, (struct model_event){.type = MACHINE_EVENT_WAIT_ENDED,
-                                 .reason = reason,
-                                 .is_explicit = s->is_explicit,
-                                 .name = w.name,
-                                 .owner = s->owner,
-                                 .wait = w.id});
+    for (unsigned k = 0; names[k] != 0; k++) {
+        model_tell(m, (struct model_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                           .reason = reason,
+                                           .index = (uint8_t)k,
+                                           .is_explicit = s->is_explicit,
+                                           .name = names[k],
+                                           .owner = s->owner,
+                                           .wait = w.id});
+    }
     if (!s->is_explicit) {
         s->exists = false;
     }
-    settle(m, w.name);
+    for (const char *p = names; *p != 0; p++) {
+        settle(m, *p);
+    }
 }
 
 static void end_session(struct model *m, unsigned session, uint8_t reason)
@@ -307,10 +277,10 @@ static void end_session(struct model *m, unsigned session, uint8_t reason)
         }
         end_wait(m, (unsigned)best, MACHINE_REASON_SESSION);
     }
-    tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_ENDED,
-                                 .reason = reason,
-                                 .is_explicit = true,
-                                 .owner = s.owner});
+    model_tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_ENDED,
+                                       .reason = reason,
+                                       .is_explicit = true,
+                                       .owner = s.owner});
     m->sessions[session].exists = false;
 }
 
@@ -357,7 +327,7 @@ static struct due earliest(const struct model *m)
     }
     for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
         const struct model_wait *w = &m->waits[i];
-        if (w->exists) {
+        if (w->exists && w->index == 0) {
             const struct model_session *s = &m->sessions[w->session];
             consider(&best,
                      &(struct due){w->deadline_ms, s->is_explicit ? 3 : 4, s->owner, w->name, i});
@@ -388,7 +358,7 @@ void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
             end_session(m, d.index, MACHINE_REASON_DEADLINE);
             break;
         case 2:
-            end_lock(m, (unsigned)find_hold(m, (int)d.index, d.name), MACHINE_EVENT_EXPIRED,
+            end_lock(m, (unsigned)model_find_hold(m, (int)d.index, d.name), MACHINE_EVENT_EXPIRED,
                      MACHINE_REASON_DEADLINE, 0);
             break;
         default:
@@ -398,26 +368,35 @@ void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
     }
 }
 
-static void answer_limit(struct model *m, struct machine_result *r, uint32_t limit)
+void model_answer_limit(struct model *m, struct machine_result *r, uint32_t limit)
 {
     m->counts.limits++;
     r->code = MACHINE_LIMIT;
     r->number = limit;
 }
 
+/* Locks that a session holds or awaits. */
+uint64_t model_seats(const struct model *m, unsigned session)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        n += m->holds[i].exists && m->holds[i].session == session;
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        n += m->waits[i].exists && m->waits[i].session == session;
+    }
+    return n;
+}
+
 static uint32_t seat_limit(const struct model *m, int session)
 {
     if (session < 0) {
-        return count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS : 0;
+        return model_count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS
+                                                                        : 0;
     }
-    uint64_t n = 0;
-    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
-        n += m->holds[i].exists && m->holds[i].session == (unsigned)session;
-    }
-    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        n += m->waits[i].exists && m->waits[i].session == (unsigned)session;
-    }
-    return n >= m->limits.session_locks_max ? MACHINE_LIMIT_SESSION_LOCKS : 0;
+    return model_seats(m, (unsigned)session) >= m->limits.session_locks_max
+               ? MACHINE_LIMIT_SESSION_LOCKS
+               : 0;
 }
 
 static char first_byte(struct fli_slice s)
@@ -430,7 +409,7 @@ static unsigned session_for(struct model *m, const struct machine_command *c, in
     if (session >= 0) {
         return (unsigned)session;
     }
-    unsigned i = new_session(m, false, first_byte(c->owner), first_byte(c->name));
+    unsigned i = model_new_session(m, false, first_byte(c->owner), first_byte(c->name));
     m->sessions[i].ttl_ms = c->ttl_ms;
     return i;
 }
@@ -452,18 +431,18 @@ static void acquire_now(struct model *m, const struct machine_command *c, int se
     struct machine_counts n = model_counts(m);
     char name = first_byte(c->name);
     uint32_t limit = seat_limit(m, session);
-    if (!in_use(m, name) && n.locks >= m->limits.locks_max) {
+    if (!model_in_use(m, name) && n.locks >= m->limits.locks_max) {
         limit = MACHINE_LIMIT_LOCKS;
     } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
         limit = MACHINE_LIMIT_TOKENS;
     }
     if (limit != 0) {
-        answer_limit(m, r, limit);
+        model_answer_limit(m, r, limit);
         return;
     }
     unsigned s = session_for(m, c, session);
     lock_of(m, name)->permits = permits_of(c);
-    grant(m, name, s, slots_of(c), first_byte(c->value), 0);
+    model_grant(m, (const char[]){name, 0}, s, slots_of(c), first_byte(c->value), 0);
     r->code = MACHINE_GRANTED;
     r->token = m->last_token;
     r->deadline_ms = m->sessions[s].deadline_ms;
@@ -478,14 +457,14 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
     uint32_t limit = seat_limit(m, session);
     if (len >= m->limits.lock_waits_max) {
         limit = MACHINE_LIMIT_LOCK_WAITS;
-    } else if (count_waits(m) >= m->limits.waits_max) {
+    } else if (model_count_waits(m) >= m->limits.waits_max) {
         limit = MACHINE_LIMIT_WAITS;
     }
     if (limit != 0) {
-        answer_limit(m, r, limit);
+        model_answer_limit(m, r, limit);
         return;
     }
-    if (session >= 0 && model_closes_cycle(m, (unsigned)session, name)) {
+    if (session >= 0 && model_closes_cycle(m, (unsigned)session, (const char[]){name, 0})) {
         m->counts.deadlocks++;
         r->code = MACHINE_DEADLOCK;
         return;
@@ -502,12 +481,13 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
                                       .id = ++m->serial,
                                       .asking = 1,
                                       .deadline_ms = m->clock_ms + c->wait_ms,
+                                      .together = 1,
                                       .value = first_byte(c->value)};
-    tell(m, (struct model_event){.type = MACHINE_EVENT_QUEUED,
-                                 .is_explicit = m->sessions[s].is_explicit,
-                                 .name = name,
-                                 .owner = m->sessions[s].owner,
-                                 .wait = m->serial});
+    model_tell(m, (struct model_event){.type = MACHINE_EVENT_QUEUED,
+                                       .is_explicit = m->sessions[s].is_explicit,
+                                       .name = name,
+                                       .owner = m->sessions[s].owner,
+                                       .wait = m->serial});
     r->code = MACHINE_QUEUED;
     r->number = len + 1;
     r->token = 1;
@@ -525,7 +505,7 @@ static bool ask_again(struct model *m, const struct machine_command *c, unsigned
         if (w->session != session) {
             continue;
         }
-        if (w->slots != slots_of(c)) {
+        if (w->together > 1 || w->slots != slots_of(c)) {
             r->code = MACHINE_MISMATCH;
             return true;
         }
@@ -543,7 +523,7 @@ static bool ask_again(struct model *m, const struct machine_command *c, unsigned
     return false;
 }
 
-static void renew(struct model *m, unsigned session, uint64_t ttl_ms, struct machine_result *r)
+void model_renew(struct model *m, unsigned session, uint64_t ttl_ms, struct machine_result *r)
 {
     struct model_session *s = &m->sessions[session];
     if (ttl_ms != 0) {
@@ -561,17 +541,17 @@ static void acquire_in_use(struct model *m, const struct machine_command *c, int
     char name = first_byte(c->name);
     struct model_lock *l = lock_of(m, name);
     unsigned queue[MODEL_WAITS_MAX];
-    int hold = session < 0 ? -1 : find_hold(m, session, name);
+    int hold = session < 0 ? -1 : model_find_hold(m, session, name);
     if (l->permits != permits_of(c)) {
         r->code = MACHINE_MISMATCH;
         r->number = l->permits;
-    } else if (hold >= 0 && l->slots != slots_of(c)) {
+    } else if (hold >= 0 && (l->slots != slots_of(c) || m->holds[hold].together > 1)) {
         r->code = MACHINE_MISMATCH;
     } else if (hold >= 0) {
         r->code = MACHINE_GRANTED;
         r->token = m->holds[hold].token;
-        renew(m, (unsigned)session, c->ttl_ms, r);
-    } else if (model_queue(m, name, queue) == 0 && lets_in(m, name, slots_of(c))) {
+        model_renew(m, (unsigned)session, c->ttl_ms, r);
+    } else if (model_queue(m, name, queue) == 0 && model_lets_in(m, name, slots_of(c))) {
         acquire_now(m, c, session, r);
     } else if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
         r->code = MACHINE_HELD;
@@ -580,16 +560,41 @@ static void acquire_in_use(struct model *m, const struct machine_command *c, int
     }
 }
 
+/* The implicit session of this owner that holds or awaits the lock; -1 when there is none. */
+static int implicit_at(const struct model *m, char owner, char name)
+{
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        const struct model_session *s = &m->sessions[m->holds[i].session];
+        if (m->holds[i].exists && m->holds[i].name == name && !s->is_explicit &&
+            s->owner == owner) {
+            return (int)m->holds[i].session;
+        }
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        const struct model_session *s = &m->sessions[m->waits[i].session];
+        if (m->waits[i].exists && m->waits[i].name == name && !s->is_explicit &&
+            s->owner == owner) {
+            return (int)m->waits[i].session;
+        }
+    }
+    return -1;
+}
+
 static void acquire(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     char name = first_byte(c->name);
     bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
-    int session = find_session(m, is_explicit, first_byte(c->owner), is_explicit ? 0 : name);
+    int session = is_explicit ? model_find_session(m, true, first_byte(c->owner), 0)
+                              : implicit_at(m, first_byte(c->owner), name);
+    if (c->n_names > 1) {
+        model_acquire_together(m, c, r);
+        return;
+    }
     if (c->mode == MACHINE_MODE_SHARED && c->permits != 1) {
         r->code = MACHINE_UNSUPPORTED;
     } else if (is_explicit && session < 0) {
         r->code = MACHINE_NOSESSION;
-    } else if (in_use(m, name)) {
+    } else if (model_in_use(m, name)) {
         acquire_in_use(m, c, session, r);
     } else {
         acquire_now(m, c, session, r);
@@ -599,7 +604,7 @@ static void acquire(struct model *m, const struct machine_command *c, struct mac
 static bool burn(struct model *m, uint64_t step, struct machine_result *r)
 {
     if (m->last_token + step > FL_TOKEN_MAX) {
-        answer_limit(m, r, MACHINE_LIMIT_TOKENS);
+        model_answer_limit(m, r, MACHINE_LIMIT_TOKENS);
         return false;
     }
     m->last_token += step;
@@ -617,7 +622,7 @@ static void join(struct model *m, const struct machine_command *c, struct machin
         }
     }
     if (m->n_nodes == 9) {
-        answer_limit(m, r, MACHINE_LIMIT_NODES);
+        model_answer_limit(m, r, MACHINE_LIMIT_NODES);
         return;
     }
     m->nodes[m->n_nodes].id = c->number;
@@ -657,33 +662,42 @@ static void break_lock(struct model *m, char name, struct machine_result *r)
     if (n == 0 && !lock_of(m, name)->delayed) {
         r->code = MACHINE_NO;
     } else if (burn(m, 1, r)) {
+        char names[MODEL_NAMES + 1] = {name, 0};
         m->counts.breaks += n == 0;
+        if (n == 1) {
+            names_of_token(m, m->holds[holds[0]].token, names);
+        }
         for (unsigned i = 0; i < n; i++) {
             end_hold(m, holds[i], MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK);
         }
-        end_delay(m, name);
+        lock_of(m, name)->delayed = false;
+        lock_of(m, name)->until_ms = 0;
+        for (const char *p = names; *p != 0; p++) {
+            settle(m, *p);
+        }
     }
 }
 
 static void open_session(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     char owner = first_byte(c->owner);
-    int session = find_session(m, true, owner, 0);
+    int session = model_find_session(m, true, owner, 0);
     bool is_new = session < 0;
-    if (is_new && count_sessions(m, false) >= m->limits.sessions_max) {
-        answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
+    if (is_new && model_count_sessions(m, false) >= m->limits.sessions_max) {
+        model_answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
         return;
     }
     if (is_new) {
-        session = (int)new_session(m, true, owner, 0);
+        session = (int)model_new_session(m, true, owner, 0);
         m->sessions[session].serial = ++m->serial;
-        tell(m, (struct model_event){
-                    .type = MACHINE_EVENT_SESSION_OPENED, .is_explicit = true, .owner = owner});
+        model_tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_OPENED,
+                                           .is_explicit = true,
+                                           .owner = owner});
     }
     m->sessions[session].lockdelay_ms = c->lockdelay_ms;
     m->sessions[session].label = first_byte(c->label);
     r->code = MACHINE_DONE;
-    renew(m, (unsigned)session, c->ttl_ms, r);
+    model_renew(m, (unsigned)session, c->ttl_ms, r);
 }
 
 /* RENEW and RELEASE. */
@@ -699,7 +713,7 @@ static void on_held(struct model *m, const struct machine_command *c, struct mac
         r->code = MACHINE_DONE;
         r->token = c->token;
         if (c->op == MACHINE_OP_RENEW) {
-            renew(m, h->session, c->ttl_ms, r);
+            model_renew(m, h->session, c->ttl_ms, r);
         } else {
             end_lock(m, i, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
         }
@@ -710,14 +724,14 @@ static void on_held(struct model *m, const struct machine_command *c, struct mac
 /* SESSION RENEW and CLOSE. */
 static void on_session(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
-    int session = find_session(m, true, first_byte(c->owner), 0);
+    int session = model_find_session(m, true, first_byte(c->owner), 0);
     if (session < 0) {
         r->code = MACHINE_NOSESSION;
         return;
     }
     r->code = MACHINE_DONE;
     if (c->op == MACHINE_OP_SESSION_RENEW) {
-        renew(m, (unsigned)session, 0, r);
+        model_renew(m, (unsigned)session, 0, r);
     } else {
         end_session(m, (unsigned)session, MACHINE_REASON_CLOSE);
     }

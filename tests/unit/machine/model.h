@@ -21,7 +21,7 @@ struct model_session {
     bool is_explicit;
     bool leased;
     char owner;
-    char name; /* of the lock, implicit only; else 0 */
+    char name; /* of the lock, or the first of several, implicit only; else 0 */
     char label;
     uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial;
 };
@@ -39,6 +39,7 @@ struct model_hold {
     char name;
     unsigned session;
     uint64_t token, since_ms;
+    unsigned index, together; /* which, of how many, of the locks of its token */
     char value;
 };
 
@@ -48,11 +49,12 @@ struct model_wait {
     unsigned session;
     uint32_t slots;
     uint64_t id, asking, deadline_ms;
+    unsigned index, together; /* which, of how many, of the places of its id */
     char value;
 };
 
 struct model_event {
-    uint8_t type, reason;
+    uint8_t type, reason, index;
     bool is_explicit;
     char name, owner;
     uint64_t token, wait, deadline_ms;
@@ -84,7 +86,28 @@ unsigned model_holders(const struct model *m, char name, unsigned holds[MODEL_HO
 /* The queue of a lock as indexes of waits, first one first; returns how many. */
 unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAITS_MAX]);
 
-/* Whether sessions would wait in a circle if this one also waited at the end of the queue. */
-bool model_closes_cycle(const struct model *m, unsigned session, char name);
+/* Whether sessions would wait in a circle if this one also waited at the ends of the queues of
+ * these locks, one letter each. */
+bool model_closes_cycle(const struct model *m, unsigned session, const char *names);
+
+/* model_together.c: ACQUIRE of several locks. */
+void model_acquire_together(struct model *m, const struct machine_command *c,
+                            struct machine_result *r);
+
+/* What the files of the model have in common. */
+int model_find_session(const struct model *m, bool is_explicit, char owner, char name);
+int model_find_hold(const struct model *m, int session, char name);
+unsigned model_new_session(struct model *m, bool is_explicit, char owner, char name);
+bool model_in_use(const struct model *m, char name);
+bool model_lets_in(const struct model *m, char name, uint32_t slots);
+void model_tell(struct model *m, struct model_event e);
+void model_grant(struct model *m, const char *names, unsigned session, uint32_t slots, char value,
+                 uint64_t wait);
+void model_renew(struct model *m, unsigned session, uint64_t ttl_ms, struct machine_result *r);
+void model_answer_limit(struct model *m, struct machine_result *r, uint32_t limit);
+uint64_t model_count_sessions(const struct model *m, bool only_explicit);
+unsigned model_count_holders(const struct model *m, char name);
+uint64_t model_count_waits(const struct model *m);
+uint64_t model_seats(const struct model *m, unsigned session);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* All pairs, all paths. */
-bool model_closes_cycle(const struct model *m, unsigned session, char name)
+bool model_closes_cycle(const struct model *m, unsigned session, const char *names)
 {
     static bool waits_for[MODEL_SESSIONS_MAX][MODEL_SESSIONS_MAX];
     memset(waits_for, 0, sizeof waits_for);
@@ -15,7 +15,7 @@ bool model_closes_cycle(const struct model *m, unsigned session, char name)
         for (unsigned i = 0; i < n; i++) {
             sessions[i] = m->waits[queue[i]].session;
         }
-        if ((char)('a' + l) == name) {
+        if (strchr(names, (char)('a' + l)) != NULL) {
             sessions[n++] = session;
         }
         for (unsigned i = 0; i < n; i++) {

@@ -109,15 +109,16 @@ static void test_acquire_unsupported(void **state)
     c.mode = MACHINE_MODE_EXCLUSIVE;
     c.permits = FL_PERMITS_MAX + 1;
     assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
-    /* Two names cannot be encoded by this version, but may stand in a log. */
-    static const uint8_t two[] = {5,   0, 26,  0,   0, 2, 1, 0, 0, 0, 1, 'a', 1,
-                                  'b', 1, 'o', 232, 3, 0, 0, 0, 0, 0, 0, 0,   0};
-    kit_start(k);
-    assert_int_equal(fli_buf_append(&k->batch, two, sizeof two), 0);
-    k->count++;
-    struct machine_result r;
-    kit_apply(k, &r);
-    assert_int_equal(r.code, MACHINE_UNSUPPORTED);
+    /* Several are taken alone. */
+    uint8_t also[MACHINE_ALSO_SIZE];
+    c = cmd_acquire("L", "ann", 500);
+    c.also = (struct fli_slice){also, machine_also_add(also, 0, kit_slice("M"))};
+    c.n_names = 2;
+    c.permits = 2;
+    assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
+    c.permits = 1;
+    c.mode = MACHINE_MODE_SHARED;
+    assert_int_equal(kit_run(k, c).code, MACHINE_UNSUPPORTED);
     assert_int_equal(counts(k).locks, 0);
 }
 

@@ -22,9 +22,13 @@ struct world {
     uint64_t explicit_percent; /* of ACQUIRE */
     uint64_t shared_percent;   /* of ACQUIRE */
     uint64_t semaphores;       /* how many names are, as a rule */
-    uint64_t patience;         /* factor of all durations */
-    bool narrow;               /* limits are changed to small ones */
-    uint64_t codes[16];        /* how often each result code came */
+    uint64_t several_percent;  /* of ACQUIRE: of more than one lock */
+    uint8_t also[MACHINE_ALSO_SIZE];
+    uint64_t patience; /* factor of all durations */
+    bool narrow;       /* limits are changed to small ones */
+    uint64_t codes[16];
+    uint64_t several[16];
+    uint64_t several_waited; /* how often each result code came */
 };
 
 static uint64_t below(struct world *w, uint64_t n)
@@ -38,9 +42,11 @@ static void record(void *ctx, const struct machine_event *e)
     assert_true(w->n_events < MODEL_EVENTS_MAX);
     assert_true(e->name.len <= 1 && e->owner.len == 1);
     assert_int_equal(e->clock_ms, machine_clock(w->k.m));
+    w->several_waited += e->type == MACHINE_EVENT_GRANTED && e->index == 1 && e->wait != 0;
     w->events[w->n_events++] = (struct model_event){
         .type = e->type,
         .reason = e->reason,
+        .index = e->index,
         .is_explicit = e->session_explicit,
         .name = e->name.len == 0 ? 0 : (char)e->name.data[0],
         .owner = (char)e->owner.data[0],
@@ -87,6 +93,26 @@ static struct machine_limits any_limits(struct world *w)
     };
 }
 
+/* Some more names, all different, as a rule none that are semaphores. Now and then in a shape that
+ * is not executed. */
+static void ask_for_several(struct world *w, struct machine_command *c)
+{
+    size_t len = 0;
+    uint64_t start = below(w, MODEL_NAMES);
+    uint64_t most = 1 + below(w, below(w, 3) == 0 ? MODEL_NAMES : 2);
+    for (uint64_t i = 0; i < MODEL_NAMES && c->n_names < 1 + most; i++) {
+        uint64_t index = (start + i) % MODEL_NAMES;
+        char name = (char)('a' + index);
+        if (name != (char)c->name.data[0] && (index >= w->semaphores || below(w, 20) == 0)) {
+            len = machine_also_add(w->also, len, letter(name));
+            c->n_names++;
+        }
+    }
+    c->also = (struct fli_slice){w->also, len};
+    c->mode = below(w, 100) == 0 ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
+    c->permits = below(w, 100) == 0 ? 2 : 1;
+}
+
 static struct machine_command any_acquire(struct world *w)
 {
     struct machine_command c = {.op = MACHINE_OP_ACQUIRE, .n_names = 1, .permits = 1};
@@ -112,6 +138,9 @@ static struct machine_command any_acquire(struct world *w)
         c.permits = 2 + (uint32_t)index;
     } else if (below(w, 60) == 0) {
         c.permits = 2;
+    }
+    if (below(w, 100) < w->several_percent) {
+        ask_for_several(w, &c);
     }
     return c;
 }
@@ -200,6 +229,7 @@ static void compare_events(struct world *w)
         const struct model_event *b = &w->model.events[i];
         assert_int_equal(a->type, b->type);
         assert_int_equal(a->reason, b->reason);
+        assert_int_equal(a->index, b->index);
         assert_int_equal(a->is_explicit, b->is_explicit);
         assert_int_equal(a->name, b->name);
         assert_int_equal(a->owner, b->owner);
@@ -275,6 +305,7 @@ static void compare_lock(struct world *w, char name, int hold, const struct mach
                                                          : MACHINE_LOCK_PERMITS);
     assert_int_equal(v->token, h->token);
     assert_int_equal(v->since_ms, h->since_ms);
+    assert_int_equal(v->together, held ? h->together : 1);
     same_letter(v->value, h->value);
     const struct model_session *s = held ? &w->model.sessions[h->session] : NULL;
     assert_int_equal(v->session_explicit, s != NULL && s->is_explicit);
@@ -312,15 +343,18 @@ static void compare_session(struct world *w, const struct model_session *s,
 static char next_lock(const struct model *m, bool *in_idle, uint64_t *last, int *ret_hold)
 {
     int best = -1;
+    uint64_t least = 0;
     for (unsigned i = 0; !*in_idle && i < MODEL_HOLDS_MAX; i++) {
         const struct model_hold *h = &m->holds[i];
-        if (h->exists && h->token > *last && (best < 0 || h->token < m->holds[best].token)) {
+        uint64_t order = h->token * 16 + h->index;
+        if (h->exists && order > *last && (best < 0 || order < least)) {
             best = (int)i;
+            least = order;
         }
     }
     *ret_hold = best;
     if (best >= 0) {
-        *last = m->holds[best].token;
+        *last = least;
         return m->holds[best].name;
     }
     *last = *in_idle ? *last : 0;
@@ -386,8 +420,10 @@ static void compare_show(struct world *w, char name)
     unsigned n = model_queue(&w->model, name, queue);
     struct machine_session_view s;
     for (unsigned i = 0; i < n; i++) {
+        const struct model_wait *x = &w->model.waits[queue[i]];
         assert_int_equal(machine_page_next_session(&page, &s), 1);
-        compare_session(w, &w->model.sessions[w->model.waits[queue[i]].session], &s);
+        assert_int_equal(s.together, x->together);
+        compare_session(w, &w->model.sessions[x->session], &s);
     }
     assert_int_equal(machine_page_next_session(&page, &s), 0);
 }
@@ -468,6 +504,7 @@ static void run_batch(struct world *w, bool mark)
         struct machine_result expected = model_apply(&w->model, &c);
         compare_results(&r, &expected);
         w->codes[r.code]++;
+        w->several[r.code] += c.op == MACHINE_OP_ACQUIRE && c.n_names > 1;
         compare_events(w);
         compare_counts(w);
         machine_check(w->k.m);
@@ -503,7 +540,13 @@ static void step(struct world *w, uint64_t i)
     assert_true(machine_next_deadline(w->k.m) > machine_clock(w->k.m));
 }
 
-static void run_world(uint64_t seed, uint64_t steps, uint64_t codes[16])
+struct tally {
+    uint64_t codes[16];
+    uint64_t several[16];
+    uint64_t several_waited;
+};
+
+static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
 {
     struct world w = {.rng = seed};
     kit_init(&w.k);
@@ -515,6 +558,7 @@ static void run_world(uint64_t seed, uint64_t steps, uint64_t codes[16])
     w.explicit_percent = (const uint64_t[]){20, 50, 98}[below(&w, 3)];
     w.shared_percent = (const uint64_t[]){0, 40, 80}[below(&w, 3)];
     w.semaphores = (const uint64_t[]){0, 1, 3}[below(&w, 3)];
+    w.several_percent = (const uint64_t[]){0, 25, 70}[below(&w, 3)];
     w.patience = below(&w, 2) == 0 ? 1 : 20;
     w.narrow = below(&w, 2) == 0;
     w.max_tokens_at = below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
@@ -524,8 +568,10 @@ static void run_world(uint64_t seed, uint64_t steps, uint64_t codes[16])
         step(&w, i + 1);
     }
     for (unsigned i = 0; i < 16; i++) {
-        codes[i] += w.codes[i];
+        t->codes[i] += w.codes[i];
+        t->several[i] += w.several[i];
     }
+    t->several_waited += w.several_waited;
     machine_destroy(w.twin);
     kit_fini(&w.k);
 }
@@ -534,15 +580,25 @@ static void test_random_worlds(void **state)
 {
     uint64_t seed = kit_seed();
     uint64_t rng = seed;
-    uint64_t codes[16] = {0};
+    struct tally t = {.several_waited = 0};
     for (uint64_t i = kit_rounds(60); i > 0; i--) {
-        run_world(kit_random(&rng), 200, codes);
+        run_world(kit_random(&rng), 200, &t);
     }
     /* The worlds are of use only if everything happens in them. */
     for (unsigned code = MACHINE_DONE; code <= MACHINE_MISMATCH; code++) {
-        print_message("code %u: %llu\n", code, (unsigned long long)codes[code]);
-        assert_true(codes[code] > 0);
+        print_message("code %u: %llu, for several locks %llu\n", code,
+                      (unsigned long long)t.codes[code], (unsigned long long)t.several[code]);
+        assert_true(t.codes[code] > 0);
     }
+    static const uint8_t several[] = {MACHINE_GRANTED,  MACHINE_QUEUED,     MACHINE_HELD,
+                                      MACHINE_DEADLOCK, MACHINE_LIMIT,      MACHINE_NOSESSION,
+                                      MACHINE_MISMATCH, MACHINE_UNSUPPORTED};
+    for (unsigned i = 0; i < sizeof several; i++) {
+        assert_true(t.several[several[i]] > 0);
+    }
+    print_message("several locks granted out of their queues: %llu\n",
+                  (unsigned long long)t.several_waited);
+    assert_true(t.several_waited > 0);
 }
 
 int main(void)

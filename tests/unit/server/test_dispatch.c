@@ -128,8 +128,7 @@ static const struct golden goldens[] = {
     {"ACQUIRE n", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_SESSIONS),
      "-LIMIT sessions-max: as many sessions as allowed exist; close some\r\n", NULL},
     {"ACQUIRE n WAIT 5", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_WAITS),
-     "-LIMIT waits-max: as many requests as allowed are waiting; try again later\r\n",
-     NULL},
+     "-LIMIT waits-max: as many requests as allowed are waiting; try again later\r\n", NULL},
     {"ACQUIRE n WAIT 5", R(.code = MACHINE_LIMIT, .number = MACHINE_LIMIT_LOCK_WAITS),
      "-LIMIT lock-waits-max: as many requests as allowed wait for this lock; try again later\r\n",
      NULL},
@@ -151,8 +150,8 @@ static const struct golden goldens[] = {
      "same, or when nobody holds or awaits it any more\r\n",
      NULL},
     {"ACQUIRE n MODE SHARED", R(.code = MACHINE_MISMATCH),
-     "-MISMATCH this owner holds or awaits the lock in another mode; ask in the same mode, or "
-     "release it first\r\n",
+     "-MISMATCH this owner holds or awaits the lock in another mode or together with other locks; "
+     "ask in the same way, or release it first\r\n",
      NULL},
     {"RENEW n 1", R(.code = MACHINE_DONE), ":1\r\n", NULL},
     {"RENEW n 1", R(.code = MACHINE_NO), ":0\r\n", NULL},
@@ -366,6 +365,48 @@ static struct asked *serve_ask(struct world *w, int proto, const char *line)
     return a;
 }
 
+static void on_event(void *ctx, const struct machine_event *e)
+{
+    struct fake *f = ctx;
+    dispatch_event(f->d, e);
+}
+
+/* Several locks: one wait, answered once, by the first of its events; the client that goes gives
+ * up all of its places. */
+static void several_locks(void **state)
+{
+    (void)state;
+    struct world w;
+    world_start(&w);
+    machine_set_event_cb(w.m, on_event, &w.f);
+    expect(serve_ask(&w, 2, "ACQUIRE a ALSO b TTL 500 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(&w, 2, "ACQUIRE b ALSO a TTL 500 OWNER " OWNER), ":1\r\n");
+    expect(serve_ask(&w, 2, "ACQUIRE c ALSO b TTL 500 OWNER waiter-123456789"), "$-1\r\n");
+    struct asked *gone = serve_ask(&w, 2, "ACQUIRE c ALSO b TTL 500 WAIT 9000");
+    struct asked *next =
+        serve_ask(&w, 2, "ACQUIRE b ALSO a TTL 500 OWNER other-0123456789 WAIT 9000");
+    struct asked *same =
+        serve_ask(&w, 2, "ACQUIRE a ALSO b TTL 500 OWNER other-0123456789 WAIT 9000");
+    expect_nothing(gone);
+    dispatch_cancel(w.f.d, &gone->slot);
+    dispatch_turn(w.f.d);
+    serve(&w); /* the cancel */
+    expect_nothing(next);
+    expect_nothing(same);
+    expect(serve_ask(&w, 2, "RELEASE b 1"), ":1\r\n");
+    expect(next, ":2\r\n");
+    expect(same, ":2\r\n");
+    expect(serve_ask(&w, 2, "CHECK a 2"), ":1\r\n");
+    expect(serve_ask(&w, 2, "ACQUIRE a TTL 500 OWNER other-0123456789"),
+           "-MISMATCH this owner holds or awaits the lock in another mode or together with other "
+           "locks; ask in the same way, or release it first\r\n");
+    expect(serve_ask(&w, 2, "SHOW c"), "$-1\r\n");
+    struct info_counts counts;
+    dispatch_get_counts(w.f.d, &counts);
+    assert_int_equal(counts.parked, 0);
+    world_end(&w);
+}
+
 static void show_a_lock(void **state)
 {
     (void)state;
@@ -378,32 +419,34 @@ static void show_a_lock(void **state)
     expect(serve_ask(&w, 2, "TOKEN x"), ":2\r\n");
     expect(
         serve_ask(&w, 2, "SHOW n"),
-        "*32\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "*34\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:0\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$4\r\nmode\r\n$9\r\nexclusive\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n$7\r\nwaiters\r\n:1\r\n$"
+        "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
-        "*16\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:"
+        "*18\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:"
         "0\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$5\r\nqueue\r\n*1\r\n"
-        "*6\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
-        "$7\r\nsession\r\n:0\r\n");
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n$5\r\nqueue\r\n*1\r\n"
+        "*8\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
+        "$7\r\nsession\r\n:0\r\n$8\r\ntogether\r\n:1\r\n");
     expect(
         serve_ask(&w, 3, "SHOW n"),
-        "%16\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "%17\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#f\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$7\r\nwaiters\r\n:1\r\n$4\r\nmode\r\n$9\r\nexclusive\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n$7\r\nwaiters\r\n:1\r\n$"
+        "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
-        "%8\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#"
+        "%9\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#"
         "f\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$5\r\nqueue\r\n*1\r\n"
-        "%3\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
-        "$7\r\nsession\r\n#f\r\n");
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n$5\r\nqueue\r\n*1\r\n"
+        "%4\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
+        "$7\r\nsession\r\n#f\r\n$8\r\ntogether\r\n:1\r\n");
     expect(serve_ask(&w, 2, "SHOW other"), "$-1\r\n");
     dispatch_cancel(w.f.d, &waiter->slot);
     dispatch_turn(w.f.d);
@@ -424,13 +467,13 @@ static void list_locks(void **state)
     char cursor[64] = "";
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
     assert_int_equal(
-        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%14", cursor), 1);
+        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%15", cursor), 1);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\na\r\n"));
     char line[128];
     (void)snprintf(line, sizeof line, "LOCKS COUNT 5 CURSOR %s", cursor);
     page = serve_ask(&w, 2, line);
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
-    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*28\r\n", 19);
+    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*30\r\n", 19);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\nb\r\n"));
     world_end(&w);
 }
@@ -632,6 +675,7 @@ int main(void)
         cmocka_unit_test(golden_replies),
         cmocka_unit_test(failures_of_the_node),
         cmocka_unit_test(refused_at_the_door),
+        cmocka_unit_test(several_locks),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(connection_commands_go_to_the_shell),
         cmocka_unit_test(answers_that_do_not_fit_fail),

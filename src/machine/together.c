@@ -1,0 +1,219 @@
+/* together.c: ACQUIRE of several locks, all or none. The questions are those of acquire.c, asked of
+ * all the locks together:
+ *
+ *   one of them is in use as a semaphore               MISMATCH
+ *   this session holds some: just these, together      GRANTED, the same token, lease renewed
+ *     anything else                                    MISMATCH
+ *   nobody holds, awaits or delays any of them         LIMIT or GRANTED
+ *   no WAIT                                            HELD
+ *   this session awaits some: just these, together     QUEUED, the same place, asked once more
+ *     anything else                                    MISMATCH
+ *   else                                               LIMIT, DEADLOCK or QUEUED
+ *
+ * They may be named in another order when asked for again. A wait makes those of its locks that
+ * nobody uses exist, idle, because what comes later must find its place in their queues. */
+#include "machine/state.h"
+
+struct ask {
+    const struct machine_command *c;
+    struct session_explicit *session; /* NULL: implicit */
+    unsigned n;
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    struct lock *locks[MACHINE_NAMES_MAX]; /* NULL: not stored */
+    uint64_t hashes[MACHINE_NAMES_MAX];
+};
+
+/* What this session has of the locks already, as holder or in their queues. */
+enum own { OWN_NONE, OWN_SAME, OWN_OTHER };
+
+static struct seat *seat_at(struct machine *m, const struct ask *a, unsigned i, bool waits)
+{
+    const struct lock *lock = a->locks[i];
+    if (lock == NULL) {
+        return NULL;
+    }
+    if (!waits) {
+        return machine_lock_held_by(m, lock, a->session != NULL, a->c->owner);
+    }
+    struct wait *w = machine_wait_find(m, lock, a->session != NULL, a->c->owner);
+    return w == NULL ? NULL : w->seat;
+}
+
+static enum own find_own(struct machine *m, const struct ask *a, bool waits, struct group **ret)
+{
+    struct group *g = NULL;
+    unsigned found = 0;
+    for (unsigned i = 0; i < a->n; i++) {
+        struct seat *seat = seat_at(m, a, i, waits);
+        if (seat == NULL) {
+            continue;
+        }
+        if (!seat->grouped || (g != NULL && seat_group(seat) != g)) {
+            return OWN_OTHER;
+        }
+        g = seat_group(seat);
+        found++;
+    }
+    if (found == 0) {
+        return OWN_NONE;
+    }
+    *ret = g;
+    return found == a->n && g->n == a->n ? OWN_SAME : OWN_OTHER;
+}
+
+static bool all_free(const struct ask *a)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct lock *lock = a->locks[i];
+        if (lock != NULL && ((lock->crowd != NULL && lock->crowd->queue.len > 0) ||
+                             !machine_lock_admits(lock, 1))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The limits on the locks and on the session, which a grant and a wait have in common. */
+static enum machine_limit common_limit(const struct machine *m, const struct ask *a)
+{
+    uint64_t created = 0;
+    for (unsigned i = 0; i < a->n; i++) {
+        created += a->locks[i] == NULL;
+    }
+    if (created > 0 && m->locks.len + created > m->limits.locks_max) {
+        return MACHINE_LIMIT_LOCKS;
+    }
+    const struct session_explicit *s = a->session;
+    if (s == NULL) {
+        return machine_sessions_len(m) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS : 0;
+    }
+    return (uint64_t)s->n_held + s->n_waits + a->n > m->limits.session_locks_max
+               ? MACHINE_LIMIT_SESSION_LOCKS
+               : 0;
+}
+
+static enum machine_limit queue_limit(const struct machine *m, const struct ask *a)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct crowd *c = a->locks[i] == NULL ? NULL : a->locks[i]->crowd;
+        if (c != NULL && c->queue.len >= m->limits.lock_waits_max) {
+            return MACHINE_LIMIT_LOCK_WAITS;
+        }
+    }
+    return m->waits_by_seat.len + a->n > m->limits.waits_max ? MACHINE_LIMIT_WAITS : 0;
+}
+
+/* Makes the locks that are not stored, and the seats. Returns the first. */
+static struct seat *create_seats(struct machine *m, struct ask *a)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        if (a->locks[i] == NULL) {
+            a->locks[i] = machine_lock_create(m, a->names[i], a->hashes[i]);
+        }
+    }
+    return machine_group_create(m, a->locks, a->n, a->session, a->c->owner, a->c->ttl_ms,
+                                a->c->value);
+}
+
+static void take(struct machine *m, struct ask *a, struct machine_result *r)
+{
+    enum machine_limit limit = common_limit(m, a);
+    if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
+        limit = MACHINE_LIMIT_TOKENS;
+    }
+    if (limit != 0) {
+        machine_answer_limit(m, r, limit);
+        return;
+    }
+    struct seat *seat = create_seats(m, a);
+    machine_lock_grant(m, seat, 1, 0);
+    machine_answer_granted(m, seat, r);
+}
+
+static void emit_queued(struct machine *m, const struct ask *a, struct wait *w)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
+                                                .index = (uint8_t)i,
+                                                .session_explicit = a->session != NULL,
+                                                .name = lock_name(a->locks[i]),
+                                                .owner = machine_session_owner(w->seat->session),
+                                                .wait = wait_id(w)});
+    }
+}
+
+static void join_queues(struct machine *m, struct ask *a, struct machine_result *r)
+{
+    enum machine_limit limit = queue_limit(m, a);
+    limit = limit != 0 ? limit : common_limit(m, a);
+    if (limit != 0) {
+        machine_answer_limit(m, r, limit);
+        return;
+    }
+    if (a->session != NULL && machine_refuse_cycle(m, a->session, a->locks, a->n, r)) {
+        return;
+    }
+    struct seat *seat = create_seats(m, a);
+    struct wait *w = machine_wait_join(m, seat, 1, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    for (unsigned i = 0; i < a->n; i++) {
+        if (a->locks[i]->holder == NULL && !a->locks[i]->crowd->is_idle) {
+            machine_lock_idle(m, a->locks[i], ++m->serial);
+        }
+    }
+    emit_queued(m, a, w);
+    machine_answer_queued(w, r);
+}
+
+/* False when one is in use as a semaphore; r then says so. */
+static bool find_locks(struct machine *m, struct ask *a, struct machine_result *r)
+{
+    a->n = machine_command_names(a->c, a->names);
+    for (unsigned i = 0; i < a->n; i++) {
+        a->locks[i] = machine_lock_find(m, a->names[i], &a->hashes[i]);
+        if (a->locks[i] != NULL && lock_permits(a->locks[i]) != 1) {
+            r->code = MACHINE_MISMATCH;
+            r->number = lock_permits(a->locks[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+void machine_acquire_together(struct machine *m, const struct machine_command *c,
+                              struct session_explicit *s, struct machine_result *r)
+{
+    struct ask a = {.c = c, .session = s};
+    struct group *g = NULL;
+    if (!find_locks(m, &a, r)) {
+        return;
+    }
+    enum own own = find_own(m, &a, false, &g);
+    if (own == OWN_SAME) {
+        const struct seat *seat = group_seat(g, 0);
+        machine_session_renew(m, seat->session, c->ttl_ms);
+        machine_answer_granted(m, seat, r);
+        return;
+    }
+    if (own == OWN_NONE && all_free(&a)) {
+        take(m, &a, r);
+        return;
+    }
+    if (own == OWN_NONE && (c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
+        r->code = MACHINE_HELD;
+        return;
+    }
+    if (own == OWN_NONE) {
+        own = find_own(m, &a, true, &g);
+    }
+    switch (own) {
+    case OWN_NONE:
+        join_queues(m, &a, r);
+        break;
+    case OWN_SAME:
+        machine_ask_again(m, group_seat(g, 0)->at.wait, c, r);
+        break;
+    case OWN_OTHER:
+        r->code = MACHINE_MISMATCH;
+        break;
+    }
+}
