@@ -121,6 +121,7 @@ static void event_cb(void *ctx, const struct machine_event *event)
 static void restored_cb(void *ctx)
 {
     struct node *n = ctx;
+    relay_restored(n);
     if (n->cbs.restored != NULL) {
         n->cbs.restored(n->cbs.ctx);
     }
@@ -142,6 +143,7 @@ static void opened_cb(void *ctx, uint64_t term)
 {
     struct node *n = ctx;
     node_log(n, 3, "this node leads in term %" PRIu64, term);
+    relay_opened(n);
     node_wake(n);
 }
 

@@ -147,6 +147,8 @@ struct node {
     struct relay_ticket *spare_tickets;
     unsigned spare_count;
     struct fli_map earlies; /* wait id -> inlet */
+    uint64_t wait_seen;     /* id of the youngest wait in the log; UINT64_MAX: not known */
+    uint64_t wait_before;   /* id of the youngest that was queued under an earlier leader */
     struct fli_list inlets;
 
     /* roster */
@@ -226,6 +228,8 @@ void relay_beat(struct node *n);
 void relay_say_ready(struct node *n); /* known_complete has become true */
 void relay_flush(struct node *n);
 void relay_event(struct node *n, const struct machine_event *e);
+void relay_opened(struct node *n);   /* this node leads from now on */
+void relay_restored(struct node *n); /* a snapshot came in place of events */
 void relay_forget_waits(struct node *n);
 bool relay_quiet(struct node *n); /* nothing is out, nothing waits to be sent */
 void relay_close(struct node *n);

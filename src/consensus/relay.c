@@ -353,24 +353,64 @@ static void early_note(struct inlet *in, uint64_t wait)
 
 static void inlet_close(struct inlet *in, const char *why);
 
-void relay_event(struct node *n, const struct machine_event *e)
+static void early_send(struct inlet *in, const struct machine_event *e)
 {
-    if (e->wait == 0 || n->earlies.len == 0 ||
-        (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
-        return;
-    }
-    struct early *early = early_find(n, e->wait);
-    if (early == NULL) {
-        return;
-    }
-    struct inlet *in = early->inlet;
     uint8_t head[RELAY_EVENT_SIZE];
-    early_drop(n, early);
     relay_event_encode(e, head);
     struct fli_slice parts[3] = {slice(head, sizeof head), e->name, e->owner};
     if (link_send(in->link, LINK_EARLY, parts, 3) != 0) {
         inlet_close(in, "too much is waiting to be sent");
     }
+}
+
+/* Who relayed a wait that is older than our term its leader knew, and we do not: all are told, and
+ * those who do not have it pass over it. Without this they would hear of each grant at the next
+ * heartbeat only, and a queue that outlived its leader would move a heartbeat at a time. */
+static void early_send_all(struct node *n, const struct machine_event *e)
+{
+    FLI_LIST_FOREACH_SAFE(pos, next, &n->inlets)
+    {
+        struct inlet *in = FLI_CONTAINER_OF(pos, struct inlet, node_link);
+        if (in->link != NULL) {
+            early_send(in, e);
+        }
+    }
+}
+
+static void note_queued(struct node *n, uint64_t wait)
+{
+    n->wait_seen = wait;
+    if (wait <= n->wait_before) { /* so all before it are older, whatever was known */
+        n->wait_before = wait - 1;
+    }
+}
+
+void relay_event(struct node *n, const struct machine_event *e)
+{
+    if (e->type == MACHINE_EVENT_QUEUED) {
+        note_queued(n, e->wait);
+    }
+    if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
+        return;
+    }
+    struct early *early = early_find(n, e->wait);
+    if (early != NULL) {
+        struct inlet *in = early->inlet;
+        early_drop(n, early);
+        early_send(in, e);
+    } else if (e->wait <= n->wait_before && proposer_is_open(n->proposer)) {
+        early_send_all(n, e);
+    }
+}
+
+void relay_opened(struct node *n)
+{
+    n->wait_before = n->wait_seen;
+}
+
+void relay_restored(struct node *n)
+{
+    n->wait_seen = UINT64_MAX;
 }
 
 void relay_forget_waits(struct node *n)
