@@ -10,6 +10,7 @@
  * attempt. The callback always comes from the loop, never from within dial_start. When the
  * transport closes, an attempt that waits for the resolver ends when the resolver returns, since
  * that cannot be interrupted once it has begun. */
+#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,25 +51,27 @@ struct dial {
 
 /* ---- a stream that raft writes to ---- */
 
+/* No room, so that libuv calls back without having read: had it read an error itself, it would
+ * refuse to write from then on, and raft, which takes that for a lost message and no more, would
+ * keep the dead stream for ever. */
 static void watch_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    static char unread[64];
-    *buf = uv_buf_init(unread, sizeof unread);
+    *buf = uv_buf_init(NULL, 0);
 }
 
-/* Nothing is ever said on it, so whatever comes is its end. */
+/* Nothing is ever said on it, so whatever there is to read is its end. */
 static void watch_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     struct dialed *s = FLI_CONTAINER_OF((uv_tcp_t *)stream, struct dialed, tcp);
     struct transport *t = s->t;
     uv_os_fd_t fd;
-    if (nread == 0) {
+    char byte;
+    if (uv_fileno((uv_handle_t *)stream, &fd) != 0 ||
+        (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR))) {
         return;
     }
     uv_read_stop(stream);
-    if (uv_fileno((uv_handle_t *)stream, &fd) == 0) {
-        (void)shutdown(fd, SHUT_RDWR);
-    }
+    (void)shutdown(fd, SHUT_RDWR);
     if (!t->closing) {
         t->cbs.hung_up(t->cbs.ctx, s->peer_id);
     }
