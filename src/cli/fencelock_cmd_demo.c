@@ -75,10 +75,11 @@ static void progress(const struct demo *d, uint64_t done)
     }
 }
 
+/* On the line that progress() overwrites; "" clears it. */
 static void say_on_terminal(const char *text)
 {
     if (isatty(STDERR_FILENO) == 1) {
-        fprintf(stderr, "\r\033[Kfencelock: %s", text);
+        fprintf(stderr, "\r\033[K%s%s", text[0] != '\0' ? "fencelock: " : "", text);
     }
 }
 
@@ -256,6 +257,7 @@ int cli_run_demo_redlock(const struct cli_args *a)
     }
     say_on_terminal("starting five Redis servers, three nodes and two storages");
     int rc = demo_lab_open(&d->lab);
+    say_on_terminal("");
     if (rc == 0 && d->lab.faketime[0] == '\0') {
         cli_complain("libfaketime is missing, or Redis does not run under it, so no clock jumps "
                      "here (the other faults happen): "
