@@ -18,6 +18,8 @@ struct fsm {
     struct machine *machine;
     struct fli_buf snapshot; /* bytes being written by raft; empty otherwise */
     struct raft_buffer snapshot_raft;
+    bool imaging; /* the bytes are the imager's, there or still to come */
+    uint64_t snapshot_start_ns;
     struct fsm_stats stats;
     bool broken; /* fatal was called: nothing is applied any more */
 };
@@ -77,27 +79,40 @@ static int apply(struct raft_fsm *raft, const struct raft_buffer *buf, void **re
     return 0;
 }
 
+static void note_snapshot(struct fsm *f, const void *data, size_t len)
+{
+    /* Raft does not write to what it is given here. */
+    f->snapshot_raft = (struct raft_buffer){(void *)(uintptr_t)data, len};
+    f->stats.snapshot_last_bytes = len;
+    f->stats.snapshot_last_ns = fli_clock_ns() - f->snapshot_start_ns;
+}
+
 static int snapshot(struct raft_fsm *raft, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
     struct fsm *f = raft->data;
     if (f->broken) {
         return RAFT_CORRUPT;
     }
-    FLI_ASSERT(f->snapshot.data == NULL);
-    uint64_t start_ns = fli_clock_ns();
+    FLI_ASSERT(f->snapshot.data == NULL && !f->imaging);
+    f->snapshot_start_ns = fli_clock_ns();
+    *bufs = &f->snapshot_raft;
+    *n_bufs = 1;
+    const struct fsm_imager *imager = &f->config.imager;
+    if (imager->begin != NULL && imager->begin(imager->ctx, f->machine)) {
+        f->imaging = true;
+        f->snapshot_raft = (struct raft_buffer){NULL, 0};
+        f->stats.snapshots++;
+        f->stats.bytes_since_snapshot = 0;
+        return 0;
+    }
     int rv = machine_snapshot_encode(f->machine, &f->snapshot);
     if (rv != 0) {
         /* Not fatal: the log just grows until memory is there for the next attempt. */
         fli_buf_fini(&f->snapshot);
         return RAFT_NOMEM;
     }
-    f->snapshot_raft.base = f->snapshot.data;
-    f->snapshot_raft.len = f->snapshot.len;
-    *bufs = &f->snapshot_raft;
-    *n_bufs = 1;
+    note_snapshot(f, f->snapshot.data, f->snapshot.len);
     f->stats.snapshots++;
-    f->stats.snapshot_last_bytes = f->snapshot.len;
-    f->stats.snapshot_last_ns = fli_clock_ns() - start_ns;
     f->stats.bytes_since_snapshot = 0;
     return 0;
 }
@@ -108,7 +123,17 @@ static int snapshot_finalize(struct raft_fsm *raft, struct raft_buffer *bufs[], 
     *bufs = NULL;
     *n_bufs = 0;
     fli_buf_fini(&f->snapshot);
+    if (f->imaging) {
+        f->imaging = false;
+        f->config.imager.end(f->config.imager.ctx);
+    }
     return 0;
+}
+
+void fsm_image_ready(struct fsm *f, struct fli_slice bytes)
+{
+    FLI_ASSERT(f->imaging && f->snapshot_raft.base == NULL);
+    note_snapshot(f, bytes.data, bytes.len);
 }
 
 static int restore(struct raft_fsm *raft, struct raft_buffer *buf)

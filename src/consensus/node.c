@@ -206,8 +206,8 @@ static void bound_log(struct node *n)
     }
     uint64_t bytes_max = n->snapshot_bytes;
     uint64_t entries_max = SNAPSHOT_ENTRIES + s.snapshot_last_bytes / 512;
-    if (bytes_max < 2 * s.snapshot_last_bytes) {
-        bytes_max = 2 * s.snapshot_last_bytes;
+    if (bytes_max < s.snapshot_last_bytes) {
+        bytes_max = s.snapshot_last_bytes;
     }
     if (entries_max > SNAPSHOT_ENTRIES_MAX) {
         entries_max = SNAPSHOT_ENTRIES_MAX;
@@ -520,6 +520,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
 {
     struct fsm_config fc = {
         .event = event_cb, .event_ctx = n, .fatal = fatal_cb, .restored = restored_cb, .ctx = n};
+    fc.imager = snapshot_imager(n);
     struct proposer_config pc = {.raft = &n->raft,
                                  .ctx = n,
                                  .returned = returned_cb,
@@ -586,6 +587,7 @@ static void set_config(struct node *n, const struct node_config *c)
     n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
     n->pending_max = c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX;
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
+    n->image_records = c->image_records != 0 ? c->image_records : NODE_IMAGE_RECORDS;
     n->limits = c->limits;
 }
 

@@ -58,6 +58,7 @@ struct node_config {
     unsigned hold_ms;              /* how long a command waits for a leader; 0: default */
     size_t pending_max;            /* bytes of commands that may wait; 0: default */
     uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
+    uint64_t image_records; /* from so many records on, a child encodes snapshots; 0: default */
 };
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };

@@ -18,6 +18,7 @@
 #include "base/map.h"
 #include "consensus/fsm.h"
 #include "consensus/identity.h"
+#include "consensus/image.h"
 #include "consensus/link.h"
 #include "consensus/node.h"
 #include "consensus/proposer.h"
@@ -33,6 +34,7 @@
 #define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(64) << 20)
+#define NODE_IMAGE_RECORDS UINT64_C(50000) /* encoded in some milliseconds */
 
 #define NODE_BEAT_MS 100u            /* everything that is not urgent */
 #define NODE_PING_MS 500u            /* on each outlet */
@@ -114,6 +116,7 @@ struct node {
     unsigned heartbeat_ms, election_ms, hold_ms;
     size_t pending_max;
     uint64_t snapshot_bytes;
+    uint64_t image_records;
     struct machine_limits limits;
     struct data_dir dir;
     struct identity identity;
@@ -188,6 +191,7 @@ struct node {
     /* snapshots */
     uint64_t snapshots_seen, restores_seen, entries_at_snapshot;
     uint64_t snapshot_index;
+    struct image *image; /* a snapshot that is being encoded, or written */
     uint64_t disk_said_ms;
 
     /* stopping */
@@ -234,6 +238,9 @@ void relay_forget_waits(struct node *n);
 bool relay_quiet(struct node *n); /* nothing is out, nothing waits to be sent */
 void relay_close(struct node *n);
 void relay_fini(struct node *n);
+
+/* node_snapshot.c */
+struct fsm_imager snapshot_imager(struct node *n);
 
 /* node_roster.c */
 void roster_init(struct node *n);

@@ -22,6 +22,8 @@ struct guarded_put {
     raft_io_snapshot_put_cb cb;
     struct raft_guard *g;
     bool install;
+    unsigned trailing;
+    const struct raft_snapshot *snapshot; /* raft's, until its callback */
 };
 
 struct guarded_get {
@@ -94,11 +96,26 @@ static void guard_closed(struct raft_io *inner)
     }
 }
 
+static void cancel_waiting(struct raft_guard *g)
+{
+    struct guarded_put *p = g->waiting;
+    if (p == NULL) {
+        return;
+    }
+    struct raft_io_snapshot_put *outer = p->outer;
+    raft_io_snapshot_put_cb cb = p->cb;
+    g->waiting = NULL;
+    g->puts--;
+    raft_free(p);
+    cb(outer, RAFT_CANCELED);
+}
+
 static void guard_close(struct raft_io *io, raft_io_close_cb cb)
 {
     struct raft_guard *g = guard_of(io);
     g->closing = true;
     g->closed = cb;
+    cancel_waiting(g);
     g->inner->close(g->inner, guard_closed);
 }
 
@@ -429,14 +446,46 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
         return must(g, "write a snapshot to disk", RAFT_NOMEM);
     }
     /* No trailing entries is how raft says that the snapshot replaces the log. */
-    *p = (struct guarded_put){.outer = req, .cb = cb, .g = g, .install = trailing == 0};
+    *p = (struct guarded_put){.outer = req,
+                              .cb = cb,
+                              .g = g,
+                              .install = trailing == 0,
+                              .trailing = trailing,
+                              .snapshot = snapshot};
     g->puts++;
+    if (g->put_held) {
+        FLI_ASSERT(!p->install && g->waiting == NULL);
+        g->put_held = false;
+        g->waiting = p;
+        return 0;
+    }
     int rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, snapshot, put_cb);
     if (rv != 0) {
         g->puts--;
         raft_free(p);
     }
     return must(g, "write a snapshot to disk", rv);
+}
+
+void raft_guard_hold_put(struct raft_guard *g)
+{
+    FLI_ASSERT(!g->put_held && g->waiting == NULL);
+    g->put_held = true;
+}
+
+void raft_guard_put_ready(struct raft_guard *g)
+{
+    struct guarded_put *p = g->waiting;
+    FLI_ASSERT(p != NULL && !g->closing);
+    if (g->failed) {
+        return; /* it waits for the close */
+    }
+    g->waiting = NULL;
+    int rv = g->inner->snapshot_put(g->inner, p->trailing, &p->inner, p->snapshot, put_cb);
+    if (rv != 0) {
+        g->waiting = p;
+        fail(g, "write a snapshot to disk", rv);
+    }
 }
 
 static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *snapshot, int status)

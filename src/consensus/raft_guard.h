@@ -92,8 +92,10 @@ struct raft_guard {
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
     raft_io_close_cb closed;
-    unsigned puts;           /* snapshot writes in progress */
-    raft_index loaded_index; /* of the snapshot being handed to raft; 0: none */
+    unsigned puts;               /* snapshot writes in progress */
+    bool put_held;               /* the next write of an own snapshot waits */
+    struct guarded_put *waiting; /* it does; NULL: none */
+    raft_index loaded_index;     /* of the snapshot being handed to raft; 0: none */
     raft_term loaded_term;
     bool closing;
     bool failed;
@@ -137,6 +139,12 @@ bool raft_guard_hurry(struct raft_guard *g);
 
 /* Sends a message that means nothing to anybody, so that a broken connection is opened again. */
 void raft_guard_nudge(struct raft_guard *g, raft_id id, const char *address);
+
+/* The bytes of the snapshot that raft is about to write are not there yet: its write, which comes
+ * next, waits for raft_guard_put_ready(), or until raft closes. Raft's buffers may be filled in
+ * until then. Snapshots of a leader are held off meanwhile, as during the write itself. */
+void raft_guard_hold_put(struct raft_guard *g);
+void raft_guard_put_ready(struct raft_guard *g);
 
 void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret);
 

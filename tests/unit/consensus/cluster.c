@@ -135,6 +135,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .election_ms = c->election_ms != 0 ? c->election_ms : 300,
         .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
         .snapshot_bytes = c->snapshot_bytes,
+        .image_records = c->image_records,
         .pending_max = c->pending_max,
     };
     struct node_callbacks cbs = {.ctx = cn,

@@ -45,6 +45,7 @@ struct cluster {
     unsigned hold_ms;
     unsigned election_ms; /* 0: 300 */
     uint64_t snapshot_bytes;
+    uint64_t image_records;
     size_t pending_max;
     struct machine_limits limits;
     bool verbose;

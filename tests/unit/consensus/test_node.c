@@ -671,11 +671,11 @@ static void test_forgotten_but_whole(void **state)
 
 /* ---- snapshots ---- */
 
-static void test_snapshot_and_catch_up(void **state)
+static void catch_up(struct cluster *c, uint64_t image_records)
 {
-    struct cluster *c = *state;
     cluster_init(c, 3);
     c->snapshot_bytes = 64 << 10;
+    c->image_records = image_records;
     cluster_start_all(c);
     cluster_wait_formed(c);
     unsigned leader = cluster_wait_leader(c);
@@ -713,6 +713,17 @@ static void test_snapshot_and_catch_up(void **state)
     cluster_expect_same_hash(c);
 }
 
+static void test_snapshot_and_catch_up(void **state)
+{
+    catch_up(*state, 0);
+}
+
+/* The same with snapshots that a child encodes. */
+static void test_snapshots_of_a_large_state(void **state)
+{
+    catch_up(*state, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)
@@ -744,6 +755,7 @@ int main(int argc, char **argv)
         TEST(test_forget_uncertain),
         TEST(test_forgotten_but_whole),
         TEST(test_snapshot_and_catch_up),
+        TEST(test_snapshots_of_a_large_state),
     };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);

@@ -1,0 +1,204 @@
+/* image.c: see image.h. */
+#include "consensus/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HEAD_SIZE ((size_t)4096) /* of the shared memory; the bytes come behind it */
+/* Address space, not memory: far above what a record can take, with names, owners and value. */
+#define RECORD_MAX ((size_t)16 << 10)
+#define BASE_MAX ((size_t)1 << 20)
+#define RECORDS_MAX (UINT64_C(1) << 30)
+#define NICENESS 5 /* the child's: requests come first */
+
+struct head {
+    _Atomic int done;
+    int error;
+    size_t len;
+};
+_Static_assert(sizeof(struct head) <= HEAD_SIZE, "the head has room");
+
+struct image {
+    struct image_callbacks cbs;
+    uint8_t *shared;
+    size_t size;
+    pid_t pid; /* 0: it was waited for */
+    int pipe;  /* comes to its end when the child does */
+    uv_poll_t poll;
+};
+
+static struct head *head_of(const struct image *i)
+{
+    return (struct head *)(void *)i->shared;
+}
+
+/* ---- the child ------------------------------------------------------------------------------- */
+
+static void close_between(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0u) == 0) {
+        return;
+    }
+    long n = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
+    unsigned end = n > 0 && (unsigned long)n <= last ? (unsigned)n : last;
+    for (unsigned fd = first; fd < end; fd++) {
+        close((int)fd);
+    }
+    if (end == last) {
+        close((int)last);
+    }
+}
+
+/* Keeps standard error, for an assertion's last words, and the pipe. */
+static void close_all_but(int keep)
+{
+    close(STDIN_FILENO);
+    close(STDOUT_FILENO);
+    close_between(3, (unsigned)keep - 1);
+    close_between((unsigned)keep + 1, UINT32_MAX);
+}
+
+static _Noreturn void encode(struct image *i, const struct machine *m, pid_t parent, int end)
+{
+    struct head *h = head_of(i);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) {
+        _exit(1);
+    }
+    close_all_but(end);
+    (void)setpriority(PRIO_PROCESS, 0, NICENESS); /* slower or not, it is right */
+    size_t max = i->size - HEAD_SIZE;
+    struct fli_buf out = {.data = i->shared + HEAD_SIZE, .cap = max, .max = max}; /* never grows */
+    h->error = machine_snapshot_encode(m, &out);
+    h->len = out.len;
+    atomic_store(&h->done, 1);
+    _exit(0);
+}
+
+/* ---- the parent ------------------------------------------------------------------------------ */
+
+static void reap(struct image *i)
+{
+    while (i->pid != 0 && waitpid(i->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    i->pid = 0;
+}
+
+static void poll_cb(uv_poll_t *poll, int status, int events)
+{
+    struct image *i = poll->data;
+    (void)uv_poll_stop(poll);
+    reap(i);
+    const struct head *h = head_of(i);
+    bool whole = atomic_load(&h->done) == 1 && h->error == 0;
+    i->cbs.done(i->cbs.ctx, whole ? 0 : FL_ESYSTEM);
+}
+
+static void closed(uv_handle_t *handle)
+{
+    struct image *i = handle->data;
+    void (*gone)(void *ctx) = i->cbs.gone;
+    void *ctx = i->cbs.ctx;
+    close(i->pipe);
+    free(i);
+    gone(ctx);
+}
+
+/* No signal may reach a handler of ours in the child: it would talk to our loop. */
+static pid_t fork_quietly(struct image *i, const struct machine *m, int end)
+{
+    sigset_t all;
+    sigset_t before;
+    pid_t self = getpid();
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return -1;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        encode(i, m, self, end);
+    }
+    int rv = pthread_sigmask(SIG_SETMASK, &before, NULL);
+    FLI_ASSERT(rv == 0);
+    return pid;
+}
+
+static int start(struct image *i, uv_loop_t *loop, const struct machine *m)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return FL_ESYSTEM;
+    }
+    i->pid = ends[1] > 2 ? fork_quietly(i, m, ends[1]) : -1;
+    close(ends[1]);
+    if (i->pid < 0) {
+        close(ends[0]);
+        return FL_ESYSTEM;
+    }
+    i->pipe = ends[0];
+    if (uv_poll_init(loop, &i->poll, i->pipe) != 0) {
+        (void)kill(i->pid, SIGKILL);
+        reap(i);
+        close(ends[0]);
+        return FL_ESYSTEM;
+    }
+    i->poll.data = i;
+    int rv = uv_poll_start(&i->poll, UV_READABLE, poll_cb);
+    FLI_ASSERT(rv == 0);
+    return 0;
+}
+
+int image_create(uv_loop_t *loop, const struct machine *m, uint64_t records,
+                 const struct image_callbacks *cbs, struct image **ret)
+{
+    if (records > RECORDS_MAX) {
+        return FL_ESYSTEM;
+    }
+    struct image *i = calloc(1, sizeof *i);
+    if (i == NULL) {
+        return FL_ESYSTEM;
+    }
+    i->cbs = *cbs;
+    i->size = HEAD_SIZE + BASE_MAX + (size_t)records * RECORD_MAX;
+    void *shared = mmap(NULL, i->size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (shared == MAP_FAILED) {
+        free(i);
+        return FL_ESYSTEM;
+    }
+    i->shared = shared;
+    int rv = start(i, loop, m);
+    if (rv != 0) {
+        munmap(i->shared, i->size);
+        free(i);
+        return rv;
+    }
+    *ret = i;
+    return 0;
+}
+
+struct fli_slice image_bytes(const struct image *i)
+{
+    const struct head *h = head_of(i);
+    FLI_ASSERT(i->pid == 0 && atomic_load(&h->done) == 1 && h->error == 0);
+    return (struct fli_slice){i->shared + HEAD_SIZE, h->len};
+}
+
+void image_destroy(struct image *i)
+{
+    if (i->pid != 0) {
+        (void)kill(i->pid, SIGKILL);
+        reap(i);
+    }
+    munmap(i->shared, i->size);
+    i->shared = NULL;
+    uv_close((uv_handle_t *)&i->poll, closed);
+}
