@@ -300,6 +300,16 @@ class Storage(HoldCase):
         self.assertEqual(self.d('write', 'x', 'key', 'three'), ['wrote', 'x', 'ENOTHELD'])
         self.assertEqual(self.store.call('GET', 'key'), b'one')
 
+    def test_each_of_several_locks_is_claimed(self):
+        word, name, result, token = self.d('claimed', 'x', 60000, 'y')
+        self.assertEqual(result, 'OK')
+        self.assertEqual([self.store.call('MARK', n) for n in ('x', 'y')], [int(token)] * 2)
+        self.assertEqual([self.call('CHECK', n, token) for n in ('x', 'y')], [1, 1])
+        self.assertEqual(self.d('release', 'x')[2], 'OK')
+        self.store.call('CLAIM', 'y', 1 << 40)
+        self.assertEqual(self.d('claimed', 'z', 60000, 'y')[2], 'ESTALE')
+        self.assertEqual([self.call('SHOW', n) for n in ('x', 'y', 'z')], [None] * 3)
+
     def test_a_claim_that_fails_gives_the_lock_back(self):
         self.store.call('CLAIM', 'x', 1 << 40)
         self.assertEqual(self.d('claimed', 'x', 60000), ['taken', 'x', 'ESTALE', '0'])

@@ -3,7 +3,7 @@
  *   hold_driver keepalive|async|uv NODES [STORE]
  *   take NAME TTL WAIT RESERVE MAXHOLD | look NAME | release NAME | free NAME | stop
  *   open OWNER TTL | under OWNER NAME WAIT | give OWNER NAME TOKEN
- *   keepalive only: hammer NAME | claimed NAME TTL | write NAME KEY VALUE
+ *   keepalive only: hammer NAME | claimed NAME TTL [ALSO] | write NAME KEY VALUE
  *
  *   taken NAME RESULT TOKEN
  *   change NAME STATE REASON NOW       from on_change, NOW by fl_now_ms()
@@ -185,7 +185,9 @@ static void give_back(struct slot *s, char **w)
 
 static void take_claimed(struct slot *s, char **w)
 {
-    const struct fl_acquire_options options = {.ttl_ms = number(w[2])};
+    const struct fl_bytes also = fl_str(w[3]);
+    const struct fl_acquire_options options = {
+        .ttl_ms = number(w[2]), .also = &also, .also_len = w[3] != NULL ? 1 : 0};
     const struct fl_hold_options hold = {.on_change = on_change, .arg = s};
     struct fl_grant grant;
     fl_lock *lock = NULL;

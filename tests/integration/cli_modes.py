@@ -1,0 +1,111 @@
+"""Locks that several hold, and several locks at once, through `fencelock` and the library below it: taken, refused,
+waited for, held by `run`, given back."""
+
+import json
+import os
+import subprocess
+
+from harness import Case, Cluster, binary, main, wait_until
+
+DONE, NO = 0, 1
+OWNERS = ['owner-%d-0123456789' % i for i in range(4)]
+
+
+class Modes(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3).start()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        self.env['FENCELOCK_NODES'] = ','.join(self.cluster.addresses())
+
+    def start(self, *args):
+        child = subprocess.Popen([binary('fencelock'), *map(str, args)], env=self.env, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        def end():
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.addCleanup(end)
+        return child
+
+    def cli(self, *args):
+        child = self.start(*args)
+        out, err = child.communicate(timeout=60)
+        self.assertNotIn('Sanitizer', err)
+        return child.returncode, out, err
+
+    def take(self, *args):
+        code, out, err = self.cli('acquire', *args, '--ttl', '60s')
+        self.assertEqual(code, DONE, err)
+        return int(out)
+
+    def refused(self, error, *args):
+        code, out, _ = self.cli('acquire', *args, '--json')
+        self.assertEqual((code, json.loads(out).get('error')), (NO, error))
+
+    def shown(self, name):
+        return json.loads(self.cli('show', name, '--json')[1])
+
+    def test_shared(self):
+        first, second = (self.take('x', '--shared', '--owner', OWNERS[i]) for i in range(2))
+        self.assertGreater(second, first)
+        self.refused('EMISMATCH', 'x', '--owner', OWNERS[0]) # its mode does not change
+        self.refused('EMISMATCH', 'x', '--permits', 2)
+        self.assertEqual(self.cli('acquire', 'x')[0], NO)
+        self.assertEqual([h['token'] for h in self.shown('x')['held_by']], [first, second])
+        self.assertEqual([l['mode'] for l in json.loads(self.cli('locks', '--json')[1])['locks']], ['shared'] * 2)
+        reader = self.start('run', 'x', '--shared', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read line')
+        third = int(reader.stdout.readline())
+        self.assertGreater(third, second)
+        writer = self.start('acquire', 'x', '--wait', '60s')
+        wait_until(lambda: self.shown('x')['waiters'] == 1, 60, 'the writer')
+        for token in (first, second):
+            self.assertEqual(self.cli('release', 'x', token)[0], DONE)
+        self.assertIsNone(writer.poll())
+        reader.communicate('\n', timeout=60)
+        self.assertEqual(reader.returncode, 0)
+        self.assertGreater(int(writer.communicate(timeout=60)[0]), third)
+
+    def test_permits(self):
+        tokens = [self.take('s', '--permits', 3, '--owner', OWNERS[i]) for i in range(3)]
+        self.assertEqual(self.cli('acquire', 's', '--permits', 3)[0], NO)
+        for how in ((), ('--shared',), ('--permits', 2)):
+            self.refused('EMISMATCH', 's', *how)
+        self.assertEqual((self.shown('s')['holders'], self.shown('s')['permits']), (3, 3))
+        self.assertEqual(self.cli('release', 's', tokens[1])[0], DONE)
+        code, out, _ = self.cli('run', 's', '--permits', 3, '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN')
+        self.assertEqual(code, 0)
+        self.assertGreater(int(out), tokens[2])
+
+    def test_several(self):
+        token = self.take('a', '--also', 'b', '--also', 'c d', '--owner', OWNERS[0])
+        for name in ('a', 'b', 'c d'):
+            self.assertEqual(self.cli('check', name, token)[0], DONE)
+        self.assertEqual(self.shown('b')['together'], 3)
+        self.assertEqual(self.take('c d', '--also', 'a', '--also', 'b', '--owner', OWNERS[0]), token) # asked again
+        self.refused('EMISMATCH', 'a', '--owner', OWNERS[0])
+        self.assertEqual(self.cli('acquire', 'e', '--also', 'b')[0], NO)
+        self.assertEqual(self.shown('e')['state'], 'free') # all or none
+        waiting = self.start('run', 'e', '--also', 'c d', '--also', 'f', '--', 'sh', '-c', 'echo $FENCELOCK_TOKEN; read line')
+        wait_until(lambda: self.shown('c d').get('waiters') == 1, 60, 'the waiter')
+        self.assertEqual(self.cli('renew', 'b', token, '--ttl', '60s')[0], DONE)
+        self.assertEqual(self.cli('release', 'b', token)[0], DONE)
+        second = int(waiting.stdout.readline())
+        self.assertGreater(second, token)
+        for name in ('e', 'c d', 'f'):
+            self.assertEqual(self.cli('check', name, second)[0], DONE)
+        self.assertEqual(self.cli('check', 'a', token)[0], NO)
+        waiting.communicate('\n', timeout=60)
+        for name in ('e', 'c d', 'f'):
+            self.assertEqual(self.shown(name)['state'], 'free')
+
+    def test_as_many_as_may_be(self):
+        most = [w for i in range(15) for w in ('--also', 'n-%d' % i + 'x' * (250 - len(str(i))))]
+        token = self.take('first' + 'x' * 250, *most, '--value', 'v' * 1024, '--owner', 'o' * 255)
+        self.assertEqual(self.cli('check', most[-1], token)[0], DONE)
+        code, out, _ = self.cli('run', 'other', '--also', most[1], '--wait', '0', '--', 'true')
+        self.assertEqual(code, 124)
+
+
+if __name__ == '__main__':
+    main()
