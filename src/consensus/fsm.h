@@ -6,8 +6,9 @@
  * (corrupt, unknown version) is fatal: the node halts rather than diverge, and no entry after it is
  * applied.
  *
- * Ownership. The fsm owns the machine, and the bytes of a snapshot until raft has written it, unless
- * an imager made them. The buffer of a snapshot to restore is raft's until the restore has succeeded, then freed here. */
+ * Ownership. The fsm owns the machine, and the bytes of a snapshot until raft has written it,
+ * unless an imager made them. The buffer of a snapshot to restore is raft's until the restore has
+ * succeeded, then freed here. */
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 

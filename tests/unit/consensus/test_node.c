@@ -695,15 +695,13 @@ static void catch_up(struct cluster *c, uint64_t image_records)
     }
     struct node_status s;
     node_get_status(c->nodes[leader].node, &s);
-    assert_true(s.snapshots > 0);
-    assert_true(s.snapshot_index > 0);
+    assert_true(s.snapshots > 0 && s.snapshot_index > 0);
     cluster_start(c, away);
     node_get_status(c->nodes[away].node, &s);
     uint64_t restores = s.restores;
     cluster_expect_same_hash(c);
     node_get_status(c->nodes[away].node, &s);
     assert_int_equal(s.restores, restores + 1);
-    /* All start again from their snapshots. */
     for (unsigned i = 0; i < 3; i++) {
         cluster_stop(c, i, 0);
     }
@@ -718,7 +716,6 @@ static void test_snapshot_and_catch_up(void **state)
     catch_up(*state, 0);
 }
 
-/* The same with snapshots that a child encodes. */
 static void test_snapshots_of_a_large_state(void **state)
 {
     catch_up(*state, 1);
