@@ -202,9 +202,10 @@ class Command(RunCase):
         self.assertEqual(self.end(child)[0], 9)
 
     def test_the_command_ends_with_us(self):
-        child = self.start('x', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
+        child = self.start('x', '--ttl', '600ms', '--', 'sh', '-c', 'echo $$; exec sleep 1000')
         pid = int(self.line(child, '\n'))
         child.kill()
+        wait_until(lambda: self.call('SHOW', 'x') is None, 60, 'the end of the lease: nobody renews it any more')
         wait_until(lambda: not os.path.exists('/proc/%d' % pid), what='the end of the command')
 
 
