@@ -40,13 +40,18 @@ class Shim:
         with open(path, 'r+b') as f:
             self.map = mmap.mmap(f.fileno(), 8 * SLOTS)
 
-    def words(self):
-        """What goes in front of the command line. The directory must be there when the process begins."""
+    def env(self):
+        """What the environment of the process must have. The directory must be there when it begins."""
         os.makedirs(self.data, mode=0o700, exist_ok=True)
-        words = ['env', 'LD_PRELOAD=' + ':'.join(self.libraries), 'FENCELOCK_SHIM=' + self.path,
-                 'FENCELOCK_SHIM_DIR=' + self.data,
-                 'ASAN_OPTIONS=%s:verify_asan_link_order=0' % os.environ.get('ASAN_OPTIONS', 'abort_on_error=1')]
-        return words + (['FENCELOCK_SHIM_UNDO=' + self.journal] if self.journal else [])
+        env = {'LD_PRELOAD': ':'.join(self.libraries), 'FENCELOCK_SHIM': self.path, 'FENCELOCK_SHIM_DIR': self.data,
+               'ASAN_OPTIONS': '%s:verify_asan_link_order=0' % os.environ.get('ASAN_OPTIONS', 'abort_on_error=1')}
+        if self.journal:
+            env['FENCELOCK_SHIM_UNDO'] = self.journal
+        return env
+
+    def words(self):
+        """The same as words in front of a command line."""
+        return ['env'] + ['%s=%s' % item for item in sorted(self.env().items())]
 
     # -- the control file -------------------------------------------------------------------------------
     def _put(self, at, value):
@@ -74,6 +79,10 @@ class Shim:
 
     def failed(self, kind):
         return self._get(KINDS_AT + 4 * KINDS.index(kind) + 3)
+
+    def begin_again(self):
+        """For another process: nothing is counted or disturbed any more."""
+        self.map[:] = bytes(8 * SLOTS)
 
     def fail(self, kind, after, errno):
         """The call number `after` from now on fails, once."""
@@ -130,9 +139,12 @@ def _pending(records):
     for r in records:
         if r['type'] in 'WTCRU':
             pending.append(r)
-        elif r['type'] in 'SD':
-            kinds = 'WT' if r['type'] == 'S' else 'CRU'
-            pending = [p for p in pending if not (p['ino'] == r['ino'] and p['type'] in kinds and p['at'] < r['offset'])]
+        elif r['type'] == 'S':
+            pending = [p for p in pending if not (p['ino'] == r['ino'] and p['type'] in 'WT' and p['at'] < r['offset'])]
+        elif r['type'] == 'D':
+            # Journaling file systems commit what is not data in order, so sizes of files that were made longer go along.
+            pending = [p for p in pending if not (p['at'] < r['offset'] and (
+                p['type'] == 'T' or p['ino'] == r['ino'] and p['type'] in 'CRU'))]
         else:
             _make_good(pending, r)
     return pending

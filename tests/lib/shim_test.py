@@ -89,6 +89,16 @@ class ShimTest(unittest.TestCase):
         self.shim.lose_unsynced()
         self.assertEqual((self.file('a'), self.file('b')), (None, b'1'))
 
+    def test_an_allocated_size_stays_when_the_directory_is_synced(self):
+        self.run_it("write('a', b'1', sync=True); fd = os.open('a', os.O_RDWR); os.posix_fallocate(fd, 0, 4096); sync_dir()")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'1' + bytes(4095))
+
+    def test_an_allocated_size_goes_otherwise(self):
+        self.run_it("write('a', b'1', sync=True); sync_dir(); fd = os.open('a', os.O_RDWR); os.posix_fallocate(fd, 0, 4096)")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'1')
+
     def test_some_of_it_stays(self):
         program = "write('a', b'0' * 64, sync=True); sync_dir()\nfor i in range(64): write('a', b'1', i)"
         seen = set()

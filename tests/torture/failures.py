@@ -1,0 +1,186 @@
+#!/usr/bin/python3
+"""Each call that can fail fails, one after the other: the k-th allocation, write, sync, file made, connection accepted, for k
+from 1 until the program makes no more. Whatever fails, the program goes on, or ends in order with a reason (out of memory
+may abort it: a stop is safe, a guess is not). It never crashes, and what it had acknowledged is there when it runs again.
+
+    tests/torture/failures.py [-k WORD]      some k of each kind, spread evenly
+    tests/torture/failures.py --full         all of them; minutes"""
+
+import errno
+import os
+import signal
+import sys
+import unittest
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
+sys.dont_write_bytecode = True
+from harness import Cluster, Lab, Node, RespError, Store, main
+from shim import Shim, library
+
+FULL = '--full' in sys.argv
+if FULL:
+    sys.argv.remove('--full')
+SOME = 5 # of each kind, when not all
+ERRNOS = {'alloc': errno.ENOMEM, 'write': errno.EIO, 'sync': errno.EIO, 'open': errno.EIO, 'accept': errno.EMFILE}
+PATIENCE_S = 3.0
+
+
+def use_node(node, told):
+    """Some of everything. told: what was acknowledged, as it comes."""
+    with node.client(timeout=PATIENCE_S) as c, node.client(timeout=PATIENCE_S) as listener:
+        listener.call('PSUBSCRIBE', 'lock:*')
+        c.call('SESSION', 'OPEN', 'the-session-of-this-test', 'TTL', 600000)
+        for i in range(6):
+            owner = 'owner-number-%09d' % i
+            token = c.call('ACQUIRE', 'lock-%d' % i, 'TTL', 600000, 'OWNER', owner, 'VALUE', 'v' * 50)
+            told['lock-%d' % i] = token
+        told['of-session'] = c.call('ACQUIRE', 'of-session', 'SESSION', 'the-session-of-this-test')
+        c.call('RENEW', 'lock-1', told['lock-1'], 'TTL', 700000)
+        gone = told.pop('lock-0')
+        c.call('RELEASE', 'lock-0', gone)
+        c.call('SHOW', 'lock-1')
+        c.call('LOCKS')
+        c.call('INFO')
+        told['last'] = c.call('TOKEN', 'any')
+
+
+def node_has(node, told):
+    for name, token in told.items():
+        if name != 'last' and node.call('CHECK', name, token) != 1:
+            return '%s was acknowledged with token %d and is not held' % (name, token)
+    highest = max(told.values(), default=0)
+    token = node.call('TOKEN', 'after')
+    return None if token > highest else 'token %d was drawn after %d' % (token, highest)
+
+
+def use_store(store, told):
+    with store.client(timeout=PATIENCE_S) as c:
+        for i in range(8):
+            c.call('SET', 'key-%d' % i, 'x' * 500, 'FENCE', 'lock-%d' % (i % 3), i + 1)
+            told['lock-%d' % (i % 3)] = i + 1
+        c.call('CLAIM', 'lock-9', 5)
+        told['lock-9'] = 5
+        c.call('GET', 'key-0', 'FENCE', 'lock-0', 9)
+        told['lock-0'] = 9
+        c.call('DEL', 'key-1', 'FENCE', 'lock-1', 8)
+        c.call('INFO')
+
+
+def store_has(store, told):
+    for lock, token in told.items():
+        if store.call('MARK', lock) < token:
+            return 'the mark of %s is below %d, which was acknowledged' % (lock, token)
+    return None
+
+
+@unittest.skipUnless(library(), 'the shim is not built')
+@unittest.skipIf(os.environ.get('FENCELOCK_SHORT'), 'memory is the sanitizers\' own; the build without them does this')
+class Failures(unittest.TestCase):
+    def setUp(self):
+        self.lab = Lab('torture')
+        self.addCleanup(self.lab.quiet_close, keep=False)
+        self.number = 0
+
+    def node(self):
+        self.number += 1
+        cluster = Cluster(self.lab, 1)
+        node = cluster.nodes[0]
+        node.data = self.lab.path('node-%d' % self.number)
+        node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
+        node.wait = lambda: cluster.wait_serving(node, PATIENCE_S)
+        return node
+
+    def store(self):
+        self.number += 1
+        store = Store(self.lab, 'store-%d' % self.number)
+        store.shim = Shim(self.lab.path('shim-%d' % self.number), store.data, memory=True)
+        store.wait = lambda: None
+        return store
+
+    def run_one(self, server, use, kind, number):
+        """One life with one failure. Returns (what was acknowledged, calls of that kind, whether one failed)."""
+        told = {}
+        if number:
+            server.shim.fail(kind, number, ERRNOS[kind])
+        server.process = self.lab.start(server.argv(), server.name, env=server.shim.env())
+        try:
+            server.ready(30)
+            server.wait()
+            use(server, told)
+        except (AssertionError, OSError, RespError):
+            if not server.shim.failed(kind):
+                raise
+        if server.running():
+            server.process.asked_to_end = True
+            server.process.signal(signal.SIGTERM)
+            try:
+                server.process.wait(PATIENCE_S)
+            except AssertionError:
+                server.kill()
+        server.process.asked_to_end = True
+        return told, server.shim.calls(kind), bool(server.shim.failed(kind))
+
+    def verdict(self, server, kind):
+        code, said = server.process.returncode(), server.process.output()
+        if code in (0, -signal.SIGKILL): # the latter by us, since it did not get on
+            return None
+        if code == -signal.SIGABRT and 'memory' in said:
+            return None
+        if code in (-signal.SIGABRT, -signal.SIGSEGV) and kind == 'alloc' and isinstance(server, Node):
+            return None # raft and libuv do not stand it; each such end was theirs: docs/TESTING.md
+        if code == -signal.SIGSEGV and 'has not finished a write' in said:
+            return None # raft 0.22 starts the wrong timer when it wants to repeat a failed write: docs/TESTING.md
+        if code > 0 and len(said.strip().splitlines()) > 0:
+            return None
+        return 'ended with %d and said %r' % (code, said[-300:])
+
+    def again(self, server, has, told, kind):
+        """What is wrong when it runs undisturbed. After a failed write of a meta page LMDB cannot tell which commit was
+        the last, and the storage refuses to guess (src/fence/env.c)."""
+        try:
+            server.start(seconds=30)
+        except AssertionError as e:
+            server.process.asked_to_end = True
+            return None if kind == 'write' and 'not those of the last commit' in str(e) else str(e)
+        server.wait()
+        problem = has(server, told)
+        server.kill()
+        return problem
+
+    def fail_each(self, make, use, has, kind):
+        plain = make()
+        _, calls, _ = self.run_one(plain, use, kind, 0)
+        numbers = range(1, calls * 2 + 50) if FULL else sorted({max(1, calls * i // SOME) for i in range(1, SOME + 1)} | {1, 2})
+        failed, wrong, ended = 0, [], 0
+        for number in numbers:
+            server = make()
+            told, _, did = self.run_one(server, use, kind, number)
+            if not did:
+                if FULL:
+                    break # it makes no more
+                continue
+            failed += 1
+            problem = self.verdict(server, kind)
+            ended += server.process.returncode() != 0
+            if problem is None:
+                server.shim.begin_again()
+                problem = self.again(server, has, told, kind)
+            if problem:
+                wrong.append('%s number %d fails: %s' % (kind, number, problem))
+        self.notes = ['%d calls; %d made to fail, %d of them ended the program' % (calls, failed, ended)]
+        self.assertTrue(failed or calls == 0, 'nothing was made to fail')
+        self.assertEqual(wrong, [])
+
+
+def add(program, make, use, has, kind):
+    def test(self):
+        self.fail_each(getattr(self, make), use, has, kind)
+    setattr(Failures, 'test_%s_%s' % (program, kind), test)
+
+
+for each in ERRNOS:
+    add('node', 'node', use_node, node_has, each)
+    add('store', 'store', use_store, store_has, each)
+
+if __name__ == '__main__':
+    main()
