@@ -97,6 +97,7 @@ struct peer {
     char client_address[MEMBER_ADDRESS_MAX];
     struct outlet *outlet;
     struct inlet *inlet; /* the newest */
+    bool other_life;     /* who called last is not the incarnation that is known */
     bool gone;           /* nobody listens there: its process has ended */
     bool dialing;        /* a transport_link is under way */
     uint64_t redial_ms;

@@ -105,6 +105,7 @@ void roster_sync(struct node *n)
         for (unsigned i = 0; i < fresh.members.n; i++) {
             if (n->identity.known[i] != 0 && fresh.known[i] == 0 && n->peers[i].id != n->id) {
                 n->peers[i].incarnation = 0; /* forgotten: whoever calls next counts */
+                n->peers[i].other_life = false;
             }
         }
         n->identity = fresh;
@@ -124,6 +125,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
     FLI_ASSERT(p != NULL);
     uint64_t known = n->identity.known[p->index];
     if (known != 0 && known != peer->incarnation) {
+        p->other_life = true;
         snprintf(reason, TRANSPORT_REASON_MAX,
                  "node %llu has lost its data: it was %016llx, now it is %016llx; run CLUSTER "
                  "FORGET %llu on the leader and start it again",
@@ -131,6 +133,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
         return TRANSPORT_OTHER_LIFE;
     }
     p->incarnation = peer->incarnation;
+    p->other_life = false;
     election_peer_back(n, p);
     if (peer->client_address[0] != '\0') {
         p->client_known = true;
@@ -323,8 +326,13 @@ static void restore_voters(struct node *n)
     for (unsigned i = 0; i < n->identity.members.n && may_change(n); i++) {
         struct peer *p = &n->peers[i];
         const struct raft_server *server = server_of(n, p->id);
-        if (p->id == n->forget_id || machine_incarnation(m, p->id) == 0 || p->incarnation == 0 ||
-            (server != NULL && server->role == RAFT_VOTER)) {
+        /* Who is in the configuration without a vote waits to be called, and calls nobody: a leader
+         * that has not heard it must not wait for it to call. */
+        bool heard = p->incarnation != 0 || server != NULL;
+        /* When a FORGET was cut short behind the removal, what calls now is another life: to take
+         * the former one in again would only stand in the way of the next FORGET. */
+        if (p->id == n->forget_id || machine_incarnation(m, p->id) == 0 || !heard ||
+            p->other_life || (server != NULL && server->role == RAFT_VOTER)) {
             continue;
         }
         int rv;

@@ -270,6 +270,30 @@ static void keep_commit_index(struct raft_guard *g, struct raft_append_entries *
     }
 }
 
+/* The index of the last change of the configuration that is not the first entry of a message; 0
+ * for none. */
+static raft_index change_within(const struct raft_append_entries *m)
+{
+    for (unsigned i = m->n_entries; i > 1; i--) {
+        if (m->entries[i - 1].type == RAFT_CHANGE) {
+            return m->prev_log_index + i;
+        }
+    }
+    return 0;
+}
+
+/* What raft has just noted as the index of a change is that of the first new entry it came with. */
+static void correct_change(struct raft_guard *g, raft_index index)
+{
+    struct raft *r = g->inner->data;
+    raft_index noted = r->configuration_uncommitted_index;
+    if (noted != 0 && noted < index && raft_last_index(r) >= index &&
+        raft_commit_index(r) < index) {
+        r->configuration_uncommitted_index = index;
+        g->stats.changes_corrected++;
+    }
+}
+
 static void guard_recv(struct raft_io *inner, struct raft_message *message)
 {
     struct raft_guard *g = guard_of_inner(inner);
@@ -283,10 +307,18 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
     }
     bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
     raft_id from = message->server_id;
+    raft_index change = 0;
     if (message->type == RAFT_APPEND_ENTRIES) {
         keep_commit_index(g, &message->append_entries);
+        change = change_within(&message->append_entries);
+        if (change != 0) {
+            message->append_entries.leader_commit = 0; /* the next message brings it */
+        }
     }
     g->recv(&g->outer, message);
+    if (change != 0) {
+        correct_change(g, change);
+    }
     if (leads) {
         note_leader(g, from);
     }
@@ -331,6 +363,16 @@ static int guard_set_vote(struct raft_io *io, raft_id server_id)
     return must(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
 }
 
+/* Who asks for a pre-vote in a term that is over is told so. */
+static void correct_refusal(struct raft_guard *g, struct raft_request_vote_result *m)
+{
+    raft_term term = raft_current_term(g->inner->data);
+    if (m->pre_vote && !m->vote_granted && m->term < term) {
+        m->term = term;
+        g->stats.refusals_corrected++;
+    }
+}
+
 /* A message that cannot be sent is a message lost, which Raft bears. An error instead would reach
  * raft in the middle of an event, after entries were appended or freed, where it does not bear it.
  * Raft's callback only releases the request, so it may come before this returns. */
@@ -352,6 +394,9 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
             m.install_snapshot.last_term != g->loaded_term) {
             m.install_snapshot.last_term = g->loaded_term;
             g->stats.snapshots_corrected++;
+        }
+        if (m.type == RAFT_REQUEST_VOTE_RESULT) {
+            correct_refusal(g, &m.request_vote_result);
         }
         rv = g->inner->send(g->inner, req, &m, cb);
     }

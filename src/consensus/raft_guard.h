@@ -39,6 +39,13 @@
  *   been silent for longer than the shortest one: with three nodes, fail-over takes the longer of
  *   two random times. Here it takes the shorter one, which is what Raft says (section 9.6 of the
  *   dissertation): see raft_guard_set_patience().
+ * - A change of the configuration that is not the first new entry of its message is noted by a
+ *   follower with the index of that first one. It is then never seen to be committed: as a leader
+ *   this node refuses every further change, and it might not roll one back that is cut off. The
+ *   index is corrected here, and such a message loses its commit index.
+ * - A pre-vote that is refused because its term is over is answered with the term it asked for, so
+ *   whoever asked never learns of the newer one. When that is the only node which has the whole
+ *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
@@ -76,6 +83,8 @@ struct raft_guard_stats {
     uint64_t snapshots_dropped;   /* messages held off, see above */
     uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
     uint64_t commits_corrected;   /* messages that would have taken the commit index back */
+    uint64_t changes_corrected;   /* changes of the configuration noted with a wrong index */
+    uint64_t refusals_corrected;  /* answers to pre-votes that kept the newer term to themselves */
     uint64_t votes_dropped;       /* answers that came too late, see above */
     uint64_t sends_failed;        /* messages lost before they left */
     uint64_t ticks_dropped;       /* after a pause */
