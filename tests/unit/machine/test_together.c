@@ -242,6 +242,8 @@ static void test_mismatch(void **state)
     EXPECT(k, wait_for("AF", "bob"), MACHINE_MISMATCH);
     EXPECT(k, wait_for("AEF", "bob"), MACHINE_MISMATCH);
     EXPECT(k, take("AF", "bob"), MACHINE_HELD);
+    granted(k, take("XYZ", "cid"));
+    EXPECT(k, take("ZX", "cid"), MACHINE_MISMATCH); /* fewer */
     queued(k, wait_for("EA", "bob"), 1);
     struct machine_command sem = cmd_acquire("P", "pat", 5000);
     sem.permits = 3;
