@@ -1,0 +1,86 @@
+"""A state that is large enough for a child process to encode its snapshots: the node grants on meanwhile, and what the
+child wrote is what the node starts from again."""
+
+import os
+import threading
+
+from harness import Case, Cluster, main, wait_until
+
+LOCKS = 64000 # with 1 KiB each: 64 MiB of log, after which a snapshot is due
+VALUE = b'v' * 1024
+CHUNK = 500
+
+
+def children(pid):
+    with open('/proc/%d/task/%d/children' % (pid, pid)) as f:
+        return f.read().split()
+
+
+class LargeState(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 1).start()
+        self.node = self.cluster.nodes[0]
+
+    def acquire(self, first, count):
+        with self.node.client(timeout=60) as c:
+            for i in range(first, first + count, CHUNK):
+                answers = c.pipeline([('ACQUIRE', 'lock-%08d' % k, 'TTL', 3600000, 'OWNER', 'owner-%018d' % k, 'VALUE',
+                                       VALUE) for k in range(i, i + CHUNK)])
+                self.assertTrue(all(isinstance(a, int) for a in answers), answers[:3])
+
+    def watch_children(self, pid):
+        """Notes whether the node ever had one; what it still has at the end is looked at by the test."""
+        over = threading.Event()
+        seen = []
+        def look():
+            while not over.wait(0.001):
+                try:
+                    seen.extend(children(pid))
+                except OSError:
+                    return # the node has ended
+        thread = threading.Thread(target=look)
+        thread.start()
+        def end():
+            over.set()
+            thread.join()
+        self.addCleanup(end)
+        return seen
+
+    def test_snapshot_by_a_child(self):
+        try:
+            children(os.getpid())
+        except OSError:
+            self.skipTest('the kernel does not list the children of a process')
+        seen = self.watch_children(self.node.process.pid)
+        self.acquire(0, LOCKS)
+        info = wait_until(lambda: self.node.info()['snapshots'] > 0 and
+                          self.node.info()['snapshot_last_bytes'] > 60000 * len(VALUE) and self.node.info(), 120,
+                          'a snapshot of the whole')
+        self.assertTrue(seen, 'no child was seen')
+        wait_until(lambda: not children(self.node.process.pid), 60, 'the end of the child')
+        self.assertEqual(info['locks_held'], LOCKS)
+        token = self.node.call('ACQUIRE', 'one more', 'TTL', 3600000, 'OWNER', 'owner-of-one-more')
+        self.node.kill()
+        self.node.start(seconds=60)
+        self.cluster.wait_serving(self.node, 60)
+        self.assertGreater(self.node.info()['snapshot_index'], 0)
+        self.assertEqual(self.node.info()['locks_held'], LOCKS + 1)
+        self.assertEqual(self.node.call('CHECK', 'one more', token), 1)
+
+    def test_killed_with_its_child(self):
+        """Whatever a child was doing when its node died is gone, and nothing of the node's stays with it."""
+        pid = self.node.process.pid
+        self.acquire(0, LOCKS - 2 * CHUNK)
+        seen = self.watch_children(pid)
+        self.acquire(LOCKS - 2 * CHUNK, 4 * CHUNK)
+        wait_until(lambda: seen or self.node.info()['snapshots'] > 0, 60, 'a snapshot')
+        self.node.kill()
+        # Its port, its lock on the directory: both must be free at once.
+        self.node.start(seconds=60)
+        self.cluster.wait_serving(self.node, 60)
+        self.assertEqual(self.node.info()['locks_held'], LOCKS + 2 * CHUNK)
+
+
+if __name__ == '__main__':
+    main()
