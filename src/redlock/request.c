@@ -89,6 +89,13 @@ static int send_request(struct fli_server *s, struct fli_op_request *q, uint64_t
     return rc == FL_ELIMIT ? FL_EBUSY : rc;
 }
 
+/* A private loop does not run between calls, so nobody would answer NOSCRIPT until the next one:
+ * what is written before a call returns has to do by itself. */
+static bool has_to_do_by_itself(const struct fli_op_request *q)
+{
+    return q->kind == REQUEST_RELEASE && q->op->r->is_private;
+}
+
 static void owe(struct fli_server *s, struct fli_op_request *q)
 {
     if (s->state == FLI_SERVER_CLOSED || fli_clock_ms() >= q->give_up_ms) {
@@ -96,7 +103,7 @@ static void owe(struct fli_server *s, struct fli_op_request *q)
         return;
     }
     q->counts = false;
-    q->by_text = false;
+    q->by_text = has_to_do_by_itself(q);
     struct fli_list *oldest = s->owed_len >= OWED_MAX ? fli_list_pop(&s->owed) : NULL;
     if (oldest != NULL) {
         s->owed_len--; /* The TTL will do it. */
@@ -239,6 +246,7 @@ static struct fli_op_request *create_request(struct fli_op *op, enum fli_op_requ
     q->base.answered = on_answer;
     q->op = op;
     q->kind = kind;
+    q->by_text = has_to_do_by_itself(q);
     q->index = index;
     q->serial = op->report.attempts;
     q->ttl_ms = op->ttl_ms;

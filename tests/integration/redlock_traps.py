@@ -104,6 +104,40 @@ class Traps(RedlockCase):
             s.call('DEL', 'lock')
         self.assertTrue(d.acquire('lock', 30000).ok)
 
+    def test_whether_it_is_held_is_a_matter_of_the_deadline_and_no_server_is_asked(self):
+        """What servers say about "still" is old when it arrives, and may be a yes after the expiry."""
+        servers = self.redis(3)
+        d = self.driver(servers)
+        a = d.acquire('lock', 1000)
+        self.assertTrue(a.ok, a)
+        for s in servers:
+            s.call('SET', 'lock', a['value']) # for ever, as far as they know
+            s.process.pause() # who asks them now waits
+        seen = []
+        wait_until(lambda: seen.append(d('left', 0)['left']) or seen[-1] == 0, 30, 'it is over', 0.01)
+        self.assertEqual(seen, sorted(seen, reverse=True))
+        self.assertLessEqual(a['deadline'], time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+        for s in servers:
+            s.process.resume()
+
+    def test_a_lock_with_a_token_is_like_one_without(self):
+        """The same TTL on the servers, no key besides, and a token that neither an extend nor a second try changes."""
+        servers = self.redis(3)
+        d = self.driver(servers)
+        self.warm(d)
+        self.assertGone(servers, 'warm')
+        self.assertEqual(d('fenced', 0, 'lock', 20000, 0, 0, 0, 5, 0)['token'], 5)
+        wait_until(lambda: all(s.call('EXISTS', 'lock') for s in servers), 10, 'all have it')
+        for s in servers:
+            self.assertIn(s.call('PTTL', 'lock'), range(1, 20001))
+            self.assertEqual(s.call('KEYS', '*'), [b'lock'])
+        self.assertEqual(d('extend', 0, 'lock', 25000)['token'], 5)
+        self.assertEqual(d('fenced', 1, 'lock', 20000, 0, 0, 0, 6, 0).cause, 'contended') # there is no re-entry
+        self.assertEqual(d('extend', 0, 'lock', 25000)['token'], 5)
+        self.assertTrue(d.release('lock').ok)
+        for s in servers:
+            wait_until(lambda s=s: s.call('DBSIZE') == 0, 10, 'nothing is left')
+
     def test_two_names_are_two_locks(self):
         d = self.driver(self.redis(3))
         self.assertTrue(d.acquire('a', slot=0).ok)
@@ -206,15 +240,42 @@ class Traps(RedlockCase):
 
     def test_a_script_that_was_forgotten_is_sent_again(self):
         servers = self.redis(3)
+        for loop in (False, True):
+            d = self.driver(servers, loop=loop)
+            self.assertTrue(d('acquire', 0, 'lock', 25000, 0, 0).ok)
+            for s in servers:
+                s.call('SCRIPT', 'FLUSH')
+            self.assertTrue(d('extend', 0, 'lock', 25000).ok)
+            for s in servers:
+                s.call('SCRIPT', 'FLUSH')
+            self.assertTrue(d('release', 0, 'lock').ok)
+            self.assertGone(servers, 'lock')
+
+    def test_a_release_needs_no_second_word_after_the_call(self):
+        """Between blocking calls nobody hears that a server has forgotten its scripts: the release that is written must
+        do, be it of a lock or of what an attempt in vain has set."""
+        servers = self.redis(5)
+        for last in range(3):
+            proxies = [self.proxy(s) for s in servers[:3]]
+            d = self.driver(proxies)
+            self.warm(d)
+            a = d.acquire('lock', 25000)
+            self.assertTrue(a.ok, a)
+            wait_until(lambda a=a: all(s.get('lock') == a['value'] for s in servers[:3]), 10, 'all three have it')
+            for s in servers:
+                s.call('SCRIPT', 'FLUSH')
+            proxies[last].hold()
+            self.assertTrue(d.release('lock').ok)
+            proxies[last].let_go()
+            self.assertGone(servers, 'lock')
         d = self.driver(servers)
-        self.assertTrue(d.acquire('lock').ok)
+        self.warm(d)
+        for s in servers[:3]:
+            s.call('SET', 'other', 'theirs')
         for s in servers:
             s.call('SCRIPT', 'FLUSH')
-        self.assertTrue(d.extend('lock').ok)
-        for s in servers:
-            s.call('SCRIPT', 'FLUSH')
-        self.assertTrue(d.release('lock').ok)
-        self.assertGone(servers, 'lock')
+        self.assertEqual(d.acquire('other', 25000).cause, 'contended')
+        self.assertGone(servers[3:], 'other')
 
     def test_newer_delete_commands_are_used_and_given_up(self):
         for commands, word in ((b'*2\r\n*1\r\n$5\r\ndelex\r\n*-1\r\n', 'DELEX'),
@@ -230,7 +291,7 @@ class Traps(RedlockCase):
                 d = self.driver([f])
                 self.assertTrue(d.acquire('lock').ok)
                 self.assertTrue(d.release('lock').ok)
-                self.assertEqual(f.words(), ['SET', word] if permitted else ['SET', word, 'EVALSHA'])
+                self.assertEqual(f.words(), ['SET', word] if permitted else ['SET', word, 'EVAL'])
                 d.close()
 
 

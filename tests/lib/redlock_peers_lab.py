@@ -8,7 +8,7 @@ Each is a small program in tests/integration/peers that reads lines and answers 
     anything           error TEXT           what the library threw instead
 
 What they need is installed once, below the build directory (that of the normal build also for the one with
-sanitizers), or in FENCELOCK_PEERS. Where a language or its registry is out of reach, Unavailable says why."""
+sanitizers), or in REDLOCK_PEERS_DIR. Where a language or its registry is out of reach, Unavailable says why."""
 
 import fcntl
 import hashlib
@@ -44,7 +44,7 @@ def cache_dir():
     base = build_dir()
     if base.endswith('-sanitize'):
         base = base[:-len('-sanitize')]
-    return os.environ.get('FENCELOCK_PEERS') or os.path.join(base, 'peers')
+    return os.environ.get('REDLOCK_PEERS_DIR') or os.path.join(base, 'peers')
 
 
 def need(*commands):
@@ -53,11 +53,14 @@ def need(*commands):
             raise Unavailable('there is no %s here' % command)
 
 
-def last_line(text):
+def telling_line(text):
     """The line of an installer's complaint that says most."""
-    lines = [' '.join(line.split()) for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if 'rror' in line] or lines or ['no word']
-    return telling[0][:160]
+    lines = [' '.join(line.split()) for line in text.splitlines() if line.strip()] or ['no word']
+    for words in (('ould not', 'nable', 'ailed', 'refused', 'not found'), ('rror',)):
+        for line in lines:
+            if any(word in line for word in words):
+                return line[:160]
+    return lines[-1][:160]
 
 
 # Seconds that this process may wait for registries, all in all.
@@ -72,7 +75,7 @@ def fetch(directory, *argv):
     except subprocess.TimeoutExpired:
         raise Unavailable('%s took too long' % argv[0]) from None
     if done.returncode != 0:
-        raise Unavailable('%s: %s' % (os.path.basename(argv[0]), last_line(done.stdout.decode(errors='replace'))))
+        raise Unavailable('%s: %s' % (os.path.basename(argv[0]), telling_line(done.stdout.decode(errors='replace'))))
 
 
 def build(directory, *argv):
