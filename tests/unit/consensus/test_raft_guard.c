@@ -385,42 +385,6 @@ static void a_cancelled_write_is_not_fatal(void **state)
     assert_int_equal(r->fatals, 0);
 }
 
-static void a_put_waits_for_its_bytes(void **state)
-{
-    struct rig *r = *state;
-    struct raft_io *io = &r->guard.outer;
-    struct raft_io_snapshot_put put = {.data = r};
-    raft_guard_hold_put(&r->guard);
-    assert_int_equal(io->snapshot_put(io, 9, &put, NULL, raft_put_done), 0);
-    assert_null(r->put);
-    struct raft_message m = install_message();
-    r->recv(&r->inner, &m); /* freed by the guard */
-    assert_int_equal(r->messages, 0);
-    raft_guard_put_ready(&r->guard);
-    assert_int_equal(r->trailing, 9);
-    r->put->cb(r->put, 0);
-}
-
-/* Refused or not: a refusal after the wait is fatal, and raft hears of it when it closes. */
-static void a_put_that_waits_ends_with_the_close(void **state)
-{
-    for (unsigned refused = 0; refused < 2; refused++) {
-        assert_int_equal(setup(state), 0);
-        struct rig *r = *state;
-        struct raft_io *io = &r->guard.outer;
-        struct raft_io_snapshot_put put = {.data = r};
-        raft_guard_hold_put(&r->guard);
-        r->next_rv = RAFT_NOMEM;
-        assert_int_equal(io->snapshot_put(io, 9, &put, NULL, raft_put_done), 0);
-        if (refused) {
-            raft_guard_put_ready(&r->guard);
-        }
-        assert_int_equal(r->fatals, refused);
-        io->close(io, raft_closed);
-        assert_int_equal(r->put_status, RAFT_CANCELED);
-    }
-}
-
 static void a_failed_snapshot_is_fatal(void **state)
 {
     struct rig *r = *state;
@@ -537,8 +501,8 @@ static void the_commit_index_never_goes_back(void **state)
     assert_int_equal(stats.commits_corrected, 2);
 }
 
-/* A change that comes behind other entries: nothing may be committed along with it, since raft notes
- * its index wrongly for the moment. */
+/* A change that comes behind other entries: nothing may be committed along with it, since raft
+ * notes its index wrongly for the moment. */
 static void a_change_behind_others_is_not_committed_at_once(void **state)
 {
     struct rig *r = *state;
@@ -803,8 +767,6 @@ int main(void)
         cmocka_unit_test_setup(counts_what_is_written, setup),
         cmocka_unit_test_setup(a_failed_write_of_entries_is_fatal, setup),
         cmocka_unit_test_setup(a_cancelled_write_is_not_fatal, setup),
-        cmocka_unit_test_setup(a_put_waits_for_its_bytes, setup),
-        cmocka_unit_test_setup(a_put_that_waits_ends_with_the_close, setup),
         cmocka_unit_test_setup(a_failed_snapshot_is_fatal, setup),
         cmocka_unit_test_setup(refused_writes_are_fatal, setup),
         cmocka_unit_test_setup(a_snapshot_that_cannot_be_read_is_fatal_and_not_told, setup),
