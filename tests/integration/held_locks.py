@@ -243,7 +243,7 @@ class Life(HoldCase):
             token = self.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OTHER)
             for number, end in enumerate(('close', 'free', 'release')):
                 session = 'session-%d-0123456789' % number
-                self.assertEqual(d('open', session, 5000)[2], 'OK')
+                self.assertEqual(d('open', session, 3000)[2], 'OK')
                 d.say('under', session, 'x', 50000)
                 wait_until(lambda: self.waiters('x') == 1, what='the waiter')
                 if end == 'close':
