@@ -1,255 +1,114 @@
-/* main.c: seeds, faults and phases of the simulation.
- *
- * A run: the cluster starts; clients work while faults come and go; everything is healed and every
- * client must get its answer in bounded time; then nobody asks for anything, and every lease must
- * end by itself and all replicas be equal. */
+/* main.c: options, many seeds, and what is said at the end. */
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "sim.h"
+#include "base/bytes.h"
+#include "tools.h"
 
-#define ANSWER_BOUND_MS 8000u /* from healing to the last answer */
-#define REST_BOUND_MS 12000u  /* from the last answer to the end of every lease */
-#define IDLE_ENTRIES_MAX 400u /* what expiry alone may write in that time */
+static const char *const sabotages[SIM_SABOTAGES] = {
+    [SIM_SABOTAGE_NONE] = "none",
+    [SIM_SABOTAGE_NO_FENCING] = "no-fencing",
+    [SIM_SABOTAGE_CHECK_WRITES_ONLY] = "check-writes-only",
+    [SIM_SABOTAGE_UNSAFE_ACK] = "unsafe-ack",
+    [SIM_SABOTAGE_NO_SYNC] = "no-sync",
+};
 
-static uint64_t current_seed;
-static const char *program = "sim";
+const char *tools_sabotage_name(enum sim_sabotage k)
+{
+    return sabotages[k];
+}
+
+static char replay[4096];
 
 /* Also after an assertion or a sanitizer has fired, the seed must be known. */
-static void print_seed(void)
+static void print_replay(void)
 {
-    char text[128];
-    int n = snprintf(text, sizeof text, "\n%s: replay with --seed %llu\n", program,
-                     (unsigned long long)current_seed);
-    if (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0) {
+    static const char head[] = "\nreplay: ";
+    if (write(STDERR_FILENO, head, sizeof head - 1) < 0 ||
+        write(STDERR_FILENO, replay, strlen(replay)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
         return;
     }
 }
 
 static void on_signal(int sig)
 {
-    print_seed();
+    print_replay();
     signal(sig, SIG_DFL);
     raise(sig);
 }
 
+/* The library leaks a request when its disk fails in the middle of one, see raft_guard.h. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libraft.so";
+}
+
 void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
-void sim_fail(struct sim *s, const char *fmt, ...)
+static void watch_for_death(void)
 {
-    va_list args;
-    fprintf(stderr, "\nseed %llu, %llu ms, step %llu: ", (unsigned long long)s->seed,
-            (unsigned long long)sim_now(s), (unsigned long long)s->oracle.steps);
-    va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
-    va_end(args);
-    fputc('\n', stderr);
-    sim_cluster_describe(s);
-    sim_clients_describe(s);
-    print_seed();
-    fflush(NULL);
-    _Exit(1);
-}
-
-void sim_trace(struct sim *s, const char *fmt, ...)
-{
-    if (!s->trace) {
-        return;
+    signal(SIGABRT, on_signal);
+    if (__sanitizer_set_death_callback != NULL) {
+        __sanitizer_set_death_callback(print_replay);
+    } else {
+        signal(SIGSEGV, on_signal);
     }
-    va_list args;
-    printf("%6llu ", (unsigned long long)sim_now(s));
-    va_start(args, fmt);
-    vprintf(fmt, args);
-    va_end(args);
-    putchar('\n');
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
-uint64_t sim_random(struct sim *s)
-{
-    uint64_t z = s->random += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
+/* ---- the list of faults that are left out or kept ---- */
 
-uint64_t sim_below(struct sim *s, uint64_t n)
+size_t tools_list_print(const uint8_t *without, unsigned n, char *out, size_t size)
 {
-    return sim_random(s) % n;
-}
-
-bool sim_chance(struct sim *s, unsigned percent)
-{
-    return sim_below(s, 100) < percent;
-}
-
-uint64_t sim_now(const struct sim *s)
-{
-    return s->fixture.time;
-}
-
-void *sim_grow(void *p, size_t *cap, size_t need, size_t size)
-{
-    if (need <= *cap) {
-        return p;
-    }
-    size_t cap_new = need * 2 + 16;
-    p = realloc(p, cap_new * size);
-    FLI_ASSERT(p != NULL);
-    memset((char *)p + *cap * size, 0, (cap_new - *cap) * size);
-    *cap = cap_new;
-    return p;
-}
-
-/* How rough this seed is; each seed has its own mixture. */
-struct weather {
-    unsigned cut, lossy, join, pause, resume, slow, transfer, shuffle; /* percent per 10 ms */
-};
-
-static struct weather weather_of(struct sim *s)
-{
-    struct weather w = {.shuffle = 5};
-    w.cut = sim_chance(s, 60) ? (unsigned)sim_below(s, 6) : 0;
-    w.lossy = (unsigned)sim_below(s, 101);
-    w.join = (unsigned)(2 + sim_below(s, 10));
-    w.pause = sim_chance(s, 60) ? (unsigned)sim_below(s, 3) : 0;
-    w.resume = (unsigned)(1 + sim_below(s, 8));
-    w.slow = sim_chance(s, 50) ? (unsigned)sim_below(s, 4) : 0;
-    w.transfer = sim_chance(s, 40) ? (unsigned)sim_below(s, 3) : 0;
-    return w;
-}
-
-static void misfortune(struct sim *s, const struct weather *w)
-{
-    unsigned i = (unsigned)sim_below(s, s->n);
-    unsigned j = (unsigned)((i + 1 + sim_below(s, s->n - 1)) % s->n);
-    if (sim_chance(s, w->cut)) {
-        bool lossy = sim_chance(s, w->lossy);
-        sim_cut(s, i, j, lossy);
-        if (sim_chance(s, 50)) {
-            sim_cut(s, j, i, lossy);
+    size_t len = 0;
+    const char *comma = "";
+    out[0] = '\0';
+    for (unsigned i = 0; i < n && len + 16 < size; i++) {
+        if (without[i] == 0) {
+            len += (size_t)snprintf(out + len, size - len, "%s%u", comma, i);
+            comma = ",";
         }
     }
-    if (sim_chance(s, w->join)) {
-        sim_join(s, i, j);
-        sim_join(s, j, i);
+    return len;
+}
+
+void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
+{
+    const struct sim_orders *o = &p->orders;
+    size_t len =
+        (size_t)snprintf(out, size, "%s --seed %llu", p->program, (unsigned long long)seed);
+    if (o->sabotage != SIM_SABOTAGE_NONE) {
+        len += (size_t)snprintf(out + len, size - len, " --sabotage %s", sabotages[o->sabotage]);
     }
-    if (sim_chance(s, w->pause) && sim_node_alive(s, i)) {
-        sim_pause(s, i);
+    if (o->until_ms != 0) {
+        len += (size_t)snprintf(out + len, size - len, " --until %llu",
+                                (unsigned long long)o->until_ms);
     }
-    if (sim_chance(s, w->resume) && !sim_node_alive(s, j)) {
-        sim_resume(s, j);
+    if (o->clients != 0) {
+        len += (size_t)snprintf(out + len, size - len, " --clients %u", o->clients);
     }
-    if (sim_chance(s, w->slow)) {
-        unsigned top = sim_chance(s, 20) ? 200 : 25;
-        unsigned network_ms = (unsigned)(1 + sim_below(s, top));
-        sim_slow(s, i, network_ms, (unsigned)(1 + sim_below(s, top)));
-    }
-    if (sim_chance(s, w->transfer)) {
-        sim_transfer(s, i);
-    }
-    if (sim_chance(s, w->shuffle)) {
-        sim_shuffle_election(s, i);
+    if (o->without != NULL && len + 64 < size) {
+        char list[2048];
+        tools_list_print(o->without, p->faults, list, sizeof list);
+        snprintf(out + len, size - len, " --only %s", list[0] == '\0' ? "none" : list);
     }
 }
 
-static uint64_t entries_proposed(struct sim *s)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < s->n; i++) {
-        struct proposer_stats stats;
-        proposer_get_stats(s->nodes[i].proposer, &stats);
-        n += stats.batches;
-    }
-    return n;
-}
-
-static void work(struct sim *s, uint64_t duration_ms)
-{
-    struct weather w = weather_of(s);
-    uint64_t next_ms = 0;
-    while (sim_now(s) < duration_ms) {
-        sim_cluster_step(s);
-        sim_clients_step(s);
-        if (sim_now(s) >= next_ms) {
-            misfortune(s, &w);
-            next_ms = sim_now(s) + 10;
-        }
-    }
-}
-
-static bool at_rest(struct sim *s)
-{
-    struct machine_counts counts;
-    machine_get_counts(fsm_machine(s->nodes[0].fsm), &counts);
-    return counts.sessions == 0 && counts.locks == 0 && sim_converged(s);
-}
-
-static void settle(struct sim *s)
-{
-    sim_heal(s);
-    s->quiet = true;
-    uint64_t bound_ms = sim_now(s) + ANSWER_BOUND_MS;
-    while (!sim_clients_done(s) || !sim_converged(s)) {
-        /* The fixture draws no new election timeout by itself: equal ones would split votes. */
-        if (sim_chance(s, 10)) {
-            sim_shuffle_election(s, (unsigned)sim_below(s, s->n));
-        }
-        sim_cluster_step(s);
-        sim_clients_step(s);
-        SIM_CHECK(s, sim_now(s) < bound_ms, "not everybody is answered %u ms after healing",
-                  ANSWER_BOUND_MS);
-    }
-    uint64_t entries = entries_proposed(s);
-    bound_ms = sim_now(s) + REST_BOUND_MS;
-    while (!at_rest(s)) {
-        sim_cluster_step(s);
-        SIM_CHECK(s, sim_now(s) < bound_ms, "leases have not ended %u ms after the last answer",
-                  REST_BOUND_MS);
-    }
-    SIM_CHECK(s, entries_proposed(s) - entries < IDLE_ENTRIES_MAX,
-              "expiry wrote %llu entries in an idle cluster",
-              (unsigned long long)(entries_proposed(s) - entries));
-}
-
-static uint64_t run_seed(uint64_t seed, bool trace, struct sim_marks *marks)
-{
-    struct sim *s = calloc(1, sizeof *s);
-    FLI_ASSERT(s != NULL);
-    current_seed = seed;
-    s->seed = seed;
-    s->random = seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
-    s->trace = trace;
-    s->marks = marks;
-    s->n = sim_chance(s, 70) ? 3 : 5;
-    s->clients_n = (unsigned)(2 + sim_below(s, SIM_CLIENTS_MAX - 1));
-    sim_oracle_init(s);
-    sim_clients_start(s);
-    sim_cluster_start(s);
-    work(s, 1500 + sim_below(s, 3500));
-    settle(s);
-    sim_oracle_end(s);
-    s->quiet = true;
-    uint64_t digest = s->digest;
-    sim_cluster_stop(s);
-    sim_oracle_fini(s);
-    free(s);
-    return digest;
-}
+/* ---- many seeds ---- */
 
 /* A run of many seeds that never reached one of the marks does not test what it says. */
-static int report(const struct sim_marks *marks, uint64_t seeds)
+static int report(const struct plan *p, const struct sim_marks *marks, uint64_t seeds)
 {
     int missing = 0;
+    bool all = p->orders.sabotage == SIM_SABOTAGE_NONE && p->orders.without == NULL;
 #define SIM_MARK_REPORT(name, needs)                                                               \
-    printf("  %-20s %llu\n", #name, (unsigned long long)marks->name);                              \
-    if (marks->name == 0 && seeds >= (needs)) {                                                    \
-        fprintf(stderr, "%s: no seed of %llu reached: %s\n", program, (unsigned long long)seeds,   \
-                #name);                                                                            \
+    printf("  %-22s %llu\n", #name, (unsigned long long)marks->name);                              \
+    if (all && marks->name == 0 && seeds >= (needs)) {                                             \
+        fprintf(stderr, "%s: no seed of %llu reached: %s\n", p->program,                           \
+                (unsigned long long)seeds, #name);                                                 \
         missing++;                                                                                 \
     }
     SIM_MARKS(SIM_MARK_REPORT)
@@ -257,59 +116,180 @@ static int report(const struct sim_marks *marks, uint64_t seeds)
     return missing == 0 ? 0 : 1;
 }
 
-static uint64_t number(const char *text)
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void progress(const struct sim_marks *marks, uint64_t seeds, uint64_t from, double seconds)
+{
+    printf("%llu seeds from %llu, %llu operations, %llu faults, %.0f simulated seconds in %.1f s "
+           "(%.0f a second, %.2f million events a second)\n",
+           (unsigned long long)seeds, (unsigned long long)from,
+           (unsigned long long)marks->operations, (unsigned long long)marks->faults,
+           (double)marks->simulated_ms / 1000, seconds,
+           (double)marks->simulated_ms / 1000 / seconds, (double)marks->events / 1e6 / seconds);
+    fflush(stdout);
+}
+
+static uint64_t one(struct plan *p, uint64_t seed, struct sim_marks *marks)
+{
+    struct sim_orders o = p->orders;
+    o.seed = seed;
+    o.replay = replay;
+    tools_replay(p, seed, replay, sizeof replay);
+    return sim_run(&o, marks, &p->faults);
+}
+
+static bool enough(const struct plan *p, uint64_t seeds, const struct sim_marks *marks,
+                   double seconds)
+{
+    if (p->seconds != 0) {
+        return seconds >= (double)p->seconds;
+    }
+    return p->operations != 0 ? marks->operations >= p->operations : seeds >= p->seeds;
+}
+
+static int run_seeds(struct plan *p)
+{
+    struct sim_marks marks = {0};
+    struct sim_marks again = {0};
+    double start = seconds_now();
+    double said = start;
+    uint64_t seeds = 0;
+    while (!enough(p, seeds, &marks, seconds_now() - start)) {
+        uint64_t seed = p->from + seeds;
+        uint64_t digest = one(p, seed, &marks);
+        /* Now and then the same seed again, to prove that it can be replayed. */
+        if (seed % 64 == 0 && one(p, seed, &again) != digest) {
+            fprintf(stderr, "%s: seed %llu does not repeat\n", p->program,
+                    (unsigned long long)seed);
+            return 1;
+        }
+        seeds++;
+        if ((p->seconds != 0 || p->operations != 0) && seconds_now() - said >= 10) {
+            said = seconds_now();
+            progress(&marks, seeds, p->from, said - start);
+        }
+    }
+    progress(&marks, seeds, p->from, seconds_now() - start);
+    return report(p, &marks, seeds);
+}
+
+/* ---- options ---- */
+
+static _Noreturn void usage(const char *program)
+{
+    fprintf(stderr,
+            "usage: %s [--seeds N | --seconds N | --operations N] [--from K]   many seeds\n"
+            "       %s --seed N [--trace] [--until MS] [--clients N] [--only FAULT,...|none]\n"
+            "                                                   one, or a part of it\n"
+            "       %s --seed N --minimize                      the least part that still fails\n"
+            "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
+            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync\n",
+            program, program, program, program);
+    exit(2);
+}
+
+static uint64_t number(const struct plan *p, const char *text)
 {
     uint64_t n;
     if (text == NULL || !fli_parse_u64(text, strlen(text), UINT64_MAX, &n)) {
-        fprintf(stderr, "usage: %s [--seed N | --seeds N [--from K]] [--trace]\n", program);
-        exit(2);
+        usage(p->program);
     }
     return n;
 }
 
+static enum sim_sabotage sabotage_of(const struct plan *p, const char *name)
+{
+    for (unsigned k = 0; k < SIM_SABOTAGES && name != NULL; k++) {
+        if (strcmp(name, sabotages[k]) == 0) {
+            return (enum sim_sabotage)k;
+        }
+    }
+    usage(p->program);
+}
+
+static void only(struct plan *p, const char *list)
+{
+    if (list == NULL) {
+        usage(p->program);
+    }
+    memset(p->without, 1, sizeof p->without);
+    p->orders.without = p->without;
+    p->faults = SIM_FAULTS_MAX;
+    while (strcmp(list, "none") != 0 && *list != '\0') {
+        char *end;
+        unsigned long i = strtoul(list, &end, 10);
+        if (end == list || i >= SIM_FAULTS_MAX) {
+            usage(p->program);
+        }
+        p->without[i] = 0;
+        list = *end == ',' ? end + 1 : end;
+    }
+}
+
+static void parse(struct plan *p, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        const char *v = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(a, "--trace") == 0) {
+            p->orders.trace = true;
+            continue;
+        }
+        if (strcmp(a, "--minimize") == 0) {
+            p->minimize = true;
+            continue;
+        }
+        if (strcmp(a, "--sabotaged") == 0) {
+            p->sabotaged = true;
+            continue;
+        }
+        i++;
+        if (strcmp(a, "--seed") == 0) {
+            p->from = number(p, v);
+            p->seeds = 1;
+        } else if (strcmp(a, "--seeds") == 0) {
+            p->seeds = number(p, v);
+        } else if (strcmp(a, "--from") == 0) {
+            p->from = number(p, v);
+        } else if (strcmp(a, "--seconds") == 0) {
+            p->seconds = number(p, v);
+        } else if (strcmp(a, "--operations") == 0) {
+            p->operations = number(p, v);
+        } else if (strcmp(a, "--until") == 0) {
+            p->orders.until_ms = number(p, v);
+        } else if (strcmp(a, "--clients") == 0) {
+            p->orders.clients = (unsigned)number(p, v);
+        } else if (strcmp(a, "--only") == 0) {
+            only(p, v);
+        } else if (strcmp(a, "--sabotage") == 0) {
+            p->orders.sabotage = sabotage_of(p, v);
+        } else {
+            usage(p->program);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t from = 1;
-    uint64_t seeds = 200;
-    bool trace = false;
+    static struct plan p = {.from = 1, .seeds = 200};
+    p.program = argv[0];
+    parse(&p, argc, argv);
     const char *env = getenv("FENCELOCK_SEED");
-    program = argv[0];
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--seed") == 0) {
-            env = i + 1 < argc ? argv[i + 1] : NULL;
-            from = number(env);
-            i++;
-        } else if (strcmp(argv[i], "--seeds") == 0) {
-            seeds = number(argv[++i]);
-        } else if (strcmp(argv[i], "--from") == 0) {
-            from = number(argv[++i]);
-        } else if (strcmp(argv[i], "--trace") == 0) {
-            trace = true;
-        } else {
-            number(NULL);
-        }
-    }
     if (env != NULL) {
-        from = number(env);
-        seeds = 1;
+        p.from = number(&p, env);
+        p.seeds = 1;
     }
-    signal(SIGABRT, on_signal);
-    if (__sanitizer_set_death_callback != NULL) {
-        __sanitizer_set_death_callback(print_seed);
-    } else {
-        signal(SIGSEGV, on_signal);
+    if (p.minimize) {
+        return tools_minimize(&p);
     }
-    struct sim_marks marks = {0};
-    uint64_t digest = 0;
-    for (uint64_t seed = from; seed < from + seeds; seed++) {
-        digest = run_seed(seed, trace, &marks);
-        /* Now and then the same seed again, to prove that it can be replayed. */
-        if (seed % 64 == 0 && run_seed(seed, false, &marks) != digest) {
-            fprintf(stderr, "%s: seed %llu does not repeat\n", program, (unsigned long long)seed);
-            return 1;
-        }
+    if (p.sabotaged) {
+        return tools_sabotaged(&p);
     }
-    printf("%llu seeds from %llu, last digest %016llx\n", (unsigned long long)seeds,
-           (unsigned long long)from, (unsigned long long)digest);
-    return report(&marks, seeds);
+    watch_for_death();
+    return run_seeds(&p);
 }

@@ -1,103 +1,388 @@
-/* sim.h: a whole cluster in one process, from one seed.
+/* sim.h: a whole system in one process, in virtual time, from one seed.
  *
- *   cluster   3 or 5 nodes: the real fsm, guard and proposer of each on raft's in-memory fixture
- *   client    simulated clients that acquire, renew, release, wait, ask and give up
- *   oracle    what must hold after every single step
- *   main      faults, phases, seeds
+ *   world     time, randomness, the queue of everything that is going to happen
+ *   loop      what the shipping node asks of libuv, and nodes as processes: start, crash, pause
+ *   disk      raft's disk and the node's identity file: what is not synced is lost in a crash
+ *   net       streams between nodes (transport.h, link.h) and raft's messages
+ *   server    a node's clients: requests in, answers out, waits that are answered later
+ *   lane      one call of a client, as src/client/flow orders it
+ *   client    holders of locks who read, add and write back at the storage; and callers of all else
+ *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
+ *   store     the storage that checks tokens
+ *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
+ *   oracle    what must hold after every event
+ *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * What the fixture can do to us: lose, delay and cut off messages one way or both, stop a node for
- * a while, let disks and networks be slow, change leaders. What it cannot: a node that is killed
- * and revived keeps its memory and its disk, so it is a pause, not a crash. Only cluster.c knows
- * the fixture; another raft_io that loses what was not synced goes in there.
+ * Shipping code: the machine, the whole node (node*.c, relay*.c, proposer, fsm, guard, clock) and
+ * the raft library below it; the client's flow and hold; the rule of fencing; Redlock's attempt and
+ * quorum. Ours: the seams just named, so no bytes of client protocols, no files, no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
- * two of them draw a number. */
+ * two of them draw a number. Time is in milliseconds; `at` and `now` without more are the true time
+ * that nobody in the system can see. */
 #ifndef SIM_H
 #define SIM_H
 
-#include <raft.h>
-#include <raft/fixture.h>
+#include <stdio.h>
 
+#include "base/base.h"
+#include "client/flow.h"
+#include "client/hold.h"
 #include "consensus/clock.h"
-#include "consensus/fsm.h"
-#include "consensus/proposer.h"
-#include "consensus/raft_guard.h"
+#include "consensus/node_private.h"
+#include "machine/view.h"
+#include "redlock/attempt.h"
 
 #define SIM_NODES_MAX 5u
-#define SIM_CLIENTS_MAX 12u
-#define SIM_LOCKS 4u
-#define SIM_ELECTION_MS 200u
-#define SIM_HEARTBEAT_MS 40u
-#define SIM_RAFT_IN_FLIGHT 8u
+#define SIM_CLIENTS_MAX 16u
+#define SIM_LOCKS 4u     /* held natively */
+#define SIM_RED_LOCKS 2u /* held by Redlock; numbered behind the others */
+#define SIM_ALL_LOCKS (SIM_LOCKS + SIM_RED_LOCKS)
+#define SIM_REDIS_MAX 5u
+#define SIM_PLACES (SIM_NODES_MAX + 1u) /* ends of links: nodes, and the storage */
+#define SIM_STORE_PLACE SIM_NODES_MAX
+#define SIM_NEVER UINT64_MAX
+#define SIM_TTL_MIN_MS 100u
+/* A number used for two locks named "L0" to "L3" and "R4", "R5". */
 
 struct sim;
+struct sim_node;
+struct sim_client;
+struct sim_event;
 
-/* Counted over all seeds, with the number of seeds in which each must have been reached: a run that
- * long in which one stays zero does not test what it says. */
+/* Counted over all seeds, with the number of seeds after which each must have been reached: a run
+ * that long in which one stays zero does not test what it says. */
 #define SIM_MARKS(X)                                                                               \
-    X(grants, 500)                                                                                 \
-    X(queued, 500)                                                                                 \
-    X(granted_from_queue, 500)                                                                     \
-    X(waits_ended, 500)                                                                            \
-    X(expired, 500)                                                                                \
-    X(broken, 500)                                                                                 \
-    X(released, 500)                                                                               \
-    X(renewed, 500)                                                                                \
-    X(renew_refused, 500)                                                                          \
-    X(checks_held, 500)                                                                            \
-    X(checks_gone, 500)                                                                            \
-    X(shows, 500)                                                                                  \
-    X(tokens, 500)                                                                                 \
-    X(sessions, 500)                                                                               \
-    X(deadlocks, 4000)                                                                             \
-    X(uncertain, 500)                                                                              \
-    X(returned, 500)                                                                               \
-    X(busy, 500)                                                                                   \
-    X(terms, 500)                                                                                  \
-    X(stale_leaders, 500)                                                                          \
-    X(transfers, 500)                                                                              \
-    X(snapshots_taken, 500)                                                                        \
-    X(snapshots_installed, 500)                                                                    \
-    X(snapshots_dropped, 1000)                                                                     \
-    X(commits_corrected, 4000)                                                                     \
-    X(snapshots_corrected, 50000)                                                                  \
-    X(pauses_survived, 500)                                                                        \
-    X(pauses, 500)                                                                                 \
-    X(pulses, 500)
+    X(operations, 1)                                                                               \
+    X(grants, 50)                                                                                  \
+    X(queued, 50)                                                                                  \
+    X(granted_from_queue, 50)                                                                      \
+    X(waits_ended, 50)                                                                             \
+    X(expired, 50)                                                                                 \
+    X(broken, 100)                                                                                 \
+    X(released, 50)                                                                                \
+    X(renewed, 50)                                                                                 \
+    X(renew_refused, 100)                                                                          \
+    X(checks_held, 100)                                                                            \
+    X(checks_gone, 100)                                                                            \
+    X(shows, 100)                                                                                  \
+    X(tokens, 50)                                                                                  \
+    X(sessions, 50)                                                                                \
+    X(deadlocks, 5000)                                                                             \
+    X(limits, 100)                                                                                 \
+    X(uncertain, 50)                                                                               \
+    X(noleader, 50)                                                                                \
+    X(busy, UINT64_MAX)                                                                            \
+    X(relayed, 50)                                                                                 \
+    X(terms, 50)                                                                                   \
+    X(stale_leaders, 100)                                                                          \
+    X(transfers, 100)                                                                              \
+    X(snapshots_taken, 50)                                                                         \
+    X(snapshots_installed, 100)                                                                    \
+    X(snapshots_started_from, 50)                                                                  \
+    X(crashes, 50)                                                                                 \
+    X(stops, 50)                                                                                   \
+    X(power_cuts, 50)                                                                              \
+    X(writes_lost, 50)                                                                             \
+    X(writes_torn, 50)                                                                             \
+    X(disk_errors, 100)                                                                            \
+    X(disk_stalls, 50)                                                                             \
+    X(disks_lost, 100)                                                                             \
+    X(nodes_refused, 100)                                                                          \
+    X(nodes_restored, 200)                                                                         \
+    X(pauses, 50)                                                                                  \
+    X(clock_jumps, 50)                                                                             \
+    X(cuts, 50)                                                                                    \
+    X(messages_lost, 50)                                                                           \
+    X(messages_twice, 50)                                                                          \
+    X(streams_broken, 50)                                                                          \
+    X(store_crashes, 50)                                                                           \
+    X(claims, 50)                                                                                  \
+    X(writes, 50)                                                                                  \
+    X(writes_stale, 50)                                                                            \
+    X(writes_held_back, 50)                                                                        \
+    X(holds_lost, 50)                                                                              \
+    X(redlocks, 50)                                                                                \
+    X(redlocks_twice, 200)                                                                         \
+    X(redis_restarts, 50)                                                                          \
+    X(client_pauses, 50)
 
 struct sim_marks {
-#define SIM_MARK_FIELD(name, seeds) uint64_t name;
+#define SIM_MARK_FIELD(name, needs) uint64_t name;
     SIM_MARKS(SIM_MARK_FIELD)
 #undef SIM_MARK_FIELD
+    uint64_t simulated_ms, events, faults;
+};
+
+/* ---- world ---- */
+
+struct sim_random {
+    uint64_t state;
+};
+
+struct sim_event {
+    uint64_t at, seq;
+    void (*fire)(struct sim *s, struct sim_event *e);
+    /* For one of a node or a client: what is done in its process. */
+    void (*deliver)(struct sim_event *e);
+    void (*drop)(struct sim_event *e); /* frees what `p` owns; NULL: nothing */
+    struct sim_node *node;
+    struct sim_client *client;
+    uint64_t life; /* of the node; another one by now: dropped */
+    uint64_t a, b, c;
+    void *p;
+    struct sim_event *next; /* in an inbox */
+};
+
+struct sim_inbox {
+    struct sim_event *first, *last;
+};
+
+/* A monotonic clock that runs a little fast or slow and may jump ahead. */
+struct sim_clock {
+    uint64_t base, local_us;
+    int64_t ppm;
+};
+
+/* ---- disk ---- */
+
+struct sim_entry {
+    raft_term term;
+    int type;
+    size_t len;
+    uint8_t *data;
+};
+
+struct sim_snapshot {
+    raft_index index;
+    raft_term term;
+    raft_index conf_index;
+    uint64_t ids[SIM_NODES_MAX];
+    int roles[SIM_NODES_MAX];
+    unsigned n;
+    uint8_t *data;
+    size_t len;
+};
+
+enum sim_write_kind { SIM_WRITE_APPEND, SIM_WRITE_TRUNCATE, SIM_WRITE_SNAPSHOT };
+
+struct sim_write {
+    struct sim_write *next;
+    enum sim_write_kind kind;
+    uint64_t at;
+    bool told; /* acknowledged already: only without sync */
+    struct sim_entry *entries;
+    unsigned n;
+    raft_index index; /* truncate */
+    unsigned trailing;
+    struct sim_snapshot snapshot;
+    struct raft_io_append *append;
+    raft_io_append_cb append_cb;
+    struct raft_io_snapshot_put *put;
+    raft_io_snapshot_put_cb put_cb;
+};
+
+struct sim_disk {
+    raft_term term;
+    raft_id voted_for;
+    bool has_snapshot, has_identity;
+    struct sim_snapshot snapshot;
+    struct sim_entry *entries;
+    size_t n, cap;
+    raft_index start; /* index of entries[0] */
+    struct identity identity;
+    /* Not on disk yet; first in, first out. */
+    struct sim_write *first, *last;
+    uint64_t busy_until;
+    uint64_t stalled_until;
+    unsigned errors; /* so many of the next writes fail */
+    bool error_now;
+};
+
+/* ---- nodes ---- */
+
+enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
+
+struct sim_parked {
+    uint64_t wait, request;
+    struct sim_client *client; /* NULL: free */
+    unsigned lane;
+};
+#define SIM_PARKED_MAX 64u
+#define SIM_RECENT_MAX 256u
+
+struct sim_peer_conn {
+    bool open, dialing;
+    uint64_t life; /* of the other node */
+    uint64_t retry_at;
+    uint64_t result_at; /* the last answer to it arrives then */
 };
 
 struct sim_node {
+    uv_loop_t loop; /* only its address is used */
     struct sim *sim;
     unsigned index;
-    struct raft *raft;
-    struct raft_fsm wrapped; /* around fsm's own: sees indexes */
-    struct fsm *fsm;
-    struct raft_guard guard;
-    int (*guard_append)(struct raft_io *, struct raft_io_append *, const struct raft_entry[],
-                        unsigned, raft_io_append_cb);
-    struct proposer *proposer;
-    struct raft_transfer transfer;
-    bool transferring;
-    uint64_t clock_offset_ms;
-    uint64_t paused_at_ms;
-    uint64_t lost_ms; /* time of pauses that its cluster clock must not count */
+    enum sim_power power;
+    uint64_t life;
+    bool paused, ghost; /* ghost: crashed, only its memory is being freed */
+    struct sim_clock clock;
+    uint64_t loop_ms;
+    struct sim_inbox inbox, deferred;
+    uint64_t turn_at;
+    uint64_t spins, spins_at;
+    struct node *node;
+    struct transport *transport;
+    struct sim_disk disk;
+    /* handles of the loop */
+    uv_timer_t *timers[2];
+    uv_check_t *check;
+    uv_prepare_t *prepare;
+    uv_idle_t *idle;
+    struct {
+        uv_handle_t *handle;
+        uv_close_cb cb;
+    } closing[128];
+    unsigned closing_n;
+    /* raft's side of raft_io */
+    raft_io_tick_cb tick;
+    raft_io_recv_cb recv;
+    unsigned tick_ms;
+    struct sim_peer_conn raft_conn[SIM_NODES_MAX];
+    uint64_t failed; /* told to end itself: error, else 0 */
+    char failed_why[200];
+    uint64_t restart_at;
+    bool wiped; /* since its disk was lost it has not been a voter that is up to date */
+    bool forgetting;
+    /* server */
+    struct sim_parked parked[SIM_PARKED_MAX];
+    struct {
+        uint64_t wait, token;
+    } recent[SIM_RECENT_MAX];
+    unsigned recent_n;
+    /* oracle */
+    uint64_t lost_ms; /* of pauses, that its cluster clock must not count */
+    uint64_t paused_at;
     uint64_t term_seen;
-    /* While an entry is applied: */
     raft_index applying; /* 0: none */
     bool first;          /* no node has applied it before */
     uint64_t event_digest;
+    unsigned tickets;
 };
 
-/* What is known of one log index once any node has applied it. */
+/* ---- lanes and clients ---- */
+
+struct sim_answer {
+    bool there;
+    unsigned lane;
+    uint64_t request;
+    enum fli_flow_event event;
+    int code;
+    struct machine_result result;
+    bool has_result;
+};
+
+/* One call at a time. */
+struct sim_lane {
+    struct sim_client *client;
+    unsigned number;
+    bool active;
+    struct fli_flow flow;
+    struct machine_command command;
+    char name[8], owner[24];
+    uint64_t owner_number;
+    unsigned lock;
+    uint64_t token;   /* the call is about; or of the grant, once there is one */
+    uint64_t order;   /* counts orders: a late timer of an earlier one is ignored */
+    uint64_t request; /* counts requests */
+    uint64_t conn;    /* counts connections; 0 none */
+    bool conn_open;
+    uint32_t conn_node;
+    uint64_t conn_life;
+    struct sim_answer answer;
+    struct machine_result result; /* of the last answer with one */
+    uint64_t start_seq;           /* when the last request left */
+    uint64_t start_at;
+    uint64_t first_at;
+    uint64_t token_floor;
+    void (*done)(struct sim_client *c, struct sim_lane *l, int status);
+};
+
+enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER };
+enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
+
+struct sim_client {
+    struct sim *sim;
+    unsigned index;
+    enum sim_role role;
+    struct sim_random random;
+    struct sim_clock clock;
+    bool paused;
+    struct sim_inbox deferred;
+    uint64_t alarm_at; /* true time of the one alarm that counts */
+    struct sim_lane lanes[SIM_LANES];
+    uint64_t next_at; /* local: do the next thing */
+    /* what it believes to hold */
+    bool holding;
+    struct fli_hold hold;
+    unsigned lock;
+    uint64_t token;
+    uint64_t ttl_ms;
+    /* at the storage */
+    bool asking;
+    uint64_t store_op; /* counts; answers of others are ignored */
+    uint64_t store_until;
+    bool read;
+    uint64_t value;
+    unsigned writes_left;
+    bool spoilt; /* a write has no answer: this token writes no more */
+    /* a session of its own */
+    uint64_t session;
+    uint64_t last_token;
+    unsigned last_lock;
+    /* Redlock */
+    struct fli_attempt attempt;
+    bool attempting, issuing;
+    uint64_t attempt_serial, red_value;
+    uint32_t attempts;
+    uint64_t deadline_ms;
+    uint64_t redis_up_seen[SIM_REDIS_MAX];
+};
+
+struct sim_redis {
+    struct sim_clock clock; /* wall: may jump back too */
+    int64_t wall_offset;
+    uint64_t up_since;
+    uint64_t down_until;
+    struct {
+        uint64_t value, expires_at;
+    } keys[SIM_RED_LOCKS];
+};
+
+/* ---- storage ---- */
+
+struct sim_store_lock {
+    uint64_t mark;
+    uint64_t value;         /* number of the write that made it; 0: none */
+    struct sim_event *held; /* a write on its way that waits for the worst moment */
+};
+
+struct sim_store {
+    uint64_t life;
+    bool up, paused;
+    uint64_t restart_at;
+    struct sim_inbox deferred;
+    struct sim_store_lock locks[SIM_ALL_LOCKS];
+    uint64_t writes; /* numbers given */
+};
+
+/* ---- oracle ---- */
+
 struct sim_applied {
-    uint64_t machine_hash;
+    uint64_t machine_hash; /* 0: not computed */
     uint64_t event_digest; /* 0: not a batch */
+    raft_index batch;      /* the last index that was one, up to this */
+    uint64_t crc;          /* of the batch */
 };
 
 struct sim_token {
@@ -107,18 +392,21 @@ struct sim_token {
     unsigned lock;
     uint64_t owner;     /* number of the owner */
     uint64_t ended_seq; /* 0: not ended */
-    uint64_t base_ms;   /* the lease cannot have begun before */
+    uint64_t base_at;   /* the lease cannot have begun before */
     uint64_t ttl_ms;
     unsigned released_answers;
 };
 
 struct sim_seal {
-    uint64_t term, sequence, at_ms;
+    uint64_t term, sequence, at;
     uint64_t lost_ms; /* of the node that sealed it */
 };
 
-struct sim_wait {
-    uint64_t wait, token; /* token 0: ended without a grant */
+#define SIM_QUEUE_MAX 64u
+
+struct sim_queue {
+    uint64_t waits[SIM_QUEUE_MAX];
+    unsigned n;
 };
 
 struct sim_oracle {
@@ -129,111 +417,261 @@ struct sim_oracle {
     struct sim_token *tokens; /* by token */
     size_t tokens_cap;
     uint64_t token_max; /* largest issued */
-    uint64_t holder[SIM_LOCKS];
+    uint64_t holder[SIM_ALL_LOCKS];
+    struct sim_queue queue[SIM_ALL_LOCKS];
     struct sim_seal *seals;
     size_t seals_len, seals_cap;
-    struct sim_wait *waits;
-    size_t waits_len, waits_cap;
     uint64_t *owner_floor; /* by owner number: token_max when it first asked */
     size_t owners_len, owners_cap;
     uint64_t last_stamp_ms; /* of the last batch applied anywhere */
     struct sim_seal last_seal;
-    uint64_t steps;
+    uint64_t red_holder[SIM_RED_LOCKS]; /* true time until which somebody believes to hold it */
+    unsigned red_holder_client[SIM_RED_LOCKS];
 };
 
-enum sim_op_state { SIM_OP_IDLE, SIM_OP_UNSENT, SIM_OP_SENT, SIM_OP_WAITING };
+/* ---- faults ---- */
 
-struct sim_client {
-    struct sim *sim;
-    unsigned index;
-    struct node_ticket ticket;
-    enum sim_op_state state;
-    uint8_t op; /* enum machine_op */
-    unsigned lock;
-    uint64_t owner; /* of the operation */
-    uint64_t token; /* the operation is about */
-    uint64_t wait;  /* SIM_OP_WAITING */
-    bool explicit_session;
-    uint64_t start_seq, start_ms;
-    uint64_t token_floor;
-    uint8_t bytes[512];
-    size_t bytes_len;
-    uint64_t next_at_ms;
-    /* What the client believes to have. */
-    uint64_t held_token;
-    uint64_t held_owner;
-    unsigned held_lock;
-    uint64_t session; /* owner number; 0: none */
+enum sim_fault_kind {
+    SIM_FAULT_CUT,
+    SIM_FAULT_LOSSY,
+    SIM_FAULT_SLOW_LINK,
+    SIM_FAULT_JOIN,
+    SIM_FAULT_BREAK,
+    SIM_FAULT_CRASH,
+    SIM_FAULT_STOP,
+    SIM_FAULT_POWER,
+    SIM_FAULT_PAUSE,
+    SIM_FAULT_STALL,
+    SIM_FAULT_DISK_ERROR,
+    SIM_FAULT_WIPE,
+    SIM_FAULT_TRANSFER,
+    SIM_FAULT_JUMP,
+    SIM_FAULT_CLIENT_PAUSE,
+    SIM_FAULT_STORE_CRASH,
+    SIM_FAULT_STORE_PAUSE,
+    SIM_FAULT_REDIS_RESTART,
+    SIM_FAULT_REDIS_JUMP,
+    SIM_FAULT_KINDS
+};
+
+struct sim_fault {
+    enum sim_fault_kind kind;
+    uint64_t at, ms;
+    unsigned i, j, k;
+    bool both;
+};
+#define SIM_FAULTS_MAX 600u
+
+/* What a seed chooses besides. */
+struct sim_options {
+    unsigned nodes, writers, callers, redlockers, redis;
+    uint64_t work_ms;
+    unsigned weight[SIM_FAULT_KINDS]; /* 0: not in this seed */
+    uint64_t fault_every_ms;
+    unsigned loss_permille, twice_permille, delay_ms, delay_spread_ms, spike_permille;
+    unsigned disk_ms, disk_spread_ms, cpu_ms;
+    unsigned heartbeat_ms, election_ms, hold_ms;
+    int64_t ppm_max;
+    uint64_t ttl_max_ms;
+    unsigned think_ms, hold_back_percent;
+    size_t pending_max;
+    uint64_t snapshot_bytes;
+    unsigned snapshot_entries; /* 0: as the node wants */
+    struct machine_limits limits;
+    bool jumps;      /* clocks of nodes or clients jump: leases may be short then */
+    bool redis_lies; /* restarted Redis count at once, though they have forgotten */
+    bool machine_hashes;
+};
+
+enum sim_sabotage {
+    SIM_SABOTAGE_NONE,
+    SIM_SABOTAGE_NO_FENCING,
+    SIM_SABOTAGE_CHECK_WRITES_ONLY,
+    SIM_SABOTAGE_UNSAFE_ACK,
+    SIM_SABOTAGE_NO_SYNC,
+    SIM_SABOTAGES
+};
+
+/* How one run is to differ from what its seed says. */
+struct sim_orders {
+    uint64_t seed;
+    bool trace;
+    enum sim_sabotage sabotage;
+    uint64_t until_ms;      /* work ends then; 0: as the seed says */
+    unsigned clients;       /* the first so many; 0: all */
+    const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
+    const char *replay;     /* the command that repeats this run, for messages */
+};
+
+struct sim_link {
+    uint64_t cut_until;
+    unsigned lossy_permille;
+    uint64_t lossy_until;
+    unsigned slow_ms;
+    uint64_t slow_until;
 };
 
 struct sim {
-    uint64_t seed;
-    uint64_t random;
-    bool trace;
-    struct raft_fixture fixture;
-    unsigned n;
+    struct sim_orders orders;
+    struct sim_options options;
+    struct sim_random random;      /* network, disks */
+    struct sim_random node_random; /* what nodes get from fli_random() */
+    bool stopping;
+    uint64_t now, seq;
+    struct sim_event **heap;
+    size_t heap_n, heap_cap;
+    struct sim_event *spare;
+    struct sim_node *current; /* whose code runs */
     struct sim_node nodes[SIM_NODES_MAX];
-    unsigned clients_n;
+    unsigned n;
+    struct members members;
+    struct sim_link links[SIM_PLACES][SIM_PLACES];
+    struct sim_conn *conns;
+    struct sim_dial *dials;
     struct sim_client clients[SIM_CLIENTS_MAX];
+    unsigned clients_n;
+    struct sim_redis redis[SIM_REDIS_MAX];
+    struct sim_store store;
     struct sim_oracle oracle;
-    bool quiet; /* clients start nothing new */
+    struct sim_fault faults[SIM_FAULTS_MAX];
+    unsigned faults_n;
+    unsigned faults_left_out;
+    bool quiet;  /* clients begin nothing new */
+    bool healed; /* no faults any more */
     uint64_t digest;
     struct sim_marks *marks;
+    char *trace;
+    size_t trace_len;
 };
 
-/* main.c */
+/* world.c */
+extern struct sim *sim_world; /* the one that runs */
 _Noreturn void sim_fail(struct sim *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 void sim_trace(struct sim *s, const char *fmt, ...) FLI_PRINTF(2, 3);
-uint64_t sim_random(struct sim *s);
-uint64_t sim_below(struct sim *s, uint64_t n); /* n > 0 */
-bool sim_chance(struct sim *s, unsigned percent);
-uint64_t sim_now(const struct sim *s);
+#define SIM_TRACE(s, ...)                                                                          \
+    do {                                                                                           \
+        if ((s)->orders.trace) {                                                                   \
+            sim_trace(s, __VA_ARGS__);                                                             \
+        }                                                                                          \
+    } while (0)
+uint64_t sim_draw(struct sim_random *r);
+uint64_t sim_draw_below(struct sim_random *r, uint64_t n); /* n > 0 */
+bool sim_draw_chance(struct sim_random *r, unsigned percent);
+uint64_t sim_below(struct sim *s, uint64_t n);
+bool sim_permille(struct sim *s, unsigned permille);
 void *sim_grow(void *p, size_t *cap, size_t need, size_t size); /* new room is zero */
+struct sim_event *sim_after(struct sim *s, uint64_t ms,
+                            void (*fire)(struct sim *s, struct sim_event *e));
+void sim_again(struct sim *s, struct sim_event *e, uint64_t ms); /* the one that just fires */
+void sim_drop(struct sim *s, struct sim_event *e);
+bool sim_step(struct sim *s); /* the next event */
+void sim_world_init(struct sim *s);
+void sim_world_fini(struct sim *s);
+void sim_inbox_push(struct sim_inbox *b, struct sim_event *e);
+struct sim_event *sim_inbox_pop(struct sim_inbox *b);
+uint64_t sim_clock_read(const struct sim *s, const struct sim_clock *c);
+uint64_t sim_clock_when(const struct sim *s, const struct sim_clock *c, uint64_t local_ms);
+void sim_clock_set(struct sim *s, struct sim_clock *c, uint64_t local_ms, int64_t ppm);
 #define SIM_CHECK(s, cond, ...)                                                                    \
     do {                                                                                           \
-        if (!(cond)) {                                                                             \
+        if (FLI_UNLIKELY(!(cond))) {                                                               \
             sim_fail(s, __VA_ARGS__);                                                              \
         }                                                                                          \
     } while (0)
 
-/* cluster.c */
-void sim_cluster_start(struct sim *s);
-void sim_cluster_stop(struct sim *s);
-void sim_cluster_step(struct sim *s); /* one event of the fixture, then a turn of every node */
-bool sim_node_alive(struct sim *s, unsigned i);
-void sim_pause(struct sim *s, unsigned i);
-void sim_resume(struct sim *s, unsigned i);
-void sim_cut(struct sim *s, unsigned from, unsigned to, bool lossy);
-void sim_join(struct sim *s, unsigned from, unsigned to);
-void sim_slow(struct sim *s, unsigned i, unsigned network_ms, unsigned disk_ms);
-void sim_shuffle_election(struct sim *s, unsigned i);
-void sim_transfer(struct sim *s, unsigned i);
-void sim_heal(struct sim *s);
+/* loop.c */
+struct sim_event *sim_to_node(struct sim_node *n, uint64_t ms, void (*deliver)(struct sim_event *));
+void sim_node_fire(struct sim *s, struct sim_event *e); /* `fire` of events for nodes */
+void sim_nodes_init(struct sim *s);
+void sim_nodes_fini(struct sim *s);
+void sim_node_start(struct sim_node *n);
+void sim_node_crash(struct sim_node *n);
+void sim_node_stop(struct sim_node *n); /* gracefully */
+void sim_node_pause(struct sim_node *n);
+void sim_node_resume(struct sim_node *n);
+bool sim_node_runs(const struct sim_node *n); /* up, paused or not */
+struct sim_node *sim_leader(struct sim *s);   /* that can propose; NULL: none */
 bool sim_converged(struct sim *s);
-void sim_cluster_describe(struct sim *s);
+void sim_nodes_describe(struct sim *s, FILE *out);
+
+/* disk.c */
+void sim_disk_init_io(struct sim_node *n, struct raft_io *io);
+void sim_disk_crash(struct sim_node *n);
+void sim_disk_wipe(struct sim_node *n);
+raft_index sim_disk_last(const struct sim_disk *d);
+
+/* net.c */
+void sim_net_send(struct sim_node *from, const struct raft_message *m);
+void sim_net_reset(struct sim_node *n); /* it has ended: its streams break */
+void sim_net_close(struct sim_node *n); /* its calls end without an answer */
+void sim_net_break(struct sim *s, unsigned i, unsigned j);
+bool sim_net_blocked(struct sim *s, unsigned from, unsigned to);
+uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);
+void sim_net_fini(struct sim *s);
+
+/* server.c */
+void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len);
+void sim_server_event(struct sim_node *n, const struct machine_event *e);
+void sim_server_restored(struct sim_node *n);
+void sim_server_ended(struct sim_node *n);
+
+/* lane.c */
+void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config);
+void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a);
+void sim_lanes_reset(struct sim_node *n); /* the node has ended: connections to it break */
+struct sim_event *sim_to_client(struct sim_client *c, uint64_t ms,
+                                void (*deliver)(struct sim_event *));
+uint64_t sim_client_now(const struct sim_client *c);
 
 /* client.c */
 void sim_clients_start(struct sim *s);
-void sim_clients_step(struct sim *s);
 bool sim_clients_done(struct sim *s); /* nobody has anything outstanding */
-void sim_clients_describe(struct sim *s);
-void sim_client_returned(struct sim *s, struct node_ticket *t, const void *command, size_t len);
-void sim_client_wait_ended(struct sim *s, uint64_t wait, uint64_t token);
+void sim_clients_describe(struct sim *s, FILE *out);
+void sim_client_pause(struct sim_client *c, uint64_t ms);
+void sim_client_alarm(struct sim_client *c, uint64_t local_ms);
+void sim_client_act(struct sim_client *c); /* looks at the time and does what is due */
+void sim_client_claim(struct sim_client *c);
+void sim_client_write(struct sim_client *c);
+void sim_client_stored(struct sim_client *c, bool write, int status, uint64_t value);
+void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left is 0 */
+
+/* redlock.c */
+void sim_redis_init(struct sim *s);
+void sim_redlock_act(struct sim_client *c);
+void sim_redlock_issued(struct sim_client *c, struct sim_lane *l, int status);
+void sim_redis_restart(struct sim *s, unsigned i, uint64_t ms);
+void sim_redis_jump(struct sim *s, unsigned i, int64_t ms);
+
+/* store.c */
+void sim_store_init(struct sim *s);
+void sim_store_ask(struct sim_client *c, bool write, uint64_t token, uint64_t base, uint64_t value);
+void sim_store_crash(struct sim *s, uint64_t ms);
+void sim_store_pause(struct sim *s, uint64_t ms);
+
+/* faults.c */
+void sim_options_choose(struct sim *s);
+void sim_options_print(const struct sim *s, FILE *out);
+void sim_faults_plan(struct sim *s);
+void sim_faults_start(struct sim *s, uint64_t from);
+void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
+void sim_heal(struct sim *s);
 
 /* oracle.c */
 void sim_oracle_init(struct sim *s);
 void sim_oracle_fini(struct sim *s);
-void sim_oracle_event(struct sim_node *node, const struct machine_event *e);
-void sim_oracle_batch(struct sim_node *node, const void *data, size_t len); /* first apply only */
-void sim_oracle_applied(struct sim_node *node, raft_index index);
-void sim_oracle_restored(struct sim_node *node, raft_index index);
-void sim_oracle_sealed(struct sim_node *node, const void *data, size_t len);
+void sim_oracle_watch(struct sim_node *n); /* a node that has just started */
+void sim_oracle_event(struct sim_node *n, const struct machine_event *e);
+void sim_oracle_sealed(struct sim_node *n, const void *data, size_t len);
 uint64_t sim_oracle_new_owner(struct sim *s);
 struct sim_token *sim_oracle_token(struct sim *s, uint64_t token);
-bool sim_oracle_wait(struct sim *s, uint64_t wait, uint64_t *ret_token);
-/* The answer to a client. */
-void sim_oracle_answer(struct sim_client *c, const struct machine_result *r,
-                       struct fli_slice payload);
-void sim_oracle_end(struct sim *s); /* after the cluster has come to rest */
+void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r);
+void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t mark_before, uint64_t token);
+void sim_oracle_written(struct sim *s, const struct sim_client *c, uint64_t current, uint64_t base);
+void sim_oracle_redlock(struct sim_client *c);
+void sim_oracle_node(struct sim_node *n); /* after each turn of a node */
+void sim_oracle_end(struct sim *s);       /* after the cluster has come to rest */
+
+/* run.c */
+uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsigned *ret_faults);
 
 #endif

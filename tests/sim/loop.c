@@ -1,0 +1,654 @@
+/* loop.c: what the shipping node asks of libuv, and nodes as processes.
+ *
+ * A node's turn goes as libuv's does: timers that are due, idle handles, prepare, everything that
+ * has arrived (its inbox), check, handles that are being closed. Nothing arrives in the middle of a
+ * turn. A paused node collects what arrives and reads it at once when it goes on. A crash takes the
+ * memory of the process away: the node object is closed by its own code so that no memory leaks,
+ * as a ghost that can neither write, nor send, nor answer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define SPINS_MAX 400u /* turns in one millisecond */
+#define SIM_SHORT_IN_FLIGHT 8u
+
+static struct sim_node *node_of(const uv_loop_t *loop)
+{
+    return FLI_CONTAINER_OF(loop, struct sim_node, loop);
+}
+
+/* ---- libuv, as far as the node uses it ---- */
+
+uint64_t uv_now(const uv_loop_t *loop)
+{
+    return node_of(loop)->loop_ms;
+}
+
+void uv_update_time(uv_loop_t *loop)
+{
+    struct sim_node *n = node_of(loop);
+    n->loop_ms = sim_clock_read(n->sim, &n->clock);
+}
+
+int uv_timer_init(uv_loop_t *loop, uv_timer_t *t)
+{
+    struct sim_node *n = node_of(loop);
+    t->loop = loop;
+    t->timeout = SIM_NEVER;
+    n->timers[n->timers[0] == NULL ? 0 : 1] = t;
+    return 0;
+}
+
+int uv_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t timeout, uint64_t repeat)
+{
+    t->timer_cb = cb;
+    t->timeout = node_of(t->loop)->loop_ms + timeout;
+    t->repeat = repeat;
+    return 0;
+}
+
+int uv_timer_stop(uv_timer_t *t)
+{
+    t->timeout = SIM_NEVER;
+    return 0;
+}
+
+int uv_check_init(uv_loop_t *loop, uv_check_t *h)
+{
+    h->loop = loop;
+    h->check_cb = NULL;
+    node_of(loop)->check = h;
+    return 0;
+}
+
+int uv_check_start(uv_check_t *h, uv_check_cb cb)
+{
+    h->check_cb = cb;
+    return 0;
+}
+
+int uv_prepare_init(uv_loop_t *loop, uv_prepare_t *h)
+{
+    h->loop = loop;
+    h->prepare_cb = NULL;
+    node_of(loop)->prepare = h;
+    return 0;
+}
+
+int uv_prepare_start(uv_prepare_t *h, uv_prepare_cb cb)
+{
+    h->prepare_cb = cb;
+    return 0;
+}
+
+int uv_idle_init(uv_loop_t *loop, uv_idle_t *h)
+{
+    h->loop = loop;
+    h->idle_cb = NULL;
+    node_of(loop)->idle = h;
+    return 0;
+}
+
+int uv_idle_start(uv_idle_t *h, uv_idle_cb cb)
+{
+    h->idle_cb = cb;
+    return 0;
+}
+
+int uv_idle_stop(uv_idle_t *h)
+{
+    h->idle_cb = NULL;
+    return 0;
+}
+
+static void forget_handle(struct sim_node *n, const uv_handle_t *h)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        if ((uv_handle_t *)n->timers[i] == h) {
+            n->timers[i] = NULL;
+        }
+    }
+    if ((uv_handle_t *)n->check == h) {
+        n->check = NULL;
+    }
+    if ((uv_handle_t *)n->prepare == h) {
+        n->prepare = NULL;
+    }
+    if ((uv_handle_t *)n->idle == h) {
+        n->idle = NULL;
+    }
+}
+
+void uv_close(uv_handle_t *h, uv_close_cb cb)
+{
+    struct sim_node *n = node_of(h->loop);
+    forget_handle(n, h);
+    FLI_ASSERT(n->closing_n < sizeof n->closing / sizeof n->closing[0]);
+    n->closing[n->closing_n].handle = h;
+    n->closing[n->closing_n].cb = cb;
+    n->closing_n++;
+}
+
+static void run_closing(struct sim_node *n)
+{
+    while (n->closing_n > 0) {
+        uv_handle_t *h = n->closing[0].handle;
+        uv_close_cb cb = n->closing[0].cb;
+        n->closing_n--;
+        memmove(n->closing, n->closing + 1, n->closing_n * sizeof n->closing[0]);
+        if (cb != NULL) {
+            cb(h);
+        }
+    }
+}
+
+/* Only node_create() runs the loop itself, to close what it had begun. */
+int uv_run(uv_loop_t *loop, uv_run_mode mode)
+{
+    (void)mode;
+    run_closing(node_of(loop));
+    return 0;
+}
+
+/* ---- raft's callbacks ---- */
+
+#define TRANSFER_REQUEST (RAFT_CHANGE + 1) /* the library's own number for it */
+
+/* The library's libuv backend calls those back who wait, before and after it reads sockets; it does
+ * so by a function that the library does not export. The queue is a ring through the requests. */
+static void fire_completed(struct sim_node *n)
+{
+    void **ring = n->node->raft.legacy.requests;
+    while (n->node->raft_live && ring[0] != (void *)ring) {
+        void **head = ring[0];
+        struct raft_apply *any = FLI_CONTAINER_OF(head, struct raft_apply, queue);
+        void **next = head[0];
+        next[1] = ring;
+        ring[0] = next;
+        switch (any->type) {
+        case RAFT_COMMAND:
+            any->cb(any, any->status, any->result);
+            break;
+        case RAFT_BARRIER: {
+            struct raft_barrier *req = FLI_CONTAINER_OF(head, struct raft_barrier, queue);
+            req->cb(req, req->status);
+            break;
+        }
+        case RAFT_CHANGE: {
+            struct raft_change *req = FLI_CONTAINER_OF(head, struct raft_change, queue);
+            req->cb(req, req->status);
+            break;
+        }
+        default: {
+            struct raft_transfer *req = FLI_CONTAINER_OF(head, struct raft_transfer, queue);
+            FLI_ASSERT(any->type == TRANSFER_REQUEST);
+            req->cb(req);
+            break;
+        }
+        }
+    }
+}
+
+/* ---- turns ---- */
+
+static void turn_fire(struct sim *s, struct sim_event *e);
+
+static void turn_at(struct sim_node *n, uint64_t at)
+{
+    struct sim *s = n->sim;
+    if (n->turn_at <= at) {
+        return;
+    }
+    n->turn_at = at;
+    struct sim_event *e = sim_after(s, at > s->now ? at - s->now : 0, turn_fire);
+    e->node = n;
+    e->life = n->life;
+}
+
+static void turn_soon(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    turn_at(n, s->now + (s->options.cpu_ms == 0 ? 0 : sim_below(s, s->options.cpu_ms + 1)));
+}
+
+static void run_timers(struct sim_node *n)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        uv_timer_t *t = n->timers[i];
+        if (t != NULL && t->timeout <= n->loop_ms) {
+            t->timeout = t->repeat != 0 ? n->loop_ms + t->repeat : SIM_NEVER;
+            t->timer_cb(t);
+        }
+    }
+}
+
+static void plan(struct sim_node *n)
+{
+    uint64_t due = SIM_NEVER;
+    if (n->power == SIM_DOWN) {
+        return;
+    }
+    if ((n->idle != NULL && n->idle->idle_cb != NULL) || n->closing_n > 0) {
+        turn_at(n, n->sim->now);
+        return;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        if (n->timers[i] != NULL && n->timers[i]->timeout < due) {
+            due = n->timers[i]->timeout;
+        }
+    }
+    if (due != SIM_NEVER) {
+        turn_at(n, sim_clock_when(n->sim, &n->clock, due));
+    }
+}
+
+static void count_spin(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    if (n->spins_at != s->now) {
+        n->spins_at = s->now;
+        n->spins = 0;
+    }
+    SIM_CHECK(s, ++n->spins < SPINS_MAX, "node %u turns again and again", n->index + 1);
+}
+
+static void die_of_failure(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    SIM_TRACE(s, "node %u ends itself: %s", n->index + 1, n->failed_why);
+    sim_node_crash(n);
+    n->restart_at = s->now + 200 + sim_below(s, 800);
+}
+
+/* Some seeds have logs so short that snapshots go from node to node all the time. The bounds keep
+ * to what raft_guard.h asks of them; the node sets its own ones in every turn. */
+static void set_short_log(struct sim_node *n)
+{
+    unsigned entries = n->sim->options.snapshot_entries;
+    if (entries != 0 && n->node != NULL && n->node->raft_live) {
+        raft_set_max_inflight_entries(&n->node->raft, SIM_SHORT_IN_FLIGHT);
+        raft_set_snapshot_threshold(&n->node->raft, SIM_SHORT_IN_FLIGHT + entries);
+        raft_set_snapshot_trailing(&n->node->raft, SIM_SHORT_IN_FLIGHT + entries / 2 + 1);
+    }
+}
+
+static void turn(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct sim_inbox arrived = n->inbox;
+    struct sim_event *e;
+    uint64_t life = n->life;
+    n->inbox = (struct sim_inbox){0};
+    s->current = n;
+    count_spin(n);
+    uv_update_time(&n->loop);
+    run_timers(n);
+    fire_completed(n);
+    if (n->prepare != NULL && n->prepare->prepare_cb != NULL) {
+        n->prepare->prepare_cb(n->prepare);
+    }
+    while ((e = sim_inbox_pop(&arrived)) != NULL) {
+        if (n->failed != 0) {
+            sim_inbox_push(&n->inbox, e); /* raft is owed its callbacks when it is closed */
+            continue;
+        }
+        if (n->life == life && n->power != SIM_DOWN) {
+            e->deliver(e);
+        }
+        sim_drop(s, e);
+    }
+    fire_completed(n);
+    if (n->check != NULL && n->check->check_cb != NULL) {
+        n->check->check_cb(n->check);
+    }
+    set_short_log(n);
+    run_closing(n);
+    if (n->life == life && n->power == SIM_UP && n->failed == 0) {
+        sim_oracle_node(n);
+    }
+    s->current = NULL;
+    if (n->failed != 0 && n->life == life && n->power != SIM_DOWN) {
+        die_of_failure(n);
+    } else {
+        plan(n);
+    }
+}
+
+static void turn_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    bool mine = n->life == e->life && n->turn_at == e->at;
+    sim_drop(s, e);
+    if (!mine) {
+        return;
+    }
+    n->turn_at = SIM_NEVER;
+    if (n->power == SIM_DOWN || n->paused) {
+        return;
+    }
+    turn(n);
+}
+
+void sim_node_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    if (n->power == SIM_DOWN || n->life != e->life) {
+        sim_drop(s, e);
+        return;
+    }
+    if (n->paused) {
+        sim_inbox_push(&n->deferred, e);
+        return;
+    }
+    sim_inbox_push(&n->inbox, e);
+    turn_soon(n);
+}
+
+struct sim_event *sim_to_node(struct sim_node *n, uint64_t ms, void (*deliver)(struct sim_event *))
+{
+    struct sim_event *e = sim_after(n->sim, ms, sim_node_fire);
+    e->node = n;
+    e->life = n->life;
+    e->deliver = deliver;
+    return e;
+}
+
+/* ---- life of a node ---- */
+
+static void on_event(void *ctx, const struct machine_event *e)
+{
+    struct sim_node *n = ctx;
+    if (n->ghost) {
+        return;
+    }
+    sim_oracle_event(n, e);
+    sim_server_event(n, e);
+}
+
+static void on_early(void *ctx, const struct machine_event *e)
+{
+    struct sim_node *n = ctx;
+    if (!n->ghost) {
+        sim_server_event(n, e);
+    }
+}
+
+static void on_restored(void *ctx)
+{
+    struct sim_node *n = ctx;
+    if (!n->ghost) {
+        sim_server_restored(n);
+    }
+}
+
+static void on_leadership(void *ctx)
+{
+    struct sim_node *n = ctx;
+    struct node_status st;
+    if (n->ghost || n->node == NULL) {
+        return;
+    }
+    node_get_status(n->node, &st);
+    SIM_TRACE(n->sim, "node %u: %s of term %llu%s, leader %llu", n->index + 1,
+              st.role == NODE_LEADER      ? "leader"
+              : st.role == NODE_CANDIDATE ? "candidate"
+                                          : "follower",
+              (unsigned long long)st.term, proposer_is_open(n->node->proposer) ? ", open" : "",
+              (unsigned long long)st.leader_id);
+}
+
+/* A node may give up for what was done to it, and for nothing else. */
+static void on_fatal(void *ctx, int error, const char *message)
+{
+    struct sim_node *n = ctx;
+    struct sim *s = n->sim;
+    if (n->ghost) {
+        return;
+    }
+    bool refused = error == FL_EDENIED && n->wiped;
+    bool disk = error == FL_EIO && n->disk.error_now;
+    SIM_CHECK(s, refused || disk, "node %u halts: %s (%s)", n->index + 1, message,
+              fl_err_name(error));
+    s->marks->nodes_refused += refused;
+    n->failed = 1;
+    snprintf(n->failed_why, sizeof n->failed_why, "%s", message);
+}
+
+static void on_log(void *ctx, int level, const char *message)
+{
+    struct sim_node *n = ctx;
+    if (!n->ghost && level < 4) {
+        SIM_TRACE(n->sim, "node %u says: %s", n->index + 1, message);
+    }
+}
+
+void sim_node_start(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    char dir[32];
+    char errmsg[256] = "";
+    FLI_ASSERT(n->power == SIM_DOWN && n->node == NULL);
+    n->power = SIM_UP;
+    n->life++;
+    n->paused = false;
+    n->failed = 0;
+    n->turn_at = SIM_NEVER;
+    n->lost_ms = 0;
+    n->disk.error_now = false;
+    memset(n->raft_conn, 0, sizeof n->raft_conn);
+    SIM_TRACE(s, "node %u starts, with entries up to %llu on disk", n->index + 1,
+              (unsigned long long)sim_disk_last(&n->disk));
+    s->current = n;
+    uv_update_time(&n->loop);
+    snprintf(dir, sizeof dir, "node-%u", n->index + 1);
+    struct node_config config = {.id = n->index + 1,
+                                 .data_dir = dir,
+                                 .client_address = dir,
+                                 .members = &s->members,
+                                 .limits = s->options.limits,
+                                 .heartbeat_ms = s->options.heartbeat_ms,
+                                 .election_ms = s->options.election_ms,
+                                 .hold_ms = s->options.hold_ms,
+                                 .pending_max = s->options.pending_max,
+                                 .snapshot_bytes = s->options.snapshot_bytes};
+    struct node_callbacks cbs = {.ctx = n,
+                                 .event = on_event,
+                                 .restored = on_restored,
+                                 .leadership = on_leadership,
+                                 .early = on_early,
+                                 .fatal = on_fatal,
+                                 .log = on_log};
+    int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
+    SIM_CHECK(s, rv == 0, "node %u does not start: %s (%s)", n->index + 1, errmsg, fl_err_name(rv));
+    set_short_log(n);
+    sim_oracle_watch(n);
+    s->current = NULL;
+    turn_soon(n);
+}
+
+static void end_of_life(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct sim_event *e;
+    s->marks->relayed += n->node->relayed;
+    node_destroy(n->node);
+    n->node = NULL;
+    n->power = SIM_DOWN;
+    n->paused = false;
+    n->tick = NULL;
+    n->recv = NULL;
+    while ((e = sim_inbox_pop(&n->inbox)) != NULL || (e = sim_inbox_pop(&n->deferred)) != NULL) {
+        sim_drop(s, e);
+    }
+}
+
+void sim_node_crash(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct sim_node *before = s->current;
+    if (n->power == SIM_DOWN) {
+        return;
+    }
+    n->ghost = true;
+    sim_disk_crash(n);
+    sim_server_ended(n);
+    sim_net_reset(n);
+    s->current = n;
+    if (n->node->phase < PHASE_CLOSE) {
+        stop_close(n->node);
+    }
+    run_closing(n);
+    s->current = before;
+    FLI_ASSERT(n->node->phase == PHASE_CLOSED);
+    end_of_life(n);
+    n->ghost = false;
+}
+
+static void stopped(void *ctx)
+{
+    struct sim_node *n = ctx;
+    if (n->ghost) {
+        return;
+    }
+    SIM_TRACE(n->sim, "node %u has stopped", n->index + 1);
+    n->sim->marks->stops++;
+    sim_disk_crash(n);
+    sim_server_ended(n);
+    sim_net_reset(n);
+    end_of_life(n);
+}
+
+void sim_node_stop(struct sim_node *n)
+{
+    if (n->power != SIM_UP || n->paused || n->failed != 0) {
+        return;
+    }
+    n->power = SIM_STOPPING;
+    n->sim->current = n;
+    node_stop(n->node, 500, stopped, n);
+    n->sim->current = NULL;
+    turn_soon(n);
+}
+
+void sim_node_pause(struct sim_node *n)
+{
+    if (!sim_node_runs(n) || n->paused) {
+        return;
+    }
+    n->paused = true;
+    n->paused_at = n->sim->now;
+    n->sim->marks->pauses++;
+}
+
+void sim_node_resume(struct sim_node *n)
+{
+    struct sim_event *e;
+    if (!n->paused) {
+        return;
+    }
+    uint64_t paused_ms = n->sim->now - n->paused_at;
+    if (paused_ms > CLUSTER_CLOCK_STEP_MAX_MS) {
+        n->lost_ms += paused_ms - CLUSTER_CLOCK_STEP_MAX_MS;
+    }
+    n->paused = false;
+    while ((e = sim_inbox_pop(&n->deferred)) != NULL) {
+        sim_inbox_push(&n->inbox, e);
+    }
+    turn_at(n, n->sim->now);
+}
+
+bool sim_node_runs(const struct sim_node *n)
+{
+    return n->power != SIM_DOWN;
+}
+
+/* ---- all of them ---- */
+
+void sim_nodes_init(struct sim *s)
+{
+    s->n = s->options.nodes;
+    s->members.n = s->n;
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        s->members.list[i].id = i + 1;
+        snprintf(s->members.list[i].address, MEMBER_ADDRESS_MAX, "node%u:1", i + 1);
+        n->sim = s;
+        n->index = i;
+        n->power = SIM_DOWN;
+        n->restart_at = SIM_NEVER;
+        uint64_t local_ms = 5000 + sim_below(s, 1u << 30);
+        int64_t ppm =
+            s->options.ppm_max == 0
+                ? 0
+                : (int64_t)sim_below(s, (uint64_t)s->options.ppm_max * 2 + 1) - s->options.ppm_max;
+        sim_clock_set(s, &n->clock, local_ms, ppm);
+    }
+    for (unsigned i = 0; i < s->n; i++) {
+        sim_node_start(&s->nodes[i]);
+    }
+}
+
+void sim_nodes_fini(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        sim_node_crash(&s->nodes[i]);
+        sim_disk_wipe(&s->nodes[i]);
+        free(s->nodes[i].disk.entries);
+    }
+}
+
+struct sim_node *sim_leader(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        if (n->power == SIM_UP && !n->paused && n->failed == 0 &&
+            proposer_is_open(n->node->proposer)) {
+            return n;
+        }
+    }
+    return NULL;
+}
+
+bool sim_converged(struct sim *s)
+{
+    unsigned open = 0;
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        struct proposer_stats stats;
+        if (n->power != SIM_UP || n->paused || n->wiped) {
+            return false;
+        }
+        proposer_get_stats(n->node->proposer, &stats);
+        open += proposer_is_open(n->node->proposer);
+        if (raft_last_applied(&n->node->raft) < s->oracle.max_index ||
+            raft_last_applied(&n->node->raft) != raft_last_index(&s->nodes[0].node->raft) ||
+            stats.in_flight > 0 || stats.pending_commands > 0 || n->tickets > 0) {
+            return false;
+        }
+    }
+    return open == 1;
+}
+
+void sim_nodes_describe(struct sim *s, FILE *out)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        struct sim_node *n = &s->nodes[i];
+        if (n->node == NULL || n->node->proposer == NULL || !n->node->raft_live) {
+            fprintf(out, "  node %u: down%s, entries %llu to %llu on disk\n", i + 1,
+                    n->wiped ? " (had lost its disk)" : "", n->disk.start, sim_disk_last(&n->disk));
+            continue;
+        }
+        struct node_status st;
+        node_get_status(n->node, &st);
+        fprintf(out,
+                "  node %u: %s%s, %s%s, term %llu, last %llu, commit %llu, applied %llu, in flight "
+                "%llu, pending %llu, held %llu\n",
+                i + 1, n->paused ? "paused" : "up", n->wiped ? " (had lost its disk)" : "",
+                raft_state_name((int)raft_state(&n->node->raft)),
+                proposer_is_open(n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
+                (unsigned long long)st.last_index, (unsigned long long)st.commit_index,
+                (unsigned long long)st.applied_index, (unsigned long long)st.in_flight,
+                (unsigned long long)st.pending_commands, (unsigned long long)n->node->held_count);
+    }
+}

@@ -1,0 +1,114 @@
+/* run.c: one run: the cluster is formed; clients work while faults come and go; everything is
+ * healed and every client must get its answer in bounded time; then nobody asks for anything, and
+ * every lease must end by itself and all replicas be equal. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+#define FORM_BOUND_MS 20000u
+#define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
+#define REST_BOUND_MS 15000u   /* from the last answer to the end of every lease */
+#define IDLE_ENTRIES_MAX 600u  /* what expiry alone may write in that time */
+
+static uint64_t entries_proposed(struct sim *s)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < s->n; i++) {
+        struct proposer_stats stats;
+        if (s->nodes[i].node != NULL) {
+            proposer_get_stats(s->nodes[i].node->proposer, &stats);
+            n += stats.batches;
+        }
+    }
+    return n;
+}
+
+static bool formed(struct sim *s)
+{
+    const struct sim_node *leader = sim_leader(s);
+    return leader != NULL && machine_cluster_id(fsm_machine(leader->node->fsm)) != 0;
+}
+
+static void form(struct sim *s)
+{
+    while (!formed(s)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < FORM_BOUND_MS, "the cluster has not formed after %u ms",
+                  FORM_BOUND_MS);
+    }
+}
+
+static void work(struct sim *s)
+{
+    uint64_t until = s->now + s->options.work_ms;
+    sim_clients_start(s);
+    sim_faults_start(s, s->now);
+    while (s->now < until) {
+        sim_step(s);
+    }
+}
+
+static bool at_rest(struct sim *s)
+{
+    struct machine_counts counts;
+    if (!sim_converged(s)) {
+        return false;
+    }
+    machine_get_counts(fsm_machine(s->nodes[0].node->fsm), &counts);
+    return counts.sessions == 0 && counts.locks == 0;
+}
+
+static void settle(struct sim *s)
+{
+    sim_heal(s);
+    s->quiet = true;
+    uint64_t bound = s->now + ANSWER_BOUND_MS;
+    while (!sim_clients_done(s) || !sim_converged(s)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < bound, "not everybody is answered %u ms after healing",
+                  ANSWER_BOUND_MS);
+    }
+    uint64_t entries = entries_proposed(s);
+    bound = s->now + REST_BOUND_MS;
+    while (!at_rest(s)) {
+        sim_step(s);
+        SIM_CHECK(s, s->now < bound, "leases have not ended %u ms after the last answer",
+                  REST_BOUND_MS);
+    }
+    SIM_CHECK(s, entries_proposed(s) - entries < IDLE_ENTRIES_MAX,
+              "expiry wrote %llu entries in an idle cluster",
+              (unsigned long long)(entries_proposed(s) - entries));
+}
+
+uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsigned *ret_faults)
+{
+    struct sim *s = calloc(1, sizeof *s);
+    FLI_ASSERT(s != NULL);
+    s->orders = *orders;
+    s->marks = marks;
+    sim_world_init(s);
+    sim_options_choose(s);
+    sim_faults_plan(s);
+    if (orders->trace) {
+        sim_options_print(s, stdout);
+    }
+    sim_oracle_init(s);
+    sim_redis_init(s);
+    sim_store_init(s);
+    sim_nodes_init(s);
+    form(s);
+    work(s);
+    settle(s);
+    sim_oracle_end(s);
+    uint64_t digest = s->digest;
+    marks->simulated_ms += s->now;
+    if (ret_faults != NULL) {
+        *ret_faults = s->faults_n;
+    }
+    sim_nodes_fini(s);
+    sim_world_fini(s);
+    sim_net_fini(s);
+    sim_oracle_fini(s);
+    free(s);
+    return digest;
+}

@@ -1,0 +1,294 @@
+/* world.c: virtual time, randomness, and the queue of what is going to happen.
+ *
+ * This file also stands in for base/clock.c: shipping code that asks for the time or for random
+ * bytes gets those of the simulated node that is running. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "sim.h"
+
+struct sim *sim_world;
+
+/* ---- what shipping code gets ---- */
+
+uint64_t fli_clock_ms(void)
+{
+    struct sim *s = sim_world;
+    return sim_clock_read(s, &s->current->clock);
+}
+
+uint64_t fli_clock_ns(void)
+{
+    return fli_clock_ms() * 1000000;
+}
+
+void fli_random(void *data, size_t len)
+{
+    uint8_t *p = data;
+    for (size_t i = 0; i < len; i++) {
+        p[i] = (uint8_t)(sim_draw(&sim_world->node_random) >> 32);
+    }
+}
+
+/* ---- messages ---- */
+
+static void print_time(struct sim *s, FILE *out)
+{
+    fprintf(out, "%8llu ms  ", (unsigned long long)s->now);
+}
+
+void sim_trace(struct sim *s, const char *fmt, ...)
+{
+    va_list args;
+    print_time(s, stdout);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+}
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    va_list args;
+    fflush(stdout);
+    fprintf(stderr, "\nseed %llu, at %llu ms: ", (unsigned long long)s->orders.seed,
+            (unsigned long long)s->now);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+    sim_nodes_describe(s, stderr);
+    sim_clients_describe(s, stderr);
+    if (s->orders.replay != NULL) {
+        fprintf(stderr, "\nreplay: %s\n", s->orders.replay);
+    }
+    fflush(NULL);
+    _Exit(1);
+}
+
+/* ---- randomness: splitmix64 (Steele, Lea, Flood 2014) ---- */
+
+uint64_t sim_draw(struct sim_random *r)
+{
+    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t sim_draw_below(struct sim_random *r, uint64_t n)
+{
+    return sim_draw(r) % n;
+}
+
+bool sim_draw_chance(struct sim_random *r, unsigned percent)
+{
+    return sim_draw_below(r, 100) < percent;
+}
+
+uint64_t sim_below(struct sim *s, uint64_t n)
+{
+    return sim_draw_below(&s->random, n);
+}
+
+bool sim_permille(struct sim *s, unsigned permille)
+{
+    return permille != 0 && sim_below(s, 1000) < permille;
+}
+
+void *sim_grow(void *p, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap) {
+        return p;
+    }
+    size_t cap_new = need * 2 + 16;
+    p = realloc(p, cap_new * size);
+    FLI_ASSERT(p != NULL);
+    memset((char *)p + *cap * size, 0, (cap_new - *cap) * size);
+    *cap = cap_new;
+    return p;
+}
+
+/* ---- events: a binary heap by time, then by the order in which they were made ---- */
+
+static bool earlier(const struct sim_event *a, const struct sim_event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->seq < b->seq;
+}
+
+static void heap_push(struct sim *s, struct sim_event *e)
+{
+    s->heap = sim_grow(s->heap, &s->heap_cap, s->heap_n + 1, sizeof(struct sim_event *));
+    size_t i = s->heap_n++;
+    while (i > 0 && earlier(e, s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    s->heap[i] = e;
+}
+
+static struct sim_event *heap_pop(struct sim *s)
+{
+    struct sim_event *top = s->heap[0];
+    struct sim_event *last = s->heap[--s->heap_n];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= s->heap_n) {
+            break;
+        }
+        if (child + 1 < s->heap_n && earlier(s->heap[child + 1], s->heap[child])) {
+            child++;
+        }
+        if (!earlier(s->heap[child], last)) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    if (s->heap_n > 0) {
+        s->heap[i] = last;
+    }
+    return top;
+}
+
+struct sim_event *sim_after(struct sim *s, uint64_t ms,
+                            void (*fire)(struct sim *s, struct sim_event *e))
+{
+    struct sim_event *e = s->spare;
+    if (e != NULL) {
+        s->spare = e->next;
+    } else {
+        e = fli_xmalloc(sizeof *e);
+    }
+    *e = (struct sim_event){.at = s->now + ms, .seq = s->seq++, .fire = fire};
+    heap_push(s, e);
+    return e;
+}
+
+void sim_again(struct sim *s, struct sim_event *e, uint64_t ms)
+{
+    e->at = s->now + ms;
+    e->seq = s->seq++;
+    heap_push(s, e);
+}
+
+void sim_drop(struct sim *s, struct sim_event *e)
+{
+    if (e->drop != NULL) {
+        e->drop(e);
+    }
+    e->next = s->spare;
+    s->spare = e;
+}
+
+bool sim_step(struct sim *s)
+{
+    if (s->heap_n == 0) {
+        return false;
+    }
+    struct sim_event *e = heap_pop(s);
+    FLI_ASSERT(e->at >= s->now);
+    s->now = e->at;
+    s->marks->events++;
+    e->fire(s, e);
+    return true;
+}
+
+void sim_inbox_push(struct sim_inbox *b, struct sim_event *e)
+{
+    e->next = NULL;
+    if (b->first == NULL) {
+        b->first = e;
+    } else {
+        b->last->next = e;
+    }
+    b->last = e;
+}
+
+struct sim_event *sim_inbox_pop(struct sim_inbox *b)
+{
+    struct sim_event *e = b->first;
+    if (e != NULL) {
+        b->first = e->next;
+    }
+    return e;
+}
+
+/* ---- clocks ---- */
+
+static uint64_t read_us(uint64_t at, const struct sim_clock *c)
+{
+    int64_t passed_us = (int64_t)(at - c->base) * 1000;
+    return c->local_us + (uint64_t)(passed_us + passed_us / 1000 * c->ppm / 1000);
+}
+
+uint64_t sim_clock_read(const struct sim *s, const struct sim_clock *c)
+{
+    return read_us(s->now, c) / 1000;
+}
+
+/* The first true time at which the clock shows local_ms; now, when it shows it already. */
+uint64_t sim_clock_when(const struct sim *s, const struct sim_clock *c, uint64_t local_ms)
+{
+    uint64_t now_us = read_us(s->now, c);
+    if (local_ms > SIM_NEVER / 2000) {
+        return SIM_NEVER;
+    }
+    if (local_ms * 1000 <= now_us) {
+        return s->now;
+    }
+    uint64_t wait_us = local_ms * 1000 - now_us;
+    uint64_t wait_ms = (wait_us + 999) / 1000;
+    wait_ms = (uint64_t)((int64_t)wait_ms - (int64_t)wait_ms * c->ppm / 1000000);
+    while (read_us(s->now + wait_ms, c) < local_ms * 1000) {
+        wait_ms++;
+    }
+    return s->now + wait_ms;
+}
+
+void sim_clock_set(struct sim *s, struct sim_clock *c, uint64_t local_ms, int64_t ppm)
+{
+    *c = (struct sim_clock){.base = s->now, .local_us = local_ms * 1000, .ppm = ppm};
+}
+
+/* ---- life ---- */
+
+void sim_world_init(struct sim *s)
+{
+    sim_world = s;
+    s->now = 1000;
+}
+
+static void drop_inbox(struct sim *s, struct sim_inbox *b)
+{
+    struct sim_event *e;
+    while ((e = sim_inbox_pop(b)) != NULL) {
+        sim_drop(s, e);
+    }
+}
+
+void sim_world_fini(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        drop_inbox(s, &s->nodes[i].inbox);
+        drop_inbox(s, &s->nodes[i].deferred);
+    }
+    for (unsigned i = 0; i < s->clients_n; i++) {
+        drop_inbox(s, &s->clients[i].deferred);
+    }
+    drop_inbox(s, &s->store.deferred);
+    while (s->heap_n > 0) {
+        sim_drop(s, heap_pop(s));
+    }
+    while (s->spare != NULL) {
+        struct sim_event *e = s->spare;
+        s->spare = e->next;
+        free(e);
+    }
+    free(s->heap);
+    s->heap = NULL;
+    sim_world = NULL;
+}
