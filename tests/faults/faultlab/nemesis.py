@@ -8,6 +8,7 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     store-pause   SIGSTOP of the storage
     partition     links between nodes: one alone, the leader alone, one-way, a bridge, a ring, all
     delay         slow links between nodes
+    reset         all connections between nodes are reset, with what was on its way
     hold          writes on their way to the storage are held until the next holder has read
     transfer      the leader is asked to hand over
     power         SIGKILL of a node, of all, of the storage, or of everything at once; what was not synced is lost, or
@@ -233,6 +234,21 @@ class Delay(Nemesis):
 
     def stop(self, scene):
         scene.peers.set(delay={})
+
+
+@kind('reset')
+class Reset(Nemesis):
+    SECONDS = (0.02, 0.1)
+    BETWEEN = (0.2, 1.5)
+
+    def start(self, scene):
+        if not scene.peers.cut():
+            return []
+        scene.count('resets of all connections')
+        return [n.name for n in scene.cluster.nodes]
+
+    def stop(self, scene):
+        pass
 
 
 @kind('hold')

@@ -22,6 +22,7 @@ class Loop:
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
+        self.servers = []
         self.thread = threading.Thread(target=self.loop.run_forever, name='proxies', daemon=True)
         self.thread.start()
 
@@ -30,10 +31,14 @@ class Loop:
 
     def close(self):
         async def cancel_all():
-            tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for server in self.servers:
+                server.close()
+            for _ in range(10): # a connection that was being accepted may begin one task more
+                tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.sleep(0)
         self.run(cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
@@ -57,7 +62,7 @@ class PeerProxy:
         self.change = None
         self.stalled = 0       # pieces of traffic that met a block
         self.bytes = 0
-        self.servers = []
+        self.writers = set()
 
     def start(self):
         async def listen():
@@ -65,7 +70,7 @@ class PeerProxy:
             for node, (port, target) in self.ports.items():
                 async def serve(reader, writer, node=node, target=target):
                     await self._serve(node, target, reader, writer)
-                self.servers.append(await asyncio.start_server(serve, '127.0.0.1', port))
+                self.loop.servers.append(await asyncio.start_server(serve, '127.0.0.1', port))
         self.loop.run(listen())
         return self
 
@@ -78,6 +83,14 @@ class PeerProxy:
             async with self.change:
                 self.change.notify_all()
         self.loop.run(change())
+
+    def cut(self):
+        """Resets every connection between nodes, with what was on its way. New ones work. True: it was done."""
+        async def change():
+            for writer in list(self.writers):
+                writer.transport.abort()
+        self.loop.run(change())
+        return True
 
     async def _pass(self, link):
         if link in self.blocked:
@@ -108,6 +121,7 @@ class PeerProxy:
             await self._pass((sender, node))
             back, out = await asyncio.open_connection('127.0.0.1', target)
             out.write(hello)
+            self.writers.update((writer, out))
             pumps = [asyncio.ensure_future(self._pump(reader, out, (sender, node))),
                      asyncio.ensure_future(self._pump(back, writer, (node, sender)))]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -117,6 +131,7 @@ class PeerProxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
             pass
         finally:
+            self.writers -= {writer, out}
             await _close(writer)
             if out:
                 await _close(out)
@@ -165,7 +180,7 @@ class StoreProxy:
 
     def start(self):
         async def listen():
-            self.server = await asyncio.start_server(self._serve, '127.0.0.1', self.port, limit=1 << 21)
+            self.loop.servers.append(await asyncio.start_server(self._serve, '127.0.0.1', self.port, limit=1 << 21))
         self.loop.run(listen())
         return self
 

@@ -147,11 +147,11 @@ class Scene:
             self.down.discard(server.name)
 
     def revive(self, server):
-        """Starts a server again that could not start under a fault, or could not write its term or vote and ended, as
-        it must. One that ended for another reason has to answer for it."""
+        """Starts a server again that could not start under a fault, or could not write its term, its vote or what it knows
+        of the others, and ended, as it must. One that ended for another reason has to answer for it."""
         with self.lock:
             said = '' if server.running() else server.process.output()
-            if server.name not in self.down and not server.running() and ('ready: ' not in said or 'cannot write' in said):
+            if server.name not in self.down and not server.running() and ('ready: ' not in said or 'cannot write' in said or 'cannot be written' in said):
                 server.process.asked_to_end = True
                 server.launch()
 

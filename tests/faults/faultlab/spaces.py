@@ -149,6 +149,12 @@ class Spaces:
                     self._tc(node, 'delete', None)
                 self.slow = False
 
+    def cut(self):
+        """Resets every connection of the nodes. False where this kernel cannot destroy a socket from outside."""
+        done = [subprocess.run(['ip', 'netns', 'exec', self.space(node), 'ss', '-K', '-t', 'state', 'established'],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for node in self.macs]
+        return all(d.returncode == 0 and len(d.stdout.splitlines()) > 1 for d in done)
+
     def close(self):
         _remove(self.name)
 
