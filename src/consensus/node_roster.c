@@ -123,6 +123,11 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
     struct node *n = ctx;
     struct peer *p = node_peer(n, peer->node_id);
     FLI_ASSERT(p != NULL);
+    /* A member that was forgotten a moment ago counts from its next hello on, which may be this
+     * one: that it was must be known before, not at the next beat. */
+    if (n->raft_live) {
+        roster_sync(n);
+    }
     uint64_t known = n->identity.known[p->index];
     if (known != 0 && known != peer->incarnation) {
         p->other_life = true;
