@@ -364,7 +364,7 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
         }
         break;
     default:
-        FLI_ASSERT(!"not a fault of a node");
+        sim_fail(s, "this is no fault of a node");
     }
 }
 
