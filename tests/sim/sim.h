@@ -254,6 +254,7 @@ struct sim_node {
     uint64_t restart_at;
     bool wiped; /* since its disk was lost it has not been a voter that is up to date */
     bool forgetting;
+    unsigned refusals; /* of FORGET for it, in a row */
     /* server */
     struct sim_parked parked[SIM_PARKED_MAX];
     struct {
