@@ -10,7 +10,8 @@
 #include "sim.h"
 
 #define TEND_MS 100u
-#define REFUSALS_MAX 60u /* of FORGET, before leadership is handed over */
+#define PATIENCE_MS 12000u /* after healing, before leadership is handed over */
+#define REFUSALS_MAX 60u   /* of FORGET, before leadership is handed over */
 
 /* ---- what a seed chooses ---- */
 
@@ -450,8 +451,8 @@ static void forgotten(void *ctx, int status)
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    /* A leader that says busy for ever has a bug that is in the table of docs/TESTING.md and not put
-     * right; what helps is another leader. */
+    /* A leader that says busy for ever has a bug that is in the table of docs/TESTING.md and not
+     * put right; what helps is another leader. */
     if (n->refusals >= REFUSALS_MAX) {
         n->refusals = 0;
         do_transfer(s);
@@ -500,6 +501,12 @@ static void tend_fire(struct sim *s, struct sim_event *e)
             tend_wiped(n);
         }
     }
+    /* A node that was away while another was forgotten refuses that one, also as its leader: in the
+     * table of docs/TESTING.md, and not put right. Another leader helps. */
+    if (s->healed && s->now - s->healed_at > PATIENCE_MS) {
+        s->healed_at = s->now;
+        do_transfer(s);
+    }
     sim_again(s, e, TEND_MS);
 }
 
@@ -520,6 +527,7 @@ void sim_heal(struct sim *s)
 {
     SIM_TRACE(s, "everything is healed");
     s->healed = true;
+    s->healed_at = s->now;
     memset(s->links, 0, sizeof s->links);
     s->options.loss_permille = 0;
     s->options.twice_permille = 0;

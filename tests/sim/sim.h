@@ -539,6 +539,7 @@ struct sim {
     unsigned faults_left_out;
     bool quiet;  /* clients begin nothing new */
     bool healed; /* no faults any more */
+    uint64_t healed_at;
     uint64_t digest;
     struct sim_marks *marks;
     char *trace;
