@@ -3,6 +3,8 @@
  * it is, the answer is a usable configuration or a sentence, and the same one twice. */
 #include "fuzz.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,22 @@
 #include "server/config.h"
 
 #define WORDS_MAX 32
+
+/* Names are not looked up here: that would ask the network. Addresses are still read. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *host, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **ret)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *found = dlsym(RTLD_NEXT, "getaddrinfo");
+    memcpy((void *)&real, &found, sizeof found);
+    struct addrinfo numeric = {.ai_family = AF_UNSPEC};
+    if (hints != NULL) {
+        numeric = *hints;
+    }
+    numeric.ai_flags |= AI_NUMERICHOST;
+    return real(host, service, &numeric, ret);
+}
 
 struct outcome {
     enum config_outcome outcome;
@@ -86,8 +104,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1) {
         return 0;
     }
-    struct outcome *o = calloc(2, sizeof *o);
-    FLI_ASSERT(o != NULL);
+    static struct outcome o[2]; /* large */
+    memset(o, 0, sizeof o);
     for (int i = 0; i < 2; i++) {
         if (data[0] % 3 == 0) {
             read_file(data + 1, size - 1, &o[i]);
@@ -100,6 +118,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] % 3 != 0) { /* else the file's name stands in it, and is not always the same */
         FLI_ASSERT(strcmp(o[0].errmsg, o[1].errmsg) == 0);
     }
-    free(o);
     return 0;
 }
