@@ -29,10 +29,6 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
         cli_complain("--on-lost is kill, term or warn, not '%.32s'", word);
         return false;
     }
-    if (cli_has(a, CLI_OPT_JSON)) {
-        cli_complain("run takes no --json: what its command prints is not ours");
-        return false;
-    }
     uint64_t ttl_ms = cli_has(a, CLI_OPT_TTL) ? a->number[CLI_OPT_TTL] : default_ms;
     if (ttl_ms < CLI_RUN_TTL_MIN_MS || ttl_ms > ttl_max_ms) {
         char most[CLI_DURATION_SIZE];

@@ -1,6 +1,8 @@
 /* fencelock.c: the command line tool. This file is its table of commands; what they do is in
  * fencelock_cmd_*.c. */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cli/fencelock_common.h"
 
@@ -82,8 +84,24 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+/* A descriptor below 3 that is closed would become a connection, and what is printed would be sent
+ * to a node. What stands in for it fails as a closed one does. */
+static bool keep_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) != fd) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!keep_standard_descriptors()) {
+        return CLI_EXIT_UNKNOWN;
+    }
     char errmsg[ERROR_SIZE];
     struct cli_args args;
     int rc = cli_parse(cli_commands, argc, (const char *const *)argv, environment, &args, errmsg,

@@ -65,20 +65,25 @@ static int find_leader(const struct cli_args *a, struct bench *b)
     if (c == NULL) {
         return code;
     }
+    char message[512] = "none of these nodes leads; name all of them, or use --spread";
+    size_t len = strlen(message);
     uint64_t term = 0;
     uint32_t found = FL_NODES_MAX;
     for (uint32_t i = 0; i < b->config.n_nodes; i++) {
         struct fl_node_status status;
-        if (fl_node_ask(c, i, ASK_TIMEOUT_MS, &status) == 0 && strcmp(status.role, "leader") == 0 &&
-            (found == FL_NODES_MAX || status.term > term)) {
+        if (fl_node_ask(c, i, ASK_TIMEOUT_MS, &status) != 0) {
+            len +=
+                (size_t)snprintf(message + len, sizeof message - len, "; %s", fl_client_error(c));
+            len = len < sizeof message ? len : sizeof message - 1;
+        } else if (strcmp(status.role, "leader") == 0 &&
+                   (found == FL_NODES_MAX || status.term > term)) {
             found = i;
             term = status.term;
         }
     }
     fl_client_destroy(c);
     if (found == FL_NODES_MAX) {
-        return cli_fail(a, FL_ENOLEADER,
-                        "none of these nodes leads; name all of them, or use --spread", NULL, NULL);
+        return cli_fail(a, FL_ENOLEADER, message, NULL, NULL);
     }
     b->nodes[0] = b->nodes[found];
     b->config.n_nodes = 1;

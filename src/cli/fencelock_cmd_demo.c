@@ -29,6 +29,17 @@ static void on_signal(int signal)
     demo_interrupted = signal;
 }
 
+/* Tried before the runs, which may take an hour. Leaves what is in the file as it is. */
+static bool is_writable(const char *path)
+{
+    FILE *f = path != NULL ? fopen(path, "ae") : NULL;
+    if (path != NULL && f == NULL) {
+        cli_complain("--svg: cannot write %.200s: %s", path, strerror(errno));
+        return false;
+    }
+    return f == NULL || fclose(f) == 0;
+}
+
 static bool take_arguments(struct demo *d)
 {
     const struct cli_args *a = d->args;
@@ -50,7 +61,7 @@ static bool take_arguments(struct demo *d)
         cli_complain("--runs is 1 to %u", RUNS_MAX);
         return false;
     }
-    return true;
+    return is_writable(a->text[CLI_OPT_SVG]);
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */

@@ -72,7 +72,8 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
     printf(", valid for %s, owner %s\n", valid, lock->value);
 }
 
-static int show_failure(const struct cli_args *a, const fl_redlock *r, const char *key, int rc)
+static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_client *tokens,
+                        const char *key, int rc)
 {
     char text[CLI_REDLOCK_ERROR_SIZE];
     enum fl_redlock_cause cause = fl_redlock_last(r)->cause;
@@ -82,7 +83,7 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const cha
                                         : fl_strerror(rc),
                         NULL, NULL);
     }
-    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r));
+    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r), tokens);
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
     if (cli_has(a, CLI_OPT_JSON)) {
         static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
@@ -108,7 +109,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 {
     struct fl_redlock_acquire_options options;
     int code = CLI_EXIT_USAGE;
-    if (!cli_redlock_acquire_options(a, &options)) {
+    if (!cli_redlock_name_ok(a) || !cli_redlock_acquire_options(a, &options)) {
         return code;
     }
     fl_client *tokens = NULL;
@@ -124,7 +125,7 @@ int cli_run_redlock_acquire(const struct cli_args *a)
         if (rc == 0) {
             show_lock(a, r, "acquired", &lock);
         } else {
-            code = show_failure(a, r, "acquired", rc);
+            code = show_failure(a, r, tokens, "acquired", rc);
         }
         fl_redlock_close(r, NULL, NULL);
     }
@@ -138,6 +139,9 @@ int cli_run_redlock_acquire(const struct cli_args *a)
 static int lock_of(const struct cli_args *a, uint64_t ttl_ms, struct fl_redlock_lock *ret)
 {
     const char *owner = a->arg[1];
+    if (!cli_redlock_name_ok(a)) {
+        return CLI_EXIT_USAGE;
+    }
     if (strlen(owner) != FL_REDLOCK_VALUE_LEN) {
         cli_complain("'%.64s' is not an owner: it is the first word that redlock acquire printed, "
                      "of %u characters",
@@ -165,7 +169,7 @@ int cli_run_redlock_extend(const struct cli_args *a)
     if (rc == 0) {
         show_lock(a, r, "extended", &lock);
     } else {
-        code = show_failure(a, r, "extended", rc);
+        code = show_failure(a, r, NULL, "extended", rc);
     }
     fl_redlock_close(r, NULL, NULL);
     return code;
@@ -201,7 +205,7 @@ int cli_run_redlock_release(const struct cli_args *a)
     if (rc == 0) {
         show_released(a);
     } else {
-        code = show_failure(a, r, "released", rc);
+        code = show_failure(a, r, NULL, "released", rc);
     }
     fl_redlock_close(r, NULL, NULL);
     return code;
@@ -212,12 +216,12 @@ int cli_run_redlock_release(const struct cli_args *a)
 static const char *const kinds[] = {"even",    "few",   "twice",       "replica", "evicts",
                                     "forgets", "young", "unreachable", "refused", "unknown"};
 
-static void check_json(const fl_redlock *r, int rc, const struct fl_redlock_check_report *found)
+static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {
     struct cli_json j;
     cli_json_init(&j, stdout);
     cli_json_object(&j, NULL);
-    cli_json_bool(&j, "fit", rc == 0);
+    cli_json_bool(&j, "fit", fit);
     cli_json_array(&j, "findings");
     for (size_t i = 0; i < found->len; i++) {
         const struct fl_redlock_finding *f = &found->finding[i];
@@ -237,8 +241,19 @@ static void check_json(const fl_redlock *r, int rc, const struct fl_redlock_chec
     cli_json_finish(&j);
 }
 
-static void check_text(const fl_redlock *r, int rc, const struct fl_redlock_check_report *found,
-                       bool colours)
+static const char *verdict(int rc, bool down, size_t findings)
+{
+    if (rc != 0) {
+        return "not fit for Redlock: locks on these servers would not be locks";
+    }
+    if (down) {
+        return "no use for now: too few servers can be reached for a lock";
+    }
+    return findings == 0 ? "fit for Redlock" : "usable for Redlock, with what the warnings say";
+}
+
+static void check_text(const fl_redlock *r, int rc, bool down,
+                       const struct fl_redlock_check_report *found, bool colours)
 {
     static const struct cli_column columns[] = {
         {"SERVER", false}, {"LEVEL", false}, {"FOUND", false}, {"WHAT IT MEANS", false}};
@@ -256,11 +271,9 @@ static void check_text(const fl_redlock *r, int rc, const struct fl_redlock_chec
         cli_table_print(&t, stdout, colours);
     }
     cli_table_fini(&t);
-    printf("%s%s%s\n", cli_colour_on(rc == 0 ? CLI_GREEN : CLI_RED, colours),
-           rc != 0           ? "not fit for Redlock: locks on these servers would not be locks"
-           : found->len == 0 ? "fit for Redlock"
-                             : "usable for Redlock, with what the warnings say",
-           cli_colour_off(rc == 0 ? CLI_GREEN : CLI_RED, colours));
+    enum cli_colour colour = rc == 0 && !down ? CLI_GREEN : CLI_RED;
+    printf("%s%s%s\n", cli_colour_on(colour, colours), verdict(rc, down, found->len),
+           cli_colour_off(colour, colours));
 }
 
 int cli_run_redlock_check(const struct cli_args *a)
@@ -278,17 +291,17 @@ int cli_run_redlock_check(const struct cli_args *a)
                         NULL);
     } else {
         struct cli_style style = cli_style_of(a);
-        if (style.json) {
-            check_json(r, rc, &found);
-        } else {
-            check_text(r, rc, &found, style.colours);
-        }
         size_t silent = 0;
         for (size_t i = 0; i < found.len; i++) {
             silent += found.finding[i].kind == FL_REDLOCK_FIND_UNREACHABLE ? 1 : 0;
         }
         /* Too few of them answered for a lock. */
         bool down = silent > fl_redlock_servers(r) - (fl_redlock_servers(r) / 2 + 1);
+        if (style.json) {
+            check_json(r, rc == 0 && !down, &found);
+        } else {
+            check_text(r, rc, down, &found, style.colours);
+        }
         code = rc != 0 ? CLI_EXIT_NO : down ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
     }
     fl_redlock_close(r, NULL, NULL);

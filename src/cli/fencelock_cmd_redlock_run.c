@@ -12,6 +12,7 @@
 #include "cli/redlock_args.h"
 
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
+#define CHECK_AFTER_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
 
 struct runner {
@@ -24,6 +25,7 @@ struct runner {
     bool max_hold_over; /* no more extends */
     bool told;          /* something came back in this turn: look before waiting for more */
     uint64_t acquire_id;
+    uint64_t check_ms;           /* when to look why it takes so long */
     struct fl_redlock_lock lock; /* as acquired */
     fl_redlock_keeper *keeper;
 };
@@ -104,7 +106,8 @@ static int exit_of_failure(int result, const struct fl_redlock_report *report)
     if (report->cause == FL_REDLOCK_CONTENDED) {
         return CLI_EXIT_RUN_NOT_ACQUIRED;
     }
-    return cli_exit_of(result) == CLI_EXIT_USAGE ? (int)CLI_EXIT_USAGE : (int)CLI_EXIT_RUN_FAILED;
+    return cli_redlock_exit_of(result, report->cause) == CLI_EXIT_USAGE ? (int)CLI_EXIT_USAGE
+                                                                        : (int)CLI_EXIT_RUN_FAILED;
 }
 
 static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *lock,
@@ -115,7 +118,7 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
     r->acquiring = false;
     if (result != 0) {
         char text[CLI_REDLOCK_ERROR_SIZE];
-        cli_redlock_explain(text, sizeof text, r->redlock, report);
+        cli_redlock_explain(text, sizeof text, r->redlock, report, r->tokens);
         r->child.exit_code = exit_of_failure(result, report);
         if (report->cause != FL_REDLOCK_CANCELLED) {
             cli_complain("%.255s: not acquired: %s", r->args->arg[0], text);
@@ -198,10 +201,49 @@ static void give_back(struct runner *r)
     }
 }
 
+/* A wrong address must not look like a lock that others hold. */
+static void on_checked(void *ctx, int result, const struct fl_redlock_check_report *found)
+{
+    (void)result;
+    struct runner *r = ctx;
+    char text[400] = "waiting, but too few servers are of use: ";
+    size_t len = strlen(text);
+    uint32_t bad = 0; /* bits of servers */
+    for (size_t i = 0; i < found->len; i++) {
+        const struct fl_redlock_finding *f = &found->finding[i];
+        bool useless = f->refuses || f->kind == FL_REDLOCK_FIND_UNREACHABLE ||
+                       f->kind == FL_REDLOCK_FIND_YOUNG;
+        if (f->server < 0 || !useless) {
+            continue;
+        }
+        if (len < sizeof text) {
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s: %s", bad == 0 ? "" : "; ",
+                                    fl_redlock_address(r->redlock, (size_t)f->server), f->text);
+        }
+        bad |= UINT32_C(1) << (unsigned)f->server;
+    }
+    size_t n = fl_redlock_servers(r->redlock);
+    if (r->acquiring && r->child.died_of == 0 && n - (size_t)__builtin_popcount(bad) < n / 2 + 1) {
+        cli_child_say(&r->child, text);
+    }
+}
+
+static void check_if_due(struct runner *r)
+{
+    static const struct fl_redlock_check_options options;
+    if (fl_now_ms() >= r->check_ms) {
+        r->check_ms = CLI_NEVER_MS;
+        /* Without memory for it nothing is said, that is all. */
+        (void)!fl_redlock_check_start(r->redlock, &options, on_checked, r);
+    }
+}
+
 static void wait_run_and_give_back(struct runner *r)
 {
+    r->check_ms = fl_now_ms() + CHECK_AFTER_MS;
     while (r->acquiring && r->child.died_of == 0) {
-        turn(r, CLI_NEVER_MS);
+        turn(r, r->check_ms);
+        check_if_due(r);
     }
     if (r->acquiring) {
         fl_redlock_cancel(r->redlock, r->acquire_id);
@@ -231,9 +273,7 @@ static int start_acquire(struct runner *r)
                                              &r->acquire_id);
     r->acquiring = rc == 0;
     if (rc != 0) {
-        cli_complain("%.255s: %s", r->args->arg[0],
-                     rc == FL_EINVAL ? "not a lock's name: it has 1 to 255 bytes"
-                                     : fl_strerror(rc));
+        cli_complain("%.255s: %s", r->args->arg[0], fl_strerror(rc));
     }
     return rc;
 }
@@ -270,7 +310,12 @@ int cli_run_redlock_run(const struct cli_args *a)
     struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
     uint64_t most_ms =
         cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
-    if (!cli_child_init(&r.child, a, FL_REDLOCK_TTL_DEFAULT_MS, most_ms)) {
+    if (!cli_child_init(&r.child, a, FL_REDLOCK_TTL_DEFAULT_MS, most_ms) ||
+        !cli_redlock_name_ok(a)) {
+        return CLI_EXIT_USAGE;
+    }
+    if (a->number[CLI_OPT_MAX_HOLD] > FL_REDLOCK_TIME_MAX_MS) {
+        cli_complain("--max-hold of redlock is at most 24h");
         return CLI_EXIT_USAGE;
     }
     if (uv_loop_init(&r.loop) != 0) {

@@ -17,6 +17,7 @@
 
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
+#define SILENT_LOOKS 3u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
 
@@ -29,6 +30,7 @@ struct runner {
     fl_call *looking;
     uint64_t look_ms; /* when to ask for the place next */
     uint64_t place, waiters;
+    unsigned unanswered; /* looks in a row */
     /* running */
     fl_lock *lock;
     /* the end */
@@ -68,13 +70,34 @@ static struct fl_bytes owner_of(const struct runner *r)
                                            : fl_async_owner(r->async);
 }
 
+static void say_with_remedy(struct runner *r, int status, const char *before, const char *error)
+{
+    char text[512];
+    const char *what = cli_remedy(r->args, status, error);
+    snprintf(text, sizeof text, "%s%.250s%s%s", before, error, what == NULL ? "" : ". ",
+             what == NULL ? "" : what);
+    say(r, text);
+}
+
+/* Said once each time: a wrong address must not look like a long queue. */
+static void note_silence(struct runner *r, int status, const char *error)
+{
+    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS) {
+        say_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
+    }
+}
+
 static void on_shown(void *arg, int status, const char *error, struct fl_lock_list *list)
 {
-    (void)error;
     struct runner *r = arg;
     struct fl_bytes owner = owner_of(r);
     r->looking = NULL;
     r->look_ms = fl_now_ms() + PLACE_EVERY_MS;
+    if (status != 0 && status != FL_ENOTFOUND) {
+        note_silence(r, status, error);
+    } else {
+        r->unanswered = 0;
+    }
     if (status != 0 || r->acquiring == NULL) {
         fl_lock_list_free(list);
         return;
@@ -153,7 +176,7 @@ static int not_acquired(struct runner *r, int status, const char *error)
                    : "not acquired: another owner kept the lock as long as we waited");
         return CLI_EXIT_RUN_NOT_ACQUIRED;
     }
-    say(r, error);
+    say_with_remedy(r, status, "", error);
     switch (cli_exit_of(status)) {
     case CLI_EXIT_NO:
         return CLI_EXIT_RUN_NOT_ACQUIRED;
@@ -259,12 +282,33 @@ static int acquire(struct runner *r)
                             &r->acquiring);
 }
 
+/* The library refuses these too, and could not say which of them it was. */
+static bool is_wellformed(const struct cli_args *a)
+{
+    size_t name_len = strlen(a->arg[0]);
+    size_t owner_len = cli_has(a, CLI_OPT_OWNER) ? strlen(a->text[CLI_OPT_OWNER]) : FL_OWNER_MIN;
+    size_t value_len = cli_has(a, CLI_OPT_VALUE) ? strlen(a->text[CLI_OPT_VALUE]) : 0;
+    if (name_len < 1 || name_len > FL_NAME_MAX) {
+        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, name_len);
+    } else if (owner_len < FL_OWNER_MIN || owner_len > FL_OWNER_MAX) {
+        cli_complain("--owner has %u to %u bytes, not %zu: choose one that nobody else uses",
+                     FL_OWNER_MIN, FL_OWNER_MAX, owner_len);
+    } else if (value_len > FL_VALUE_MAX) {
+        cli_complain("--value has at most %u bytes, not %zu", FL_VALUE_MAX, value_len);
+    } else if (cli_has(a, CLI_OPT_WAIT) && a->number[CLI_OPT_WAIT] > FL_WAIT_MAX_MS) {
+        cli_complain("--wait is at most 24h");
+    } else {
+        return true;
+    }
+    return false;
+}
+
 int cli_run_run(const struct cli_args *a)
 {
     struct runner r = {.args = a, .child = {.still_held = still_held, .ctx = &r}};
     struct fl_acquire_options unused;
     if (!cli_child_init(&r.child, a, FL_TTL_DEFAULT_MS, FL_TTL_MAX_MS) ||
-        !cli_mode_of(a, &unused)) {
+        !cli_mode_of(a, &unused) || !is_wellformed(a)) {
         return CLI_EXIT_USAGE;
     }
     int code;
@@ -284,7 +328,8 @@ int cli_run_run(const struct cli_args *a)
     if (rc == 0) {
         wait_run_and_give_back(&r);
     } else {
-        r.child.exit_code = not_acquired(&r, rc, fl_strerror(rc));
+        r.child.exit_code = not_acquired(
+            &r, rc, rc == FL_ENOCONN ? "none of the nodes' hosts can be found" : fl_strerror(rc));
     }
     fl_async_destroy(r.async);
     return cli_child_fini(&r.child);

@@ -30,6 +30,8 @@ struct watcher {
     unsigned n_requests;
     bool asked; /* a PING is on its way */
     unsigned leaderless;
+    bool heard;    /* a lock's event, ever */
+    bool foreign;  /* the node is something else */
     uint64_t left; /* events still to be shown */
     size_t name_width;
     int code;        /* of the last failure */
@@ -110,8 +112,9 @@ static int subscribe(struct watcher *w)
         }
         bool done = is_word(r, "subscribe") || is_word(r, "psubscribe");
         if (!done) {
-            rc = r->type == REDIS_REPLY_ERROR ? FL_ELIMIT : FL_EPROTO;
-            give_up(w, rc, rc == FL_ELIMIT ? r->str : "its answer makes no sense");
+            bool error = r->type == REDIS_REPLY_ERROR;
+            rc = error && strncmp(r->str, "LIMIT", 5) == 0 ? FL_ELIMIT : FL_EPROTO;
+            give_up(w, rc, error ? r->str : "its answer makes no sense");
         }
         freeReplyObject(r);
         if (!done) {
@@ -204,6 +207,7 @@ static int take_frame(struct watcher *w, const redisReply *r)
     if (!watch_event_parse(bytes_of(r->element[n - 2]), bytes_of(r->element[n - 1]), &event)) {
         return give_up(w, FL_EPROTO, "an event makes no sense");
     }
+    w->heard = true;
     show(w, &event);
     return 0;
 }
@@ -220,7 +224,12 @@ static int probe(struct watcher *w)
         return give_up(w, FL_EIO, w->link.error);
     }
     w->asked = true;
-    bool told = fl_node_ask(w->client, w->at, ATTEMPT_MS, &status) == 0;
+    int rc = fl_node_ask(w->client, w->at, ATTEMPT_MS, &status);
+    if (rc == FL_EPROTO && !w->heard) {
+        w->foreign = true; /* a Redis takes subscriptions too, and would be silent for ever */
+        return give_up(w, rc, "it takes subscriptions, but is not a fencelockd");
+    }
+    bool told = rc == 0;
     w->leaderless = told && status.leader[0] == '\0' ? w->leaderless + 1 : 0;
     return w->leaderless < LEADERLESS_MAX ? 0 : give_up(w, FL_ENOLEADER, "it knows no leader");
 }
@@ -230,7 +239,7 @@ static int listen_to(struct watcher *w)
 {
     uint64_t probe_ms = fli_clock_ms() + PROBE_EVERY_MS;
     int rc = 0;
-    while (rc == 0 && w->left > 0) {
+    while (rc == 0 && w->left > 0 && ferror(stdout) == 0) {
         redisReply *r;
         rc = fli_link_receive(&w->link, probe_ms, &r);
         if (rc == 0) {
@@ -259,7 +268,10 @@ static int watch(struct watcher *w)
     if (rc != 0) {
         return cli_fail(a, w->code, w->error, NULL, NULL);
     }
-    while (listen_to(w) != 0) {
+    while (listen_to(w) != 0 && ferror(stdout) == 0) {
+        if (w->foreign) {
+            return cli_fail(a, w->code, w->error, NULL, NULL);
+        }
         cli_complain("%s; looking for another node", w->error);
         w->at = (w->at + 1) % w->n_nodes;
         rc = find_node(w, UINT64_MAX);

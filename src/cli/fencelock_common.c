@@ -52,13 +52,17 @@ static const char *class_word(int code)
     }
 }
 
-/* What a person can do about it; NULL when the message says it already. */
-static const char *remedy(const struct cli_args *a, int code)
+const char *cli_remedy(const struct cli_args *a, int code, const char *message)
 {
     if ((a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0) {
         return NULL; /* it is not nodes that are missing */
     }
     bool store = cli_has(a, CLI_OPT_STORE) || (a->command->options & CLI_BIT(CLI_OPT_STORE)) != 0;
+    bool foreign = code == FL_EPROTO || strstr(message, "unknown command") != NULL;
+    if (foreign) {
+        return store ? "Name a fencelock-store with --store or FENCELOCK_STORE."
+                     : "Name nodes of fencelockd with --nodes or FENCELOCK_NODES.";
+    }
     switch (code) {
     case FL_ENOCONN:
         return store ? "Start fencelock-store, or name it with --store or FENCELOCK_STORE."
@@ -84,7 +88,7 @@ static const char *remedy(const struct cli_args *a, int code)
 int cli_fail(const struct cli_args *a, int code, const char *message,
              void (*more)(struct cli_json *j, void *ctx), void *ctx)
 {
-    const char *hint = remedy(a, code);
+    const char *hint = cli_remedy(a, code, message);
     cli_complain("%s%s%s", message, hint == NULL ? "" : ". ", hint == NULL ? "" : hint);
     if (cli_has(a, CLI_OPT_JSON)) {
         struct cli_json j;

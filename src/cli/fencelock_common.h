@@ -23,6 +23,9 @@ const char *cli_store_of(const struct cli_args *a);
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 
+/* What a person can do about an error; NULL when nothing beyond its message. */
+const char *cli_remedy(const struct cli_args *a, int code, const char *message);
+
 /* What --shared, --permits and --also say about how a lock is taken; their bytes are those of a.
  * False after a sentence on stderr. */
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options);

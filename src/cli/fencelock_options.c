@@ -33,7 +33,7 @@ static const struct {
     [CLI_OPT_ALSO] = {"--also", KIND_NAMES, "NAME", NULL,
                       "one more lock, all or none; up to 15 times"},
     [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
-                          "call the lock lost after this long (default: no limit)"},
+                          "call the lock lost after this long (default: never; redlock: 24h)"},
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
                          "stop the command by TERM then KILL (default), by TERM, or not at all"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
@@ -128,6 +128,13 @@ bool cli_parse_duration(const char *text, uint64_t *ret_ms)
     return false;
 }
 
+/* What a command that runs another one prints is that one's, so it has no --json. */
+static uint64_t options_of(const struct cli_command *c)
+{
+    uint64_t taken = c->options | EVERYWHERE;
+    return c->args_max == CLI_ARGS_REST ? taken & ~CLI_BIT(CLI_OPT_JSON) : taken;
+}
+
 /* ---- nearest word ---------------------------------------------------------------------------- */
 
 /* Letters to insert, drop or replace (Levenshtein 1966). Both shorter than WORD_MAX. */
@@ -208,9 +215,12 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
         return wrong(p, "%s '%s' is not a time: write milliseconds, or 500ms, 5s, 2m, 1h", from,
                      value);
     }
+    if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && a->number[o] == 0) {
+        return wrong(p, "%s must not be 0: leave it out for the default", from);
+    }
     if (options[o].kind == KIND_NUMBER &&
         !fli_parse_u64(value, strlen(value), FL_TOKEN_MAX, &a->number[o])) {
-        return wrong(p, "%s '%s' is not a whole number", from, value);
+        return wrong(p, "%s '%s' is not a whole number, or too large", from, value);
     }
     if (options[o].kind == KIND_NAMES && a->n_also == FL_NAMES_MAX - 1) {
         return wrong(p, "%s is given more than %u times: ask for fewer locks", from,
@@ -407,7 +417,7 @@ static int take_args(struct parse *p)
         return wrong(p, "too few arguments: write fencelock %s %s", title(c, name), c->arguments);
     }
     for (int o = 0; o < CLI_OPTIONS; o++) {
-        if (p->first_of[o] != 0 && ((c->options | EVERYWHERE) & CLI_BIT(o)) == 0) {
+        if (p->first_of[o] != 0 && (options_of(c) & CLI_BIT(o)) == 0) {
             return wrong(p, "%s takes no %s; see fencelock %s --help", title(c, name),
                          options[o].name, title(c, name));
         }
@@ -478,7 +488,7 @@ static void print_command_help(const struct cli_command *c, FILE *f)
     char name[2 * WORD_MAX];
     fprintf(f, "fencelock %s %s\n%s\n\n", title(c, name), c->arguments, c->help);
     for (int o = 0; o < CLI_OPTIONS; o++) {
-        if (((c->options | EVERYWHERE) & CLI_BIT(o)) != 0) {
+        if ((options_of(c) & CLI_BIT(o)) != 0) {
             print_option(f, o);
         }
     }

@@ -117,6 +117,10 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
         cli_has(a, CLI_OPT_MAX_TTL) ? a->number[CLI_OPT_MAX_TTL] : FL_REDLOCK_MAX_TTL_DEFAULT_MS;
     char most[CLI_DURATION_SIZE];
     cli_format_duration(most, most_ms);
+    if (most_ms < FL_TTL_MIN_MS || most_ms > FL_REDLOCK_TIME_MAX_MS) {
+        cli_complain("--max-ttl is %llu ms to 24h", (unsigned long long)FL_TTL_MIN_MS);
+        return false;
+    }
     if (ttl_ms < FL_TTL_MIN_MS || ttl_ms > most_ms) {
         cli_complain("--ttl is %llu ms to %s; longer ones need --max-ttl, the same at all clients",
                      (unsigned long long)FL_TTL_MIN_MS, most);
@@ -160,14 +164,28 @@ static const char *remedy(const struct fl_redlock_report *report)
     return "See fencelock redlock check";
 }
 
+bool cli_redlock_name_ok(const struct cli_args *a)
+{
+    size_t len = strlen(a->arg[0]);
+    if (len < 1 || len > FL_NAME_MAX) {
+        cli_complain("a lock's name has 1 to %u bytes, not %zu", FL_NAME_MAX, len);
+        return false;
+    }
+    return true;
+}
+
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report)
+                         const struct fl_redlock_report *report, const fl_client *tokens)
 {
     size_t len = (size_t)snprintf(out, size, "%s (%u of %u, %u needed)",
                                   fl_redlock_cause_text(report->cause), report->yes,
                                   report->servers, report->quorum);
-    bool contended = report->cause == FL_REDLOCK_CONTENDED || report->cause == FL_REDLOCK_LOST;
-    for (uint32_t i = 0; i < report->servers && len < size && !contended; i++) {
+    bool theirs = report->cause != FL_REDLOCK_CONTENDED && report->cause != FL_REDLOCK_LOST &&
+                  report->cause != FL_REDLOCK_NOTOKEN;
+    if (report->cause == FL_REDLOCK_NOTOKEN && tokens != NULL && len < size) {
+        len += (size_t)snprintf(out + len, size - len, "; %s", fl_client_error(tokens));
+    }
+    for (uint32_t i = 0; i < report->servers && len < size && theirs; i++) {
         const struct fl_redlock_server_report *s = &report->server[i];
         if (s->status == FL_REDLOCK_YES) {
             continue;
@@ -184,6 +202,7 @@ void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
 
 enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause)
 {
-    /* That servers refuse is an outage, and must not look like contention to a script. */
-    return cause == FL_REDLOCK_REFUSED ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
+    /* That servers or nodes refuse is an outage, and must not look like contention to a script. */
+    bool outage = cause == FL_REDLOCK_REFUSED || cause == FL_REDLOCK_NOTOKEN;
+    return outage ? CLI_EXIT_UNKNOWN : cli_exit_of(code);
 }

@@ -23,9 +23,13 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
 /* --ttl, --min-validity and --wait. False after a sentence. */
 bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acquire_options *ret);
 
-/* The sentence about a call that failed, with what to do about it. */
+/* The sentence about a call that failed, with what to do about it. tokens: who was asked for one,
+ * or NULL. */
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report);
+                         const struct fl_redlock_report *report, const fl_client *tokens);
+
+/* False after a sentence: not a lock's name. */
+bool cli_redlock_name_ok(const struct cli_args *a);
 
 /* The exit code of a call that failed. */
 enum cli_exit cli_redlock_exit_of(int code, enum fl_redlock_cause cause);

@@ -504,5 +504,10 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     }
     fli_status_of_info(reply->str, reply->len, ret);
     freeReplyObject(reply);
+    if (ret->role[0] == '\0') { /* a Redis has an INFO too */
+        return fli_caller_fail(&c->caller, FL_EPROTO,
+                               "%s answers, but is not a fencelockd: its INFO has no node_role",
+                               c->caller.nodes[index].text);
+    }
     return 0;
 }

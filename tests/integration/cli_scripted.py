@@ -4,6 +4,8 @@ again and what it does not, and its exit codes."""
 import json
 import os
 import pty
+import select
+import signal
 import subprocess
 import time
 
@@ -177,6 +179,62 @@ class Outcomes(CliCase):
                                   stderr=subprocess.PIPE, timeout=30)
         self.assertEqual(done.returncode, UNKNOWN)
         self.assertIn(b'cannot write', done.stderr)
+
+
+class Strangers(CliCase):
+    """Servers of other kinds that were named by mistake."""
+
+    UNKNOWN_COMMAND = b"-ERR unknown command 'IT', with args beginning with: 'x'\r\n"
+
+    def test_a_server_that_knows_no_locks(self):
+        s = self.server(self.UNKNOWN_COMMAND)
+        for words in (('acquire', 'x'), ('token', 'x'), ('queue', 'x'), ('sessions',), ('run', 'x', 'true')):
+            code, out, err = self.ask(s, *words[:1], *words[1:]) if words[0] != 'run' else \
+                self.run_cli('run', '--nodes', s.address, 'x', 'true')
+            self.assertEqual((code, out), (USAGE, ''), err)
+            self.assertIn('--nodes or FENCELOCK_NODES', err)
+        code, _, err = self.ask_store(s, 'get', 'k')
+        self.assertEqual(code, USAGE)
+        self.assertIn('--store or FENCELOCK_STORE', err)
+
+    def test_status_does_not_take_a_redis_for_a_node(self):
+        s = self.server(bulk(b'# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:9\r\n'))
+        code, out, err = self.ask(s, 'status', '--json')
+        self.assertEqual(code, UNKNOWN)
+        node = json.loads(out)['nodes'][0]
+        self.assertEqual((node['reachable'], node['error']), (False, 'EPROTO'))
+        self.assertIn('not a fencelockd', node['message'])
+        code, _, err = self.ask(s, 'bench')
+        self.assertEqual(code, UNKNOWN)
+        self.assertIn('not a fencelockd', err)
+
+    def test_bench_says_why_nobody_leads(self):
+        s = self.server(b'', listen=False)
+        code, _, err = self.ask(s, 'bench')
+        self.assertEqual(code, UNKNOWN)
+        self.assertIn(s.address + ': cannot connect', err)
+
+    def test_run_does_not_wait_in_silence(self):
+        refused = self.server(b'', listen=False)
+        redis = self.server(b'', listen=False)
+        http = self.server(b'HTTP/1.0 400 Bad Request\r\n\r\n')
+        for words in (('run', 'x', '--nodes', refused.address, 'true'), ('run', 'x', '--nodes', http.address, 'true'),
+                      ('redlock', 'run', 'x', '--redis', redis.address, 'true')):
+            env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+            child = subprocess.Popen([binary('fencelock'), *words], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            self.addCleanup(child.stderr.close)
+            self.addCleanup(child.kill)
+            self.assertTrue(select.select([child.stderr], [], [], 60)[0], 'it says nothing')
+            line = child.stderr.readline().decode()
+            self.assertIn('x: waiting, but ', line)
+            self.assertIn((http if http.address in words else refused if refused.address in words else redis).address, line)
+            child.terminate()
+            self.assertEqual(child.wait(60), -signal.SIGTERM)
+
+    def test_run_whose_hosts_have_no_address(self):
+        code, out, err = self.run_cli('run', '--nodes', 'no-such-host.invalid:1', 'x', 'true')
+        self.assertEqual((code, out), (125, ''))
+        self.assertIn('--nodes or FENCELOCK_NODES', err)
 
 
 class Repeating(CliCase):
@@ -575,6 +633,21 @@ class Usage(CliCase):
                 (('store', 'claim'), '--lock NAME and --token N'), (('store', 'mark'), '--lock NAME'),
                 (('store', 'get', 'k', '--lock', 'l'), '--lock needs --token'),
                 (('store', 'get', 'k', '--store', 'nowhere'), 'has no port'),
+                (('run', '', 'true'), '1 to 255 bytes'), (('run', 'n' * 256, 'true'), '1 to 255 bytes'),
+                (('run', 'x', '--owner', '', 'true'), '--owner has 16 to 255'), (('run', 'x', '--owner', 'me', 'true'), '--owner'),
+                (('run', 'x', '--value', 'v' * 1025, 'true'), '--value has at most 1024'),
+                (('run', 'x', '--wait', '25h', 'true'), '--wait is at most 24h'),
+                (('run', 'x', '--json', 'true'), 'run takes no --json'),
+                (('run', 'x', '--nodes', 'a:0', 'true'), '1 to 65535'),
+                (('acquire', 'x', '--timeout', '0'), '--timeout must not be 0'),
+                (('renew', 'x', '7', '--ttl', '0'), '--ttl must not be 0'),
+                (('locks', '--limit', '9' * 30), 'too large'),
+                (('redlock', 'acquire', '', '--redis', 'a:1'), '1 to 255 bytes, not 0'),
+                (('redlock', 'release', 'n' * 256, 'o' * 40, '--redis', 'a:1'), '1 to 255 bytes, not 256'),
+                (('redlock', 'acquire', 'x', '--redis', 'a:1', '--max-ttl', '0'), '--max-ttl is 10 ms to 24h'),
+                (('redlock', 'run', 'x', '--redis', 'a:1', '--max-hold', '25h', 'true'), '--max-hold of redlock is at most 24h'),
+                (('redlock', 'run', 'x', '--redis', 'a:1', '--json', 'true'), 'run takes no --json'),
+                (('demo', 'redlock', '--svg', '/nowhere/at/all.svg'), '--svg: cannot write'),
                 (('show', 'x', '--nodes', 'a:1,,b:2'), 'is empty'), (('show', 'x', '--nodes', 'a:0'), '1 to 65535')):
             with self.subTest(args):
                 code, out, err = self.run_cli(*args)
@@ -599,6 +672,8 @@ class Usage(CliCase):
             self.assertEqual(code, DONE)
             self.assertTrue(help_text.startswith('fencelock %s ' % command), help_text)
             self.assertTrue(all(len(line) <= 100 for line in help_text.splitlines()))
+        for command in (['run'], ['redlock', 'run']): # what their command prints is not theirs
+            self.assertNotIn('--json', self.run_cli(*command, '--help')[1])
         for sub in ('get', 'set', 'del', 'claim', 'mark'):
             self.assertEqual(self.run_cli('store', sub, '-h')[0], DONE)
         self.assertEqual(self.run_cli('store', '--help')[0], DONE)

@@ -251,6 +251,39 @@ class Scripted(WatchCase):
             self.assertIn('token=2', w.next())
             self.assertEqual(w.child.wait(30), 0)
 
+    def test_a_redis_takes_subscriptions_too(self):
+        info = b'# Server\r\nredis_version:7.0.15\r\n'
+        s = self.server((SUBSCRIBED, HANG), b'$%d\r\n%s\r\n' % (len(info), info))
+        w = self.watch(s.address, '--json')
+        self.assertEqual(w.child.wait(60), 3)
+        got = json.loads(w.next())
+        self.assertEqual((got['error'], got['class']), ('EPROTO', 'fault'))
+        self.assertIn('not a fencelockd', got['message'])
+
+    def test_a_storage_does_not(self):
+        s = self.server(b"-ERR unknown command 'PSUBSCRIBE'\r\n")
+        w = self.watch(s.address, '--timeout', '300ms')
+        self.assertEqual(w.child.wait(60), 3)
+        w.end()
+        self.assertIn('--nodes', ''.join(w.errors))
+
+    def run_without_output(self, closed, s, *args):
+        """Exit code of a watch whose stdout is of no use."""
+        with open('/dev/full', 'w') as full:
+            child = subprocess.Popen(['sh', '-c', 'exec "$@"' + (' >&-' if closed else ''), 'sh', binary('fencelock'), 'watch',
+                                      '--nodes', s.address, *args], stdout=full, stdin=subprocess.DEVNULL)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child.wait(60)
+
+    def test_it_ends_when_nobody_can_read_it(self):
+        step = (SUBSCRIBED, event(b'event=released token=2 owner=o clock=3'), HANG)
+        for closed in (False, True):
+            s = self.server(step)
+            self.assertEqual(self.run_without_output(closed, s), 3)
+            self.assertEqual(s.connections, 1) # and no event was sent to the node, as descriptor 1
+            self.assertEqual(len(s.requests), 1)
+
     def test_a_node_that_does_not_take_it(self):
         full = self.server(b'-LIMIT too many subscriptions\r\n')
         w = self.watch(full.address, '--timeout', '300ms', '--json')

@@ -13,6 +13,7 @@ import time
 from harness import Cluster, Store, binary, free_ports, main, wait_until
 from harness.lab import ROOT
 from redlock_servers import RedlockCase
+from scripted_server import ScriptedServer
 
 NO, USAGE, UNKNOWN, LOST, NOT_ACQUIRED, FAILED, NOT_FOUND = 1, 2, 3, 123, 124, 125, 127
 OWNER = r'[0-9a-f]{40}'
@@ -108,7 +109,7 @@ class Calls(CliCase):
                             (('acquire', 'x', '--budget', '0'), '--budget'),
                             (('run', 'x', '--ttl', '499', 'true'), '500 ms'),
                             (('run', 'x', '--on-lost', 'maybe', 'true'), '--on-lost'),
-                            (('acquire', 'x' * 256), 'out of range')):
+                            (('acquire', 'x' * 256), '1 to 255 bytes, not 256')):
             code, out, err = self.do(*words)
             self.assertEqual((code, out), (USAGE, ''), (words, err))
             self.assertIn(said, err)
@@ -181,7 +182,10 @@ class Calls(CliCase):
         servers[1].call('REPLICAOF', 'NO', 'ONE')
         for s in servers[:2]:
             s.process.kill()
-        self.assertIn('unreachable', self.done('check', '--timeout', '2s', code=UNKNOWN, safe=False))
+        out = self.done('check', '--timeout', '2s', code=UNKNOWN, safe=False)
+        self.assertIn('unreachable', out)
+        self.assertNotIn('usable', out)
+        self.assertFalse(json.loads(self.done('check', '--timeout', '2s', '--json', code=UNKNOWN, safe=False))['fit'])
 
 
 class Tokens(CliCase):
@@ -200,6 +204,13 @@ class Tokens(CliCase):
         name, third = out.split()
         self.assertEqual(name, 'lock')
         self.assertGreater(int(third), int(second))
+        # Not contention, and not wrong usage either, whatever the node says.
+        for refusal in (b'-ERR unknown command\r\n', b'-LIMIT too many\r\n', b'-NOAUTH who\r\n'):
+            with ScriptedServer([refusal]) as s:
+                code, out, err = self.do('acquire', 'lock', '--ttl', '5s', '--nodes', s.address)
+                self.assertEqual((code, out), (UNKNOWN, ''))
+                self.assertIn(refusal.decode().strip('-\r\n'), err)
+                self.assertEqual(self.do('run', 'lock', '--ttl', '5s', '--nodes', s.address, '--', 'true')[0], FAILED)
         cluster.nodes[0].kill()
         code, out, err = self.do('acquire', 'lock', '--ttl', '2s')
         self.assertEqual((code, out), (UNKNOWN, ''))
