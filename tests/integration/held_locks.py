@@ -341,7 +341,7 @@ class Stopped(HoldCase):
 class Silence(HoldCase):
     NODES = 3
     PROXIES = True
-    ROUNDS = 4
+    ROUNDS = 2
 
     def test_jeopardy_and_safe_again(self):
         for d, name in self.each_shell():

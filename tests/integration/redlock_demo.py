@@ -115,7 +115,7 @@ class Demo(Case):
         self.assertIn(b'apt-get install redis-server', done.stderr)
         done = subprocess.run(argv('--svg', '/nowhere/at/all.svg', '--tokens', 'off'), env=self.env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.returncode, 2)
         self.assertIn(b'--svg', done.stderr)
 
 
