@@ -545,6 +545,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     raft_guard_init(&n->guard, &n->io, fatal_cb, n);
+    raft_guard_set_path(&n->guard, n->dir.raft_path);
     raft_guard_set_patience(&n->guard, n->election_ms, n->heartbeat_ms);
     const char *address = members_find(&n->identity.members, n->id)->address;
     if (raft_init(&n->raft, &n->guard.outer, fsm_raft(n->fsm), n->id, address) != 0) {
