@@ -21,6 +21,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/node_private.h"
+#include "consensus/raft_heap.h"
 
 #define IN_FLIGHT_ENTRIES 128u /* one message to a follower: at most this many batches */
 #define CONNECT_RETRY_MS 100u
@@ -660,6 +661,7 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     relay_init(n, seed);
     set_config(n, config);
     ignore_sigpipe();
+    raft_heap_install();
     uv_update_time(loop);
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
