@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "consensus/node_private.h"
 #include "consensus/raft_heap.h"
+#include "consensus/segments.h"
 
 #define IN_FLIGHT_ENTRIES 128u /* one message to a follower: at most this many batches */
 #define CONNECT_RETRY_MS 100u
@@ -666,6 +667,9 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
         rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = segments_check(n->dir.raft_path, errmsg, errmsg_size);
     }
     if (rv == 0) {
         roster_init(n);
