@@ -4,13 +4,14 @@
 #include <stdlib.h>
 
 #include <raft.h>
+#include <uv.h>
 
 #include "base/base.h"
 
 static void *checked(void *p, size_t size)
 {
     if (p == NULL && size != 0 && size < RAFT_HEAP_MAX) {
-        fli_fatal("out of memory for the raft library (%zu bytes)", size);
+        fli_fatal("out of memory for the raft library or libuv (%zu bytes)", size);
     }
     return p;
 }
@@ -48,6 +49,21 @@ static void *heap_aligned_alloc(void *data, size_t alignment, size_t size)
     return size < RAFT_HEAP_MAX ? checked(aligned_alloc(alignment, size), size) : NULL;
 }
 
+static void *uv_malloc(size_t size)
+{
+    return heap_malloc(NULL, size);
+}
+
+static void *uv_calloc(size_t n, size_t size)
+{
+    return heap_calloc(NULL, n, size);
+}
+
+static void *uv_realloc(void *p, size_t size)
+{
+    return heap_realloc(NULL, p, size);
+}
+
 static void heap_aligned_free(void *data, size_t alignment, void *p)
 {
     (void)data;
@@ -66,4 +82,6 @@ void raft_heap_install(void)
         .aligned_free = heap_aligned_free,
     };
     raft_heap_set(&heap);
+    int rv = uv_replace_allocator(uv_malloc, uv_realloc, uv_calloc, free);
+    FLI_ASSERT(rv == 0);
 }
