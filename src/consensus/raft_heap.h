@@ -13,7 +13,8 @@
 
 #define RAFT_HEAP_MAX ((size_t)1 << 32)
 
-/* For the whole process, any number of times; a program does it before it uses libuv. What was allocated before may be freed after. */
+/* For the whole process, any number of times; a program does it before it uses libuv. What was
+ * allocated before may be freed after. */
 void raft_heap_install(void);
 
 #endif
