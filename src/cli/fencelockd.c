@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "consensus/raft_heap.h"
 #include "server/server.h"
 
 struct daemon {
@@ -137,6 +138,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 2;
     default:
+        raft_heap_install();
         return run(&d);
     }
 }

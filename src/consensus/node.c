@@ -21,6 +21,8 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/node_private.h"
+#include "consensus/raft_heap.h"
+#include "consensus/segments.h"
 
 #define IN_FLIGHT_ENTRIES 128u /* one message to a follower: at most this many batches */
 #define CONNECT_RETRY_MS 100u
@@ -545,6 +547,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     raft_guard_init(&n->guard, &n->io, fatal_cb, n);
+    raft_guard_set_path(&n->guard, n->dir.raft_path);
     raft_guard_set_patience(&n->guard, n->election_ms, n->heartbeat_ms);
     const char *address = members_find(&n->identity.members, n->id)->address;
     if (raft_init(&n->raft, &n->guard.outer, fsm_raft(n->fsm), n->id, address) != 0) {
@@ -659,10 +662,14 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     relay_init(n, seed);
     set_config(n, config);
     ignore_sigpipe();
+    raft_heap_install();
     uv_update_time(loop);
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
         rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = segments_check(n->dir.raft_path, errmsg, errmsg_size);
     }
     if (rv == 0) {
         roster_init(n);

@@ -2,9 +2,14 @@
 #include "consensus/raft_guard.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+
+/* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
+#define WRITE_FAILED "write failed:"
+#define WRITE_SHORT "short write:"
 
 struct guarded_append {
     struct fli_list link;
@@ -57,6 +62,32 @@ static void fail(struct raft_guard *g, const char *what, int status)
         char message[RAFT_ERRMSG_BUF_SIZE + 128];
         snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
                  g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
+        g->fatal(g->ctx, FL_EIO, message);
+    }
+}
+
+/* The library repeats a write that failed with the wrong timer, which has no segment: some seconds
+ * later it follows a null pointer. So it must not get there; see raft_guard.h. */
+static void watch_appends(struct raft_guard *g)
+{
+    const char *said = g->inner->errmsg;
+    if (g->failed || g->closing || fli_list_empty(&g->appending)) {
+        return;
+    }
+    bool wrote = strncmp(said, WRITE_FAILED, strlen(WRITE_FAILED)) == 0;
+    if (!wrote && strncmp(said, WRITE_SHORT, strlen(WRITE_SHORT)) != 0) {
+        return;
+    }
+    long number = wrote ? -strtol(said + strlen(WRITE_FAILED), NULL, 10) : 0;
+    char message[RAFT_ERRMSG_BUF_SIZE + 512];
+    snprintf(message, sizeof message,
+             "cannot write log entries to disk in %s: %s%s%s%s: see what is wrong with the disk, "
+             "then start this node again; if the disk or the directory is lost, treat this node "
+             "as one that lost its disk",
+             g->path == NULL ? "the data directory" : g->path, said, wrote ? " (" : "",
+             wrote ? strerror((int)number) : "", wrote ? ")" : "");
+    g->failed = true;
+    if (g->fatal != NULL) {
         g->fatal(g->ctx, FL_EIO, message);
     }
 }
@@ -148,6 +179,7 @@ static bool was_paused(struct raft_guard *g)
 static void guard_tick(struct raft_io *inner)
 {
     struct raft_guard *g = guard_of_inner(inner);
+    watch_appends(g);
     if (!g->failed && !was_paused(g)) {
         g->tick(&g->outer);
     }
@@ -623,6 +655,11 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
     FLI_ASSERT(election_ms > heartbeat_ms && heartbeat_ms > 0);
     g->election_ms = election_ms;
     g->heartbeat_ms = heartbeat_ms;
+}
+
+void raft_guard_set_path(struct raft_guard *g, const char *path)
+{
+    g->path = path;
 }
 
 void raft_guard_set_gone(struct raft_guard *g, raft_id id)

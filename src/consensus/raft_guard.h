@@ -9,8 +9,12 @@
  *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
  *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
  *   keep. The process must stop; Raft is made to survive that.
- *   (The libuv backend itself never gives up on a write of entries: it tries again for ever. What
- *   shows a disk that has died is append_waiting_ns.)
+ * - The libuv backend itself never reports a write of entries that failed: it wants to try again
+ *   five seconds later, but starts the wrong timer for it (uv_append.c: prepare_retry in place of
+ *   append_retry), and dies of a null pointer when that runs out. All that shows the failure is the
+ *   backend's message while the write still waits, so each tick looks at it, and it is fatal here,
+ *   in order. A disk that is merely full does not come here: room for a segment is reserved before
+ *   it is written, and that is what waits. Nor does one that hangs, see append_waiting_ns.
  * - A snapshot for a follower is announced with index and term of the newest one known, and then
  *   read from disk. When a newer one was written in between, the library corrects the index and not
  *   the term. The follower would record a wrong term for a committed entry, refuse its leader for
@@ -97,6 +101,7 @@ struct raft_guard {
     struct raft_io *inner;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
+    const char *path; /* for messages; NULL: none */
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
@@ -134,6 +139,9 @@ void raft_guard_attach(struct raft_guard *g, struct raft *r);
  * heartbeats, when it is the one of raft_guard_set_gone(). Not for raft with a clock that is
  * played. */
 void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms);
+
+/* The directory that messages name; the caller's, which must outlive the guard. */
+void raft_guard_set_path(struct raft_guard *g, const char *path);
 
 /* A peer whose process is surely gone; 0 for none. */
 void raft_guard_set_gone(struct raft_guard *g, raft_id id);
