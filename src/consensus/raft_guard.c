@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "consensus/raft_guard_change.h"
 
 struct guarded_append {
     struct fli_list link;
@@ -24,6 +25,9 @@ struct guarded_put {
     bool install;
     unsigned trailing;
     const struct raft_snapshot *snapshot; /* raft's, until its callback */
+    raft_index change;                    /* its label is corrected to this one; 0: it is right */
+    struct raft_configuration conf;       /* of that change */
+    struct raft_snapshot corrected;
 };
 
 struct guarded_get {
@@ -96,6 +100,12 @@ static void guard_closed(struct raft_io *inner)
     }
 }
 
+static void put_free(struct guarded_put *p)
+{
+    raft_configuration_close(&p->conf);
+    raft_free(p);
+}
+
 static void cancel_waiting(struct raft_guard *g)
 {
     struct guarded_put *p = g->waiting;
@@ -106,7 +116,7 @@ static void cancel_waiting(struct raft_guard *g)
     raft_io_snapshot_put_cb cb = p->cb;
     g->waiting = NULL;
     g->puts--;
-    raft_free(p);
+    put_free(p);
     cb(outer, RAFT_CANCELED);
 }
 
@@ -308,16 +318,21 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
     bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
     raft_id from = message->server_id;
     raft_index change = 0;
+    struct guard_former former = {0};
     if (message->type == RAFT_APPEND_ENTRIES) {
         keep_commit_index(g, &message->append_entries);
         change = change_within(&message->append_entries);
-        if (change != 0) {
+        guard_find_former(g->inner->data, &message->append_entries, &former);
+        if (change != 0 || former.index != 0) {
             message->append_entries.leader_commit = 0; /* the next message brings it */
         }
     }
     g->recv(&g->outer, message);
     if (change != 0) {
         correct_change(g, change);
+    }
+    if (former.index != 0) {
+        g->stats.changes_kept += guard_note_former(g->inner->data, &former);
     }
     if (leads) {
         note_leader(g, from);
@@ -472,10 +487,36 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
     } else if (status != RAFT_CANCELED) {
         fail(g, "write a snapshot to disk", status);
     }
-    raft_free(p);
+    put_free(p);
     FLI_ASSERT(g->puts > 0);
     g->puts--;
     cb(outer, g->failed && status == 0 ? RAFT_CANCELED : status);
+}
+
+/* Raft applies all that is committed, and may take a snapshot of that before it has noted that the
+ * last change in it is committed, too. */
+static bool find_label(struct raft_guard *g, struct guarded_put *p)
+{
+    const struct raft *r = g->inner->data;
+    raft_index noted = r->configuration_uncommitted_index;
+    if (p->install || noted == 0 || noted > p->snapshot->index) {
+        return true;
+    }
+    p->change = noted;
+    g->stats.labels_corrected++;
+    return guard_copy_configuration(&r->configuration, &p->conf);
+}
+
+static int put_inner(struct raft_guard *g, struct guarded_put *p)
+{
+    const struct raft_snapshot *snapshot = p->snapshot;
+    if (p->change != 0) {
+        p->corrected = *snapshot;
+        p->corrected.configuration = p->conf;
+        p->corrected.configuration_index = p->change;
+        snapshot = &p->corrected;
+    }
+    return g->inner->snapshot_put(g->inner, p->trailing, &p->inner, snapshot, put_cb);
 }
 
 static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
@@ -497,6 +538,10 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .install = trailing == 0,
                               .trailing = trailing,
                               .snapshot = snapshot};
+    if (!find_label(g, p)) {
+        raft_free(p);
+        return must(g, "write a snapshot to disk", RAFT_NOMEM);
+    }
     g->puts++;
     if (g->put_held) {
         FLI_ASSERT(!p->install && g->waiting == NULL);
@@ -504,10 +549,10 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
         g->waiting = p;
         return 0;
     }
-    int rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, snapshot, put_cb);
+    int rv = put_inner(g, p);
     if (rv != 0) {
         g->puts--;
-        raft_free(p);
+        put_free(p);
     }
     return must(g, "write a snapshot to disk", rv);
 }
@@ -526,7 +571,7 @@ void raft_guard_put_ready(struct raft_guard *g)
         return; /* it waits for the close */
     }
     g->waiting = NULL;
-    int rv = g->inner->snapshot_put(g->inner, p->trailing, &p->inner, p->snapshot, put_cb);
+    int rv = put_inner(g, p);
     if (rv != 0) {
         g->waiting = p;
         fail(g, "write a snapshot to disk", rv);

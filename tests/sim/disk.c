@@ -534,6 +534,20 @@ static void copy_snapshot(struct sim_snapshot *dst, const struct raft_snapshot *
     }
 }
 
+/* A snapshot has the configuration of the last change that its state contains, or a later one. */
+static void check_label(struct sim_node *n, const struct raft_snapshot *snapshot)
+{
+    const struct sim_disk *d = &n->disk;
+    for (size_t i = 0; i < d->n; i++) {
+        raft_index index = d->start + i;
+        SIM_CHECK(n->sim,
+                  d->entries[i].type != RAFT_CHANGE || index > snapshot->index ||
+                      index <= snapshot->configuration_index,
+                  "node %u labels a snapshot at %llu with configuration %llu, and %llu is one",
+                  n->index + 1, snapshot->index, snapshot->configuration_index, index);
+    }
+}
+
 static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
                            const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
@@ -543,6 +557,9 @@ static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
     w->put = req;
     w->put_cb = cb;
     w->trailing = trailing;
+    if (trailing != 0) {
+        check_label(n, snapshot);
+    }
     copy_snapshot(&w->snapshot, snapshot);
     SIM_TRACE(n->sim, "node %u %s a snapshot at %llu", n->index + 1,
               trailing == 0 ? "installs" : "takes", snapshot->index);
