@@ -83,6 +83,14 @@ static int must(struct raft_guard *g, const char *what, int rv)
     return passed(g, rv);
 }
 
+/* The same when an error would make raft free entries twice, which it frees by itself, in the event
+ * it is in: it is told that all is well, hears and says nothing more, and waits for the close. */
+static int quietly(struct raft_guard *g, const char *what, int rv)
+{
+    (void)must(g, what, rv);
+    return g->failed ? 0 : rv;
+}
+
 static int guard_init(struct raft_io *io, raft_id id, const char *address)
 {
     struct raft_guard *g = guard_of(io);
@@ -120,12 +128,25 @@ static void cancel_waiting(struct raft_guard *g)
     cb(outer, RAFT_CANCELED);
 }
 
+static void cancel_held(struct raft_guard *g)
+{
+    while (!fli_list_empty(&g->held)) {
+        struct guarded_append *a = FLI_CONTAINER_OF(g->held.next, struct guarded_append, link);
+        struct raft_io_append *outer = a->outer;
+        raft_io_append_cb cb = a->cb;
+        fli_list_remove(&a->link);
+        raft_free(a);
+        cb(outer, RAFT_CANCELED);
+    }
+}
+
 static void guard_close(struct raft_io *io, raft_io_close_cb cb)
 {
     struct raft_guard *g = guard_of(io);
     g->closing = true;
     g->closed = cb;
     cancel_waiting(g);
+    cancel_held(g);
     g->inner->close(g->inner, guard_closed);
 }
 
@@ -364,18 +385,18 @@ static int guard_set_term(struct raft_io *io, raft_term term)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "write the term to disk", g->inner->set_term(g->inner, term));
+    return quietly(g, "write the term to disk", g->inner->set_term(g->inner, term));
 }
 
 static int guard_set_vote(struct raft_io *io, raft_id server_id)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
+    return quietly(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
 }
 
 /* Who asks for a pre-vote in a term that is over is told so. */
@@ -448,15 +469,16 @@ static int guard_append(struct raft_io *io, struct raft_io_append *req,
                         const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
     struct raft_guard *g = guard_of(io);
-    if (g->failed) {
-        return RAFT_IOERR;
-    }
     struct guarded_append *a = raft_malloc(sizeof *a);
     if (a == NULL) {
         return must(g, "write log entries to disk", RAFT_NOMEM);
     }
     *a =
         (struct guarded_append){.outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .n = n};
+    if (g->failed) {
+        fli_list_push(&g->held, &a->link);
+        return 0; /* it waits for the close */
+    }
     fli_list_push(&g->appending, &a->link);
     int rv = g->inner->append(g->inner, &a->inner, entries, n, append_cb);
     if (rv != 0) {
@@ -470,9 +492,9 @@ static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
+    return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
 }
 
 static void put_cb(struct raft_io_snapshot_put *inner, int status)
@@ -524,7 +546,7 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     struct raft_guard *g = guard_of(io);
-    if (g->failed) {
+    if (g->failed && g->waiting != NULL) {
         return RAFT_IOERR;
     }
     struct guarded_put *p = raft_malloc(sizeof *p);
@@ -543,6 +565,11 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
         return must(g, "write a snapshot to disk", RAFT_NOMEM);
     }
     g->puts++;
+    if (g->failed) {
+        g->put_held = false;
+        g->waiting = p;
+        return 0;
+    }
     if (g->put_held) {
         FLI_ASSERT(!p->install && g->waiting == NULL);
         g->put_held = false;
@@ -634,6 +661,7 @@ void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
     FLI_ASSERT(inner->version > 0);
     *g = (struct raft_guard){.inner = inner, .fatal = fatal, .ctx = ctx};
     fli_list_init(&g->appending);
+    fli_list_init(&g->held);
     g->outer = (struct raft_io){
         .version = inner->version,
         .capacity = inner->capacity,

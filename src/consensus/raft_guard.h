@@ -9,6 +9,8 @@
  *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
  *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
  *   keep. The process must stop; Raft is made to survive that.
+ *   In the event in which a term, a vote or a truncation fails, raft would free the entries that
+ *   came with it twice. It is told that all is well, and what it writes then waits for the close.
  *   (The libuv backend itself never gives up on a write of entries: it tries again for ever. What
  *   shows a disk that has died is append_waiting_ns.)
  * - A snapshot for a follower is announced with index and term of the newest one known, and then
@@ -117,6 +119,7 @@ struct raft_guard {
     bool closing;
     bool failed;
     struct fli_list appending;
+    struct fli_list held; /* writes of entries after a failure: they wait for the close */
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
     raft_time ticked_at;

@@ -15,7 +15,6 @@
 #include "sim.h"
 
 #define UNSYNCED_MS 400u
-#define TERMS_FAIL 0
 
 static struct sim_node *node_of(struct raft_io *io)
 {
@@ -440,7 +439,7 @@ static int io_set_term(struct raft_io *io, raft_term term)
     if (n->ghost) {
         return 0;
     }
-    if (TERMS_FAIL && fails_now(n)) {
+    if (fails_now(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, term >= n->disk.term, "node %u goes back to an older term", n->index + 1);
@@ -455,7 +454,7 @@ static int io_set_vote(struct raft_io *io, raft_id server_id)
     if (n->ghost) {
         return 0;
     }
-    if (TERMS_FAIL && fails_now(n)) {
+    if (fails_now(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, n->disk.voted_for == 0 || n->disk.voted_for == server_id,
