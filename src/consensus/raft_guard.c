@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "consensus/raft_guard_change.h"
 
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
@@ -29,6 +30,9 @@ struct guarded_put {
     bool install;
     unsigned trailing;
     const struct raft_snapshot *snapshot; /* raft's, until its callback */
+    raft_index change;                    /* its label is corrected to this one; 0: it is right */
+    struct raft_configuration conf;       /* of that change */
+    struct raft_snapshot corrected;
 };
 
 struct guarded_get {
@@ -110,6 +114,14 @@ static int must(struct raft_guard *g, const char *what, int rv)
     return passed(g, rv);
 }
 
+/* The same when an error would make raft free entries twice, which it frees by itself, in the event
+ * it is in: it is told that all is well, hears and says nothing more, and waits for the close. */
+static int quietly(struct raft_guard *g, const char *what, int rv)
+{
+    (void)must(g, what, rv);
+    return g->failed ? 0 : rv;
+}
+
 static int guard_init(struct raft_io *io, raft_id id, const char *address)
 {
     struct raft_guard *g = guard_of(io);
@@ -127,6 +139,12 @@ static void guard_closed(struct raft_io *inner)
     }
 }
 
+static void put_free(struct guarded_put *p)
+{
+    raft_configuration_close(&p->conf);
+    raft_free(p);
+}
+
 static void cancel_waiting(struct raft_guard *g)
 {
     struct guarded_put *p = g->waiting;
@@ -137,8 +155,20 @@ static void cancel_waiting(struct raft_guard *g)
     raft_io_snapshot_put_cb cb = p->cb;
     g->waiting = NULL;
     g->puts--;
-    raft_free(p);
+    put_free(p);
     cb(outer, RAFT_CANCELED);
+}
+
+static void cancel_held(struct raft_guard *g)
+{
+    while (!fli_list_empty(&g->held)) {
+        struct guarded_append *a = FLI_CONTAINER_OF(g->held.next, struct guarded_append, link);
+        struct raft_io_append *outer = a->outer;
+        raft_io_append_cb cb = a->cb;
+        fli_list_remove(&a->link);
+        raft_free(a);
+        cb(outer, RAFT_CANCELED);
+    }
 }
 
 static void guard_close(struct raft_io *io, raft_io_close_cb cb)
@@ -147,6 +177,7 @@ static void guard_close(struct raft_io *io, raft_io_close_cb cb)
     g->closing = true;
     g->closed = cb;
     cancel_waiting(g);
+    cancel_held(g);
     g->inner->close(g->inner, guard_closed);
 }
 
@@ -340,16 +371,21 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
     bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
     raft_id from = message->server_id;
     raft_index change = 0;
+    struct guard_former former = {0};
     if (message->type == RAFT_APPEND_ENTRIES) {
         keep_commit_index(g, &message->append_entries);
         change = change_within(&message->append_entries);
-        if (change != 0) {
+        guard_find_former(g->inner->data, &message->append_entries, &former);
+        if (change != 0 || former.index != 0) {
             message->append_entries.leader_commit = 0; /* the next message brings it */
         }
     }
     g->recv(&g->outer, message);
     if (change != 0) {
         correct_change(g, change);
+    }
+    if (former.index != 0) {
+        g->stats.changes_kept += guard_note_former(g->inner->data, &former);
     }
     if (leads) {
         note_leader(g, from);
@@ -381,18 +417,18 @@ static int guard_set_term(struct raft_io *io, raft_term term)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "write the term to disk", g->inner->set_term(g->inner, term));
+    return quietly(g, "write the term to disk", g->inner->set_term(g->inner, term));
 }
 
 static int guard_set_vote(struct raft_io *io, raft_id server_id)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
+    return quietly(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
 }
 
 /* Who asks for a pre-vote in a term that is over is told so. */
@@ -465,15 +501,16 @@ static int guard_append(struct raft_io *io, struct raft_io_append *req,
                         const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
     struct raft_guard *g = guard_of(io);
-    if (g->failed) {
-        return RAFT_IOERR;
-    }
     struct guarded_append *a = raft_malloc(sizeof *a);
     if (a == NULL) {
         return must(g, "write log entries to disk", RAFT_NOMEM);
     }
     *a =
         (struct guarded_append){.outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .n = n};
+    if (g->failed) {
+        fli_list_push(&g->held, &a->link);
+        return 0; /* it waits for the close */
+    }
     fli_list_push(&g->appending, &a->link);
     int rv = g->inner->append(g->inner, &a->inner, entries, n, append_cb);
     if (rv != 0) {
@@ -487,9 +524,9 @@ static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     if (g->failed) {
-        return RAFT_IOERR;
+        return 0;
     }
-    return must(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
+    return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
 }
 
 static void put_cb(struct raft_io_snapshot_put *inner, int status)
@@ -504,10 +541,36 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
     } else if (status != RAFT_CANCELED) {
         fail(g, "write a snapshot to disk", status);
     }
-    raft_free(p);
+    put_free(p);
     FLI_ASSERT(g->puts > 0);
     g->puts--;
     cb(outer, g->failed && status == 0 ? RAFT_CANCELED : status);
+}
+
+/* Raft applies all that is committed, and may take a snapshot of that before it has noted that the
+ * last change in it is committed, too. */
+static bool find_label(struct raft_guard *g, struct guarded_put *p)
+{
+    const struct raft *r = g->inner->data;
+    raft_index noted = r->configuration_uncommitted_index;
+    if (p->install || noted == 0 || noted > p->snapshot->index) {
+        return true;
+    }
+    p->change = noted;
+    g->stats.labels_corrected++;
+    return guard_copy_configuration(&r->configuration, &p->conf);
+}
+
+static int put_inner(struct raft_guard *g, struct guarded_put *p)
+{
+    const struct raft_snapshot *snapshot = p->snapshot;
+    if (p->change != 0) {
+        p->corrected = *snapshot;
+        p->corrected.configuration = p->conf;
+        p->corrected.configuration_index = p->change;
+        snapshot = &p->corrected;
+    }
+    return g->inner->snapshot_put(g->inner, p->trailing, &p->inner, snapshot, put_cb);
 }
 
 static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
@@ -515,7 +578,7 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
     struct raft_guard *g = guard_of(io);
-    if (g->failed) {
+    if (g->failed && g->waiting != NULL) {
         return RAFT_IOERR;
     }
     struct guarded_put *p = raft_malloc(sizeof *p);
@@ -529,17 +592,26 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .install = trailing == 0,
                               .trailing = trailing,
                               .snapshot = snapshot};
+    if (!find_label(g, p)) {
+        raft_free(p);
+        return must(g, "write a snapshot to disk", RAFT_NOMEM);
+    }
     g->puts++;
+    if (g->failed) {
+        g->put_held = false;
+        g->waiting = p;
+        return 0;
+    }
     if (g->put_held) {
         FLI_ASSERT(!p->install && g->waiting == NULL);
         g->put_held = false;
         g->waiting = p;
         return 0;
     }
-    int rv = g->inner->snapshot_put(g->inner, trailing, &p->inner, snapshot, put_cb);
+    int rv = put_inner(g, p);
     if (rv != 0) {
         g->puts--;
-        raft_free(p);
+        put_free(p);
     }
     return must(g, "write a snapshot to disk", rv);
 }
@@ -558,7 +630,7 @@ void raft_guard_put_ready(struct raft_guard *g)
         return; /* it waits for the close */
     }
     g->waiting = NULL;
-    int rv = g->inner->snapshot_put(g->inner, p->trailing, &p->inner, p->snapshot, put_cb);
+    int rv = put_inner(g, p);
     if (rv != 0) {
         g->waiting = p;
         fail(g, "write a snapshot to disk", rv);
@@ -621,6 +693,7 @@ void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
     FLI_ASSERT(inner->version > 0);
     *g = (struct raft_guard){.inner = inner, .fatal = fatal, .ctx = ctx};
     fli_list_init(&g->appending);
+    fli_list_init(&g->held);
     g->outer = (struct raft_io){
         .version = inner->version,
         .capacity = inner->capacity,

@@ -9,6 +9,8 @@
  *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
  *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
  *   keep. The process must stop; Raft is made to survive that.
+ *   In the event in which a term, a vote or a truncation fails, raft would free the entries that
+ *   came with it twice. It is told that all is well, and what it writes then waits for the close.
  * - The libuv backend itself never reports a write of entries that failed: it wants to try again
  *   five seconds later, but starts the wrong timer for it (uv_append.c: prepare_retry in place of
  *   append_retry), and dies of a null pointer when that runs out. All that shows the failure is the
@@ -47,6 +49,12 @@
  *   follower with the index of that first one. It is then never seen to be committed: as a leader
  *   this node refuses every further change, and it might not roll one back that is cut off. The
  *   index is corrected here, and such a message loses its commit index.
+ * - A change of the configuration that is committed by the message which brings the next one, or
+ *   comes in the same message, is never taken for committed. A snapshot that is taken between the
+ *   two then carries the configuration before both, and a next one that is cut off is rolled back
+ *   to that. The first one is noted as committed here, which it is, since there is a next one.
+ *   A snapshot that is taken while raft has applied a change and not yet noted that it is committed
+ *   is given the configuration of that change.
  * - A pre-vote that is refused because its term is over is answered with the term it asked for, so
  *   whoever asked never learns of the newer one. When that is the only node which has the whole
  *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
@@ -88,6 +96,8 @@ struct raft_guard_stats {
     uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
     uint64_t commits_corrected;   /* messages that would have taken the commit index back */
     uint64_t changes_corrected;   /* changes of the configuration noted with a wrong index */
+    uint64_t changes_kept;        /* changes that raft would not have seen to be committed */
+    uint64_t labels_corrected;    /* own snapshots, see above */
     uint64_t refusals_corrected;  /* answers to pre-votes that kept the newer term to themselves */
     uint64_t votes_dropped;       /* answers that came too late, see above */
     uint64_t sends_failed;        /* messages lost before they left */
@@ -114,6 +124,7 @@ struct raft_guard {
     bool closing;
     bool failed;
     struct fli_list appending;
+    struct fli_list held; /* writes of entries after a failure: they wait for the close */
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
     raft_time ticked_at;

@@ -1,7 +1,7 @@
 /* disk.c: a node's disk: raft's entries, term, vote and snapshot, and the identity file.
  *
  * It stands in for the library's libuv backend (raft_uv_init) and for the directory functions of
- * identity.h. Writes wait in a list, first in, first out, and are acknowledged once they are on
+ * identity.h and segments.h. Writes wait in a list, first in, first out, and are acknowledged once they are on
  * disk. A crash keeps any number of the waiting ones from the front, of the next one perhaps a part
  * of its entries, and nothing behind: an entry of which only a part was written is found torn and
  * cut off when the disk is read, as the backend does by checksum. Term, vote and identity are
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consensus/segments.h"
 #include "sim.h"
 
 #define UNSYNCED_MS 400u
-#define TERMS_FAIL 0
 
 static struct sim_node *node_of(struct raft_io *io)
 {
@@ -440,7 +440,7 @@ static int io_set_term(struct raft_io *io, raft_term term)
     if (n->ghost) {
         return 0;
     }
-    if (TERMS_FAIL && fails_now(n)) {
+    if (fails_now(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, term >= n->disk.term, "node %u goes back to an older term", n->index + 1);
@@ -455,7 +455,7 @@ static int io_set_vote(struct raft_io *io, raft_id server_id)
     if (n->ghost) {
         return 0;
     }
-    if (TERMS_FAIL && fails_now(n)) {
+    if (fails_now(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, n->disk.voted_for == 0 || n->disk.voted_for == server_id,
@@ -534,6 +534,20 @@ static void copy_snapshot(struct sim_snapshot *dst, const struct raft_snapshot *
     }
 }
 
+/* A snapshot has the configuration of the last change that its state contains, or a later one. */
+static void check_label(struct sim_node *n, const struct raft_snapshot *snapshot)
+{
+    const struct sim_disk *d = &n->disk;
+    for (size_t i = 0; i < d->n; i++) {
+        raft_index index = d->start + i;
+        SIM_CHECK(n->sim,
+                  d->entries[i].type != RAFT_CHANGE || index > snapshot->index ||
+                      index <= snapshot->configuration_index,
+                  "node %u labels a snapshot at %llu with configuration %llu, and %llu is one",
+                  n->index + 1, snapshot->index, snapshot->configuration_index, index);
+    }
+}
+
 static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
                            const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
@@ -543,6 +557,9 @@ static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
     w->put = req;
     w->put_cb = cb;
     w->trailing = trailing;
+    if (trailing != 0) {
+        check_label(n, snapshot);
+    }
     copy_snapshot(&w->snapshot, snapshot);
     SIM_TRACE(n->sim, "node %u %s a snapshot at %llu", n->index + 1,
               trailing == 0 ? "installs" : "takes", snapshot->index);
@@ -628,6 +645,15 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t e
 void data_dir_close(struct data_dir *d)
 {
     d->path[0] = '\0';
+}
+
+/* There are no files that could be damaged. */
+int segments_check(const char *path, char *errmsg, size_t errmsg_size)
+{
+    (void)path;
+    (void)errmsg;
+    (void)errmsg_size;
+    return 0;
 }
 
 static struct sim_node *node_at(const struct data_dir *d)

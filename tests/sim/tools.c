@@ -194,7 +194,8 @@ static bool caught(struct plan *p, enum sim_sabotage k)
         struct outcome out = try_run(&p->orders, NULL);
         /* The harm that was done must be caught, not a cluster that stands still or dies. */
         bool harm = strncmp(out.message, "seed ", 5) == 0 &&
-                    strstr(out.message, "ms after healing") == NULL;
+                    strstr(out.message, "ms after healing") == NULL &&
+                    strstr(out.message, "does not start") == NULL;
         if (!out.failed || !harm) {
             continue;
         }

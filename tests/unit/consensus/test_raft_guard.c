@@ -340,11 +340,18 @@ static void assert_silent(struct rig *r)
     unsigned losses = r->losses;
     assert_int_equal(io->send(io, &send, &m, raft_send_done), 0);
     assert_int_equal(r->losses, losses + 1);
-    assert_int_not_equal(io->set_term(io, 9), 0);
-    assert_int_not_equal(io->set_vote(io, 9), 0);
-    assert_int_not_equal(io->truncate(io, 9), 0);
-    assert_int_not_equal(io->append(io, &append, NULL, 1, raft_append_done), 0);
-    assert_int_not_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), 0);
+    /* An error would make raft free twice what it is writing: it is told of none. */
+    assert_int_equal(io->set_term(io, 9), 0);
+    assert_int_equal(io->set_vote(io, 9), 0);
+    assert_int_equal(io->truncate(io, 9), 0);
+    r->append_status = r->put_status = -1;
+    assert_int_equal(io->append(io, &append, NULL, 1, raft_append_done), 0);
+    assert_int_equal(io->snapshot_put(io, 1, &put, NULL, raft_put_done), 0);
+    assert_int_equal(r->append_status, -1);
+    assert_int_equal(r->put_status, -1);
+    io->close(io, raft_closed);
+    assert_int_equal(r->append_status, RAFT_CANCELED);
+    assert_int_equal(r->put_status, RAFT_CANCELED);
     assert_int_equal(r->calls, calls);
     assert_int_equal(r->fatals, 1);
 }
@@ -412,7 +419,7 @@ static void refused_writes_are_fatal(void **state)
                  : i == 2 ? io->append(io, &append, NULL, 1, raft_append_done)
                  : i == 3 ? io->snapshot_put(io, 1, &put, NULL, raft_put_done)
                           : io->truncate(io, 2);
-        assert_int_equal(rv, RAFT_IOERR);
+        assert_int_equal(rv, i == 2 || i == 3 ? RAFT_IOERR : 0);
         assert_int_equal(r->fatals, 1);
         assert_silent(r);
     }

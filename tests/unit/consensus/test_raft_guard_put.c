@@ -1,5 +1,6 @@
 /* test_raft_guard_put.c: a snapshot whose bytes come later: the guard keeps raft's write until they
- * are there. Raft and the backend are only played. */
+ * are there; and the configuration that a snapshot is given. Raft and the backend are only
+ * played. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,11 @@ struct rig {
     raft_io_close_cb close_cb;
     int next_rv; /* what the backend answers */
     unsigned trailing, messages, closes, fatals;
-    int status; /* what raft was told of its write; 1: nothing yet */
+    raft_index label; /* of what the backend was given */
+    unsigned servers;
+    raft_index notes;  /* a change that raft takes in with a message; 0: none */
+    raft_index commit; /* of the last message that raft had */
+    int status;        /* what raft was told of its write; 1: nothing yet */
 };
 
 static struct rig *rig_of(struct raft_io *inner)
@@ -46,6 +51,8 @@ static int fake_put(struct raft_io *io, unsigned trailing, struct raft_io_snapsh
     req->cb = cb;
     r->inner_put = r->next_rv == 0 ? req : NULL;
     r->trailing = trailing;
+    r->label = snapshot == NULL ? 0 : snapshot->configuration_index;
+    r->servers = snapshot == NULL ? 0 : snapshot->configuration.n;
     return r->next_rv;
 }
 
@@ -61,7 +68,12 @@ static void raft_tick(struct raft_io *io)
 
 static void raft_recv(struct raft_io *io, struct raft_message *message)
 {
-    FLI_CONTAINER_OF(io, struct rig, guard.outer)->messages++;
+    struct rig *r = FLI_CONTAINER_OF(io, struct rig, guard.outer);
+    r->messages++;
+    r->commit = message->append_entries.leader_commit;
+    if (r->notes != 0) {
+        r->raft.configuration_uncommitted_index = r->notes;
+    }
 }
 
 static void raft_closed(struct raft_io *io)
@@ -167,6 +179,62 @@ static void a_refusal_after_the_wait_is_fatal(void **state)
     close_and_end(r);
 }
 
+/* A change that the next one overtakes before raft has seen that it is committed. */
+static void a_change_before_another_is_committed(void **state)
+{
+    struct rig *r = *state;
+    struct raft_entry entry = {.type = RAFT_CHANGE};
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    m.append_entries.prev_log_index = 90;
+    m.append_entries.entries = &entry;
+    m.append_entries.n_entries = 1;
+    m.append_entries.leader_commit = 90;
+    raft_configuration_init(&r->raft.configuration);
+    raft_configuration_init(&r->raft.configuration_committed);
+    assert_int_equal(raft_configuration_add(&r->raft.configuration, 7, "7", RAFT_SPARE), 0);
+    r->raft.configuration_committed_index = 1;
+    r->raft.configuration_uncommitted_index = 85;
+    r->raft.commit_index = 80;
+    /* Raft refuses it. */
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->commit, 0);
+    assert_int_equal(r->raft.configuration_committed_index, 1);
+    /* It cuts the former one off. */
+    r->notes = 85;
+    m.append_entries.prev_log_index = 84;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.configuration_committed_index, 1);
+    /* It comes behind the former one. */
+    r->notes = 91;
+    m.append_entries.prev_log_index = 90;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.configuration_committed_index, 85);
+    assert_int_equal(r->raft.configuration_committed.n, 1);
+    assert_int_equal(r->raft.configuration_committed.servers[0].id, 7);
+    raft_configuration_close(&r->raft.configuration);
+    raft_configuration_close(&r->raft.configuration_committed);
+}
+
+static void a_snapshot_has_the_configuration_of_its_last_change(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_snapshot snapshot = {.index = 85, .configuration_index = 1};
+    struct raft_guard_stats stats;
+    raft_configuration_init(&r->raft.configuration);
+    assert_int_equal(raft_configuration_add(&r->raft.configuration, 7, "7", RAFT_SPARE), 0);
+    for (raft_index noted = 85; noted <= 86; noted++) {
+        r->raft.configuration_uncommitted_index = noted;
+        assert_int_equal(io->snapshot_put(io, 4, &r->put, &snapshot, raft_put_done), 0);
+        assert_int_equal(r->label, noted == 85 ? 85 : 1);
+        assert_int_equal(r->servers, noted == 85 ? 1 : 0);
+        r->inner_put->cb(r->inner_put, 0);
+    }
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.labels_corrected, 1);
+    raft_configuration_close(&r->raft.configuration);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +242,8 @@ int main(void)
         cmocka_unit_test_setup(the_next_one_does_not_wait, set_up),
         cmocka_unit_test_setup(it_ends_with_the_close, set_up),
         cmocka_unit_test_setup(a_refusal_after_the_wait_is_fatal, set_up),
+        cmocka_unit_test_setup(a_change_before_another_is_committed, set_up),
+        cmocka_unit_test_setup(a_snapshot_has_the_configuration_of_its_last_change, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
