@@ -3,11 +3,6 @@
 
 #include "cli/fencelock_common.h"
 
-static struct fl_bytes name_of(const struct cli_args *a)
-{
-    return fl_str(a->arg[0]);
-}
-
 /* The outcome of a command that answers yes or no, as {"key": true, "name": ...}. */
 static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
                          fl_token token)
@@ -18,7 +13,7 @@ static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, co
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_bool(&j, key, yes);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         if (token != FL_TOKEN_NONE) {
             cli_json_u64(&j, "token", token);
         }
@@ -30,7 +25,7 @@ static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, co
         return CLI_EXIT_NO;
     }
     if (!style.json) {
-        cli_print_safe(stdout, name_of(a));
+        cli_print_safe(stdout, cli_name_of(a));
         printf(": %s%s%s\n", cli_colour_on(CLI_GREEN, style.colours), text,
                cli_colour_off(CLI_GREEN, style.colours));
     }
@@ -49,7 +44,7 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_bool(&j, "acquired", true);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_u64(&j, "token", grant->token);
         cli_json_bytes(&j, "owner", owner);
         cli_json_u64(&j, "ttl_ms", grant->ttl_ms);
@@ -64,7 +59,7 @@ static void show_grant(const struct cli_args *a, struct fl_bytes owner,
     }
     char valid[CLI_DURATION_SIZE];
     cli_format_duration(valid, valid_ms);
-    cli_print_safe(stdout, name_of(a));
+    cli_print_safe(stdout, cli_name_of(a));
     printf(": %sacquired%s, token %s%" PRIu64 "%s, valid for %s, owner ",
            cli_colour_on(CLI_GREEN, style.colours), cli_colour_off(CLI_GREEN, style.colours),
            cli_colour_on(CLI_BOLD, style.colours), grant->token,
@@ -121,7 +116,7 @@ int cli_run_acquire(const struct cli_args *a)
         return CLI_EXIT_USAGE;
     }
     struct fl_grant grant;
-    int rc = fl_acquire(c, name_of(a), &options, &grant);
+    int rc = fl_acquire(c, cli_name_of(a), &options, &grant);
     if (rc == 0) {
         show_grant(a, owner, &grant);
         code = CLI_EXIT_DONE;
@@ -160,7 +155,7 @@ static int ask(const struct cli_args *a, const char *key, const char *yes,
 static int call_renew(fl_client *c, const struct cli_args *a, fl_token token)
 {
     struct fl_grant grant = {.token = token, .ttl_ms = a->number[CLI_OPT_TTL]};
-    return fl_renew(c, name_of(a), &grant, 0);
+    return fl_renew(c, cli_name_of(a), &grant, 0);
 }
 
 int cli_run_renew(const struct cli_args *a)
@@ -170,7 +165,7 @@ int cli_run_renew(const struct cli_args *a)
 
 static int call_release(fl_client *c, const struct cli_args *a, fl_token token)
 {
-    return fl_release(c, name_of(a), token, 0);
+    return fl_release(c, cli_name_of(a), token, 0);
 }
 
 int cli_run_release(const struct cli_args *a)
@@ -180,7 +175,7 @@ int cli_run_release(const struct cli_args *a)
 
 static int call_check(fl_client *c, const struct cli_args *a, fl_token token)
 {
-    return fl_check(c, name_of(a), token, 0);
+    return fl_check(c, cli_name_of(a), token, 0);
 }
 
 int cli_run_check(const struct cli_args *a)
@@ -191,7 +186,7 @@ int cli_run_check(const struct cli_args *a)
 static int call_break(fl_client *c, const struct cli_args *a, fl_token token)
 {
     (void)token;
-    return fl_break(c, name_of(a), 0);
+    return fl_break(c, cli_name_of(a), 0);
 }
 
 int cli_run_break(const struct cli_args *a)
@@ -207,14 +202,14 @@ int cli_run_token(const struct cli_args *a)
         return code;
     }
     fl_token token;
-    int rc = fl_issue_token(c, name_of(a), 0, &token);
+    int rc = fl_issue_token(c, cli_name_of(a), 0, &token);
     if (rc != 0) {
         code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     } else if (cli_has(a, CLI_OPT_JSON)) {
         struct cli_json j;
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_u64(&j, "token", token);
         cli_json_end_object(&j);
         cli_json_finish(&j);

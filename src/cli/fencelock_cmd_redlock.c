@@ -6,11 +6,6 @@
 
 #include "cli/redlock_args.h"
 
-static struct fl_bytes name_of(const struct cli_args *a)
-{
-    return fl_str(a->arg[0]);
-}
-
 static void json_servers(struct cli_json *j, const fl_redlock *r)
 {
     const struct fl_redlock_report *report = fl_redlock_last(r);
@@ -40,7 +35,7 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_bool(&j, key, true);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_text(&j, "owner", lock->value);
         if (lock->token != FL_TOKEN_NONE) {
             cli_json_u64(&j, "token", lock->token);
@@ -62,7 +57,7 @@ static void show_lock(const struct cli_args *a, const fl_redlock *r, const char 
     }
     char valid[CLI_DURATION_SIZE];
     cli_format_duration(valid, valid_ms);
-    cli_print_safe(stdout, name_of(a));
+    cli_print_safe(stdout, cli_name_of(a));
     printf(": %s%s%s", cli_colour_on(CLI_GREEN, style.colours), key,
            cli_colour_off(CLI_GREEN, style.colours));
     if (lock->token != FL_TOKEN_NONE) {
@@ -92,7 +87,7 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_bool(&j, key, false);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_text(&j, "error", fl_err_name(rc));
         cli_json_text(&j, "cause", causes[cause]);
         cli_json_bytes(&j, "message", fl_str(text));
@@ -119,8 +114,8 @@ int cli_run_redlock_acquire(const struct cli_args *a)
     fl_redlock *r = cli_redlock_create(a, NULL, &code);
     if (r != NULL) {
         struct fl_redlock_lock lock;
-        int rc = tokens == NULL ? fl_redlock_acquire(r, name_of(a), &options, &lock)
-                                : fl_redlock_acquire_fenced(r, name_of(a), &options,
+        int rc = tokens == NULL ? fl_redlock_acquire(r, cli_name_of(a), &options, &lock)
+                                : fl_redlock_acquire_fenced(r, cli_name_of(a), &options,
                                                             fl_issue_token_from, tokens, &lock);
         if (rc == 0) {
             show_lock(a, r, "acquired", &lock);
@@ -165,7 +160,7 @@ int cli_run_redlock_extend(const struct cli_args *a)
     if (r == NULL) {
         return code;
     }
-    int rc = fl_redlock_extend(r, name_of(a), options.ttl_ms, &lock);
+    int rc = fl_redlock_extend(r, cli_name_of(a), options.ttl_ms, &lock);
     if (rc == 0) {
         show_lock(a, r, "extended", &lock);
     } else {
@@ -183,12 +178,12 @@ static void show_released(const struct cli_args *a)
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_bool(&j, "released", true);
-        cli_json_bytes(&j, "name", name_of(a));
+        cli_json_bytes(&j, "name", cli_name_of(a));
         cli_json_end_object(&j);
         cli_json_finish(&j);
         return;
     }
-    cli_print_safe(stdout, name_of(a));
+    cli_print_safe(stdout, cli_name_of(a));
     printf(": %sreleased%s\n", cli_colour_on(CLI_GREEN, style.colours),
            cli_colour_off(CLI_GREEN, style.colours));
 }
@@ -201,7 +196,7 @@ int cli_run_redlock_release(const struct cli_args *a)
     if (r == NULL) {
         return code;
     }
-    int rc = fl_redlock_release(r, name_of(a), &lock);
+    int rc = fl_redlock_release(r, cli_name_of(a), &lock);
     if (rc == 0) {
         show_released(a);
     } else {

@@ -18,6 +18,11 @@ struct cli_style cli_style_of(const struct cli_args *a)
         .json = cli_has(a, CLI_OPT_JSON), .terminal = terminal, .colours = terminal && !unwanted};
 }
 
+struct fl_bytes cli_name_of(const struct cli_args *a)
+{
+    return fl_str(a->arg[0]);
+}
+
 const char *cli_nodes_of(const struct cli_args *a)
 {
     return cli_has(a, CLI_OPT_NODES) ? a->text[CLI_OPT_NODES] : "127.0.0.1:7401";

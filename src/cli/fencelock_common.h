@@ -14,6 +14,9 @@ struct cli_style {
 };
 struct cli_style cli_style_of(const struct cli_args *a);
 
+/* The name of the lock, for commands whose first argument it is. */
+struct fl_bytes cli_name_of(const struct cli_args *a);
+
 /* The nodes as given, or the default; the timeout as given, or 0. */
 const char *cli_nodes_of(const struct cli_args *a);
 const char *cli_store_of(const struct cli_args *a);

@@ -53,18 +53,7 @@ class RunCase(Case):
         options.setdefault('stdin', subprocess.DEVNULL)
         child = subprocess.Popen([binary('fencelock'), 'run', *map(str, args)], env=self.env, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, **options)
-        def end():
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.addCleanup(end)
-        return child
-
-    def end(self, child, seconds=60):
-        out, err = child.communicate(timeout=seconds)
-        self.assertNotIn(b'Sanitizer', err)
-        self.assertNotIn(b'runtime error', err)
-        return child.returncode, out.decode(), err.decode()
+        return self.end_with_test(child)
 
     def run_it(self, *args, **options):
         return self.end(self.start(*args, **options))

@@ -35,18 +35,7 @@ class CliCase(RedlockCase):
             words[1:1] = ['--budget', '500ms'] # the machine may be busy; a 20th of the TTL holds as well
         child = subprocess.Popen([binary('fencelock'), 'redlock', *words], env=self.env, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        def end():
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.addCleanup(end)
-        return child
-
-    def end(self, child, seconds=60):
-        out, err = child.communicate(timeout=seconds)
-        self.assertNotIn(b'Sanitizer', err)
-        self.assertNotIn(b'runtime error', err)
-        return child.returncode, out.decode(), err.decode()
+        return self.end_with_test(child)
 
     def do(self, *args, **options):
         return self.end(self.start(*args, **options))

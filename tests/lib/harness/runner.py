@@ -31,6 +31,22 @@ class Case(unittest.TestCase):
         result = outcome.result
         return any(test is self for test, _ in result.failures + result.errors)
 
+    def end_with_test(self, child):
+        """A Popen with pipes: killed, and waited for, if the test leaves it running."""
+        def end():
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.addCleanup(end)
+        return child
+
+    def end(self, child, seconds=60):
+        """Waits for a Popen with pipes: its exit code, and what it wrote to standard output and error."""
+        out, err = child.communicate(timeout=seconds)
+        self.assertNotIn(b'Sanitizer', err)
+        self.assertNotIn(b'runtime error', err)
+        return child.returncode, out.decode(), err.decode()
+
     def note(self, text):
         """A measured value or other remark, printed with the test's line."""
         self.__dict__.setdefault('notes', []).append(text)
