@@ -291,6 +291,25 @@ class Linearizable(Judged):
         self.good(linear.locks(s.ops()))
         self.good(linear.locks(s.acquire(7, 0.4, 1.2, client=2).ops()))
 
+    def test_a_try_of_an_acquire_may_come_after_its_answer(self):
+        """Two tries, of which one found the grant; the other arrives after the release and keeps the lock for a lease."""
+        def story(**answer):
+            s = Story().op('acquire', 0, 0.1, lock='x', ttl=1.0, owner='a', answer={'token': 1, **answer})
+            return s.ask('release', 1, 1, 0.2, 0.3)
+        self.good(linear.locks(story(retried=True, unknown=1).acquire(None, 0.5, 0.6, client=1).ops()))
+        self.good(linear.locks(story(retried=True, unknown=1).acquire(2, 0.5, 0.6, client=1).ops()))
+        self.bad(linear.locks(story().acquire(None, 0.5, 0.6, client=1).ops()), 'explains')
+        # Once, and not again after another has had the lock.
+        once = story(retried=True, unknown=1).acquire(None, 0.5, 0.6, client=1).acquire(3, 1.5, 1.6, client=1)
+        self.good(linear.locks(once.ops()))
+        once.ask('release', 3, 1, 1.7, 1.8, client=1).acquire(None, 1.9, 1.95, client=2)
+        self.bad(linear.locks(once.ops()), 'explains')
+        twice = story(retried=True, unknown=2).acquire(None, 0.5, 0.6, client=1).acquire(3, 1.5, 1.6, client=1)
+        self.good(linear.locks(twice.ask('release', 3, 1, 1.7, 1.8, client=1).acquire(None, 1.9, 1.95, client=2).ops()))
+        # Nor does it shorten anybody's lease.
+        self.bad(linear.locks(story(retried=True, unknown=1).acquire(2, 0.4, 0.5, client=1).acquire(3, 0.6, 0.7, client=2).ops()),
+                 'explains')
+
     def test_many_who_are_told_no_at_once_are_decided(self):
         s = Story().acquire(1, 0, 0.1, ttl=100.0)
         for i in range(40):
