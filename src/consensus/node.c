@@ -499,6 +499,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     self.node_id = n->id;
     self.incarnation = n->identity.incarnation;
     self.cluster_id = n->identity.cluster_id;
+    self.admitted_index = roster_admitted_index(&n->identity);
     self.members_crc = fli_crc32c(0, text, len);
     if (c->client_address != NULL) {
         unsigned i = 0;

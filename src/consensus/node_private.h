@@ -40,6 +40,7 @@
 #define NODE_PING_MS 500u            /* on each outlet */
 #define NODE_INLET_SILENCE_MS 10000u /* a follower pings; one that does not is gone */
 #define NODE_REFUSED_MS 3000u        /* refused by peers and welcome nowhere for this long: stop */
+#define NODE_KNOCK_MS 500u           /* between calls to a member that was forgotten */
 #define NODE_DISK_SLOW_MS 2000u      /* a write that takes longer is worth a line in the log */
 
 #define NODE_PROBE_MS 20u /* between attempts on a leader that is not ready */
@@ -252,6 +253,8 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
 void roster_answered(void *ctx, uint64_t peer_id, enum transport_verdict verdict,
                      const char *reason);
 bool roster_formed(struct node *n);
+/* Of the state that says who this node is, as far as it knows; 0: none does. */
+uint64_t roster_admitted_index(const struct identity *id);
 void roster_admin_returned(struct node *n);
 void roster_deposed(struct node *n); /* this node led and does not any more */
 int roster_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),

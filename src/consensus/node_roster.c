@@ -64,6 +64,14 @@ static bool all_known(const struct identity *id)
     return true;
 }
 
+uint64_t roster_admitted_index(const struct identity *id)
+{
+    const struct member *self = members_find(&id->members, id->id);
+    FLI_ASSERT(self != NULL);
+    bool admitted = id->cluster_id != 0 && id->known[self - id->members.list] == id->incarnation;
+    return admitted ? id->known_index : 0;
+}
+
 /* Copies what the machine says to `id`. True when anything is new. */
 static bool learn(struct node *n, struct identity *id)
 {
@@ -84,6 +92,23 @@ static bool learn(struct node *n, struct identity *id)
     return changed;
 }
 
+/* Of a member that was forgotten whoever calls next counts. Here that may show only when it has
+ * joined again, since a log is applied many entries at a time. */
+static void note_forgotten(struct node *n, const struct identity *fresh)
+{
+    for (unsigned i = 0; i < fresh->members.n; i++) {
+        struct peer *p = &n->peers[i];
+        uint64_t before = n->identity.known[i];
+        if (before == 0 || before == fresh->known[i] || p->id == n->id) {
+            continue;
+        }
+        p->other_life = false;
+        if (fresh->known[i] == 0 || p->incarnation == before) {
+            p->incarnation = 0;
+        }
+    }
+}
+
 void roster_sync(struct node *n)
 {
     raft_index applied = raft_last_applied(&n->raft);
@@ -102,19 +127,37 @@ void roster_sync(struct node *n)
             node_fail(n, FL_EIO, "the identity file in %s cannot be written", n->dir.path);
             return;
         }
-        for (unsigned i = 0; i < fresh.members.n; i++) {
-            if (n->identity.known[i] != 0 && fresh.known[i] == 0 && n->peers[i].id != n->id) {
-                n->peers[i].incarnation = 0; /* forgotten: whoever calls next counts */
-                n->peers[i].other_life = false;
-            }
-        }
+        note_forgotten(n, &fresh);
         n->identity = fresh;
-        transport_set_cluster(n->transport, fresh.cluster_id);
+        transport_set_cluster(n->transport, fresh.cluster_id, roster_admitted_index(&fresh));
     }
     if (!n->known_complete && all_known(&n->identity)) {
         n->known_complete = true;
         relay_say_ready(n);
     }
+}
+
+/* Whether another life of a member is one that the cluster has taken in since this node last heard.
+ * A node that was down while X was forgotten and came back knows X's former life, and would refuse
+ * the present one also when that leads, and never hear otherwise.
+ *
+ * X says at which index of the log the state, as X applied it, has X's present life. What is
+ * applied is committed, and all states at one index are the same. If that index is beyond the one
+ * that our own knowledge is from, X's is the later word of the same log, and we would say the same
+ * had we applied as much. A life that was wiped and not forgotten has applied nothing that names
+ * it; one that came before what we know was forgotten at an index below ours, and can only name
+ * smaller ones.
+ *
+ * Votes and commits need no more than that. The removal of X, which came before, was committed by a
+ * majority of the others without X. Any majority of voters with X in it, old or new, has one of
+ * those in it besides X, so what was acknowledged before the removal is safe whatever X's new life
+ * says (see the top). Nor can it help to elect a second leader of a term that its former life has
+ * voted in: it has applied its own JOIN, which is at least of the removal's term. Who was a
+ * candidate in that term or an earlier one without having these entries has an older log than X and
+ * does not get its vote. */
+static bool admitted_since(const struct node *n, const struct transport_identity *peer)
+{
+    return peer->cluster_id != 0 && peer->admitted_index > n->identity.known_index;
 }
 
 enum transport_verdict roster_judge(void *ctx, const struct transport_identity *peer,
@@ -129,7 +172,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
         roster_sync(n);
     }
     uint64_t known = n->identity.known[p->index];
-    if (known != 0 && known != peer->incarnation) {
+    if (known != 0 && known != peer->incarnation && !admitted_since(n, peer)) {
         p->other_life = true;
         snprintf(reason, TRANSPORT_REASON_MAX,
                  "node %llu has lost its data: it was %016llx, now it is %016llx; run CLUSTER "
@@ -360,6 +403,40 @@ static void restore_voters(struct node *n)
     }
 }
 
+/* The answer to it was judged: that is all it was for. */
+static void knocked(void *ctx, int status, const struct transport_identity *peer,
+                    uv_stream_t *stream)
+{
+    struct peer *p = ctx;
+    struct node *n = FLI_CONTAINER_OF(p - p->index, struct node, peers[0]);
+    (void)peer;
+    p->dialing = false;
+    p->redial_ms = uv_now(n->loop) + NODE_KNOCK_MS;
+    if (status == 0) {
+        uv_close((uv_handle_t *)stream, (uv_close_cb)raft_free);
+    }
+    node_handle_gone(n);
+}
+
+/* A member that was forgotten says hello once more, and then it may come back. One that has lost
+ * nothing but the sight of its leader does not know that it was forgotten: its streams to the
+ * others are open, and it asks for votes on them for ever, as no member. So the leader calls it. */
+static void knock(struct node *n)
+{
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        struct peer *p = &n->peers[i];
+        if (p->id == n->id || p->incarnation != 0 || server_of(n, p->id) != NULL || p->dialing ||
+            uv_now(n->loop) < p->redial_ms) {
+            continue;
+        }
+        p->redial_ms = uv_now(n->loop) + NODE_KNOCK_MS;
+        if (transport_link(n->transport, p->id, knocked, p) == 0) {
+            p->dialing = true;
+            n->handles++;
+        }
+    }
+}
+
 static void forget_step(struct node *n);
 
 void roster_beat(struct node *n)
@@ -384,6 +461,7 @@ void roster_beat(struct node *n)
         forget_step(n);
     } else if (!join_one(n)) {
         if (roster_formed(n)) {
+            knock(n);
             restore_voters(n);
         } else {
             form(n);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "consensus/raft_guard_change.h"
+#include "consensus/raft_guard_reject.h"
 
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
@@ -305,8 +306,24 @@ static void drop_message(struct raft_message *message)
     }
 }
 
+/* Whether a follower's answer is over. What is not of this term is raft's business. */
+static bool overtaken(struct raft_guard *g, struct raft_message *message)
+{
+    struct raft *r = g->inner->data;
+    struct raft_append_entries_result *m = &message->append_entries_result;
+    raft_index match = 0;
+    if (raft_state(r) != RAFT_LEADER || m->term != raft_current_term(r) ||
+        raft_match_index(r, message->server_id, &match) != 0) {
+        return false;
+    }
+    enum guard_reject verdict = guard_judge_reject(match, m);
+    g->stats.rejections_dropped += verdict == GUARD_REJECT_DROP;
+    g->stats.rejections_corrected += verdict == GUARD_REJECT_CORRECT;
+    return verdict == GUARD_REJECT_DROP;
+}
+
 /* Whether raft must not see a message, for the reasons at the top of raft_guard.h. */
-static bool unwanted(struct raft_guard *g, const struct raft_message *message)
+static bool unwanted(struct raft_guard *g, struct raft_message *message)
 {
     if (g->failed) {
         return true;
@@ -319,7 +336,7 @@ static bool unwanted(struct raft_guard *g, const struct raft_message *message)
         g->stats.votes_dropped++;
         return true;
     }
-    return false;
+    return message->type == RAFT_APPEND_ENTRIES_RESULT && overtaken(g, message);
 }
 
 /* Raft takes the smaller of the leader's commit index and the message's last entry, also when that

@@ -3,9 +3,8 @@
  * Streams begin with a hello of each side, which the other side's node judges, as transport.h says;
  * so a node with an empty disk is turned away. A relay stream is bytes in order, which may be held
  * up, and may break with any part of them delivered. Raft's messages are single: they may be lost,
- * late, twice, or overtake each other, which is more than a stream does to them. Only the answers
- * of a follower keep their order, as on the stream they have in truth: the library believes a
- * rejection that was overtaken, and then sends this follower nothing more while it leads. */
+ * late, twice, or overtake each other, which is more than a stream does to them; but a stream that
+ * is opened again may be ahead of what is still under way on the one before. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +17,9 @@
 struct sim_end {
     struct sim_node *node;
     uint64_t life;
+    struct stream *stream; /* until it has a link */
     struct link *link;
-    bool closed;
+    bool linked, closed;
     uint64_t next_at;        /* bytes sent later arrive later */
     uint64_t sent, received; /* chunks of this end's sending */
 };
@@ -149,6 +149,21 @@ void sim_net_close(struct sim_node *n)
     }
 }
 
+/* A stream is closed that nobody has made a link of. */
+void sim_net_closing(struct sim *s, const uv_handle_t *h)
+{
+    for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
+        for (unsigned side = 0; side < 2; side++) {
+            struct sim_end *end = &c->end[side];
+            if (end->stream != NULL && (const uv_handle_t *)&end->stream->tcp == h) {
+                end->stream = NULL;
+                end->closed = true;
+                say_lost(c, 1 - side);
+            }
+        }
+    }
+}
+
 /* ---- raft's streams ---- */
 
 static void hung_up_deliver(struct sim_event *e)
@@ -249,7 +264,9 @@ int link_create(uv_stream_t *stream, const struct link_callbacks *cbs, struct li
     fli_buf_init(&l->out, LINK_OUT_MAX);
     fli_buf_init(&l->in, LINK_OUT_MAX);
     st->tcp.data = l;
+    end->stream = NULL;
     end->link = l;
+    end->linked = true;
     *ret = l;
     return 0;
 }
@@ -313,7 +330,8 @@ static void chunk_drop(struct sim_event *e)
     free(e->p);
 }
 
-/* In order: a chunk whose predecessor is held up waits for it. */
+/* In order: a chunk whose predecessor is held up waits for it; and what was sent right behind an
+ * answer to a call, until the caller has read that. */
 static void chunk_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
@@ -322,8 +340,9 @@ static void chunk_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, e);
         return;
     }
-    if (sim_net_blocked(s, sender->node->index, e->node->index) || sender->received != e->b) {
-        sim_again(s, e, sender->received != e->b ? 1 : RETRANSMIT_MS);
+    bool early = sender->received != e->b || !c->end[e->a].linked;
+    if (early || sim_net_blocked(s, sender->node->index, e->node->index)) {
+        sim_again(s, e, early ? 1 : RETRANSMIT_MS);
         return;
     }
     sender->received++;
@@ -435,9 +454,10 @@ struct raft_uv_transport *transport_raft(struct transport *t)
     return NULL;
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
 {
     t->self.cluster_id = cluster_id;
+    t->self.admitted_index = admitted_index;
 }
 
 static struct stream *stream_make(struct sim_conn *c, unsigned side)
@@ -447,6 +467,7 @@ static struct stream *stream_make(struct sim_conn *c, unsigned side)
     st->conn = c;
     st->side = side;
     st->tcp.loop = &c->end[side].node->loop;
+    c->end[side].stream = st;
     return st;
 }
 
@@ -469,6 +490,10 @@ static void dial_ended(struct sim_dial *d, bool welcome)
 {
     struct sim_node *n = d->from;
     d->done = true;
+    if (!welcome && d->conn != NULL && !d->conn->end[0].closed) {
+        d->conn->end[0].closed = true;
+        say_lost(d->conn, 1);
+    }
     if (d->kind == DIAL_RAFT) {
         struct sim_peer_conn *p = &n->raft_conn[d->to->index];
         p->dialing = false;
@@ -687,9 +712,7 @@ static void message_fire(struct sim *s, struct sim_event *e)
     }
     if (sim_net_blocked(s, from->index, e->node->index)) {
         /* A stream that is cut holds its bytes back; some of them until the cut is over. */
-        struct raft_message *m = e->p;
-        bool ordered = m->type == RAFT_APPEND_ENTRIES_RESULT;
-        if (!ordered && sim_below(s, 2) == 0 && e->b < 100) {
+        if (sim_below(s, 2) == 0 && e->b < 100) {
             e->b++;
             sim_again(s, e, RETRANSMIT_MS);
         } else {
@@ -705,11 +728,6 @@ static void message_post(struct sim_node *from, struct sim_node *to, const struc
 {
     struct sim *s = from->sim;
     uint64_t ms = sim_net_delay(s, from->index, to->index);
-    if (m->type == RAFT_APPEND_ENTRIES_RESULT) {
-        struct sim_peer_conn *p = &from->raft_conn[to->index];
-        p->result_at = s->now + ms > p->result_at ? s->now + ms : p->result_at;
-        ms = p->result_at - s->now;
-    }
     struct sim_event *e = sim_after(s, ms, message_fire);
     e->node = to;
     e->life = from->raft_conn[to->index].life;
@@ -764,7 +782,7 @@ void sim_net_send(struct sim_node *from, const struct raft_message *m)
         return;
     }
     message_post(from, to, m);
-    if (m->type != RAFT_APPEND_ENTRIES_RESULT && sim_permille(s, s->options.twice_permille)) {
+    if (sim_permille(s, s->options.twice_permille)) {
         s->marks->messages_twice++;
         message_post(from, to, m);
     }
