@@ -97,10 +97,11 @@ struct peer {
     bool client_known;
     char client_address[MEMBER_ADDRESS_MAX];
     struct outlet *outlet;
-    struct inlet *inlet; /* the newest */
-    bool other_life;     /* who called last is not the incarnation that is known */
-    bool gone;           /* nobody listens there: its process has ended */
-    bool dialing;        /* a transport_link is under way */
+    struct inlet *inlet;     /* the newest */
+    uint64_t admitted_index; /* as it said in that hello */
+    bool other_life;         /* who called last is not the incarnation that is known */
+    bool gone;               /* nobody listens there: its process has ended */
+    bool dialing;            /* a transport_link is under way */
     uint64_t redial_ms;
     enum transport_verdict verdict; /* of its last answer that was WELCOME or OTHER_LIFE; else 0 */
 };
@@ -247,7 +248,8 @@ struct fsm_imager snapshot_imager(struct node *n);
 /* node_roster.c */
 void roster_init(struct node *n);
 void roster_beat(struct node *n);
-void roster_sync(struct node *n); /* what the machine says of members goes to disk */
+void roster_sync(struct node *n);             /* what the machine says of members goes to disk */
+bool roster_stranger(void *ctx, raft_id id); /* raft must not talk to it */
 enum transport_verdict roster_judge(void *ctx, const struct transport_identity *peer,
                                     char reason[TRANSPORT_REASON_MAX]);
 void roster_answered(void *ctx, uint64_t peer_id, enum transport_verdict verdict,

@@ -72,6 +72,18 @@ uint64_t roster_admitted_index(const struct identity *id)
     return admitted ? id->known_index : 0;
 }
 
+/* Whether the machine says anything else than is known. */
+static bool any_news(struct node *n)
+{
+    const struct identity *id = &n->identity;
+    struct machine *m = fsm_machine(n->fsm);
+    bool news = machine_cluster_id(m) != id->cluster_id;
+    for (unsigned i = 0; i < id->members.n; i++) {
+        news = news || machine_incarnation(m, id->members.list[i].id) != id->known[i];
+    }
+    return news || !n->known_complete;
+}
+
 /* Copies what the machine says to `id`. True when anything is new. */
 static bool learn(struct node *n, struct identity *id)
 {
@@ -113,7 +125,7 @@ void roster_sync(struct node *n)
 {
     raft_index applied = raft_last_applied(&n->raft);
     /* While the log is being replayed the machine is behind the file; the file is right. */
-    if (n->failed || applied < n->identity.known_index) {
+    if (n->failed || applied < n->identity.known_index || !any_news(n)) {
         return;
     }
     struct identity fresh = n->identity;
@@ -155,9 +167,36 @@ void roster_sync(struct node *n)
  * voted in: it has applied its own JOIN, which is at least of the removal's term. Who was a
  * candidate in that term or an earlier one without having these entries has an older log than X and
  * does not get its vote. */
-static bool admitted_since(const struct node *n, const struct transport_identity *peer)
+static bool admitted_since(const struct node *n, uint64_t admitted_index)
 {
-    return peer->cluster_id != 0 && peer->admitted_index > n->identity.known_index;
+    return admitted_index > n->identity.known_index;
+}
+
+/* Whether a life of p counts for this node, by what it says of itself. */
+static bool is_member_now(const struct node *n, const struct peer *p, uint64_t incarnation,
+                          uint64_t admitted_index)
+{
+    return n->identity.known[p->index] == incarnation || admitted_since(n, admitted_index);
+}
+
+/* Who was forgotten, as far as this node knows, and does not say that it was taken in again: only a
+ * leader may let it in, and only once it has applied all that was committed before it led. To all
+ * others it may be a life that came after one which joined again, voted, acknowledged, and was
+ * wiped. Before a cluster is formed nobody is known. */
+static bool may_join(const struct node *n, const struct peer *p)
+{
+    return n->identity.known[p->index] == 0 &&
+           (n->identity.cluster_id == 0 || (n->raft_live && proposer_is_open(n->proposer)));
+}
+
+/* A stream outlives what was known when it was opened: who was let in to join may turn out to be
+ * another life than the one that joined. */
+bool roster_stranger(void *ctx, raft_id id)
+{
+    const struct node *n = ctx;
+    const struct peer *p = node_peer(ctx, id);
+    return p != NULL && p->incarnation != 0 && n->identity.known[p->index] != 0 &&
+           !is_member_now(n, p, p->incarnation, p->admitted_index);
 }
 
 enum transport_verdict roster_judge(void *ctx, const struct transport_identity *peer,
@@ -172,7 +211,14 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
         roster_sync(n);
     }
     uint64_t known = n->identity.known[p->index];
-    if (known != 0 && known != peer->incarnation && !admitted_since(n, peer)) {
+    uint64_t admitted_index = peer->cluster_id == 0 ? 0 : peer->admitted_index;
+    if (!is_member_now(n, p, peer->incarnation, admitted_index) && !may_join(n, p)) {
+        if (known == 0) {
+            snprintf(reason, TRANSPORT_REASON_MAX,
+                     "node %llu was forgotten, and its leader has not taken it in again yet",
+                     ull(p->id));
+            return TRANSPORT_STRANGER;
+        }
         p->other_life = true;
         snprintf(reason, TRANSPORT_REASON_MAX,
                  "node %llu has lost its data: it was %016llx, now it is %016llx; run CLUSTER "
@@ -180,6 +226,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
                  ull(p->id), ull(known), ull(peer->incarnation), ull(p->id));
         return TRANSPORT_OTHER_LIFE;
     }
+    p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_life = false;
     election_peer_back(n, p);

@@ -325,7 +325,7 @@ static bool overtaken(struct raft_guard *g, struct raft_message *message)
 /* Whether raft must not see a message, for the reasons at the top of raft_guard.h. */
 static bool unwanted(struct raft_guard *g, struct raft_message *message)
 {
-    if (g->failed) {
+    if (g->failed || (g->stranger != NULL && g->stranger(g->ctx, message->server_id))) {
         return true;
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
@@ -473,7 +473,8 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
     if (message->type == RAFT_REQUEST_VOTE_RESULT) {
         g->refused = !message->request_vote_result.vote_granted;
     }
-    if (!g->failed && !g->closing) {
+    bool stranger = g->stranger != NULL && g->stranger(g->ctx, message->server_id);
+    if (!g->failed && !g->closing && !stranger) {
         struct raft_message m = *message; /* the backend copies what it keeps */
         if (m.type == RAFT_INSTALL_SNAPSHOT && m.install_snapshot.last_index == g->loaded_index &&
             m.install_snapshot.last_term != g->loaded_term) {
@@ -750,6 +751,11 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
 void raft_guard_set_path(struct raft_guard *g, const char *path)
 {
     g->path = path;
+}
+
+void raft_guard_set_stranger(struct raft_guard *g, bool (*stranger)(void *ctx, raft_id id))
+{
+    g->stranger = stranger;
 }
 
 void raft_guard_set_gone(struct raft_guard *g, raft_id id)

@@ -119,6 +119,7 @@ struct raft_guard {
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
     const char *path; /* for messages; NULL: none */
+    bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
@@ -160,6 +161,9 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
 
 /* The directory that messages name; the caller's, which must outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
+
+/* Whether raft must not hear a peer, nor be heard by it; ctx as of raft_guard_init. */
+void raft_guard_set_stranger(struct raft_guard *g, bool (*stranger)(void *ctx, raft_id id));
 
 /* A peer whose process is surely gone; 0 for none. */
 void raft_guard_set_gone(struct raft_guard *g, raft_id id);

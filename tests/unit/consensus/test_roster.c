@@ -304,6 +304,58 @@ static void test_back_after_another_was_wiped_again(void **state)
     must_check(c, away, "a", 1, MACHINE_DONE);
 }
 
+/* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
+ * after one which joined again and counted. Only a leader that has applied everything lets it in. */
+static void test_who_was_forgotten_joins_at_the_leader_only(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned lost = (leader + 1) % 3;
+    unsigned behind = (leader + 2) % 3;
+    acquire(c, leader, "a", "owner-1");
+    cluster_expect_same_hash(c);
+    cluster_stop(c, lost, 0);
+    scratch_wipe(c->nodes[lost].dir);
+    struct node *n = c->nodes[behind].node;
+    n->identity.known[lost] = 0;
+    n->identity.known_index = UINT64_MAX; /* so it stays */
+    n->peers[lost].incarnation = 0;
+    cluster_start(c, lost);
+    cluster_until(c, has_failed, &c->nodes[lost], "the wiped node stops");
+    assert_int_equal(c->nodes[lost].fatal, FL_EDENIED);
+    assert_int_equal(n->peers[lost].incarnation, 0);
+}
+
+/* A stream that was opened before more was known. */
+static void test_strangers(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned other = other_than(c, leader);
+    acquire(c, other, "a", "owner-1");
+    cluster_expect_same_hash(c);
+    struct node *n = c->nodes[leader].node;
+    struct peer *p = &n->peers[other];
+    uint64_t incarnation = p->incarnation;
+    uint64_t known_index = n->identity.known_index;
+    assert_int_equal(incarnation, n->identity.known[other]);
+    assert_false(roster_stranger(n, other + 1));
+    assert_false(roster_stranger(n, leader + 1));
+    assert_false(roster_stranger(n, 99));
+    p->incarnation = incarnation + 1;
+    p->admitted_index = known_index;
+    assert_true(roster_stranger(n, other + 1));
+    p->admitted_index = known_index + 1;
+    assert_false(roster_stranger(n, other + 1));
+    p->admitted_index = 0;
+    n->identity.known[other] = 0; /* who is not known joins, or is in no configuration */
+    assert_false(roster_stranger(n, other + 1));
+    n->identity.known[other] = incarnation;
+    p->incarnation = 0;
+    assert_false(roster_stranger(n, other + 1));
+    p->incarnation = incarnation;
+}
+
 static bool without_inlet(void *ctx)
 {
     struct rejoin *r = ctx;
@@ -350,6 +402,8 @@ int main(int argc, char **argv)
         TEST(test_forgotten_but_whole),
         TEST(test_back_after_another_was_forgotten),
         TEST(test_back_after_another_was_wiped_again),
+        TEST(test_who_was_forgotten_joins_at_the_leader_only),
+        TEST(test_strangers),
         TEST(test_forgotten_while_it_runs),
     };
     if (argc > 1) {
