@@ -72,6 +72,15 @@ uint64_t roster_admitted_index(const struct identity *id)
     return admitted ? id->known_index : 0;
 }
 
+/* A member that was forgotten and has joined again as the same life, in one go, finds itself in the
+ * machine as before. What it says of itself must be from after that, so each change of the
+ * configuration makes the same knowledge new. */
+static bool is_dated(struct node *n)
+{
+    raft_index change = n->raft.configuration_committed_index;
+    return change > n->identity.known_index && change <= raft_last_applied(&n->raft);
+}
+
 /* Whether the machine says anything else than is known. */
 static bool any_news(struct node *n)
 {
@@ -81,7 +90,7 @@ static bool any_news(struct node *n)
     for (unsigned i = 0; i < id->members.n; i++) {
         news = news || machine_incarnation(m, id->members.list[i].id) != id->known[i];
     }
-    return news || !n->known_complete;
+    return news || !n->known_complete || is_dated(n);
 }
 
 /* Copies what the machine says to `id`. True when anything is new. */
@@ -129,7 +138,7 @@ void roster_sync(struct node *n)
         return;
     }
     struct identity fresh = n->identity;
-    if (learn(n, &fresh)) {
+    if (learn(n, &fresh) || is_dated(n)) {
         if (n->identity.cluster_id != 0 && fresh.cluster_id != n->identity.cluster_id) {
             node_fail(n, FL_ECORRUPT, "the log is of another cluster than the data directory");
             return;

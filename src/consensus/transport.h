@@ -12,6 +12,10 @@
  *   judges                 <----   hello (welcome, or the reason for refusing, then closes)
  *   hands the stream on            hands the stream on
  *
+ * Order. Bytes of one stream keep theirs; two streams between the same nodes keep none, also when
+ * the second was opened because the first had ended: what its sender's kernel still had may come
+ * later. Whoever uses them must bear that (raft_guard.h does for raft).
+ *
  * Neither side reads past the other's hello, so the stream that is handed on is at its first byte.
  * TCP_NODELAY and keep-alive at both ends: the library's own transport sets neither, and two
  * entries in flight then cost 40 ms each. Names are resolved at each connect. TLS between nodes
@@ -47,7 +51,7 @@ struct transport_identity {
 /* Values travel in hellos and must not change. */
 enum transport_verdict {
     TRANSPORT_WELCOME = 1,
-    TRANSPORT_STRANGER = 2,      /* not a member, or not the one that was called */
+    TRANSPORT_STRANGER = 2, /* not a member, or not yet again, or not the one that was called */
     TRANSPORT_OTHER_CLUSTER = 3, /* another cluster id */
     TRANSPORT_OTHER_MEMBERS = 4, /* configured with other members */
     TRANSPORT_OTHER_LIFE = 5,    /* another incarnation than the one that joined */
