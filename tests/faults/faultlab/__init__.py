@@ -8,5 +8,6 @@
     checkers.py  judges: pure functions from operations to anomalies
     linear.py    the linearizability judge for locks
     report.py    one HTML page a run
+    evidence.py  what is kept for who has to explain an anomaly
     scene.py     puts all of it together for one run
 """
