@@ -518,6 +518,16 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                             errmsg, errmsg_size);
 }
 
+/* The library puts a text together for each of its steps, a tenth of what a node computes for an
+ * entry, and then throws it away unless this variable is set. Without a tracer it does not. */
+static void mute_tracer(struct node *n)
+{
+    if (getenv("LIBRAFT_TRACE") == NULL) {
+        n->raft.tracer = NULL;
+        raft_uv_set_tracer(&n->io, NULL);
+    }
+}
+
 /* Everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
@@ -557,6 +567,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     n->raft_live = true;
+    mute_tracer(n);
     return 0;
 }
 
