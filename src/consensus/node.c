@@ -260,12 +260,19 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void propose(struct node *n)
+{
+    raft_guard_delay_appends(&n->guard);
+    proposer_turn(n->proposer, fli_clock_ms());
+    raft_guard_append_now(&n->guard);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    proposer_turn(n->proposer, fli_clock_ms());
+    propose(n);
     watch_leadership(n);
     election_turn(n);
     if (!roster_formed(n) || n->identity.cluster_id == 0) {
@@ -278,7 +285,7 @@ static void node_turn(struct node *n)
         }
     } else if (n->held_count > 0) {
         hold_route(n);
-        proposer_turn(n->proposer, fli_clock_ms());
+        propose(n);
     }
     bound_log(n);
     relay_flush(n);
