@@ -147,7 +147,7 @@ class LostUpdates(Judged):
 
     def test_gone_over(self):
         found = checkers.lost_updates(self.story().add('c', 'a', 3, 5, 6, client=1).ops(), {'k': '2 c'})
-        self.bad(found, 'b to k was acknowledged and is not in the final value: it (token 2) and c (token 3)')
+        self.bad(found, 'b to k was acknowledged and is not in the final value: it (token 2) was made from a, and c (token 3), made from a, went over it')
         self.assertEqual([op.get('id') for op in found[0].ops], ['b', 'c'])
 
     def test_the_last_is_missing(self):
@@ -236,7 +236,7 @@ class Replicas(Judged):
         self.good(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('b', 1, 'p'))))
 
     def test_they_differ(self):
-        self.bad(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('c', 1, 'q'))), 'a and c differ')
+        self.bad(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('c', 1, 'q'))), 'a and c have different states')
 
 
 class Linearizable(Judged):
