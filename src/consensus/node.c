@@ -23,6 +23,7 @@
 #include "consensus/node_private.h"
 #include "consensus/raft_heap.h"
 #include "consensus/segments.h"
+#include "consensus/snapshots.h"
 
 #define IN_FLIGHT_ENTRIES 128u /* one message to a follower: at most this many batches */
 #define CONNECT_RETRY_MS 100u
@@ -259,12 +260,19 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void propose(struct node *n)
+{
+    raft_guard_delay_appends(&n->guard);
+    proposer_turn(n->proposer, fli_clock_ms());
+    raft_guard_append_now(&n->guard);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    proposer_turn(n->proposer, fli_clock_ms());
+    propose(n);
     watch_leadership(n);
     election_turn(n);
     /* Before anything that raft has acknowledged in this turn leaves the node for good: a member
@@ -280,7 +288,7 @@ static void node_turn(struct node *n)
         }
     } else if (n->held_count > 0) {
         hold_route(n);
-        proposer_turn(n->proposer, fli_clock_ms());
+        propose(n);
     }
     bound_log(n);
     relay_flush(n);
@@ -521,6 +529,16 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                             errmsg, errmsg_size);
 }
 
+/* The library puts a text together for each of its steps, a tenth of what a node computes for an
+ * entry, and then throws it away unless this variable is set. Without a tracer it does not. */
+static void mute_tracer(struct node *n)
+{
+    if (getenv("LIBRAFT_TRACE") == NULL) {
+        n->raft.tracer = NULL;
+        raft_uv_set_tracer(&n->io, NULL);
+    }
+}
+
 /* Everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
@@ -561,6 +579,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     n->raft_live = true;
+    mute_tracer(n);
     return 0;
 }
 
@@ -675,6 +694,9 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     }
     if (rv == 0) {
         rv = segments_check(n->dir.raft_path, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = snapshots_check(n->dir.raft_path, errmsg, errmsg_size);
     }
     if (rv == 0) {
         roster_init(n);

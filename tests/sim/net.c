@@ -3,8 +3,7 @@
  * Streams begin with a hello of each side, which the other side's node judges, as transport.h says;
  * so a node with an empty disk is turned away. A relay stream is bytes in order, which may be held
  * up, and may break with any part of them delivered. Raft's messages are single: they may be lost,
- * late, twice, or overtake each other, which is more than a stream does to them; but a stream that
- * is opened again may be ahead of what is still under way on the one before. */
+ * late, twice, or overtake each other, as between one stream and the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,25 +73,6 @@ struct link {
 
 /* ---- links between places ---- */
 
-bool sim_net_blocked(struct sim *s, unsigned from, unsigned to)
-{
-    return s->links[from][to].cut_until > s->now;
-}
-
-uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to)
-{
-    const struct sim_options *o = &s->options;
-    const struct sim_link *l = &s->links[from][to];
-    uint64_t ms = o->delay_ms + sim_below(s, o->delay_spread_ms + 1);
-    if (sim_permille(s, o->spike_permille)) {
-        ms += sim_below(s, 500);
-    }
-    if (l->slow_until > s->now) {
-        ms += sim_below(s, l->slow_ms + 1);
-    }
-    return ms;
-}
-
 static bool loses(struct sim *s, unsigned from, unsigned to)
 {
     const struct sim_link *l = &s->links[from][to];
@@ -138,6 +118,14 @@ static void say_lost(struct sim_conn *c, unsigned side)
     e->a = side;
 }
 
+static void hang_up(struct sim_conn *c, unsigned side)
+{
+    if (!c->end[side].closed) {
+        c->end[side].closed = true;
+        say_lost(c, 1 - side);
+    }
+}
+
 static void dial_ended(struct sim_dial *d, bool welcome);
 
 void sim_net_close(struct sim_node *n)
@@ -157,8 +145,7 @@ void sim_net_closing(struct sim *s, const uv_handle_t *h)
             struct sim_end *end = &c->end[side];
             if (end->stream != NULL && (const uv_handle_t *)&end->stream->tcp == h) {
                 end->stream = NULL;
-                end->closed = true;
-                say_lost(c, 1 - side);
+                hang_up(c, side);
             }
         }
     }
@@ -207,9 +194,8 @@ void sim_net_reset(struct sim_node *n)
     for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
         for (unsigned side = 0; side < 2; side++) {
             struct sim_end *end = &c->end[side];
-            if (end->node == n && end->life == n->life && !end->closed) {
-                end->closed = true;
-                say_lost(c, 1 - side);
+            if (end->node == n && end->life == n->life) {
+                hang_up(c, side);
             }
         }
     }
@@ -313,8 +299,7 @@ static void take_frames(struct link *l)
 static void chunk_deliver(struct sim_event *e)
 {
     struct fli_buf *b = e->p;
-    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
-    struct link *l = c->end[e->a].link;
+    struct link *l = ((struct sim_conn *)(uintptr_t)e->c)->end[e->a].link;
     if (l == NULL || l->closed || l->lost) {
         return;
     }
@@ -490,9 +475,8 @@ static void dial_ended(struct sim_dial *d, bool welcome)
 {
     struct sim_node *n = d->from;
     d->done = true;
-    if (!welcome && d->conn != NULL && !d->conn->end[0].closed) {
-        d->conn->end[0].closed = true;
-        say_lost(d->conn, 1);
+    if (!welcome && d->conn != NULL) {
+        hang_up(d->conn, 0);
     }
     if (d->kind == DIAL_RAFT) {
         struct sim_peer_conn *p = &n->raft_conn[d->to->index];
@@ -521,9 +505,8 @@ static void answered_deliver(struct sim_event *e)
         return;
     }
     t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
-    bool welcome = d->verdict == TRANSPORT_WELCOME &&
-                   t->cbs.judge(t->cbs.ctx, &d->answer, reason) == TRANSPORT_WELCOME;
-    dial_ended(d, welcome);
+    dial_ended(d, d->verdict == TRANSPORT_WELCOME &&
+                      t->cbs.judge(t->cbs.ctx, &d->answer, reason) == TRANSPORT_WELCOME);
 }
 
 static void timeout_deliver(struct sim_event *e)
@@ -547,8 +530,8 @@ static void answered_fire(struct sim *s, struct sim_event *e)
 static void answer(struct sim_dial *d)
 {
     struct sim *s = d->from->sim;
-    struct sim_event *e =
-        sim_after(s, sim_net_delay(s, d->to->index, d->from->index), answered_fire);
+    uint64_t ms = sim_net_delay(s, d->to->index, d->from->index);
+    struct sim_event *e = sim_after(s, ms, answered_fire);
     e->node = d->from;
     e->life = d->life;
     e->deliver = answered_deliver;

@@ -232,15 +232,29 @@ def locks(ops):
 
 
 def registers(ops):
-    """Judges every key of the storage. A refusal of a stale token is an answer as well."""
-    of_key = defaultdict(list)
+    """Judges every key of the storage. A refusal of a stale token is an answer as well. Values are unique, which decides
+    about most writes that were never answered: one whose value was read has happened before that was told; one whose value
+    was never read can only have raised the mark, as an unanswered read with a token can, and of those one a token is enough."""
+    of_key, told, claims = defaultdict(list), {}, set()
+    for op in ops:
+        if op.f == 'get' and op.ok:
+            told[op.get('value')] = min(op.completed, told.get(op.get('value'), math.inf))
     for op in ops:
         stale = op.type == 'fail' and (op.get('error') or '').startswith('STALE')
-        if op.f in ('write', 'get') and (op.type != 'fail' or stale):
-            if op.type == 'info':
-                op.completed = math.inf
-            elif stale:
-                op = op.with_field('stale', True)
-                op.type = 'ok'
-            of_key[op.get('key')].append(op)
+        if op.f not in ('write', 'get') or op.type == 'fail' and not stale:
+            continue
+        if stale:
+            op = op.with_field('stale', True)
+            op.type = 'ok'
+        elif op.type == 'info' and op.f == 'write' and op.get('value') in told:
+            op = op.with_field('unanswered', True)
+            op.type, op.completed = 'ok', told[op.get('value')]
+        elif op.type == 'info':
+            claim = op.get('key'), op.get('token')
+            if op.get('token') is None or claim in claims:
+                continue
+            claims.add(claim)
+            op = op.with_field('value', None)
+            op.f, op.completed = 'get', math.inf
+        of_key[op.get('key')].append(op)
     return _all(RegisterModel, of_key)
