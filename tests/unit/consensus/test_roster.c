@@ -306,7 +306,7 @@ static void test_back_after_another_was_wiped_again(void **state)
 
 /* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
  * after one which joined again and counted. Only a leader that has applied everything lets it in. */
-static void test_who_was_forgotten_joins_at_the_leader_only(void **state)
+static void test_forgotten_joins_at_the_leader_only(void **state)
 {
     struct cluster *c = up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -402,7 +402,7 @@ int main(int argc, char **argv)
         TEST(test_forgotten_but_whole),
         TEST(test_back_after_another_was_forgotten),
         TEST(test_back_after_another_was_wiped_again),
-        TEST(test_who_was_forgotten_joins_at_the_leader_only),
+        TEST(test_forgotten_joins_at_the_leader_only),
         TEST(test_strangers),
         TEST(test_forgotten_while_it_runs),
     };
