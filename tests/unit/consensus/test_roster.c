@@ -305,7 +305,8 @@ static void test_back_after_another_was_wiped_again(void **state)
 }
 
 /* A member that has applied FORGET and no more cannot tell who calls: it may be a life that came
- * after one which joined again and counted. Only a leader that has applied everything lets it in. */
+ * after one which joined again and counted. Only a leader that has applied everything lets it
+ * in. */
 static void test_forgotten_joins_at_the_leader_only(void **state)
 {
     struct cluster *c = up(state, 3);
