@@ -18,9 +18,9 @@ def _value(op):
     text = op.get('value')
     if text is None:
         return 'finds nothing'
-    if op.get('key', '').startswith('counter'):
-        return 'finds %s, written by %s' % tuple((text + ' ?').split()[:2])
     words = text.split()
+    if len(words) == 2 and words[0].lstrip('-').isdigit(): # a count or a sum, and who made it
+        return 'finds %s, written by %s' % tuple(words)
     return 'finds %s' % (text if len(words) < 6 else '... ' + ' '.join(words[-5:]))
 
 
@@ -80,7 +80,7 @@ def grant_of(r, op):
     """The grant whose token an operation carries."""
     for g in r.ops:
         if g.f in ('acquire', 'token') and g.ok and g.client == op.client and g.get('token') == op.get('token') is not None \
-                and g.get('lock') == op.get('lock'):
+                and op.get('lock') in [g.get('lock')] + (g.get('also') or []):
             return g
     return None
 
