@@ -23,6 +23,7 @@
 #include "consensus/node_private.h"
 #include "consensus/raft_heap.h"
 #include "consensus/segments.h"
+#include "consensus/snapshots.h"
 
 #define IN_FLIGHT_ENTRIES 128u /* one message to a follower: at most this many batches */
 #define CONNECT_RETRY_MS 100u
@@ -671,6 +672,9 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     }
     if (rv == 0) {
         rv = segments_check(n->dir.raft_path, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = snapshots_check(n->dir.raft_path, errmsg, errmsg_size);
     }
     if (rv == 0) {
         roster_init(n);

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "consensus/raft_guard_change.h"
+#include "consensus/raft_guard_snapshot.h"
+#include "consensus/segments.h"
 
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
@@ -637,6 +639,20 @@ void raft_guard_put_ready(struct raft_guard *g)
     }
 }
 
+/* It would stop the follower that is sent it, and that one could not tell whose disk it was. */
+static void refuse_damaged(struct raft_guard *g, const struct raft_snapshot *snapshot)
+{
+    char message[512 + RAFT_ERRMSG_BUF_SIZE];
+    snprintf(
+        message, sizeof message,
+        "a snapshot is damaged: %s/snapshot-%llu-%llu: not as it was written; " SEGMENTS_REMEDY,
+        g->path == NULL ? "" : g->path, snapshot->term, snapshot->index);
+    g->failed = true;
+    if (g->fatal != NULL) {
+        g->fatal(g->ctx, FL_ECORRUPT, message);
+    }
+}
+
 static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *snapshot, int status)
 {
     struct guarded_get *s = FLI_CONTAINER_OF(inner, struct guarded_get, inner);
@@ -646,6 +662,11 @@ static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *sna
     raft_free(s);
     if (status != 0) {
         fail(g, "read the snapshot for a follower", status);
+        return;
+    }
+    if (!g->failed && !raft_guard_is_whole(snapshot)) {
+        refuse_damaged(g, snapshot);
+        raft_guard_free_snapshot(snapshot);
         return;
     }
     /* Raft sends it from within this call. */

@@ -21,10 +21,6 @@
 #define BATCH_ENTRIES_MAX (8U * 1024 * 1024 / 32) /* the library's own bound */
 #define NAME_MAX_LEN 64
 
-#define REMEDY                                                                                     \
-    "treat this node as one that lost its disk: move its data directory away, CLUSTER FORGET it, " \
-    "start it empty (a cluster of one node has lost what was in it: docs/OPERATIONS.md, Backups)"
-
 struct crc_table {
     uint32_t of[256];
 };
@@ -47,13 +43,24 @@ static void crc_fill(struct crc_table *t)
     }
 }
 
-static uint32_t crc_of(const struct crc_table *t, const uint8_t *data, size_t len)
+static uint32_t crc_more(const struct crc_table *t, uint32_t crc, const uint8_t *data, size_t len)
 {
-    uint32_t crc = 0;
     for (size_t i = 0; i < len; i++) {
         crc = crc << 8 ^ t->of[(crc >> 24 ^ data[i]) & 255];
     }
     return crc;
+}
+
+static uint32_t crc_of(const struct crc_table *t, const uint8_t *data, size_t len)
+{
+    return crc_more(t, 0, data, len);
+}
+
+uint32_t segment_crc(uint32_t crc, const uint8_t *data, size_t len)
+{
+    struct crc_table t;
+    crc_fill(&t);
+    return crc_more(&t, crc, data, len);
 }
 
 static uint64_t word_at(const uint8_t *data, unsigned bytes)
@@ -267,8 +274,8 @@ static int scan_file(int dir, struct file *f)
 static int damaged(const char *path, const struct file *f, const char *why, char *errmsg,
                    size_t errmsg_size)
 {
-    snprintf(errmsg, errmsg_size, "the log is damaged: %s/%s at byte %zu: %s; " REMEDY, path,
-             f->name, f->report.offset, why);
+    snprintf(errmsg, errmsg_size, "the log is damaged: %s/%s at byte %zu: %s; " SEGMENTS_REMEDY,
+             path, f->name, f->report.offset, why);
     return FL_ECORRUPT;
 }
 

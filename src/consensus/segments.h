@@ -16,7 +16,7 @@
  *
  * Not seen: damage to the last batch of the log, which cannot be told from a torn write, damage to
  * a batch that has a piece of zeros in it, and a segment that is gone as a whole. The record of
- * term and vote and the snapshots are not looked at here.
+ * term and vote is not looked at here; snapshots.h looks at snapshots.
  *
  * Limits: a file at a time is read into memory, as the library does. The search for a right batch
  * gives up after SEGMENTS_SEARCH_MAX bytes, and then says nothing. */
@@ -26,6 +26,10 @@
 #include <stdbool.h>
 
 #include "base/base.h"
+
+#define SEGMENTS_REMEDY                                                                            \
+    "treat this node as one that lost its disk: move its data directory away, CLUSTER FORGET it, " \
+    "start it empty (a cluster of one node has lost what was in it: docs/OPERATIONS.md, Backups)"
 
 #define SEGMENTS_PIECE 64
 #define SEGMENTS_SEARCH_MAX ((size_t)64 << 20)
@@ -43,6 +47,9 @@ struct segment_report {
     uint64_t entries; /* in the right ones before it */
     bool exact;       /* the last batch ends where the file ends */
 };
+
+/* The library's checksum, going on from one of the bytes before (0: none). */
+uint32_t segment_crc(uint32_t crc, const uint8_t *data, size_t len);
 
 /* The bytes of an open segment; pure. */
 void segment_scan(const uint8_t *data, size_t len, struct segment_report *ret);

@@ -6,6 +6,9 @@ Of the files of the raft library the segments of the log are among them, but for
 damage cannot be told from a torn write (src/consensus/segments.h). Its record of term and vote is left out, since it has no
 checksum. --raft tries these two as well.
 
+Snapshots come early here (tests/torture/early_snapshots.c), so that there are some. Of three nodes one is lost to its damage,
+and one that leads finds it when it sends its snapshot.
+
 FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the storage's)."""
 
 import os
@@ -18,6 +21,7 @@ import unittest
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
 from harness import Cluster, Lab, Store, main, seed, wait_until
+from shim import Shim, library
 
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
 GRANTS, KEYS = 300, 40
@@ -68,6 +72,27 @@ def flip(path, rng):
         f.seek(at)
         f.write(bytes([data[at] ^ 1 << bit]))
     return 'bit %d of byte %d' % (bit, at)
+
+
+def early_snapshots(server, lab, entries):
+    """From now on the server takes a snapshot after so many entries."""
+    plain = server.argv
+    words = Shim(lab.path(server.name + '.shim'), server.data, more=[library('fencelock_early_snapshots')]).words() \
+        + ['FENCELOCK_SNAPSHOT_ENTRIES=%d' % entries]
+    server.argv = lambda: words + plain()
+
+
+def newest_snapshot(server):
+    """The path of the one that the raft library takes."""
+    folder = os.path.join(server.data, 'raft')
+    names = [n for n in os.listdir(folder) if n.startswith('snapshot-') and not n.endswith('.meta')]
+    return os.path.join(folder, max(names, key=lambda n: [int(x) for x in n.split('-')[1:]]))
+
+
+def grant(node, first, n):
+    with node.client() as c:
+        for i in range(first, first + n):
+            c.call('ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-this-lock-%d' % i)
 
 
 class Flips(unittest.TestCase):
@@ -121,16 +146,20 @@ class Flips(unittest.TestCase):
         self.assertGreater(sum(r for r, _ in seen.values()), 0, 'nothing was ever noticed: %r' % seen)
 
     def tells_of_damage(self, server, what):
-        """A segment of the log is refused by its name, before the raft library saw it."""
-        self.assertIn('the log is damaged: ', server.process.output(), what)
-        self.assertIn(os.path.basename(what.split(':')[0]), server.process.output(), what)
+        """A segment of the log or a snapshot is refused by its name, before the raft library saw it."""
+        name = os.path.basename(what.split(':')[0])
+        self.assertIn('a snapshot is damaged: ' if name.startswith('snapshot-') else 'the log is damaged: ',
+                      server.process.output(), what)
+        self.assertIn(name + ('' if name.endswith('.meta') else ':') if name.startswith('snapshot-') else name,
+                      server.process.output(), what)
 
     def test_node(self):
-        cluster = Cluster(self.lab, 1).start()
+        cluster = Cluster(self.lab, 1)
         node = cluster.nodes[0]
-        with node.client() as c:
-            for i in range(GRANTS):
-                c.call('ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-this-lock-%d' % i)
+        early_snapshots(node, self.lab, GRANTS // 3)
+        cluster.start()
+        grant(node, 0, GRANTS)
+        wait_until(lambda: node.info()['snapshots'] >= 2, 60, 'two snapshots')
         before = node.info()
         node.kill()
 
@@ -151,6 +180,60 @@ class Flips(unittest.TestCase):
             self.assertEqual(node.call('CHECK', 'lock-%d' % (GRANTS - 1), GRANTS), 1, what)
             return True
         self.flip_all(node, whole)
+
+    def three_nodes(self):
+        cluster = Cluster(self.lab, 3)
+        for node in cluster.nodes:
+            early_snapshots(node, self.lab, 200)
+        cluster.start()
+        grant(cluster.leader(), 0, 450)
+        return cluster
+
+    def is_replaced(self, cluster, node):
+        """As an operator does it: the disk is gone, the others forget the node, it comes back with nothing."""
+        cluster.wipe(node)
+        wait_until(lambda: cluster.leader().call('CLUSTER', 'FORGET', node.id) == 'OK', 60, 'the others to forget it')
+        node.start()
+        cluster.wait_serving(node)
+        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+
+    def test_the_newest_snapshot_came_from_the_leader(self):
+        """Its log begins behind the newest snapshot, and the raft library would take an older one, if it still has one, and
+        number the entries as if they came behind that."""
+        cluster = self.three_nodes()
+        node = cluster.followers()[0]
+        wait_until(lambda: node.info()['snapshots'] > 0, 60, 'a snapshot of its own')
+        node.kill()
+        grant(cluster.leader(), 450, 600)
+        older = newest_snapshot(node)
+        node.start()
+        cluster.wait_serving(node)
+        grant(cluster.leader(), 1050, 30)
+        cluster.wait_same_state(60)
+        node.kill()
+        newest = newest_snapshot(node)
+        self.assertNotEqual(older, newest)
+        what = '%s: %s' % (newest + '.meta', flip(newest + '.meta', self.random))
+        self.assertFalse(self.starts(node), what)
+        self.refused(node, what)
+        self.tells_of_damage(node, what)
+        self.is_replaced(cluster, node)
+
+    def test_a_leader_does_not_send_a_damaged_snapshot(self):
+        """A follower could not be helped by it, and would not know whose disk it was."""
+        cluster = self.three_nodes()
+        follower = cluster.followers()[0]
+        follower.kill()
+        leader = cluster.leader()
+        grant(leader, 450, 600)
+        what = '%s: %s' % (newest_snapshot(leader), flip(newest_snapshot(leader), self.random))
+        leader.process.asked_to_end = True
+        follower.start()
+        self.assertGreater(leader.process.wait(60), 0, what)
+        self.assertIn('a snapshot is damaged: ', leader.process.output(), what)
+        self.assertIn(os.path.basename(newest_snapshot(leader)).rpartition('-')[0], leader.process.output())
+        self.assertTrue(follower.running())
+        self.is_replaced(cluster, leader)
 
     def test_store(self):
         store = Store(self.lab).start()

@@ -209,6 +209,7 @@ static void encode(struct sim_lane *l, struct fli_buf *buf)
             m.flags &= (uint8_t)~MACHINE_ACQUIRE_WAIT;
         }
     }
+    l->wait_ms = m.wait_ms;
     int rv = machine_command_encode(&m, buf);
     FLI_ASSERT(rv == 0);
 }
@@ -217,12 +218,13 @@ static void send_request(struct sim_lane *l)
 {
     struct sim *s = l->client->sim;
     struct fli_buf buf;
-    fli_buf_init(&buf, 512);
+    fli_buf_init(&buf, 2048);
     encode(l, &buf);
     l->request++;
     l->answer.there = false;
     l->start_seq = s->oracle.seq++;
     l->start_at = s->now;
+    l->start_stamp = s->oracle.last_stamp_ms;
     if (l->first_at == 0) {
         l->first_at = s->now;
     }

@@ -15,7 +15,7 @@ struct request {
     unsigned lane;
     uint64_t number;
     size_t len;
-    uint8_t bytes[512];
+    uint8_t bytes[];
 };
 
 /* A command on its way through the node. */
@@ -138,6 +138,8 @@ static int code_of(const struct machine_result *r)
         return FL_ELIMIT;
     case MACHINE_NOSESSION:
         return FL_ENOSESSION;
+    case MACHINE_MISMATCH:
+        return FL_EMISMATCH;
     default:
         return FL_EINVAL;
     }
@@ -162,6 +164,7 @@ static void reply_result(struct sim_node *n, const struct job *j, const struct m
     case MACHINE_DEADLOCK:
     case MACHINE_LIMIT:
     case MACHINE_NOSESSION:
+    case MACHINE_MISMATCH:
         reply(n, j, FLI_EVENT_REFUSED, code_of(r), r);
         return;
     default:
@@ -270,8 +273,7 @@ void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64
 {
     struct sim *s = l->client->sim;
     struct sim_node *n = &s->nodes[node];
-    struct request *q = fli_xmalloc(sizeof *q);
-    FLI_ASSERT(len <= sizeof q->bytes);
+    struct request *q = fli_xmalloc(sizeof *q + len);
     q->client = l->client;
     q->lane = l->number;
     q->number = number;

@@ -140,27 +140,28 @@ class Client:
         gives a definite answer. Returns (ok, answer)."""
         op = self.invoke(f, **fields)
         end = time.monotonic() + give_up_s
-        unknown = None
+        unknown, tries = None, 0 # tries: those of which nobody knows what became
         while True:
             try:
                 answer = self.nodes.once(*args)
-                self.complete('ok', f, op, retried=unknown is not None,
+                self.complete('ok', f, op, retried=unknown is not None, unknown=tries,
                               **({'token': answer} if f in ('acquire', 'token') else {'found': answer}))
                 return True, answer
             except RespError as e:
                 if e.word == 'UNCERTAIN':
-                    unknown = e.line
+                    unknown, tries = e.line, tries + 1
                 elif e.word not in NOT_DONE:
-                    self.complete('fail', f, op, error=e.line)
+                    self.complete('info' if unknown else 'fail', f, op, error=e.line, unknown=tries)
                     return False, None
                 error = e.line
             except Silence as e:
-                unknown = error = str(e)
+                unknown, tries = str(e), tries + 1
+                error = unknown
             except ConnectionRefusedError as e:
                 error = 'refused: %s' % e
             self.nodes.elsewhere()
             if time.monotonic() > end:
-                self.complete('info' if unknown else 'fail', f, op, error=unknown or error)
+                self.complete('info' if unknown else 'fail', f, op, error=unknown or error, unknown=tries)
                 return False, None
             time.sleep(0.01)
 

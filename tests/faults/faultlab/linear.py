@@ -201,6 +201,18 @@ def _all(model, of_name):
     return [a for a in (search(model, name, row) for name, row in sorted(of_name.items())) if a]
 
 
+def _late_tries(op):
+    """An acquire that was sent again is one operation, but each try of it that was never answered may still arrive, also
+    after the grant that another try found has ended, and is then granted to nobody (docs/GUARANTEES.md, Ub)."""
+    tries = op.get('unknown', 1 if op.get('retried') or op.type == 'info' else 0) - (op.type == 'info')
+    late = []
+    for number in range(tries):
+        try_ = op.with_field('token', None)
+        try_.id, try_.type, try_.completed = '%s, try %d' % (op.id, number + 1), 'info', math.inf
+        late.append(try_)
+    return late
+
+
 def locks(ops):
     """Judges every lock of a history. Operations that surely did not happen are left out."""
     of_lock, tokens = defaultdict(list), defaultdict(lambda: defaultdict(set))
@@ -212,6 +224,7 @@ def locks(ops):
             op.completed = math.inf
         if op.f in ('acquire', 'renew', 'check', 'release') and op.type != 'fail':
             of_lock[op.get('lock')].append(op)
+            of_lock[op.get('lock')] += _late_tries(op) if op.f == 'acquire' else []
         elif op.f in ('session renew', 'session close') and op.type != 'fail':
             for lock, those in tokens[op.get('session')].items():
                 of_lock[lock].append(op.with_field('tokens', those))

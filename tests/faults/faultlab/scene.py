@@ -193,9 +193,10 @@ class Scene:
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.tell(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
+                self._ask_nodes('nodes.log', [('INFO',), ('CLUSTER', 'NODES')])
             except NotAgain as e:
                 self.stuck.append(str(e))
-                self._ask_why()
+                self._ask_nodes('stuck.log', [('INFO',), ('CLUSTER', 'NODES'), ('CLUSTER', 'INFO'), ('LOCKS',), ('SESSION', 'LIST')])
                 self._stop_clients()
                 healed, finals = None, None
             self.tell(type='mark', f='end', finals=finals)
@@ -237,17 +238,17 @@ class Scene:
             self.tell(type='sample', node=node.name, index='after a restart', hash=state)
         self.tell(type='mark', f='last token', token=token)
 
-    def _ask_why(self):
-        """What the nodes say about themselves goes to stuck.log."""
-        with open(self.lab.path('stuck.log'), 'w') as f:
+    def _ask_nodes(self, name, questions):
+        """What the nodes say about themselves goes to a file; when they are stuck, their connections as well."""
+        with open(self.lab.path(name), 'w') as f:
             for node in self.cluster.nodes:
-                for question in (('INFO',), ('CLUSTER', 'NODES'), ('CLUSTER', 'INFO')):
+                for question in questions:
                     try:
                         answer = node.call(*question, timeout=3.0)
                     except (OSError, RespError) as e:
                         answer = e
                     print(node.name, ' '.join(question), answer.decode() if isinstance(answer, bytes) else answer, file=f)
-                if self.spaces:
+                if self.spaces and self.stuck:
                     print(self.spaces.look(node.id), file=f)
 
     def _set_up(self):

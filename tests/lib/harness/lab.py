@@ -74,9 +74,9 @@ class Lab:
         self.processes.append(process)
         return process
 
-    def close(self, failed=False):
+    def close(self, failed=False, keep=False):
         """Ends everything. Raises AssertionError when a process did not behave; then, or when `failed`,
-        the directory stays and is named."""
+        the directory stays and is named. keep: it stays, and the caller removes it."""
         wrong = []
         for process in self.processes:
             if process.running():
@@ -87,7 +87,9 @@ class Lab:
             if verdict:
                 wrong.append(verdict)
         self.processes = []
-        if wrong or failed:
+        if keep:
+            pass
+        elif wrong or failed:
             print('logs and data: %s' % self.dir, file=sys.stderr, flush=True)
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
