@@ -111,10 +111,10 @@ static uint32_t others(const struct fli_flow *f)
     return f->order.node < f->config.nodes ? f->config.nodes - 1 : f->config.nodes;
 }
 
+/* Of a request whose answer is due at once. */
 static bool may_ask(const struct fli_flow *f)
 {
-    return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && !is_waiting(f) &&
-           others(f) > 0;
+    return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && others(f) > 0;
 }
 
 /* A held answer is looked after by probes, so that a node that hangs is noticed long before the

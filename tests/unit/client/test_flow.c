@@ -210,32 +210,6 @@ static void test_busy_pauses_at_once(void **state)
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
 }
 
-static void test_hint_is_taken_once(void **state)
-{
-    (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
-    reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
-    assert_int_equal(f.order.node, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
-    assert_int_equal(f.order.node, 0);
-}
-
-static void test_hint_at_the_node_that_failed_is_ignored(void **state)
-{
-    (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
-    reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 0);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
-    assert_int_equal(f.order.node, 1);
-}
-
 static void test_after_a_learned_leader_the_list_is_walked(void **state)
 {
     (void)state;
@@ -774,8 +748,6 @@ int main(void)
         cmocka_unit_test(test_each_trouble_moves_on),
         cmocka_unit_test(test_unsent_moves_on_and_is_not_unknown),
         cmocka_unit_test(test_busy_pauses_at_once),
-        cmocka_unit_test(test_hint_is_taken_once),
-        cmocka_unit_test(test_hint_at_the_node_that_failed_is_ignored),
         cmocka_unit_test(test_after_a_learned_leader_the_list_is_walked),
         cmocka_unit_test(test_code_when_time_is_over),
         cmocka_unit_test(test_a_waiting_call_ends_too),

@@ -1,5 +1,5 @@
 /* What a flow does when an answer is late: asks another node, and changes over when that one
- * serves; and what it does not. */
+ * serves; what it does not; and whom it tries next. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -257,6 +257,32 @@ static void test_a_confirmation_changes_over_too(void **state)
 
 /* ---- who is tried next ----------------------------------------------------------------------- */
 
+static void test_hint_is_taken_once(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    const struct fli_flow_config c = config_of(3);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_hint(&f, 2);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
+    assert_int_equal(f.order.node, 2);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
+    assert_int_equal(f.order.node, 0);
+}
+
+static void test_hint_at_the_node_that_failed_is_ignored(void **state)
+{
+    (void)state;
+    struct fli_flow f;
+    const struct fli_flow_config c = config_of(3);
+    fli_flow_init(&f, &c);
+    reach_answer(&f, START_MS);
+    fli_flow_hint(&f, 0);
+    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
+    assert_int_equal(f.order.node, 1);
+}
+
 static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 {
     (void)state;
@@ -365,6 +391,8 @@ int main(void)
         cmocka_unit_test(test_patience_grows_with_each_change),
         cmocka_unit_test(test_when_nobody_is_asked),
         cmocka_unit_test(test_a_confirmation_changes_over_too),
+        cmocka_unit_test(test_hint_is_taken_once),
+        cmocka_unit_test(test_hint_at_the_node_that_failed_is_ignored),
         cmocka_unit_test(test_uncertain_is_asked_again_where_it_was_said_once),
         cmocka_unit_test(test_who_said_nothing_is_passed_over),
         cmocka_unit_test(test_of_two_nodes_the_silent_one_is_still_the_other),
