@@ -473,6 +473,25 @@ class Registers(Judged):
         self.good(linear.registers(s.ops()))
         self.bad(linear.registers(self.r(s, 'a', 9, 10).ops()), 'explains')
 
+    def test_an_unknown_one_may_have_raised_the_mark(self):
+        for unknown in (lambda s: self.w(s, 'b', 5, 3, 4, 'info'), lambda s: self.r(s, None, 3, 4, token=5, kind='info')):
+            s = unknown(self.w(Story(), 'a', 1, 1, 2))
+            self.w(s, 'c', 4, 5, 6, 'fail', answer={'error': 'STALE 4 5'})
+            self.good(linear.registers(s.ops()))
+            self.bad(linear.registers(self.w(s, 'd', 3, 7, 8).ops()), 'explains')
+            s = unknown(self.w(Story(), 'a', 1, 1, 2))
+            self.bad(linear.registers(self.w(s, 'c', 6, 5, 6, 'fail', answer={'error': 'STALE 6 5'}).ops()), 'explains')
+
+    def test_a_storage_that_answers_nobody_for_long_is_decided(self):
+        s = self.w(Story(), 'a', 1, 0, 1)
+        for n in range(1000):
+            self.w(s, 'u%d' % n, 2 + n % 40, 2 + n / 1000, 2.5 + n / 1000, 'info', client=n % 10)
+            self.r(s, None, 2 + n / 1000, 2.5 + n / 1000, token=2 + n % 30, kind='info', client=n % 10)
+        self.r(s, 'a', 5, 6)
+        self.w(s, 'z', 30, 7, 8)
+        self.good(linear.registers(self.r(s, 'z', 9, 10).ops()))
+        self.bad(linear.registers(self.r(s, 'a', 11, 12).ops()), 'explains')
+
 
 class Events(Judged):
     def see(self, *rows):

@@ -632,6 +632,12 @@ void raft_uv_set_connect_retry_delay(struct raft_io *io, unsigned msecs)
     (void)msecs;
 }
 
+void raft_uv_set_tracer(struct raft_io *io, struct raft_tracer *tracer)
+{
+    (void)io;
+    (void)tracer;
+}
+
 /* ---- the data directory ---- */
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)

@@ -189,7 +189,10 @@ static _Noreturn void usage(const char *program)
             "                                                   one, or a part of it\n"
             "       %s --seed N --minimize                      the least part that still fails\n"
             "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
-            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n",
+            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
+            "--trace: what everybody does; --until: clients begin nothing new after it, and faults "
+            "end;\n"
+            "--clients: only the first N; --only: of the run's list of faults, only these\n",
             program, program, program, program);
     exit(2);
 }

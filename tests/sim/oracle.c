@@ -556,7 +556,8 @@ void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t token)
 void sim_oracle_written(struct sim *s, const struct sim_client *c, uint64_t current, uint64_t base)
 {
     SIM_CHECK(s, current == base,
-              "a lost update: client %u with token %llu writes over %llu what it made of %llu",
+              "a lost update: client %u with token %llu writes over value %llu, which it has not "
+              "seen: it read value %llu",
               c->index, (unsigned long long)c->token, (unsigned long long)current,
               (unsigned long long)base);
 }
