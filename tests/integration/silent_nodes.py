@@ -1,9 +1,14 @@
+#!/usr/bin/python3
 """Clients of a node that goes silent and closes nothing: stopped, or cut off from this client alone. One attempt may last
 as long as the whole call here, so that only a client that asks the others finds its way."""
 
 import os
+import sys
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
 from cli_library import Driver as BlockingDriver
 from cli_library import LibraryCase, leader_is
 from harness import Case, Cluster, RespError, main, wait_until
