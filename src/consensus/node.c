@@ -189,6 +189,7 @@ static void watch_leadership(struct node *n)
         n->leader_changes++;
         node_log(n, 3, "node %llu leads in term %llu", leader, raft_current_term(&n->raft));
     }
+    relay_replaced(n);
     relay_connect(n);
     if (n->cbs.leadership != NULL) {
         n->cbs.leadership(n->cbs.ctx);
