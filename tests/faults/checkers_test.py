@@ -181,6 +181,11 @@ class Leases(Judged):
         s = Story().acquire(1, 0, 0.1).ask('renew', 1, 1, 0.5, 0.6).ask('check', 1, 1, 1.3, 1.4).ask('release', 1, 1, 1.41, 1.5)
         self.good(checkers.leases(s.acquire(2, 0.2, 1.45, client=1).ops()))
 
+    def test_the_same_token_of_another_lock(self):
+        """That is a matter of tokens(), not of leases."""
+        s = Story().acquire(1, 0, 0.1).ask('release', 1, 1, 0.2, 0.3).acquire(1, 0.4, 0.5, client=1, lock='y')
+        self.good(checkers.leases(s.ask('check', 1, 1, 0.6, 0.7, client=1, lock='y').ops()))
+
     def test_granted_again_while_it_was_held(self):
         self.bad(checkers.leases(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9, client=1).ops()), '0.100 s before')
 
