@@ -37,6 +37,8 @@ JUDGES = {
                      'updates that were acknowledged are gone',
                      'somebody wrote over an update without having seen it. Find who wrote although a newer token had been granted, and '
                      'why the storage let that pass.'),
+    'sums': ('accounts between which amounts are moved keep their sum; who holds both locks never sees half of a move',
+             'the sum of the accounts changed', 'two holders of the same locks at once: see leases, and what the storage let pass.'),
     'storage order': ('the storage never accepts a token after a larger one', 'the storage accepted an older token after a newer one',
                       'the later of the two marked operations should have been answered STALE. See store.log, and whether the storage '
                       'was restarted in between and came back with a lower mark.'),
