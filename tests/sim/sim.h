@@ -118,6 +118,7 @@ struct sim_event;
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
     X(nodes_dismissed, 400)                                                                        \
+    X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \
     X(clock_jumps, 50)                                                                             \
     X(cuts, 50)                                                                                    \
@@ -244,8 +245,7 @@ struct sim_parked {
 
 struct sim_peer_conn {
     bool open, dialing;
-    uint64_t life; /* of the other node */
-    uint64_t retry_at;
+    uint64_t life, retry_at; /* of the other node; of a call */
 };
 
 struct sim_node {
@@ -281,9 +281,8 @@ struct sim_node {
     uint64_t failed; /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
-    bool wiped; /* since its disk was lost it has not been a voter that is up to date */
-    bool whole; /* with wiped: it was forgotten and has lost nothing */
-    bool forgetting;
+    bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
+    bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
     struct sim_parked parked[SIM_PARKED_MAX];
@@ -293,8 +292,7 @@ struct sim_node {
     unsigned recent_n;
     /* oracle */
     uint64_t lost_ms; /* of pauses, that its cluster clock must not count */
-    uint64_t paused_at;
-    uint64_t term_seen;
+    uint64_t paused_at, term_seen;
     raft_index applying; /* 0: none */
     bool first;          /* no node has applied it before */
     uint64_t event_digest;
@@ -332,6 +330,9 @@ struct sim_lane {
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
+    uint64_t question; /* the one that stands; 0 none */
+    uint32_t asked_node;
+    uint64_t asked_life; /* 0: it has not been reached yet */
     struct sim_answer answer;
     struct machine_result result; /* of the last answer with one */
     uint64_t start_seq;           /* when the last request left */
@@ -700,7 +701,8 @@ uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);
 void sim_net_fini(struct sim *s);
 
 /* server.c */
-void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len);
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const uint8_t *bytes, size_t len);
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
