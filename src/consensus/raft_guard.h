@@ -58,6 +58,11 @@
  * - A pre-vote that is refused because its term is over is answered with the term it asked for, so
  *   whoever asked never learns of the newer one. When that is the only node which has the whole
  *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
+ * - A follower's rejection that later answers have overtaken, which happens when a stream is opened
+ *   again, makes a leader that is still finding out where to begin go back behind what the follower
+ *   has confirmed. The number of entries on their way is then computed as one below zero, and the
+ *   leader sends this follower nothing more as long as it leads. Such a rejection is dropped here,
+ *   or loses the part that is over.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
@@ -100,10 +105,12 @@ struct raft_guard_stats {
     uint64_t labels_corrected;    /* own snapshots, see above */
     uint64_t refusals_corrected;  /* answers to pre-votes that kept the newer term to themselves */
     uint64_t votes_dropped;       /* answers that came too late, see above */
-    uint64_t sends_failed;        /* messages lost before they left */
-    uint64_t ticks_dropped;       /* after a pause */
-    uint64_t hurries;             /* election timers that were made to run out */
-    uint64_t yields;              /* of these, for the sake of another candidate */
+    uint64_t rejections_dropped;  /* the same of entries */
+    uint64_t rejections_corrected;
+    uint64_t sends_failed;  /* messages lost before they left */
+    uint64_t ticks_dropped; /* after a pause */
+    uint64_t hurries;       /* election timers that were made to run out */
+    uint64_t yields;        /* of these, for the sake of another candidate */
 };
 
 struct raft_guard {
@@ -112,6 +119,7 @@ struct raft_guard {
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
     const char *path; /* for messages; NULL: none */
+    bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
@@ -157,6 +165,9 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
 
 /* The directory that messages name; the caller's, which must outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
+
+/* Whether raft must not hear a peer, nor be heard by it; ctx as of raft_guard_init. */
+void raft_guard_set_stranger(struct raft_guard *g, bool (*stranger)(void *ctx, raft_id id));
 
 /* A peer whose process is surely gone; 0 for none. */
 void raft_guard_set_gone(struct raft_guard *g, raft_id id);

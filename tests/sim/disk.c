@@ -536,17 +536,50 @@ static void copy_snapshot(struct sim_snapshot *dst, const struct raft_snapshot *
     }
 }
 
+/* Where the first of what is on disk begins that a write on its way will cut off. */
+static raft_index cut_from(const struct sim_disk *d)
+{
+    raft_index from = UINT64_MAX;
+    for (const struct sim_write *w = d->first; w != NULL; w = w->next) {
+        if (w->kind == SIM_WRITE_TRUNCATE && w->index < from) {
+            from = w->index;
+        }
+    }
+    return from;
+}
+
 /* A snapshot has the configuration of the last change that its state contains, or a later one. */
 static void check_label(struct sim_node *n, const struct raft_snapshot *snapshot)
 {
     const struct sim_disk *d = &n->disk;
-    for (size_t i = 0; i < d->n; i++) {
+    raft_index cut = cut_from(d);
+    for (size_t i = 0; i < d->n && d->start + i < cut; i++) {
         raft_index index = d->start + i;
         SIM_CHECK(n->sim,
                   d->entries[i].type != RAFT_CHANGE || index > snapshot->index ||
                       index <= snapshot->configuration_index,
                   "node %u labels a snapshot at %llu with configuration %llu, and %llu is one",
                   n->index + 1, snapshot->index, snapshot->configuration_index, index);
+    }
+}
+
+/* Of two changes that raft has, the first one is committed, and it must know. */
+void sim_disk_check_changes(struct sim_node *n)
+{
+    const struct raft *r = &n->node->raft;
+    const struct sim_disk *d = &n->disk;
+    raft_index noted = r->configuration_uncommitted_index;
+    if (noted == 0) {
+        return;
+    }
+    raft_index cut = cut_from(d);
+    for (size_t i = 0; i < d->n && d->start + i < cut && d->start + i < noted; i++) {
+        SIM_CHECK(n->sim,
+                  d->entries[i].type != RAFT_CHANGE ||
+                      d->start + i <= r->configuration_committed_index,
+                  "node %u notes %llu as the change that is not committed, and %llu as the last "
+                  "before it, which is %llu",
+                  n->index + 1, noted, r->configuration_committed_index, d->start + i);
     }
 }
 
