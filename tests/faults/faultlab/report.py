@@ -37,6 +37,8 @@ JUDGES = {
                      'updates that were acknowledged are gone',
                      'somebody wrote over an update without having seen it. Find who wrote although a newer token had been granted, and '
                      'why the storage let that pass.'),
+    'sums': ('accounts between which amounts are moved keep their sum; who holds both locks never sees half of a move',
+             'the sum of the accounts changed', 'two holders of the same locks at once: see leases, and what the storage let pass.'),
     'storage order': ('the storage never accepts a token after a larger one', 'the storage accepted an older token after a newer one',
                       'the later of the two marked operations should have been answered STALE. See store.log, and whether the storage '
                       'was restarted in between and came back with a lower mark.'),
@@ -56,6 +58,8 @@ JUDGES = {
                'subscribers heard what was not so, or missed something', 'see the `seen` lines of that connection in history.jsonl.'),
     'replicas': ('nodes that applied the same entries have the same state', 'nodes have different states at the same place of the log',
                  'the log of a node was changed after it was applied, or applying is not deterministic. See the nodes\' logs at that time.'),
+    'damage': ('a server whose files have changed refuses to start and names the file, or the change meant nothing',
+               'a damaged file was not refused by its name', 'see what that server printed, and the file in data.tar.gz.'),
     'answered once': ('every operation is answered at most once, and nothing comes unasked', 'answers came twice or unasked',
                       'see the client\'s operations in history.jsonl.'),
     'liveness': ('every client gets on after the faults have ended', 'clients did not get on after the faults',
