@@ -466,6 +466,9 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
             correct_refusal(g, &m.request_vote_result);
         }
         rv = g->inner->send(g->inner, req, &m, cb);
+        if (m.type == RAFT_APPEND_ENTRIES) {
+            guard_append_delayed(g);
+        }
     }
     if (rv != 0) {
         g->stats.sends_failed++;

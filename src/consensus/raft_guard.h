@@ -135,7 +135,7 @@ struct raft_guard {
     bool failed;
     struct fli_list appending;
     struct fli_list held;    /* writes of entries after a failure: they wait for the close */
-    struct fli_list delayed; /* writes of entries that wait for raft_guard_append_now() */
+    struct fli_list delayed; /* writes of entries that wait, see raft_guard_delay_appends() */
     bool delays;
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
@@ -191,9 +191,10 @@ void raft_guard_put_ready(struct raft_guard *g);
 
 /* Around what makes a leader append entries: raft gives them to its disk first and then to the
  * others, and giving them to the disk takes this thread as long as sending them. Between these two
- * calls writes wait, so that the others, whose way is longer, begin earlier. A leader may send what
- * it has not written (section 10.2.1 of the dissertation): raft counts its own copy only when it is
- * on disk. What must come after a write lets the waiting ones go before. */
+ * calls a write waits until the first of the others has been sent what it wants to write, whose way
+ * is longer. A leader may send what it has not written (section 10.2.1 of the dissertation): raft
+ * counts its own copy only when it is on disk. What must come after a write lets the waiting ones
+ * go before. */
 void raft_guard_delay_appends(struct raft_guard *g);
 void raft_guard_append_now(struct raft_guard *g);
 
