@@ -44,18 +44,23 @@ static struct raft_guard *guard_of_inner(const struct raft_io *inner)
     return g;
 }
 
-void guard_fail(struct raft_guard *g, const char *what, int status)
+void guard_end(struct raft_guard *g, const char *message)
 {
     if (g->failed) {
         return;
     }
     g->failed = true;
     if (g->fatal != NULL) {
-        char message[RAFT_ERRMSG_BUF_SIZE + 128];
-        snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
-                 g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
         g->fatal(g->ctx, FL_EIO, message);
     }
+}
+
+void guard_fail(struct raft_guard *g, const char *what, int status)
+{
+    char message[RAFT_ERRMSG_BUF_SIZE + 128];
+    snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
+             g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
+    guard_end(g, message);
 }
 
 /* The library repeats a write that failed with the wrong timer, which has no segment: some seconds
@@ -78,10 +83,7 @@ static void watch_appends(struct raft_guard *g)
              "as one that lost its disk",
              g->path == NULL ? "the data directory" : g->path, said, wrote ? " (" : "",
              wrote ? strerror((int)number) : "", wrote ? ")" : "");
-    g->failed = true;
-    if (g->fatal != NULL) {
-        g->fatal(g->ctx, FL_EIO, message);
-    }
+    guard_end(g, message);
 }
 
 /* What every function that returned to raft has in common: on failure raft reads the message. */
@@ -455,7 +457,7 @@ static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     guard_append_delayed(g); /* what is truncated may be among them */
-    if (g->failed) {
+    if (g->failed || !guard_cut(g, index)) {
         return 0;
     }
     return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
@@ -470,6 +472,9 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
     if (status == 0) {
         g->stats.snapshots_installed += p->install;
         g->stats.snapshots_put += !p->install;
+        if (p->install && !g->failed) {
+            (void)guard_cut(g, p->snapshot->index + 1);
+        }
     } else if (status != RAFT_CANCELED) {
         guard_fail(g, "write a snapshot to disk", status);
     }
