@@ -85,13 +85,17 @@ class Stories(unittest.TestCase):
     def test_an_anomaly_of_no_operations(self):
         r = result(Story(), {}, late_write()[1])
         self.assertEqual(report_story.steps(r, checkers.Anomaly('recovers', 'no')), [])
-        self.assertIn('fault hold', report_story.steps(r, checkers.Anomaly('liveness', 'no', at=1.0))[0].text)
+        told = [t.text for t in report_story.steps(r, checkers.Anomaly('liveness', 'no', at=1.0))]
+        self.assertIn('fault hold', told[0])
+        self.assertEqual(told[-1], 'this is seen')
 
     def test_the_one_that_went_over_it_is_not_the_first_to_part(self):
         # b and c part from a; c comes first, then b goes over c, and d, which was made from c, over b.
         s = Story().add('a', 'nothing', 1, 1, 2).add('c', 'a', 1, 3, 4).add('b', 'a', 2, 5, 6, client=1).add('d', 'c', 1, 7, 8)
         found = checkers.lost_updates(s.ops(), {'k': '3 d'})
         self.assertEqual([[op.get('id') for op in a.ops] for a in found], [['b', 'd']])
+        related = report_story.related(result(s, {'k': '3 d'}), found[0])
+        self.assertEqual([op.get('id') for op in related], ['a', 'c', 'b', 'd'])
 
 
 class Pages(unittest.TestCase):

@@ -177,6 +177,7 @@ struct fli_flow_config sim_client_plan(struct sim_client *c, enum fli_flow_repea
         .repeat = repeat, .nodes = c->sim->n, .now_ms = now_ms, .deadline_ms = now_ms + within_ms};
     config.start = (uint32_t)sim_client_below(c, c->sim->n);
     config.attempt_ms = 200 + sim_client_below(c, 800);
+    config.ask_ms = 20 + sim_client_below(c, 200);
     config.seed = sim_draw(&c->random);
     return config;
 }
@@ -272,7 +273,8 @@ bool sim_clients_done(struct sim *s)
 void sim_clients_describe(struct sim *s, FILE *out)
 {
     static const char *const roles[] = {"writer", "caller", "redlock"};
-    static const char *const wants[] = {"connect", "send", "answer", "probe", "sleep", "nothing"};
+    static const char *const wants[] = {"connect", "send",  "answer", "probe",
+                                        "ask",     "sleep", "nothing"};
     for (unsigned i = 0; i < s->clients_n; i++) {
         struct sim_client *c = &s->clients[i];
         fprintf(out, "  client %u (%s)%s:", i, roles[c->role], c->paused ? " paused" : "");

@@ -268,19 +268,20 @@ static void request_fire(struct sim *s, struct sim_event *e)
     sim_node_fire(s, e);
 }
 
-void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len)
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const uint8_t *bytes, size_t len)
 {
     struct sim *s = l->client->sim;
-    struct sim_node *n = &s->nodes[l->conn_node];
+    struct sim_node *n = &s->nodes[node];
     struct request *q = fli_xmalloc(sizeof *q + len);
     q->client = l->client;
     q->lane = l->number;
-    q->number = l->request;
+    q->number = number;
     q->len = len;
     memcpy(q->bytes, bytes, len);
     struct sim_event *e = sim_after(s, sim_net_delay(s, n->index, n->index), request_fire);
     e->node = n;
-    e->life = l->conn_life;
+    e->life = life;
     e->deliver = request_deliver;
     e->drop = request_drop;
     e->p = q;

@@ -117,6 +117,7 @@ struct sim_event;
     X(disks_lost, 100)                                                                             \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \
     X(clock_jumps, 50)                                                                             \
     X(cuts, 50)                                                                                    \
@@ -331,6 +332,9 @@ struct sim_lane {
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
+    uint64_t question; /* the one that stands; 0 none */
+    uint32_t asked_node;
+    uint64_t asked_life; /* 0: it has not been reached yet */
     struct sim_answer answer;
     struct machine_result result; /* of the last answer with one */
     uint64_t start_seq;           /* when the last request left */
@@ -697,7 +701,8 @@ uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);
 void sim_net_fini(struct sim *s);
 
 /* server.c */
-void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len);
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const uint8_t *bytes, size_t len);
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);

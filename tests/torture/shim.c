@@ -604,6 +604,8 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 
 /* ---- io_submit, which the raft library calls through syscall() ---- */
 
+static atomic_bool probed;
+
 /* One write that is being submitted; negative: the errno at once, as the kernel would. */
 static int submit(const struct iocb *io)
 {
@@ -623,8 +625,10 @@ static int submit(const struct iocb *io)
         return 0;
     }
     bool dsync = f->dsync || (io->aio_rw_flags & (RWF_DSYNC | RWF_SYNC)) != 0;
+    /* The first is the raft library's probe of the file system, which knows no answer like that. */
+    bool probe = dsync && !atomic_exchange(&probed, true);
     if (dsync && slot(SLOT_SLOW_US) > 0) {
-        if ((io->aio_rw_flags & RWF_NOWAIT) != 0) {
+        if ((io->aio_rw_flags & RWF_NOWAIT) != 0 && !probe) {
             return EAGAIN; /* so that it is given to a thread, which may sleep */
         }
         nap(slot(SLOT_SLOW_US));

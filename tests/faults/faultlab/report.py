@@ -56,6 +56,8 @@ JUDGES = {
                'subscribers heard what was not so, or missed something', 'see the `seen` lines of that connection in history.jsonl.'),
     'replicas': ('nodes that applied the same entries have the same state', 'nodes have different states at the same place of the log',
                  'the log of a node was changed after it was applied, or applying is not deterministic. See the nodes\' logs at that time.'),
+    'damage': ('a server whose files have changed refuses to start and names the file, or the change meant nothing',
+               'a damaged file was not refused by its name', 'see what that server printed, and the file in data.tar.gz.'),
     'answered once': ('every operation is answered at most once, and nothing comes unasked', 'answers came twice or unasked',
                       'see the client\'s operations in history.jsonl.'),
     'liveness': ('every client gets on after the faults have ended', 'clients did not get on after the faults',

@@ -137,8 +137,9 @@ def _held(r, axis, grant, y):
     if ended <= began or ended < axis.low or began > axis.high:
         return ''
     out = box(axis, began, ended, y, 5, 'held', 'token %s, until %.3f s' % (grant.get('token'), ended))
-    if axis(ended) - axis(began) > 60:
-        out += '<text class="soft" x="%.1f" y="%d">holds with token %s</text>' % (axis(began) + 3, y + 15, grant.get('token'))
+    text = 'holds with token %s' % grant.get('token')
+    if axis(ended) - axis(began) > TEXT_W * len(text):
+        out += '<text class="soft" x="%.1f" y="%d">%s</text>' % (axis(began) + 3, y + 15, text)
     return out
 
 

@@ -18,9 +18,9 @@ def _value(op):
     text = op.get('value')
     if text is None:
         return 'finds nothing'
-    if op.get('key', '').startswith('counter'):
-        return 'finds %s, written by %s' % tuple((text + ' ?').split()[:2])
     words = text.split()
+    if len(words) == 2 and words[0].lstrip('-').isdigit(): # a count or a sum, and who made it
+        return 'finds %s, written by %s' % tuple(words)
     return 'finds %s' % (text if len(words) < 6 else '... ' + ' '.join(words[-5:]))
 
 
@@ -80,7 +80,7 @@ def grant_of(r, op):
     """The grant whose token an operation carries."""
     for g in r.ops:
         if g.f in ('acquire', 'token') and g.ok and g.client == op.client and g.get('token') == op.get('token') is not None \
-                and g.get('lock') == op.get('lock'):
+                and op.get('lock') in [g.get('lock')] + (g.get('also') or []):
             return g
     return None
 
@@ -103,7 +103,10 @@ def held_until(r, grant):
 def related(r, anomaly):
     """The operations of an anomaly, and what led to them: the grants of their tokens, the reads that writes were made from."""
     found = {op.id: op for op in anomaly.ops}
-    for op in anomaly.ops:
+    bases = {op.get('based_on') for op in anomaly.ops if op.f == 'add'}
+    if len(bases) > 1: # the one that went over another was made from something that this one had not seen: where from?
+        found.update({op.id: op for op in r.ops if op.f == 'add' and op.get('id') in bases})
+    for op in list(found.values()):
         before = [o for o in r.ops if o.client == op.client and o.invoked < op.invoked]
         if op.f in ('add', 'append', 'write'):
             found.update({o.id: o for o in [o for o in before if o.f == 'read' and o.get('key') == op.get('key')][-1:]})
@@ -157,6 +160,8 @@ def steps(r, anomaly):
         if e['type'] == 'mark' and e.get('id') in ids:
             out.append(Step(e['t'], None, 'the write %s is %s' % (e['id'], 'held back on its way to the storage (fault hold)'
                        if e['f'] == 'held' else 'let through' + (', after the next holder has read' if e.get('after_next_read') else '')), 'fault'))
+    if not ops:
+        out.append(Step(anomaly.at, None, 'this is seen', 'fault'))
     out += _around(r, low, high, {'client%s' % op.client for op in ops})
     out.sort(key=lambda s: s.t)
     if len(out) > STEPS_MAX:
@@ -170,8 +175,8 @@ def _around(r, low, high, actors):
                  and (f[0] != 'clients' or not actors or actors & {t.partition(',')[0] for t in f[3]})]
     out = []
     for name, began, ended, targets in meanwhile[:FAULTS_TOLD_MAX]:
-        out.append(Step(began, None, 'the fault %s (%s) begins, and lasts until %.3f s' % (name, ', '.join(targets) or 'nobody',
-                                                                                  ended - r.origin), 'fault'))
+        what = ', '.join(targets[:1] if name == 'partition' else targets) # of a partition the links that are cut say it all
+        out.append(Step(began, None, 'the fault %s (%s) begins, and lasts until %.3f s' % (name, what, ended - r.origin), 'fault'))
     if len(meanwhile) > FAULTS_TOLD_MAX:
         out.append(Step(meanwhile[FAULTS_TOLD_MAX][1], None, '%d more faults follow meanwhile' % (len(meanwhile) - FAULTS_TOLD_MAX), 'fault'))
     out += [Step(t, None, '%s is seen to lead, in term %s' % (node, term), 'fault') for t, node, term in leaders(r) if low <= t <= high]
