@@ -164,8 +164,9 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                       struct raft_entry *entries[], size_t *n_entries)
 {
     struct raft_guard *g = guard_of(io);
-    return passed(
-        g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
+    int rv = g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries);
+    g->next_index = rv == 0 ? *start_index + *n_entries : 0;
+    return passed(g, rv);
 }
 
 /* Whether this process did not run for so long that raft would draw conclusions from it: it may
@@ -457,7 +458,8 @@ static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     guard_append_delayed(g); /* what is truncated may be among them */
-    if (g->failed || !guard_cut(g, index)) {
+    /* Raft truncates before it appends, whether there is something to cut or not. */
+    if (g->failed || (index < g->next_index && !guard_cut(g, index))) {
         return 0;
     }
     return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
@@ -529,6 +531,9 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .install = trailing == 0,
                               .trailing = trailing,
                               .snapshot = snapshot};
+    if (p->install) {
+        g->next_index = snapshot->index + 1;
+    }
     if (!find_label(g, p)) {
         raft_free(p);
         return guard_must(g, "write a snapshot to disk", RAFT_NOMEM);

@@ -128,6 +128,7 @@ struct raft_guard {
     struct fli_list appending;
     struct fli_list held;    /* writes of entries after a failure: they wait for the close */
     struct fli_list delayed; /* writes of entries that wait for raft_guard_append_now() */
+    raft_index next_index;   /* of the next entry that is written */
     raft_index cut_at;       /* no entry was written since the log was cut here; 0: not so */
     bool delays;
     struct raft_guard_stats stats;
@@ -156,8 +157,8 @@ void raft_guard_attach(struct raft_guard *g, struct raft *r);
  * played. */
 void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms);
 
-/* The directory of the log, which messages name and cut.h looks at; the caller's, which must outlive
- * the guard. */
+/* The directory of the log, which messages name and cut.h looks at; the caller's, which must
+ * outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
 
 /* A peer whose process is surely gone; 0 for none. */

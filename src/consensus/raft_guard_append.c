@@ -53,6 +53,7 @@ bool guard_cut(struct raft_guard *g, raft_index index)
         return false;
     }
     g->cut_at = index;
+    g->next_index = index;
     return true;
 }
 
@@ -128,6 +129,7 @@ int guard_append(struct raft_io *io, struct raft_io_append *req, const struct ra
     }
     *a = (struct guarded_append){
         .outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .entries = entries, .n = n};
+    g->next_index += n;
     if (g->failed) {
         fli_list_push(&g->held, &a->link);
         return 0; /* it waits for the close */

@@ -331,8 +331,8 @@ static int damaged(const char *path, const struct segment_file *f, const char *w
     return FL_ECORRUPT;
 }
 
-static int judge(const char *path, const struct segment_file *f, uint64_t last_written, char *errmsg,
-                 size_t errmsg_size)
+static int judge(const char *path, const struct segment_file *f, uint64_t last_written,
+                 char *errmsg, size_t errmsg_size)
 {
     const struct segment_report *r = &f->report;
     if (!f->open) {
@@ -361,8 +361,8 @@ static int judge(const char *path, const struct segment_file *f, uint64_t last_w
 }
 
 /* Reads every segment once and keeps what was found. */
-static int scan_dir(DIR *dir, const char *path, struct segment_file **files, size_t *n, char *errmsg,
-                    size_t errmsg_size)
+static int scan_dir(DIR *dir, const char *path, struct segment_file **files, size_t *n,
+                    char *errmsg, size_t errmsg_size)
 {
     const struct dirent *e;
     size_t room = 0;

@@ -59,9 +59,9 @@ class DiskFull(Case):
         self.assertGreater(self.cluster.nodes[2].call('TOKEN', 'after'), token)
         self.assertTrue(small.running())
 
-    def test_what_could_not_be_cut_off_does_not_come_back(self):
+    def cut_off_without_room(self, room_for_intention):
         """A leader that was cut off has entries which nobody else has, and has to cut them off again, but there is no
-        room for the file in which it would keep what comes before. Soon its disk is fine, and it starts again."""
+        room for the file in which it would keep what comes before. Then there is, and it starts again."""
         old, others = self.cluster.nodes[0], self.cluster.nodes[1:]
         self.lead(old)
         old.call('TOKEN', 'common')
@@ -78,6 +78,8 @@ class DiskFull(Case):
             node.kill()
             node.start()
         self.cluster.leader(seconds=60.0, among=others)
+        if room_for_intention:
+            open(os.path.join(old.data, 'raft', 'cut.new'), 'xb').close()
         fillers = use_up_names(old.data)
         old.process.asked_to_end = True
         old.resume()
@@ -95,8 +97,15 @@ class DiskFull(Case):
             old.kill()
         old.start()
         self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
-        self.assertIn(old.data, said)
+        self.assertIn(os.path.join(old.data, 'raft'), said)
         self.assertIn('start this node again', said)
+        return old.process.output()
+
+    def test_what_cannot_be_cut_off_does_not_come_back(self):
+        self.assertNotIn('not finished', self.cut_off_without_room(room_for_intention=False))
+
+    def test_what_was_to_be_cut_off_does_not_come_back(self):
+        self.assertIn('not finished', self.cut_off_without_room(room_for_intention=True))
 
 
 def use_up_names(folder):
