@@ -45,18 +45,23 @@ static struct raft_guard *guard_of_inner(const struct raft_io *inner)
     return g;
 }
 
-void guard_fail(struct raft_guard *g, const char *what, int status)
+void guard_end(struct raft_guard *g, const char *message)
 {
     if (g->failed) {
         return;
     }
     g->failed = true;
     if (g->fatal != NULL) {
-        char message[RAFT_ERRMSG_BUF_SIZE + 128];
-        snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
-                 g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
         g->fatal(g->ctx, FL_EIO, message);
     }
+}
+
+void guard_fail(struct raft_guard *g, const char *what, int status)
+{
+    char message[RAFT_ERRMSG_BUF_SIZE + 128];
+    snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
+             g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
+    guard_end(g, message);
 }
 
 /* The library repeats a write that failed with the wrong timer, which has no segment: some seconds
@@ -79,10 +84,7 @@ static void watch_appends(struct raft_guard *g)
              "as one that lost its disk",
              g->path == NULL ? "the data directory" : g->path, said, wrote ? " (" : "",
              wrote ? strerror((int)number) : "", wrote ? ")" : "");
-    g->failed = true;
-    if (g->fatal != NULL) {
-        g->fatal(g->ctx, FL_EIO, message);
-    }
+    guard_end(g, message);
 }
 
 /* What every function that returned to raft has in common: on failure raft reads the message. */
@@ -163,8 +165,9 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                       struct raft_entry *entries[], size_t *n_entries)
 {
     struct raft_guard *g = guard_of(io);
-    return passed(
-        g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
+    int rv = g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries);
+    g->next_index = rv == 0 ? *start_index + *n_entries : 0;
+    return passed(g, rv);
 }
 
 /* Whether this process did not run for so long that raft would draw conclusions from it: it may
@@ -476,7 +479,8 @@ static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     guard_append_delayed(g); /* what is truncated may be among them */
-    if (g->failed) {
+    /* Raft truncates before it appends, whether there is something to cut or not. */
+    if (g->failed || (index < g->next_index && !guard_cut(g, index))) {
         return 0;
     }
     return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
@@ -491,6 +495,9 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
     if (status == 0) {
         g->stats.snapshots_installed += p->install;
         g->stats.snapshots_put += !p->install;
+        if (p->install && !g->failed) {
+            (void)guard_cut(g, p->snapshot->index + 1);
+        }
     } else if (status != RAFT_CANCELED) {
         guard_fail(g, "write a snapshot to disk", status);
     }
@@ -545,6 +552,9 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .install = trailing == 0,
                               .trailing = trailing,
                               .snapshot = snapshot};
+    if (p->install) {
+        g->next_index = snapshot->index + 1;
+    }
     if (!find_label(g, p)) {
         raft_free(p);
         return guard_must(g, "write a snapshot to disk", RAFT_NOMEM);

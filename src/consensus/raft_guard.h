@@ -17,6 +17,8 @@
  *   backend's message while the write still waits, so each tick looks at it, and it is fatal here,
  *   in order. A disk that is merely full does not come here: room for a segment is reserved before
  *   it is written, and that is what waits. Nor does one that hangs, see append_waiting_ns.
+ * - Cutting the log off may fail, and the library goes on writing behind what should be gone; see
+ *   cut.h, which is asked before each cut, and after the first write behind it.
  * - A snapshot for a follower is announced with index and term of the newest one known, and then
  *   read from disk. When a newer one was written in between, the library corrects the index and not
  *   the term. The follower would record a wrong term for a committed entry, refuse its leader for
@@ -118,7 +120,7 @@ struct raft_guard {
     struct raft_io *inner;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
-    const char *path; /* for messages; NULL: none */
+    const char *path; /* of the log; NULL: not in files */
     bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;
@@ -134,6 +136,8 @@ struct raft_guard {
     struct fli_list appending;
     struct fli_list held;    /* writes of entries after a failure: they wait for the close */
     struct fli_list delayed; /* writes of entries that wait, see raft_guard_delay_appends() */
+    raft_index next_index;   /* of the next entry that is written */
+    raft_index cut_at;       /* no entry was written since the log was cut here; 0: not so */
     bool delays;
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
@@ -161,7 +165,8 @@ void raft_guard_attach(struct raft_guard *g, struct raft *r);
  * played. */
 void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms);
 
-/* The directory that messages name; the caller's, which must outlive the guard. */
+/* The directory of the log, which messages name and cut.h looks at; the caller's, which must
+ * outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
 
 /* Whether raft must not hear a peer, nor be heard by it; ctx as of raft_guard_init. */
