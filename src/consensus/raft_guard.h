@@ -58,6 +58,8 @@
  * - A pre-vote that is refused because its term is over is answered with the term it asked for, so
  *   whoever asked never learns of the newer one. When that is the only node which has the whole
  *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
+ * - When the backend cannot read its directory at start it frees pointers it never set. The stack
+ *   on which they lie is cleared before. Its record of term and vote has no checksum: ballot.h.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
@@ -83,6 +85,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "consensus/ballot.h"
 
 struct raft_guard_stats {
     uint64_t appends; /* writes of entries that are on disk */
@@ -111,7 +114,8 @@ struct raft_guard {
     struct raft_io *inner;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
-    const char *path; /* for messages; NULL: none */
+    const char *path;      /* for messages; NULL: none */
+    struct ballot *ballot; /* set by the caller, written before the backend's record; or NULL */
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;

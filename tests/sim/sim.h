@@ -186,6 +186,7 @@ struct sim_write {
 struct sim_disk {
     raft_term term;
     raft_id voted_for;
+    struct ballot ballot; /* what src/consensus/ballot.c keeps: never behind these two */
     bool has_snapshot, has_identity;
     struct sim_snapshot snapshot;
     struct sim_entry *entries;
