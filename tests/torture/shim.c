@@ -35,6 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim_stack.h"
+
 #define EXPORT __attribute__((visibility("default")))
 #define FDS_MAX 65536
 #define DSYNC_FLAGS (O_DSYNC | O_SYNC)
@@ -100,6 +102,7 @@ static int fails(enum kind kind)
         return 0;
     }
     atomic_fetch_add(&k[3], 1);
+    shim_stack_put();
     return (int)atomic_load(&k[2]);
 }
 
@@ -127,6 +130,7 @@ __attribute__((constructor)) static void set_up(void)
         undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
                                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     }
+    shim_stack_init(control);
     if (map != MAP_FAILED) {
         slots = map;
     }
@@ -149,7 +153,7 @@ static void put_record(char type, uint64_t ino, uint64_t offset, uint64_t len, u
                        const void *bytes, size_t n)
 {
     struct record r = {(uint8_t)type, {0}, ino, offset, len, size, n};
-    struct iovec parts[2] = {{&r, sizeof r}, {(void *)(uintptr_t)bytes, n}};
+    struct iovec parts[] = {{&r, sizeof r}, {(void *)(uintptr_t)bytes, n}};
     (void)syscall(SYS_writev, undo_fd, parts, n > 0 ? 2 : 1);
 }
 
