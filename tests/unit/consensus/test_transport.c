@@ -510,6 +510,8 @@ static void test_other_version(void **state)
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), (int)sizeof bytes);
     read_answer(f, fd, &answer);
     assert_int_equal(answer.verdict, TRANSPORT_OTHER_VERSION);
+    assert_non_null(strstr(answer.reason, "it has protocol 2, log format 0, snapshot format"));
+    assert_non_null(strstr(answer.reason, "run one version of fencelock on all nodes"));
     close(fd);
 }
 
@@ -683,7 +685,7 @@ static void test_call_bad_answers(void **state)
     char address[64];
     int listener = plain_listener(&port);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         struct hello h = good(f);
         uint8_t bytes[HELLO_SIZE];
         h.from = f->b.self;
@@ -692,6 +694,10 @@ static void test_call_bad_answers(void **state)
         hello_encode(&h, bytes);
         if (i == 0) {
             bytes[100] ^= 1;
+        }
+        if (i == 4) { /* of another version */
+            bytes[13] ^= 1;
+            fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HELLO_SIZE - 12));
         }
         call(f, 2, address);
         int fd = accept(listener, NULL, NULL);

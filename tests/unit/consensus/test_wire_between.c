@@ -82,8 +82,9 @@ static void test_hello_ranges(void **state)
         uint8_t value;
         int error;
     } ROWS[] = {
-        {12, 2, FL_EVERSION}, {14, 0, FL_EPROTO},   {14, 3, FL_EPROTO},  {15, 7, FL_EPROTO},
-        {52, 8, FL_EPROTO},   {54, 190, FL_EPROTO}, {56, 10, FL_EPROTO}, {320, 127, FL_EPROTO},
+        {12, 2, FL_EVERSION}, {13, 2, FL_EVERSION}, {14, 0, FL_EPROTO},
+        {14, 3, FL_EPROTO},   {15, 7, FL_EPROTO},   {52, 8, FL_EPROTO},
+        {54, 190, FL_EPROTO}, {56, 10, FL_EPROTO},  {320, 127, FL_EPROTO},
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
         uint8_t bytes[HELLO_SIZE];
