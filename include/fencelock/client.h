@@ -67,7 +67,8 @@ typedef struct fl_client fl_client;
 struct fl_client_options {
     uint64_t timeout_ms;   /* of a call that gives none; FL_TIMEOUT_DEFAULT_MS */
     uint64_t attempt_ms;   /* how long one node may take to connect or to answer before the next one
-                            is asked; FL_ATTEMPT_DEFAULT_MS. Doubles after each round. */
+                            is tried; FL_ATTEMPT_DEFAULT_MS. Doubles after each round. A node whose
+                            answer is late is left sooner, when another one is found to serve. */
     struct fl_bytes owner; /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: 32 hex digits of 128
                               random bits. Nobody else may use the same one. */
 };

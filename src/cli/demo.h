@@ -109,8 +109,8 @@ int demo_clock_jump(struct demo_lab *lab, uint64_t by_s) FL_MUST_USE;
 pid_t demo_fork(const struct demo_lab *lab, const char *log);
 void demo_kill(pid_t *pid);
 
-/* Reads a line within DEMO_DEADLINE_MS. False: none came. Slow, one byte at a time: lines here are
- * short and few. */
+/* Waits for a line, for ever. False: nobody is there any more, or it is too long. Slow, one byte at
+ * a time: lines here are short and few. */
 bool demo_read_line(int fd, char *out, size_t size);
 bool demo_write_line(int fd, const char *line);
 

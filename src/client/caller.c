@@ -4,6 +4,8 @@
  * packet, and its answer comes in front of the request's. */
 #include "client/caller.h"
 
+#include <limits.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #define REQUEST_MAX ((size_t)64 << 20)
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
+#define SILENT_MS UINT64_C(10000)
 
 /* One call in progress. */
 struct run {
@@ -28,16 +31,21 @@ int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg, size_
 {
     memset(k, 0, sizeof *k);
     fli_link_init(&k->link);
+    fli_link_init(&k->aside);
+    fli_question_init(&k->question, &k->aside);
     fli_buf_init(&k->out, REQUEST_MAX);
     k->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     k->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
     k->leader = FLI_FLOW_NOBODY;
+    k->silent = FLI_FLOW_NOBODY;
     return fli_nodes_parse(nodes, k->nodes, &k->n_nodes, errmsg, errmsg_size);
 }
 
 void fli_caller_fini(struct fli_caller *k)
 {
     fli_link_close(&k->link);
+    fli_link_close(&k->aside);
+    fli_question_fini(&k->question);
     fli_buf_fini(&k->out);
 }
 
@@ -104,6 +112,9 @@ static void learn_leader(struct fli_caller *k, const redisReply *reply)
     if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
         k->leader = place_of(k, address->str, address->len);
     }
+    if (k->leader == k->silent && fli_clock_ms() < k->silent_until_ms) {
+        k->leader = FLI_FLOW_NOBODY; /* nobody's word makes us begin there */
+    }
 }
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
@@ -118,6 +129,11 @@ static enum fli_flow_event obey_connect(struct run *r)
     }
     fli_link_close(&k->link);
     k->owed = 0;
+    if (fli_question_is_done(&k->question, order->node)) {
+        fli_link_move(&k->link, &k->aside);
+        k->link_node = order->node;
+        return FLI_EVENT_CONNECTED;
+    }
     if (fli_link_connect(&k->link, &k->nodes[order->node], order->until_ms) != 0) {
         note_trouble(k, order->node, k->link.error, strlen(k->link.error));
         forget_leader(k, order->node);
@@ -217,12 +233,13 @@ static bool is_turned_away(const redisReply *reply)
     return fli_ask_judge(FLI_ASK_LEADER, reply, &code) == FLI_EVENT_REFUSED && code == FL_ELIMIT;
 }
 
-static enum fli_flow_event obey_answer(struct run *r, int *ret_code)
+/* SILENT: not by until_ms. */
+static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *ret_code)
 {
     struct fli_caller *k = r->k;
     for (;;) {
         redisReply *reply;
-        int rc = fli_link_receive(&k->link, r->flow.order.until_ms, &reply);
+        int rc = fli_link_receive(&k->link, until_ms, &reply);
         if (rc == FL_ETIMEOUT) {
             return FLI_EVENT_SILENT;
         }
@@ -287,6 +304,64 @@ static enum fli_flow_event obey_probe(struct run *r)
     return rc == 0 ? event : lost_link(r, event);
 }
 
+/* Looking up a name may take its time; one that is written as numbers takes none. */
+static bool begin_question(struct fli_caller *k, uint32_t other)
+{
+    const struct fli_node *node = &k->nodes[other];
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    fli_link_close(&k->aside);
+    if (getaddrinfo(node->host, node->port, &hints, &list) != 0) {
+        return false;
+    }
+    bool begun = false;
+    for (struct addrinfo *a = list; a != NULL && !begun; a = a->ai_next) {
+        begun = fli_question_begin(&k->question, other, a->ai_addr, a->ai_addrlen);
+    }
+    freeaddrinfo(list);
+    return begun;
+}
+
+/* Until one of the two connections has something for us, or the order's time is over. */
+static void await_either(const struct run *r, bool writable)
+{
+    const struct fli_caller *k = r->k;
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t until_ms = r->flow.order.until_ms;
+    uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+    struct pollfd both[2] = {{.fd = k->link.fd, .events = POLLIN},
+                             {.fd = k->aside.fd, .events = writable ? POLLOUT : POLLIN}};
+    (void)poll(both, 2, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+}
+
+static enum fli_flow_event obey_ask(struct run *r, int *ret_code)
+{
+    struct fli_caller *k = r->k;
+    uint32_t other = r->flow.order.other;
+    bool stands = k->aside.fd >= 0 && k->question.node == other;
+    if (!stands && !begin_question(k, other)) {
+        fli_link_close(&k->aside);
+        return FLI_EVENT_SERVES_NOT;
+    }
+    for (;;) {
+        bool writable = false;
+        enum fli_flow_event event = await_answer(r, 0, ret_code);
+        if (event != FLI_EVENT_SILENT) {
+            return event;
+        }
+        if (fli_question_step(&k->question, &event, &writable)) {
+            if (event == FLI_EVENT_SERVES_NOT) {
+                fli_link_close(&k->aside);
+            }
+            return event;
+        }
+        if (fli_clock_ms() >= r->flow.order.until_ms) {
+            return FLI_EVENT_SILENT;
+        }
+        await_either(r, writable);
+    }
+}
+
 static enum fli_flow_event obey_sleep(const struct run *r)
 {
     for (;;) {
@@ -306,9 +381,11 @@ static enum fli_flow_event obey(struct run *r, int *ret_code)
     case FLI_WANT_SEND:
         return obey_send(r);
     case FLI_WANT_ANSWER:
-        return obey_answer(r, ret_code);
+        return await_answer(r, r->flow.order.until_ms, ret_code);
     case FLI_WANT_PROBE:
         return obey_probe(r);
+    case FLI_WANT_ASK:
+        return obey_ask(r, ret_code);
     default:
         FLI_ASSERT(r->flow.order.want == FLI_WANT_SLEEP);
         return obey_sleep(r);
@@ -367,8 +444,12 @@ static uint32_t first_node(const struct fli_caller *k, uint64_t seed)
     if (k->leader != FLI_FLOW_NOBODY) {
         return k->leader;
     }
-    bool connected = k->link.fd >= 0 && k->link_node < k->n_nodes;
-    return connected ? k->link_node : (uint32_t)(seed % k->n_nodes);
+    if (k->link.fd >= 0 && k->link_node < k->n_nodes) {
+        return k->link_node;
+    }
+    uint32_t node = (uint32_t)(seed % k->n_nodes);
+    bool silent = node == k->silent && fli_clock_ms() < k->silent_until_ms;
+    return silent ? (node + 1) % k->n_nodes : node;
 }
 
 static void begin(struct run *r, uint64_t timeout_ms)
@@ -388,6 +469,7 @@ static void begin(struct run *r, uint64_t timeout_ms)
         .now_ms = now_ms,
         .deadline_ms = now_ms + call->wait_ms + timeout_ms,
         .attempt_ms = k->attempt_ms,
+        .ask_ms = fli_pace_ask_ms(&k->pace),
         .wait_ms = call->wait_ms,
         .ttl_ms = ttl_ms,
         .confirm = op == FLI_ASK_ACQUIRE && ttl_ms != 0,
@@ -400,6 +482,27 @@ static void begin(struct run *r, uint64_t timeout_ms)
     fli_flow_init(&r->flow, &config);
 }
 
+/* Closes what the next order has no use for. */
+static void leave_behind(struct run *r, enum fli_flow_event event)
+{
+    struct fli_caller *k = r->k;
+    enum fli_flow_want want = r->flow.order.want;
+    bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
+    bool silent = event == FLI_EVENT_SILENT || event == FLI_EVENT_SERVES;
+    if (event == FLI_EVENT_SERVES) {
+        snprintf(k->link.error, sizeof k->link.error, "no answer, while others do");
+    }
+    if ((silent || event == FLI_EVENT_LEADERLESS) && !waits_on) {
+        /* Its late answer must not be taken for the answer to something else. */
+        lost_link(r, event);
+        k->silent = silent ? k->link_node : k->silent;
+        k->silent_until_ms = silent ? fli_clock_ms() + SILENT_MS : k->silent_until_ms;
+    }
+    if (want != FLI_WANT_ASK && want != FLI_WANT_CONNECT) {
+        fli_link_close(&k->aside);
+    }
+}
+
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms)
 {
@@ -409,14 +512,10 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     while (r.flow.order.want != FLI_WANT_NOTHING) {
         int code = 0;
         enum fli_flow_event event = obey(&r, &code);
-        bool answers_owed = event == FLI_EVENT_SILENT;
         fli_flow_feed(&r.flow, fli_clock_ms(), event, code);
-        bool waits_on = r.flow.order.want == FLI_WANT_PROBE || r.flow.order.want == FLI_WANT_ANSWER;
-        if ((answers_owed || event == FLI_EVENT_LEADERLESS) && !waits_on) {
-            /* Its late answer must not be taken for the answer to something else. */
-            lost_link(&r, event);
-        }
+        leave_behind(&r, event);
     }
+    fli_pace_learn(&k->pace, &r.flow);
     if (r.flow.status != 0) {
         explain(&r, timeout_ms);
     }

@@ -7,6 +7,7 @@
 #include "client/flow.h"
 #include "client/link.h"
 #include "client/nodes.h"
+#include "client/question.h"
 
 #define FLI_TROUBLE_SIZE 160u
 
@@ -20,8 +21,13 @@ struct fli_caller {
     uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
     uint64_t learned_ms; /* when the leader was last asked for; 0: never */
     uint64_t shun_ms;    /* until then an address that was told and did not work is not believed */
-    unsigned owed;       /* 1: the answer to LEADER comes before the one that is wanted */
+    uint32_t silent;     /* left because it said nothing: not where calls begin, for a while */
+    uint64_t silent_until_ms;
+    struct fli_pace pace;
+    unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     struct fli_link link;
+    struct fli_link aside; /* of the question; closed between calls */
+    struct fli_question question;
     struct fli_buf out;
     struct fli_node nodes[FL_NODES_MAX + 1];
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node, during this call */

@@ -15,6 +15,7 @@
 #define REQUEST_MAX ((size_t)1 << 20)
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
+#define SILENT_MS UINT64_C(10000)
 #define TEXT_SIZE 512u
 
 /* A connection and what it is watched for. */
@@ -32,7 +33,8 @@ struct fli_op {
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     uint32_t link_node;
     struct watched main;
-    struct watched probe;
+    struct watched probe; /* or of the question */
+    struct fli_question question;
     size_t sent;
     struct fli_buf out;
     redisReply *reply;
@@ -91,6 +93,7 @@ int fli_engine_init(struct fli_engine *e, const char *nodes)
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
     e->leader = FLI_FLOW_NOBODY;
+    e->silent = FLI_FLOW_NOBODY;
     e->timer_ms = UINT64_MAX;
     int rc = init_places(e, nodes);
     if (rc != 0) {
@@ -260,9 +263,19 @@ static void learn_leader(struct fli_op *op, const redisReply *reply)
     if (address->type == REDIS_REPLY_STRING || address->type == REDIS_REPLY_STATUS) {
         e->leader = place_of(e, address->str, address->len);
     }
+    if (e->leader == e->silent && fli_clock_ms() < e->silent_until_ms) {
+        e->leader = FLI_FLOW_NOBODY;
+    }
     if (e->leader != FLI_FLOW_NOBODY) {
         fli_flow_hint(&op->flow, e->leader);
     }
+}
+
+/* The flow has left it because it said nothing. For a while nobody's word makes us begin there. */
+static void note_silent(struct fli_engine *e, uint32_t node)
+{
+    e->silent = node;
+    e->silent_until_ms = fli_clock_ms() + SILENT_MS;
 }
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
@@ -295,6 +308,17 @@ static bool begin_connect(struct fli_op *op, struct watched *w, uint32_t node)
     return fli_link_begin(&w->link, (const struct sockaddr *)&address, p->address_len[i]) == 0;
 }
 
+/* The connection over which a node has said that it serves. */
+static bool take_asked(struct fli_op *op, uint32_t node)
+{
+    if (!fli_question_is_done(&op->question, node)) {
+        return false;
+    }
+    watch(op->engine, &op->probe, 0);
+    fli_link_move(&op->main.link, &op->probe.link);
+    return true;
+}
+
 /* The functions below obey one kind of order. They return false while it must wait. */
 
 static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
@@ -310,7 +334,7 @@ static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
         close_watched(e, &op->main);
         op->owed = 0;
         op->link_node = node;
-        if (take_idle(op, node)) {
+        if (take_asked(op, node) || take_idle(op, node)) {
             return true;
         }
         if (!begin_connect(op, &op->main, node)) {
@@ -486,6 +510,41 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
     return true;
 }
 
+static bool begin_question(struct fli_op *op, uint32_t other)
+{
+    struct fli_place *p = &op->engine->places[other];
+    close_watched(op->engine, &op->probe);
+    if (p->n == 0) {
+        return false;
+    }
+    unsigned i = p->turn++ % p->n;
+    struct sockaddr_storage address = p->address[i];
+    return fli_question_begin(&op->question, other, (const struct sockaddr *)&address,
+                              p->address_len[i]);
+}
+
+static bool obey_ask(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+{
+    uint32_t other = op->flow.order.other;
+    bool writable;
+    if (obey_answer(op, ret, ret_code)) {
+        return true;
+    }
+    bool stands = op->probe.link.fd >= 0 && op->question.node == other;
+    if (!stands && !begin_question(op, other)) {
+        *ret = FLI_EVENT_SERVES_NOT;
+        return true;
+    }
+    if (fli_question_step(&op->question, ret, &writable)) {
+        if (*ret == FLI_EVENT_SERVES_NOT) {
+            close_watched(op->engine, &op->probe);
+        }
+        return true;
+    }
+    watch(op->engine, &op->probe, writable ? EPOLLOUT : EPOLLIN);
+    return false;
+}
+
 static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
 {
     switch (op->flow.order.want) {
@@ -497,6 +556,8 @@ static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
         return obey_answer(op, ret, ret_code);
     case FLI_WANT_PROBE:
         return obey_probe(op, ret);
+    case FLI_WANT_ASK:
+        return obey_ask(op, ret, ret_code);
     default:
         FLI_ASSERT(op->flow.order.want == FLI_WANT_SLEEP);
         return false;
@@ -511,6 +572,7 @@ static enum fli_flow_event time_over(struct fli_op *op)
     case FLI_WANT_SEND:
         return lose(op, FLI_EVENT_UNSENT);
     case FLI_WANT_ANSWER:
+    case FLI_WANT_ASK:
         snprintf(op->main.link.error, sizeof op->main.link.error, "no answer in time");
         return FLI_EVENT_SILENT;
     case FLI_WANT_PROBE:
@@ -518,6 +580,28 @@ static enum fli_flow_event time_over(struct fli_op *op)
         return end_probe(op, FLI_EVENT_DEAD);
     default:
         return FLI_EVENT_WOKE;
+    }
+}
+
+/* Closes what the next order has no use for. */
+static void leave_behind(struct fli_op *op, enum fli_flow_event event)
+{
+    enum fli_flow_want want = op->flow.order.want;
+    bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
+    if (event == FLI_EVENT_SERVES) {
+        snprintf(op->main.link.error, sizeof op->main.link.error, "no answer, while others do");
+    }
+    bool silent = event == FLI_EVENT_SILENT || event == FLI_EVENT_SERVES;
+    if ((silent || event == FLI_EVENT_LEADERLESS) && !waits_on) {
+        /* Its late answer must not be taken for the answer to something else. */
+        uint32_t node = op->link_node;
+        lose(op, event);
+        if (silent) {
+            note_silent(op->engine, node);
+        }
+    }
+    if (want != FLI_WANT_ASK && want != FLI_WANT_CONNECT) {
+        close_watched(op->engine, &op->probe);
     }
 }
 
@@ -536,12 +620,7 @@ static bool drive(struct fli_op *op)
         }
         fli_flow_feed(&op->flow, fli_clock_ms(), event, code);
         op->begun = false;
-        bool waits_on =
-            op->flow.order.want == FLI_WANT_PROBE || op->flow.order.want == FLI_WANT_ANSWER;
-        if ((event == FLI_EVENT_SILENT || event == FLI_EVENT_LEADERLESS) && !waits_on) {
-            /* Its late answer must not be taken for the answer to something else. */
-            lose(op, event);
-        }
+        leave_behind(op, event);
         if (op->flow.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
             watch(op->engine, &op->main, 0);
         }
@@ -561,6 +640,16 @@ static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
     return copy;
 }
 
+static uint32_t first_node(const struct fli_engine *e, uint64_t seed)
+{
+    if (e->leader != FLI_FLOW_NOBODY) {
+        return e->leader;
+    }
+    uint32_t node = (uint32_t)(seed % e->n_nodes);
+    bool silent = node == e->silent && fli_clock_ms() < e->silent_until_ms;
+    return silent ? (node + 1) % e->n_nodes : node;
+}
+
 static void begin(struct fli_op *op, const struct fli_op_times *times)
 {
     const struct fli_engine *e = op->engine;
@@ -571,9 +660,10 @@ static void begin(struct fli_op *op, const struct fli_op_times *times)
         .repeat = fli_ask_repeat(op->ask.op),
         .no_is_doubtful = fli_ask_no_is_doubtful(op->ask.op),
         .nodes = e->n_nodes,
-        .start = e->leader != FLI_FLOW_NOBODY ? e->leader : (uint32_t)(seed % e->n_nodes),
+        .start = first_node(e, seed),
         .now_ms = fli_clock_ms(),
         .deadline_ms = times->deadline_ms,
+        .ask_ms = fli_pace_ask_ms(&e->pace),
         .attempt_ms = times->attempt_ms != 0 ? times->attempt_ms : e->attempt_ms,
         .wait_ms = times->wait_ms,
         .ttl_ms = ttl_ms,
@@ -609,6 +699,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     op->ask.also = op->also;
     fli_link_init(&op->main.link);
     fli_link_init(&op->probe.link);
+    fli_question_init(&op->question, &op->probe.link);
     fli_buf_init(&op->out, REQUEST_MAX);
     op->done = done;
     op->arg = arg;
@@ -623,6 +714,7 @@ static void op_free(struct fli_op *op)
 {
     close_watched(op->engine, &op->main);
     close_watched(op->engine, &op->probe);
+    fli_question_fini(&op->question);
     fli_buf_fini(&op->out);
     freeReplyObject(op->reply);
     free(op);
@@ -659,6 +751,7 @@ void fli_engine_process(struct fli_engine *e)
     {
         struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
         if (drive(op)) {
+            fli_pace_learn(&e->pace, &op->flow);
             keep_idle(op);
             fli_list_remove(&op->in);
             fli_list_push(&e->ended, &op->in);

@@ -12,6 +12,7 @@
 #include "client/flow.h"
 #include "client/link.h"
 #include "client/nodes.h"
+#include "client/question.h"
 
 #define FLI_PLACE_ADDRESSES 8u
 #define FLI_IDLE_MAX 4u /* connections kept open between calls */
@@ -41,6 +42,9 @@ struct fli_engine {
     uint32_t leader;   /* FLI_FLOW_NOBODY: not known */
     uint64_t learned_ms;
     uint64_t shun_ms;
+    uint32_t silent; /* left because it said nothing: not where calls begin, for a while */
+    uint64_t silent_until_ms;
+    struct fli_pace pace;
     struct fli_list ops;
     struct fli_list ended; /* and not yet told */
     struct fli_idle idle[FLI_IDLE_MAX];

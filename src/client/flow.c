@@ -5,6 +5,10 @@
 #define PAUSE_MAX_MS UINT64_C(500)
 #define ATTEMPT_MAX_MS UINT64_C(30000)
 #define PROBE_EVERY_MS UINT64_C(2000)
+/* An answer is late after four times what is usual, and after no less than this: a node on a local
+ * network that is busy, or whose disk is, has answered by then. */
+#define ASK_LEAST_MS UINT64_C(100)
+#define ASK_USUAL_TIMES 4u
 /* A node that has known no leader for so many probes is cut off from the others and would never
  * hear of the grant. One is not enough: that may be an election, and whoever leaves then may lose
  * his place. */
@@ -101,12 +105,70 @@ static bool is_waiting(const struct fli_flow *f)
     return f->order.request == FLI_REQUEST_MAIN && f->wait_end_ms > f->sent_ms;
 }
 
+/* How many nodes there are to be asked about the one that owes an answer. */
+static uint32_t others(const struct fli_flow *f)
+{
+    return f->order.node < f->config.nodes ? f->config.nodes - 1 : f->config.nodes;
+}
+
+/* Of a request whose answer is due at once. */
+static bool may_ask(const struct fli_flow *f)
+{
+    return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && others(f) > 0;
+}
+
 /* A held answer is looked after by probes, so that a node that hangs is noticed long before the
  * wait is over. */
 static void want_answer(struct fli_flow *f, uint64_t now_ms)
 {
     f->order.want = FLI_WANT_ANSWER;
-    f->order.until_ms = is_waiting(f) ? least(f->answer_ms, now_ms + PROBE_EVERY_MS) : f->answer_ms;
+    f->order.until_ms = f->answer_ms;
+    if (is_waiting(f)) {
+        f->order.until_ms = least(f->answer_ms, now_ms + PROBE_EVERY_MS);
+    } else if (may_ask(f)) {
+        f->order.until_ms = least(f->answer_ms, f->ask_at_ms);
+    }
+}
+
+static void want_ask(struct fli_flow *f, uint64_t now_ms, uint32_t other)
+{
+    FLI_ASSERT(other <= f->config.nodes && other != f->order.node);
+    f->order.want = FLI_WANT_ASK;
+    f->order.other = other;
+    f->order.until_ms = least(f->answer_ms, now_ms + f->ask_ms);
+}
+
+/* The next node in the circle that is not `never`. One that said nothing only if there is no other,
+ * and `node` itself only if there is not even that. */
+static uint32_t node_after(const struct fli_flow *f, uint32_t node, uint32_t never)
+{
+    uint32_t nodes = f->config.nodes;
+    uint32_t poor = FLI_FLOW_NOBODY;
+    for (uint32_t i = 1; i <= nodes; i++) {
+        uint32_t next = node < nodes ? (node + i) % nodes : i - 1;
+        if (next == never) {
+            continue;
+        }
+        if (next != f->silent && next != node) {
+            return next;
+        }
+        poor = poor == FLI_FLOW_NOBODY ? next : poor;
+    }
+    FLI_ASSERT(poor != FLI_FLOW_NOBODY);
+    return poor;
+}
+
+/* Whom to ask first: who leads, when that is known; else anybody, so that the clients of a node
+ * that was stopped do not all ask the same one. */
+static uint32_t first_other(struct fli_flow *f)
+{
+    uint32_t node = f->order.node;
+    uint32_t nodes = f->config.nodes;
+    if (f->hint != FLI_FLOW_NOBODY && f->hint != node) {
+        return f->hint;
+    }
+    uint32_t n = (uint32_t)random_below(f, others(f));
+    return node_after(f, (node < nodes ? node + n : n + nodes - 1) % nodes, node);
 }
 
 static void sent(struct fli_flow *f, uint64_t now_ms)
@@ -119,6 +181,8 @@ static void sent(struct fli_flow *f, uint64_t now_ms)
         overdue_ms = f->config.deadline_ms;
     }
     f->answer_ms = least(overdue_ms, f->config.deadline_ms);
+    f->ask_at_ms = now_ms + f->ask_ms;
+    f->asked = 0;
     want_answer(f, now_ms);
 }
 
@@ -128,6 +192,8 @@ static void pause_then_next(struct fli_flow *f, uint64_t now_ms)
     uint64_t pause_ms = 1 + random_below(f, least(most_ms, PAUSE_MAX_MS));
     f->rounds++;
     f->failures = 0;
+    f->stayed = false;
+    f->silent = FLI_FLOW_NOBODY;
     f->attempt_ms = least(f->attempt_ms * 2, ATTEMPT_MAX_MS);
     if (now_ms + pause_ms >= f->config.deadline_ms) {
         time_over(f, now_ms);
@@ -146,9 +212,9 @@ static uint32_t next_node(struct fli_flow *f)
         return hint;
     }
     if (failed >= f->config.nodes) {
-        return (uint32_t)random_below(f, f->config.nodes);
+        failed = (uint32_t)random_below(f, f->config.nodes);
     }
-    return (failed + 1) % f->config.nodes;
+    return node_after(f, failed, FLI_FLOW_NOBODY);
 }
 
 static void try_next(struct fli_flow *f, uint64_t now_ms)
@@ -161,17 +227,44 @@ static void try_next(struct fli_flow *f, uint64_t now_ms)
     }
 }
 
-/* The request has left and nobody knows what became of it. */
-static void outcome_unknown(struct fli_flow *f, uint64_t now_ms)
+/* The request has left and nobody knows what became of it. False: that is the end. */
+static bool note_unknown(struct fli_flow *f)
 {
     if (f->order.request == FLI_REQUEST_MAIN) {
         f->unknown = true;
         if (f->config.repeat == FLI_REPEAT_NEVER) {
             finish(f, FL_EUNCERTAIN);
-            return;
+            return false;
         }
     }
-    try_next(f, now_ms);
+    return true;
+}
+
+static void outcome_unknown(struct fli_flow *f, uint64_t now_ms)
+{
+    if (note_unknown(f)) {
+        try_next(f, now_ms);
+    }
+}
+
+static void said_nothing(struct fli_flow *f, uint64_t now_ms)
+{
+    f->silent = f->order.node;
+    outcome_unknown(f, now_ms);
+}
+
+/* The node is there, and is among the first to know who leads now. */
+static void answered_uncertain(struct fli_flow *f, uint64_t now_ms)
+{
+    if (!note_unknown(f)) {
+        return;
+    }
+    if (f->stayed) {
+        try_next(f, now_ms);
+        return;
+    }
+    f->stayed = true;
+    want_connect(f, now_ms, f->order.node);
 }
 
 static void answered_yes(struct fli_flow *f, uint64_t now_ms)
@@ -225,14 +318,38 @@ static void feed_probe(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event 
     f->leaderless = event == FLI_EVENT_LEADERLESS ? f->leaderless + 1 : 0;
     if (event == FLI_EVENT_DEAD || f->leaderless == LEADERLESS_MAX) {
         f->leaderless = 0;
-        outcome_unknown(f, now_ms);
+        said_nothing(f, now_ms);
         return;
     }
     want_answer(f, now_ms);
 }
 
+static void silent(struct fli_flow *f, uint64_t now_ms)
+{
+    f->troubles |= TROUBLE_SILENT;
+    if (now_ms >= f->answer_ms) {
+        said_nothing(f, now_ms);
+    } else if (is_waiting(f)) {
+        f->order.want = FLI_WANT_PROBE;
+        f->order.until_ms = least(f->answer_ms, now_ms + f->attempt_ms);
+    } else if (may_ask(f)) {
+        want_ask(f, now_ms, first_other(f));
+    } else {
+        said_nothing(f, now_ms);
+    }
+}
+
+static void note_took(struct fli_flow *f, uint64_t now_ms)
+{
+    f->answered = !is_waiting(f);
+    f->took_ms = now_ms - f->sent_ms;
+}
+
 static void feed_answer(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
 {
+    if (event == FLI_EVENT_YES || event == FLI_EVENT_NO || event == FLI_EVENT_REFUSED) {
+        note_took(f, now_ms);
+    }
     switch (event) {
     case FLI_EVENT_YES:
         answered_yes(f, now_ms);
@@ -253,23 +370,81 @@ static void feed_answer(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event
         pause_then_next(f, now_ms);
         return;
     case FLI_EVENT_SILENT:
-        f->troubles |= TROUBLE_SILENT;
-        if (is_waiting(f) && now_ms < f->answer_ms) {
-            f->order.want = FLI_WANT_PROBE;
-            f->order.until_ms = least(f->answer_ms, now_ms + f->attempt_ms);
-            return;
-        }
-        outcome_unknown(f, now_ms);
+        silent(f, now_ms);
         return;
     case FLI_EVENT_BROKEN:
         f->troubles |= TROUBLE_BROKEN;
         outcome_unknown(f, now_ms);
         return;
+    case FLI_EVENT_UNCERTAIN:
+        answered_uncertain(f, now_ms);
+        return;
     default:
-        FLI_ASSERT(event == FLI_EVENT_LOST || event == FLI_EVENT_UNCERTAIN);
+        FLI_ASSERT(event == FLI_EVENT_LOST);
         outcome_unknown(f, now_ms);
         return;
     }
+}
+
+/* The other one serves. Whether this one has done the request, or will when it goes on, nobody
+ * knows. Each time the patience grows, so that a cluster which is slow everywhere is left alone. */
+static void change_over(struct fli_flow *f, uint64_t now_ms)
+{
+    f->unknown = f->unknown || f->order.request == FLI_REQUEST_MAIN;
+    f->silent = f->order.node;
+    f->ask_ms = least(f->ask_ms * 2, ATTEMPT_MAX_MS);
+    want_connect(f, now_ms, f->order.other);
+}
+
+static void ask_next(struct fli_flow *f, uint64_t now_ms)
+{
+    f->asked++;
+    if (f->asked < others(f)) {
+        want_ask(f, now_ms, node_after(f, f->order.other, f->order.node));
+        return;
+    }
+    f->asked = 0;
+    f->ask_ms = least(f->ask_ms * 2, ATTEMPT_MAX_MS);
+    f->ask_at_ms = now_ms + f->ask_ms;
+    want_answer(f, now_ms);
+}
+
+static void feed_ask(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
+{
+    switch (event) {
+    case FLI_EVENT_SERVES:
+        change_over(f, now_ms);
+        return;
+    case FLI_EVENT_ALIVE: /* when this one's time is over, that one is the better choice */
+        f->order.until_ms = f->answer_ms;
+        f->hint = f->order.other;
+        return;
+    case FLI_EVENT_SERVES_NOT:
+        ask_next(f, now_ms);
+        return;
+    case FLI_EVENT_SILENT:
+        if (now_ms < f->answer_ms) {
+            ask_next(f, now_ms);
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    feed_answer(f, now_ms, event, code);
+}
+
+void fli_pace_learn(struct fli_pace *p, const struct fli_flow *f)
+{
+    if (f->answered) {
+        p->eighths_ms = p->eighths_ms - p->eighths_ms / 8 + f->took_ms;
+    }
+}
+
+uint64_t fli_pace_ask_ms(const struct fli_pace *p)
+{
+    uint64_t late_ms = ASK_USUAL_TIMES * p->eighths_ms / 8;
+    return late_ms > ASK_LEAST_MS ? late_ms : ASK_LEAST_MS;
 }
 
 void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config)
@@ -280,8 +455,10 @@ void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config)
     FLI_ASSERT(config->wait_ms == 0 || config->repeat == FLI_REPEAT_WRITE);
     *f = (struct fli_flow){.config = *config};
     f->hint = FLI_FLOW_NOBODY;
+    f->silent = FLI_FLOW_NOBODY;
     f->rng = config->seed;
     f->attempt_ms = config->attempt_ms;
+    f->ask_ms = config->ask_ms;
     f->wait_end_ms = config->wait_ms == 0 ? 0 : config->now_ms + config->wait_ms;
     f->order.request = FLI_REQUEST_MAIN;
     want_connect(f, config->now_ms, config->start);
@@ -320,6 +497,9 @@ void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event even
         return;
     case FLI_WANT_PROBE:
         feed_probe(f, now_ms, event);
+        return;
+    case FLI_WANT_ASK:
+        feed_ask(f, now_ms, event, code);
         return;
     default:
         FLI_ASSERT(f->order.want == FLI_WANT_SLEEP);

@@ -14,13 +14,22 @@
  *          answer -------------------------+
  *             |  ^ silent, queued    | yes, but the grant is old: confirm it by a renewal
  *             |  +---- probe         +--> send (second request) --> answer
- *             v alive
+ *             |  ^ silent, due       |
+ *             |  +---- ask ----------+ another node serves: connect to that one
+ *             v
  *           done: yes, no, refused; or time is over; or unknown and must not be repeated
  *
  * The shell does as `order` says and reports by fli_flow_feed() exactly one event for each order.
  * Time over (order.until_ms) is an event too: UNREACHABLE, UNSENT, SILENT, DEAD, WOKE. A shell that
  * has a connection to order.node already reports CONNECTED at once. Whenever the flow orders a
- * connect, any connection to another node that was used before is of no more use to this call. */
+ * connect, any connection to another node that was used before is of no more use to this call.
+ *
+ * Asking. A node that was stopped, or whose host is gone, closes nothing: all there is to notice is
+ * that its answer is late. A late answer alone is no reason to send the request again, or a busy
+ * cluster would get more to do for being busy. So when it is a little late another node is asked a
+ * question that only a leader with a majority can answer, and that follows what it is asked behind;
+ * a node without a leader keeps it until there is one. When that is answered first, the way through
+ * the other node is known to work, and this one not: the request is repeated there at once. */
 #ifndef FLI_CLIENT_FLOW_H
 #define FLI_CLIENT_FLOW_H
 
@@ -42,6 +51,9 @@ enum fli_flow_want {
     FLI_WANT_ANSWER,  /* to what was sent last */
     FLI_WANT_PROBE,   /* does order.node say, on a connection of its own, who leads? The one that
                          awaits its answer stays open. */
+    FLI_WANT_ASK,     /* the answer to what was sent last; meanwhile order.other is asked, on a
+                         connection of its own, whether it serves. The same order with the same
+                         `other` again: the question stands. */
     FLI_WANT_SLEEP,   /* until order.until_ms */
     FLI_WANT_NOTHING, /* finished: `status` */
 };
@@ -52,6 +64,7 @@ struct fli_flow_order {
     enum fli_flow_want want;
     enum fli_flow_request request;
     uint32_t node;
+    uint32_t other; /* ASK; never `node` */
     uint64_t until_ms;
 };
 
@@ -66,10 +79,12 @@ enum fli_flow_event {
     FLI_EVENT_NOLEADER,
     FLI_EVENT_BUSY,
     FLI_EVENT_UNCERTAIN,
-    FLI_EVENT_LOST,   /* the connection, before the whole answer had come */
-    FLI_EVENT_SILENT, /* no answer by until_ms */
-    FLI_EVENT_BROKEN, /* what came is no answer to this */
-    FLI_EVENT_ALIVE,
+    FLI_EVENT_LOST,       /* the connection, before the whole answer had come */
+    FLI_EVENT_SILENT,     /* no answer by until_ms */
+    FLI_EVENT_BROKEN,     /* what came is no answer to this */
+    FLI_EVENT_ALIVE,      /* to an ask: order.other is there, and has the question */
+    FLI_EVENT_SERVES,     /* order.other has answered it, and order.node has still not answered */
+    FLI_EVENT_SERVES_NOT, /* order.other cannot be reached, or refuses */
     FLI_EVENT_LEADERLESS, /* alive, and knows nobody who leads */
     FLI_EVENT_DEAD,
     FLI_EVENT_WOKE,
@@ -84,6 +99,7 @@ struct fli_flow_config {
     uint64_t now_ms;
     uint64_t deadline_ms; /* of the whole call */
     uint64_t attempt_ms;  /* for connecting, and for an answer, in the first round */
+    uint64_t ask_ms;      /* an answer that is so late makes another node be asked; 0: never */
     uint64_t wait_ms;     /* 0: an answer is due at once; else the server may hold it so long */
     uint64_t ttl_ms;      /* of the lease that a yes begins; 0: none */
     bool confirm;         /* a yes that came late may be renewed (ACQUIRE) */
@@ -95,16 +111,23 @@ struct fli_flow {
     int status;              /* when finished: 0, FL_ENOTHELD for no, or a code */
     uint64_t lease_until_ms; /* status 0 and ttl_ms != 0: when to stop believing */
     bool unknown;            /* some try may have been done without our knowing */
+    bool answered;           /* the last try was, at once and not after a wait, in took_ms */
+    uint64_t took_ms;
     /* private */
     struct fli_flow_config config;
     uint64_t wait_end_ms;
     uint64_t sent_ms;   /* before the request that was sent last */
     uint64_t answer_ms; /* when the answer is overdue and no probe helps */
     uint64_t attempt_ms;
+    uint64_t ask_ms;
+    uint64_t ask_at_ms;
     uint64_t rng;
     uint32_t hint;
+    uint32_t silent;   /* said nothing when it should have; in this round */
+    bool stayed;       /* with a node that had said UNCERTAIN; in this round */
     uint32_t failures; /* in this round */
     uint32_t rounds;
+    uint32_t asked;      /* others, since the last time all of them were */
     uint32_t leaderless; /* probes in a row that found no leader */
     unsigned troubles;   /* set of kinds, for the final code */
 };
@@ -119,6 +142,17 @@ void fli_flow_hint(struct fli_flow *f, uint32_t node);
 
 /* What is left of the wait, for encoding a request at this moment. */
 uint64_t fli_flow_wait_left(const struct fli_flow *f, uint64_t now_ms);
+
+/* How long answers usually take: moves an eighth of the way to each new one. Zero to begin with. */
+struct fli_pace {
+    uint64_t eighths_ms;
+};
+
+/* Looks at a flow that has ended. */
+void fli_pace_learn(struct fli_pace *p, const struct fli_flow *f);
+
+/* For fli_flow_config.ask_ms. */
+uint64_t fli_pace_ask_ms(const struct fli_pace *p);
 
 /* When a lease that was asked for at sent_ms must no longer be believed; the one place that knows
  * the margin. */

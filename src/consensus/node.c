@@ -189,6 +189,7 @@ static void watch_leadership(struct node *n)
         n->leader_changes++;
         node_log(n, 3, "node %llu leads in term %llu", leader, raft_current_term(&n->raft));
     }
+    relay_replaced(n);
     relay_connect(n);
     if (n->cbs.leadership != NULL) {
         n->cbs.leadership(n->cbs.ctx);
@@ -260,12 +261,19 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void propose(struct node *n)
+{
+    raft_guard_delay_appends(&n->guard);
+    proposer_turn(n->proposer, fli_clock_ms());
+    raft_guard_append_now(&n->guard);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    proposer_turn(n->proposer, fli_clock_ms());
+    propose(n);
     watch_leadership(n);
     election_turn(n);
     if (!roster_formed(n) || n->identity.cluster_id == 0) {
@@ -278,7 +286,7 @@ static void node_turn(struct node *n)
         }
     } else if (n->held_count > 0) {
         hold_route(n);
-        proposer_turn(n->proposer, fli_clock_ms());
+        propose(n);
     }
     bound_log(n);
     relay_flush(n);
@@ -518,6 +526,16 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                             errmsg, errmsg_size);
 }
 
+/* The library puts a text together for each of its steps, a tenth of what a node computes for an
+ * entry, and then throws it away unless this variable is set. Without a tracer it does not. */
+static void mute_tracer(struct node *n)
+{
+    if (getenv("LIBRAFT_TRACE") == NULL) {
+        n->raft.tracer = NULL;
+        raft_uv_set_tracer(&n->io, NULL);
+    }
+}
+
 /* Everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
@@ -558,6 +576,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return FL_ESYSTEM;
     }
     n->raft_live = true;
+    mute_tracer(n);
     return 0;
 }
 

@@ -42,7 +42,7 @@
 #define NODE_REFUSED_MS 3000u        /* refused by peers and welcome nowhere for this long: stop */
 #define NODE_DISK_SLOW_MS 2000u      /* a write that takes longer is worth a line in the log */
 
-#define NODE_PROBE_MS 20u /* between attempts on a leader that is not ready */
+#define NODE_PROBE_MS 5u  /* between attempts on a leader that is not ready */
 
 #define OUTLET_WINDOW 16384u           /* commands sent and not answered */
 #define OUTLET_QUERIES 256u            /* of these, queries: each answer may have 64 KiB */
@@ -231,6 +231,8 @@ void outlet_close(struct outlet *o, const char *why); /* gives everything on it 
 void relay_inlet(struct node *n, const struct transport_identity *peer, uv_stream_t *stream);
 void relay_connect(struct node *n); /* sees to it that there is an outlet to the leader */
 void relay_beat(struct node *n);
+/* Another node leads, or none does: what the old one owes is not waited for if it says nothing. */
+void relay_replaced(struct node *n);
 void relay_say_ready(struct node *n); /* known_complete has become true */
 void relay_flush(struct node *n);
 void relay_event(struct node *n, const struct machine_event *e);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "consensus/raft_guard_append.h"
 #include "consensus/raft_guard_change.h"
 #include "consensus/raft_heap.h"
 #include "consensus/raft_guard_snapshot.h"
@@ -14,16 +15,6 @@
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
 #define WRITE_SHORT "short write:"
-
-struct guarded_append {
-    struct fli_list link;
-    struct raft_io_append inner;
-    struct raft_io_append *outer;
-    raft_io_append_cb cb;
-    struct raft_guard *g;
-    uint64_t start_ns;
-    unsigned n;
-};
 
 struct guarded_put {
     struct raft_io_snapshot_put inner;
@@ -45,11 +36,6 @@ struct guarded_get {
     struct raft_guard *g;
 };
 
-static struct raft_guard *guard_of(struct raft_io *outer)
-{
-    return FLI_CONTAINER_OF(outer, struct raft_guard, outer);
-}
-
 /* From what the backend holds: inner -> raft -> outer. */
 static struct raft_guard *guard_of_inner(const struct raft_io *inner)
 {
@@ -59,7 +45,7 @@ static struct raft_guard *guard_of_inner(const struct raft_io *inner)
     return g;
 }
 
-static void fail(struct raft_guard *g, const char *what, int status)
+void guard_fail(struct raft_guard *g, const char *what, int status)
 {
     if (g->failed) {
         return;
@@ -109,10 +95,10 @@ static int passed(struct raft_guard *g, int rv)
 }
 
 /* The same for what must not fail. CANCELED is how a backend that closes says no. */
-static int must(struct raft_guard *g, const char *what, int rv)
+int guard_must(struct raft_guard *g, const char *what, int rv)
 {
     if (rv != 0 && rv != RAFT_CANCELED) {
-        fail(g, what, rv);
+        guard_fail(g, what, rv);
     }
     return passed(g, rv);
 }
@@ -121,7 +107,7 @@ static int must(struct raft_guard *g, const char *what, int rv)
  * it is in: it is told that all is well, hears and says nothing more, and waits for the close. */
 static int quietly(struct raft_guard *g, const char *what, int rv)
 {
-    (void)must(g, what, rv);
+    (void)guard_must(g, what, rv);
     return g->failed ? 0 : rv;
 }
 
@@ -162,25 +148,13 @@ static void cancel_waiting(struct raft_guard *g)
     cb(outer, RAFT_CANCELED);
 }
 
-static void cancel_held(struct raft_guard *g)
-{
-    while (!fli_list_empty(&g->held)) {
-        struct guarded_append *a = FLI_CONTAINER_OF(g->held.next, struct guarded_append, link);
-        struct raft_io_append *outer = a->outer;
-        raft_io_append_cb cb = a->cb;
-        fli_list_remove(&a->link);
-        raft_free(a);
-        cb(outer, RAFT_CANCELED);
-    }
-}
-
 static void guard_close(struct raft_io *io, raft_io_close_cb cb)
 {
     struct raft_guard *g = guard_of(io);
     g->closing = true;
     g->closed = cb;
     cancel_waiting(g);
-    cancel_held(g);
+    guard_cancel_appends(g);
     g->inner->close(g->inner, guard_closed);
 }
 
@@ -483,54 +457,10 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
     return 0;
 }
 
-static void append_cb(struct raft_io_append *inner, int status)
-{
-    struct guarded_append *a = FLI_CONTAINER_OF(inner, struct guarded_append, inner);
-    struct raft_guard *g = a->g;
-    struct raft_io_append *outer = a->outer;
-    raft_io_append_cb cb = a->cb;
-    if (status == 0) {
-        uint64_t ns = fli_clock_ns() - a->start_ns;
-        g->stats.appends++;
-        g->stats.entries += a->n;
-        g->stats.append_ns_sum += ns;
-        if (g->stats.append_ns_max < ns) {
-            g->stats.append_ns_max = ns;
-        }
-    } else if (status != RAFT_CANCELED) {
-        fail(g, "write log entries to disk", status);
-    }
-    fli_list_remove(&a->link);
-    raft_free(a);
-    cb(outer, g->failed && status == 0 ? RAFT_CANCELED : status);
-}
-
-static int guard_append(struct raft_io *io, struct raft_io_append *req,
-                        const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
-{
-    struct raft_guard *g = guard_of(io);
-    struct guarded_append *a = raft_malloc(sizeof *a);
-    if (a == NULL) {
-        return must(g, "write log entries to disk", RAFT_NOMEM);
-    }
-    *a =
-        (struct guarded_append){.outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .n = n};
-    if (g->failed) {
-        fli_list_push(&g->held, &a->link);
-        return 0; /* it waits for the close */
-    }
-    fli_list_push(&g->appending, &a->link);
-    int rv = g->inner->append(g->inner, &a->inner, entries, n, append_cb);
-    if (rv != 0) {
-        fli_list_remove(&a->link);
-        raft_free(a);
-    }
-    return must(g, "write log entries to disk", rv);
-}
-
 static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
+    guard_append_delayed(g); /* what is truncated may be among them */
     if (g->failed) {
         return 0;
     }
@@ -547,7 +477,7 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
         g->stats.snapshots_installed += p->install;
         g->stats.snapshots_put += !p->install;
     } else if (status != RAFT_CANCELED) {
-        fail(g, "write a snapshot to disk", status);
+        guard_fail(g, "write a snapshot to disk", status);
     }
     put_free(p);
     FLI_ASSERT(g->puts > 0);
@@ -591,7 +521,7 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
     }
     struct guarded_put *p = raft_malloc(sizeof *p);
     if (p == NULL) {
-        return must(g, "write a snapshot to disk", RAFT_NOMEM);
+        return guard_must(g, "write a snapshot to disk", RAFT_NOMEM);
     }
     /* No trailing entries is how raft says that the snapshot replaces the log. */
     *p = (struct guarded_put){.outer = req,
@@ -602,7 +532,7 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .snapshot = snapshot};
     if (!find_label(g, p)) {
         raft_free(p);
-        return must(g, "write a snapshot to disk", RAFT_NOMEM);
+        return guard_must(g, "write a snapshot to disk", RAFT_NOMEM);
     }
     g->puts++;
     if (g->failed) {
@@ -621,7 +551,7 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
         g->puts--;
         put_free(p);
     }
-    return must(g, "write a snapshot to disk", rv);
+    return guard_must(g, "write a snapshot to disk", rv);
 }
 
 void raft_guard_hold_put(struct raft_guard *g)
@@ -641,7 +571,7 @@ void raft_guard_put_ready(struct raft_guard *g)
     int rv = put_inner(g, p);
     if (rv != 0) {
         g->waiting = p;
-        fail(g, "write a snapshot to disk", rv);
+        guard_fail(g, "write a snapshot to disk", rv);
     }
 }
 
@@ -667,7 +597,7 @@ static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *sna
     raft_io_snapshot_get_cb cb = s->cb;
     raft_free(s);
     if (status != 0) {
-        fail(g, "read the snapshot for a follower", status);
+        guard_fail(g, "read the snapshot for a follower", status);
         return;
     }
     if (!g->failed && !raft_guard_is_whole(snapshot)) {
@@ -721,6 +651,7 @@ void raft_guard_init(struct raft_guard *g, struct raft_io *inner,
     *g = (struct raft_guard){.inner = inner, .fatal = fatal, .ctx = ctx};
     fli_list_init(&g->appending);
     fli_list_init(&g->held);
+    fli_list_init(&g->delayed);
     g->outer = (struct raft_io){
         .version = inner->version,
         .capacity = inner->capacity,
@@ -786,9 +717,5 @@ void raft_guard_nudge(struct raft_guard *g, raft_id id, const char *address)
 void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret)
 {
     *ret = g->stats;
-    if (!fli_list_empty(&g->appending)) {
-        const struct guarded_append *oldest =
-            FLI_CONTAINER_OF(g->appending.next, struct guarded_append, link);
-        ret->append_waiting_ns = fli_clock_ns() - oldest->start_ns;
-    }
+    ret->append_waiting_ns = guard_append_waiting_ns(g);
 }

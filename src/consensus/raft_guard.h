@@ -128,7 +128,9 @@ struct raft_guard {
     bool closing;
     bool failed;
     struct fli_list appending;
-    struct fli_list held; /* writes of entries after a failure: they wait for the close */
+    struct fli_list held;    /* writes of entries after a failure: they wait for the close */
+    struct fli_list delayed; /* writes of entries that wait for raft_guard_append_now() */
+    bool delays;
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
     raft_time ticked_at;
@@ -177,6 +179,14 @@ void raft_guard_nudge(struct raft_guard *g, raft_id id, const char *address);
  * until then. Snapshots of a leader are held off meanwhile, as during the write itself. */
 void raft_guard_hold_put(struct raft_guard *g);
 void raft_guard_put_ready(struct raft_guard *g);
+
+/* Around what makes a leader append entries: raft gives them to its disk first and then to the
+ * others, and giving them to the disk takes this thread as long as sending them. Between these two
+ * calls writes wait, so that the others, whose way is longer, begin earlier. A leader may send what
+ * it has not written (section 10.2.1 of the dissertation): raft counts its own copy only when it is
+ * on disk. What must come after a write lets the waiting ones go before. */
+void raft_guard_delay_appends(struct raft_guard *g);
+void raft_guard_append_now(struct raft_guard *g);
 
 void raft_guard_get_stats(const struct raft_guard *g, struct raft_guard_stats *ret);
 

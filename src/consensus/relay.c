@@ -655,6 +655,16 @@ void relay_beat(struct node *n)
     relay_connect(n);
 }
 
+void relay_replaced(struct node *n)
+{
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        struct outlet *o = n->peers[i].outlet;
+        if (o != NULL && o->count > 0) {
+            outlet_beat(o, uv_now(n->loop));
+        }
+    }
+}
+
 void relay_flush(struct node *n)
 {
     for (unsigned i = 0; i < n->identity.members.n; i++) {

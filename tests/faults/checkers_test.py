@@ -147,7 +147,7 @@ class LostUpdates(Judged):
 
     def test_gone_over(self):
         found = checkers.lost_updates(self.story().add('c', 'a', 3, 5, 6, client=1).ops(), {'k': '2 c'})
-        self.bad(found, 'b to k was acknowledged and is not in the final value: it (token 2) and c (token 3)')
+        self.bad(found, 'b to k was acknowledged and is not in the final value: it (token 2) was made from a, and c (token 3), made from a, went over it')
         self.assertEqual([op.get('id') for op in found[0].ops], ['b', 'c'])
 
     def test_the_last_is_missing(self):
@@ -236,7 +236,7 @@ class Replicas(Judged):
         self.good(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('b', 1, 'p'))))
 
     def test_they_differ(self):
-        self.bad(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('c', 1, 'q'))), 'a and c differ')
+        self.bad(checkers.replicas(self.sample(('a', 1, 'p'), ('b', 2, 'q'), ('c', 1, 'q'))), 'a and c have different states')
 
 
 class Linearizable(Judged):
@@ -472,6 +472,25 @@ class Registers(Judged):
         self.r(s, 'b', 7, 8)
         self.good(linear.registers(s.ops()))
         self.bad(linear.registers(self.r(s, 'a', 9, 10).ops()), 'explains')
+
+    def test_an_unknown_one_may_have_raised_the_mark(self):
+        for unknown in (lambda s: self.w(s, 'b', 5, 3, 4, 'info'), lambda s: self.r(s, None, 3, 4, token=5, kind='info')):
+            s = unknown(self.w(Story(), 'a', 1, 1, 2))
+            self.w(s, 'c', 4, 5, 6, 'fail', answer={'error': 'STALE 4 5'})
+            self.good(linear.registers(s.ops()))
+            self.bad(linear.registers(self.w(s, 'd', 3, 7, 8).ops()), 'explains')
+            s = unknown(self.w(Story(), 'a', 1, 1, 2))
+            self.bad(linear.registers(self.w(s, 'c', 6, 5, 6, 'fail', answer={'error': 'STALE 6 5'}).ops()), 'explains')
+
+    def test_a_storage_that_answers_nobody_for_long_is_decided(self):
+        s = self.w(Story(), 'a', 1, 0, 1)
+        for n in range(1000):
+            self.w(s, 'u%d' % n, 2 + n % 40, 2 + n / 1000, 2.5 + n / 1000, 'info', client=n % 10)
+            self.r(s, None, 2 + n / 1000, 2.5 + n / 1000, token=2 + n % 30, kind='info', client=n % 10)
+        self.r(s, 'a', 5, 6)
+        self.w(s, 'z', 30, 7, 8)
+        self.good(linear.registers(self.r(s, 'z', 9, 10).ops()))
+        self.bad(linear.registers(self.r(s, 'a', 11, 12).ops()), 'explains')
 
 
 class Events(Judged):

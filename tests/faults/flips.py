@@ -18,8 +18,10 @@ import struct
 import sys
 import unittest
 
-sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
+from faultlab.bits import files_of, flip
 from harness import Cluster, Lab, Store, main, seed, wait_until
 from shim import Shim, library
 
@@ -28,49 +30,6 @@ GRANTS, KEYS = 300, 40
 RAFT = '--raft' in sys.argv
 if RAFT:
     sys.argv.remove('--raft')
-
-
-def is_written(path):
-    with open(path, 'rb') as f:
-        return any(f.read())
-
-
-def files_of(top):
-    found = []
-    for folder, _, names in os.walk(top):
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            if os.path.isfile(path) and name not in ('lock', 'lock.mdb') and is_written(path):
-                found.append(os.path.relpath(path, top))
-    return sorted(found)
-
-
-def end_of(path, data):
-    """Up to where a bit is turned around: all of it, or in an open segment what comes before the last batch."""
-    if RAFT or not os.path.basename(path).startswith('open-'):
-        return len(data)
-    at, last = 8, 8
-    while at + 16 <= len(data):
-        n, = struct.unpack_from('<Q', data, at + 8)
-        if not n:
-            break
-        last = at
-        at += 16 + sum(16 + struct.unpack_from('<I', data, at + 16 + 16 * i + 12)[0] for i in range(n))
-    return last
-
-
-def flip(path, rng):
-    """Turns a bit around in a byte that is not zero, since most of a file may never have been written. Says which."""
-    with open(path, 'r+b') as f:
-        data = f.read()
-        end = len(data[:end_of(path, data)].rstrip(b'\0'))
-        at = rng.randrange(end)
-        while not data[at]:
-            at = rng.randrange(end)
-        bit = rng.randrange(8)
-        f.seek(at)
-        f.write(bytes([data[at] ^ 1 << bit]))
-    return 'bit %d of byte %d' % (bit, at)
 
 
 def early_snapshots(server, lab, entries):
@@ -104,11 +63,11 @@ class Flips(unittest.TestCase):
         """For every file some flips: the directory is as it was, but for one bit."""
         good = server.data + '.good'
         os.rename(server.data, good)
-        for file in files_of(good):
+        for file in files_of(good, True):
             for _ in range(FLIPS * (4 if file == 'data.mdb' else 1)):
                 shutil.rmtree(server.data, ignore_errors=True)
                 shutil.copytree(good, server.data)
-                what = '%s: %s' % (file, flip(os.path.join(server.data, file), self.random))
+                what = '%s: %s' % (file, flip(os.path.join(server.data, file), self.random, RAFT))
                 yield file, what
 
     def starts(self, server):

@@ -59,6 +59,10 @@ class Slice(unittest.TestCase):
     def test_power_cuts_lose_nothing(self):
         self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-slow,clock', '--seconds', '8')
 
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_damaged_files_are_refused(self):
+        self.survives('--workload', 'counter', '--nemesis', 'flip', '--seconds', '8')
+
     def test_a_storage_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3', '--until-late', '3')
 

@@ -1,10 +1,13 @@
+#!/usr/bin/python3
 """`fencelock bench` on real nodes: that it measures what it says, leaves nothing behind, and says why when it cannot."""
 
 import json
 import os
 import signal
 import subprocess
+import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, binary, main, wait_until
 
 

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock` and libfencelock against real nodes and a real store: every command, a node that dies, one that
 hangs, none that leads, and the example of docs/examples run by many at once."""
 
@@ -5,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Store, binary, main, wait_until
 
 OWNER_A = 'owner-a-0123456789'

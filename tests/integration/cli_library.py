@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """libfencelock between calls (connections kept and replaced, the leader learned, leases), and as it is
 installed: pkg-config, static and shared, C and C++, and the example of docs/examples."""
 
@@ -5,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, main, wait_until
 from harness.lab import ROOT, build_dir
 from scripted_server import CLOSE, HANG, ScriptedServer

@@ -1,10 +1,13 @@
+#!/usr/bin/python3
 """Locks that several hold, and several locks at once, through `fencelock` and the library below it: taken, refused,
 waited for, held by `run`, given back."""
 
 import json
 import os
 import subprocess
+import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, binary, main, wait_until
 
 DONE, NO = 0, 1

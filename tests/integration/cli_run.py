@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock run` on real nodes: the command's environment, status, signals, terminal and place in the queue; and
 above all its end when the lock is lost, with a network that falls silent, judged by a second client that
 waits for the same lock on a way of its own."""
@@ -13,6 +14,7 @@ import sys
 import termios
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Deadline, binary, main, seed, wait_until
 from silent_proxy import SilentProxy
 

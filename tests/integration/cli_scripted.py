@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock` against servers that lose, cut, spoil and withhold answers: what it prints, what it sends
 again and what it does not, and its exit codes."""
 
@@ -7,8 +8,10 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, binary, main
 from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
 

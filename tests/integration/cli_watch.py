@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock watch` on real nodes and on scripted ones: what it shows on a terminal, in a pipe and as JSON; that it goes
 on at another node when its own dies, hangs or is cut off, and says that there is a gap."""
 
@@ -8,9 +9,11 @@ import queue
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Deadline, binary, main, wait_until
 from scripted_server import CLOSE, HANG, ScriptedServer
 

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """libfencelock's shells under ThreadSanitizer (the keep-alive thread, and threads that ask about its locks) and under
 valgrind, on real nodes. With --full, all tests of held_locks.py under ThreadSanitizer instead of some."""
 

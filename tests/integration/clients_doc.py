@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """The programs of docs/CLIENTS.md, as they stand there: several run at once and add one to a number; no update is lost.
 A late one is refused. A language whose tools or Redis client cannot be had is skipped, and says so."""
 
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Store, main
 from harness.lab import ROOT
 

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Locks held by libfencelock's three shells (keep-alive thread, fd and process(), libuv) on real nodes: renewed, taken
 away, cut off from the network, stopped past the lease. Whatever happens, `lost` is told before the lock can be
 another's, and before anything else can be done with it."""
@@ -8,9 +9,11 @@ import random
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Deadline, Store, main, seed, wait_until
 from harness.lab import build_dir
 from silent_proxy import SilentProxy

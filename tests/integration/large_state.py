@@ -1,9 +1,12 @@
+#!/usr/bin/python3
 """A state that is large enough for a child process to encode its snapshots: the node grants on meanwhile, and what the
 child wrote is what the node starts from again."""
 
 import os
+import sys
 import threading
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, main, wait_until
 
 LOCKS = 64000 # with 1 KiB each: 64 MiB of log, after which a snapshot is due

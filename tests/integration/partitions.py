@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Clients when the leader is cut off, by the kernel's own TCP: every node, and the client, in a network namespace. A
 holder on the leader's side of the cut has given up before the next one has the lock; waiters on any side keep their
 places, and each is answered once.

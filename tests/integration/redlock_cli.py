@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock redlock` on real redis-servers: acquire, extend, release, check and run; passwords, databases, key
 formats; tokens of a real cluster; and the end of a command whose lock cannot be extended, judged by a second
 client that waits for the same lock."""
@@ -8,8 +9,10 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Cluster, Store, binary, free_ports, main, wait_until
 from harness.lab import ROOT
 from redlock_servers import RedlockCase

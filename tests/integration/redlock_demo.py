@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """`fencelock demo redlock`: real faults on real servers lose updates without tokens, in every run, and none with
 them. A few seeds here; all that is promised with
 
@@ -17,6 +18,7 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, binary, main, seed, wait_until
 
 ALL_FAULTS = {'pause', 'restart', 'clock', 'delay'}

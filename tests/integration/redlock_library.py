@@ -1,10 +1,13 @@
+#!/usr/bin/python3
 """libfencelock-redlock as it is installed: alone, and together with libfencelock for tokens of a real cluster
 and a real storage that checks them (docs/examples/redlock_counter.c)."""
 
 import os
 import shutil
 import subprocess
+import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Cluster, Store, main
 from harness.lab import ROOT, build_dir
 from redlock_servers import RedlockCase

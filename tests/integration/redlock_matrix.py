@@ -1,9 +1,12 @@
+#!/usr/bin/python3
 """Every kind of trouble on 0 to N of N servers, for N of 1, 3 and 5: a minority does not matter, a majority is an
 outage that is told by its name, and nothing stays behind on any server, neither at once nor when it is well again."""
 
 import os
 import shutil
+import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, wait_until
 from redlock_lab import Redis
 from redlock_servers import RedlockCase

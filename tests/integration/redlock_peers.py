@@ -1,11 +1,15 @@
+#!/usr/bin/python3
 """The same keys on the same real Redis servers, shared with other libraries: what one holds the other is refused,
 and neither deletes or extends what the other holds. Each library is installed by its own package manager, and
 skipped, with the reason, where that cannot be done."""
 
+import os
 import random
+import sys
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, seed, wait_until
 from redlock_peers_lab import Peer, Unavailable
 from redlock_servers import RedlockCase

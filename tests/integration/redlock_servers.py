@@ -1,10 +1,13 @@
+#!/usr/bin/python3
 """Redlock on real redis-server processes: any number of them dead, hung, slow, refusing or cutting the
 connection; locks that expire, are extended, lost and stolen."""
 
 import os
 import signal
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, main, wait_until
 from redlock_lab import Driver, Fake, Proxy, Redis
 

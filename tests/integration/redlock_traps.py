@@ -1,10 +1,13 @@
+#!/usr/bin/python3
 """The defects of other Redlock libraries, each a test of ours; tokens; keeping; contention; checking."""
 
 import os
 import signal
 import subprocess
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import main, wait_until
 from harness.lab import build_dir
 from redlock_lab import ENDS, FINDINGS, Redis

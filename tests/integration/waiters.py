@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """A thousand waiters on one lock, on three nodes whose leader is killed on the way: first come, first served; one release
 wakes one of them; each is granted once, and nobody else hears of it."""
 

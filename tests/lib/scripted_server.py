@@ -5,8 +5,9 @@
 A step is bytes to send (possibly half an answer, or garbage), CLOSE (the connection ends without
 another byte), RESET (it ends with a TCP reset), HANG (no answer, the connection stays), STALL (as HANG,
 and later connections are not served either), or a tuple of steps. A step may be a function of the
-request that returns one. When the script is over, its last step is repeated. LEADER and PING are
-answered apart from the script; `requests` has everything else, in order, as lists of bytes.
+request that returns one. When the script is over, its last step is repeated. LEADER, PING and the
+question of clients whether a node serves (CHECK fencelock 1) are answered apart from the script;
+`requests` has everything else, in order, as lists of bytes.
 """
 
 import socket
@@ -17,12 +18,14 @@ CLOSE, RESET, HANG, STALL = 'close', 'reset', 'hang', 'stall'
 
 
 class ScriptedServer:
-    def __init__(self, script, leader=b'*-1\r\n', listen=True):
+    def __init__(self, script, leader=b'*-1\r\n', question=b':0\r\n', listen=True):
         self.script = list(script)
         self.leader = leader
+        self.question = question
         self.requests = []
         self.leader_requests = 0
         self.pings = 0
+        self.questions = 0
         self.connections = 0
         self.lock = threading.Lock()
         self.open = []
@@ -96,6 +99,9 @@ class ScriptedServer:
             elif request[0] == b'PING':
                 self.pings += 1
                 step = b'+PONG\r\n'
+            elif request == [b'CHECK', b'fencelock', b'1']:
+                self.questions += 1
+                step = self.question
             else:
                 self.requests.append(request)
                 step = self.script.pop(0) if len(self.script) > 1 else self.script[0]

@@ -632,6 +632,12 @@ void raft_uv_set_connect_retry_delay(struct raft_io *io, unsigned msecs)
     (void)msecs;
 }
 
+void raft_uv_set_tracer(struct raft_io *io, struct raft_tracer *tracer)
+{
+    (void)io;
+    (void)tracer;
+}
+
 /* ---- the data directory ---- */
 
 int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t errmsg_size)
@@ -714,7 +720,7 @@ int ballot_forget(const struct data_dir *d, char *errmsg, size_t errmsg_size)
 {
     (void)errmsg;
     (void)errmsg_size;
-    node_at(d)->disk.ballot = (struct ballot){0};
+    node_at(d)->disk.has_ballot = false;
     return 0;
 }
 
@@ -725,15 +731,17 @@ int ballot_open(const struct data_dir *d, struct ballot *ret, bool *ret_correcte
     struct sim_disk *disk = &n->disk;
     (void)errmsg;
     (void)errmsg_size;
-    if (disk->ballot.number == 0) {
-        disk->ballot = (struct ballot){.number = 1, .term = disk->term, .vote = disk->voted_for};
+    if (!disk->has_ballot) {
+        disk->has_ballot = true;
+        disk->ballot_term = disk->term;
+        disk->ballot_vote = disk->voted_for;
     }
-    *ret_corrected = disk->ballot.term != disk->term || disk->ballot.vote != disk->voted_for;
-    SIM_CHECK(n->sim, disk->ballot.term >= disk->term, "node %u: the ballot is behind",
+    *ret_corrected = disk->ballot_term != disk->term || disk->ballot_vote != disk->voted_for;
+    SIM_CHECK(n->sim, disk->ballot_term >= disk->term, "node %u: the ballot is behind",
               n->index + 1);
-    disk->term = disk->ballot.term;
-    disk->voted_for = disk->ballot.vote;
-    *ret = disk->ballot;
+    disk->term = disk->ballot_term;
+    disk->voted_for = disk->ballot_vote;
+    *ret = (struct ballot){.term = disk->term, .vote = disk->voted_for};
     ret->fd = (int)n->index;
     return 0;
 }
@@ -749,14 +757,12 @@ static int ballot_put(struct ballot *b, uint64_t term, uint64_t vote)
         return 0;
     }
     struct sim_node *n = &sim_world->nodes[b->fd];
-    b->term = term;
-    b->vote = vote;
-    b->number++;
     bool may_fail = n->disk.errors > 0 || n->disk.error_now;
     if (may_fail && sim_draw_chance(&n->sim->node_random, 50) && fails_now(n)) {
         return FL_EIO;
     }
-    n->disk.ballot = *b;
+    b->term = n->disk.ballot_term = term;
+    b->vote = n->disk.ballot_vote = vote;
     return 0;
 }
 

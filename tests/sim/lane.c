@@ -7,6 +7,7 @@
 #include "sim.h"
 
 #define RETRANSMIT_MS 40u
+#define QUESTION (UINT64_C(1) << 63) /* in the number of a request: it is a question */
 
 uint64_t sim_client_now(const struct sim_client *c)
 {
@@ -35,9 +36,28 @@ struct sim_event *sim_to_client(struct sim_client *c, uint64_t ms,
 
 static void obey(struct sim_lane *l);
 
+/* As the shells do: what a node says after it was given up is of no use. */
+static void leave_behind(struct sim_lane *l, enum fli_flow_event event)
+{
+    enum fli_flow_want want = l->flow.order.want;
+    bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK || want == FLI_WANT_PROBE;
+    if (!waits_on && (event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD)) {
+        l->conn_open = false;
+    } else if (event == FLI_EVENT_SERVES) {
+        l->client->sim->marks->changed_over++;
+        l->conn_open = l->asked_life != 0;
+        l->conn_node = l->asked_node;
+        l->conn_life = l->asked_life;
+    }
+    if (want != FLI_WANT_ASK) {
+        l->question = 0;
+    }
+}
+
 static void feed(struct sim_lane *l, enum fli_flow_event event, int code)
 {
     fli_flow_feed(&l->flow, sim_client_now(l->client), event, code);
+    leave_behind(l, event);
     l->order++;
     obey(l);
 }
@@ -55,7 +75,7 @@ static void timer_deliver(struct sim_event *e)
         feed(l, FLI_EVENT_UNREACHABLE, 0);
         break;
     case FLI_WANT_ANSWER:
-        l->conn_open = false; /* as the shell does: what comes after this is of no use */
+    case FLI_WANT_ASK:
         feed(l, FLI_EVENT_SILENT, 0);
         break;
     case FLI_WANT_PROBE:
@@ -78,13 +98,37 @@ static void start_timer(struct sim_lane *l)
     e->b = l->number;
 }
 
-/* ---- connecting and probing ---- */
+/* ---- connecting, probing and asking ---- */
+
+/* Of a lock that nobody takes; what matters is that there is an answer. */
+static void send_question(struct sim_lane *l)
+{
+    struct machine_command m = {.op = MACHINE_OP_CHECK, .token = 1};
+    struct fli_buf buf;
+    m.name = (struct fli_slice){(const uint8_t *)"fencelock", 9};
+    fli_buf_init(&buf, 512);
+    int rv = machine_command_encode(&m, &buf);
+    FLI_ASSERT(rv == 0);
+    sim_server_request(l, l->asked_node, l->asked_life, l->question, buf.data, buf.len);
+    fli_buf_fini(&buf);
+}
 
 static void reached_deliver(struct sim_event *e)
 {
     struct sim_lane *l = &e->client->lanes[e->b];
     bool up = e->life != 0;
     if (!l->active || l->order != e->a) {
+        return;
+    }
+    if (l->flow.order.want == FLI_WANT_ASK) {
+        if (!up) {
+            feed(l, FLI_EVENT_SERVES_NOT, 0);
+            return;
+        }
+        l->asked_node = e->node->index;
+        l->asked_life = e->life;
+        send_question(l);
+        feed(l, FLI_EVENT_ALIVE, 0);
         return;
     }
     if (l->flow.order.want == FLI_WANT_PROBE) {
@@ -135,10 +179,10 @@ static void reach_fire(struct sim *s, struct sim_event *e)
     sim_drop(s, e);
 }
 
-static void reach(struct sim_lane *l, bool ping)
+static void reach(struct sim_lane *l, uint32_t node, bool ping)
 {
     struct sim *s = l->client->sim;
-    struct sim_node *n = &s->nodes[l->flow.order.node];
+    struct sim_node *n = &s->nodes[node];
     struct sim_event *e = sim_after(s, sim_net_delay(s, n->index, n->index), reach_fire);
     e->node = n;
     e->client = l->client;
@@ -146,7 +190,6 @@ static void reach(struct sim_lane *l, bool ping)
     e->a = l->order;
     e->b = l->number;
     e->c = ping;
-    start_timer(l);
 }
 
 /* ---- sending ---- */
@@ -166,6 +209,7 @@ static void encode(struct sim_lane *l, struct fli_buf *buf)
             m.flags &= (uint8_t)~MACHINE_ACQUIRE_WAIT;
         }
     }
+    l->wait_ms = m.wait_ms;
     int rv = machine_command_encode(&m, buf);
     FLI_ASSERT(rv == 0);
 }
@@ -174,16 +218,17 @@ static void send_request(struct sim_lane *l)
 {
     struct sim *s = l->client->sim;
     struct fli_buf buf;
-    fli_buf_init(&buf, 512);
+    fli_buf_init(&buf, 2048);
     encode(l, &buf);
     l->request++;
     l->answer.there = false;
     l->start_seq = s->oracle.seq++;
     l->start_at = s->now;
+    l->start_stamp = s->oracle.last_stamp_ms;
     if (l->first_at == 0) {
         l->first_at = s->now;
     }
-    sim_server_request(l, buf.data, buf.len);
+    sim_server_request(l, l->conn_node, l->conn_life, l->request, buf.data, buf.len);
     fli_buf_fini(&buf);
 }
 
@@ -208,11 +253,17 @@ static void say_deliver(struct sim_event *e)
 {
     const struct sim_answer *a = e->p;
     struct sim_lane *l = &e->client->lanes[a->lane];
+    if ((a->request & QUESTION) != 0) {
+        if (l->active && l->flow.order.want == FLI_WANT_ASK && a->request == l->question) {
+            feed(l, a->has_result ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, 0);
+        }
+        return;
+    }
     if (!l->active || a->request != l->request || !l->conn_open) {
         return;
     }
     l->answer = *a;
-    if (l->flow.order.want == FLI_WANT_ANSWER) {
+    if (l->flow.order.want == FLI_WANT_ANSWER || l->flow.order.want == FLI_WANT_ASK) {
         take_answer(l);
     }
 }
@@ -248,12 +299,17 @@ static void reset_deliver(struct sim_event *e)
 {
     for (unsigned i = 0; i < SIM_LANES; i++) {
         struct sim_lane *l = &e->client->lanes[i];
+        if (l->active && l->flow.order.want == FLI_WANT_ASK && l->asked_life == e->life &&
+            l->asked_node == e->node->index) {
+            feed(l, FLI_EVENT_SERVES_NOT, 0);
+        }
         if (!l->conn_open || l->conn_node != e->node->index || l->conn_life != e->life) {
             continue;
         }
         l->conn_open = false;
         l->answer.there = false;
-        if (l->active && l->flow.order.want == FLI_WANT_ANSWER) {
+        if (l->active &&
+            (l->flow.order.want == FLI_WANT_ANSWER || l->flow.order.want == FLI_WANT_ASK)) {
             feed(l, FLI_EVENT_LOST, 0);
         } else if (l->active && l->flow.order.want == FLI_WANT_PROBE) {
             l->answer = (struct sim_answer){.there = true, .event = FLI_EVENT_LOST};
@@ -283,6 +339,21 @@ static void finish(struct sim_lane *l)
     l->done(l->client, l, l->flow.status);
 }
 
+/* The same order again only tells a new time: the question stands. */
+static void ask(struct sim_lane *l)
+{
+    uint32_t other = l->flow.order.other;
+    start_timer(l);
+    if (l->answer.there) {
+        take_answer(l);
+    } else if (l->question == 0 || l->asked_node != other) {
+        l->question = QUESTION | l->order;
+        l->asked_node = other;
+        l->asked_life = 0;
+        reach(l, other, true);
+    }
+}
+
 static void obey(struct sim_lane *l)
 {
     for (;;) {
@@ -292,7 +363,8 @@ static void obey(struct sim_lane *l)
         case FLI_WANT_CONNECT:
             if (!l->conn_open || l->conn_node != o->node) {
                 l->conn_open = false;
-                reach(l, false);
+                reach(l, o->node, false);
+                start_timer(l);
                 return;
             }
             fli_flow_feed(&l->flow, now_ms, FLI_EVENT_CONNECTED, 0);
@@ -312,7 +384,11 @@ static void obey(struct sim_lane *l)
             }
             return;
         case FLI_WANT_PROBE:
-            reach(l, true);
+            reach(l, o->node, true);
+            start_timer(l);
+            return;
+        case FLI_WANT_ASK:
+            ask(l);
             return;
         case FLI_WANT_SLEEP:
             start_timer(l);

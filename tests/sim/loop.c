@@ -437,8 +437,7 @@ void sim_node_start(struct sim_node *n)
     n->lost_ms = 0;
     n->disk.error_now = false;
     memset(n->raft_conn, 0, sizeof n->raft_conn);
-    SIM_TRACE(s, "node %u starts, with entries up to %llu on disk", n->index + 1,
-              (unsigned long long)sim_disk_last(&n->disk));
+    SIM_TRACE(s, "node %u starts, with %zu entries on disk", n->index + 1, (size_t)n->disk.n);
     s->current = n;
     uv_update_time(&n->loop);
     snprintf(dir, sizeof dir, "node-%u", n->index + 1);

@@ -14,6 +14,7 @@ static const char *const sabotages[SIM_SABOTAGES] = {
     [SIM_SABOTAGE_CHECK_WRITES_ONLY] = "check-writes-only",
     [SIM_SABOTAGE_UNSAFE_ACK] = "unsafe-ack",
     [SIM_SABOTAGE_NO_SYNC] = "no-sync",
+    [SIM_SABOTAGE_FORGET_MARKS] = "forget-marks",
 };
 
 const char *tools_sabotage_name(enum sim_sabotage k)
@@ -188,7 +189,10 @@ static _Noreturn void usage(const char *program)
             "                                                   one, or a part of it\n"
             "       %s --seed N --minimize                      the least part that still fails\n"
             "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
-            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync\n",
+            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
+            "--trace: what everybody does; --until: clients begin nothing new after it, and faults "
+            "end;\n"
+            "--clients: only the first N; --only: of the run's list of faults, only these\n",
             program, program, program, program);
     exit(2);
 }

@@ -1,19 +1,35 @@
 /* oracle.c: what must hold, whatever happens. Judged after every event, by one who sees all.
  *
- *   1  a token is issued once; each is larger than all that were issued when it was asked for
- *   2  no lock has two holders on the cluster clock
- *   3  tokens that the storage accepts for a lock never go down
+ *   1  tokens: one is issued once, and each is larger than all that were issued when it was asked
+ *      for; those of one lock grow in the order of its grants
+ *   2  answers: what is said of a lock, a token, a session (granted, renewed, given back, held,
+ *      gone, in use by another) was so in the log at some moment between question and answer, and
+ *      nothing answered is missing from the log. Unknown outcomes stay open for ever
+ *   3  storage: the tokens that it accepts for a lock never go down, across its crashes too
  *   4  no accepted write is based on another value than the last one: no update is lost
- *   5  what was applied once at an index of the log, anywhere, is what every node applies there for
- *      ever, across crashes, lost disks and snapshots; nothing answered is missing from it
- *   6  replicas have equal states at equal indexes
- *   7  no lease ends before its time, on any clock that runs as fast as clocks may; and its holder,
- *      on its own clock, has called it lost before
- *   8  who waits is served in the order of coming
- *   9  no limit is passed, and no node keeps more than it may
- *  10  nothing that is said contradicts the log (said_held, said_gone)
+ *   5  that two hold one lock at a time is not judged by anybody's clock, only by 3 and 4: it is
+ *      counted (believed_twice, redlocks_twice). On the cluster clock it is judged, see 11
+ *   6  progress: after the faults have ended everybody is answered, every lease ends by itself,
+ *      queues empty (settle() in run.c; sim_oracle_end); who may be served is, at once (order.c)
+ *   7  no lease, of a lock or a session, ends before its time, on any clock that runs as fast as
+ *      clocks may, nor on the cluster clock, where a change of leader begins it anew; and its
+ *      holder, on its own clock, has called it lost before
+ *   8  replicas have equal states at equal indexes, from the log or from a snapshot; what was
+ *      applied once at an index, anywhere, is what every node applies there for ever
+ *   9  no token goes back in crashes, lost disks and snapshots, or when locks are freed; restores
+ *      of backups and other versions are not simulated
  *
- * That everybody gets an answer after the faults have ended is settle()'s, in run.c. */
+ * So far those of the field; and what the order of the log must be (order.c):
+ *
+ *  10  who waits is served in the order of coming, whatever was asked for, and only who must waits
+ *  11  a lock has one holder, or readers, or as many holders as it has permits; during a lock-delay
+ *      it is not granted
+ *  12  several locks in one request are granted, awaited and ended as one, or not at all
+ *  13  with a session end all its grants and waits, and nothing is granted to one that has ended
+ *  14  no limit is passed, none is said to be reached that is not there, and no node keeps more
+ *      than it may
+ *  15  Redlock on servers that the judge finds fit, and whose clocks do not jump, is not held
+ *      twice */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,23 +53,6 @@ static uint64_t mix_bytes(uint64_t h, struct fli_slice b)
     return mix(h, b.len);
 }
 
-/* Locks are named "L0", "L1", "R4"...; owners are numbers in text, padded to the length clients
- * need. */
-static unsigned lock_of(struct sim *s, struct fli_slice name)
-{
-    SIM_CHECK(s, name.len == 2, "an event of an unknown lock");
-    unsigned lock = (unsigned)(name.data[1] - '0');
-    SIM_CHECK(s, lock < SIM_ALL_LOCKS, "an event of an unknown lock");
-    return lock;
-}
-
-static uint64_t owner_of(struct sim *s, struct fli_slice owner)
-{
-    uint64_t n = 0;
-    SIM_CHECK(s, fli_parse_u64(owner.data, owner.len, UINT64_MAX, &n), "an unknown owner");
-    return n;
-}
-
 void sim_oracle_init(struct sim *s)
 {
     s->oracle = (struct sim_oracle){.seq = 1};
@@ -65,16 +64,23 @@ void sim_oracle_fini(struct sim *s)
     free(s->oracle.applied);
     free(s->oracle.tokens);
     free(s->oracle.seals);
-    free(s->oracle.owner_floor);
+    free(s->oracle.owners);
+    sim_order_fini(s);
 }
 
 uint64_t sim_oracle_new_owner(struct sim *s)
 {
     struct sim_oracle *o = &s->oracle;
     uint64_t owner = o->owners_len++;
-    o->owner_floor = sim_grow(o->owner_floor, &o->owners_cap, o->owners_len, sizeof(uint64_t));
-    o->owner_floor[owner] = o->token_max;
+    o->owners = sim_grow(o->owners, &o->owners_cap, o->owners_len, sizeof *o->owners);
+    o->owners[owner].token_floor = o->token_max;
     return owner;
+}
+
+struct sim_owner *sim_oracle_owner(struct sim *s, uint64_t owner)
+{
+    FLI_ASSERT(owner < s->oracle.owners_len);
+    return &s->oracle.owners[owner];
 }
 
 struct sim_token *sim_oracle_token(struct sim *s, uint64_t token)
@@ -85,7 +91,7 @@ struct sim_token *sim_oracle_token(struct sim *s, uint64_t token)
     return &o->tokens[token];
 }
 
-static struct sim_token *issue(struct sim *s, uint64_t token, uint64_t floor)
+struct sim_token *sim_oracle_issue(struct sim *s, uint64_t token, uint64_t floor)
 {
     struct sim_token *t = sim_oracle_token(s, token);
     SIM_CHECK(s, !t->issued, "token %llu is issued twice", (unsigned long long)token);
@@ -130,7 +136,7 @@ void sim_oracle_sealed(struct sim_node *n, const void *data, size_t len)
 }
 
 /* What the fastest clock shows after so much true time. */
-static uint64_t fastest(const struct sim *s, uint64_t ms)
+uint64_t sim_oracle_fastest(const struct sim *s, uint64_t ms)
 {
     return ms + ms * (uint64_t)s->options.ppm_max / 1000000 + 2;
 }
@@ -149,7 +155,7 @@ static void sim_oracle_batch(struct sim_node *n, const void *data, size_t len)
     SIM_CHECK(s, h.stamp_ms >= o->last_stamp_ms, "the cluster clock goes back from %llu to %llu",
               (unsigned long long)o->last_stamp_ms, (unsigned long long)h.stamp_ms);
     SIM_CHECK(s, seal->at >= o->last_seal.at, "batches are applied in another order than sealed");
-    uint64_t time_ms = fastest(s, seal->at - o->last_seal.at);
+    uint64_t time_ms = sim_oracle_fastest(s, seal->at - o->last_seal.at);
     if (seal->term == o->last_seal.term) {
         uint64_t lost_ms = seal->lost_ms - o->last_seal.lost_ms;
         time_ms = time_ms > lost_ms ? time_ms - lost_ms : 0;
@@ -161,102 +167,17 @@ static void sim_oracle_batch(struct sim_node *n, const void *data, size_t len)
               "the term mark is not on the first batch of term %llu", (unsigned long long)h.term);
     s->marks->terms += h.sequence == 1;
     o->last_stamp_ms = h.stamp_ms;
+    o->term_stamp_ms = h.sequence == 1 ? h.stamp_ms : o->term_stamp_ms;
     o->last_seal = *seal;
 }
 
 /* ---- the log ---- */
 
-/* Whoever believes to hold what has just expired was told a lease longer than the server's. */
-static void sim_oracle_believers(struct sim *s, uint64_t token)
-{
-    for (unsigned i = 0; i < s->clients_n; i++) {
-        const struct sim_client *c = &s->clients[i];
-        if (c->role != SIM_WRITER || !c->holding || c->token != token) {
-            continue;
-        }
-        struct fli_hold hold = c->hold;
-        SIM_CHECK(s, fli_hold_look(&hold, sim_client_now(c)) == FL_HOLD_LOST,
-                  "token %llu expires while client %u may believe in it for %llu ms more",
-                  (unsigned long long)token, i,
-                  (unsigned long long)fli_hold_remaining_ms(&hold, sim_client_now(c)));
-    }
-}
-
-static void end_lease(struct sim *s, const struct machine_event *e)
-{
-    struct sim_oracle *o = &s->oracle;
-    unsigned lock = lock_of(s, e->name);
-    struct sim_token *t = sim_oracle_token(s, e->token);
-    SIM_CHECK(s, t->issued && t->lease, "a lease ends that never began");
-    SIM_CHECK(s, t->ended_seq == 0, "token %llu ends twice", (unsigned long long)e->token);
-    SIM_CHECK(s, o->holder[lock] == e->token, "lock %u is not held with the token that ends", lock);
-    t->ended_seq = o->seq;
-    o->holder[lock] = 0;
-    if (e->type == MACHINE_EVENT_EXPIRED && !s->options.jumps) {
-        SIM_CHECK(s, t->explicit_session || fastest(s, s->now - t->base_at) >= t->ttl_ms,
-                  "token %llu expires after %llu of %llu ms", (unsigned long long)e->token,
-                  (unsigned long long)(s->now - t->base_at), (unsigned long long)t->ttl_ms);
-        sim_oracle_believers(s, e->token);
-    }
-    s->marks->expired += e->type == MACHINE_EVENT_EXPIRED;
-    s->marks->broken += e->type == MACHINE_EVENT_BROKEN;
-    s->marks->released += e->type == MACHINE_EVENT_RELEASED;
-}
-
-/* Takes a wait out of our copy of its queue; it must be the first one when it is granted. */
-static void sim_oracle_unqueue(struct sim *s, unsigned lock, uint64_t wait, bool granted)
-{
-    struct sim_queue *q = &s->oracle.queue[lock];
-    unsigned i = 0;
-    while (i < q->n && q->waits[i] != wait) {
-        i++;
-    }
-    SIM_CHECK(s, i < q->n, "a wait ends that never began");
-    SIM_CHECK(s, !granted || i == 0, "lock %u is granted to number %u of its queue", lock, i + 1);
-    q->n--;
-    memmove(q->waits + i, q->waits + i + 1, (q->n - i) * sizeof q->waits[0]);
-    s->marks->granted_from_queue += granted;
-    s->marks->waits_ended += !granted;
-}
-
-static void begin_lease(struct sim_node *n, const struct machine_event *e)
-{
-    struct sim *s = n->sim;
-    struct sim_oracle *o = &s->oracle;
-    unsigned lock = lock_of(s, e->name);
-    uint64_t owner = owner_of(s, e->owner);
-    SIM_CHECK(s, owner < o->owners_len, "granted to an owner who never asked");
-    SIM_CHECK(s, o->holder[lock] == 0, "lock %u is granted while it is held", lock);
-    SIM_CHECK(s, e->token > o->token_max, "token %llu is granted after %llu",
-              (unsigned long long)e->token, (unsigned long long)o->token_max);
-    struct sim_token *t = issue(s, e->token, o->owner_floor[owner]);
-    t->lease = true;
-    t->explicit_session = e->session_explicit;
-    t->lock = lock;
-    t->owner = owner;
-    t->base_at = o->last_seal.at;
-    t->ttl_ms = e->deadline_ms - e->clock_ms;
-    o->holder[lock] = e->token;
-    s->marks->grants++;
-    if (e->wait != 0) {
-        sim_oracle_unqueue(s, lock, e->wait, true);
-    } else {
-        SIM_CHECK(s, o->queue[lock].n == 0, "lock %u is granted past its queue", lock);
-    }
-}
-
-static void enqueue(struct sim *s, const struct machine_event *e)
-{
-    struct sim_queue *q = &s->oracle.queue[lock_of(s, e->name)];
-    FLI_ASSERT(q->n < SIM_QUEUE_MAX);
-    q->waits[q->n++] = e->wait;
-}
-
 void sim_oracle_event(struct sim_node *n, const struct machine_event *e)
 {
     struct sim *s = n->sim;
     SIM_CHECK(s, n->applying != 0, "node %u has an event outside of apply", n->index + 1);
-    uint64_t h = mix(n->event_digest, e->type);
+    uint64_t h = mix(mix(n->event_digest, e->type), e->index);
     h = mix(mix_bytes(mix_bytes(h, e->name), e->owner), e->token);
     h = mix(mix(mix(h, e->wait), e->deadline_ms), e->clock_ms);
     n->event_digest = mix(h, (uint64_t)e->reason << 1 | e->session_explicit);
@@ -264,24 +185,7 @@ void sim_oracle_event(struct sim_node *n, const struct machine_event *e)
         return;
     }
     s->oracle.seq++;
-    switch (e->type) {
-    case MACHINE_EVENT_GRANTED:
-        begin_lease(n, e);
-        break;
-    case MACHINE_EVENT_RELEASED:
-    case MACHINE_EVENT_EXPIRED:
-    case MACHINE_EVENT_BROKEN:
-        end_lease(s, e);
-        break;
-    case MACHINE_EVENT_QUEUED:
-        enqueue(s, e);
-        break;
-    case MACHINE_EVENT_WAIT_ENDED:
-        sim_oracle_unqueue(s, lock_of(s, e->name), e->wait, false);
-        break;
-    default:
-        break;
-    }
+    sim_order_event(s, e);
 }
 
 static void sim_oracle_applied(struct sim_node *n, raft_index index, uint64_t crc)
@@ -355,9 +259,13 @@ static int watch_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void
     n->event_digest = 1;
     if (n->first) {
         sim_oracle_batch(n, buf->base, buf->len);
+        sim_order_begin(n->sim, buf->base, buf->len);
     }
     int rv = shipping.apply(fsm, buf, result);
     SIM_CHECK(n->sim, rv == 0, "node %u cannot apply index %llu", n->index + 1, index);
+    if (n->first) {
+        sim_order_end(n->sim);
+    }
     sim_oracle_applied(n, index, fli_get_u32((const uint8_t *)buf->base + 36));
     n->applying = 0;
     return rv;
@@ -397,6 +305,16 @@ static void said_held(struct sim_lane *l, uint64_t token)
               "token %llu is said to be held after it has ended", (unsigned long long)token);
 }
 
+/* A lease has begun anew, and its end was said. */
+static void said_until(struct sim *s, const struct machine_result *r, uint64_t ttl_ms,
+                       uint64_t *promised_ms)
+{
+    SIM_CHECK(s, r->deadline_ms >= r->clock_ms + ttl_ms,
+              "a lease of %llu ms is to end %lld ms after it was renewed",
+              (unsigned long long)ttl_ms, (long long)(r->deadline_ms - r->clock_ms));
+    *promised_ms = *promised_ms > r->deadline_ms ? *promised_ms : r->deadline_ms;
+}
+
 static void said_gone(struct sim_lane *l, uint64_t token)
 {
     struct sim *s = l->client->sim;
@@ -405,17 +323,92 @@ static void said_gone(struct sim_lane *l, uint64_t token)
               (unsigned long long)token);
 }
 
+/* The session was said to live: it must not have ended before the question was asked. */
+static void said_open(struct sim_lane *l)
+{
+    struct sim *s = l->client->sim;
+    const struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
+    SIM_CHECK(s, o->open || o->ended_seq > l->start_seq,
+              "session %llu is said to live after it has ended",
+              (unsigned long long)l->owner_number);
+}
+
+static void said_closed(struct sim_lane *l)
+{
+    struct sim *s = l->client->sim;
+    const struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
+    SIM_CHECK(s, !o->open || o->opened_seq > l->start_seq,
+              "session %llu is said to have ended and lives", (unsigned long long)l->owner_number);
+}
+
+static void answer_limit(struct sim *s, const struct machine_result *r)
+{
+    uint64_t *const marks[] = {[MACHINE_LIMIT_LOCKS] = &s->marks->limit_locks,
+                               [MACHINE_LIMIT_SESSIONS] = &s->marks->limit_sessions,
+                               [MACHINE_LIMIT_WAITS] = &s->marks->limit_waits,
+                               [MACHINE_LIMIT_LOCK_WAITS] = &s->marks->limit_lock_waits,
+                               [MACHINE_LIMIT_SESSION_LOCKS] = &s->marks->limit_session_locks};
+    bool known = r->number >= MACHINE_LIMIT_LOCKS && r->number <= MACHINE_LIMIT_SESSION_LOCKS;
+    SIM_CHECK(s, known && s->options.limits.locks_max != MACHINE_LIMITS_DEFAULT.locks_max,
+              "limit %u is said to be reached", r->number);
+    ++*marks[r->number];
+}
+
+/* Contention, or a wait that is over, which must have lasted. */
+static void answer_held(struct sim_lane *l)
+{
+    struct sim *s = l->client->sim;
+    SIM_CHECK(s, sim_order_was_busy(l), "lock %s is said to be in use and is not", l->name);
+    bool in_session = (l->command.flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    uint64_t waited_ms = sim_oracle_fastest(s, s->now - l->start_at);
+    SIM_CHECK(s, in_session || s->options.jumps || waited_ms >= l->wait_ms,
+              "a wait of %llu ms for lock %s ends after %llu", (unsigned long long)l->wait_ms,
+              l->name, (unsigned long long)(s->now - l->start_at));
+}
+
+static void answer_refused(struct sim_lane *l, const struct machine_result *r)
+{
+    struct sim *s = l->client->sim;
+    const struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
+    switch (r->code) {
+    case MACHINE_DEADLOCK:
+        SIM_CHECK(s, o->held > 0 || o->waits > 0 || o->idle_seq > l->start_seq,
+                  "session %llu holds nothing and is said to be in a deadlock",
+                  (unsigned long long)l->owner_number);
+        s->marks->deadlocks++;
+        break;
+    case MACHINE_LIMIT:
+        answer_limit(s, r);
+        break;
+    case MACHINE_NOSESSION:
+        said_closed(l);
+        s->marks->sessions_lost++;
+        break;
+    case MACHINE_MISMATCH:
+        SIM_CHECK(s, r->number != l->command.permits || l->command.n_names > 1,
+                  "lock %s is said to have other permits than %u", l->name, l->command.permits);
+        SIM_CHECK(s, sim_order_was_busy(l), "lock %s is said to be in use and is not", l->name);
+        s->marks->mismatches++;
+        break;
+    default:
+        sim_fail(s, "ACQUIRE answers %u", r->code);
+    }
+}
+
 static void answer_acquire(struct sim_lane *l, const struct machine_result *r)
 {
     struct sim *s = l->client->sim;
-    s->marks->deadlocks += r->code == MACHINE_DEADLOCK;
-    s->marks->limits += r->code == MACHINE_LIMIT;
+    if (r->code == MACHINE_HELD) {
+        answer_held(l);
+        return;
+    }
     if (r->code != MACHINE_GRANTED) {
+        answer_refused(l, r);
         return;
     }
     struct sim_token *t = sim_oracle_token(s, r->token);
     SIM_CHECK(s, t->issued && t->lease, "a token in an answer that the log does not know");
-    SIM_CHECK(s, t->owner == l->owner_number && t->lock == l->lock,
+    SIM_CHECK(s, t->owner == l->owner_number && t->mask == l->mask,
               "token %llu is given to another than the log says", (unsigned long long)r->token);
     said_held(l, r->token);
 }
@@ -429,6 +422,7 @@ static void answer_renew(struct sim_lane *l, uint64_t token, const struct machin
         if (t->base_at < l->start_at) {
             t->base_at = l->start_at;
         }
+        said_until(s, r, t->ttl_ms, &t->promised_ms);
         s->marks->renewed++;
         return;
     }
@@ -448,6 +442,51 @@ static void answer_release(struct sim_lane *l, const struct machine_result *r)
         SIM_CHECK(s, t->released_answers++ == 0, "token %llu is released twice",
                   (unsigned long long)token);
     }
+}
+
+static void answer_session(struct sim_lane *l, const struct machine_result *r)
+{
+    struct sim *s = l->client->sim;
+    bool done = r->code == MACHINE_DONE;
+    if (r->code == MACHINE_LIMIT) {
+        answer_limit(s, r);
+        return;
+    }
+    SIM_CHECK(s, done || r->code == MACHINE_NOSESSION || r->code == MACHINE_NOTFOUND,
+              "a command about a session answers %u", r->code);
+    if (!done) {
+        SIM_CHECK(s, l->command.op != MACHINE_OP_SESSION_OPEN, "OPEN answers %u", r->code);
+        said_closed(l);
+        s->marks->sessions_lost++;
+    } else if (l->command.op == MACHINE_OP_SESSION_CLOSE) {
+        said_closed(l);
+    } else {
+        said_open(l);
+    }
+    if (done &&
+        (l->command.op == MACHINE_OP_SESSION_OPEN || l->command.op == MACHINE_OP_SESSION_RENEW)) {
+        struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
+        o->base_at = o->base_at > l->start_at ? o->base_at : l->start_at;
+        if (o->open) {
+            said_until(s, r, o->ttl_ms, &o->promised_ms);
+        }
+        s->marks->sessions += l->command.op == MACHINE_OP_SESSION_OPEN;
+        s->marks->sessions_renewed += l->command.op == MACHINE_OP_SESSION_RENEW;
+    }
+}
+
+static void answer_token(struct sim_lane *l, const struct machine_result *r)
+{
+    struct sim *s = l->client->sim;
+    bool is_break = l->command.op == MACHINE_OP_BREAK;
+    if (is_break && r->code == MACHINE_NO) {
+        return;
+    }
+    SIM_CHECK(s, r->code == MACHINE_DONE, "TOKEN or BREAK answers %u", r->code);
+    struct sim_token *t = sim_oracle_issue(s, r->token, l->token_floor);
+    t->lock = l->lock;
+    t->mask = 1u << l->lock;
+    s->marks->tokens += !is_break;
 }
 
 void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
@@ -470,9 +509,8 @@ void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
         answer_release(l, r);
         break;
     case MACHINE_OP_TOKEN:
-        SIM_CHECK(s, r->code == MACHINE_DONE, "TOKEN answers %u", r->code);
-        issue(s, r->token, l->token_floor)->lock = l->lock;
-        s->marks->tokens++;
+    case MACHINE_OP_BREAK:
+        answer_token(l, r);
         break;
     case MACHINE_OP_CHECK:
         if (r->code == MACHINE_DONE) {
@@ -490,41 +528,63 @@ void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
         }
         break;
     case MACHINE_OP_SESSION_OPEN:
-        s->marks->sessions += r->code == MACHINE_DONE;
+    case MACHINE_OP_SESSION_RENEW:
+    case MACHINE_OP_SESSION_CLOSE:
+    case MACHINE_OP_SESSION_SHOW:
+        answer_session(l, r);
         break;
     default:
-        break;
+        sim_fail(s, "an answer to command %u, which nobody judges", l->command.op);
     }
 }
 
 /* ---- the storage ---- */
 
-/* Accepted. A read without a token says nothing of itself. */
-void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t mark, uint64_t token)
+/* Accepted. A read without a token says nothing of itself. Where nothing is fenced, it is the lost
+ * updates that are to be seen. */
+void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t token)
 {
-    SIM_CHECK(s, token == 0 || token >= mark,
-              "the storage accepts token %llu for lock %u after %llu", (unsigned long long)token,
-              lock, (unsigned long long)mark);
+    struct sim_lock *l = &s->oracle.locks[lock];
+    if (token == 0 || s->orders.sabotage == SIM_SABOTAGE_NO_FENCING) {
+        return;
+    }
+    SIM_CHECK(s, token >= l->mark, "the storage accepts token %llu for lock %u after %llu",
+              (unsigned long long)token, lock, (unsigned long long)l->mark);
+    l->mark = token;
 }
 
 void sim_oracle_written(struct sim *s, const struct sim_client *c, uint64_t current, uint64_t base)
 {
     SIM_CHECK(s, current == base,
-              "a lost update: client %u with token %llu writes over %llu what it made of %llu",
+              "a lost update: client %u with token %llu writes over value %llu, which it has not "
+              "seen: it read value %llu",
               c->index, (unsigned long long)c->token, (unsigned long long)current,
               (unsigned long long)base);
 }
 
-/* Redlock may be held twice; it is counted, to know that it happened. */
-void sim_oracle_redlock(struct sim_client *c)
+static bool believes(const struct sim_client *d)
+{
+    struct fli_hold hold = d->hold;
+    uint64_t now_ms = sim_client_now(d);
+    return d->holding && (d->role == SIM_REDLOCKER ? now_ms < d->deadline_ms
+                                                   : fli_hold_look(&hold, now_ms) != FL_HOLD_LOST);
+}
+
+/* Two may believe to hold one lock, and it is counted, to know that it happened. Redlock promises
+ * that they do not as long as clocks run right and servers are what they say. */
+void sim_oracle_holds(const struct sim_client *c)
 {
     struct sim *s = c->sim;
     for (unsigned i = 0; i < s->clients_n; i++) {
         const struct sim_client *d = &s->clients[i];
-        if (d != c && d->role == SIM_REDLOCKER && d->holding && d->lock == c->lock &&
-            sim_client_now(d) < d->deadline_ms) {
-            s->marks->redlocks_twice++;
+        if (d == c || d->role != c->role || (d->mask & c->mask) == 0 || !believes(d) ||
+            (c->slots > 1 && c->slots == d->slots)) {
+            continue;
         }
+        s->marks->redlocks_twice += c->role == SIM_REDLOCKER;
+        s->marks->believed_twice += c->role != SIM_REDLOCKER;
+        SIM_CHECK(s, c->role != SIM_REDLOCKER || !sim_redlock_is_sound(s),
+                  "clients %u and %u both hold lock R%u by Redlock", i, c->index, c->lock);
     }
 }
 
@@ -576,8 +636,5 @@ void sim_oracle_end(struct sim *s)
                   (unsigned long long)counts.waits);
         SIM_CHECK(s, n->tickets == 0, "node %u owes %u answers", i + 1, n->tickets);
     }
-    for (unsigned l = 0; l < SIM_ALL_LOCKS; l++) {
-        SIM_CHECK(s, s->oracle.holder[l] == 0, "lock %u is held at the end", l);
-        SIM_CHECK(s, s->oracle.queue[l].n == 0, "lock %u is awaited at the end", l);
-    }
+    sim_order_rest(s);
 }

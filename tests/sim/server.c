@@ -15,7 +15,7 @@ struct request {
     unsigned lane;
     uint64_t number;
     size_t len;
-    uint8_t bytes[512];
+    uint8_t bytes[];
 };
 
 /* A command on its way through the node. */
@@ -138,6 +138,8 @@ static int code_of(const struct machine_result *r)
         return FL_ELIMIT;
     case MACHINE_NOSESSION:
         return FL_ENOSESSION;
+    case MACHINE_MISMATCH:
+        return FL_EMISMATCH;
     default:
         return FL_EINVAL;
     }
@@ -162,6 +164,7 @@ static void reply_result(struct sim_node *n, const struct job *j, const struct m
     case MACHINE_DEADLOCK:
     case MACHINE_LIMIT:
     case MACHINE_NOSESSION:
+    case MACHINE_MISMATCH:
         reply(n, j, FLI_EVENT_REFUSED, code_of(r), r);
         return;
     default:
@@ -265,20 +268,20 @@ static void request_fire(struct sim *s, struct sim_event *e)
     sim_node_fire(s, e);
 }
 
-void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len)
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const uint8_t *bytes, size_t len)
 {
     struct sim *s = l->client->sim;
-    struct sim_node *n = &s->nodes[l->conn_node];
-    struct request *q = fli_xmalloc(sizeof *q);
-    FLI_ASSERT(len <= sizeof q->bytes);
+    struct sim_node *n = &s->nodes[node];
+    struct request *q = fli_xmalloc(sizeof *q + len);
     q->client = l->client;
     q->lane = l->number;
-    q->number = l->request;
+    q->number = number;
     q->len = len;
     memcpy(q->bytes, bytes, len);
     struct sim_event *e = sim_after(s, sim_net_delay(s, n->index, n->index), request_fire);
     e->node = n;
-    e->life = l->conn_life;
+    e->life = life;
     e->deliver = request_deliver;
     e->drop = request_drop;
     e->p = q;

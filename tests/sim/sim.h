@@ -6,16 +6,19 @@
  *   net       streams between nodes (transport.h, link.h) and raft's messages
  *   server    a node's clients: requests in, answers out, waits that are answered later
  *   lane      one call of a client, as src/client/flow orders it
- *   client    holders of locks who read, add and write back at the storage; and callers of all else
+ *   client    what clients have in common
+ *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
+ *             session, and read, add and write back at the storage;  caller: that call all else
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
- *   oracle    what must hold after every event
+ *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine, the whole node (node*.c, relay*.c, proposer, fsm, guard, clock) and
- * the raft library below it; the client's flow and hold; the rule of fencing; Redlock's attempt and
- * quorum. Ours: the seams just named, so no bytes of client protocols, no files, no sockets.
+ * the raft library below it; the client's flow and hold; the rule of fencing; Redlock's attempt,
+ * quorum, keeping and its judge of servers. Ours: the seams just named, so no bytes of client
+ * protocols, no files, no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
@@ -33,18 +36,21 @@
 #include "consensus/node_private.h"
 #include "machine/view.h"
 #include "redlock/attempt.h"
+#include "redlock/quorum.h"
 
 #define SIM_NODES_MAX 5u
 #define SIM_CLIENTS_MAX 16u
-#define SIM_LOCKS 4u     /* held natively */
-#define SIM_RED_LOCKS 2u /* held by Redlock; numbered behind the others */
+#define SIM_DATA_LOCKS 4u /* held alone, together or in shared mode; what they guard is written */
+#define SIM_LOCKS 6u      /* held natively: those, and semaphores */
+#define SIM_RED_LOCKS 2u  /* held by Redlock; numbered behind the others */
 #define SIM_ALL_LOCKS (SIM_LOCKS + SIM_RED_LOCKS)
 #define SIM_REDIS_MAX 5u
 #define SIM_PLACES (SIM_NODES_MAX + 1u) /* ends of links: nodes, and the storage */
 #define SIM_STORE_PLACE SIM_NODES_MAX
 #define SIM_NEVER UINT64_MAX
 #define SIM_TTL_MIN_MS 100u
-/* A number used for two locks named "L0" to "L3" and "R4", "R5". */
+#define SIM_SHARED UINT32_MAX /* as permits: any number of holders, in shared mode */
+/* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7". A set is a mask. */
 
 struct sim;
 struct sim_node;
@@ -69,11 +75,31 @@ struct sim_event;
     X(shows, 100)                                                                                  \
     X(tokens, 50)                                                                                  \
     X(sessions, 50)                                                                                \
-    X(deadlocks, 5000)                                                                             \
-    X(limits, 100)                                                                                 \
+    X(sessions_expired, 50)                                                                        \
+    X(sessions_renewed, 50)                                                                        \
+    X(sessions_lost, 100)                                                                          \
+    X(waits_died, 200)                                                                             \
+    X(together, 50)                                                                                \
+    X(together_queued, 50)                                                                         \
+    X(together_expired, 50)                                                                        \
+    X(together_held_back, 100)                                                                     \
+    X(shared, 50)                                                                                  \
+    X(shared_beside, 50)                                                                           \
+    X(permits, 50)                                                                                 \
+    X(permits_used_up, 100)                                                                        \
+    X(delays, 50)                                                                                  \
+    X(abandoned, 50)                                                                               \
+    X(mismatches, 50)                                                                              \
+    X(believed_twice, 1000)                                                                        \
+    X(deadlocks, 1000)                                                                             \
+    X(limit_locks, 100)                                                                            \
+    X(limit_sessions, 100)                                                                         \
+    X(limit_waits, 100)                                                                            \
+    X(limit_lock_waits, 100)                                                                       \
+    X(limit_session_locks, 100)                                                                    \
     X(uncertain, 50)                                                                               \
     X(noleader, 50)                                                                                \
-    X(busy, UINT64_MAX)                                                                            \
+    X(busy, 200)                                                                                   \
     X(relayed, 50)                                                                                 \
     X(terms, 50)                                                                                   \
     X(stale_leaders, 100)                                                                          \
@@ -91,6 +117,7 @@ struct sim_event;
     X(disks_lost, 100)                                                                             \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \
     X(clock_jumps, 50)                                                                             \
     X(cuts, 50)                                                                                    \
@@ -105,6 +132,9 @@ struct sim_event;
     X(holds_lost, 50)                                                                              \
     X(redlocks, 50)                                                                                \
     X(redlocks_twice, 200)                                                                         \
+    X(redlocks_extended, 50)                                                                       \
+    X(redlocks_refused, 50)                                                                        \
+    X(redis_evicted, 100)                                                                          \
     X(redis_restarts, 50)                                                                          \
     X(client_pauses, 50)
 
@@ -184,10 +214,9 @@ struct sim_write {
 };
 
 struct sim_disk {
-    raft_term term;
-    raft_id voted_for;
-    struct ballot ballot; /* what src/consensus/ballot.c keeps: never behind these two */
-    bool has_snapshot, has_identity;
+    raft_term term, ballot_term; /* of src/consensus/ballot.c: never behind */
+    raft_id voted_for, ballot_vote;
+    bool has_snapshot, has_identity, has_ballot;
     struct sim_snapshot snapshot;
     struct sim_entry *entries;
     size_t n, cap;
@@ -292,19 +321,25 @@ struct sim_lane {
     struct fli_flow flow;
     struct machine_command command;
     char name[8], owner[24];
+    uint8_t also[SIM_LOCKS * 3];
     uint64_t owner_number;
-    unsigned lock;
-    uint64_t token;   /* the call is about; or of the grant, once there is one */
-    uint64_t order;   /* counts orders: a late timer of an earlier one is ignored */
-    uint64_t request; /* counts requests */
-    uint64_t conn;    /* counts connections; 0 none */
+    unsigned lock, mask; /* all the locks it is about; `lock` is the first that is named */
+    uint64_t wait_ms;    /* as it was sent last */
+    uint64_t token;      /* the call is about; or of the grant, once there is one */
+    uint64_t order;      /* counts orders: a late timer of an earlier one is ignored */
+    uint64_t request;    /* counts requests */
+    uint64_t conn;       /* counts connections; 0 none */
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
+    uint64_t question; /* the one that stands; 0 none */
+    uint32_t asked_node;
+    uint64_t asked_life; /* 0: it has not been reached yet */
     struct sim_answer answer;
     struct machine_result result; /* of the last answer with one */
     uint64_t start_seq;           /* when the last request left */
     uint64_t start_at;
+    uint64_t start_stamp; /* the cluster clock then */
     uint64_t first_at;
     uint64_t token_floor;
     void (*done)(struct sim_client *c, struct sim_lane *l, int status);
@@ -327,9 +362,16 @@ struct sim_client {
     /* what it believes to hold */
     bool holding;
     struct fli_hold hold;
-    unsigned lock;
+    unsigned lock, mask; /* `lock` is the one it works with */
+    unsigned mask_left;  /* that it has not done with */
+    uint32_t slots;      /* 1: alone */
     uint64_t token;
     uint64_t ttl_ms;
+    bool keeping;        /* a session, which the hold is then about; `holding` is of a lock in it */
+    unsigned locks_left; /* to take in this session */
+    struct {
+        unsigned together, shared, permits, session; /* percent of what a holder takes */
+    } taste;
     /* at the storage */
     bool asking;
     uint64_t store_op; /* counts; answers of others are ignored */
@@ -344,7 +386,10 @@ struct sim_client {
     unsigned last_lock;
     /* Redlock */
     struct fli_attempt attempt;
-    bool attempting, issuing;
+    bool judged_fit, attempting, issuing, extending;
+    bool extends; /* the one that it holds, by `keep` */
+    struct fli_keep keep;
+    uint64_t extend_until;
     uint64_t attempt_serial, red_value;
     uint32_t attempts;
     uint64_t deadline_ms;
@@ -360,6 +405,8 @@ struct sim_redis {
         uint64_t value, expires_at;
     } keys[SIM_RED_LOCKS];
 };
+
+enum sim_redis_setup { SIM_REDIS_FIT, SIM_REDIS_EVICT, SIM_REDIS_REPLICA, SIM_REDIS_TWICE };
 
 /* ---- storage ---- */
 
@@ -391,24 +438,61 @@ struct sim_token {
     bool issued;
     bool lease; /* a grant, not a bare TOKEN */
     bool explicit_session;
-    unsigned lock;
+    unsigned lock, mask; /* the first of its locks, and all */
+    uint32_t slots;
     uint64_t owner;     /* number of the owner */
     uint64_t ended_seq; /* 0: not ended */
     uint64_t base_at;   /* the lease cannot have begun before */
     uint64_t ttl_ms;
+    uint64_t promised_ms; /* its end on the cluster clock, as it was said last */
     unsigned released_answers;
+};
+
+/* Who asked for locks. What one owner asks for under one first name is always the same, so that a
+ * grant can be judged by it: an owner is used for one request, or for one session. */
+struct sim_owner {
+    uint64_t token_floor; /* token_max when it first asked */
+    struct {
+        unsigned mask; /* 0: never asked for */
+        uint32_t slots;
+    } asked[SIM_LOCKS];   /* by the first lock */
+    unsigned held, waits; /* grants and waits it has */
+    uint64_t idle_seq;    /* since when it has had none */
+    /* of a session */
+    bool open;
+    uint64_t opened_seq, ended_seq; /* of the last time */
+    uint64_t base_at;               /* the lease cannot have begun before */
+    uint64_t ttl_ms, delay_ms, promised_ms;
+};
+
+struct sim_wait {
+    uint64_t id, owner;
+    unsigned mask;
+    uint32_t slots;
+};
+
+struct sim_lock {
+    uint64_t *holders; /* tokens */
+    size_t holders_n, holders_cap;
+    uint32_t slots; /* of the holders */
+    struct sim_wait *queue;
+    size_t queue_n, queue_cap;
+    uint64_t delayed_until; /* on the cluster clock; nobody is granted it up to then */
+    uint64_t idle_seq;      /* since when nobody has held or awaited it */
+    uint64_t mark;          /* the largest token that the storage has accepted */
+};
+
+/* The events of one grant, or end, of several locks come one right after the other. */
+struct sim_together {
+    uint8_t type;
+    unsigned next;
+    unsigned mask, left; /* all its locks, and those that are still to come */
+    uint64_t token, wait;
 };
 
 struct sim_seal {
     uint64_t term, sequence, at;
     uint64_t lost_ms; /* of the node that sealed it */
-};
-
-#define SIM_QUEUE_MAX 64u
-
-struct sim_queue {
-    uint64_t waits[SIM_QUEUE_MAX];
-    unsigned n;
 };
 
 struct sim_oracle {
@@ -419,16 +503,16 @@ struct sim_oracle {
     struct sim_token *tokens; /* by token */
     size_t tokens_cap;
     uint64_t token_max; /* largest issued */
-    uint64_t holder[SIM_ALL_LOCKS];
-    struct sim_queue queue[SIM_ALL_LOCKS];
+    struct sim_lock locks[SIM_ALL_LOCKS];
+    struct sim_together together;
+    unsigned breaking; /* locks that the batch may break */
     struct sim_seal *seals;
     size_t seals_len, seals_cap;
-    uint64_t *owner_floor; /* by owner number: token_max when it first asked */
+    struct sim_owner *owners; /* by number */
     size_t owners_len, owners_cap;
     uint64_t last_stamp_ms; /* of the last batch applied anywhere */
+    uint64_t term_stamp_ms; /* of the last one that was the first of its term */
     struct sim_seal last_seal;
-    uint64_t red_holder[SIM_RED_LOCKS]; /* true time until which somebody believes to hold it */
-    unsigned red_holder_client[SIM_RED_LOCKS];
 };
 
 /* ---- faults ---- */
@@ -491,6 +575,7 @@ enum sim_sabotage {
     SIM_SABOTAGE_CHECK_WRITES_ONLY,
     SIM_SABOTAGE_UNSAFE_ACK,
     SIM_SABOTAGE_NO_SYNC,
+    SIM_SABOTAGE_FORGET_MARKS, /* the storage does, in a crash */
     SIM_SABOTAGES
 };
 
@@ -533,6 +618,9 @@ struct sim {
     struct sim_client clients[SIM_CLIENTS_MAX];
     unsigned clients_n;
     struct sim_redis redis[SIM_REDIS_MAX];
+    enum sim_redis_setup redis_setup;
+    bool redis_durable; /* a restart forgets nothing */
+    bool redis_eviction_allowed, redis_has_evicted;
     struct sim_store store;
     struct sim_oracle oracle;
     struct sim_fault faults[SIM_FAULTS_MAX];
@@ -613,7 +701,8 @@ uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);
 void sim_net_fini(struct sim *s);
 
 /* server.c */
-void sim_server_request(struct sim_lane *l, const uint8_t *bytes, size_t len);
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const uint8_t *bytes, size_t len);
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
@@ -633,15 +722,35 @@ void sim_clients_describe(struct sim *s, FILE *out);
 void sim_client_pause(struct sim_client *c, uint64_t ms);
 void sim_client_alarm(struct sim_client *c, uint64_t local_ms);
 void sim_client_act(struct sim_client *c); /* looks at the time and does what is due */
-void sim_client_claim(struct sim_client *c);
-void sim_client_write(struct sim_client *c);
+void sim_client_rest(struct sim_client *c);
+uint64_t sim_client_below(struct sim_client *c, uint64_t n); /* n > 0 */
+bool sim_client_chance(struct sim_client *c, unsigned percent);
+/* Makes the lane ready for a command about a lock and an owner; the caller adds the rest. */
+struct sim_lane *sim_client_prepare(struct sim_client *c, unsigned lane, uint8_t op, unsigned lock,
+                                    uint64_t owner);
+/* What an ACQUIRE asks for. In a session it may become what that one asked for before. */
+void sim_client_ask_for(struct sim_lane *l, unsigned mask, uint32_t slots);
+/* To open a new session, which is then the client's. */
+struct sim_lane *sim_client_prepare_session(struct sim_client *c, uint64_t ttl_ms);
+uint32_t sim_client_permits(struct sim_client *c,
+                            unsigned lock); /* as usual, now and then others */
+unsigned sim_client_some_of(struct sim_client *c, unsigned mask); /* one of these locks */
+struct fli_flow_config sim_client_plan(struct sim_client *c, enum fli_flow_repeat repeat,
+                                       uint64_t within_ms);
+
+/* holder.c */
+void sim_holder_act(struct sim_client *c);
 void sim_client_stored(struct sim_client *c, bool write, int status, uint64_t value);
 void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left is 0 */
+
+/* caller.c */
+void sim_caller_act(struct sim_client *c);
 
 /* redlock.c */
 void sim_redis_init(struct sim *s);
 void sim_redlock_act(struct sim_client *c);
 void sim_redlock_issued(struct sim_client *c, struct sim_lane *l, int status);
+bool sim_redlock_is_sound(const struct sim *s); /* it cannot be held twice */
 void sim_redis_restart(struct sim *s, unsigned i, uint64_t ms);
 void sim_redis_jump(struct sim *s, unsigned i, int64_t ms);
 
@@ -666,13 +775,24 @@ void sim_oracle_watch(struct sim_node *n); /* a node that has just started */
 void sim_oracle_event(struct sim_node *n, const struct machine_event *e);
 void sim_oracle_sealed(struct sim_node *n, const void *data, size_t len);
 uint64_t sim_oracle_new_owner(struct sim *s);
+struct sim_owner *sim_oracle_owner(struct sim *s, uint64_t owner);
 struct sim_token *sim_oracle_token(struct sim *s, uint64_t token);
+struct sim_token *sim_oracle_issue(struct sim *s, uint64_t token, uint64_t floor);
+uint64_t sim_oracle_fastest(const struct sim *s, uint64_t ms); /* any clock after so much time */
 void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r);
-void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t mark_before, uint64_t token);
+void sim_oracle_stored(struct sim *s, unsigned lock, uint64_t token);
 void sim_oracle_written(struct sim *s, const struct sim_client *c, uint64_t current, uint64_t base);
-void sim_oracle_redlock(struct sim_client *c);
-void sim_oracle_node(struct sim_node *n); /* after each turn of a node */
-void sim_oracle_end(struct sim *s);       /* after the cluster has come to rest */
+void sim_oracle_holds(const struct sim_client *c); /* it has just begun to believe so */
+void sim_oracle_node(struct sim_node *n);          /* after each turn of a node */
+void sim_oracle_end(struct sim *s);                /* after the cluster has come to rest */
+
+/* order.c */
+void sim_order_event(struct sim *s, const struct machine_event *e);
+void sim_order_begin(struct sim *s, const void *batch, size_t len); /* is going to be applied */
+void sim_order_end(struct sim *s);                                  /* has been */
+void sim_order_rest(struct sim *s);
+void sim_order_fini(struct sim *s);
+bool sim_order_was_busy(const struct sim_lane *l); /* a lock it is about, since it was sent */
 
 /* run.c */
 uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsigned *ret_faults);

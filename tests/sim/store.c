@@ -1,7 +1,8 @@
 /* store.c: the storage. It keeps one value and one mark for each lock, judges every token by the
  * shipping rule, changes mark and value together, and never forgets either: a crash loses only what
  * it had not taken yet. A write may be held back on its way until the next holder has read, which
- * is the worst moment there is. */
+ * is the worst moment there is; or for seconds, by somebody who then brings it to a storage that
+ * has restarted meanwhile. */
 #include <stdlib.h>
 
 #include "fence/rule.h"
@@ -9,6 +10,7 @@
 
 #define RETRANSMIT_MS 40u
 #define HELD_BACK_MAX_MS 6000u
+#define ANY_LIFE SIM_NEVER /* it arrives also after the storage has restarted */
 
 struct ask {
     struct sim_client *client;
@@ -61,7 +63,7 @@ static void execute(struct sim *s, const struct ask *from)
     a->status = unfenced ? 0 : fl_fence_judge(l->mark, a->token, &mark);
     FLI_ASSERT(a->status == 0 || a->status == FL_ESTALE);
     if (a->status == 0) {
-        sim_oracle_stored(s, a->lock, l->mark, a->token);
+        sim_oracle_stored(s, a->lock, a->token);
         l->mark = mark;
     }
     s->marks->writes_stale += a->write && a->status != 0;
@@ -100,7 +102,11 @@ static void arrive_fire(struct sim *s, struct sim_event *e)
         sim_again(s, e, RETRANSMIT_MS);
         return;
     }
-    if (!s->store.up || e->life != s->store.life) {
+    if (!s->store.up && e->life == ANY_LIFE) {
+        sim_again(s, e, RETRANSMIT_MS);
+        return;
+    }
+    if (!s->store.up || (e->life != s->store.life && e->life != ANY_LIFE)) {
         sim_drop(s, e); /* the stream has broken */
         return;
     }
@@ -136,15 +142,18 @@ void sim_store_ask(struct sim_client *c, bool write, uint64_t token, uint64_t ba
     *a = (struct ask){c, c->store_op, token, base, value, c->lock, write, 0};
     struct sim_store_lock *l = lock_of(s, a);
     uint64_t ms = sim_net_delay(s, SIM_STORE_PLACE, SIM_STORE_PLACE);
-    bool hold = write && l->held == NULL && !s->healed &&
-                sim_draw_chance(&c->random, s->options.hold_back_percent);
-    struct sim_event *e = sim_after(s, hold ? HELD_BACK_MAX_MS : ms, arrive_fire);
+    bool hold = write && !s->healed && sim_draw_chance(&c->random, s->options.hold_back_percent);
+    bool for_a_reader = hold && l->held == NULL && sim_draw_chance(&c->random, 60);
+    if (hold) {
+        ms = for_a_reader ? HELD_BACK_MAX_MS : sim_draw_below(&c->random, HELD_BACK_MAX_MS);
+        s->marks->writes_held_back++;
+    }
+    struct sim_event *e = sim_after(s, ms, arrive_fire);
     e->p = a;
     e->drop = ask_drop;
-    e->life = s->store.life;
-    if (hold) {
+    e->life = hold && !for_a_reader ? ANY_LIFE : s->store.life;
+    if (for_a_reader) {
         l->held = e;
-        s->marks->writes_held_back++;
     }
 }
 
@@ -170,6 +179,9 @@ void sim_store_crash(struct sim *s, uint64_t ms)
     }
     for (unsigned i = 0; i < SIM_ALL_LOCKS; i++) {
         s->store.locks[i].held = NULL;
+        if (s->orders.sabotage == SIM_SABOTAGE_FORGET_MARKS) {
+            s->store.locks[i].mark = 0;
+        }
     }
     s->marks->store_crashes++;
     sim_after(s, ms, up_fire);

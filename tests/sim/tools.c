@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SABOTAGE_SEEDS_MAX 150u
+#define SABOTAGE_SEEDS_MAX 600u
 #define SABOTAGE_CAUGHT 3u /* by so many seeds each */
 
 struct outcome {

@@ -62,7 +62,10 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     sim_nodes_describe(s, stderr);
     sim_clients_describe(s, stderr);
     if (s->orders.replay != NULL) {
-        fprintf(stderr, "\nreplay: %s\n", s->orders.replay);
+        fprintf(stderr,
+                "\nreplay: %s\n  with --trace: what led to it; with --minimize: the least part of "
+                "it that still fails\n",
+                s->orders.replay);
     }
     fflush(NULL);
     _Exit(1);

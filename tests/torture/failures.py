@@ -3,8 +3,9 @@
 from 1 until the program makes no more. Whatever fails, the program goes on, or ends in order with a reason (out of memory
 may abort it: a stop is safe, a guess is not). It never crashes, and what it had acknowledged is there when it runs again.
 
-    tests/torture/failures.py [-k WORD]      some k of each kind, spread evenly
-    tests/torture/failures.py --full         all of them; minutes"""
+    tests/torture/failures.py [-k WORD]                  some k of each kind, spread evenly
+    tests/torture/failures.py --full                     all of them; minutes
+    tests/torture/failures.py -k node_write --only 12    the twelfth write of a node alone, to repeat a failure"""
 
 import errno
 import os
@@ -20,6 +21,10 @@ from shim import Shim, library
 FULL = '--full' in sys.argv
 if FULL:
     sys.argv.remove('--full')
+ONLY = 0
+if '--only' in sys.argv:
+    ONLY = int(sys.argv.pop(sys.argv.index('--only') + 1))
+    sys.argv.remove('--only')
 SOME = 5 # of each kind, when not all
 ERRNOS = {'alloc': errno.ENOMEM, 'write': errno.EIO, 'sync': errno.EIO, 'open': errno.EIO, 'accept': errno.EMFILE}
 PATIENCE_S = 3.0
@@ -80,7 +85,8 @@ def store_has(store, told):
 class Failures(unittest.TestCase):
     def setUp(self):
         self.lab = Lab('torture')
-        self.addCleanup(self.lab.quiet_close, keep=False)
+        self.wrong = []
+        self.addCleanup(lambda: self.lab.quiet_close(keep=bool(self.wrong)))
         self.number = 0
         self.silent = 0 # ended by one of KNOWN
 
@@ -120,7 +126,7 @@ class Failures(unittest.TestCase):
                 server.process.wait(PATIENCE_S)
             except AssertionError:
                 server.kill()
-        server.process.asked_to_end = True
+        self.lab.processes.remove(server.process) # verdict() judges how it ended, since it may
         return told, server.shim.calls(kind), bool(server.shim.failed(kind))
 
     def verdict(self, server, kind):
@@ -129,7 +135,7 @@ class Failures(unittest.TestCase):
             return None
         if code == -signal.SIGABRT and kind == 'alloc' and 'out of memory' in said:
             return None # fli_fatal: of this program, or of the raft library (src/consensus/raft_heap.h)
-        if code == -signal.SIGABRT and kind == 'alloc' and isinstance(server, Node) and self.is_known(server):
+        if code == -signal.SIGABRT and kind == 'alloc' and self.is_known(server):
             self.silent += 1
             return None
         if code > 0 and len(said.strip().splitlines()) > 0:
@@ -157,9 +163,10 @@ class Failures(unittest.TestCase):
     def fail_each(self, make, use, has, kind):
         plain = make()
         _, calls, _ = self.run_one(plain, use, kind, 0)
+        self.assertGreater(calls, 0, 'there is nothing of that kind to fail')
         numbers = range(1, calls * 2 + 50) if FULL else sorted({max(1, calls * i // SOME) for i in range(1, SOME + 1)} | {1, 2})
-        failed, wrong, ended = 0, [], 0
-        for number in numbers:
+        failed, ended = 0, 0
+        for number in [ONLY] if ONLY else numbers:
             server = make()
             told, _, did = self.run_one(server, use, kind, number)
             if not did:
@@ -173,11 +180,14 @@ class Failures(unittest.TestCase):
                 server.shim.begin_again()
                 problem = self.again(server, has, told, kind)
             if problem:
-                wrong.append('%s number %d fails: %s' % (kind, number, problem))
+                program = 'node' if isinstance(server, Node) else 'store'
+                self.wrong.append('%s number %d of the %s fails, and then: %s\n  again: tests/torture/failures.py -k %s_%s --only %d'
+                                  '; its files: %s' % (kind, number, program, problem, program, kind, number, server.data))
         self.notes = ['%d calls; %d made to fail, %d of them ended the program, %d without a word' %
                       (calls, failed, ended, self.silent)]
-        self.assertTrue(failed or calls == 0, 'nothing was made to fail')
-        self.assertEqual(wrong, [])
+        self.assertTrue(failed, 'nothing was made to fail')
+        if self.wrong:
+            self.fail('\n'.join(self.wrong))
 
 
 def add(program, make, use, has, kind):

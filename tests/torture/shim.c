@@ -6,13 +6,11 @@
  *   FENCELOCK_SHIM       control file: SLOTS numbers of 64 bits, mapped by both sides
  *   FENCELOCK_SHIM_DIR   only files below this directory are disturbed
  *   FENCELOCK_SHIM_UNDO  journal of what is not synced; none is kept when not set
- *
  * The journal. Before a write to a file reaches it, what stood there is appended to the journal;
  * when the file has been synced, that is noted too. The same for names and their directory. So
  * after a SIGKILL the journal says how to make the files what a power cut may leave. Writes that
  * sync themselves (O_DSYNC, RWF_DSYNC; also those submitted with io_submit) are noted as synced
  * ranges. What is written through mmap is not seen; none of our files that matters is.
- *
  * Memory is interposed only when built without sanitizers, which do that themselves. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -85,6 +83,12 @@ static atomic_int io_failing; /* errno for the next completion of a submitted wr
         }                                                                                          \
     } while (0)
 
+static int refuse(int error)
+{
+    errno = error;
+    return -1;
+}
+
 static int64_t slot(int which)
 {
     return slots == NULL ? 0 : atomic_load(&slots[which]);
@@ -130,7 +134,6 @@ __attribute__((constructor)) static void set_up(void)
         undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
                                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     }
-    shim_stack_init(control);
     if (map != MAP_FAILED) {
         slots = map;
     }
@@ -153,7 +156,7 @@ static void put_record(char type, uint64_t ino, uint64_t offset, uint64_t len, u
                        const void *bytes, size_t n)
 {
     struct record r = {(uint8_t)type, {0}, ino, offset, len, size, n};
-    struct iovec parts[] = {{&r, sizeof r}, {(void *)(uintptr_t)bytes, n}};
+    struct iovec parts[2] = {{&r, sizeof r}, {(void *)(uintptr_t)bytes, n}};
     (void)syscall(SYS_writev, undo_fd, parts, n > 0 ? 2 : 1);
 }
 
@@ -302,8 +305,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
         made = (flags & O_CREAT) != 0 && dir >= 0 && syscall(SYS_faccessat, dirfd, path, F_OK) != 0;
         int error = made ? name_error(true) : 0;
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
         if (made) {
             save_name('C', dir, full, strlen(full));
@@ -408,8 +410,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t len)
     if (file_of(fd) != NULL) {
         int error = before_write(fd, position(fd), len, false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     return syscall(SYS_write, fd, data, len);
@@ -424,8 +425,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
         }
         int error = before_write(fd, position(fd), len, false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     return syscall(SYS_writev, fd, iov, n);
@@ -435,8 +435,7 @@ static ssize_t pwrite_it(int fd, const void *data, size_t len, off_t offset)
 {
     int error = before_write(fd, (uint64_t)offset, len, false);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     return syscall(SYS_pwrite64, fd, data, len, offset);
 }
@@ -477,8 +476,7 @@ static int truncate_it(int fd, off_t size)
 {
     int error = resize(fd, (uint64_t)size);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     return (int)syscall(SYS_ftruncate, fd, size);
 }
@@ -531,8 +529,7 @@ static int sync_it(int fd, long number)
         nap(slot(SLOT_SLOW_US));
     }
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     if (slot(SLOT_LIE) != 0) {
         return 0;
@@ -566,8 +563,7 @@ static int rename_it(int from_fd, const char *from, int to_fd, const char *to)
     if (slots != NULL && (dir >= 0 || dir_from >= 0)) {
         int error = name_error(false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     if (dir >= 0 && dir_from >= 0) {
@@ -608,6 +604,8 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 
 /* ---- io_submit, which the raft library calls through syscall() ---- */
 
+static atomic_bool probed;
+
 /* One write that is being submitted; negative: the errno at once, as the kernel would. */
 static int submit(const struct iocb *io)
 {
@@ -627,8 +625,10 @@ static int submit(const struct iocb *io)
         return 0;
     }
     bool dsync = f->dsync || (io->aio_rw_flags & (RWF_DSYNC | RWF_SYNC)) != 0;
+    /* The first is the raft library's probe of the file system, which knows no answer like that. */
+    bool probe = dsync && !atomic_exchange(&probed, true);
     if (dsync && slot(SLOT_SLOW_US) > 0) {
-        if ((io->aio_rw_flags & RWF_NOWAIT) != 0) {
+        if ((io->aio_rw_flags & RWF_NOWAIT) != 0 && !probe) {
             return EAGAIN; /* so that it is given to a thread, which may sleep */
         }
         nap(slot(SLOT_SLOW_US));
@@ -656,8 +656,7 @@ EXPORT long syscall(long number, ...)
         for (long i = 0; i < a[1]; i++) {
             int error = submit(((struct iocb **)a[2])[i]);
             if (error != 0) {
-                errno = error;
-                return -1;
+                return refuse(error);
             }
         }
     } else if (slots != NULL && number == SYS_close && a[0] >= 0 && a[0] < FDS_MAX) {
@@ -680,8 +679,7 @@ EXPORT int accept4(int fd, struct sockaddr *restrict addr, socklen_t *restrict l
 {
     int error = fails(KIND_ACCEPT);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     int got = (int)syscall(SYS_accept4, fd, addr, len, flags);
     if (got >= 0 && got < FDS_MAX) {

@@ -13,9 +13,11 @@
 
 static char path[4096]; /* empty: nobody asks */
 
-void shim_stack_init(const char *control)
+__attribute__((constructor)) static void set_up(void)
 {
-    if (getenv("FENCELOCK_SHIM_STACK") != NULL && strlen(control) < sizeof path - 8) {
+    const char *control = getenv("FENCELOCK_SHIM");
+    if (getenv("FENCELOCK_SHIM_STACK") != NULL && control != NULL &&
+        strlen(control) < sizeof path - 8) {
         void *frame[1];
         (void)backtrace(frame, 1); /* the first one allocates */
         (void)snprintf(path, sizeof path, "%s.stack", control);

@@ -2,10 +2,8 @@
 #ifndef TORTURE_SHIM_STACK_H
 #define TORTURE_SHIM_STACK_H
 
-/* control: path of the control file. Nothing is written unless FENCELOCK_SHIM_STACK is set. */
-void shim_stack_init(const char *control);
-
-/* Appends the stack of the caller to "<control>.stack". */
+/* Appends the stack of the caller to a file beside the control file, "....stack", when
+ * FENCELOCK_SHIM_STACK is set. */
 void shim_stack_put(void);
 
 #endif

@@ -1,5 +1,6 @@
 """One measurement each. What is returned goes into the JSON as it is."""
 
+import fcntl
 import os
 import random
 import select
@@ -45,6 +46,8 @@ class _Probe:
     def __init__(self, argv):
         self.child = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         os.set_blocking(self.child.stdout.fileno(), False)
+        # Nobody reads while other load runs; a probe that waits for a reader would look like a stall, or hide one.
+        fcntl.fcntl(self.child.stdout.fileno(), fcntl.F_SETPIPE_SZ, 1 << 20)
         self.rest = b''
         self.grants = []
 

@@ -133,7 +133,7 @@ def lost_updates(ops, finals):
         after = {adds[key][i].get('based_on'): adds[key][i] for i in chain}
         for op in adds[key].values():
             if op.ok and op.get('id') not in inside:
-                wrong.append(_explain_lost(key, op, adds[key], after))
+                wrong.append(_explain_lost(key, op, ops, adds[key], after))
         for first, second in zip(chain, chain[1:]):
             a, b = adds[key][first], adds[key][second]
             if b.get('token') < a.get('token'):
@@ -142,17 +142,31 @@ def lost_updates(ops, finals):
     return wrong
 
 
-def _explain_lost(key, lost, adds, after):
-    """The add that went over it: the one in the lineage that was based on the same value, or on the same ancestor."""
+def _explain_lost(key, lost, ops, adds, after):
+    """Who went over it: of the adds that did not descend from it and are in the final value, the first that was answered later,
+    or the one before that, if its reader saw it after the lost one had been answered. With the read that was too old."""
     at, steps = lost, 0
     while at.get('based_on') not in after and at.get('based_on') in adds and steps < 10000:
         at, steps = adds[at.get('based_on')], steps + 1
-    winner = after.get(at.get('based_on'))
+    winner, before = after.get(at.get('based_on')), None
     text = 'the add %s to %s was acknowledged and is not in the final value' % (lost.get('id'), key)
     if winner is None:
         return Anomaly('lost updates', text, [lost])
-    return Anomaly('lost updates', text + ': it (token %d) and %s (token %d) were based on the same value, and '
-                   'only the latter is left' % (lost.get('token'), winner.get('id'), winner.get('token')), [lost, winner])
+    while winner.completed <= lost.completed and winner.get('id') in after:
+        winner, before = after[winner.get('id')], winner
+    read = _read_before(winner, ops)
+    if before is not None and read is not None and read.invoked > lost.completed:
+        winner, read = before, _read_before(before, ops)
+    return Anomaly('lost updates', text + ': it (token %s) was made from %s, and %s (token %s), made from %s, went over it without '
+                   'having seen it' % (lost.get('token'), lost.get('based_on'), winner.get('id'), winner.get('token'),
+                                       winner.get('based_on')), ([read] if read else []) + [lost, winner])
+
+
+def _read_before(add, ops):
+    """The read that an add was made from: its client's last before it."""
+    reads = [op for op in ops if op.f == 'read' and op.client == add.client and op.get('key') == add.get('key')
+             and op.invoked < add.invoked]
+    return reads[-1] if reads else None
 
 
 def leases(ops, alone=True):
@@ -161,12 +175,12 @@ def leases(ops, alone=True):
     find it. An acknowledged release stays. Not alone: others may be granted it as well."""
     wrong, of_lock, of_token = [], defaultdict(list), {}
     for g in sorted(grants_of(ops), key=lambda g: g.get('token')):
-        if g.get('token') in of_token:
+        if (g.get('lock'), g.get('token')) in of_token:
             continue # judged by tokens()
         of_lock[g.get('lock')].append(g)
-        of_token[g.get('token')] = state = {'grant': g, 'until': g.invoked + g.get('ttl'), 'release_sent': None, 'released': None}
+        of_token[g.get('lock'), g.get('token')] = {'grant': g, 'until': g.invoked + g.get('ttl'), 'release_sent': None, 'released': None}
     for op in ops: # in order of invocation; one client uses a token, so that is also the order of its answers
-        state = of_token.get(op.get('token'))
+        state = of_token.get((op.get('lock'), op.get('token')))
         if state is None or op.f not in ('renew', 'check', 'release'):
             continue
         found, certain = op.get('found'), op.ok and not op.get('retried')
@@ -181,13 +195,13 @@ def leases(ops, alone=True):
                                  % (op.f, op.get('token'), state['until'] - op.completed), [state['grant'], op]))
         if op.f == 'renew' and op.ok and found == 1:
             state['until'] = max(state['until'], op.invoked + op.get('ttl'))
-        if state['released'] is not None and op.ok and found == 1 and op.invoked > state['released']:
-            wrong.append(Anomaly('leases', 'token %d was released and is found again' % op.get('token'), [state['grant'], op]))
+        if state['released'] is not None and op.ok and found == 1 and op.invoked > state['released'].completed:
+            wrong.append(Anomaly('leases', 'token %d was released and is found again' % op.get('token'), [state['released'], op]))
         if op.f == 'release' and op.ok:
-            state['released'] = op.completed
+            state['released'] = op
     for row in of_lock.values() if alone else ():
         for first, second in zip(row, row[1:]):
-            s = of_token[first.get('token')]
+            s = of_token[first.get('lock'), first.get('token')]
             until = s['until']
             if s['release_sent'] is not None:
                 until = min(until, s['release_sent'])
@@ -215,8 +229,8 @@ def replicas(events):
         if e['type'] == 'sample' and e.get('index') is not None:
             first = of_index.setdefault(e['index'], e)
             if first['hash'] != e['hash']:
-                wrong.append(Anomaly('replicas', '%s and %s differ at index %s' % (first['node'], e['node'], e['index']),
-                                     at=e['t']))
+                who = '%s and %s have' % (first['node'], e['node']) if first['node'] != e['node'] else '%s has had' % e['node']
+                wrong.append(Anomaly('replicas', '%s different states at index %s of the log' % (who, e['index']), at=e['t']))
     return wrong
 
 

@@ -20,7 +20,7 @@ def lists(ops, finals):
             reads[op.get('key')].append(op)
     for key in sorted(set(appends) | set(reads)):
         if key not in finals:
-            wrong.append(Anomaly('lists', 'nobody read the final value of %s' % key))
+            wrong.append(Anomaly('lost updates', 'nobody read the final value of %s' % key))
             continue
         final = (finals[key] or '').split()
         wrong += _one_list(key, final, appends[key], reads[key])
@@ -32,14 +32,14 @@ def _one_list(key, final, appends, reads):
     for i, element in enumerate(final):
         op = appends.get(element)
         if op is None or op.type == 'fail':
-            wrong.append(Anomaly('lists', '%s holds %r, which %s' % (key, element, 'nobody appended' if op is None else
+            wrong.append(Anomaly('lost updates', '%s holds %r, which %s' % (key, element, 'nobody appended' if op is None else
                                  'was refused'), [op] if op else []))
         if element in place:
-            wrong.append(Anomaly('lists', '%s holds %r twice' % (key, element)))
+            wrong.append(Anomaly('lost updates', '%s holds %r twice' % (key, element)))
         place[element] = i
     for op in appends.values():
         if op.ok and op.get('id') not in place:
-            wrong.append(Anomaly('lists', 'the append %s to %s was acknowledged and is not in the final list'
+            wrong.append(Anomaly('lost updates', 'the append %s to %s was acknowledged and is not in the final list'
                                  % (op.get('id'), key), [op]))
     known = [appends[e] for e in final if e in appends]
     for first, second in zip(known, known[1:]):
@@ -55,9 +55,9 @@ def _one_list(key, final, appends, reads):
                 furthest = done[at]
             at += 1
         if seen != final[:len(seen)]:
-            wrong.append(Anomaly('lists', 'a read of %s saw what is no beginning of the final list' % key, [read]))
+            wrong.append(Anomaly('lost updates', 'a read of %s saw what is no beginning of the final list' % key, [read]))
         elif furthest is not None and place[furthest.get('id')] >= len(seen):
-            wrong.append(Anomaly('lists', 'a read of %s did not see %s, acknowledged before' % (key, furthest.get('id')),
+            wrong.append(Anomaly('lost updates', 'a read of %s did not see %s, acknowledged before' % (key, furthest.get('id')),
                                  [furthest, read]))
     return wrong
 

@@ -7,8 +7,9 @@ of the open operations have happened in it), as Lowe's just-in-time linearizatio
 each other, so each is judged alone; one whose search needs more than CONFIGURATIONS_MAX at once is reported as undecided.
 
 What an object is, is said by a model: `start`, step(state, op) -> the states that the operation may lead to with the answer
-that it had, drift(state, now) -> states it may go to by itself, and idle(states, op) -> whether an unknown one can be
-forgotten."""
+that it had, drift(state, now) -> states it may go to by itself, idle(states, op) -> whether an unknown one can be
+forgotten, and twins(op, now) -> a key that unknown ones share of which it makes no difference any more which of them
+happens, or None."""
 
 import math
 from collections import defaultdict
@@ -36,6 +37,11 @@ class LockModel:
     @staticmethod
     def idle(states, op):
         return op.f == 'check'
+
+    @staticmethod
+    def twins(op, now):
+        """Unknown grants whose lease may end as soon as they happen."""
+        return (op.get('session'),) if op.f == 'acquire' and op.invoked + op.get('ttl') <= now else None
 
     @staticmethod
     def step(state, op):
@@ -99,6 +105,10 @@ class RegisterModel:
         return op.f == 'get' and op.get('token') is None or all(mark > op.get('token') for _, mark in states)
 
     @staticmethod
+    def twins(op, now):
+        return None
+
+    @staticmethod
     def step(state, op):
         value, mark = state
         token = op.get('token')
@@ -144,9 +154,21 @@ class _Front:
         return {(state, done | happened) for (state, done), row in self.least.items() for happened in row}
 
 
+def _older_twins(model, open_ops, now):
+    """Of those that make no difference the older happens first: {id: id of the next older one}."""
+    last, older = {}, {}
+    for op in open_ops.values(): # in order of invocation
+        key = model.twins(op, now) if op.type == 'info' else None
+        if key is not None:
+            if key in last:
+                older[op.id] = last[key]
+            last[key] = op.id
+    return older
+
+
 def _expand(model, start, open_ops, now):
     """All configurations that can be reached by letting open operations happen and leases end, up to `now`."""
-    front, todo = _Front(open_ops), []
+    front, todo, twins = _Front(open_ops), [], _older_twins(model, open_ops, now)
     for state, done in start:
         c = _settle(model, state, done, open_ops)
         if front.add(c):
@@ -155,7 +177,7 @@ def _expand(model, start, open_ops, now):
         state, done = todo.pop()
         following = [(s, done) for s in model.drift(state, now)]
         for op in open_ops.values():
-            if op.id not in done:
+            if op.id not in done and twins.get(op.id, op.id) in done | {op.id}:
                 following += [(s, done | {op.id}) for s in model.step(state, op) if s != state]
         for c in following:
             c = _settle(model, *c, open_ops)
@@ -215,7 +237,7 @@ def _late_tries(op):
 
 def locks(ops):
     """Judges every lock of a history. Operations that surely did not happen are left out."""
-    of_lock, tokens = defaultdict(list), defaultdict(lambda: defaultdict(set))
+    of_lock, late, tokens = defaultdict(list), defaultdict(list), defaultdict(lambda: defaultdict(set))
     for op in ops:
         if op.f == 'acquire' and op.get('session') is not None:
             tokens[op.get('session')][op.get('lock')].update({op.get('token')} - {None})
@@ -224,23 +246,43 @@ def locks(ops):
             op.completed = math.inf
         if op.f in ('acquire', 'renew', 'check', 'release') and op.type != 'fail':
             of_lock[op.get('lock')].append(op)
-            of_lock[op.get('lock')] += _late_tries(op) if op.f == 'acquire' else []
+            late[op.get('lock')] += _late_tries(op) if op.f == 'acquire' else []
         elif op.f in ('session renew', 'session close') and op.type != 'fail':
             for lock, those in tokens[op.get('session')].items():
                 of_lock[lock].append(op.with_field('tokens', those))
-    return _all(LockModel, of_lock)
+    wrong = []
+    for lock, row in sorted(of_lock.items()):
+        found = search(LockModel, lock, row)
+        if found and late[lock]: # they are many, and seldom needed
+            found = search(LockModel, lock, row + late[lock])
+        wrong += [found] if found else []
+    return wrong
 
 
 def registers(ops):
-    """Judges every key of the storage. A refusal of a stale token is an answer as well."""
-    of_key = defaultdict(list)
+    """Judges every key of the storage. A refusal of a stale token is an answer as well. Values are unique, which decides
+    about most writes that were never answered: one whose value was read has happened before that was told; one whose value
+    was never read can only have raised the mark, as an unanswered read with a token can, and of those one a token is enough."""
+    of_key, told, claims = defaultdict(list), {}, set()
+    for op in ops:
+        if op.f == 'get' and op.ok:
+            told[op.get('value')] = min(op.completed, told.get(op.get('value'), math.inf))
     for op in ops:
         stale = op.type == 'fail' and (op.get('error') or '').startswith('STALE')
-        if op.f in ('write', 'get') and (op.type != 'fail' or stale):
-            if op.type == 'info':
-                op.completed = math.inf
-            elif stale:
-                op = op.with_field('stale', True)
-                op.type = 'ok'
-            of_key[op.get('key')].append(op)
+        if op.f not in ('write', 'get') or op.type == 'fail' and not stale:
+            continue
+        if stale:
+            op = op.with_field('stale', True)
+            op.type = 'ok'
+        elif op.type == 'info' and op.f == 'write' and op.get('value') in told:
+            op = op.with_field('unanswered', True)
+            op.type, op.completed = 'ok', told[op.get('value')]
+        elif op.type == 'info':
+            claim = op.get('key'), op.get('token')
+            if op.get('token') is None or claim in claims:
+                continue
+            claims.add(claim)
+            op = op.with_field('value', None)
+            op.f, op.completed = 'get', math.inf
+        of_key[op.get('key')].append(op)
     return _all(RegisterModel, of_key)

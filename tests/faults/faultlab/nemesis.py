@@ -21,6 +21,9 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     redis-kill    SIGKILL of Redis servers, which keep nothing (with --mode redlock, as are the next two)
     redis-pause   SIGSTOP of a Redis server
     redis-clock   the wall clock of a Redis server jumps, and keys expire early or late
+    flip          a bit of a file of a node turns around, mostly while it is down, or one of the storage: it refuses to
+                  start and names the file, or that meant nothing. A node that refuses has lost its disk (see disk-loss), a
+                  storage gets its backup. Snapshots come early
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
 """
@@ -31,6 +34,8 @@ import signal
 import time
 
 from harness import RespError, wait_until
+
+from .bits import files_of, flip
 
 _kinds = {}
 
@@ -301,26 +306,38 @@ class DiskLoss(Nemesis):
         return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
             all(n[b'voter'] and n[b'connected'] for n in nodes)
 
-    def start(self, scene):
-        self.victim = None
+    def take_node(self, scene):
+        """A node that may lose its disk now, and is ours; or None. Of all faults only one at a time gets one, until
+        give_back()."""
+        if not scene.one_disk.acquire(blocking=False):
+            return None
         looks, end = 0, time.monotonic() + self.WHOLE_S
-        while looks < 3: # one look may show a promotion that is not committed yet
+        while looks < 3 and time.monotonic() < end: # one look may show a promotion that is not committed yet
             looks = looks + 1 if self.whole(scene) else 0
-            if time.monotonic() > end or scene.over.wait(0.15):
-                return []
+            if scene.over.wait(0.15):
+                break
         victim = self.random.choice(scene.cluster.nodes)
-        if not scene.take(victim): # another fault has killed it, and will start it again
+        if looks < 3 or scene.over.is_set() or not scene.take(victim): # another fault has killed it, and will start it again
+            scene.one_disk.release()
+            return None
+        return victim
+
+    def start(self, scene):
+        self.victim = self.take_node(scene)
+        if self.victim is None:
             return []
-        self.victim = victim
         self.victim.kill()
         os.rename(self.victim.data, '%s.lost-%d' % (self.victim.data, time.monotonic_ns()))
         scene.count('lost disks')
         return [self.victim.name]
 
     def stop(self, scene):
+        if self.victim is not None:
+            self.replace(scene)
+            scene.one_disk.release()
+
+    def replace(self, scene):
         """Until a majority has agreed, the node must stay down: what it promised before is not known to it any more."""
-        if self.victim is None:
-            return
         others = [n for n in scene.cluster.nodes if n is not self.victim]
 
         def forgotten():
@@ -333,6 +350,77 @@ class DiskLoss(Nemesis):
         wait_until(forgotten, self.REPAIR_S, 'the others to forget %s' % self.victim.name, every=0.1)
         if scene.shimmed():
             self.victim.shim.forget_journal()
+        scene.bring_back(self.victim)
+
+
+@kind('flip')
+class Flip(DiskLoss):
+    SHIM = True # snapshots come early
+    STORE_SHARE, LIVE_SHARE, LATER_S = 0.3, 0.3, 0.5
+
+    def start(self, scene):
+        store = scene.store if scene.store and self.random.random() < self.STORE_SHARE else None
+        if store is not None:
+            self.victim = store if scene.take(store) else None
+        else:
+            self.victim = self.take_node(scene)
+        if self.victim is None:
+            return []
+        live = store is None and self.random.random() < self.LIVE_SHARE
+        if not live:
+            self.victim.kill()
+        self.what = self.flip(scene, live)
+        return ['%s: %s' % (self.victim.name, self.what)]
+
+    def flip(self, scene, live):
+        """A node that runs writes to its open segments; what it has finished may be deleted at any moment."""
+        names = [n for n in files_of(self.victim.data) if not live or n.startswith('raft/') and '/open-' not in n]
+        self.file = None
+        if not names:
+            return 'nothing to damage'
+        name = self.random.choice(names)
+        path = os.path.join(self.victim.data, name)
+        try:
+            with open(path, 'rb') as f:
+                self.backup = f.read() if self.victim is scene.store else None
+            what = flip(path, self.random)
+        except FileNotFoundError:
+            return 'nothing to damage'
+        self.file = name
+        scene.count('flips of a bit' + (' under a running node' if live else ''))
+        return '%s, %s' % (name, what)
+
+    def stop(self, scene):
+        if self.victim is None:
+            return
+        if self.victim.running():
+            self.victim.kill()
+        process = scene.try_start(self.victim, self.LATER_S)
+        if process.running():
+            scene.count('flips that meant nothing')
+            scene.came_back(self.victim)
+        else:
+            self.judge(scene, process)
+            scene.count('flips that were refused')
+            self.repair(scene)
+        if self.victim is not scene.store:
+            scene.one_disk.release()
+
+    def judge(self, scene, process):
+        """It has to end in order, and say which file it was; of the storage, which has one, in which directory."""
+        name = self.victim.data if self.victim is scene.store else os.path.basename(self.file or '')
+        if process.wait() <= 0 or not name or name not in process.output():
+            scene.complain('damage', '%s did not start after a flip (%s), and did not name the file: %s'
+                           % (self.victim.name, self.what, process.last_output(3)))
+
+    def repair(self, scene):
+        if self.victim is not scene.store:
+            os.rename(self.victim.data, '%s.lost-%d' % (self.victim.data, time.monotonic_ns()))
+            self.replace(scene)
+            return
+        if self.file is not None:
+            with open(os.path.join(self.victim.data, self.file), 'wb') as f:
+                f.write(self.backup)
         scene.bring_back(self.victim)
 
 
@@ -491,9 +579,11 @@ class RedisPause(Nemesis):
 
 @kind('redis-clock')
 class RedisClock(Disturb):
+    AHEAD_MS = 10000 # a key that was left then lives that much longer: with two of three, nobody gets a lock until then
+
     def start(self, scene):
         self.victims = self.random.sample(scene.redis, self.random.choice((1, 2, 3)))
-        ms = self.random.choice((-60000, -1000, 500, 5000, 60000))
+        ms = self.random.choice((-60000, -1000, 500, 5000, self.AHEAD_MS))
         for redis in self.victims:
             redis.shim.set('wall_ns', ms * 1000000)
         scene.count('jumps of the clock of Redis', len(self.victims))

@@ -140,7 +140,7 @@ class PeerProxy:
 class _Held:
     def __init__(self, lock, token):
         self.lock, self.token = lock, token
-        self.go, self.done = asyncio.Event(), asyncio.Event()
+        self.go, self.done, self.read = asyncio.Event(), asyncio.Event(), False
 
 
 async def _request(reader):
@@ -213,9 +213,9 @@ class StoreProxy:
                 await _close(client)
             try:
                 await asyncio.wait_for(held.go.wait(), self.HOLD_MAX_S)
-                late = True
             except asyncio.TimeoutError:
-                late = False
+                pass
+            late = held.read # else it was held long enough, or the faults have ended
             answer = await forward()
             self.let_late += late
             self.on_event('let go', lock=args[4].decode(), token=int(args[5]), id=add, after_next_read=late,
@@ -256,5 +256,6 @@ class StoreProxy:
         if args and args[0].upper() == b'GET' and answer[:1] != b'-':
             held = self.held.get(args[1].rpartition(b'-of-')[2])
             if held is not None and (len(args) < 5 or args[4] != held.token):
+                held.read = True
                 held.go.set()
                 await held.done.wait()

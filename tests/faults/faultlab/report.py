@@ -1,221 +1,185 @@
-"""One HTML page a run: no scripts, no other files; the pictures are SVG."""
+"""One HTML page a run: no scripts, no other files. The verdict, each anomaly as a story, and everything over time."""
 
-import html
-import math
-
-COLOURS = {'acquire': '#3b6fb6', 'read': '#7a9e3f', 'add': '#2f8f6b', 'release': '#8a8f98', 'renew': '#8b6bb1', 'check': '#b59a3c',
-           'append': '#2f8f6b', 'write': '#2f8f6b', 'get': '#7a9e3f', 'token': '#3b6fb6', 'redlock': '#57a3c4', 'open': '#57a3c4',
-           'session renew': '#8b6bb1', 'session close': '#8a8f98', 'redlock release': '#8a8f98'}
-BAD, FAULT, INK, PALE = '#c8372d', '#e9c46a', '#24292f', '#e5e7ea'
-OPS_DRAWN_MAX = 5000
-WIDTH, LEFT, ROW = 1180, 110, 18
+from . import report_plots as plots
+from . import report_story as story
+from .report_plots import esc
 
 STYLE = '''
-body { font: 15px/1.5 system-ui, sans-serif; color: #24292f; max-width: 1200px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; margin-bottom: .2em; } h2 { font-size: 1.15em; margin-top: 2em; }
-code, pre { font: 13px/1.45 ui-monospace, monospace; background: #f4f5f7; border-radius: 4px; }
-code { padding: .1em .3em; } pre { padding: .8em 1em; overflow-x: auto; }
-.good { color: #1d7a4f; } .bad { color: #c8372d; }
+:root { color-scheme: light dark; --ink: #24292f; --soft: #5c6670; --pale: #e3e6ea; --page: #fff; --code: #f4f5f7; --bad: #c8372d;
+  --bad-page: #fdf5f4; --good: #1d7a4f; --fault: #d39a1e; --wait: #a9c3e6; --read: #7a9e3f; --write: #2f8f6b; --renew: #8b6bb1;
+  --end: #8a8f98; --bar: #7f9cc0; --held: #4c6fd6; --link: #1f5fae; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #a0a9b3; --pale: #39414b; --page: #171a1e; --code: #22272e;
+  --bad: #ff7b70; --bad-page: #2a1c1c; --good: #5fc08f; --fault: #d8a63c; --wait: #41608a; --read: #94b85a; --write: #46ab86;
+  --renew: #a98bd0; --end: #7c838d; --bar: #6684aa; --held: #7d9cf5; --link: #8ab8f0; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1200px; margin: 1.5em auto; padding: 0 1em; }
+h1 { font-size: 1.35em; line-height: 1.3; margin-bottom: .3em; } h2 { font-size: 1.15em; margin-top: 2em; } h3 { margin-bottom: .2em; }
+a { color: var(--link); } summary { cursor: pointer; }
+code, pre { font: 13px/1.45 ui-monospace, monospace; background: var(--code); border-radius: 4px; }
+code { padding: .1em .3em; overflow-wrap: anywhere; } pre { padding: .7em 1em; white-space: pre-wrap; overflow-wrap: anywhere; }
+.good { color: var(--good); } .bad { color: var(--bad); } .soft { color: var(--soft); }
+.scroll, .wide { overflow-x: auto; } .wide svg { display: block; width: 100%; min-width: 720px; font: 11px system-ui, sans-serif; }
 table { border-collapse: collapse; } td, th { padding: .15em .9em .15em 0; text-align: left; vertical-align: top; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.anomaly { border-left: 4px solid #c8372d; padding: .1em 1em; margin: 1.5em 0; background: #fdf5f4; }
-svg { display: block; font: 11px system-ui, sans-serif; } .legend span { margin-right: 1.2em; white-space: nowrap; }
-.legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px; vertical-align: -.05em; }
-'''
+.anomaly { border-left: 4px solid var(--bad); padding: .1em 1em .6em; margin: 1.2em 0; background: var(--bad-page); }
+.story { margin: .6em 0; } .story td, .story th { padding: .25em .8em; border-top: 1px solid var(--pale); }
+.story td:first-child { font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--soft); padding-left: 0; }
+.story .fault { color: var(--soft); font-style: italic; } .story .bad { font-weight: 600; }
+svg text { fill: var(--ink); } svg .soft { fill: var(--soft); } svg text.bad { fill: var(--bad); }
+svg .grid { stroke: var(--pale); } svg .leader { stroke: var(--soft); stroke-dasharray: 3 3; } svg .shade { fill: var(--fault); opacity: .14; }
+svg rect.open { fill-opacity: .25; stroke-width: 1; }
+.legend span { margin-right: 1.2em; display: inline-block; } .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px; }
+''' + ''.join('svg .%s { fill: var(--%s); } svg .%s.open { stroke: var(--%s); } i.%s { background: var(--%s); }\n' % ((c,) * 6)
+              for c in ('bad', 'fault', 'wait', 'read', 'write', 'renew', 'end', 'bar', 'held'))
 
-WHAT = {
-    'answered once': 'every operation is answered at most once, and nothing comes unasked',
-    'tokens': 'no token is granted twice; who asks later gets a larger one',
-    'leases': 'a grant or a release that was acknowledged stays, until the lease may have ended',
-    'linearizable': 'one order of the operations explains every answer about a lock',
-    'replicas': 'nodes that applied the same entries have the same state',
-    'liveness': 'every client gets on after the faults have ended',
-    'storage order': 'the storage never accepts a token after a larger one',
-    'recovers': 'servers start and agree again after the faults have ended',
-    'processes': 'no server crashed, failed an assertion, or ended by itself',
-    'lost updates': 'every add or append that was acknowledged is in the final value; every read of a list saw its beginning',
-    'holders': 'never more holders than a lock allows',
-    'sessions': 'a session and its locks last until its lease may have ended or its close was sent, and no longer',
-    'events': 'subscribers hear what happened, in order, and without a gap that they are not told of',
+# Of each judge, the gravest first: what it promises, what is said when that is broken, and where to look then.
+JUDGES = {
+    'lost updates': ('every add or append that was acknowledged is in the final value; every read of a list saw its beginning',
+                     'updates that were acknowledged are gone',
+                     'somebody wrote over an update without having seen it. Find who wrote although a newer token had been granted, and '
+                     'why the storage let that pass.'),
+    'storage order': ('the storage never accepts a token after a larger one', 'the storage accepted an older token after a newer one',
+                      'the later of the two marked operations should have been answered STALE. See store.log, and whether the storage '
+                      'was restarted in between and came back with a lower mark.'),
+    'tokens': ('no token is granted twice; who asks later gets a larger one', 'tokens were granted twice or went back',
+               'two grants that do not know of each other: look for two leaders, or for a node that forgot what it had acknowledged '
+               '(a change of leader or a power cut between the two).'),
+    'leases': ('a grant or a release that was acknowledged stays, until the lease may have ended',
+               'grants or releases that were acknowledged did not stay',
+               'compare the marked answers with when the lease could end at the earliest. Either the state was lost (a change of leader, '
+               'a power cut) or time was counted wrongly (a clock fault).'),
+    'holders': ('never more holders than a lock allows', 'a lock had more holders than it allows', 'see leases.'),
+    'sessions': ('a session and its locks last until its lease may have ended or its close was sent, and no longer',
+                 'sessions ended too early or outlived themselves', 'see leases.'),
+    'linearizable': ('one order of the operations explains every answer about a lock', 'answers contradict each other',
+                     'each answer alone is possible; all together are not. The last marked one fits in nowhere: compare it with those before.'),
+    'events': ('subscribers hear what happened, in order, and without a gap that they are not told of',
+               'subscribers heard what was not so, or missed something', 'see the `seen` lines of that connection in history.jsonl.'),
+    'replicas': ('nodes that applied the same entries have the same state', 'nodes have different states at the same place of the log',
+                 'the log of a node was changed after it was applied, or applying is not deterministic. See the nodes\' logs at that time.'),
+    'damage': ('a server whose files have changed refuses to start and names the file, or the change meant nothing',
+               'a damaged file was not refused by its name', 'see what that server printed, and the file in data.tar.gz.'),
+    'answered once': ('every operation is answered at most once, and nothing comes unasked', 'answers came twice or unasked',
+                      'see the client\'s operations in history.jsonl.'),
+    'liveness': ('every client gets on after the faults have ended', 'clients did not get on after the faults',
+                 'see the end of the overview below, and the nodes\' logs.'),
+    'recovers': ('servers start and agree again after the faults have ended', 'servers did not recover from the faults',
+                 'see stuck.log: what the nodes said about themselves.'),
+    'processes': ('no server crashed, failed an assertion, or ended by itself', 'processes ended by themselves',
+                  'their logs end with the reason.'),
 }
+SWITCHES = {'no_fencing': 'the storage ignored tokens', 'check_writes_only': 'clients read without their token, so nobody claimed',
+            'unsafe_ack': 'nodes answered before a majority had the entry', 'no_sync': 'servers never synced'}
+TOLD_FULLY, TOLD_BRIEFLY = 2, 100
 
 
-def esc(text):
-    return html.escape(str(text), quote=True)
+def switches(options):
+    return ['--' + name.replace('_', '-') for name in SWITCHES if getattr(options, name, False)]
 
 
-def ticks(low, high, about=10):
-    span = max(high - low, 1e-6)
-    step = 10 ** math.floor(math.log10(span / about))
-    for factor in (1, 2, 5, 10):
-        if span / (step * factor) <= about:
-            step *= factor
-            break
-    at = math.ceil(low / step) * step
-    while at <= high + 1e-9:
-        yield at, ('%.3f' % at).rstrip('0').rstrip('.')
-        at += step
+def broken_kinds(r):
+    """(judge, its anomalies), the gravest judge first; those that are told of with operations and shortest first."""
+    order = list(JUDGES)
+    of_kind = {}
+    for a in r.anomalies_list():
+        of_kind.setdefault(a.kind, []).append(a)
+
+    def length(a):
+        low, high = story.window(story.related(r, a)) if a.ops else (0.0, 1e9)
+        return high - low
+    return [(kind, sorted(of_kind[kind], key=length)) for kind in sorted(of_kind, key=order.index)]
 
 
-class Axis:
-    def __init__(self, low, high):
-        self.low, self.high = low, max(high, low + 1e-3)
-
-    def __call__(self, t):
-        t = min(max(t, self.low), self.high)
-        return LEFT + (WIDTH - LEFT - 10) * (t - self.low) / (self.high - self.low)
-
-    def draw(self, height):
-        out = []
-        for at, label in ticks(self.low, self.high):
-            x = self(at)
-            out.append('<path d="M%.1f 0V%d" stroke="%s"/><text x="%.1f" y="%d" text-anchor="middle" fill="#6a737d">%s s</text>'
-                       % (x, height, PALE, x, height + 13, label))
-        return ''.join(out)
+def findings(r):
+    """One sentence on what the judges say."""
+    if not r.anomalies_list():
+        return 'Nothing was lost: %d operations under %d faults, and no judge objects.' % (len(r.ops), r.counts.get('faults', 0))
+    text = '; '.join('%s (%d times)' % (JUDGES[kind][1], len(found)) for kind, found in broken_kinds(r))
+    return text[0].upper() + text[1:] + '.'
 
 
-def svg(height, body):
-    return '<svg viewBox="0 0 %d %d" width="100%%" role="img">%s</svg>' % (WIDTH, height, body)
+def on_purpose(r):
+    """What to make of it when the run was broken on purpose; nothing when it was not."""
+    broken = switches(r.options)
+    if not broken:
+        return ''
+    how = '; '.join(SWITCHES[w[2:].replace('-', '_')] for w in broken)
+    if r.anomalies_list():
+        return 'This run was broken on purpose (%s: %s) and it was found, as it must be. Without %s the same run must find nothing.' \
+            % (' '.join(broken), how, ' and '.join(broken))
+    return 'This run was broken on purpose (%s: %s), and no judge noticed. The harm needs the right moment: run it again, or for longer.' \
+        % (' '.join(broken), how)
 
 
-def sparse(ops, keep=frozenset()):
-    if len(ops) <= OPS_DRAWN_MAX:
-        return ops
-    step = math.ceil(len(ops) / OPS_DRAWN_MAX)
-    return [op for i, op in enumerate(ops) if i % step == 0 or op.id in keep]
+def verdict(r):
+    """In plain text."""
+    return ' '.join(filter(None, (outcome(r), findings(r), on_purpose(r))))
 
 
-def spans(r):
-    """Faults as (name, from, to, targets) in seconds of the run."""
-    return [(e['f'], e['t'] - r.origin, e['until'] - r.origin, e['targets']) for e in r.events if e['type'] == 'nemesis']
+def outcome(r):
+    return 'FAILED.' if r.anomalies_list() else 'NOT CAUGHT.' if switches(r.options) else 'Passed.'
 
 
-def timeline(r, low, high, marked=frozenset(), labels=False):
-    """Clients' operations and the faults around them between two moments."""
-    axis = Axis(low, high)
-    faults = [f for f in spans(r) if f[2] >= low and f[1] <= high]
-    names = sorted({f[0] for f in faults})
-    row = 34 if labels else ROW
-    height = len(names) * ROW + r.options.clients * row + 10
-    out = [axis.draw(height)]
-    for name, began, ended, targets in faults:
-        y = names.index(name) * ROW + 2
-        out.append('<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" opacity=".25"/>'
-                   % (axis(began), y, max(axis(ended) - axis(began), 1), height - y, FAULT))
-        out.append('<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"><title>%s</title></rect>'
-                   % (axis(began), y, max(axis(ended) - axis(began), 1.5), ROW - 6, '#d39a1e',
-                      esc('%s, %.3f to %.3f s: %s' % (name, began, ended, ', '.join(targets)))))
-    for i, name in enumerate(names):
-        out.append('<text x="4" y="%d" fill="%s">%s</text>' % (i * ROW + 13, INK, esc(name)))
-    top = len(names) * ROW + 6
-    for client in range(r.options.clients):
-        y = top + client * row
-        out.append('<path d="M%d %dH%d" stroke="%s"/><text x="4" y="%d" fill="%s">client %d</text>'
-                   % (LEFT, y + row // 2, WIDTH - 10, PALE, y + row // 2 + 4, INK, client))
-    visible = [op for op in r.ops if op.invoked - r.origin <= high
-               and op.get('answered', r.origin + r.seconds) - r.origin >= low]
-    for op in sparse(visible, marked):
-        out.append(operation(r, op, axis, top + op.client * row, row, op.id in marked, labels))
-    return svg(height + 18, ''.join(out))
+def told(r):
+    """One anomaly of each kind in lines of plain text."""
+    for kind, found in broken_kinds(r):
+        yield ''
+        yield '%s: %s' % (kind, found[0].text)
+        for s in story.steps(r, found[0]):
+            yield '  %s %8.3f s  %-9s  %s' % ('>' if s.kind == 'bad' else ' ', s.t - r.origin,
+                                             '' if s.who is None else 'client %s' % s.who, s.text)
+        if len(found) > 1:
+            yield '  and %d more of this kind: see the report' % (len(found) - 1)
+    yield ''
 
 
-def operation(r, op, axis, y, row, marked, labels):
-    began, ended = axis(op.invoked - r.origin), axis(op.get('answered', r.origin + r.seconds) - r.origin)
-    colour = BAD if marked else COLOURS.get(op.f, INK)
-    solid = '' if op.ok else ' fill-opacity=".25" stroke="%s"' % colour
-    bar = 8 if labels else ROW - 8
-    out = '<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"%s><title>%s</title></rect>' % (
-        began, y + (row - bar) / 2 + (5 if labels else 0), max(ended - began, 1.2), bar, colour, solid, esc(op.words(r.origin)))
-    if labels and marked:
-        out += '<text x="%.1f" y="%.1f" fill="%s">%s</text>' % (
-            min(began, WIDTH - 150), y + 12, colour, esc('%s, token %s' % (op.f, op.get('token'))))
-    return out
+def story_table(r, anomaly):
+    told = story.steps(r, anomaly)
+    if not told:
+        return ''
+    actors = list(dict.fromkeys(s.who for s in told if s.who is not None))
+    out = ['<div class="scroll"><table class="story"><tr><th>at</th>%s</tr>' % ''.join('<th>client %s</th>' % a for a in actors)]
+    for s in told:
+        time = '<td>%.3f s</td>' % (s.t - r.origin)
+        if s.who is None:
+            out.append('<tr>%s<td class="fault" colspan="%d">%s</td></tr>' % (time, max(len(actors), 1), esc(s.text)))
+        else:
+            out.append('<tr>%s%s</tr>' % (time, ''.join('<td%s>%s</td>' % (
+                ' class="bad"' if s.kind == 'bad' and a == s.who else '', esc(s.text) if a == s.who else '') for a in actors)))
+    return ''.join(out) + '</table></div>'
 
 
-def latency(r):
-    """Each answered operation as a point, seconds on a logarithmic scale, and answers a second below."""
-    axis, height = Axis(0, r.seconds), 190
-    done = [op for op in r.ops if 'answered' in op.fields]
-    low, high = -4.0, 1.2
-
-    def up(seconds):
-        return 8 + (height - 16) * (high - math.log10(max(seconds, 1e-4))) / (high - low)
-    out = [axis.draw(height)]
-    for power in range(-4, 2):
-        label = {-4: '0.1 ms', -3: '1 ms', -2: '10 ms', -1: '100 ms', 0: '1 s', 1: '10 s'}[power]
-        out.append('<path d="M%d %.1fH%d" stroke="%s"/><text x="4" y="%.1f" fill="#6a737d">%s</text>'
-                   % (LEFT, up(10.0 ** power), WIDTH - 10, PALE, up(10.0 ** power) + 4, label))
-    for op in sparse(done):
-        seconds = op.get('answered') - op.invoked
-        out.append('<circle cx="%.1f" cy="%.1f" r="1.6" fill="%s"/>' % (
-            axis(op.invoked - r.origin), up(seconds), COLOURS.get(op.f, INK) if op.ok else BAD))
-    return svg(height + 18, ''.join(out))
+def anomaly_section(r, anomaly):
+    out = '<div class="anomaly"><h3>%s</h3>' % esc(anomaly.text[0].upper() + anomaly.text[1:])
+    out += story_table(r, anomaly)
+    return out + (plots.zoom(r, anomaly) if anomaly.ops else '') + '</div>'
 
 
-def throughput(r):
-    axis, height, width = Axis(0, r.seconds), 90, max(0.25, r.seconds / 200)
-    buckets = [0] * (int(r.seconds / width) + 2)
-    for op in r.ops:
-        if op.ok:
-            buckets[max(0, int((op.completed - r.origin) / width))] += 1
-    top = max(buckets + [1])
-    out = [axis.draw(height), '<text x="4" y="14" fill="#6a737d">%d /s</text>' % round(top / width)]
-    for i, n in enumerate(buckets):
-        h = (height - 6) * n / top
-        x = axis(i * width)
-        out.append('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="#7f9cc0"/>'
-                   % (x, height - h, max(axis((i + 1) * width) - x - 0.5, 0.5), h))
-    return svg(height + 18, ''.join(out))
-
-
-def legend(used):
-    items = ['<span><i style="background:%s"></i>%s</span>' % (c, f) for f, c in COLOURS.items() if f in used]
-    items.append('<span><i style="background:#d39a1e"></i>fault</span>')
-    items.append('<span>pale: refused, or never answered</span>')
-    return '<p class="legend">%s</p>' % ''.join(items)
-
-
-def context(r, anomaly):
-    """The operations of an anomaly and what the same clients did under the same tokens."""
-    around = []
-    for op in anomaly.ops:
-        around += [o for o in r.ops if o.client == op.client and o.get('token') is not None
-                   and o.get('token') == op.get('token') and o.f in ('acquire', 'read', 'add', 'claim')
-                   and o.invoked <= op.invoked]
-        # A read without a token is the last of its client before the write.
-        reads = [o for o in r.ops if o.client == op.client and o.f == 'read' and o.invoked <= op.invoked]
-        around += reads[-1:] if op.f == 'add' else []
-    unique = {o.id: o for o in around + anomaly.ops}
-    return sorted(unique.values(), key=lambda o: o.invoked)
-
-
-def anomaly_section(r, number, anomaly):
-    ops = context(r, anomaly) if anomaly.ops else []
-    out = ['<div class="anomaly"><h3>%d. %s</h3><p>%s</p>' % (number, esc(anomaly.kind), esc(anomaly.text))]
-    if ops:
-        bad = {op.id for op in anomaly.ops}
-        out.append('<p>The operations that make it, in the order in which they were sent:</p><pre>')
-        ids = {op.get('id') for op in anomaly.ops if op.get('id')}
-        lines = [(op.invoked, ('&gt; ' if op.id in bad else '  ') + esc(op.words(r.origin))) for op in ops]
-        lines += [(e['t'], esc('  %.3f s  the write %s, token %s, is %s%s' % (
-            e['t'] - r.origin, e['id'], e['token'], 'held back on its way' if e['f'] == 'held' else 'let through, after the '
-            'next holder has read' if e.get('after_next_read') else 'let through',
-            ': ' + e['answer'] if e.get('answer') else ''))) for e in r.events if e['type'] == 'mark' and e.get('id') in ids]
-        out += [line + '\n' for _, line in sorted(lines)]
-        out.append('</pre>')
-        low = min(op.invoked for op in ops) - r.origin
-        high = max(min(op.get('answered', op.invoked), op.invoked + 8) for op in ops) - r.origin
-        margin = max(0.02, (high - low) * 0.08)
-        out.append(timeline(r, low - margin, high + margin, {op.id for op in ops if op.id in bad}, labels=True))
-    return ''.join(out) + '</div>'
+def anomalies(r):
+    parts = ['<h2>What went wrong</h2><p>Each story is in the order in which things took effect; what is <b class="bad">marked</b> contradicts '
+             'each other. Times are seconds since the clients began; <code>a0-8</code> is what operation 8 of client 0 wrote. Below it the same over time: a client holds its lock for as '
+             'long as the band, until it releases it or the lease is over.</p>', plots.legend(r.ops, zoomed=True)]
+    for kind, found in broken_kinds(r):
+        promise, _, look = JUDGES[kind]
+        parts.append('<h3>%s: %d times</h3><p>The promise: %s.<br>Where to look: %s</p>' % (esc(kind), len(found), esc(promise), esc(look)))
+        parts.append(anomaly_section(r, found[0]))
+        if len(found) > 1:
+            parts.append('<details><summary>%d more of this kind</summary>' % (len(found) - 1))
+            parts += [anomaly_section(r, a) for a in found[1:TOLD_FULLY]]
+            parts.append('<ul>%s</ul>' % ''.join('<li>%s%s</li>' % ('' if a.at is None else '%.3f s: ' % (a.at - r.origin), esc(a.text))
+                                                 for a in found[TOLD_FULLY:TOLD_BRIEFLY]))
+            if len(found) > TOLD_BRIEFLY:
+                parts.append('<p>And %d more.</p>' % (len(found) - TOLD_BRIEFLY))
+            parts.append('</details>')
+    return parts
 
 
 def verdict_rows(r):
-    rows = []
-    for kind, found in r.anomalies.items():
-        word = '<span class="good">holds</span>' if not found else '<span class="bad">broken, %d times</span>' % len(found)
-        rows.append('<tr><td>%s</td><td>%s</td><td>%s</td></tr>' % (word, esc(kind), esc(WHAT.get(kind, ''))))
-    return ''.join(rows)
+    found = {kind: 0 for kind in r.anomalies}
+    for a in r.anomalies_list():
+        found[a.kind] = found.get(a.kind, 0) + 1
+    return ''.join('<tr><td>%s</td><td>%s</td><td>%s</td></tr>' % (
+        '<span class="bad">broken, %d times</span>' % n if n else '<span class="good">holds</span>', esc(kind),
+        esc(JUDGES[kind][0])) for kind, n in found.items())
 
 
 def count_rows(r):
@@ -236,26 +200,29 @@ def count_rows(r):
     return ''.join(out)
 
 
-def page(r, command):
-    anomalies = r.anomalies_list()
-    verdict = '<span class="good">nothing was lost</span>' if not anomalies else \
-        '<span class="bad">%d anomalies</span>' % len(anomalies)
-    ops = sum(1 for op in r.ops)
-    marked = {op.id for a in anomalies for op in a.ops}
-    parts = ['<!doctype html><html lang="en"><meta charset="utf-8"><title>fencelock: %s, seed %d</title><style>%s</style>'
-             % (esc(r.options.workload), r.options.seed, STYLE),
-             '<h1>%s: %s</h1>' % (esc(r.options.workload), verdict),
-             '<p>%d operations in %.1f s by %d clients on %d locks; %d faults; %d fail-overs. Run it again:</p><pre>%s</pre>'
-             '<p>The seed decides what is asked and which faults come; when they meet is up to the machine.</p>'
-             % (ops, r.seconds, r.options.clients, r.options.locks, r.counts.get('faults', 0), r.counts.get('fail-overs', 0),
-                esc(command)),
-             '<h2>Verdict</h2><table>%s</table>' % verdict_rows(r)]
-    if anomalies:
-        parts.append('<h2>What went wrong</h2>')
-        parts += [anomaly_section(r, i + 1, a) for i, a in enumerate(anomalies[:10])]
-        if len(anomalies) > 10:
-            parts.append('<p>And %d more.</p>' % (len(anomalies) - 10))
-    parts += ['<h2>Operations and faults</h2>', legend({op.f for op in r.ops}), timeline(r, 0, r.seconds, marked),
-              '<h2>Time to the answer</h2>', latency(r), '<h2>Operations a second</h2>', throughput(r),
-              '<h2>Counts</h2>', count_rows(r), '</html>']
+def files_line(files):
+    known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers'}
+    links = ['<a href="%s">%s</a>%s' % (esc(f), esc(f), ' (%s)' % known[f] if f in known else '') for f in sorted(files)]
+    return '<p>Files of this run: %s. The logs of servers count seconds from the start of their process.</p>' % ', '.join(links)
+
+
+def page(r, command, files=()):
+    bad = r.anomalies_list()
+    marked = {op.id for a in bad for op in a.ops}
+    parts = ['<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+             '<title>%s: %s, seed %d</title><style>%s</style>'
+             % (outcome(r).rstrip('.'), esc(r.options.workload), r.options.seed, STYLE),
+             '<h1><span class="%s">%s</span> %s</h1>' % ('good' if outcome(r) == 'Passed.' else 'bad', outcome(r), esc(findings(r)))]
+    if switches(r.options):
+        parts.append('<p><b>%s</b></p>' % esc(on_purpose(r)))
+    parts += ['<p>Workload %s: %d operations in %.1f s by %d clients on %d locks, %d nodes; %d faults (%s); %d fail-overs.</p>'
+              % (esc(r.options.workload), len(r.ops), r.seconds, r.options.clients, r.options.locks, r.options.nodes,
+                 r.counts.get('faults', 0), esc(', '.join(r.options.nemesis) or 'none'), r.counts.get('fail-overs', 0)),
+              '<p>Run it again:</p><pre>%s</pre><p class="soft">The seed decides what is asked and which faults come; when they meet is up '
+              'to the machine, so the same anomaly may need a few tries.</p>' % esc(command),
+              files_line(files), '<h2>Judges</h2><div class="scroll"><table>%s</table></div>' % verdict_rows(r)]
+    parts += anomalies(r) if bad else []
+    parts += ['<h2>Operations and faults</h2>', plots.legend(r.ops), plots.overview(r, marked),
+              '<h2>Time to the answer</h2>', plots.latency(r), '<h2>Operations a second</h2>', plots.throughput(r),
+              '<h2>Counts</h2>', '<div class="scroll">%s</div>' % count_rows(r), '</html>']
     return ''.join(parts)

@@ -47,14 +47,14 @@ class _NakedStore(Store):
         return super().argv() + ['--no-fencing']
 
 
-def preload(server, shim):
+def preload(server, shim, more=()):
     """From now on the server is started with the shim. In front of our program, since `ip netns exec` may come first."""
     plain = server.argv
 
     def argv():
         words = [str(w) for w in plain()]
         at = next(i for i, w in enumerate(words) if w.startswith(build_dir()))
-        return words[:at] + shim.words() + words[at:]
+        return words[:at] + shim.words() + list(more) + words[at:]
     server.argv, server.shim = argv, shim
 
 
@@ -123,6 +123,8 @@ class Scene:
         self.stuck = []                  # what kept the run from its end, though nothing of it was its own fault
         self.spaces = None
         self.redis = []
+        self.one_disk = threading.Lock() # whoever takes a node's disk away has it until there is another
+        self.complaints = {}             # what faults have seen: {kind: anomalies}
 
     # -- used by the faults ---------------------------------------------------------------------------
     def count(self, what, n=1):
@@ -154,6 +156,28 @@ class Scene:
             if server.name not in self.down and not server.running() and ('ready: ' not in said or 'cannot write' in said or 'cannot be written' in said):
                 server.process.asked_to_end = True
                 server.launch()
+
+    def try_start(self, server, seconds):
+        """Starts a server that may refuse to, and looks at it for so long after it said that it is ready. Returns its process."""
+        server.launch()
+        process = server.process
+        process.asked_to_end = True
+        wait_until(lambda: 'ready: ' in process.output() or not process.running(), 60, 'a start of %s, or a refusal' % server.name)
+        end = time.monotonic() + seconds
+        while process.running() and time.monotonic() < end:
+            time.sleep(0.02)
+        return process
+
+    def came_back(self, server):
+        """It runs: from now on it has to answer for an end."""
+        server.process.asked_to_end = False
+        with self.lock:
+            self.down.discard(server.name)
+
+    def complain(self, kind, text):
+        """For a fault that has seen itself what may not be."""
+        with self.lock:
+            self.complaints.setdefault(kind, []).append(checkers.Anomaly(kind, text, at=time.monotonic()))
 
     def shimmed(self):
         return library() is not None
@@ -286,13 +310,17 @@ class Scene:
         o = self.options
         if not library():
             missing = nemesis.need_shim(o.nemesis)
-            if missing or o.unsafe_ack or o.no_sync:
+            if missing or o.unsafe_ack or o.no_sync or o.snapshots:
                 raise AssertionError('%s: the library to preload is not built' % (', '.join(missing) or 'broken on purpose'))
             return
         journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
         for server in self.servers():
-            more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
-            preload(server, Shim(self.lab.path(server.name + '.shim'), server.data, journal, more))
+            more, words = [], []
+            if server is not self.store:
+                more += [library('fencelock_unsafe_ack')] if o.unsafe_ack else []
+                more += [library('fencelock_early_snapshots')] if o.snapshots else []
+                words = ['FENCELOCK_SNAPSHOT_ENTRIES=%d' % o.snapshots] if o.snapshots else []
+            preload(server, Shim(self.lab.path(server.name + '.shim'), server.data, journal, more), words)
 
     def _write_event(self, what, **fields):
         self.tell(type='mark', f=what, **fields)
@@ -338,8 +366,9 @@ class Scene:
             began = time.monotonic()
             fault.wait(self, fault.length())
             fault.stop(self)
-            self.tell(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
-            self.count('faults')
+            if targets: # else there was nothing that it could do just then
+                self.tell(type='nemesis', f=fault.name, t=began, until=time.monotonic(), targets=targets)
+                self.count('faults')
             self.over.wait(fault.gap())
 
     def _sample(self):
@@ -458,6 +487,8 @@ class Scene:
         r.counts = dict(self.counts)
         r.finals = finals
         r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
+        if 'flip' in self.options.nemesis:
+            r.anomalies['damage'] = self.complaints.get('damage', [])
         if self.stuck:
             r.anomalies['recovers'] = [checkers.Anomaly('recovers', text) for text in self.stuck]
         r.seconds = r.events[-1]['t'] - began

@@ -118,6 +118,8 @@ def main(module='__main__'):
     options = parser.parse_args()
     tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])))
     tests = [t for t in tests if not options.k or any(word in t.id() for word in options.k)]
+    if not tests:
+        parser.error('no test has %s in its name' % ' or '.join(options.k))
     width = max([len(type(t).__name__) + 1 + len(t._testMethodName) for t in tests] + [1])
     print('seed %d (give it back with FENCELOCK_SEED)' % seed(), flush=True)
     passed = failed = skipped = 0

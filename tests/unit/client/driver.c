@@ -130,7 +130,9 @@ static void obey(char **w)
 int main(int argc, char **argv)
 {
     char line[512];
-    const struct fl_client_options options = {.attempt_ms = 300};
+    const char *attempt_ms = getenv("DRIVER_ATTEMPT_MS");
+    const struct fl_client_options options = {.attempt_ms =
+                                                  attempt_ms != NULL ? number(attempt_ms) : 300};
     if (argc < 2 || fl_client_create(argv[1], &options, &client) != 0 ||
         (argc > 2 && fl_store_create(argv[2], STORE_TIMEOUT_MS, &store) != 0)) {
         fputs("driver: bad addresses\n", stderr);

@@ -355,7 +355,12 @@ int main(int argc, char **argv)
     if (argc < 3 || argc > 4 || (argc == 4 && fl_store_create(argv[3], 0, &store) != 0)) {
         return 2;
     }
-    const struct fl_client_options options = {.timeout_ms = 5000};
+    const char *attempt_ms = getenv("DRIVER_ATTEMPT_MS");
+    struct fl_client_options options = {.timeout_ms = 5000};
+    if (attempt_ms != NULL) { /* all the time there is for one attempt */
+        options.attempt_ms = strtoull(attempt_ms, NULL, 10);
+        options.timeout_ms = options.attempt_ms;
+    }
     bool keeps = strcmp(argv[1], "keepalive") == 0;
     int rc = keeps ? fl_keepalive_start(argv[2], &options, &keepalive)
                    : fl_async_create(argv[2], &options, &async_client);

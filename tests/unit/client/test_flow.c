@@ -167,9 +167,8 @@ static void test_time_for_an_attempt_doubles_each_round(void **state)
 static void test_each_trouble_moves_on(void **state)
 {
     (void)state;
-    static const enum fli_flow_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_UNCERTAIN,
-                                                 FLI_EVENT_LOST, FLI_EVENT_SILENT,
-                                                 FLI_EVENT_BROKEN};
+    static const enum fli_flow_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
+                                                 FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         struct fli_flow f;
         struct fli_flow_config c = base_config();
@@ -209,32 +208,6 @@ static void test_busy_pauses_at_once(void **state)
     assert_int_equal(f.order.want, FLI_WANT_SLEEP);
     wake(&f, START_MS);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
-}
-
-static void test_hint_is_taken_once(void **state)
-{
-    (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
-    reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
-    assert_int_equal(f.order.node, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
-    assert_int_equal(f.order.node, 0);
-}
-
-static void test_hint_at_the_node_that_failed_is_ignored(void **state)
-{
-    (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
-    reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 0);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
-    assert_int_equal(f.order.node, 1);
 }
 
 static void test_after_a_learned_leader_the_list_is_walked(void **state)
@@ -640,6 +613,25 @@ struct world {
     enum fli_flow_event last;
 };
 
+/* Whether the request is given up there, with nobody knowing what became of it. */
+static bool is_given_up(const struct fli_flow *f, enum fli_flow_event event)
+{
+    enum fli_flow_want want = f->order.want;
+    switch (event) {
+    case FLI_EVENT_LOST:
+    case FLI_EVENT_BROKEN:
+    case FLI_EVENT_UNCERTAIN:
+    case FLI_EVENT_DEAD:
+    case FLI_EVENT_SERVES:
+        return true;
+    case FLI_EVENT_SILENT:
+    case FLI_EVENT_LEADERLESS:
+        return want != FLI_WANT_PROBE && want != FLI_WANT_ANSWER && want != FLI_WANT_ASK;
+    default:
+        return false;
+    }
+}
+
 static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
 {
     static const enum fli_flow_event answers[] = {
@@ -647,6 +639,8 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
         FLI_EVENT_LOST, FLI_EVENT_SILENT, FLI_EVENT_BROKEN,  FLI_EVENT_UNCERTAIN};
     static const enum fli_flow_event probed[] = {FLI_EVENT_ALIVE, FLI_EVENT_LEADERLESS,
                                                  FLI_EVENT_DEAD};
+    static const enum fli_flow_event asked[] = {FLI_EVENT_ALIVE, FLI_EVENT_SERVES,
+                                                FLI_EVENT_SERVES_NOT};
     bool main_request = f->order.request == FLI_REQUEST_MAIN;
     switch (f->order.want) {
     case FLI_WANT_CONNECT:
@@ -659,6 +653,10 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
     case FLI_WANT_ANSWER:
         w->last = answers[dice(s, sizeof answers / sizeof answers[0])];
         break;
+    case FLI_WANT_ASK:
+        w->last = dice(s, 2) != 0 ? asked[dice(s, sizeof asked / sizeof asked[0])]
+                                  : answers[dice(s, sizeof answers / sizeof answers[0])];
+        break;
     case FLI_WANT_PROBE:
         w->last = probed[dice(s, sizeof probed / sizeof probed[0])];
         break;
@@ -670,11 +668,7 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
     w->now_ms = in_time ? w->now_ms + dice(s, 50)
                         : (f->order.until_ms > w->now_ms ? f->order.until_ms : w->now_ms);
     fli_flow_feed(f, w->now_ms, w->last, w->last == FLI_EVENT_REFUSED ? FL_ELIMIT : 0);
-    bool unknown = w->last == FLI_EVENT_LOST || w->last == FLI_EVENT_BROKEN ||
-                   w->last == FLI_EVENT_UNCERTAIN || w->last == FLI_EVENT_DEAD ||
-                   (w->last == FLI_EVENT_LEADERLESS && f->order.want != FLI_WANT_ANSWER) ||
-                   (w->last == FLI_EVENT_SILENT && f->order.want != FLI_WANT_PROBE);
-    if (main_request && unknown) {
+    if (main_request && is_given_up(f, w->last)) {
         w->in_doubt = true;
     }
     if (!main_request && w->last == FLI_EVENT_NO) {
@@ -717,6 +711,7 @@ static void test_random_calls(void **state)
         c.nodes = 1 + dice(&s, 4);
         c.start = dice(&s, c.nodes + 1);
         c.seed = s;
+        c.ask_ms = dice(&s, 3) * 50;
         if (c.ttl_ms == 0) {
             c.repeat = (enum fli_flow_repeat)dice(&s, 3);
             c.no_is_doubtful = c.repeat == FLI_REPEAT_WRITE && dice(&s, 2) != 0;
@@ -730,6 +725,8 @@ static void test_random_calls(void **state)
             assert_true(steps < 10000);
             assert_true(f.order.until_ms <= c.deadline_ms);
             assert_true(f.order.node <= c.nodes);
+            assert_true(f.order.want != FLI_WANT_ASK || f.order.other <= c.nodes);
+            assert_true(f.order.want != FLI_WANT_ASK || f.order.other != f.order.node);
             random_event(&f, &w, &s);
             if (f.order.want == FLI_WANT_CONNECT && c.repeat == FLI_REPEAT_NEVER) {
                 assert_false(w.in_doubt);
@@ -751,8 +748,6 @@ int main(void)
         cmocka_unit_test(test_each_trouble_moves_on),
         cmocka_unit_test(test_unsent_moves_on_and_is_not_unknown),
         cmocka_unit_test(test_busy_pauses_at_once),
-        cmocka_unit_test(test_hint_is_taken_once),
-        cmocka_unit_test(test_hint_at_the_node_that_failed_is_ignored),
         cmocka_unit_test(test_after_a_learned_leader_the_list_is_walked),
         cmocka_unit_test(test_code_when_time_is_over),
         cmocka_unit_test(test_a_waiting_call_ends_too),

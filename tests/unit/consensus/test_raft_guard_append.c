@@ -1,5 +1,6 @@
 /* test_raft_guard_append.c: a write of entries that the backend would repeat with the wrong timer:
- * the guard ends it before. Raft and the backend are only played. */
+ * the guard ends it before; and writes that wait until messages have left. Raft and the backend are
+ * only played. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,11 @@ struct rig {
     raft_io_tick_cb tick;
     raft_time now;
     unsigned ticks, fatals;
-    int status; /* what raft was told of its write; 1: nothing yet */
+    int status;        /* what raft was told of its write; 1: nothing yet */
+    char calls[16];    /* of the backend, in order: append, truncate, send, close */
+    unsigned n;        /* entries of the last append */
+    unsigned canceled; /* writes */
+    int append_rv;
     char message[1024];
 };
 
@@ -46,12 +51,42 @@ static raft_time fake_time(struct raft_io *io)
     return rig_of(io)->now;
 }
 
+static void note(struct rig *r, char call)
+{
+    size_t len = strlen(r->calls);
+    assert_true(len + 1 < sizeof r->calls);
+    r->calls[len] = call;
+}
+
 static int fake_append(struct raft_io *io, struct raft_io_append *req,
                        const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
-    rig_of(io)->inner_req = req;
-    rig_of(io)->inner_cb = cb;
+    struct rig *r = rig_of(io);
+    note(r, 'a');
+    r->n = n;
+    if (r->append_rv == 0) {
+        r->inner_req = req;
+        r->inner_cb = cb;
+    }
+    return r->append_rv;
+}
+
+static int fake_truncate(struct raft_io *io, raft_index index)
+{
+    note(rig_of(io), 't');
     return 0;
+}
+
+static int fake_send(struct raft_io *io, struct raft_io_send *req,
+                     const struct raft_message *message, raft_io_send_cb cb)
+{
+    note(rig_of(io), 's');
+    return 0;
+}
+
+static void fake_close(struct raft_io *io, raft_io_close_cb cb)
+{
+    note(rig_of(io), 'c');
 }
 
 static void raft_tick(struct raft_io *io)
@@ -87,6 +122,9 @@ static int set_up(void **state)
                                 .init = fake_init,
                                 .start = fake_start,
                                 .append = fake_append,
+                                .truncate = fake_truncate,
+                                .send = fake_send,
+                                .close = fake_close,
                                 .time = fake_time};
     r->status = 1;
     raft_guard_init(&r->guard, &r->inner, on_fatal, r);
@@ -166,12 +204,122 @@ static void other_messages_are_not(void **state)
     assert_int_equal(r->fatals, 0);
 }
 
+static void message_lost(struct raft_io_send *req, int status)
+{
+    assert_int_not_equal(status, 0);
+}
+
+/* What raft does for an entry: it truncates nothing, appends, and sends to two followers. */
+static void propose(struct rig *r, struct raft_io_append *req, unsigned n, raft_io_append_cb cb)
+{
+    struct raft_io *io = &r->guard.outer;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    static struct raft_io_send sends[2];
+    assert_int_equal(io->truncate(io, 7), 0);
+    assert_int_equal(io->append(io, req, NULL, n, cb), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(io->send(io, &sends[i], &m, message_lost), 0);
+    }
+}
+
+static void write_canceled(struct raft_io_append *req, int status)
+{
+    assert_int_equal(status, RAFT_CANCELED);
+    rig.canceled++;
+}
+
+static void others_get_entries_before_the_disk(void **state)
+{
+    struct rig *r = *state;
+    propose(r, &r->req, 1, raft_append_done);
+    assert_string_equal(r->calls, "tass");
+    r->inner_cb(r->inner_req, 0);
+
+    memset(r->calls, 0, sizeof r->calls);
+    r->status = 1;
+    raft_guard_delay_appends(&r->guard);
+    propose(r, &r->req, 3, raft_append_done);
+    assert_string_equal(r->calls, "tss");
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tssa");
+    assert_int_equal(r->n, 3);
+    raft_guard_append_now(&r->guard);
+    assert_int_equal(r->status, 1);
+    r->inner_cb(r->inner_req, 0);
+    assert_int_equal(r->status, 0);
+
+    memset(r->calls, 0, sizeof r->calls);
+    propose(r, &r->req, 1, raft_append_done);
+    assert_string_equal(r->calls, "tass");
+    r->inner_cb(r->inner_req, 0);
+}
+
+/* The backend takes one that it does not know of for nothing to truncate. */
+static void a_waiting_write_goes_before_a_truncation(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io_append second;
+    raft_guard_delay_appends(&r->guard);
+    propose(r, &r->req, 1, raft_append_done);
+    propose(r, &second, 2, write_canceled);
+    assert_string_equal(r->calls, "tssatss");
+    assert_int_equal(r->n, 1);
+    r->inner_cb(r->inner_req, 0);
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tssatssa");
+    assert_int_equal(r->n, 2);
+    r->inner_cb(r->inner_req, RAFT_CANCELED);
+    assert_int_equal(rig.canceled, 1);
+}
+
+static void a_waiting_write_that_is_refused_is_fatal(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    raft_guard_delay_appends(&r->guard);
+    propose(r, &r->req, 1, write_canceled);
+    r->append_rv = RAFT_IOERR;
+    raft_guard_append_now(&r->guard);
+    assert_int_equal(r->fatals, 1);
+    assert_non_null(strstr(r->message, "cannot write log entries to disk"));
+    assert_int_equal(r->canceled, 0);
+    struct raft_io_append later;
+    raft_guard_delay_appends(&r->guard);
+    propose(r, &later, 1, write_canceled);
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tssa"); /* deaf and dumb from here on */
+    io->close(io, NULL);
+    assert_int_equal(r->canceled, 2);
+    assert_string_equal(r->calls, "tssac");
+}
+
+/* With another failure in between, and with the close itself. */
+static void a_waiting_write_ends_with_the_close(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_append second;
+    raft_guard_delay_appends(&r->guard);
+    propose(r, &r->req, 1, write_canceled);
+    r->append_rv = RAFT_CANCELED; /* the backend is closing */
+    propose(r, &second, 1, write_canceled);
+    assert_int_equal(r->fatals, 0);
+    io->close(io, NULL);
+    assert_int_equal(r->canceled, 2);
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tssatssc");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_write_to_be_repeated_is_fatal, set_up),
         cmocka_unit_test_setup(a_short_write_is_fatal, set_up),
         cmocka_unit_test_setup(other_messages_are_not, set_up),
+        cmocka_unit_test_setup(others_get_entries_before_the_disk, set_up),
+        cmocka_unit_test_setup(a_waiting_write_goes_before_a_truncation, set_up),
+        cmocka_unit_test_setup(a_waiting_write_that_is_refused_is_fatal, set_up),
+        cmocka_unit_test_setup(a_waiting_write_ends_with_the_close, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -510,8 +510,6 @@ static void test_other_version(void **state)
     assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), (int)sizeof bytes);
     read_answer(f, fd, &answer);
     assert_int_equal(answer.verdict, TRANSPORT_OTHER_VERSION);
-    assert_non_null(strstr(answer.reason, "it has protocol 2, log format 0, snapshot format"));
-    assert_non_null(strstr(answer.reason, "run one version of fencelock on all nodes"));
     close(fd);
 }
 
@@ -692,12 +690,10 @@ static void test_call_bad_answers(void **state)
         h.target = i == 1 ? 3 : 1;
         h.verdict = i == 2 ? 0 : TRANSPORT_WELCOME;
         hello_encode(&h, bytes);
+        bytes[13] ^= i == 4; /* of another version */
+        fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HELLO_SIZE - 12));
         if (i == 0) {
             bytes[100] ^= 1;
-        }
-        if (i == 4) { /* of another version */
-            bytes[13] ^= 1;
-            fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HELLO_SIZE - 12));
         }
         call(f, 2, address);
         int fd = accept(listener, NULL, NULL);

@@ -1,0 +1,171 @@
+/* caller.c: who call all the rest: locks of every kind that are not kept, sessions, waits, tokens
+ * without locks, breaking, asking. What they are answered is judged by oracle.c. */
+#include "machine/batch.h"
+#include "sim.h"
+
+static uint64_t below(struct sim_client *c, uint64_t n)
+{
+    return sim_client_below(c, n);
+}
+
+static bool chance(struct sim_client *c, unsigned percent)
+{
+    return sim_client_chance(c, percent);
+}
+
+static void called(struct sim_client *c, struct sim_lane *l, int status)
+{
+    switch (l->command.op) {
+    case MACHINE_OP_ACQUIRE:
+        if (status == 0) {
+            c->last_token = l->token;
+            c->last_lock = l->lock;
+        }
+        break;
+    case MACHINE_OP_RELEASE:
+        if (l->command.token == c->last_token) {
+            c->last_token = 0;
+        }
+        break;
+    case MACHINE_OP_RENEW:
+        if (status == FL_ENOTHELD && l->command.token == c->last_token) {
+            c->last_token = 0;
+        }
+        break;
+    default:
+        break;
+    }
+    if (status == FL_ENOSESSION) {
+        c->session = 0;
+    }
+    sim_client_rest(c);
+}
+
+static void call(struct sim_client *c, struct sim_lane *l, enum fli_flow_repeat repeat)
+{
+    struct fli_flow_config config =
+        sim_client_plan(c, repeat, 1000 + below(c, 4000) + l->command.wait_ms);
+    config.wait_ms = l->command.wait_ms;
+    config.no_is_doubtful = l->command.op == MACHINE_OP_RELEASE;
+    l->done = called;
+    sim_lane_start(l, &config);
+}
+
+/* Locks of any kind, in any way; a semaphore alone too, which others may find in their way. */
+static void ask_for_some(struct sim_client *c, struct sim_lane *l)
+{
+    unsigned dice = (unsigned)below(c, 100);
+    unsigned mask = 1u << l->lock;
+    uint32_t slots = 1;
+    if (l->lock >= SIM_DATA_LOCKS) {
+        slots = sim_client_permits(c, l->lock);
+    } else if (dice < 20) {
+        slots = SIM_SHARED;
+    } else if (dice < 40) {
+        for (unsigned more = 1 + (unsigned)below(c, 3); more > 0; more--) {
+            mask |= 1u << below(c, SIM_LOCKS);
+        }
+    }
+    sim_client_ask_for(l, mask, slots);
+}
+
+static void call_acquire(struct sim_client *c)
+{
+    struct sim *s = c->sim;
+    bool in_session = c->session != 0 && chance(c, 70);
+    uint64_t owner = in_session ? c->session : sim_oracle_new_owner(s);
+    unsigned lock = (unsigned)below(c, SIM_LOCKS);
+    struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_ACQUIRE, lock, owner);
+    ask_for_some(c, l);
+    if (!in_session) {
+        l->command.ttl_ms = SIM_TTL_MIN_MS + below(c, s->options.ttl_max_ms);
+    }
+    if (chance(c, 60)) {
+        l->command.flags |= MACHINE_ACQUIRE_WAIT;
+        l->command.wait_ms = 50 + below(c, 2000);
+    }
+    call(c, l, FLI_REPEAT_WRITE);
+}
+
+/* About the token it holds, or about any token there ever was. */
+static void call_about_token(struct sim_client *c, uint8_t op)
+{
+    struct sim *s = c->sim;
+    uint64_t token = c->last_token;
+    if (token == 0 || chance(c, 15)) {
+        if (s->oracle.token_max == 0) {
+            sim_client_rest(c);
+            return;
+        }
+        token = 1 + below(c, s->oracle.token_max);
+    }
+    /* A holder's lease is its own business, or nothing could be said of how long it is. */
+    if (op == MACHINE_OP_RELEASE && token != c->last_token) {
+        op = MACHINE_OP_CHECK;
+    }
+    unsigned mask = sim_oracle_token(s, token)->mask;
+    unsigned lock = mask != 0 ? sim_client_some_of(c, mask) : c->last_lock;
+    struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, op, lock, 0);
+    l->command.token = token;
+    call(c, l, op == MACHINE_OP_CHECK ? FLI_REPEAT_READ : FLI_REPEAT_WRITE);
+}
+
+static void call_about_lock(struct sim_client *c, uint8_t op)
+{
+    unsigned lock = (unsigned)below(c, SIM_LOCKS);
+    struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, op, lock, 0);
+    call(c, l, op == MACHINE_OP_SHOW ? FLI_REPEAT_READ : FLI_REPEAT_NEVER);
+}
+
+static void call_about_session(struct sim_client *c, unsigned dice)
+{
+    uint64_t owner = c->session;
+    uint8_t op = MACHINE_OP_SESSION_RENEW;
+    if (owner == 0) {
+        uint64_t ttl_ms = 200 + below(c, 2000);
+        call(c, sim_client_prepare_session(c, ttl_ms), FLI_REPEAT_WRITE);
+        return;
+    }
+    if (dice < 3) {
+        op = MACHINE_OP_SESSION_SHOW;
+    } else if (dice < 6) {
+        op = MACHINE_OP_SESSION_CLOSE;
+        c->session = 0;
+    }
+    struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, op, 0, owner);
+    call(c, l, op == MACHINE_OP_SESSION_SHOW ? FLI_REPEAT_READ : FLI_REPEAT_WRITE);
+}
+
+static void call_something(struct sim_client *c)
+{
+    unsigned dice = (unsigned)below(c, 100);
+    if (dice < 8) {
+        call_about_lock(c, MACHINE_OP_TOKEN);
+    } else if (dice < 10) {
+        call_about_lock(c, MACHINE_OP_BREAK);
+    } else if (dice < 17) {
+        call_about_lock(c, MACHINE_OP_SHOW);
+    } else if (dice < 28) {
+        call_about_token(c, MACHINE_OP_CHECK);
+    } else if (dice < (c->session == 0 ? 38 : 44)) {
+        call_about_session(c, dice - 28);
+    } else if (c->last_token == 0 || dice < 58 || (c->session != 0 && dice < 68)) {
+        call_acquire(c);
+    } else if (dice < 78) {
+        call_about_token(c, MACHINE_OP_RENEW);
+    } else {
+        call_about_token(c, MACHINE_OP_RELEASE);
+    }
+}
+
+void sim_caller_act(struct sim_client *c)
+{
+    if (c->lanes[SIM_LANE_MAIN].active || c->sim->quiet) {
+        return;
+    }
+    if (sim_client_now(c) < c->next_at) {
+        sim_client_alarm(c, c->next_at);
+    } else {
+        call_something(c);
+    }
+}
