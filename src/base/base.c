@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static _Noreturn void die(const char *text, size_t len)
@@ -68,6 +69,32 @@ void *fli_xcalloc(size_t n, size_t size)
         fli_fatal("out of memory (%zu times %zu bytes)", n, size);
     }
     return p;
+}
+
+/* Twice as much is mapped, and what stands over at both ends is given back. */
+void *fli_region_map(bool huge)
+{
+    size_t size = FLI_REGION_SIZE;
+    void *map = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+        fli_fatal("out of memory (a region of %zu bytes)", size);
+    }
+    uintptr_t start = (uintptr_t)map;
+    uintptr_t region = (start + size - 1) & ~(uintptr_t)(size - 1);
+    uintptr_t end = start + 2 * size;
+    if (region > start) {
+        munmap(map, region - start);
+    }
+    munmap((void *)(region + size), end - (region + size));
+    if (huge) {
+        (void)madvise((void *)region, size, MADV_HUGEPAGE);
+    }
+    return (void *)region;
+}
+
+void fli_region_unmap(void *region)
+{
+    munmap(region, FLI_REGION_SIZE);
 }
 
 enum fl_err_class fl_err_class(int code)

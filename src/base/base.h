@@ -2,6 +2,7 @@
 #ifndef FLI_BASE_H
 #define FLI_BASE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,12 @@ _Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
  * input. */
 void *fli_xmalloc(size_t size);
 void *fli_xcalloc(size_t n, size_t size);
+
+/* FLI_REGION_SIZE bytes of zeros from the kernel, aligned to their size; `huge`: as one page where
+ * it has them. Out of memory stops the process. */
+#define FLI_REGION_SIZE ((size_t)2 << 20)
+void *fli_region_map(bool huge);
+void fli_region_unmap(void *region);
 
 /* A view of bytes owned by somebody else. Not NUL-terminated. data may be NULL only when len is 0.
  */

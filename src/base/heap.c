@@ -27,7 +27,7 @@ void fli_heap_fini(struct fli_heap *h)
 static void place(struct fli_heap *h, size_t pos, struct fli_heap_node *n)
 {
     h->slots[pos] = n;
-    n->pos = pos;
+    n->pos = (uint32_t)pos;
 }
 
 /* Moves the hole at pos towards the root until n may stand in it. Returns where n went. */
@@ -73,7 +73,7 @@ int fli_heap_insert(struct fli_heap *h, struct fli_heap_node *n)
     FLI_ASSERT(n->pos == FLI_HEAP_NONE);
     if (h->len == h->cap) {
         size_t cap = h->cap == 0 ? HEAP_CAP_MIN : h->cap * 2;
-        if (cap > SIZE_MAX / sizeof(struct fli_heap_node *)) {
+        if (cap > FLI_HEAP_NONE || cap > SIZE_MAX / sizeof(struct fli_heap_node *)) {
             return FL_ENOMEM;
         }
         struct fli_heap_node **slots = realloc(h->slots, cap * sizeof(struct fli_heap_node *));

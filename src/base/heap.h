@@ -10,10 +10,10 @@
 
 #include "base/base.h"
 
-#define FLI_HEAP_NONE SIZE_MAX
+#define FLI_HEAP_NONE UINT32_MAX
 
 struct fli_heap_node {
-    size_t pos; /* FLI_HEAP_NONE when in no heap */
+    uint32_t pos; /* FLI_HEAP_NONE when in no heap; there are not more elements than that */
 };
 
 typedef bool (*fli_heap_less)(const struct fli_heap_node *a, const struct fli_heap_node *b);

@@ -96,7 +96,8 @@ static void consider_resize(struct fli_map *m)
     } else if (buckets > BUCKETS_MIN && m->len < buckets / 8) {
         wanted = buckets / 4 > BUCKETS_MIN ? buckets / 4 : BUCKETS_MIN;
     }
-    if (wanted == buckets || wanted > SIZE_MAX / sizeof(struct fli_map_node *)) {
+    if (wanted == buckets || wanted > UINT32_MAX ||
+        wanted > SIZE_MAX / sizeof(struct fli_map_node *)) {
         return;
     }
     if (table_create(wanted, &m->table[1])) {
@@ -130,7 +131,7 @@ struct fli_map_node *fli_map_find_hashed(struct fli_map *m, uint64_t hash, const
         return NULL;
     }
     for (struct fli_map_node *n = *chain(m, hash); n != NULL; n = n->next) {
-        if (n->hash == hash && m->eq(n, key, key_len)) {
+        if (n->hash == (uint32_t)hash && m->eq(n, key, key_len)) {
             return n;
         }
     }
@@ -152,7 +153,7 @@ int fli_map_insert(struct fli_map *m, struct fli_map_node *node, uint64_t hash)
     }
     step(m);
     struct fli_map_node **slot = chain(m, hash);
-    node->hash = hash;
+    node->hash = (uint32_t)hash;
     node->next = *slot;
     *slot = node;
     m->len++;

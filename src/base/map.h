@@ -15,7 +15,8 @@
 
 struct fli_map_node {
     struct fli_map_node *next;
-    uint64_t hash;
+    uint32_t hash;  /* its lower half, which is enough for 2^32 buckets */
+    uint8_t own[4]; /* the caller's: room that would otherwise be lost */
 };
 
 /* Whether the element that embeds `node` has this key. */

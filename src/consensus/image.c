@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@
 #define RECORD_MAX ((size_t)16 << 10)
 #define BASE_MAX ((size_t)1 << 20)
 #define RECORDS_MAX (UINT64_C(1) << 30)
-#define NICENESS 5 /* the child's: requests come first */
+#define NICENESS 10 /* the child's: requests come first, but it is not starved for long */
+#define FORGET_MS 2
 
 struct head {
     _Atomic int done;
@@ -34,6 +36,12 @@ struct image {
     pid_t pid; /* 0: it was waited for */
     int pipe;  /* comes to its end when the child does */
     uv_poll_t poll;
+    uv_thread_t helper;
+    bool has_finished;   /* the handle of this name is there */
+    bool helped;         /* the helper runs, and will unmap */
+    _Atomic bool finish; /* says so to the helper */
+    uv_async_t finished; /* it has */
+    unsigned left;       /* handles that are not closed yet, after image_destroy */
 };
 
 static struct head *head_of(const struct image *i)
@@ -74,7 +82,9 @@ static _Noreturn void encode(struct image *i, const struct machine *m, pid_t par
         _exit(1);
     }
     close_all_but(end);
-    (void)setpriority(PRIO_PROCESS, 0, NICENESS); /* slower or not, it is right */
+    /* Slower or not, it is right. One that inherited real time would keep us from a core. */
+    (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
+    (void)setpriority(PRIO_PROCESS, 0, NICENESS);
     size_t max = i->size - HEAD_SIZE;
     struct fli_buf out = {.data = i->shared + HEAD_SIZE, .cap = max, .max = max}; /* never grows */
     h->error = machine_snapshot_encode(m, &out);
@@ -92,6 +102,21 @@ static void reap(struct image *i)
     i->pid = 0;
 }
 
+/* Whoever writes the bytes to disk maps them into this process, page by page, though they are there
+ * without that. This thread lets go of what was mapped since it last looked, and at the end of all:
+ * the kernel needs ten milliseconds to take back a hundred megabytes, which the loop has not. */
+static void help(void *arg)
+{
+    struct image *i = arg;
+    size_t len = head_of(i)->len;
+    while (!atomic_load(&i->finish)) {
+        (void)madvise(i->shared + HEAD_SIZE, len, MADV_DONTNEED);
+        uv_sleep(FORGET_MS);
+    }
+    munmap(i->shared, i->size);
+    uv_async_send(&i->finished);
+}
+
 static void poll_cb(uv_poll_t *poll, int status, int events)
 {
     struct image *i = poll->data;
@@ -99,17 +124,29 @@ static void poll_cb(uv_poll_t *poll, int status, int events)
     reap(i);
     const struct head *h = head_of(i);
     bool whole = atomic_load(&h->done) == 1 && h->error == 0;
+    i->helped = whole && i->has_finished && uv_thread_create(&i->helper, help, i) == 0;
     i->cbs.done(i->cbs.ctx, whole ? 0 : FL_ESYSTEM);
 }
 
 static void closed(uv_handle_t *handle)
 {
     struct image *i = handle->data;
+    if (--i->left > 0) {
+        return;
+    }
     void (*gone)(void *ctx) = i->cbs.gone;
     void *ctx = i->cbs.ctx;
     close(i->pipe);
     free(i);
     gone(ctx);
+}
+
+static void finished_cb(uv_async_t *async)
+{
+    struct image *i = async->data;
+    int rv = uv_thread_join(&i->helper);
+    FLI_ASSERT(rv == 0);
+    uv_close((uv_handle_t *)async, closed);
 }
 
 /* No signal may reach a handler of ours in the child: it would talk to our loop. */
@@ -131,6 +168,23 @@ static pid_t fork_quietly(struct image *i, const struct machine *m, int end)
     return pid;
 }
 
+/* Nothing is on the loop when it fails. Without a helper its work is done here. */
+static int watch(struct image *i, uv_loop_t *loop)
+{
+    if (uv_poll_init(loop, &i->poll, i->pipe) != 0) {
+        return FL_ESYSTEM;
+    }
+    i->poll.data = i;
+    i->finished.data = i;
+    i->has_finished = uv_async_init(loop, &i->finished, finished_cb) == 0;
+    if (i->has_finished) {
+        uv_unref((uv_handle_t *)&i->finished); /* until there is something to wait for */
+    }
+    int rv = uv_poll_start(&i->poll, UV_READABLE, poll_cb);
+    FLI_ASSERT(rv == 0);
+    return 0;
+}
+
 static int start(struct image *i, uv_loop_t *loop, const struct machine *m)
 {
     int ends[2];
@@ -144,15 +198,12 @@ static int start(struct image *i, uv_loop_t *loop, const struct machine *m)
         return FL_ESYSTEM;
     }
     i->pipe = ends[0];
-    if (uv_poll_init(loop, &i->poll, i->pipe) != 0) {
+    if (watch(i, loop) != 0) {
         (void)kill(i->pid, SIGKILL);
         reap(i);
         close(ends[0]);
         return FL_ESYSTEM;
     }
-    i->poll.data = i;
-    int rv = uv_poll_start(&i->poll, UV_READABLE, poll_cb);
-    FLI_ASSERT(rv == 0);
     return 0;
 }
 
@@ -198,7 +249,15 @@ void image_destroy(struct image *i)
         (void)kill(i->pid, SIGKILL);
         reap(i);
     }
-    munmap(i->shared, i->size);
-    i->shared = NULL;
+    i->left = 1 + i->has_finished;
     uv_close((uv_handle_t *)&i->poll, closed);
+    if (i->helped) {
+        uv_ref((uv_handle_t *)&i->finished);
+        atomic_store(&i->finish, true);
+        return;
+    }
+    munmap(i->shared, i->size);
+    if (i->has_finished) {
+        uv_close((uv_handle_t *)&i->finished, closed);
+    }
 }

@@ -7,7 +7,8 @@
  * thread that forked and nothing else, opens and writes no file, keeps none of our descriptors,
  * lets nothing but SIGKILL through, and dies with us. Its result lies in memory that both share.
  *
- * One thread, that of the loop. */
+ * While the result is written to disk a thread keeps it from being resident here, and unmaps it in
+ * the end. All functions are for the thread of the loop. */
 #ifndef CONSENSUS_IMAGE_H
 #define CONSENSUS_IMAGE_H
 

@@ -30,6 +30,7 @@
 #define INSTALL_SNAPSHOT_MS 10000u
 #define SNAPSHOT_ENTRIES 65536u       /* between snapshots, for a small state */
 #define SNAPSHOT_ENTRIES_MAX 1048576u /* for the largest */
+#define SNAPSHOT_STAGGER 16u
 #define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
 #define TRAILING_MIN 256u
 #define TRAILING_MAX 8192u
@@ -196,8 +197,14 @@ static void watch_leadership(struct node *n)
     }
 }
 
+/* Nodes that have the same log would all write their snapshots in the same moment. */
+static uint64_t staggered(const struct node *n, uint64_t most)
+{
+    return most + most / SNAPSHOT_STAGGER * (n->id % 3);
+}
+
 /* Whichever comes first, bytes or entries; both grow with the state, since writing a snapshot costs
- * in proportion to it. */
+ * in proportion to it. Half of it and not all, since raft keeps the log in memory as well. */
 static void bound_log(struct node *n)
 {
     struct fsm_stats s;
@@ -210,9 +217,11 @@ static void bound_log(struct node *n)
     }
     uint64_t bytes_max = n->snapshot_bytes;
     uint64_t entries_max = SNAPSHOT_ENTRIES + s.snapshot_last_bytes / 512;
-    if (bytes_max < s.snapshot_last_bytes) {
-        bytes_max = s.snapshot_last_bytes;
+    if (bytes_max < s.snapshot_last_bytes / 2) {
+        bytes_max = s.snapshot_last_bytes / 2;
     }
+    bytes_max = staggered(n, bytes_max);
+    entries_max = staggered(n, entries_max);
     if (entries_max > SNAPSHOT_ENTRIES_MAX) {
         entries_max = SNAPSHOT_ENTRIES_MAX;
     }

@@ -33,7 +33,7 @@
 #define NODE_HEARTBEAT_MS 40u
 #define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
-#define NODE_SNAPSHOT_BYTES (UINT64_C(64) << 20)
+#define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_IMAGE_RECORDS UINT64_C(50000) /* encoded in some milliseconds */
 
 #define NODE_BEAT_MS 100u            /* everything that is not urgent */

@@ -6,6 +6,7 @@
  * A child that ends without a result ends this process as well: raft knows no snapshot that fails,
  * and the state has moved on. */
 #include "consensus/node_private.h"
+#include "consensus/paced_write.h"
 
 static void image_done(void *ctx, int error)
 {
@@ -48,5 +49,6 @@ static void image_end(void *ctx)
 
 struct fsm_imager snapshot_imager(struct node *n)
 {
+    paced_write_init();
     return (struct fsm_imager){.ctx = n, .begin = image_begin, .end = image_end};
 }

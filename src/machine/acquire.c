@@ -42,7 +42,7 @@ static enum machine_limit seat_limit(const struct machine *m, const struct asker
 static struct seat *create_seat(struct machine *m, struct lock *lock, const struct asker *a)
 {
     return a->explicit_session != NULL
-               ? machine_seat_create_explicit(lock, a->explicit_session, a->c->value)
+               ? machine_seat_create_explicit(m, lock, a->explicit_session, a->c->value)
                : machine_seat_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value);
 }
 
@@ -50,7 +50,7 @@ void machine_answer_granted(struct machine *m, const struct seat *seat, struct m
 {
     r->code = MACHINE_GRANTED;
     r->token = seat_token(seat);
-    r->deadline_ms = machine_timer_deadline(m, &seat->session->lease);
+    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
 }
 
 /* What both a lock that is not stored and one that lets others in need for one more grant. */
@@ -101,7 +101,7 @@ void machine_answer_queued(const struct wait *w, struct machine_result *r)
     uint64_t position = 0;
     for (unsigned i = 0; i < seat_mates(w->seat); i++) {
         const struct seat *seat = seat_mate(w->seat, i);
-        uint64_t rank = machine_order_rank(&seat->lock->crowd->queue, &seat->at.wait->in_queue);
+        uint64_t rank = machine_order_rank(&crowd_of(seat->lock)->queue, &seat->at.wait->in_queue);
         position = rank > position ? rank : position;
     }
     FLI_ASSERT(position >= 1 && position <= UINT32_MAX);
@@ -117,11 +117,11 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
     FLI_ASSERT(seat_mate(w->seat, 0) == w->seat);
     w->asking++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
-    if (deadline_ms > w->timer.deadline_ms) {
+    if (deadline_ms > w->timer.at_ms) {
         machine_timer_set(m, &w->timer, deadline_ms);
     }
-    if (!session_is_explicit(w->seat->session)) {
-        w->seat->session->lease.ttl_ms = (uint32_t)c->ttl_ms;
+    if (!session_is_explicit(seat_session(w->seat))) {
+        seat_session(w->seat)->lease.ttl_ms = (uint32_t)c->ttl_ms;
     }
     machine_answer_queued(w, r);
 }
@@ -129,7 +129,7 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
 static enum machine_limit queue_limit(const struct machine *m, const struct lock *lock,
                                       const struct asker *a)
 {
-    if (lock->crowd != NULL && lock->crowd->queue.len >= m->limits.lock_waits_max) {
+    if (lock_crowd(lock) != NULL && crowd_of(lock)->queue.len >= m->limits.lock_waits_max) {
         return MACHINE_LIMIT_LOCK_WAITS;
     }
     if (m->waits_by_seat.len >= m->limits.waits_max) {
@@ -180,7 +180,7 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
                                             .session_explicit = a->explicit_session != NULL,
                                             .name = lock_name(lock),
-                                            .owner = machine_session_owner(seat->session),
+                                            .owner = machine_session_owner(seat_session(seat)),
                                             .wait = wait_id(w)});
     machine_answer_queued(w, r);
 }
@@ -215,11 +215,11 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
         return;
     }
     if (seat != NULL) {
-        machine_session_renew(m, seat->session, c->ttl_ms);
+        machine_session_renew(m, seat_session(seat), c->ttl_ms);
         machine_answer_granted(m, seat, r);
         return;
     }
-    if ((lock->crowd == NULL || lock->crowd->queue.len == 0) &&
+    if ((lock_crowd(lock) == NULL || crowd_of(lock)->queue.len == 0) &&
         machine_lock_admits(lock, a->slots)) {
         join_holders(m, a, lock, r);
         return;

@@ -83,19 +83,19 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
  * walked over before, and with it all that is ahead of it. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
-    struct crowd *c = lock->crowd;
+    struct crowd *c = lock_crowd(lock);
     if (c != NULL && (c->n_multi > 0 || lock == s->goal_lock)) {
         for (struct wait *w = ahead(&c->queue, from); w != NULL; w = ahead(&c->queue, w)) {
             if (w->mark == s->m->search || !step(s)) {
                 return;
             }
             w->mark = s->m->search;
-            visit_session(s, w->seat->session);
+            visit_session(s, seat_session(w->seat));
         }
     }
     if (c == NULL || c->n_shares == 0) {
-        if (lock->holder != NULL) {
-            visit_session(s, lock->holder->session);
+        if (lock_holder(lock) != NULL) {
+            visit_session(s, seat_session(lock_holder(lock)));
         }
         return;
     }
@@ -104,7 +104,7 @@ static void visit_lock(struct search *s, struct lock *lock, const struct wait *f
         if (!step(s)) {
             return;
         }
-        visit_session(s, share_of_link(link)->seat->session);
+        visit_session(s, seat_session(share_of_link(link)->seat));
     }
 }
 
@@ -217,15 +217,15 @@ static void peel_wait(struct peel *p, struct wait *w)
 static void each_holder(struct peel *p, struct lock *lock,
                         void (*fn)(struct peel *p, struct session *session))
 {
-    if (lock->crowd->n_shares == 0) {
-        if (lock->holder != NULL) {
-            fn(p, lock->holder->session);
+    if (crowd_of(lock)->n_shares == 0) {
+        if (lock_holder(lock) != NULL) {
+            fn(p, seat_session(lock_holder(lock)));
         }
         return;
     }
-    FLI_LIST_FOREACH(link, &lock->crowd->shares)
+    FLI_LIST_FOREACH(link, &crowd_of(lock)->shares)
     {
-        fn(p, share_of_link(link)->seat->session);
+        fn(p, seat_session(share_of_link(link)->seat));
     }
 }
 
@@ -248,7 +248,7 @@ static void count_degrees(struct machine *m)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        struct session *s = wait_of_all(link)->seat->session;
+        struct session *s = seat_session(wait_of_all(link)->seat);
         wait_of_all(link)->degree = 1;
         if (waits_for_several(s)) {
             session_group_of(s)->degree = 1;
@@ -258,11 +258,12 @@ static void count_degrees(struct machine *m)
     {
         struct wait *w = wait_of_all(link);
         struct lock *lock = w->seat->lock;
-        struct wait *next = ahead(&lock->crowd->queue, w);
-        w->degree += session_is_explicit(w->seat->session) || waits_for_several(w->seat->session);
+        struct wait *next = ahead(&crowd_of(lock)->queue, w);
+        w->degree +=
+            session_is_explicit(seat_session(w->seat)) || waits_for_several(seat_session(w->seat));
         if (next != NULL) {
             next->degree++;
-            count_session(NULL, next->seat->session);
+            count_session(NULL, seat_session(next->seat));
         } else {
             each_holder(NULL, lock, count_session);
         }
@@ -290,10 +291,10 @@ static void follow_wait(struct peel *p, struct wait *w)
 {
     p->done++;
     struct lock *lock = w->seat->lock;
-    struct wait *next = ahead(&lock->crowd->queue, w);
+    struct wait *next = ahead(&crowd_of(lock)->queue, w);
     if (next != NULL) {
         peel_wait(p, next);
-        peel_session(p, next->seat->session);
+        peel_session(p, seat_session(next->seat));
     } else {
         each_holder(p, lock, peel_session);
     }
@@ -311,9 +312,9 @@ bool machine_deadlock_free(struct machine *m)
     {
         struct seat *seat = wait_of_all(link)->seat;
         peel_wait(&p, wait_of_all(link));
-        if (waits_for_several(seat->session) && seat_mate(seat, 0) == seat) {
+        if (waits_for_several(seat_session(seat)) && seat_mate(seat, 0) == seat) {
             p.n_groups++;
-            peel_session(&p, seat->session);
+            peel_session(&p, seat_session(seat));
         }
     }
     while (p.sessions != NULL || p.groups != NULL || p.waits != NULL) {

@@ -37,8 +37,8 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
 {
     FLI_ASSERT(timer->node.pos < m->timers.len);
     FLI_ASSERT(m->timers.slots[timer->node.pos] == &timer->node);
-    FLI_ASSERT(timer->deadline_ms >= m->clock_ms);
-    FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->deadline_ms);
+    FLI_ASSERT(timer->at_ms >= m->clock_ms);
+    FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->at_ms);
     t->timers++;
 }
 
@@ -50,18 +50,18 @@ static void check_heap(const struct machine *m, const struct tally *t)
         const struct fli_heap_node *n = m->timers.slots[i];
         FLI_ASSERT(n->pos == i);
         FLI_ASSERT(i == 0 || !m->timers.less(n, m->timers.slots[(i - 1) / 4]));
-        last_ms = CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms;
+        last_ms = CONST_CONTAINER_OF(n, struct timer, node)->at_ms;
         FLI_ASSERT(last_ms + 1 >= machine_next_deadline(m));
     }
 }
 
 static void check_implicit(const struct machine *m, struct tally *t, const struct seat *seat)
 {
-    const struct session *s = seat->session;
+    const struct session *s = seat_session(seat);
     FLI_ASSERT(machine_timer_is_set(&s->lease) == !seat->waiting);
     FLI_ASSERT(s->lease.ttl_ms >= FL_TTL_MIN_MS && s->lease.ttl_ms <= FL_TTL_MAX_MS);
     FLI_ASSERT(s->lease.grouped == seat->grouped);
-    if (session_seat(seat->session) != seat) {
+    if (session_seat(seat_session(seat)) != seat) {
         FLI_ASSERT(seat->grouped);
         return;
     }
@@ -80,14 +80,14 @@ static void check_mates(const struct machine *m, struct seat *seat)
     }
     FLI_ASSERT(g->n >= 2 && g->n <= MACHINE_NAMES_MAX);
     const struct seat *first = group_seat(g, 0);
-    FLI_ASSERT(seat->waiting == first->waiting && seat->session == first->session);
+    FLI_ASSERT(seat->waiting == first->waiting && seat_session(seat) == seat_session(first));
     if (seat->waiting) {
         FLI_ASSERT(wait_id(seat->at.wait) == wait_id(first->at.wait));
         FLI_ASSERT(seat->at.wait->slots == 1);
         FLI_ASSERT(machine_timer_is_set(&seat->at.wait->timer) == (index == 0));
     } else {
         FLI_ASSERT(seat->at.held.key == held_key(seat_token(first), index));
-        FLI_ASSERT(lock_slots(seat->lock) == 1 && seat->lock->holder == seat);
+        FLI_ASSERT(lock_slots(seat->lock) == 1 && lock_holder(seat->lock) == seat);
         FLI_ASSERT(index + 1 < g->n || machine_order_next(&m->held, &seat->at.held) == NULL ||
                    held_key_index(machine_order_next(&m->held, &seat->at.held)->key) == 0);
     }
@@ -100,9 +100,9 @@ static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
     if (seat->grouped) {
         check_mates(m, seat);
     }
-    if (session_is_explicit(seat->session)) {
-        FLI_ASSERT(machine_session_find(m, machine_session_owner(seat->session)) ==
-                   session_explicit_of(seat->session));
+    if (session_is_explicit(seat_session(seat))) {
+        FLI_ASSERT(machine_session_find(m, machine_session_owner(seat_session(seat))) ==
+                   session_explicit_of(seat_session(seat)));
         FLI_ASSERT(fli_list_linked(&linked_seat_of(seat)->at_session));
     } else {
         check_implicit(m, t, seat);
@@ -111,7 +111,7 @@ static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
 
 static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
 {
-    struct crowd *c = lock->crowd;
+    struct crowd *c = crowd_of(lock);
     FLI_ASSERT(c->lock == lock);
     machine_order_check(&c->queue);
     uint32_t n_multi = 0;
@@ -119,7 +119,7 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
          n = machine_order_next(&c->queue, n)) {
         struct wait *w = wait_of_queue(n);
         struct seat *seat = w->seat;
-        struct session *s = seat->session;
+        struct session *s = seat_session(seat);
         FLI_ASSERT(seat->waiting && seat->at.wait == w && seat->lock == lock);
         FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(s),
                                         machine_session_owner(s)) == NULL);
@@ -142,22 +142,22 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
 
 static void check_shares(struct machine *m, struct tally *t, const struct lock *lock)
 {
-    const struct crowd *c = lock->crowd;
+    const struct crowd *c = crowd_of(lock);
     uint32_t n = 0;
     fl_token last = 0;
     FLI_LIST_FOREACH(link, &c->shares)
     {
         const struct seat *seat = share_of_link(link)->seat;
         FLI_ASSERT(seat->lock == lock && seat_token(seat) > last &&
-                   (n > 0 || lock->holder == seat));
-        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(seat->session),
-                                        machine_session_owner(seat->session)) == seat);
+                   (n > 0 || lock_holder(lock) == seat));
+        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(seat_session(seat)),
+                                        machine_session_owner(seat_session(seat))) == seat);
         last = seat_token(seat);
         n++;
     }
     FLI_ASSERT(n == c->n_shares && (n == 0 || (c->slots > 1 && n <= c->slots)));
     FLI_ASSERT(n == 0 || slots_permits(c->slots) == c->permits);
-    FLI_ASSERT(n > 0 || lock->holder == NULL || c->permits == 1);
+    FLI_ASSERT(n > 0 || lock_holder(lock) == NULL || c->permits == 1);
     t->shares += n;
 }
 
@@ -165,7 +165,7 @@ static void check_lock(struct machine *m, struct tally *t, struct lock *lock)
 {
     uint64_t hash;
     FLI_ASSERT(machine_lock_find(m, lock_name(lock), &hash) == lock);
-    if (lock->crowd != NULL) {
+    if (lock_crowd(lock) != NULL) {
         check_queue(m, t, lock);
         check_shares(m, t, lock);
     }
@@ -178,14 +178,14 @@ static void check_held(struct machine *m, struct tally *t)
          n = machine_order_next(&m->held, n)) {
         struct seat *seat = seat_of_held(n);
         struct lock *lock = seat->lock;
-        const struct crowd *c = lock->crowd;
+        const struct crowd *c = lock_crowd(lock);
         FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, seat_token(seat)) == seat);
         FLI_ASSERT(seat_token(seat) >= 1 && seat_token(seat) <= m->last_token);
         t->grants += held_key_index(n->key) == 0;
         FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0);
         FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
         check_seat(m, t, seat);
-        if (lock->holder != seat) {
+        if (lock_holder(lock) != seat) {
             continue;
         }
         if (c != NULL && c->is_delayed) {
@@ -202,7 +202,7 @@ static void check_idle(struct machine *m, struct tally *t)
     for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
          n = machine_order_next(&m->idle, n)) {
         struct crowd *c = crowd_of_idle(n);
-        FLI_ASSERT(c->is_idle && c->lock->crowd == c && c->lock->holder == NULL);
+        FLI_ASSERT(c->is_idle && lock_crowd(c->lock) == c && lock_holder(c->lock) == NULL);
         FLI_ASSERT(n->key <= m->serial);
         FLI_ASSERT(c->is_delayed == machine_timer_is_set(&c->delay));
         if (c->is_delayed) {
@@ -226,7 +226,7 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     FLI_LIST_FOREACH(link, &s->held)
     {
         const struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat->session == &s->base && !seat->waiting && seat->at.held.key > last);
+        FLI_ASSERT(seat_session(seat) == &s->base && !seat->waiting && seat->at.held.key > last);
         last = seat->at.held.key;
         n_held++;
     }
@@ -235,7 +235,7 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     FLI_LIST_FOREACH(link, &s->waits)
     {
         struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat->session == &s->base && seat->waiting);
+        FLI_ASSERT(seat_session(seat) == &s->base && seat->waiting);
         FLI_ASSERT(wait_id(seat->at.wait) > last ||
                    (wait_id(seat->at.wait) == last && seat_mate(seat, 0) != seat));
         last = wait_id(seat->at.wait);

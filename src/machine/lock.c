@@ -36,10 +36,10 @@ struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash)
 {
     FLI_ASSERT(name.len >= 1 && name.len <= FL_NAME_MAX);
-    struct lock *lock = fli_xmalloc(offsetof(struct lock, name) + name.len);
-    lock->holder = NULL;
-    lock->crowd = NULL;
-    lock->name_len = (uint8_t)name.len;
+    struct lock *lock = fli_slab_alloc(&m->slab, offsetof(struct lock, name) + name.len);
+    lock->by_name.own[LOCK_NAME_LEN] = (uint8_t)name.len;
+    lock->by_name.own[LOCK_CROWDED] = 0;
+    lock->has.holder = NULL;
     memcpy(lock->name, name.data, name.len);
     if (fli_map_insert(&m->locks, &lock->by_name, hash) != 0) {
         fli_fatal("out of memory for a lock of the lock machine");
@@ -49,40 +49,50 @@ struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint6
 
 struct crowd *machine_lock_crowd(struct lock *lock)
 {
-    if (lock->crowd == NULL) {
+    if (lock_crowd(lock) == NULL) {
         struct crowd *c = fli_xcalloc(1, sizeof *c);
         c->lock = lock;
+        c->holder = lock->has.holder;
         c->slots = 1;
         c->permits = 1;
         fli_list_init(&c->shares);
         machine_order_init(&c->queue, QUEUE_PART_MAX);
         machine_timer_init(&c->delay, TIMER_DELAY);
-        lock->crowd = c;
+        lock->has.crowd = c;
+        lock->by_name.own[LOCK_CROWDED] = 1;
     }
-    return lock->crowd;
+    return lock->has.crowd;
+}
+
+static void free_crowd(struct lock *lock)
+{
+    struct crowd *c = lock->has.crowd;
+    FLI_ASSERT(c->n_shares == 0);
+    lock->by_name.own[LOCK_CROWDED] = 0;
+    lock->has.holder = c->holder;
+    machine_order_fini(&c->queue);
+    free(c);
 }
 
 void machine_lock_free(struct machine *m, struct lock *lock)
 {
-    if (lock->crowd != NULL) {
-        FLI_ASSERT(lock->crowd->n_shares == 0);
-        machine_order_fini(&lock->crowd->queue);
-        free(lock->crowd);
+    if (lock_crowd(lock) != NULL) {
+        free_crowd(lock);
     }
     fli_map_remove(&m->locks, &lock->by_name);
-    free(lock);
+    fli_slab_free(&m->slab, lock, offsetof(struct lock, name) + lock_name(lock).len);
 }
 
 bool machine_lock_admits(const struct lock *lock, uint32_t slots)
 {
-    const struct crowd *c = lock->crowd;
-    if (c != NULL && c->is_delayed) {
+    const struct crowd *c = lock_crowd(lock);
+    if (c == NULL) {
+        return lock->has.holder == NULL;
+    }
+    if (c->is_delayed) {
         return false;
     }
-    if (lock->holder == NULL) {
-        return true;
-    }
-    return c != NULL && c->n_shares > 0 && c->slots == slots && c->n_shares < slots;
+    return c->holder == NULL || (c->n_shares > 0 && c->slots == slots && c->n_shares < slots);
 }
 
 static struct share *find_share(struct machine *m, const struct lock *lock, bool is_explicit,
@@ -97,27 +107,27 @@ static struct share *find_share(struct machine *m, const struct lock *lock, bool
 struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
                                   struct fli_slice owner)
 {
-    if (lock->holder == NULL) {
+    if (lock_holder(lock) == NULL) {
         return NULL;
     }
-    if (lock->crowd != NULL && lock->crowd->n_shares > 0) {
+    if (lock_crowd(lock) != NULL && crowd_of(lock)->n_shares > 0) {
         struct share *share = find_share(m, lock, is_explicit, owner);
         return share == NULL ? NULL : share->seat;
     }
-    const struct session *s = lock->holder->session;
+    const struct session *s = seat_session(lock_holder(lock));
     bool same = session_is_explicit(s) == is_explicit;
-    return same && slices_equal(machine_session_owner(s), owner) ? lock->holder : NULL;
+    return same && slices_equal(machine_session_owner(s), owner) ? lock_holder(lock) : NULL;
 }
 
 struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token)
 {
-    if (lock->holder == NULL || token == 0) {
+    if (lock_holder(lock) == NULL || token == 0) {
         return NULL;
     }
-    if (seat_token(lock->holder) == token) {
-        return lock->holder;
+    if (seat_token(lock_holder(lock)) == token) {
+        return lock_holder(lock);
     }
-    if (lock->crowd == NULL || lock->crowd->n_shares == 0) {
+    if (lock_crowd(lock) == NULL || crowd_of(lock)->n_shares == 0) {
         return NULL;
     }
     uint64_t key = held_key(token, 0); /* mates hold alone */
@@ -131,8 +141,8 @@ static void add_share(struct machine *m, struct seat *seat, uint32_t slots)
     struct crowd *c = machine_lock_crowd(seat->lock);
     struct share *share = fli_xcalloc(1, sizeof *share);
     uint8_t key[SEAT_KEY_MAX];
-    size_t len = machine_seat_key(key, seat->lock, session_is_explicit(seat->session),
-                                  machine_session_owner(seat->session));
+    size_t len = machine_seat_key(key, seat->lock, session_is_explicit(seat_session(seat)),
+                                  machine_session_owner(seat_session(seat)));
     FLI_ASSERT(c->n_shares < slots && (c->n_shares == 0 || c->slots == slots));
     share->seat = seat;
     if (fli_map_insert(&m->shares, &share->by_seat, fli_map_hash(&m->shares, key, len)) != 0) {
@@ -147,15 +157,15 @@ static void add_share(struct machine *m, struct seat *seat, uint32_t slots)
 static void remove_share(struct machine *m, const struct seat *seat)
 {
     struct lock *lock = seat->lock;
-    struct share *share = find_share(m, lock, session_is_explicit(seat->session),
-                                     machine_session_owner(seat->session));
+    struct share *share = find_share(m, lock, session_is_explicit(seat_session(seat)),
+                                     machine_session_owner(seat_session(seat)));
     FLI_ASSERT(share != NULL && share->seat == seat);
     fli_map_remove(&m->shares, &share->by_seat);
     fli_list_remove(&share->at_lock);
     free(share);
-    lock->crowd->n_shares--;
-    struct fli_list *first = fli_list_first(&lock->crowd->shares);
-    lock->holder = first == NULL ? NULL : share_of_link(first)->seat;
+    crowd_of(lock)->n_shares--;
+    struct fli_list *first = fli_list_first(&crowd_of(lock)->shares);
+    lock_set_holder(lock, first == NULL ? NULL : share_of_link(first)->seat);
 }
 
 void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
@@ -163,19 +173,19 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
 {
     FLI_ASSERT(slots == 1 || !seat->grouped);
     struct lock *lock = seat->lock;
-    FLI_ASSERT((lock->holder == NULL || slots > 1) && !seat->waiting);
+    FLI_ASSERT((lock_holder(lock) == NULL || slots > 1) && !seat->waiting);
     FLI_ASSERT(token >= 1 && token <= m->last_token);
     if (slots > 1) {
         add_share(m, seat, slots);
     }
-    if (lock->holder == NULL) {
-        lock->holder = seat;
+    if (lock_holder(lock) == NULL) {
+        lock_set_holder(lock, seat);
     }
     seat->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
     machine_order_push(&m->held, &seat->at.held, held_key(token, index));
     m->n_grants += index == 0;
-    if (session_is_explicit(seat->session)) {
-        struct session_explicit *s = session_explicit_of(seat->session);
+    if (session_is_explicit(seat_session(seat))) {
+        struct session_explicit *s = session_explicit_of(seat_session(seat));
         fli_list_push(&s->held, &linked_seat_of(seat)->at_session);
         s->n_held++;
     }
@@ -184,16 +194,16 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
 void machine_lock_unhold(struct machine *m, struct seat *seat)
 {
     struct lock *lock = seat->lock;
-    if (lock->crowd != NULL && lock->crowd->n_shares > 0) {
+    if (lock_crowd(lock) != NULL && crowd_of(lock)->n_shares > 0) {
         remove_share(m, seat);
     } else {
-        FLI_ASSERT(lock->holder == seat);
-        lock->holder = NULL;
+        FLI_ASSERT(lock_holder(lock) == seat);
+        lock_set_holder(lock, NULL);
     }
     m->n_grants -= held_key_index(seat->at.held.key) == 0;
     machine_order_remove(&m->held, &seat->at.held);
-    if (session_is_explicit(seat->session)) {
-        struct session_explicit *s = session_explicit_of(seat->session);
+    if (session_is_explicit(seat_session(seat))) {
+        struct session_explicit *s = session_explicit_of(seat_session(seat));
         FLI_ASSERT(s->n_held > 0);
         fli_list_remove(&linked_seat_of(seat)->at_session);
         s->n_held--;
@@ -210,15 +220,15 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
         machine_lock_hold(m, seat_mate(seat, i), slots, m->last_token, i, m->clock_ms);
     }
     /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
-    bool is_explicit = session_is_explicit(seat->session);
-    uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat->session->lease)
-                                       : machine_session_renew(m, seat->session, 0);
+    bool is_explicit = session_is_explicit(seat_session(seat));
+    uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat_session(seat)->lease)
+                                       : machine_session_renew(m, seat_session(seat), 0);
     for (unsigned i = 0; i < n; i++) {
         machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
                                                 .index = (uint8_t)i,
                                                 .session_explicit = is_explicit,
                                                 .name = lock_name(seat_mate(seat, i)->lock),
-                                                .owner = machine_session_owner(seat->session),
+                                                .owner = machine_session_owner(seat_session(seat)),
                                                 .token = m->last_token,
                                                 .wait = wait,
                                                 .deadline_ms = deadline_ms});
@@ -227,7 +237,7 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
 
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
 {
-    FLI_ASSERT(lock->holder == NULL);
+    FLI_ASSERT(lock_holder(lock) == NULL);
     struct crowd *c = machine_lock_crowd(lock);
     FLI_ASSERT(!c->is_idle);
     c->is_idle = true;
@@ -237,7 +247,7 @@ void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms)
 {
     struct crowd *c = machine_lock_crowd(lock);
-    if (!c->is_delayed || until_ms > c->delay.deadline_ms) {
+    if (!c->is_delayed || until_ms > c->delay.at_ms) {
         machine_timer_set(m, &c->delay, until_ms);
     }
     c->is_delayed = true;
@@ -259,14 +269,14 @@ static void leave_idle(struct machine *m, struct crowd *c)
 bool machine_lock_is_ready(const struct lock *lock)
 {
     struct order_node *first =
-        lock->crowd == NULL ? NULL : machine_order_first(&lock->crowd->queue);
+        lock_crowd(lock) == NULL ? NULL : machine_order_first(&crowd_of(lock)->queue);
     if (first == NULL) {
         return false;
     }
     const struct wait *w = wait_of_queue(first);
     for (unsigned i = 0; i < seat_mates(w->seat); i++) {
         const struct seat *seat = seat_mate(w->seat, i);
-        if (machine_order_first(&seat->lock->crowd->queue) != &seat->at.wait->in_queue ||
+        if (machine_order_first(&crowd_of(seat->lock)->queue) != &seat->at.wait->in_queue ||
             !machine_lock_admits(seat->lock, w->slots)) {
             return false;
         }
@@ -277,12 +287,12 @@ bool machine_lock_is_ready(const struct lock *lock)
 /* Grants the first in the queue its lock, or its locks. `lock` itself keeps its crowd. */
 static void grant_first(struct machine *m, struct lock *lock)
 {
-    struct wait *w = wait_of_queue(machine_order_first(&lock->crowd->queue));
+    struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
     uint64_t id = wait_id(w);
     uint32_t slots = w->slots;
     struct seat *seat = machine_wait_detach(m, w);
     for (unsigned i = 0; i < seat_mates(seat); i++) {
-        struct crowd *c = seat_mate(seat, i)->lock->crowd;
+        struct crowd *c = crowd_of(seat_mate(seat, i)->lock);
         if (c->is_idle) {
             leave_idle(m, c);
         }
@@ -298,11 +308,12 @@ static void grant_first(struct machine *m, struct lock *lock)
 
 void machine_lock_settle(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock->crowd;
+    struct crowd *c = lock_crowd(lock);
     while (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
         grant_first(m, lock);
     }
-    if (lock->holder == NULL && c != NULL && !c->is_idle && (c->is_delayed || c->queue.len > 0)) {
+    if (lock_holder(lock) == NULL && c != NULL && !c->is_idle &&
+        (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
     }
     machine_lock_relax(m, lock);
@@ -333,14 +344,14 @@ static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_eve
     for (unsigned i = 0; i < n; i++) {
         struct seat *mate = seat_mate(seat, i);
         locks[i] = mate->lock;
-        machine_emit(m,
-                     &(struct machine_event){.type = (uint8_t)type,
-                                             .reason = (uint8_t)reason,
-                                             .index = (uint8_t)i,
-                                             .session_explicit = session_is_explicit(mate->session),
-                                             .name = lock_name(mate->lock),
-                                             .owner = machine_session_owner(mate->session),
-                                             .token = seat_token(mate)});
+        machine_emit(
+            m, &(struct machine_event){.type = (uint8_t)type,
+                                       .reason = (uint8_t)reason,
+                                       .index = (uint8_t)i,
+                                       .session_explicit = session_is_explicit(seat_session(mate)),
+                                       .name = lock_name(mate->lock),
+                                       .owner = machine_session_owner(seat_session(mate)),
+                                       .token = seat_token(mate)});
         machine_lock_unhold(m, mate);
     }
     machine_seat_free(m, seat);
@@ -369,30 +380,30 @@ void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_t
 
 void machine_lock_break(struct machine *m, struct lock *lock)
 {
-    FLI_ASSERT(lock->holder != NULL);
+    FLI_ASSERT(lock_holder(lock) != NULL);
     struct lock *locks[MACHINE_NAMES_MAX];
     unsigned n = 0;
-    while (lock->holder != NULL) {
-        n = end_grant(m, lock->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
-        FLI_ASSERT(n == 1 || lock->holder == NULL);
+    while (lock_holder(lock) != NULL) {
+        n = end_grant(m, lock_holder(lock), MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
+        FLI_ASSERT(n == 1 || lock_holder(lock) == NULL);
     }
-    if (lock->crowd != NULL) {
-        end_delay(m, lock->crowd);
+    if (lock_crowd(lock) != NULL) {
+        end_delay(m, lock_crowd(lock));
     }
     settle_all(m, locks, n);
 }
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock->crowd;
-    FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock->holder == NULL));
+    struct crowd *c = lock_crowd(lock);
+    FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock_holder(lock) == NULL));
     end_delay(m, c);
     machine_lock_settle(m, lock);
 }
 
 void machine_lock_relax(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock->crowd;
+    struct crowd *c = lock_crowd(lock);
     bool awaited = c != NULL && c->queue.len > 0;
     if (c != NULL && c->is_idle && !c->is_delayed && !awaited) {
         leave_idle(m, c);
@@ -400,11 +411,9 @@ void machine_lock_relax(struct machine *m, struct lock *lock)
     if (awaited || (c != NULL && (c->is_delayed || c->n_shares > 0))) {
         return;
     }
-    if (lock->holder == NULL) {
+    if (lock_holder(lock) == NULL) {
         machine_lock_free(m, lock);
     } else if (c != NULL) {
-        machine_order_fini(&c->queue);
-        free(c);
-        lock->crowd = NULL;
+        free_crowd(lock);
     }
 }

@@ -12,7 +12,7 @@
 static bool lock_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
     const struct lock *lock = CONST_CONTAINER_OF(n, struct lock, by_name);
-    return lock->name_len == len && memcmp(lock->name, key, len) == 0;
+    return lock->by_name.own[LOCK_NAME_LEN] == len && memcmp(lock->name, key, len) == 0;
 }
 
 static bool session_eq(const struct fli_map_node *n, const void *key, size_t len)
@@ -26,8 +26,8 @@ static bool is_seat(const struct seat *seat, const void *key, size_t len)
 {
     const uint8_t *p = key;
     struct fli_slice name = lock_name(seat->lock);
-    struct fli_slice owner = machine_session_owner(seat->session);
-    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(seat->session) &&
+    struct fli_slice owner = machine_session_owner(seat_session(seat));
+    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(seat_session(seat)) &&
            p[1] == name.len && memcmp(p + 2, name.data, name.len) == 0 &&
            memcmp(p + 2 + name.len, owner.data, owner.len) == 0;
 }
@@ -60,6 +60,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
     fli_list_init(&m->waits);
+    fli_slab_init(&m->slab);
     machine_timers_init(m);
     m->limits = MACHINE_LIMITS_DEFAULT;
     return m;
@@ -75,9 +76,9 @@ static void free_grant(struct machine *m, struct seat *seat)
     }
     machine_seat_free(m, seat);
     for (unsigned i = 0; i < mates; i++) {
-        if (locks[i]->holder == NULL) {
-            if (locks[i]->crowd != NULL) {
-                machine_timer_clear(m, &locks[i]->crowd->delay);
+        if (lock_holder(locks[i]) == NULL) {
+            if (lock_crowd(locks[i]) != NULL) {
+                machine_timer_clear(m, &crowd_of(locks[i])->delay);
             }
             machine_lock_free(m, locks[i]);
         }
@@ -122,6 +123,7 @@ void machine_destroy(struct machine *m)
     machine_order_fini(&m->idle);
     machine_order_fini(&m->opened);
     fli_heap_fini(&m->timers);
+    fli_slab_fini(&m->slab);
     free(m);
 }
 
@@ -228,7 +230,7 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     }
     r->code = MACHINE_DONE;
     r->token = c->token;
-    r->deadline_ms = machine_session_renew(m, seat->session, c->ttl_ms);
+    r->deadline_ms = machine_session_renew(m, seat_session(seat), c->ttl_ms);
 }
 
 static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -249,14 +251,14 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, c->name, &hash);
-    if (lock == NULL || (lock->holder == NULL && !lock->crowd->is_delayed)) {
+    if (lock == NULL || (lock_holder(lock) == NULL && !crowd_of(lock)->is_delayed)) {
         r->code = MACHINE_NO;
         return;
     }
     if (!burn_tokens(m, 1, r)) {
         return;
     }
-    if (lock->holder != NULL) {
+    if (lock_holder(lock) != NULL) {
         machine_lock_break(m, lock);
     } else {
         m->ever.breaks++;
@@ -455,7 +457,11 @@ int machine_apply(struct machine *m, const void *batch, size_t len, struct machi
 uint64_t machine_next_deadline(const struct machine *m)
 {
     const struct fli_heap_node *n = fli_heap_min(&m->timers);
-    return n == NULL ? UINT64_MAX : CONST_CONTAINER_OF(n, struct timer, node)->deadline_ms + 1;
+    if (n == NULL) {
+        return UINT64_MAX;
+    }
+    uint64_t at_ms = CONST_CONTAINER_OF(n, struct timer, node)->at_ms;
+    return at_ms + 1;
 }
 
 uint64_t machine_clock(const struct machine *m)

@@ -11,7 +11,7 @@ static uint64_t left_ms(const struct machine *m, uint64_t deadline_ms)
 
 static uint8_t view_mode(const struct lock *lock)
 {
-    if (lock->holder == NULL) {
+    if (lock_holder(lock) == NULL) {
         return MACHINE_LOCK_NONE;
     }
     switch (lock_slots(lock)) {
@@ -28,7 +28,7 @@ static uint8_t view_mode(const struct lock *lock)
 static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
                                           struct seat *seat)
 {
-    const struct crowd *c = lock->crowd;
+    const struct crowd *c = lock_crowd(lock);
     struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
     v.waiters = c == NULL ? 0 : (uint32_t)c->queue.len;
     v.holders = lock_holders(lock);
@@ -37,20 +37,20 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
     v.together = 1;
     if (c != NULL && c->is_delayed) {
         v.state = MACHINE_LOCK_DELAYED;
-        v.ttl_left_ms = left_ms(m, c->delay.deadline_ms);
+        v.ttl_left_ms = left_ms(m, c->delay.at_ms);
     }
     if (seat != NULL) {
         v.state = MACHINE_LOCK_HELD;
         v.together = (uint8_t)seat_mates(seat);
-        v.session_explicit = session_is_explicit(seat->session);
-        v.owner = machine_session_owner(seat->session);
+        v.session_explicit = session_is_explicit(seat_session(seat));
+        v.owner = machine_session_owner(seat_session(seat));
         v.value = machine_seat_value(seat);
         v.token = seat_token(seat);
         v.since_ms = seat->since_ms;
-        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat->session->lease));
+        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat_session(seat)->lease));
     }
     if (v.session_explicit) {
-        const struct session_explicit *s = session_explicit_of(seat->session);
+        const struct session_explicit *s = session_explicit_of(seat_session(seat));
         v.label = (struct fli_slice){s->label, s->label_len};
     }
     return v;
@@ -96,21 +96,21 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     }
     r->code = MACHINE_DONE;
     r->token = q->token;
-    r->deadline_ms = machine_timer_deadline(m, &seat->session->lease);
+    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
     return 0;
 }
 
 /* The holders but for the oldest. False when there is no room for all. */
 static bool show_shares(struct machine *m, const struct lock *lock, struct page_writer *w)
 {
-    if (lock->crowd == NULL) {
+    if (lock_crowd(lock) == NULL) {
         return true;
     }
-    FLI_LIST_FOREACH(link, &lock->crowd->shares)
+    FLI_LIST_FOREACH(link, &crowd_of(lock)->shares)
     {
         struct seat *seat = share_of_link(link)->seat;
         struct machine_lock_view v = view_lock(m, lock, seat);
-        if (seat != lock->holder && !machine_page_add_lock(w, &v)) {
+        if (seat != lock_holder(lock) && !machine_page_add_lock(w, &v)) {
             return false;
         }
     }
@@ -128,14 +128,15 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     }
     struct page_writer w;
     machine_page_begin(&w, payload, PAGE_KIND_SHOW);
-    struct machine_lock_view v = view_lock(m, lock, lock->holder);
+    struct machine_lock_view v = view_lock(m, lock, lock_holder(lock));
     bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, &w);
     bool whole = room;
-    const struct order *queue = lock->crowd == NULL ? NULL : &lock->crowd->queue;
+    const struct order *queue = lock_crowd(lock) == NULL ? NULL : &crowd_of(lock)->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
     while (room && n != NULL) {
         struct seat *seat = wait_of_queue(n)->seat;
-        struct machine_session_view s = view_session(m, seat->session, (uint8_t)seat_mates(seat));
+        struct machine_session_view s =
+            view_session(m, seat_session(seat), (uint8_t)seat_mates(seat));
         room = machine_page_add_session(&w, &s);
         n = room ? machine_order_next(queue, n) : n;
     }

@@ -197,7 +197,7 @@ static struct seat *create_seats(struct machine *m, struct seat_record *s)
     }
     struct lock *lock = s->locks[0];
     return s->session != NULL
-               ? machine_seat_create_explicit(lock, s->session, s->value)
+               ? machine_seat_create_explicit(m, lock, s->session, s->value)
                : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value);
 }
 
@@ -242,13 +242,13 @@ static bool load_held(struct loader *l)
         machine_lock_hold(m, seat_mate(seat, i), slots, token, i, since_ms);
     }
     if (slots > 1) {
-        seat->lock->crowd->permits = slots_permits(slots);
+        crowd_of(seat->lock)->permits = slots_permits(slots);
     }
     if (until_ms != 0) {
         machine_lock_delay(m, seat->lock, until_ms);
     }
     if (s.session == NULL) {
-        machine_timer_set(m, &seat->session->lease, s.deadline_ms);
+        machine_timer_set(m, &seat_session(seat)->lease, s.deadline_ms);
     }
     return true;
 }

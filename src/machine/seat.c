@@ -4,24 +4,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct timer) == 24 && sizeof(struct seat) == 48 &&
-                   offsetof(struct session_implicit, bytes) == 72,
+_Static_assert(sizeof(struct timer) == 16 && sizeof(struct seat) == 40 &&
+                   offsetof(struct session_implicit, bytes) == 56 &&
+                   offsetof(struct lock, name) == 24,
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
 _Static_assert(MACHINE_NAMES_MAX <= 16 && FL_TOKEN_MAX < UINT64_C(1) << 60,
                "a token and a place among mates fit held_key");
-_Static_assert(FL_VALUE_MAX < 1u << 14, "a length of a value fits value_len");
+_Static_assert(FL_VALUE_MAX < 1u << 11, "a length of a value fits value_len");
 _Static_assert(FL_OWNER_MAX <= UINT8_MAX && FL_NAME_MAX <= UINT8_MAX && FL_LABEL_MAX <= UINT8_MAX,
                "lengths fit a byte");
 _Static_assert(FL_TTL_MAX_MS <= UINT32_MAX && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
                "durations fit 32 bits");
 
-static void seat_init(struct seat *seat, struct lock *lock, struct session *session,
-                      struct fli_slice value)
+static void seat_init(struct seat *seat, struct lock *lock, struct fli_slice value)
 {
     FLI_ASSERT(value.len <= FL_VALUE_MAX);
-    *seat = (struct seat){.lock = lock, .session = session};
-    seat->value_len = value.len & 0x3fff;
+    *seat = (struct seat){.lock = lock};
+    seat->value_len = value.len & 0x7ff;
+}
+
+static void linked_seat_init(struct linked_seat *linked, struct lock *lock, struct session *session,
+                             struct fli_slice value)
+{
+    seat_init(&linked->seat, lock, value);
+    linked->seat.linked = 1;
+    linked->session = session;
+    fli_list_init(&linked->at_session);
 }
 
 static uint8_t *copy(uint8_t *to, struct fli_slice from)
@@ -39,22 +48,22 @@ struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
     struct session_implicit *s =
-        fli_xmalloc(offsetof(struct session_implicit, bytes) + owner.len + value.len);
+        fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
     s->base.lease.ttl_ms = (uint32_t)ttl_ms;
     s->base.lease.owner_len = (uint8_t)owner.len;
-    seat_init(&s->seat, lock, &s->base, value);
+    seat_init(&s->seat, lock, value);
     copy(copy(s->bytes, owner), value);
     m->n_implicit++;
     return &s->seat;
 }
 
-struct seat *machine_seat_create_explicit(struct lock *lock, struct session_explicit *s,
-                                          struct fli_slice value)
+struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
+                                          struct session_explicit *s, struct fli_slice value)
 {
-    struct seat_explicit *e = fli_xmalloc(offsetof(struct seat_explicit, value) + value.len);
-    seat_init(&e->linked.seat, lock, &s->base, value);
-    fli_list_init(&e->linked.at_session);
+    struct seat_explicit *e =
+        fli_slab_alloc(&m->slab, offsetof(struct seat_explicit, value) + value.len);
+    linked_seat_init(&e->linked, lock, &s->base, value);
     copy(e->value, value);
     return &e->linked.seat;
 }
@@ -86,10 +95,9 @@ struct seat *machine_group_create(struct machine *m, struct lock *const *locks, 
     }
     for (unsigned i = 0; i < n; i++) {
         struct mate *mate = &g->mates[i];
-        seat_init(&mate->linked.seat, locks[i], s != NULL ? &s->base : &g->own, value);
+        linked_seat_init(&mate->linked, locks[i], s != NULL ? &s->base : &g->own, value);
         mate->linked.seat.grouped = 1;
         mate->group = g;
-        fli_list_init(&mate->linked.at_session);
     }
     copy(group_bytes(g) + owner_len, value);
     return group_seat(g, 0);
@@ -99,10 +107,10 @@ static void group_free(struct machine *m, struct group *g)
 {
     for (unsigned i = 0; i < g->n; i++) {
         const struct seat *seat = group_seat(g, i);
-        FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
+        FLI_ASSERT(!seat->waiting && lock_holder(seat->lock) != seat);
         FLI_ASSERT(!fli_list_linked(&g->mates[i].linked.at_session));
     }
-    if (!session_is_explicit(group_seat(g, 0)->session)) {
+    if (!session_is_explicit(seat_session(group_seat(g, 0)))) {
         machine_timer_clear(m, &g->own.lease);
         FLI_ASSERT(m->n_implicit > 0);
         m->n_implicit--;
@@ -116,17 +124,20 @@ void machine_seat_free(struct machine *m, struct seat *seat)
         group_free(m, seat_group(seat));
         return;
     }
-    FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
-    if (session_is_explicit(seat->session)) {
+    FLI_ASSERT(!seat->waiting && lock_holder(seat->lock) != seat);
+    if (session_is_explicit(seat_session(seat))) {
         FLI_ASSERT(!fli_list_linked(&linked_seat_of(seat)->at_session));
-        free(FLI_CONTAINER_OF(seat, struct seat_explicit, linked.seat));
+        fli_slab_free(&m->slab, FLI_CONTAINER_OF(seat, struct seat_explicit, linked.seat),
+                      offsetof(struct seat_explicit, value) + seat->value_len);
         return;
     }
-    struct session_implicit *s = session_implicit_of(seat->session);
+    struct session_implicit *s = session_implicit_of(seat_session(seat));
     machine_timer_clear(m, &s->base.lease);
     FLI_ASSERT(m->n_implicit > 0);
     m->n_implicit--;
-    free(s);
+    fli_slab_free(&m->slab, s,
+                  offsetof(struct session_implicit, bytes) + s->base.lease.owner_len +
+                      seat->value_len);
 }
 
 struct fli_slice machine_seat_value(const struct seat *seat)
@@ -134,10 +145,10 @@ struct fli_slice machine_seat_value(const struct seat *seat)
     size_t len = seat->value_len;
     if (seat->grouped) {
         struct group *g = CONST_CONTAINER_OF(seat, struct mate, linked.seat)->group;
-        size_t skip = session_is_explicit(seat->session) ? 0 : g->own.lease.owner_len;
+        size_t skip = session_is_explicit(seat_session(seat)) ? 0 : g->own.lease.owner_len;
         return (struct fli_slice){group_bytes(g) + skip, len};
     }
-    if (session_is_explicit(seat->session)) {
+    if (session_is_explicit(seat_session(seat))) {
         return (struct fli_slice){
             CONST_CONTAINER_OF(seat, struct seat_explicit, linked.seat)->value, len};
     }

@@ -155,13 +155,13 @@ static void put_names(struct sink *s, struct seat *seat)
 
 static void put_held(struct sink *s, const struct machine *m, struct seat *seat)
 {
-    const struct session *session = seat->session;
+    const struct session *session = seat_session(seat);
     put_u64(s, seat_token(seat));
     put_u64(s, seat->since_ms);
     put_u32(s, lock_slots(seat->lock));
-    const struct crowd *c = seat->lock->crowd;
-    bool delayed = c != NULL && c->is_delayed && seat->lock->holder == seat;
-    put_u64(s, delayed ? c->delay.deadline_ms : 0);
+    const struct crowd *c = lock_crowd(seat->lock);
+    bool delayed = c != NULL && c->is_delayed && lock_holder(seat->lock) == seat;
+    put_u64(s, delayed ? c->delay.at_ms : 0);
     put_names(s, seat);
     put_u8(s, session_is_explicit(session));
     put_short(s, machine_session_owner(session));
@@ -175,17 +175,17 @@ static void put_held(struct sink *s, const struct machine *m, struct seat *seat)
 static void put_idle(struct sink *s, const struct crowd *c)
 {
     put_u64(s, c->idle.key);
-    put_u64(s, c->is_delayed ? c->delay.deadline_ms : 0);
+    put_u64(s, c->is_delayed ? c->delay.at_ms : 0);
     put_u32(s, c->permits);
     put_short(s, lock_name(c->lock));
 }
 
 static void put_wait(struct sink *s, const struct wait *w)
 {
-    const struct session *session = w->seat->session;
+    const struct session *session = seat_session(w->seat);
     put_u64(s, wait_id(w));
     put_u64(s, w->asking);
-    put_u64(s, w->timer.deadline_ms);
+    put_u64(s, w->timer.at_ms);
     put_u32(s, w->slots);
     put_names(s, w->seat);
     put_u8(s, session_is_explicit(session));

@@ -19,14 +19,16 @@
  * record is one allocation with its bytes (name, owner, value) at its end; only a session's label,
  * which can be replaced, stands apart.
  *
- * Bytes per held lock of an implicit session with a 32-byte name and owner, malloc's included: 80
- * (lock) + 112 (session and seat) + 8 to 16 (heap slot) + 8 to 16 (bucket) = 208 to 224. */
+ * Of locks, and of seats at one lock, there may be millions; they come from slabs (base/slab.h) and
+ * are packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56 (lock) +
+ * 88 (session and seat) + 8 (heap slot) + 8 to 16 (bucket) = 160 to 168. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "base/slab.h"
 #include "machine/machine.h"
 #include "machine/order.h"
 
@@ -49,12 +51,17 @@ enum timer_kind {
 
 struct timer {
     struct fli_heap_node node; /* first: see timer_less */
-    uint64_t deadline_ms;      /* of a lease: a lower bound, see machine_timer_deadline */
     uint32_t ttl_ms;           /* leases only */
-    uint8_t kind;              /* enum timer_kind */
-    uint8_t owner_len;         /* of the session whose lease this is; here because there is room */
-    uint8_t grouped;           /* likewise: whether it is the implicit session of a group */
+    uint64_t at_ms : 52;       /* the deadline; of a lease: a lower bound, see
+                                  machine_timer_deadline */
+    uint64_t kind : 3;         /* enum timer_kind */
+    uint64_t grouped : 1;      /* here because there is room: of a lease, whether its session is
+                                  the implicit one of a group */
+    uint64_t owner_len : 8;    /* likewise: of that session */
 };
+
+#define TIMER_AT_MAX_MS ((UINT64_C(1) << 52) - 1)
+_Static_assert(MACHINE_CLOCK_MAX_MS + UINT32_MAX <= TIMER_AT_MAX_MS, "every deadline fits");
 
 /* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
 struct session {
@@ -78,17 +85,18 @@ struct session_explicit {
     uint8_t owner[];
 };
 
+/* Its session is found by what kind of seat it is, see seat_session(). */
 struct seat {
     struct lock *lock;
-    struct session *session;
     union {
         struct order_node held; /* key: held_key() */
         struct wait *wait;      /* while `waiting` */
     } at;
     uint64_t since_ms : 48; /* cluster clock of the grant */
-    uint64_t value_len : 14;
+    uint64_t value_len : 11;
     uint64_t waiting : 1;
     uint64_t grouped : 1; /* it is a mate in a group */
+    uint64_t linked : 1;  /* it is in a linked_seat, as mates are */
 };
 
 struct session_implicit {
@@ -100,6 +108,7 @@ struct session_implicit {
 /* A seat that is not inside its session. */
 struct linked_seat {
     struct seat seat;
+    struct session *session;
     struct fli_list at_session; /* when the session is explicit */
 };
 
@@ -124,16 +133,20 @@ struct group {
 
 /* A lock is stored only while it is held, or its crowd is not empty. */
 struct lock {
-    struct fli_map_node by_name;
-    struct seat *holder; /* the oldest; NULL while idle */
-    struct crowd *crowd; /* NULL unless awaited, idle, delayed or held with others */
-    uint8_t name_len;
+    struct fli_map_node by_name; /* own[LOCK_NAME_LEN], own[LOCK_CROWDED] */
+    union {
+        struct seat *holder; /* NULL while it is being made or freed */
+        struct crowd *crowd; /* when own[LOCK_CROWDED] is 1 */
+    } has;
     uint8_t name[];
 };
+#define LOCK_NAME_LEN 0
+#define LOCK_CROWDED 1
 
 /* What only a contended, an idle or a shared lock needs. */
 struct crowd {
     struct lock *lock;
+    struct seat *holder;    /* the oldest; NULL while idle */
     struct fli_list shares; /* share.at_lock, in the order of grants */
     uint32_t n_shares;
     uint32_t slots;         /* of the holders, while there are any */
@@ -185,6 +198,7 @@ struct machine {
     struct order opened;   /* explicit sessions, by serial */
     struct fli_list waits; /* all waits, by id */
     struct fli_heap timers;
+    struct fli_slab slab; /* locks, implicit sessions, seats of explicit ones */
     uint64_t clock_ms;
     uint64_t floor_ms; /* clock of the last term mark: no lease ends before floor + its ttl */
     fl_token last_token;
@@ -222,10 +236,15 @@ static inline struct group *session_group_of(struct session *s)
     FLI_ASSERT(!session_is_explicit(s) && s->lease.grouped);
     return (struct group *)(void *)s;
 }
-static inline struct linked_seat *linked_seat_of(struct seat *seat)
+static inline struct linked_seat *linked_seat_of(const struct seat *seat)
 {
-    FLI_ASSERT(session_is_explicit(seat->session) || seat->grouped);
+    FLI_ASSERT(seat->linked);
     return FLI_CONTAINER_OF(seat, struct linked_seat, seat);
+}
+static inline struct session *seat_session(const struct seat *seat)
+{
+    return seat->linked ? linked_seat_of(seat)->session
+                        : &FLI_CONTAINER_OF(seat, struct session_implicit, seat)->base;
 }
 static inline struct seat *group_seat(struct group *g, unsigned i)
 {
@@ -295,7 +314,36 @@ static inline struct session_explicit *session_of_opened(struct order_node *n)
 }
 static inline struct fli_slice lock_name(const struct lock *lock)
 {
-    return (struct fli_slice){lock->name, lock->name_len};
+    return (struct fli_slice){lock->name, lock->by_name.own[LOCK_NAME_LEN]};
+}
+/* NULL unless awaited, idle, delayed or held with others. */
+static inline struct crowd *lock_crowd(const struct lock *lock)
+{
+    return lock->by_name.own[LOCK_CROWDED] != 0 ? lock->has.crowd : NULL;
+}
+/* Of a lock that has one. */
+static inline struct crowd *crowd_of(const struct lock *lock)
+{
+    FLI_ASSERT(lock->by_name.own[LOCK_CROWDED] != 0);
+    return lock->has.crowd;
+}
+/* The oldest; NULL while idle. */
+static inline struct seat *lock_holder(const struct lock *lock)
+{
+    return lock->by_name.own[LOCK_CROWDED] != 0 ? lock->has.crowd->holder : lock->has.holder;
+}
+static inline void lock_set_holder(struct lock *lock, struct seat *seat)
+{
+    if (lock->by_name.own[LOCK_CROWDED] != 0) {
+        lock->has.crowd->holder = seat;
+    } else {
+        lock->has.holder = seat;
+    }
+}
+static inline void timer_set_at(struct timer *t, uint64_t at_ms)
+{
+    FLI_ASSERT(at_ms <= TIMER_AT_MAX_MS);
+    t->at_ms = at_ms & TIMER_AT_MAX_MS;
 }
 static inline fl_token seat_token(const struct seat *seat)
 {
@@ -309,18 +357,21 @@ static inline uint32_t slots_permits(uint32_t slots)
 }
 static inline uint32_t lock_permits(const struct lock *lock)
 {
-    return lock->crowd == NULL ? 1 : lock->crowd->permits;
+    const struct crowd *c = lock_crowd(lock);
+    return c == NULL ? 1 : c->permits;
 }
 /* The slots of the holders of a lock that is held. */
 static inline uint32_t lock_slots(const struct lock *lock)
 {
-    FLI_ASSERT(lock->holder != NULL);
-    return lock->crowd == NULL || lock->crowd->n_shares == 0 ? 1 : lock->crowd->slots;
+    const struct crowd *c = lock_crowd(lock);
+    FLI_ASSERT(lock_holder(lock) != NULL);
+    return c == NULL || c->n_shares == 0 ? 1 : c->slots;
 }
 static inline uint32_t lock_holders(const struct lock *lock)
 {
-    uint32_t shares = lock->crowd == NULL ? 0 : lock->crowd->n_shares;
-    return shares > 0 ? shares : lock->holder != NULL;
+    const struct crowd *c = lock_crowd(lock);
+    uint32_t shares = c == NULL ? 0 : c->n_shares;
+    return shares > 0 ? shares : lock_holder(lock) != NULL;
 }
 static inline uint64_t wait_id(const struct wait *w)
 {
@@ -351,8 +402,8 @@ uint64_t machine_sessions_len(const struct machine *m);
 struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
                                           struct fli_slice owner, uint64_t ttl_ms,
                                           struct fli_slice value);
-struct seat *machine_seat_create_explicit(struct lock *lock, struct session_explicit *s,
-                                          struct fli_slice value);
+struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
+                                          struct session_explicit *s, struct fli_slice value);
 /* The seats of one request at these locks, of this session or (NULL) of a new implicit one with
  * this owner and ttl. Returns the first. */
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,

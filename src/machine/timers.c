@@ -42,7 +42,7 @@ static struct fli_slice timer_owner(const struct timer *t)
         return machine_session_owner(session_of_lease(t));
     case TIMER_WAIT_EXPLICIT:
     case TIMER_WAIT_IMPLICIT:
-        return machine_session_owner(wait_of_timer(t)->seat->session);
+        return machine_session_owner(seat_session(wait_of_timer(t)->seat));
     default:
         FLI_ASSERT(t->kind == TIMER_DELAY);
         return (struct fli_slice){NULL, 0};
@@ -69,8 +69,8 @@ static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node
 {
     const struct timer *x = CONST_CONTAINER_OF(a, struct timer, node);
     const struct timer *y = CONST_CONTAINER_OF(b, struct timer, node);
-    if (x->deadline_ms != y->deadline_ms) {
-        return x->deadline_ms < y->deadline_ms;
+    if (x->at_ms != y->at_ms) {
+        return x->at_ms < y->at_ms;
     }
     if (x->kind != y->kind) {
         return x->kind < y->kind;
@@ -93,14 +93,14 @@ void machine_timers_init(struct machine *m)
 
 void machine_timer_init(struct timer *t, enum timer_kind kind)
 {
-    *t = (struct timer){.kind = (uint8_t)kind};
+    *t = (struct timer){.kind = kind & 7};
     fli_heap_node_init(&t->node);
 }
 
 void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
 {
     FLI_ASSERT(deadline_ms >= m->clock_ms);
-    t->deadline_ms = deadline_ms;
+    timer_set_at(t, deadline_ms);
     if (machine_timer_is_set(t)) {
         fli_heap_update(&m->timers, &t->node);
     } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
@@ -119,7 +119,8 @@ uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t)
 {
     FLI_ASSERT(machine_timer_is_set(t));
     uint64_t floor = is_lease(t) ? m->floor_ms + t->ttl_ms : 0;
-    return t->deadline_ms > floor ? t->deadline_ms : floor;
+    uint64_t at_ms = t->at_ms;
+    return at_ms > floor ? at_ms : floor;
 }
 
 static void expire_one(struct machine *m, struct timer *t)
@@ -149,14 +150,14 @@ void machine_expire(struct machine *m)
     struct fli_heap_node *n;
     while ((n = fli_heap_min(&m->timers)) != NULL) {
         struct timer *t = FLI_CONTAINER_OF(n, struct timer, node);
-        if (t->deadline_ms >= m->clock_ms) {
+        if (t->at_ms >= m->clock_ms) {
             break;
         }
         uint64_t deadline_ms = machine_timer_deadline(m, t);
-        if (deadline_ms == t->deadline_ms) {
+        if (deadline_ms == t->at_ms) {
             expire_one(m, t);
         } else {
-            t->deadline_ms = deadline_ms;
+            timer_set_at(t, deadline_ms);
             fli_heap_update(&m->timers, &t->node);
         }
     }

@@ -65,7 +65,7 @@ static bool all_free(const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
         const struct lock *lock = a->locks[i];
-        if (lock != NULL && ((lock->crowd != NULL && lock->crowd->queue.len > 0) ||
+        if (lock != NULL && ((lock_crowd(lock) != NULL && crowd_of(lock)->queue.len > 0) ||
                              !machine_lock_admits(lock, 1))) {
             return false;
         }
@@ -95,7 +95,7 @@ static enum machine_limit common_limit(const struct machine *m, const struct ask
 static enum machine_limit queue_limit(const struct machine *m, const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        const struct crowd *c = a->locks[i] == NULL ? NULL : a->locks[i]->crowd;
+        const struct crowd *c = a->locks[i] == NULL ? NULL : lock_crowd(a->locks[i]);
         if (c != NULL && c->queue.len >= m->limits.lock_waits_max) {
             return MACHINE_LIMIT_LOCK_WAITS;
         }
@@ -133,12 +133,13 @@ static void take(struct machine *m, struct ask *a, struct machine_result *r)
 static void emit_queued(struct machine *m, const struct ask *a, struct wait *w)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
-                                                .index = (uint8_t)i,
-                                                .session_explicit = a->session != NULL,
-                                                .name = lock_name(a->locks[i]),
-                                                .owner = machine_session_owner(w->seat->session),
-                                                .wait = wait_id(w)});
+        machine_emit(m,
+                     &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
+                                             .index = (uint8_t)i,
+                                             .session_explicit = a->session != NULL,
+                                             .name = lock_name(a->locks[i]),
+                                             .owner = machine_session_owner(seat_session(w->seat)),
+                                             .wait = wait_id(w)});
     }
 }
 
@@ -156,7 +157,7 @@ static void join_queues(struct machine *m, struct ask *a, struct machine_result 
     struct seat *seat = create_seats(m, a);
     struct wait *w = machine_wait_join(m, seat, 1, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
     for (unsigned i = 0; i < a->n; i++) {
-        if (a->locks[i]->holder == NULL && !a->locks[i]->crowd->is_idle) {
+        if (lock_holder(a->locks[i]) == NULL && !crowd_of(a->locks[i])->is_idle) {
             machine_lock_idle(m, a->locks[i], ++m->serial);
         }
     }
@@ -190,7 +191,7 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
     enum own own = find_own(m, &a, false, &g);
     if (own == OWN_SAME) {
         const struct seat *seat = group_seat(g, 0);
-        machine_session_renew(m, seat->session, c->ttl_ms);
+        machine_session_renew(m, seat_session(seat), c->ttl_ms);
         machine_answer_granted(m, seat, r);
         return;
     }

@@ -10,16 +10,17 @@ size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool
 {
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     key[0] = is_explicit;
-    key[1] = lock->name_len;
-    memcpy(key + 2, lock->name, lock->name_len);
-    memcpy(key + 2 + lock->name_len, owner.data, owner.len);
-    return 2 + (size_t)lock->name_len + owner.len;
+    struct fli_slice name = lock_name(lock);
+    key[1] = (uint8_t)name.len;
+    memcpy(key + 2, name.data, name.len);
+    memcpy(key + 2 + name.len, owner.data, owner.len);
+    return 2 + name.len + owner.len;
 }
 
 struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
                                struct fli_slice owner)
 {
-    if (lock->crowd == NULL || lock->crowd->queue.len == 0) {
+    if (lock_crowd(lock) == NULL || crowd_of(lock)->queue.len == 0) {
         return NULL;
     }
     uint8_t key[SEAT_KEY_MAX];
@@ -39,7 +40,7 @@ struct wait *machine_wait_find_id(struct machine *m, uint64_t id)
 static void add_to_maps(struct machine *m, struct wait *w)
 {
     uint8_t key[SEAT_KEY_MAX];
-    struct session *s = w->seat->session;
+    struct session *s = seat_session(w->seat);
     size_t len =
         machine_seat_key(key, w->seat->lock, session_is_explicit(s), machine_session_owner(s));
     int rc =
@@ -61,22 +62,22 @@ static void count_multi(struct session_explicit *s, const struct seat *seat, uin
         return;
     }
     uint32_t step = join ? 1 : UINT32_MAX; /* adding the latter takes one away */
-    seat->lock->crowd->n_multi += step;
+    crowd_of(seat->lock)->n_multi += step;
     if (n == 2) {
         const struct seat *first = seat_of_link(s->waits.next);
         const struct seat *last = seat_of_link(s->waits.prev);
         FLI_ASSERT(first != last && (first == seat || last == seat));
         const struct seat *other = first == seat ? last : first;
         FLI_ASSERT(other->lock != seat->lock);
-        other->lock->crowd->n_multi += step;
+        crowd_of(other->lock)->n_multi += step;
     }
 }
 
 static void join_one(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
                      uint64_t asking)
 {
-    FLI_ASSERT(!seat->waiting && seat->lock->holder != seat);
-    bool is_explicit = session_is_explicit(seat->session);
+    FLI_ASSERT(!seat->waiting && lock_holder(seat->lock) != seat);
+    bool is_explicit = session_is_explicit(seat_session(seat));
     struct wait *w = fli_xcalloc(1, sizeof *w);
     machine_timer_init(&w->timer, is_explicit ? TIMER_WAIT_EXPLICIT : TIMER_WAIT_IMPLICIT);
     w->seat = seat;
@@ -88,12 +89,12 @@ static void join_one(struct machine *m, struct seat *seat, uint32_t slots, uint6
     fli_list_push(&m->waits, &w->all);
     add_to_maps(m, w);
     if (is_explicit) {
-        struct session_explicit *s = session_explicit_of(seat->session);
+        struct session_explicit *s = session_explicit_of(seat_session(seat));
         fli_list_push(&s->waits, &linked_seat_of(seat)->at_session);
         s->n_waits++;
         count_multi(s, seat, s->n_waits, true);
     } else {
-        seat->lock->crowd->n_multi += seat->grouped;
+        crowd_of(seat->lock)->n_multi += seat->grouped;
     }
 }
 
@@ -112,13 +113,13 @@ static void detach_one(struct machine *m, struct seat *seat)
 {
     struct wait *w = seat->at.wait;
     FLI_ASSERT(seat->waiting && seat->at.wait == w);
-    if (session_is_explicit(seat->session)) {
-        struct session_explicit *s = session_explicit_of(seat->session);
+    if (session_is_explicit(seat_session(seat))) {
+        struct session_explicit *s = session_explicit_of(seat_session(seat));
         count_multi(s, seat, s->n_waits, false);
         fli_list_remove(&linked_seat_of(seat)->at_session);
         s->n_waits--;
     } else {
-        seat->lock->crowd->n_multi -= seat->grouped;
+        crowd_of(seat->lock)->n_multi -= seat->grouped;
     }
     machine_timer_clear(m, &w->timer);
     fli_map_remove(&m->waits_by_seat, &w->by_seat);
@@ -126,7 +127,7 @@ static void detach_one(struct machine *m, struct seat *seat)
         fli_map_remove(&m->waits_by_id, &w->by_id);
     }
     fli_list_remove(&w->all);
-    machine_order_remove(&seat->lock->crowd->queue, &w->in_queue);
+    machine_order_remove(&crowd_of(seat->lock)->queue, &w->in_queue);
     seat->waiting = 0;
     seat->at.wait = NULL;
     free(w);
@@ -149,14 +150,14 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
     m->ever.waits_ended++;
     for (unsigned i = 0; i < n; i++) {
         locks[i] = seat_mate(seat, i)->lock;
-        machine_emit(m,
-                     &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
-                                             .reason = (uint8_t)reason,
-                                             .index = (uint8_t)i,
-                                             .session_explicit = session_is_explicit(seat->session),
-                                             .name = lock_name(locks[i]),
-                                             .owner = machine_session_owner(seat->session),
-                                             .wait = wait_id(w)});
+        machine_emit(
+            m, &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                       .reason = (uint8_t)reason,
+                                       .index = (uint8_t)i,
+                                       .session_explicit = session_is_explicit(seat_session(seat)),
+                                       .name = lock_name(locks[i]),
+                                       .owner = machine_session_owner(seat_session(seat)),
+                                       .wait = wait_id(w)});
     }
     machine_seat_free(m, machine_wait_detach(m, w));
     /* Settling one frees no other: it may only grant them. */

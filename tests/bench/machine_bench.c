@@ -2,7 +2,6 @@
  *
  * Prints one line a figure. Commands are encoded beforehand, so that what is measured is what a
  * replica does with an entry: verify, decode, apply. Not a test: timings are never assertions. */
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +73,18 @@ static struct machine_command acquire(struct fli_slice name, struct fli_slice ow
                                     .ttl_ms = ttl_ms};
 }
 
+/* Bytes of memory that this process has, those of malloc and those of slabs. */
+static size_t resident(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f == NULL || fscanf(f, "%*u %llu", &pages) != 1) {
+        abort();
+    }
+    fclose(f);
+    return (size_t)pages * 4096;
+}
+
 static void report(const char *what, uint64_t ns, uint64_t n)
 {
     printf("%-44s %9.1f ns/op\n", what, (double)ns / (double)n);
@@ -119,7 +130,7 @@ static void hold_many(struct machine *m, struct batches *b, uint64_t n)
 {
     char name[33];
     char owner[33];
-    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    size_t before = resident();
     uint64_t ns = 0;
     for (uint64_t i = 0; i < n; i += BATCH) {
         batch_start(b);
@@ -136,7 +147,7 @@ static void hold_many(struct machine *m, struct batches *b, uint64_t n)
         ns += fli_clock_ns() - t;
     }
     report("ACQUIRE of a new lock, kept", ns, n);
-    size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    size_t after = resident();
     printf("%-44s %9.1f bytes\n", "memory per held lock (32-byte name, owner)",
            (double)(after - before) / (double)n);
 }

@@ -181,6 +181,11 @@ class Leases(Judged):
         s = Story().acquire(1, 0, 0.1).ask('renew', 1, 1, 0.5, 0.6).ask('check', 1, 1, 1.3, 1.4).ask('release', 1, 1, 1.41, 1.5)
         self.good(checkers.leases(s.acquire(2, 0.2, 1.45, client=1).ops()))
 
+    def test_the_same_token_of_another_lock(self):
+        """That is a matter of tokens(), not of leases."""
+        s = Story().acquire(1, 0, 0.1).ask('release', 1, 1, 0.2, 0.3).acquire(1, 0.4, 0.5, client=1, lock='y')
+        self.good(checkers.leases(s.ask('check', 1, 1, 0.6, 0.7, client=1, lock='y').ops()))
+
     def test_granted_again_while_it_was_held(self):
         self.bad(checkers.leases(Story().acquire(1, 0, 0.1).acquire(2, 0.2, 0.9, client=1).ops()), '0.100 s before')
 
@@ -371,6 +376,64 @@ class Lists(Judged):
 
     def test_no_final_value(self):
         self.bad(judges.lists(self.story().ops(), {}), 'nobody read')
+
+
+class Sums(Judged):
+    def half(self, s, name, lock, based_on, delta, move, token, sent, kind='ok'):
+        return s.op('add', sent, sent + 0.1, 0, kind, lock=lock, key='counter-of-' + lock, token=token, id=name, based_on=based_on,
+                    delta=delta, move=move)
+
+    def saw(self, s, token, sent, **values):
+        for lock, value in values.items():
+            s.op('read', sent, sent + 0.05, 1, lock=lock, key='counter-of-' + lock, token=token, answer={'value': value})
+        return s
+
+    def story(self):
+        s = self.half(Story(), 'x1', 'x', 'nothing', -5, 'm1', 1, 0)
+        return self.half(s, 'y1', 'y', 'nothing', 5, 'm1', 1, 0.2)
+
+    def finals(self, x='-5 x1', y='5 y1'):
+        return {'counter-of-x': x, 'counter-of-y': y}
+
+    def test_good(self):
+        s = self.saw(self.saw(self.story(), 2, 1, x='-5 x1', y='5 y1'), 1, 0, x=None, y=None)
+        self.good(judges.sums(s.ops(), self.finals()))
+        self.good(checkers.lost_updates(s.ops(), self.finals()))
+        s = self.half(s, 'x2', 'x', 'x1', -3, 'm2', 2, 2)
+        for kind, finals in (('fail', self.finals()), ('info', self.finals()), ('info', self.finals(y='8 y2'))):
+            other = Story()
+            other.events, other.n = list(s.events), s.n
+            self.half(other, 'y2', 'y', 'y1', 3, 'm2', 2, 3, kind)
+            self.good(judges.sums(other.ops(), dict(finals, **{'counter-of-x': '-8 x2'})))
+
+    def test_another_sum(self):
+        self.bad(judges.sums(self.story().ops(), self.finals(y='6 y1')), 'sum up')
+
+    def test_half_of_a_move_is_lost(self):
+        self.bad(judges.sums(self.story().ops(), self.finals(y=None)), 'no final value')
+
+    def test_half_of_a_move_is_seen(self):
+        self.bad(judges.sums(self.saw(self.story(), 2, 1, x='-5 x1', y=None).ops(), self.finals()), 'half of a move')
+
+
+class SeveralLocks(Judged):
+    def both(self, *rows):
+        s = Story()
+        for n, (token, locks, sent) in enumerate(rows):
+            s.acquire(token, sent, sent + 0.1, client=n, lock=locks[0], also=list(locks[1:]))
+        return list(checkers.each_lock(s.ops()))
+
+    def test_each_is_judged(self):
+        for judge, words in ((checkers.leases, 'before the lease'), (linear.locks, 'explains')):
+            self.good(judge(self.both((1, 'xy', 0), (2, 'zw', 0.2))))
+            self.good(judge(self.both((1, 'xy', 0), (2, 'yx', 1.3))))
+            self.good(judge(self.both((1, 'xy', 0), (None, 'yz', 0.3))))
+            self.bad(judge(self.both((1, 'xy', 0), (2, 'zy', 0.2))), words)
+
+    def test_a_release_of_one_gives_all_back(self):
+        s = Story().acquire(1, 0, 0.1, also=['y']).ask('release', 1, 1, 0.2, 0.3, lock='y', also=['x'])
+        s.acquire(2, 0.4, 0.5, client=1)
+        self.good(linear.locks(list(checkers.each_lock(s.ops()))))
 
 
 class Holders(Judged):

@@ -109,7 +109,7 @@ class Pages(unittest.TestCase):
     def test_failed(self):
         s, events = late_write()
         text = self.page(result(s, {'k': '1 b'}, events))
-        for words in ('FAILED.', 'Updates that were acknowledged are gone (1 times)', 'tests/faults/run --seed 7', 'href="node1.log"',
+        for words in ('FAILED.', 'Updates that were acknowledged are gone (once)', 'tests/faults/run --seed 7', 'href="node1.log"',
                       'went over it without having seen it'):
             self.assertIn(words, text)
         self.assertNotIn('on purpose', text)

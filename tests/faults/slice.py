@@ -46,7 +46,7 @@ class Slice(unittest.TestCase):
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_other_workloads_keep_theirs(self):
-        for words in (['append'], ['append', '--mode', 'redlock'], ['register'], ['semaphore'], ['session'], ['watch']):
+        for words in (['append'], ['append', '--mode', 'redlock'], ['bank'], ['register'], ['semaphore'], ['session'], ['watch']):
             with self.subTest(workload=' '.join(words)):
                 self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
 

@@ -25,7 +25,7 @@ ALLOWED = {
     "__memcpy_chk", "__memmove_chk", "__memset_chk", "__snprintf_chk", "__vsnprintf_chk", "__stack_chk_fail",
     "_GLOBAL_OFFSET_TABLE_", "__cpu_model", "__cpu_indicator_init",
     # defined in base.c: the last words of a dying process, and allocation that ends in them
-    "fli_assert_fail", "fli_fatal", "fli_xmalloc", "fli_xcalloc",
+    "fli_assert_fail", "fli_fatal", "fli_xmalloc", "fli_xcalloc", "fli_region_map", "fli_region_unmap",
     "fl_err_class", "fl_err_name", "fl_strerror",
 }
 INSTRUMENTATION = re.compile(r"^(__asan_|__ubsan_|__tsan_|__msan_|__lsan_|__sanitizer_|__sancov_|__gcov_|__llvm_|"

@@ -7,6 +7,8 @@
 #include "sim.h"
 
 #define RETRANSMIT_MS 40u
+#define RESET_PERCENT 10u /* of the connections on which somebody waits */
+#define RESET_NOTICED_MS 800u
 #define QUESTION (UINT64_C(1) << 63) /* in the number of a request: it is a question */
 
 uint64_t sim_client_now(const struct sim_client *c)
@@ -36,15 +38,26 @@ struct sim_event *sim_to_client(struct sim_client *c, uint64_t ms,
 
 static void obey(struct sim_lane *l);
 
+static void hang_up(struct sim_lane *l)
+{
+    if (l->conn_open) {
+        l->conn_open = false;
+        sim_server_hangup(l, 0);
+    }
+}
+
 /* As the shells do: what a node says after it was given up is of no use. */
 static void leave_behind(struct sim_lane *l, enum fli_flow_event event)
 {
     enum fli_flow_want want = l->flow.order.want;
     bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK || want == FLI_WANT_PROBE;
-    if (!waits_on && (event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD)) {
-        l->conn_open = false;
+    bool silent =
+        event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD || event == FLI_EVENT_LEADERLESS;
+    if (!waits_on && silent) {
+        hang_up(l);
     } else if (event == FLI_EVENT_SERVES) {
         l->client->sim->marks->changed_over++;
+        hang_up(l);
         l->conn_open = l->asked_life != 0;
         l->conn_node = l->asked_node;
         l->conn_life = l->asked_life;
@@ -132,7 +145,9 @@ static void reached_deliver(struct sim_event *e)
         return;
     }
     if (l->flow.order.want == FLI_WANT_PROBE) {
-        feed(l, up ? FLI_EVENT_ALIVE : FLI_EVENT_DEAD, 0);
+        l->client->sim->marks->probes++;
+        l->client->sim->marks->leaderless += e->c != 0;
+        feed(l, !up ? FLI_EVENT_DEAD : e->c != 0 ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE, 0);
         return;
     }
     if (!up) {
@@ -145,7 +160,7 @@ static void reached_deliver(struct sim_event *e)
     feed(l, FLI_EVENT_CONNECTED, 0);
 }
 
-static void answer_reach(struct sim_event *e, uint64_t life)
+static void answer_reach(struct sim_event *e, uint64_t life, bool leaderless)
 {
     struct sim_node *n = e->node;
     struct sim *s = n->sim;
@@ -155,11 +170,13 @@ static void answer_reach(struct sim_event *e, uint64_t life)
     back->a = e->a;
     back->b = e->b;
     back->life = life;
+    back->c = leaderless;
 }
 
 static void ping_deliver(struct sim_event *e)
 {
-    answer_reach(e, e->life);
+    const struct node *node = e->node->node;
+    answer_reach(e, e->life, node->role == NODE_FOLLOWER && node->leader_id == 0);
 }
 
 /* The kernel accepts a connection also while the process is stopped; a PING needs the process. */
@@ -175,7 +192,7 @@ static void reach_fire(struct sim *s, struct sim_event *e)
         sim_node_fire(s, e);
         return;
     }
-    answer_reach(e, sim_node_runs(n) ? n->life : 0);
+    answer_reach(e, sim_node_runs(n) ? n->life : 0, false);
     sim_drop(s, e);
 }
 
@@ -295,6 +312,43 @@ void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_
     e->p = copy;
 }
 
+/* What the client hears when its connection has ended, whoever did it. */
+static void lost(struct sim_lane *l)
+{
+    l->conn_open = false;
+    l->answer.there = false;
+    enum fli_flow_want want = l->flow.order.want;
+    if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK)) {
+        feed(l, FLI_EVENT_LOST, 0);
+    } else if (l->active && want == FLI_WANT_PROBE) {
+        l->answer = (struct sim_answer){.there = true, .event = FLI_EVENT_LOST};
+    }
+}
+
+/* Somebody between the two has ended the connection; the node notices later, when the client may
+ * have asked again elsewhere long since. */
+static void cut_deliver(struct sim_event *e)
+{
+    struct sim_lane *l = &e->client->lanes[e->b];
+    struct sim *s = l->client->sim;
+    if (!l->active || !l->conn_open || l->request != e->a || s->healed) {
+        return;
+    }
+    s->marks->resets++;
+    sim_server_hangup(l, sim_draw_below(&e->client->random, RESET_NOTICED_MS));
+    lost(l);
+}
+
+static void may_be_cut(struct sim_lane *l)
+{
+    struct sim_random *r = &l->client->random;
+    if (l->wait_ms > 0 && sim_draw_chance(r, RESET_PERCENT)) {
+        struct sim_event *e = sim_to_client(l->client, sim_draw_below(r, l->wait_ms), cut_deliver);
+        e->a = l->request;
+        e->b = l->number;
+    }
+}
+
 static void reset_deliver(struct sim_event *e)
 {
     for (unsigned i = 0; i < SIM_LANES; i++) {
@@ -306,14 +360,7 @@ static void reset_deliver(struct sim_event *e)
         if (!l->conn_open || l->conn_node != e->node->index || l->conn_life != e->life) {
             continue;
         }
-        l->conn_open = false;
-        l->answer.there = false;
-        if (l->active &&
-            (l->flow.order.want == FLI_WANT_ANSWER || l->flow.order.want == FLI_WANT_ASK)) {
-            feed(l, FLI_EVENT_LOST, 0);
-        } else if (l->active && l->flow.order.want == FLI_WANT_PROBE) {
-            l->answer = (struct sim_answer){.there = true, .event = FLI_EVENT_LOST};
-        }
+        lost(l);
     }
 }
 
@@ -362,7 +409,7 @@ static void obey(struct sim_lane *l)
         switch (o->want) {
         case FLI_WANT_CONNECT:
             if (!l->conn_open || l->conn_node != o->node) {
-                l->conn_open = false;
+                hang_up(l);
                 reach(l, o->node, false);
                 start_timer(l);
                 return;
@@ -375,6 +422,7 @@ static void obey(struct sim_lane *l)
                 break;
             }
             send_request(l);
+            may_be_cut(l);
             fli_flow_feed(&l->flow, now_ms, FLI_EVENT_SENT, 0);
             break;
         case FLI_WANT_ANSWER:
@@ -406,6 +454,7 @@ void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config)
     struct sim *s = l->client->sim;
     FLI_ASSERT(!l->active);
     l->active = true;
+    l->robbed = false;
     l->order++;
     l->answer.there = false;
     l->first_at = 0;

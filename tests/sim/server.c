@@ -1,5 +1,6 @@
 /* server.c: a node's clients, in the place of src/server: requests come in as encoded commands and
- * go to node_submit(); answers go out; an acquire that was queued is answered when its wait ends.
+ * go to node_submit(); answers go out; an acquire that was queued is answered when its wait ends,
+ * and cancelled when its client has closed the connection.
  * Between a node and its clients there are streams: nothing is lost, much is late, and all of them
  * break when the node ends. */
 #include <stdlib.h>
@@ -22,9 +23,10 @@ struct request {
 struct job {
     struct node_ticket ticket;
     struct sim_node *node;
-    struct sim_client *client;
+    struct sim_client *client; /* NULL: a cancel of our own */
     unsigned lane;
     uint64_t number;
+    uint64_t wait; /* that is cancelled */
     uint8_t op;
 };
 
@@ -62,12 +64,61 @@ static void reply_wait(struct sim_node *n, struct sim_client *c, unsigned lane, 
     reply(n, &j, token != 0 ? FLI_EVENT_YES : FLI_EVENT_NO, 0, &r);
 }
 
-static void park(struct sim_node *n, const struct job *j, uint64_t wait)
+static void on_answer(struct node_ticket *t, int status, const struct machine_result *result,
+                      struct fli_slice payload);
+
+/* Leaves the queue for a client that has left, unless that has asked again meanwhile. Tried once.
+ * An older try of the client's may have come last all the same: then it loses its place. */
+static void cancel(struct sim_node *n, const struct sim_parked *p)
+{
+    uint64_t wait = p->wait;
+    uint64_t asking = p->asking;
+    struct sim_lane *l = &p->client->lanes[p->lane];
+    l->robbed = l->robbed || (asking > 1 && l->active && l->request > p->request);
+    struct fli_buf buf;
+    struct job *j = fli_xcalloc(1, sizeof *j);
+    struct machine_command m = {.op = MACHINE_OP_CANCEL, .number = wait, .number2 = asking};
+    SIM_TRACE(n->sim, "node %u cancels wait %llu, asking %llu", n->index + 1,
+              (unsigned long long)wait, (unsigned long long)asking);
+    fli_buf_init(&buf, 64);
+    int rv = machine_command_encode(&m, &buf);
+    FLI_ASSERT(rv == 0);
+    j->node = n;
+    j->op = m.op;
+    j->wait = wait;
+    rv = node_submit(n->node, &j->ticket, buf.data, buf.len, on_answer);
+    fli_buf_fini(&buf);
+    if (rv == 0) {
+        n->tickets++;
+    } else {
+        free(j);
+    }
+}
+
+/* Too late when the client has asked again elsewhere and waits on. */
+static void on_cancelled(const struct job *j, int status, const struct machine_result *r)
+{
+    struct sim_marks *m = j->node->sim->marks;
+    m->waits_cancelled += status == 0 && r->code == MACHINE_DONE;
+    m->cancels_late += status == 0 && r->code == MACHINE_NO &&
+                       machine_is_waiting(node_machine(j->node->node), j->wait);
+}
+
+static void park(struct sim_node *n, const struct job *j, uint64_t wait, uint64_t asking)
 {
     uint64_t token;
     struct sim_parked *free_one = NULL;
+    SIM_TRACE(n->sim, "node %u has client %u in wait %llu, asking %llu", n->index + 1,
+              j->client->index, (unsigned long long)wait, (unsigned long long)asking);
     if (ended_before(n, wait, &token)) {
         reply_wait(n, j->client, j->lane, j->number, token);
+        return;
+    }
+    if (j->number <= n->hung_up[j->client->index][j->lane]) {
+        /* As src/server/undo.c does: of several askings this need not be the one that counts. */
+        if (asking == 1) {
+            cancel(n, &(struct sim_parked){wait, asking, j->number, j->client, j->lane});
+        }
         return;
     }
     for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
@@ -82,7 +133,7 @@ static void park(struct sim_node *n, const struct job *j, uint64_t wait)
     }
     FLI_ASSERT(free_one != NULL);
     *free_one = (struct sim_parked){
-        .wait = wait, .request = j->number, .client = j->client, .lane = j->lane};
+        .wait = wait, .asking = asking, .request = j->number, .client = j->client, .lane = j->lane};
 }
 
 void sim_server_event(struct sim_node *n, const struct machine_event *e)
@@ -123,6 +174,7 @@ void sim_server_restored(struct sim_node *n)
 void sim_server_ended(struct sim_node *n)
 {
     memset(n->parked, 0, sizeof n->parked);
+    memset(n->hung_up, 0, sizeof n->hung_up);
     n->recent_n = 0;
     sim_lanes_reset(n);
 }
@@ -154,7 +206,7 @@ static void reply_result(struct sim_node *n, const struct job *j, const struct m
         return;
     case MACHINE_QUEUED:
         n->sim->marks->queued++;
-        park(n, j, r->wait);
+        park(n, j, r->wait, r->token);
         return;
     case MACHINE_NO:
     case MACHINE_HELD:
@@ -200,7 +252,10 @@ static void on_answer(struct node_ticket *t, int status, const struct machine_re
     struct sim *s = n->sim;
     SIM_CHECK(s, n->tickets > 0, "node %u answers more often than it was asked", n->index + 1);
     n->tickets--;
-    if (n->ghost) {
+    if (n->ghost || j->client == NULL) {
+        if (!n->ghost) {
+            on_cancelled(j, status, result);
+        }
         free(j);
         return;
     }
@@ -266,6 +321,35 @@ static void request_fire(struct sim *s, struct sim_event *e)
         return;
     }
     sim_node_fire(s, e);
+}
+
+static void hangup_deliver(struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    unsigned lane = (unsigned)e->a;
+    uint64_t *hung_up = &n->hung_up[e->client->index][lane];
+    *hung_up = *hung_up > e->b ? *hung_up : e->b;
+    for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
+        struct sim_parked *p = &n->parked[i];
+        if (p->client == e->client && p->lane == lane && p->request <= e->b) {
+            struct sim_parked left = *p;
+            p->client = NULL;
+            cancel(n, &left);
+        }
+    }
+}
+
+void sim_server_hangup(struct sim_lane *l, uint64_t ms)
+{
+    struct sim *s = l->client->sim;
+    struct sim_node *n = &s->nodes[l->conn_node];
+    struct sim_event *e = sim_after(s, ms + sim_net_delay(s, n->index, n->index), request_fire);
+    e->node = n;
+    e->client = l->client;
+    e->life = l->conn_life;
+    e->deliver = hangup_deliver;
+    e->a = l->number;
+    e->b = l->request;
 }
 
 void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,

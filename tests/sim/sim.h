@@ -37,6 +37,7 @@
 #include "machine/view.h"
 #include "redlock/attempt.h"
 #include "redlock/quorum.h"
+#include "marks.h"
 
 #define SIM_NODES_MAX 5u
 #define SIM_CLIENTS_MAX 16u
@@ -56,94 +57,6 @@ struct sim;
 struct sim_node;
 struct sim_client;
 struct sim_event;
-
-/* Counted over all seeds, with the number of seeds after which each must have been reached: a run
- * that long in which one stays zero does not test what it says. */
-#define SIM_MARKS(X)                                                                               \
-    X(operations, 1)                                                                               \
-    X(grants, 50)                                                                                  \
-    X(queued, 50)                                                                                  \
-    X(granted_from_queue, 50)                                                                      \
-    X(waits_ended, 50)                                                                             \
-    X(expired, 50)                                                                                 \
-    X(broken, 100)                                                                                 \
-    X(released, 50)                                                                                \
-    X(renewed, 50)                                                                                 \
-    X(renew_refused, 100)                                                                          \
-    X(checks_held, 100)                                                                            \
-    X(checks_gone, 100)                                                                            \
-    X(shows, 100)                                                                                  \
-    X(tokens, 50)                                                                                  \
-    X(sessions, 50)                                                                                \
-    X(sessions_expired, 50)                                                                        \
-    X(sessions_renewed, 50)                                                                        \
-    X(sessions_lost, 100)                                                                          \
-    X(waits_died, 200)                                                                             \
-    X(together, 50)                                                                                \
-    X(together_queued, 50)                                                                         \
-    X(together_expired, 50)                                                                        \
-    X(together_held_back, 100)                                                                     \
-    X(shared, 50)                                                                                  \
-    X(shared_beside, 50)                                                                           \
-    X(permits, 50)                                                                                 \
-    X(permits_used_up, 100)                                                                        \
-    X(delays, 50)                                                                                  \
-    X(abandoned, 50)                                                                               \
-    X(mismatches, 50)                                                                              \
-    X(believed_twice, 1000)                                                                        \
-    X(deadlocks, 1000)                                                                             \
-    X(limit_locks, 100)                                                                            \
-    X(limit_sessions, 100)                                                                         \
-    X(limit_waits, 100)                                                                            \
-    X(limit_lock_waits, 100)                                                                       \
-    X(limit_session_locks, 100)                                                                    \
-    X(uncertain, 50)                                                                               \
-    X(noleader, 50)                                                                                \
-    X(busy, 200)                                                                                   \
-    X(relayed, 50)                                                                                 \
-    X(terms, 50)                                                                                   \
-    X(stale_leaders, 100)                                                                          \
-    X(transfers, 100)                                                                              \
-    X(snapshots_taken, 50)                                                                         \
-    X(snapshots_installed, 100)                                                                    \
-    X(snapshots_started_from, 50)                                                                  \
-    X(crashes, 50)                                                                                 \
-    X(stops, 50)                                                                                   \
-    X(power_cuts, 50)                                                                              \
-    X(writes_lost, 50)                                                                             \
-    X(writes_torn, 50)                                                                             \
-    X(disk_errors, 100)                                                                            \
-    X(disk_stalls, 50)                                                                             \
-    X(disks_lost, 100)                                                                             \
-    X(nodes_refused, 100)                                                                          \
-    X(nodes_restored, 200)                                                                         \
-    X(changed_over, 50)                                                                            \
-    X(pauses, 50)                                                                                  \
-    X(clock_jumps, 50)                                                                             \
-    X(cuts, 50)                                                                                    \
-    X(messages_lost, 50)                                                                           \
-    X(messages_twice, 50)                                                                          \
-    X(streams_broken, 50)                                                                          \
-    X(store_crashes, 50)                                                                           \
-    X(claims, 50)                                                                                  \
-    X(writes, 50)                                                                                  \
-    X(writes_stale, 50)                                                                            \
-    X(writes_held_back, 50)                                                                        \
-    X(holds_lost, 50)                                                                              \
-    X(redlocks, 50)                                                                                \
-    X(redlocks_twice, 200)                                                                         \
-    X(redlocks_extended, 50)                                                                       \
-    X(redlocks_refused, 50)                                                                        \
-    X(redis_evicted, 100)                                                                          \
-    X(redis_restarts, 50)                                                                          \
-    X(client_pauses, 50)
-
-struct sim_marks {
-#define SIM_MARK_FIELD(name, needs) uint64_t name;
-    SIM_MARKS(SIM_MARK_FIELD)
-#undef SIM_MARK_FIELD
-    uint64_t simulated_ms, events, faults;
-};
 
 /* ---- world ---- */
 
@@ -235,12 +148,14 @@ struct sim_disk {
 enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 
 struct sim_parked {
-    uint64_t wait, request;
+    uint64_t wait, asking, request;
     struct sim_client *client; /* NULL: free */
     unsigned lane;
 };
 #define SIM_PARKED_MAX 64u
 #define SIM_RECENT_MAX 256u
+
+enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_peer_conn {
     bool open, dialing;
@@ -287,6 +202,8 @@ struct sim_node {
     unsigned refusals; /* of FORGET for it, in a row */
     /* server */
     struct sim_parked parked[SIM_PARKED_MAX];
+    uint64_t hung_up[SIM_CLIENTS_MAX]
+                    [SIM_LANES]; /* requests up to this one are awaited by nobody */
     struct {
         uint64_t wait, token;
     } recent[SIM_RECENT_MAX];
@@ -325,6 +242,7 @@ struct sim_lane {
     uint64_t owner_number;
     unsigned lock, mask; /* all the locks it is about; `lock` is the first that is named */
     uint64_t wait_ms;    /* as it was sent last */
+    bool robbed;         /* of its place, by a try that it had given up */
     uint64_t token;      /* the call is about; or of the grant, once there is one */
     uint64_t order;      /* counts orders: a late timer of an earlier one is ignored */
     uint64_t request;    /* counts requests */
@@ -346,7 +264,6 @@ struct sim_lane {
 };
 
 enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER };
-enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_client {
     struct sim *sim;
@@ -703,6 +620,8 @@ void sim_net_fini(struct sim *s);
 /* server.c */
 void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
                         const uint8_t *bytes, size_t len);
+/* The client has no connection any more; the node hears so after this time. */
+void sim_server_hangup(struct sim_lane *l, uint64_t ms);
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);

@@ -87,7 +87,7 @@ def text(result):
             parts.append(_grouped(result, group, '%s of the leader' % group,
                                   [('longest gap, ms', 'gap_ms')] if group == 'SIGTERM' else
                                   [('to next grant, ms', 'to_grant_ms')], titles) +
-                     '\n(clients of fencelock and etcd wait 300 ms for a silent server; ZooKeeper\'s session is 4 s)')
+                     '\n(fencelock\'s client has default settings; etcd\'s waits 300 ms for a silent server; ZooKeeper\'s session is 4 s)')
     if result.get('start_ms'):
         parts.append('start of one node to first grant, ms: median %.1f, of %s' % (
             median([{'v': v} for v in result['start_ms']], 'v'), ' '.join('%.1f' % v for v in result['start_ms'])))

@@ -127,8 +127,9 @@ def lost_updates(ops, finals):
         wrong += broken
         if broken:
             continue
-        if int(count) != len(chain):
-            wrong.append(Anomaly('lost updates', '%s counts %s, and its lineage has %d adds' % (key, count, len(chain))))
+        amount = sum(adds[key][i].get('delta', 1) for i in chain)
+        if int(count) != amount:
+            wrong.append(Anomaly('lost updates', '%s counts %s, and its lineage of %d adds %d' % (key, count, len(chain), amount)))
         inside = set(chain)
         after = {adds[key][i].get('based_on'): adds[key][i] for i in chain}
         for op in adds[key].values():
@@ -167,6 +168,16 @@ def _read_before(add, ops):
     reads = [op for op in ops if op.f == 'read' and op.client == add.client and op.get('key') == add.get('key')
              and op.invoked < add.invoked]
     return reads[-1] if reads else None
+
+
+def each_lock(ops):
+    """Operations on several locks at once (`also`) as one on each of them. To be told no says nothing of any one lock."""
+    for op in ops:
+        if not op.get('also'):
+            yield op
+        elif not (op.f == 'acquire' and op.ok and op.get('token') is None):
+            for lock in [op.get('lock')] + op.get('also'):
+                yield op.with_field('lock', lock)
 
 
 def leases(ops, alone=True):

@@ -110,6 +110,7 @@ def edn(events):
 
     origin = events[0]['t'] if events else 0.0
     lines, invoked = [], {}
+    free, names = 1 + max([e.get('process') or 0 for e in events], default=0), {} # of processes that go on under another number
     for index, event in enumerate(e for e in events if e['type'] in COMPLETIONS + ('invoke', 'nemesis')):
         kind, process, f = event['type'], event.get('process'), event['f']
         if kind == 'nemesis':
@@ -119,6 +120,9 @@ def edn(events):
                 invoked[event['op']] = event
             asked = invoked.get(event['op'], event)
             kind, f, value = _as_jepsen(kind, f, asked, event)
+            recorded, process = process, names.get(process, process)
+            if kind == 'info' and event['type'] != 'info': # after which a process is no more
+                names[recorded], free = free, free + 1
         more = {k: v for k, v in event.items() if k not in ('t', 'type', 'process', 'f', 'value', 'targets', 'until')}
         lines.append('{:index %d, :time %d, :type :%s, :process %s, :f :%s, :value %s%s}' % (
             index, round((event['t'] - origin) * 1e9), kind, process, f.replace(' ', '-'), form(value),

@@ -62,6 +62,51 @@ def _one_list(key, final, appends, reads):
     return wrong
 
 
+def sums(ops, finals):
+    """Moves between two accounts, each two adds of opposite amounts. In the end the accounts sum up to the halves of moves
+    that were not let through as a whole. Whoever read both accounts under both locks saw both halves of every move that was
+    acknowledged as a whole, or neither."""
+    wrong, adds, moves, pairs = [], {}, defaultdict(list), defaultdict(dict)
+    for op in ops:
+        if op.f == 'add':
+            adds[op.get('id')] = op
+            moves[op.get('move')].append(op)
+        elif op.f == 'read' and op.ok and op.get('token') is not None:
+            pairs[op.get('token')].setdefault(op.get('key'), op) # what it saw first, before it wrote itself
+    lineages = {}
+    for key, value in finals.items():
+        lineages[key] = _ids_before((value or '0 nothing').split()[1], adds)
+    inside = set().union(*lineages.values()) if lineages else set()
+    halves = sum(sum(h.get('delta') for h in both if h.get('id') in inside) for both in moves.values())
+    total = sum(int((value or '0').split()[0]) for value in finals.values())
+    if total != halves:
+        wrong.append(Anomaly('sums', 'the accounts sum up to %d, and moves of which only a half was let through to %d' % (total, halves)))
+    for both in moves.values():
+        if any(h.ok and h.get('id') not in inside for h in both):
+            wrong.append(Anomaly('sums', 'half of a move that was acknowledged is in no final value', both))
+    whole = defaultdict(list) # of both keys
+    for both in moves.values():
+        if len(both) == 2 and all(h.ok for h in both):
+            whole[frozenset(h.get('key') for h in both)].append(both)
+    for token, reads in pairs.items():
+        if len(reads) != 2:
+            continue
+        saw = {key: _ids_before((op.get('value') or '0 nothing').split()[1], adds) for key, op in reads.items()}
+        for both in whole[frozenset(reads)]:
+            there = [h.get('id') in saw[h.get('key')] for h in both]
+            if there[0] != there[1] and both[0].get('token') != token:
+                wrong.append(Anomaly('sums', 'token %d read two accounts and saw half of a move' % token, list(reads.values()) + both))
+    return wrong
+
+
+def _ids_before(at, adds):
+    ids = set()
+    while at in adds and at not in ids:
+        ids.add(at)
+        at = adds[at].get('based_on')
+    return ids
+
+
 def holders(ops):
     """Never more certain holders than a lock allows: one alone, PERMITS of a semaphore, any number of readers. A holder
     is certain from its answer until it sent its release or its lease, with acknowledged renewals, may have ended."""

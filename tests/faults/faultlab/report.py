@@ -37,6 +37,8 @@ JUDGES = {
                      'updates that were acknowledged are gone',
                      'somebody wrote over an update without having seen it. Find who wrote although a newer token had been granted, and '
                      'why the storage let that pass.'),
+    'sums': ('accounts between which amounts are moved keep their sum; who holds both locks never sees half of a move',
+             'the sum of the accounts changed', 'two holders of the same locks at once: see leases, and what the storage let pass.'),
     'storage order': ('the storage never accepts a token after a larger one', 'the storage accepted an older token after a newer one',
                       'the later of the two marked operations should have been answered STALE. See store.log, and whether the storage '
                       'was restarted in between and came back with a lower mark.'),
@@ -89,11 +91,15 @@ def broken_kinds(r):
     return [(kind, sorted(of_kind[kind], key=length)) for kind in sorted(of_kind, key=order.index)]
 
 
+def times(n):
+    return 'once' if n == 1 else '%d times' % n
+
+
 def findings(r):
     """One sentence on what the judges say."""
     if not r.anomalies_list():
         return 'Nothing was lost: %d operations under %d faults, and no judge objects.' % (len(r.ops), r.counts.get('faults', 0))
-    text = '; '.join('%s (%d times)' % (JUDGES[kind][1], len(found)) for kind, found in broken_kinds(r))
+    text = '; '.join('%s (%s)' % (JUDGES[kind][1], times(len(found))) for kind, found in broken_kinds(r))
     return text[0].upper() + text[1:] + '.'
 
 
@@ -160,7 +166,7 @@ def anomalies(r):
              'long as the band, until it releases it or the lease is over.</p>', plots.legend(r.ops, zoomed=True)]
     for kind, found in broken_kinds(r):
         promise, _, look = JUDGES[kind]
-        parts.append('<h3>%s: %d times</h3><p>The promise: %s.<br>Where to look: %s</p>' % (esc(kind), len(found), esc(promise), esc(look)))
+        parts.append('<h3>%s: %s</h3><p>The promise: %s.<br>Where to look: %s</p>' % (esc(kind), times(len(found)), esc(promise), esc(look)))
         parts.append(anomaly_section(r, found[0]))
         if len(found) > 1:
             parts.append('<details><summary>%d more of this kind</summary>' % (len(found) - 1))
@@ -178,7 +184,7 @@ def verdict_rows(r):
     for a in r.anomalies_list():
         found[a.kind] = found.get(a.kind, 0) + 1
     return ''.join('<tr><td>%s</td><td>%s</td><td>%s</td></tr>' % (
-        '<span class="bad">broken, %d times</span>' % n if n else '<span class="good">holds</span>', esc(kind),
+        '<span class="bad">broken, %s</span>' % times(n) if n else '<span class="good">holds</span>', esc(kind),
         esc(JUDGES[kind][0])) for kind, n in found.items())
 
 

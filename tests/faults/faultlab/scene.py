@@ -19,10 +19,10 @@ from .proxy import Loop, PeerProxy, StoreProxy
 from .spaces import SpacedCluster, Spaces
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'client.py')
-USES_STORE = {'counter': True, 'append': True, 'register': True, 'lock': False, 'semaphore': False, 'session': False,
+USES_STORE = {'bank': True, 'counter': True, 'append': True, 'register': True, 'lock': False, 'semaphore': False, 'session': False,
               'watch': False}
 # What a client must get done, or be told no, after the faults.
-GOAL = {'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
+GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
         'session': 'acquire', 'watch': 'acquire'}
 REDIS_N = 3
 CALM_S = 20.0                                # how long it may take
@@ -516,17 +516,19 @@ def judge(events, ops, finals, healed, options):
     if workload == 'session':
         found['sessions'] = judges.sessions(ops)
     else:
-        found['leases'] = checkers.leases(ops, alone=workload != 'semaphore')
+        found['leases'] = checkers.leases(list(checkers.each_lock(ops)), alone=workload != 'semaphore')
     if workload == 'semaphore':
         found['holders'] = judges.holders(ops)
     else:
-        found['linearizable'] = linear.registers(ops) if workload == 'register' else linear.locks(ops)
+        found['linearizable'] = linear.registers(ops) if workload == 'register' else linear.locks(list(checkers.each_lock(ops)))
     if workload == 'watch':
         found['events'] = judges.watching(events, ops)
     if USES_STORE[workload]:
         found['storage order'] = checkers.storage_order(ops)
-        if finals is not None and workload == 'counter':
+        if finals is not None and workload in ('counter', 'bank'):
             found['lost updates'] = checkers.lost_updates(ops, finals)
+        if finals is not None and workload == 'bank':
+            found['sums'] = judges.sums(ops, finals)
         if finals is not None and workload == 'append':
             found['lost updates'] = judges.lists(ops, finals)
     return found

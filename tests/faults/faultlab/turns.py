@@ -192,5 +192,44 @@ def watch(c):
         time.sleep(0.05)
 
 
-TURNS = {'counter': counter, 'append': append, 'register': register, 'lock': lock, 'semaphore': semaphore,
+def bank(c):
+    """Moves an amount between two accounts of several, under both of their locks and one token, named in either order. The
+    sum of all accounts stays the same, but for moves of which only one half was let through."""
+    first, second = ('account-%d' % n for n in c.random.sample(range(max(3, c.o.locks)), 2))
+    token = c.acquire(first, ['ALSO', second], also=[second])[1]
+    if token is None:
+        return
+    for _ in range(c.random.choice((1, 1, 2))):
+        seen = {}
+        for lock in (first, second):
+            kind, value = c.read(lock, 'counter-of-' + lock, token)
+            if kind != 'ok':
+                break
+            seen[lock] = value.split() if value else ['0', 'nothing']
+        if len(seen) < 2 or not _move(c, first, second, token, seen):
+            break
+        if c.random.random() < 0.3:
+            c.ask_nodes('check', ['CHECK', second, token], 6.0, lock=second, token=token)
+    if c.random.random() < 0.3:
+        c.ask_nodes('renew', ['RENEW', second, token], 6.0, lock=second, also=[first], token=token, ttl=c.o.ttl_ms / 1000.0)
+    if c.random.random() < 0.9:
+        lock, other = (first, second) if c.random.random() < 0.5 else (second, first)
+        c.ask_nodes('release', ['RELEASE', lock, token], 6.0, lock=lock, also=[other], token=token)
+
+
+def _move(c, first, second, token, seen):
+    move, amount = 'm%d-%d' % (c.o.number, c.ops), c.random.randrange(1, 100)
+    for lock, delta in ((first, -amount), (second, amount)):
+        c.think()
+        c.maybe_pause()
+        count, based_on = seen[lock]
+        mine, key = 'a%d-%d' % (c.o.number, c.ops), 'counter-of-' + lock
+        kind, _ = c.ask_store('add', ['SET', key, '%d %s' % (int(count) + delta, mine), 'FENCE', lock, token], lock=lock, key=key,
+                              token=token, id=mine, based_on=based_on, count=int(count) + delta, delta=delta, move=move)
+        if kind != 'ok':
+            return False
+    return True
+
+
+TURNS = {'bank': bank, 'counter': counter, 'append': append, 'register': register, 'lock': lock, 'semaphore': semaphore,
          'session': session, 'watch': watch}

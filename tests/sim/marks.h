@@ -1,0 +1,100 @@
+/* marks.h: what runs of the simulation have to reach, so that they test what they say. */
+#ifndef SIM_MARKS_H
+#define SIM_MARKS_H
+
+#include <stdint.h>
+
+/* Counted over all seeds, with the number of seeds after which each must have been reached: a run
+ * that long in which one stays zero does not test what it says. */
+#define SIM_MARKS(X)                                                                               \
+    X(operations, 1)                                                                               \
+    X(grants, 50)                                                                                  \
+    X(queued, 50)                                                                                  \
+    X(granted_from_queue, 50)                                                                      \
+    X(waits_ended, 50)                                                                             \
+    X(expired, 50)                                                                                 \
+    X(broken, 100)                                                                                 \
+    X(released, 50)                                                                                \
+    X(renewed, 50)                                                                                 \
+    X(renew_refused, 100)                                                                          \
+    X(checks_held, 100)                                                                            \
+    X(checks_gone, 100)                                                                            \
+    X(shows, 100)                                                                                  \
+    X(tokens, 50)                                                                                  \
+    X(sessions, 50)                                                                                \
+    X(sessions_expired, 50)                                                                        \
+    X(sessions_renewed, 50)                                                                        \
+    X(sessions_lost, 100)                                                                          \
+    X(waits_died, 200)                                                                             \
+    X(together, 50)                                                                                \
+    X(together_queued, 50)                                                                         \
+    X(together_expired, 50)                                                                        \
+    X(together_held_back, 100)                                                                     \
+    X(shared, 50)                                                                                  \
+    X(shared_beside, 50)                                                                           \
+    X(permits, 50)                                                                                 \
+    X(permits_used_up, 100)                                                                        \
+    X(delays, 50)                                                                                  \
+    X(waits_cancelled, 50)                                                                         \
+    X(cancels_late, 100)                                                                           \
+    X(probes, 50)                                                                                  \
+    X(leaderless, 100)                                                                             \
+    X(resets, 50)                                                                                  \
+    X(abandoned, 50)                                                                               \
+    X(mismatches, 50)                                                                              \
+    X(believed_twice, 1000)                                                                        \
+    X(deadlocks, 1000)                                                                             \
+    X(limit_locks, 100)                                                                            \
+    X(limit_sessions, 100)                                                                         \
+    X(limit_waits, 100)                                                                            \
+    X(limit_lock_waits, 100)                                                                       \
+    X(limit_session_locks, 100)                                                                    \
+    X(uncertain, 50)                                                                               \
+    X(noleader, 50)                                                                                \
+    X(busy, 200)                                                                                   \
+    X(relayed, 50)                                                                                 \
+    X(terms, 50)                                                                                   \
+    X(stale_leaders, 100)                                                                          \
+    X(transfers, 100)                                                                              \
+    X(snapshots_taken, 50)                                                                         \
+    X(snapshots_installed, 100)                                                                    \
+    X(snapshots_started_from, 50)                                                                  \
+    X(crashes, 50)                                                                                 \
+    X(stops, 50)                                                                                   \
+    X(power_cuts, 50)                                                                              \
+    X(writes_lost, 50)                                                                             \
+    X(writes_torn, 50)                                                                             \
+    X(disk_errors, 100)                                                                            \
+    X(disk_stalls, 50)                                                                             \
+    X(disks_lost, 100)                                                                             \
+    X(nodes_refused, 100)                                                                          \
+    X(nodes_restored, 200)                                                                         \
+    X(changed_over, 50)                                                                            \
+    X(pauses, 50)                                                                                  \
+    X(clock_jumps, 50)                                                                             \
+    X(cuts, 50)                                                                                    \
+    X(messages_lost, 50)                                                                           \
+    X(messages_twice, 50)                                                                          \
+    X(streams_broken, 50)                                                                          \
+    X(store_crashes, 50)                                                                           \
+    X(claims, 50)                                                                                  \
+    X(writes, 50)                                                                                  \
+    X(writes_stale, 50)                                                                            \
+    X(writes_held_back, 50)                                                                        \
+    X(holds_lost, 50)                                                                              \
+    X(redlocks, 50)                                                                                \
+    X(redlocks_twice, 200)                                                                         \
+    X(redlocks_extended, 50)                                                                       \
+    X(redlocks_refused, 50)                                                                        \
+    X(redis_evicted, 100)                                                                          \
+    X(redis_restarts, 50)                                                                          \
+    X(client_pauses, 50)
+
+struct sim_marks {
+#define SIM_MARK_FIELD(name, needs) uint64_t name;
+    SIM_MARKS(SIM_MARK_FIELD)
+#undef SIM_MARK_FIELD
+    uint64_t simulated_ms, events, faults;
+};
+
+#endif
