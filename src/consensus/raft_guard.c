@@ -1,6 +1,7 @@
 /* raft_guard.c: see raft_guard.h. */
 #include "consensus/raft_guard.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
 #define WRITE_SHORT "short write:"
+#define SEGMENT_SIZE ((size_t)8 << 20) /* the library's */
 
 struct guarded_put {
     struct raft_io_snapshot_put inner;
@@ -164,8 +166,11 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
 {
     struct raft_guard *g = guard_of(io);
     raft_heap_clear_stack();
-    return passed(
-        g, g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries));
+    int rv = g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries);
+    if (rv == 0) {
+        g->next_index = *start_index + *n_entries;
+    }
+    return passed(g, rv);
 }
 
 /* Whether this process did not run for so long that raft would draw conclusions from it: it may
@@ -457,12 +462,32 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
     return 0;
 }
 
+static void refuse_to_cut(struct raft_guard *g, const char *why)
+{
+    char message[512 + RAFT_ERRMSG_BUF_SIZE];
+    snprintf(message, sizeof message,
+             "cannot write to disk in %s the part of the log that stays when the rest is cut off: "
+             "%s: make room, then start this node again",
+             g->path, why);
+    g->failed = true;
+    if (g->fatal != NULL) {
+        g->fatal(g->ctx, FL_EIO, message);
+    }
+}
+
 static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     guard_append_delayed(g); /* what is truncated may be among them */
     if (g->failed) {
         return 0;
+    }
+    if (index < g->next_index) { /* raft asks for it before every write of a follower */
+        if (g->path != NULL && segments_have_room(g->path, SEGMENT_SIZE) != 0) {
+            refuse_to_cut(g, strerror(errno));
+            return 0;
+        }
+        g->cut = g->next_index = index;
     }
     return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
 }
@@ -507,6 +532,10 @@ static int put_inner(struct raft_guard *g, struct guarded_put *p)
         p->corrected.configuration = p->conf;
         p->corrected.configuration_index = p->change;
         snapshot = &p->corrected;
+    }
+    if (p->install && g->next_index != 0) {
+        g->next_index = snapshot->index + 1;
+        g->cut = 0;
     }
     return g->inner->snapshot_put(g->inner, p->trailing, &p->inner, snapshot, put_cb);
 }

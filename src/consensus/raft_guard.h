@@ -125,6 +125,8 @@ struct raft_guard {
     struct guarded_put *waiting; /* it does; NULL: none */
     raft_index loaded_index;     /* of the snapshot being handed to raft; 0: none */
     raft_term loaded_term;
+    raft_index next_index; /* of the next entry that the backend is given; 0: not known */
+    raft_index cut; /* where the log was cut off, until a later write shows that it was; 0: not */
     bool closing;
     bool failed;
     struct fli_list appending;

@@ -2,6 +2,7 @@
 #include "consensus/raft_guard_append.h"
 
 #include "base/clock.h"
+#include "consensus/segments.h"
 
 #define WHAT "write log entries to disk"
 
@@ -14,11 +15,25 @@ struct guarded_append {
     uint64_t start_ns;
     const struct raft_entry *entries; /* raft's, until its callback */
     unsigned n;
+    raft_index cut; /* the log was cut off there before this write */
 };
 
 static struct guarded_append *first_of(const struct fli_list *list)
 {
     return FLI_CONTAINER_OF(list->next, struct guarded_append, link);
+}
+
+/* The backend writes behind a cut only when it is done with it, and does not say whether it failed.
+ * What was written stands behind entries that should be gone then. */
+static void was_cut(struct raft_guard *g, raft_index cut)
+{
+    if (g->path != NULL && segments_spoil_uncut(g->path, cut)) {
+        guard_fail(g, "cut off the log on disk, so that it is damaged now: " SEGMENTS_REMEDY,
+                   RAFT_IOERR);
+    }
+    if (g->cut == cut) {
+        g->cut = 0;
+    }
 }
 
 static void append_cb(struct raft_io_append *inner, int status)
@@ -27,6 +42,9 @@ static void append_cb(struct raft_io_append *inner, int status)
     struct raft_guard *g = a->g;
     struct raft_io_append *outer = a->outer;
     raft_io_append_cb cb = a->cb;
+    if (status == 0 && a->cut != 0 && !g->failed) {
+        was_cut(g, a->cut);
+    }
     if (status == 0) {
         uint64_t ns = fli_clock_ns() - a->start_ns;
         g->stats.appends++;
@@ -46,9 +64,12 @@ static void append_cb(struct raft_io_append *inner, int status)
 static int append_inner(struct raft_guard *g, struct guarded_append *a)
 {
     fli_list_push(&g->appending, &a->link);
+    a->cut = g->cut;
     int rv = g->inner->append(g->inner, &a->inner, a->entries, a->n, append_cb);
     if (rv != 0) {
         fli_list_remove(&a->link);
+    } else if (g->next_index != 0) {
+        g->next_index += a->n;
     }
     return guard_must(g, WHAT, rv);
 }

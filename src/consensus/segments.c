@@ -362,3 +362,45 @@ int segments_check(const char *path, char *errmsg, size_t errmsg_size)
     free(files);
     return rv;
 }
+
+int segments_have_room(const char *path, size_t size)
+{
+    char name[4096];
+    int n = snprintf(name, sizeof name, "%s/room", path);
+    if (n < 0 || (size_t)n >= sizeof name) {
+        errno = ENAMETOOLONG;
+        return FL_EIO;
+    }
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : FL_EIO; /* a directory that is gone is for others to find */
+    }
+    int error = posix_fallocate(fd, 0, (off_t)size);
+    close(fd);
+    (void)unlink(name);
+    errno = error;
+    return error == 0 || error == EOPNOTSUPP || error == EINVAL ? 0 : FL_EIO;
+}
+
+bool segments_spoil_uncut(const char *path, uint64_t index)
+{
+    bool found = false;
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return false;
+    }
+    const struct dirent *e;
+    while (!found && (e = readdir(dir)) != NULL) {
+        struct file f;
+        char spoilt[NAME_MAX_LEN];
+        if (!parse_name(e->d_name, &f) || f.open || f.first >= index || f.last < index) {
+            continue;
+        }
+        found = true;
+        (void)snprintf(spoilt, sizeof spoilt, "%016" PRIu64 "-%016" PRIu64, f.first, f.last + 1);
+        (void)renameat(dirfd(dir), f.name, dirfd(dir), spoilt);
+        (void)fsync(dirfd(dir));
+    }
+    closedir(dir);
+    return found;
+}

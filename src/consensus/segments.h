@@ -57,4 +57,15 @@ void segment_scan(const uint8_t *data, size_t len, struct segment_report *ret);
 /* All segments in a directory of the library. FL_ECORRUPT, FL_EIO or FL_ENOMEM with a message. */
 FLI_MUST_USE int segments_check(const char *path, char *errmsg, size_t errmsg_size);
 
+/* The library (0.22.1) cuts a segment in two by writing the first part anew. When that fails, for
+ * want of space above all, it goes on as if it had not: entries that were to be gone stay, and what
+ * is written later stands behind them, under other numbers at the next start. Hence two functions.
+ *
+ * Whether there is room for another segment now: FL_EIO when not (see errno). */
+FLI_MUST_USE int segments_have_room(const char *path, size_t size);
+
+/* When a closed segment goes on across `index`, at which the log was cut: gives it a name under
+ * which segments_check() refuses it, and returns true. */
+FLI_MUST_USE bool segments_spoil_uncut(const char *path, uint64_t index);
+
 #endif

@@ -664,6 +664,20 @@ int segments_check(const char *path, char *errmsg, size_t errmsg_size)
     return 0;
 }
 
+int segments_have_room(const char *path, size_t size)
+{
+    (void)path;
+    (void)size;
+    return 0;
+}
+
+bool segments_spoil_uncut(const char *path, uint64_t index)
+{
+    (void)path;
+    (void)index;
+    return false;
+}
+
 int snapshots_check(const char *path, char *errmsg, size_t errmsg_size)
 {
     (void)path;
