@@ -10,9 +10,11 @@
 
 #define ADDRESS_OFFSET 56u
 #define REASON_OFFSET 320u
+#define ADMITTED_OFFSET 504u
 
 _Static_assert(ADDRESS_OFFSET + MEMBER_ADDRESS_MAX <= REASON_OFFSET, "the address fits");
-_Static_assert(REASON_OFFSET + TRANSPORT_REASON_MAX <= HELLO_SIZE, "the reason fits");
+_Static_assert(REASON_OFFSET + TRANSPORT_REASON_MAX <= ADMITTED_OFFSET, "the reason fits");
+_Static_assert(ADMITTED_OFFSET + 8 == HELLO_SIZE, "the index is the last");
 
 _Static_assert(HELLO_PROTOCOL < 16 && MACHINE_BATCH_FORMAT < 16 && SNAPSHOT_FORMAT < 256,
                "the version has room for each");
@@ -53,6 +55,7 @@ void hello_encode(const struct hello *h, uint8_t out[HELLO_SIZE])
     fli_put_u16(out + 54, (uint16_t)reason_len);
     memcpy(out + ADDRESS_OFFSET, h->from.client_address, address_len);
     memcpy(out + REASON_OFFSET, h->reason, reason_len);
+    fli_put_u64(out + ADMITTED_OFFSET, h->from.admitted_index);
     fli_put_u32(out + 8, fli_crc32c(0, out + 12, HELLO_SIZE - 12));
 }
 
@@ -90,6 +93,7 @@ int hello_decode(const uint8_t in[HELLO_SIZE], struct hello *ret)
     h.from.incarnation = fli_get_u64(in + 32);
     h.target = fli_get_u64(in + 40);
     h.from.members_crc = fli_get_u32(in + 48);
+    h.from.admitted_index = fli_get_u64(in + ADMITTED_OFFSET);
     if ((h.kind != HELLO_RAFT && h.kind != HELLO_LINK) || h.verdict > TRANSPORT_OTHER_VERSION ||
         h.from.node_id == 0 || h.from.incarnation == 0) {
         return FL_EPROTO;

@@ -14,7 +14,8 @@
  *   52     2      length of the client address
  *   54     2      length of the reason
  *   56     264    client address, then zeros
- *   320    192    reason, then zeros
+ *   320    184    reason, then zeros
+ *   504    8      index at which the sender knows itself to be a member, or 0
  *
  * Decoding checks magic and checksum before anything else is believed; both strings hold only
  * printable ASCII, since they end up in logs. Nodes of different versions do not talk to each

@@ -285,6 +285,9 @@ static void node_turn(struct node *n)
     propose(n);
     watch_leadership(n);
     election_turn(n);
+    /* Before anything that raft has acknowledged in this turn leaves the node for good: a member
+     * that counts must know that it does, should it start again. */
+    roster_sync(n);
     if (!roster_formed(n) || n->identity.cluster_id == 0) {
         roster_beat(n); /* at its own pace, not the beat's: once in a life */
     }
@@ -517,6 +520,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     self.node_id = n->id;
     self.incarnation = n->identity.incarnation;
     self.cluster_id = n->identity.cluster_id;
+    self.admitted_index = roster_admitted_index(&n->identity);
     self.members_crc = fli_crc32c(0, text, len);
     if (c->client_address != NULL) {
         unsigned i = 0;
@@ -577,6 +581,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     raft_guard_init(&n->guard, &n->io, fatal_cb, n);
     raft_guard_set_path(&n->guard, n->dir.raft_path);
     n->guard.ballot = &n->ballot;
+    raft_guard_set_stranger(&n->guard, roster_stranger);
     raft_guard_set_patience(&n->guard, n->election_ms, n->heartbeat_ms);
     const char *address = members_find(&n->identity.members, n->id)->address;
     if (raft_init(&n->raft, &n->guard.outer, fsm_raft(n->fsm), n->id, address) != 0) {

@@ -40,6 +40,7 @@
 #define NODE_PING_MS 500u            /* on each outlet */
 #define NODE_INLET_SILENCE_MS 10000u /* a follower pings; one that does not is gone */
 #define NODE_REFUSED_MS 3000u        /* refused by peers and welcome nowhere for this long: stop */
+#define NODE_KNOCK_MS 500u           /* between calls to a member that was forgotten */
 #define NODE_DISK_SLOW_MS 2000u      /* a write that takes longer is worth a line in the log */
 
 #define NODE_PROBE_MS 5u  /* between attempts on a leader that is not ready */
@@ -96,10 +97,11 @@ struct peer {
     bool client_known;
     char client_address[MEMBER_ADDRESS_MAX];
     struct outlet *outlet;
-    struct inlet *inlet; /* the newest */
-    bool other_life;     /* who called last is not the incarnation that is known */
-    bool gone;           /* nobody listens there: its process has ended */
-    bool dialing;        /* a transport_link is under way */
+    struct inlet *inlet;     /* the newest */
+    uint64_t admitted_index; /* as it said in that hello */
+    bool other_life;         /* who called last is not the incarnation that is known */
+    bool gone;               /* nobody listens there: its process has ended */
+    bool dialing;            /* a transport_link is under way */
     uint64_t redial_ms;
     enum transport_verdict verdict; /* of its last answer that was WELCOME or OTHER_LIFE; else 0 */
 };
@@ -249,12 +251,15 @@ struct fsm_imager snapshot_imager(struct node *n);
 /* node_roster.c */
 void roster_init(struct node *n);
 void roster_beat(struct node *n);
-void roster_sync(struct node *n); /* what the machine says of members goes to disk */
+void roster_sync(struct node *n);             /* what the machine says of members goes to disk */
+bool roster_stranger(void *ctx, raft_id id); /* raft must not talk to it */
 enum transport_verdict roster_judge(void *ctx, const struct transport_identity *peer,
                                     char reason[TRANSPORT_REASON_MAX]);
 void roster_answered(void *ctx, uint64_t peer_id, enum transport_verdict verdict,
                      const char *reason);
 bool roster_formed(struct node *n);
+/* Of the state that says who this node is, as far as it knows; 0: none does. */
+uint64_t roster_admitted_index(const struct identity *id);
 void roster_admin_returned(struct node *n);
 void roster_deposed(struct node *n); /* this node led and does not any more */
 int roster_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),

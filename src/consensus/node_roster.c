@@ -64,6 +64,35 @@ static bool all_known(const struct identity *id)
     return true;
 }
 
+uint64_t roster_admitted_index(const struct identity *id)
+{
+    const struct member *self = members_find(&id->members, id->id);
+    FLI_ASSERT(self != NULL);
+    bool admitted = id->cluster_id != 0 && id->known[self - id->members.list] == id->incarnation;
+    return admitted ? id->known_index : 0;
+}
+
+/* A member that was forgotten and has joined again as the same life, in one go, finds itself in the
+ * machine as before. What it says of itself must be from after that, so each change of the
+ * configuration makes the same knowledge new. */
+static bool is_dated(struct node *n)
+{
+    raft_index change = n->raft.configuration_committed_index;
+    return change > n->identity.known_index && change <= raft_last_applied(&n->raft);
+}
+
+/* Whether the machine says anything else than is known. */
+static bool any_news(struct node *n)
+{
+    const struct identity *id = &n->identity;
+    struct machine *m = fsm_machine(n->fsm);
+    bool news = machine_cluster_id(m) != id->cluster_id;
+    for (unsigned i = 0; i < id->members.n; i++) {
+        news = news || machine_incarnation(m, id->members.list[i].id) != id->known[i];
+    }
+    return news || !n->known_complete || is_dated(n);
+}
+
 /* Copies what the machine says to `id`. True when anything is new. */
 static bool learn(struct node *n, struct identity *id)
 {
@@ -84,15 +113,32 @@ static bool learn(struct node *n, struct identity *id)
     return changed;
 }
 
+/* Of a member that was forgotten whoever calls next counts. Here that may show only when it has
+ * joined again, since a log is applied many entries at a time. */
+static void note_forgotten(struct node *n, const struct identity *fresh)
+{
+    for (unsigned i = 0; i < fresh->members.n; i++) {
+        struct peer *p = &n->peers[i];
+        uint64_t before = n->identity.known[i];
+        if (before == 0 || before == fresh->known[i] || p->id == n->id) {
+            continue;
+        }
+        p->other_life = false;
+        if (fresh->known[i] == 0 || p->incarnation == before) {
+            p->incarnation = 0;
+        }
+    }
+}
+
 void roster_sync(struct node *n)
 {
     raft_index applied = raft_last_applied(&n->raft);
     /* While the log is being replayed the machine is behind the file; the file is right. */
-    if (n->failed || applied < n->identity.known_index) {
+    if (n->failed || applied < n->identity.known_index || !any_news(n)) {
         return;
     }
     struct identity fresh = n->identity;
-    if (learn(n, &fresh)) {
+    if (learn(n, &fresh) || is_dated(n)) {
         if (n->identity.cluster_id != 0 && fresh.cluster_id != n->identity.cluster_id) {
             node_fail(n, FL_ECORRUPT, "the log is of another cluster than the data directory");
             return;
@@ -102,19 +148,64 @@ void roster_sync(struct node *n)
             node_fail(n, FL_EIO, "the identity file in %s cannot be written", n->dir.path);
             return;
         }
-        for (unsigned i = 0; i < fresh.members.n; i++) {
-            if (n->identity.known[i] != 0 && fresh.known[i] == 0 && n->peers[i].id != n->id) {
-                n->peers[i].incarnation = 0; /* forgotten: whoever calls next counts */
-                n->peers[i].other_life = false;
-            }
-        }
+        note_forgotten(n, &fresh);
         n->identity = fresh;
-        transport_set_cluster(n->transport, fresh.cluster_id);
+        transport_set_cluster(n->transport, fresh.cluster_id, roster_admitted_index(&fresh));
     }
     if (!n->known_complete && all_known(&n->identity)) {
         n->known_complete = true;
         relay_say_ready(n);
     }
+}
+
+/* Whether another life of a member is one that the cluster has taken in since this node last heard.
+ * A node that was down while X was forgotten and came back knows X's former life, and would refuse
+ * the present one also when that leads, and never hear otherwise.
+ *
+ * X says at which index of the log the state, as X applied it, has X's present life. What is
+ * applied is committed, and all states at one index are the same. If that index is beyond the one
+ * that our own knowledge is from, X's is the later word of the same log, and we would say the same
+ * had we applied as much. A life that was wiped and not forgotten has applied nothing that names
+ * it; one that came before what we know was forgotten at an index below ours, and can only name
+ * smaller ones.
+ *
+ * Votes and commits need no more than that. The removal of X, which came before, was committed by a
+ * majority of the others without X. Any majority of voters with X in it, old or new, has one of
+ * those in it besides X, so what was acknowledged before the removal is safe whatever X's new life
+ * says (see the top). Nor can it help to elect a second leader of a term that its former life has
+ * voted in: it has applied its own JOIN, which is at least of the removal's term. Who was a
+ * candidate in that term or an earlier one without having these entries has an older log than X and
+ * does not get its vote. */
+static bool admitted_since(const struct node *n, uint64_t admitted_index)
+{
+    return admitted_index > n->identity.known_index;
+}
+
+/* Whether a life of p counts for this node, by what it says of itself. */
+static bool is_member_now(const struct node *n, const struct peer *p, uint64_t incarnation,
+                          uint64_t admitted_index)
+{
+    return n->identity.known[p->index] == incarnation || admitted_since(n, admitted_index);
+}
+
+/* Who was forgotten, as far as this node knows, and does not say that it was taken in again: only a
+ * leader may let it in, and only once it has applied all that was committed before it led. To all
+ * others it may be a life that came after one which joined again, voted, acknowledged, and was
+ * wiped. Before a cluster is formed nobody is known. */
+static bool may_join(const struct node *n, const struct peer *p)
+{
+    return n->identity.known[p->index] == 0 &&
+           (n->identity.cluster_id == 0 || (n->raft_live && proposer_is_open(n->proposer)));
+}
+
+/* A stream outlives what was known when it was opened: who was let in to join may turn out to be
+ * another life than the one that joined. */
+bool roster_stranger(void *ctx, raft_id id)
+{
+    const struct node *n = ctx;
+    const struct peer *p = node_peer(ctx, id);
+    return p != NULL && p->incarnation != 0 && n->identity.known[p->index] != 0 &&
+           !is_member_now(n, p, p->incarnation, p->admitted_index);
 }
 
 enum transport_verdict roster_judge(void *ctx, const struct transport_identity *peer,
@@ -129,7 +220,14 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
         roster_sync(n);
     }
     uint64_t known = n->identity.known[p->index];
-    if (known != 0 && known != peer->incarnation) {
+    uint64_t admitted_index = peer->cluster_id == 0 ? 0 : peer->admitted_index;
+    if (!is_member_now(n, p, peer->incarnation, admitted_index) && !may_join(n, p)) {
+        if (known == 0) {
+            snprintf(reason, TRANSPORT_REASON_MAX,
+                     "node %llu was forgotten, and its leader has not taken it in again yet",
+                     ull(p->id));
+            return TRANSPORT_STRANGER;
+        }
         p->other_life = true;
         snprintf(reason, TRANSPORT_REASON_MAX,
                  "node %llu has lost its data: it was %016llx, now it is %016llx; run CLUSTER "
@@ -137,6 +235,7 @@ enum transport_verdict roster_judge(void *ctx, const struct transport_identity *
                  ull(p->id), ull(known), ull(peer->incarnation), ull(p->id));
         return TRANSPORT_OTHER_LIFE;
     }
+    p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_life = false;
     election_peer_back(n, p);
@@ -360,6 +459,40 @@ static void restore_voters(struct node *n)
     }
 }
 
+/* The answer to it was judged: that is all it was for. */
+static void knocked(void *ctx, int status, const struct transport_identity *peer,
+                    uv_stream_t *stream)
+{
+    struct peer *p = ctx;
+    struct node *n = FLI_CONTAINER_OF(p - p->index, struct node, peers[0]);
+    (void)peer;
+    p->dialing = false;
+    p->redial_ms = uv_now(n->loop) + NODE_KNOCK_MS;
+    if (status == 0) {
+        uv_close((uv_handle_t *)stream, (uv_close_cb)raft_free);
+    }
+    node_handle_gone(n);
+}
+
+/* A member that was forgotten says hello once more, and then it may come back. One that has lost
+ * nothing but the sight of its leader does not know that it was forgotten: its streams to the
+ * others are open, and it asks for votes on them for ever, as no member. So the leader calls it. */
+static void knock(struct node *n)
+{
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        struct peer *p = &n->peers[i];
+        if (p->id == n->id || p->incarnation != 0 || server_of(n, p->id) != NULL || p->dialing ||
+            uv_now(n->loop) < p->redial_ms) {
+            continue;
+        }
+        p->redial_ms = uv_now(n->loop) + NODE_KNOCK_MS;
+        if (transport_link(n->transport, p->id, knocked, p) == 0) {
+            p->dialing = true;
+            n->handles++;
+        }
+    }
+}
+
 static void forget_step(struct node *n);
 
 void roster_beat(struct node *n)
@@ -384,6 +517,7 @@ void roster_beat(struct node *n)
         forget_step(n);
     } else if (!join_one(n)) {
         if (roster_formed(n)) {
+            knock(n);
             restore_voters(n);
         } else {
             form(n);

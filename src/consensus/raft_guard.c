@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "consensus/raft_guard_append.h"
 #include "consensus/raft_guard_change.h"
+#include "consensus/raft_guard_reject.h"
 #include "consensus/raft_heap.h"
 #include "consensus/raft_guard_snapshot.h"
 #include "consensus/segments.h"
@@ -288,10 +289,26 @@ static void drop_message(struct raft_message *message)
     }
 }
 
-/* Whether raft must not see a message, for the reasons at the top of raft_guard.h. */
-static bool unwanted(struct raft_guard *g, const struct raft_message *message)
+/* Whether a follower's answer is over. What is not of this term is raft's business. */
+static bool overtaken(struct raft_guard *g, struct raft_message *message)
 {
-    if (g->failed) {
+    struct raft *r = g->inner->data;
+    struct raft_append_entries_result *m = &message->append_entries_result;
+    raft_index match = 0;
+    if (raft_state(r) != RAFT_LEADER || m->term != raft_current_term(r) ||
+        raft_match_index(r, message->server_id, &match) != 0) {
+        return false;
+    }
+    enum guard_reject verdict = guard_judge_reject(match, m);
+    g->stats.rejections_dropped += verdict == GUARD_REJECT_DROP;
+    g->stats.rejections_corrected += verdict == GUARD_REJECT_CORRECT;
+    return verdict == GUARD_REJECT_DROP;
+}
+
+/* Whether raft must not see a message, for the reasons at the top of raft_guard.h. */
+static bool unwanted(struct raft_guard *g, struct raft_message *message)
+{
+    if (g->failed || (g->stranger != NULL && g->stranger(g->ctx, message->server_id))) {
         return true;
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
@@ -302,7 +319,7 @@ static bool unwanted(struct raft_guard *g, const struct raft_message *message)
         g->stats.votes_dropped++;
         return true;
     }
-    return false;
+    return message->type == RAFT_APPEND_ENTRIES_RESULT && overtaken(g, message);
 }
 
 /* Raft takes the smaller of the leader's commit index and the message's last entry, also when that
@@ -443,7 +460,8 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
     if (message->type == RAFT_REQUEST_VOTE_RESULT) {
         g->refused = !message->request_vote_result.vote_granted;
     }
-    if (!g->failed && !g->closing) {
+    bool stranger = g->stranger != NULL && g->stranger(g->ctx, message->server_id);
+    if (!g->failed && !g->closing && !stranger) {
         struct raft_message m = *message; /* the backend copies what it keeps */
         if (m.type == RAFT_INSTALL_SNAPSHOT && m.install_snapshot.last_index == g->loaded_index &&
             m.install_snapshot.last_term != g->loaded_term) {
@@ -454,6 +472,9 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
             correct_refusal(g, &m.request_vote_result);
         }
         rv = g->inner->send(g->inner, req, &m, cb);
+        if (m.type == RAFT_APPEND_ENTRIES) {
+            guard_append_delayed(g);
+        }
     }
     if (rv != 0) {
         g->stats.sends_failed++;
@@ -720,6 +741,11 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
 void raft_guard_set_path(struct raft_guard *g, const char *path)
 {
     g->path = path;
+}
+
+void raft_guard_set_stranger(struct raft_guard *g, bool (*stranger)(void *ctx, raft_id id))
+{
+    g->stranger = stranger;
 }
 
 void raft_guard_set_gone(struct raft_guard *g, raft_id id)

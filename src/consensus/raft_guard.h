@@ -60,6 +60,11 @@
  *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
  * - When the backend cannot read its directory at start it frees pointers it never set. The stack
  *   on which they lie is cleared before. Its record of term and vote has no checksum: ballot.h.
+ * - A follower's rejection that later answers have overtaken, which happens when a stream is opened
+ *   again, makes a leader that is still finding out where to begin go back behind what the follower
+ *   has confirmed. The number of entries on their way is then computed as one below zero, and the
+ *   leader sends this follower nothing more as long as it leads. Such a rejection is dropped here,
+ *   or loses the part that is over.
  * What no guard can do: raft_set_snapshot_trailing() and the smallest value ever given to
  *   raft_set_snapshot_threshold() must both be above raft_set_max_inflight_entries(). A follower
  *   may be ahead of what the leader knows by the entries in flight. When it has taken a snapshot of
@@ -103,10 +108,12 @@ struct raft_guard_stats {
     uint64_t labels_corrected;    /* own snapshots, see above */
     uint64_t refusals_corrected;  /* answers to pre-votes that kept the newer term to themselves */
     uint64_t votes_dropped;       /* answers that came too late, see above */
-    uint64_t sends_failed;        /* messages lost before they left */
-    uint64_t ticks_dropped;       /* after a pause */
-    uint64_t hurries;             /* election timers that were made to run out */
-    uint64_t yields;              /* of these, for the sake of another candidate */
+    uint64_t rejections_dropped;  /* the same of entries */
+    uint64_t rejections_corrected;
+    uint64_t sends_failed;  /* messages lost before they left */
+    uint64_t ticks_dropped; /* after a pause */
+    uint64_t hurries;       /* election timers that were made to run out */
+    uint64_t yields;        /* of these, for the sake of another candidate */
 };
 
 struct raft_guard {
@@ -116,6 +123,7 @@ struct raft_guard {
     void *ctx;
     const char *path;      /* for messages; NULL: none */
     struct ballot *ballot; /* set by the caller, written before the backend's record; or NULL */
+    bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
@@ -131,7 +139,7 @@ struct raft_guard {
     bool failed;
     struct fli_list appending;
     struct fli_list held;    /* writes of entries after a failure: they wait for the close */
-    struct fli_list delayed; /* writes of entries that wait for raft_guard_append_now() */
+    struct fli_list delayed; /* writes of entries that wait, see raft_guard_delay_appends() */
     bool delays;
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
@@ -162,6 +170,9 @@ void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigne
 /* The directory that messages name; the caller's, which must outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
 
+/* Whether raft must not hear a peer, nor be heard by it; ctx as of raft_guard_init. */
+void raft_guard_set_stranger(struct raft_guard *g, bool (*stranger)(void *ctx, raft_id id));
+
 /* A peer whose process is surely gone; 0 for none. */
 void raft_guard_set_gone(struct raft_guard *g, raft_id id);
 
@@ -184,9 +195,10 @@ void raft_guard_put_ready(struct raft_guard *g);
 
 /* Around what makes a leader append entries: raft gives them to its disk first and then to the
  * others, and giving them to the disk takes this thread as long as sending them. Between these two
- * calls writes wait, so that the others, whose way is longer, begin earlier. A leader may send what
- * it has not written (section 10.2.1 of the dissertation): raft counts its own copy only when it is
- * on disk. What must come after a write lets the waiting ones go before. */
+ * calls a write waits until the first of the others has been sent what it wants to write, whose way
+ * is longer. A leader may send what it has not written (section 10.2.1 of the dissertation): raft
+ * counts its own copy only when it is on disk. What must come after a write lets the waiting ones
+ * go before. */
 void raft_guard_delay_appends(struct raft_guard *g);
 void raft_guard_append_now(struct raft_guard *g);
 

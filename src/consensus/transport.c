@@ -518,9 +518,10 @@ uint16_t transport_port(const struct transport *t)
     return t->port;
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
 {
     t->self.cluster_id = cluster_id;
+    t->self.admitted_index = admitted_index;
 }
 
 int transport_link(struct transport *t, uint64_t peer_id, transport_link_cb cb, void *ctx)

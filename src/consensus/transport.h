@@ -12,6 +12,10 @@
  *   judges                 <----   hello (welcome, or the reason for refusing, then closes)
  *   hands the stream on            hands the stream on
  *
+ * Order. Bytes of one stream keep theirs; two streams between the same nodes keep none, also when
+ * the second was opened because the first had ended: what its sender's kernel still had may come
+ * later. Whoever uses them must bear that (raft_guard.h does for raft).
+ *
  * Neither side reads past the other's hello, so the stream that is handed on is at its first byte.
  * TCP_NODELAY and keep-alive at both ends: the library's own transport sets neither, and two
  * entries in flight then cost 40 ms each. Names are resolved at each connect. TLS between nodes
@@ -33,19 +37,21 @@ struct transport;
 #define TRANSPORT_PENDING_MAX 64u
 #define TRANSPORT_HELLO_MS 2000u   /* from accept to a whole hello */
 #define TRANSPORT_CONNECT_MS 2000u /* per address, from connect to the whole answer */
-#define TRANSPORT_REASON_MAX 190u  /* bytes of a reason, NUL included */
+#define TRANSPORT_REASON_MAX 184u  /* bytes of a reason, NUL included */
 
 /* What a node says of itself in a hello. */
 struct transport_identity {
     uint64_t node_id, incarnation, cluster_id;
     uint32_t members_crc; /* of the canonical text; nodes that disagree must not meet */
+    /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
+    uint64_t admitted_index;
     char client_address[MEMBER_ADDRESS_MAX];
 };
 
 /* Values travel in hellos and must not change. */
 enum transport_verdict {
     TRANSPORT_WELCOME = 1,
-    TRANSPORT_STRANGER = 2,      /* not a member, or not the one that was called */
+    TRANSPORT_STRANGER = 2, /* not a member, or not yet again, or not the one that was called */
     TRANSPORT_OTHER_CLUSTER = 3, /* another cluster id */
     TRANSPORT_OTHER_MEMBERS = 4, /* configured with other members */
     TRANSPORT_OTHER_LIFE = 5,    /* another incarnation than the one that joined */
@@ -79,8 +85,8 @@ int transport_create(uv_loop_t *loop, const char *bind_address, const struct mem
 struct raft_uv_transport *transport_raft(struct transport *t);
 uint16_t transport_port(const struct transport *t); /* that was bound */
 
-/* The cluster id, once it is known; said in hellos from now on. */
-void transport_set_cluster(struct transport *t, uint64_t cluster_id);
+/* The cluster id, once it is known, and the node's place in it; said in hellos from now on. */
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index);
 
 /* Opens a relay stream to a member. cb once, never inside: status 0 and a stream to own, or
  * FL_ENOCONN (also when the transport closes). */

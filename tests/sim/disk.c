@@ -425,7 +425,7 @@ static int io_recover(struct raft_io *io, const struct raft_configuration *conf)
 }
 
 /* A write that does not wait: whether it fails. */
-static bool fails_now(struct sim_node *n)
+bool sim_disk_fails(struct sim_node *n)
 {
     struct sim_disk *d = &n->disk;
     if (d->errors > 0) {
@@ -442,7 +442,7 @@ static int io_set_term(struct raft_io *io, raft_term term)
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, term >= n->disk.term, "node %u goes back to an older term", n->index + 1);
@@ -457,7 +457,7 @@ static int io_set_vote(struct raft_io *io, raft_id server_id)
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, n->disk.voted_for == 0 || n->disk.voted_for == server_id,
@@ -536,17 +536,50 @@ static void copy_snapshot(struct sim_snapshot *dst, const struct raft_snapshot *
     }
 }
 
+/* Where the first of what is on disk begins that a write on its way will cut off. */
+static raft_index cut_from(const struct sim_disk *d)
+{
+    raft_index from = UINT64_MAX;
+    for (const struct sim_write *w = d->first; w != NULL; w = w->next) {
+        if (w->kind == SIM_WRITE_TRUNCATE && w->index < from) {
+            from = w->index;
+        }
+    }
+    return from;
+}
+
 /* A snapshot has the configuration of the last change that its state contains, or a later one. */
 static void check_label(struct sim_node *n, const struct raft_snapshot *snapshot)
 {
     const struct sim_disk *d = &n->disk;
-    for (size_t i = 0; i < d->n; i++) {
+    raft_index cut = cut_from(d);
+    for (size_t i = 0; i < d->n && d->start + i < cut; i++) {
         raft_index index = d->start + i;
         SIM_CHECK(n->sim,
                   d->entries[i].type != RAFT_CHANGE || index > snapshot->index ||
                       index <= snapshot->configuration_index,
                   "node %u labels a snapshot at %llu with configuration %llu, and %llu is one",
                   n->index + 1, snapshot->index, snapshot->configuration_index, index);
+    }
+}
+
+/* Of two changes that raft has, the first one is committed, and it must know. */
+void sim_disk_check_changes(struct sim_node *n)
+{
+    const struct raft *r = &n->node->raft;
+    const struct sim_disk *d = &n->disk;
+    raft_index noted = r->configuration_uncommitted_index;
+    if (noted == 0) {
+        return;
+    }
+    raft_index cut = cut_from(d);
+    for (size_t i = 0; i < d->n && d->start + i < cut && d->start + i < noted; i++) {
+        SIM_CHECK(n->sim,
+                  d->entries[i].type != RAFT_CHANGE ||
+                      d->start + i <= r->configuration_committed_index,
+                  "node %u notes %llu as the change that is not committed, and %llu as the last "
+                  "before it, which is %llu",
+                  n->index + 1, noted, r->configuration_committed_index, d->start + i);
     }
 }
 
@@ -686,7 +719,7 @@ int snapshots_check(const char *path, char *errmsg, size_t errmsg_size)
     return 0;
 }
 
-static struct sim_node *node_at(const struct data_dir *d)
+struct sim_node *sim_disk_node(const struct data_dir *d)
 {
     unsigned i = 0;
     int fields = sscanf(d->path, "node-%u", &i);
@@ -697,7 +730,7 @@ static struct sim_node *node_at(const struct data_dir *d)
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
                   struct identity *ret, char *errmsg, size_t errmsg_size)
 {
-    struct sim_node *n = node_at(d);
+    struct sim_node *n = sim_disk_node(d);
     (void)errmsg;
     (void)errmsg_size;
     if (!n->disk.has_identity) {
@@ -712,84 +745,13 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
 
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
-    struct sim_node *n = node_at(d);
+    struct sim_node *n = sim_disk_node(d);
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return FL_EIO;
     }
     n->disk.identity = *id;
     return 0;
-}
-
-/* Its file is written before the backend's record, so a write that fails in between leaves it ahead
- * of that; when the node starts again, the backend is given what it says. */
-void ballot_init(struct ballot *b)
-{
-    *b = (struct ballot){.fd = -1};
-}
-
-int ballot_forget(const struct data_dir *d, char *errmsg, size_t errmsg_size)
-{
-    (void)errmsg;
-    (void)errmsg_size;
-    node_at(d)->disk.has_ballot = false;
-    return 0;
-}
-
-int ballot_open(const struct data_dir *d, struct ballot *ret, bool *ret_corrected, char *errmsg,
-                size_t errmsg_size)
-{
-    struct sim_node *n = node_at(d);
-    struct sim_disk *disk = &n->disk;
-    (void)errmsg;
-    (void)errmsg_size;
-    if (!disk->has_ballot) {
-        disk->has_ballot = true;
-        disk->ballot_term = disk->term;
-        disk->ballot_vote = disk->voted_for;
-    }
-    *ret_corrected = disk->ballot_term != disk->term || disk->ballot_vote != disk->voted_for;
-    SIM_CHECK(n->sim, disk->ballot_term >= disk->term, "node %u: the ballot is behind",
-              n->index + 1);
-    disk->term = disk->ballot_term;
-    disk->voted_for = disk->ballot_vote;
-    *ret = (struct ballot){.term = disk->term, .vote = disk->voted_for};
-    ret->fd = (int)n->index;
-    return 0;
-}
-
-void ballot_close(struct ballot *b)
-{
-    b->fd = -1;
-}
-
-static int ballot_put(struct ballot *b, uint64_t term, uint64_t vote)
-{
-    if (b == NULL || b->fd < 0 || sim_world->nodes[b->fd].ghost) {
-        return 0;
-    }
-    struct sim_node *n = &sim_world->nodes[b->fd];
-    bool may_fail = n->disk.errors > 0 || n->disk.error_now;
-    if (may_fail && sim_draw_chance(&n->sim->node_random, 50) && fails_now(n)) {
-        return FL_EIO;
-    }
-    b->term = n->disk.ballot_term = term;
-    b->vote = n->disk.ballot_vote = vote;
-    return 0;
-}
-
-int ballot_set_term(struct ballot *b, uint64_t term, char *errmsg, size_t errmsg_size)
-{
-    (void)errmsg;
-    (void)errmsg_size;
-    return ballot_put(b, term, 0);
-}
-
-int ballot_set_vote(struct ballot *b, uint64_t vote, char *errmsg, size_t errmsg_size)
-{
-    (void)errmsg;
-    (void)errmsg_size;
-    return ballot_put(b, b == NULL ? 0 : b->term, vote);
 }

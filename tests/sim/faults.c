@@ -10,8 +10,6 @@
 #include "sim.h"
 
 #define TEND_MS 100u
-#define PATIENCE_MS 12000u /* after healing, before leadership is handed over */
-#define REFUSALS_MAX 60u   /* of FORGET, before leadership is handed over */
 
 /* ---- what a seed chooses ---- */
 
@@ -68,7 +66,7 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
         [SIM_FAULT_STORE_CRASH] = 40, [SIM_FAULT_STORE_PAUSE] = 50, [SIM_FAULT_REDIS_RESTART] = 60,
         [SIM_FAULT_REDIS_JUMP] = 60,
     };
-    for (unsigned k = 0; k < SIM_FAULT_KINDS; k++) {
+    for (unsigned k = 0; k < SIM_FAULT_DISMISS; k++) {
         bool chosen = sim_draw_chance(r, usual[k]);
         unsigned weight = (unsigned)pick(r, 1, 10);
         o->weight[k] = chosen ? weight : 0;
@@ -78,6 +76,24 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
     o->weight[SIM_FAULT_WIPE] = o->weight[SIM_FAULT_WIPE] != 0;
     o->fault_every_ms = pick(r, 60, 500);
     o->jumps = o->weight[SIM_FAULT_JUMP] != 0;
+}
+
+/* What came later than the first seeds that are kept: with numbers of its own, so that those are
+ * still the same runs. */
+static void choose_more(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 3};
+    struct sim_random *r = &random;
+    o->weight[SIM_FAULT_DISMISS] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 4) : 0;
+    /* Now and then one change of the configuration after the other, and as many snapshots. */
+    if (sim_draw_chance(r, 10)) {
+        o->weight[SIM_FAULT_WIPE] = 10;
+        o->weight[SIM_FAULT_DISMISS] = 5;
+        o->weight[SIM_FAULT_CRASH] = 5;
+        o->weight[SIM_FAULT_PAUSE] = 5;
+        o->snapshot_entries = (unsigned)pick(r, 1, 6);
+    }
 }
 
 void sim_options_choose(struct sim *s)
@@ -106,6 +122,7 @@ void sim_options_choose(struct sim *s)
     if (s->orders.until_ms != 0) {
         o->work_ms = s->orders.until_ms;
     }
+    choose_more(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }
@@ -130,6 +147,7 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_STORE_PAUSE] = "store-pause",
     [SIM_FAULT_REDIS_RESTART] = "redis-restart",
     [SIM_FAULT_REDIS_JUMP] = "redis-jump",
+    [SIM_FAULT_DISMISS] = "dismiss",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -330,6 +348,25 @@ static void do_jump(struct sim *s, const struct sim_fault *f)
     }
 }
 
+/* A node that hears nobody for so long that it gives its stream up, and is forgotten. */
+static void do_dismiss(struct sim *s, const struct sim_fault *f)
+{
+    struct sim_node *n = &s->nodes[f->i];
+    uint64_t ms = 3 * (uint64_t)s->options.election_ms + NODE_PING_MS + f->ms;
+    if (!may_wipe(s)) {
+        return;
+    }
+    for (unsigned i = 0; i < s->n; i++) {
+        if (i != n->index) {
+            cut(s, i, n->index, s->now + ms);
+            if (f->both) {
+                cut(s, n->index, i, s->now + ms);
+            }
+        }
+    }
+    n->dismiss_until = s->now + ms;
+}
+
 static void do_node_fault(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
@@ -362,8 +399,12 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
             crash(n, f->ms);
             sim_disk_wipe(n);
             n->wiped = true;
+            n->whole = false;
             s->marks->disks_lost++;
         }
+        break;
+    case SIM_FAULT_DISMISS:
+        do_dismiss(s, f);
         break;
     default:
         sim_fail(s, "this is no fault of a node");
@@ -451,13 +492,6 @@ static void forgotten(void *ctx, int status)
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    /* A leader that says busy for ever has a bug that is in the table of docs/TESTING.md and not
-     * put right; what helps is another leader. */
-    if (n->refusals >= REFUSALS_MAX) {
-        n->refusals = 0;
-        do_transfer(s);
-        return;
-    }
     struct sim_node *leader = sim_leader(s);
     if (leader == NULL || n->forgetting) {
         return;
@@ -481,12 +515,31 @@ static void tend_wiped(struct sim_node *n)
         s->current = leader;
         int rv = node_forget(leader->node, n->index + 1, forgotten, n);
         n->forgetting = rv == 0;
-        n->refusals = rv == 0 ? 0 : n->refusals + 1;
         if (rv == 0) {
             SIM_TRACE(s, "FORGET of node %u at node %u", n->index + 1, leader->index + 1);
         }
         s->current = NULL;
     }
+}
+
+/* One that has everything, and was only away too long for its operator. */
+static void tend_dismissed(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct sim_node *leader = sim_leader(s);
+    if (leader == NULL || leader == n || n->forgetting || !may_wipe(s)) {
+        return;
+    }
+    s->current = leader;
+    if (node_forget(leader->node, n->index + 1, forgotten, n) == 0) {
+        SIM_TRACE(s, "FORGET of node %u, which is whole, at node %u", n->index + 1,
+                  leader->index + 1);
+        n->forgetting = true;
+        n->wiped = true;
+        n->whole = true;
+        s->marks->nodes_dismissed++;
+    }
+    s->current = NULL;
 }
 
 static void tend_fire(struct sim *s, struct sim_event *e)
@@ -499,13 +552,9 @@ static void tend_fire(struct sim *s, struct sim_event *e)
         }
         if (n->wiped) {
             tend_wiped(n);
+        } else if (n->dismiss_until > s->now) {
+            tend_dismissed(n);
         }
-    }
-    /* A node that was away while another was forgotten refuses that one, also as its leader: in the
-     * table of docs/TESTING.md, and not put right. Another leader helps. */
-    if (s->healed && s->now - s->healed_at > PATIENCE_MS) {
-        s->healed_at = s->now;
-        do_transfer(s);
     }
     sim_again(s, e, TEND_MS);
 }
@@ -527,7 +576,6 @@ void sim_heal(struct sim *s)
 {
     SIM_TRACE(s, "everything is healed");
     s->healed = true;
-    s->healed_at = s->now;
     memset(s->links, 0, sizeof s->links);
     s->options.loss_permille = 0;
     s->options.twice_permille = 0;
@@ -536,6 +584,7 @@ void sim_heal(struct sim *s)
         struct sim_node *n = &s->nodes[i];
         n->disk.stalled_until = 0;
         n->disk.errors = 0;
+        n->dismiss_until = 0;
         sim_node_resume(n);
     }
 }

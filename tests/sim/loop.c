@@ -123,6 +123,7 @@ static void forget_handle(struct sim_node *n, const uv_handle_t *h)
 void uv_close(uv_handle_t *h, uv_close_cb cb)
 {
     struct sim_node *n = node_of(h->loop);
+    sim_net_closing(n->sim, h);
     forget_handle(n, h);
     FLI_ASSERT(n->closing_n < sizeof n->closing / sizeof n->closing[0]);
     n->closing[n->closing_n].handle = h;
@@ -305,6 +306,7 @@ static void turn(struct sim_node *n)
     set_short_log(n);
     run_closing(n);
     if (n->life == life && n->power == SIM_UP && n->failed == 0) {
+        sim_disk_check_changes(n);
         sim_oracle_node(n);
     }
     s->current = NULL;
@@ -406,7 +408,7 @@ static void on_fatal(void *ctx, int error, const char *message)
     if (n->ghost) {
         return;
     }
-    bool refused = error == FL_EDENIED && n->wiped;
+    bool refused = error == FL_EDENIED && n->wiped && !n->whole;
     bool disk = error == FL_EIO && n->disk.error_now;
     SIM_CHECK(s, refused || disk, "node %u halts: %s (%s)", n->index + 1, message,
               fl_err_name(error));
@@ -629,13 +631,18 @@ bool sim_converged(struct sim *s)
     return open == 1;
 }
 
+static const char *away(const struct sim_node *n)
+{
+    return !n->wiped ? "" : n->whole ? " (had been forgotten)" : " (had lost its disk)";
+}
+
 void sim_nodes_describe(struct sim *s, FILE *out)
 {
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
         if (n->node == NULL || n->node->proposer == NULL || !n->node->raft_live) {
-            fprintf(out, "  node %u: down%s, entries %llu to %llu on disk\n", i + 1,
-                    n->wiped ? " (had lost its disk)" : "", n->disk.start, sim_disk_last(&n->disk));
+            fprintf(out, "  node %u: down%s, entries %llu to %llu on disk\n", i + 1, away(n),
+                    n->disk.start, sim_disk_last(&n->disk));
             continue;
         }
         struct node_status st;
@@ -643,7 +650,7 @@ void sim_nodes_describe(struct sim *s, FILE *out)
         fprintf(out,
                 "  node %u: %s%s, %s%s, term %llu, last %llu, commit %llu, applied %llu, in flight "
                 "%llu, pending %llu, held %llu\n",
-                i + 1, n->paused ? "paused" : "up", n->wiped ? " (had lost its disk)" : "",
+                i + 1, n->paused ? "paused" : "up", away(n),
                 raft_state_name((int)raft_state(&n->node->raft)),
                 proposer_is_open(n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
                 (unsigned long long)st.last_index, (unsigned long long)st.commit_index,

@@ -69,6 +69,7 @@
     X(disks_lost, 100)                                                                             \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(nodes_dismissed, 400)                                                                        \
     X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \
     X(clock_jumps, 50)                                                                             \

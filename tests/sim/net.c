@@ -3,9 +3,7 @@
  * Streams begin with a hello of each side, which the other side's node judges, as transport.h says;
  * so a node with an empty disk is turned away. A relay stream is bytes in order, which may be held
  * up, and may break with any part of them delivered. Raft's messages are single: they may be lost,
- * late, twice, or overtake each other, which is more than a stream does to them. Only the answers
- * of a follower keep their order, as on the stream they have in truth: the library believes a
- * rejection that was overtaken, and then sends this follower nothing more while it leads. */
+ * late, twice, or overtake each other, as between one stream and the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +16,9 @@
 struct sim_end {
     struct sim_node *node;
     uint64_t life;
+    struct stream *stream; /* until it has a link */
     struct link *link;
-    bool closed;
+    bool linked, closed;
     uint64_t next_at;        /* bytes sent later arrive later */
     uint64_t sent, received; /* chunks of this end's sending */
 };
@@ -74,25 +73,6 @@ struct link {
 
 /* ---- links between places ---- */
 
-bool sim_net_blocked(struct sim *s, unsigned from, unsigned to)
-{
-    return s->links[from][to].cut_until > s->now;
-}
-
-uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to)
-{
-    const struct sim_options *o = &s->options;
-    const struct sim_link *l = &s->links[from][to];
-    uint64_t ms = o->delay_ms + sim_below(s, o->delay_spread_ms + 1);
-    if (sim_permille(s, o->spike_permille)) {
-        ms += sim_below(s, 500);
-    }
-    if (l->slow_until > s->now) {
-        ms += sim_below(s, l->slow_ms + 1);
-    }
-    return ms;
-}
-
 static bool loses(struct sim *s, unsigned from, unsigned to)
 {
     const struct sim_link *l = &s->links[from][to];
@@ -138,6 +118,14 @@ static void say_lost(struct sim_conn *c, unsigned side)
     e->a = side;
 }
 
+static void hang_up(struct sim_conn *c, unsigned side)
+{
+    if (!c->end[side].closed) {
+        c->end[side].closed = true;
+        say_lost(c, 1 - side);
+    }
+}
+
 static void dial_ended(struct sim_dial *d, bool welcome);
 
 void sim_net_close(struct sim_node *n)
@@ -145,6 +133,20 @@ void sim_net_close(struct sim_node *n)
     for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
         if (d->from == n && d->life == n->life && !d->done && d->kind == DIAL_RELAY) {
             dial_ended(d, false);
+        }
+    }
+}
+
+/* A stream is closed that nobody has made a link of. */
+void sim_net_closing(struct sim *s, const uv_handle_t *h)
+{
+    for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
+        for (unsigned side = 0; side < 2; side++) {
+            struct sim_end *end = &c->end[side];
+            if (end->stream != NULL && (const uv_handle_t *)&end->stream->tcp == h) {
+                end->stream = NULL;
+                hang_up(c, side);
+            }
         }
     }
 }
@@ -192,9 +194,8 @@ void sim_net_reset(struct sim_node *n)
     for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
         for (unsigned side = 0; side < 2; side++) {
             struct sim_end *end = &c->end[side];
-            if (end->node == n && end->life == n->life && !end->closed) {
-                end->closed = true;
-                say_lost(c, 1 - side);
+            if (end->node == n && end->life == n->life) {
+                hang_up(c, side);
             }
         }
     }
@@ -249,7 +250,9 @@ int link_create(uv_stream_t *stream, const struct link_callbacks *cbs, struct li
     fli_buf_init(&l->out, LINK_OUT_MAX);
     fli_buf_init(&l->in, LINK_OUT_MAX);
     st->tcp.data = l;
+    end->stream = NULL;
     end->link = l;
+    end->linked = true;
     *ret = l;
     return 0;
 }
@@ -296,8 +299,7 @@ static void take_frames(struct link *l)
 static void chunk_deliver(struct sim_event *e)
 {
     struct fli_buf *b = e->p;
-    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
-    struct link *l = c->end[e->a].link;
+    struct link *l = ((struct sim_conn *)(uintptr_t)e->c)->end[e->a].link;
     if (l == NULL || l->closed || l->lost) {
         return;
     }
@@ -313,7 +315,8 @@ static void chunk_drop(struct sim_event *e)
     free(e->p);
 }
 
-/* In order: a chunk whose predecessor is held up waits for it. */
+/* In order: a chunk whose predecessor is held up waits for it; and what was sent right behind an
+ * answer to a call, until the caller has read that. */
 static void chunk_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
@@ -322,8 +325,9 @@ static void chunk_fire(struct sim *s, struct sim_event *e)
         sim_drop(s, e);
         return;
     }
-    if (sim_net_blocked(s, sender->node->index, e->node->index) || sender->received != e->b) {
-        sim_again(s, e, sender->received != e->b ? 1 : RETRANSMIT_MS);
+    bool early = sender->received != e->b || !c->end[e->a].linked;
+    if (early || sim_net_blocked(s, sender->node->index, e->node->index)) {
+        sim_again(s, e, early ? 1 : RETRANSMIT_MS);
         return;
     }
     sender->received++;
@@ -435,9 +439,10 @@ struct raft_uv_transport *transport_raft(struct transport *t)
     return NULL;
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
 {
     t->self.cluster_id = cluster_id;
+    t->self.admitted_index = admitted_index;
 }
 
 static struct stream *stream_make(struct sim_conn *c, unsigned side)
@@ -447,6 +452,7 @@ static struct stream *stream_make(struct sim_conn *c, unsigned side)
     st->conn = c;
     st->side = side;
     st->tcp.loop = &c->end[side].node->loop;
+    c->end[side].stream = st;
     return st;
 }
 
@@ -469,6 +475,9 @@ static void dial_ended(struct sim_dial *d, bool welcome)
 {
     struct sim_node *n = d->from;
     d->done = true;
+    if (!welcome && d->conn != NULL) {
+        hang_up(d->conn, 0);
+    }
     if (d->kind == DIAL_RAFT) {
         struct sim_peer_conn *p = &n->raft_conn[d->to->index];
         p->dialing = false;
@@ -496,9 +505,8 @@ static void answered_deliver(struct sim_event *e)
         return;
     }
     t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
-    bool welcome = d->verdict == TRANSPORT_WELCOME &&
-                   t->cbs.judge(t->cbs.ctx, &d->answer, reason) == TRANSPORT_WELCOME;
-    dial_ended(d, welcome);
+    dial_ended(d, d->verdict == TRANSPORT_WELCOME &&
+                      t->cbs.judge(t->cbs.ctx, &d->answer, reason) == TRANSPORT_WELCOME);
 }
 
 static void timeout_deliver(struct sim_event *e)
@@ -522,8 +530,8 @@ static void answered_fire(struct sim *s, struct sim_event *e)
 static void answer(struct sim_dial *d)
 {
     struct sim *s = d->from->sim;
-    struct sim_event *e =
-        sim_after(s, sim_net_delay(s, d->to->index, d->from->index), answered_fire);
+    uint64_t ms = sim_net_delay(s, d->to->index, d->from->index);
+    struct sim_event *e = sim_after(s, ms, answered_fire);
     e->node = d->from;
     e->life = d->life;
     e->deliver = answered_deliver;
@@ -687,9 +695,7 @@ static void message_fire(struct sim *s, struct sim_event *e)
     }
     if (sim_net_blocked(s, from->index, e->node->index)) {
         /* A stream that is cut holds its bytes back; some of them until the cut is over. */
-        struct raft_message *m = e->p;
-        bool ordered = m->type == RAFT_APPEND_ENTRIES_RESULT;
-        if (!ordered && sim_below(s, 2) == 0 && e->b < 100) {
+        if (sim_below(s, 2) == 0 && e->b < 100) {
             e->b++;
             sim_again(s, e, RETRANSMIT_MS);
         } else {
@@ -705,11 +711,6 @@ static void message_post(struct sim_node *from, struct sim_node *to, const struc
 {
     struct sim *s = from->sim;
     uint64_t ms = sim_net_delay(s, from->index, to->index);
-    if (m->type == RAFT_APPEND_ENTRIES_RESULT) {
-        struct sim_peer_conn *p = &from->raft_conn[to->index];
-        p->result_at = s->now + ms > p->result_at ? s->now + ms : p->result_at;
-        ms = p->result_at - s->now;
-    }
     struct sim_event *e = sim_after(s, ms, message_fire);
     e->node = to;
     e->life = from->raft_conn[to->index].life;
@@ -764,7 +765,7 @@ void sim_net_send(struct sim_node *from, const struct raft_message *m)
         return;
     }
     message_post(from, to, m);
-    if (m->type != RAFT_APPEND_ENTRIES_RESULT && sim_permille(s, s->options.twice_permille)) {
+    if (sim_permille(s, s->options.twice_permille)) {
         s->marks->messages_twice++;
         message_post(from, to, m);
     }

@@ -159,9 +159,7 @@ enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_peer_conn {
     bool open, dialing;
-    uint64_t life; /* of the other node */
-    uint64_t retry_at;
-    uint64_t result_at; /* the last answer to it arrives then */
+    uint64_t life, retry_at; /* of the other node; of a call */
 };
 
 struct sim_node {
@@ -197,9 +195,9 @@ struct sim_node {
     uint64_t failed; /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
-    bool wiped; /* since its disk was lost it has not been a voter that is up to date */
-    bool forgetting;
-    unsigned refusals; /* of FORGET for it, in a row */
+    bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
+    bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
+    uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
     struct sim_parked parked[SIM_PARKED_MAX];
     uint64_t hung_up[SIM_CLIENTS_MAX]
@@ -210,8 +208,7 @@ struct sim_node {
     unsigned recent_n;
     /* oracle */
     uint64_t lost_ms; /* of pauses, that its cluster clock must not count */
-    uint64_t paused_at;
-    uint64_t term_seen;
+    uint64_t paused_at, term_seen;
     raft_index applying; /* 0: none */
     bool first;          /* no node has applied it before */
     uint64_t event_digest;
@@ -454,6 +451,7 @@ enum sim_fault_kind {
     SIM_FAULT_STORE_PAUSE,
     SIM_FAULT_REDIS_RESTART,
     SIM_FAULT_REDIS_JUMP,
+    SIM_FAULT_DISMISS,
     SIM_FAULT_KINDS
 };
 
@@ -545,7 +543,6 @@ struct sim {
     unsigned faults_left_out;
     bool quiet;  /* clients begin nothing new */
     bool healed; /* no faults any more */
-    uint64_t healed_at;
     uint64_t digest;
     struct sim_marks *marks;
     char *trace;
@@ -606,12 +603,16 @@ void sim_nodes_describe(struct sim *s, FILE *out);
 void sim_disk_init_io(struct sim_node *n, struct raft_io *io);
 void sim_disk_crash(struct sim_node *n);
 void sim_disk_wipe(struct sim_node *n);
+void sim_disk_check_changes(struct sim_node *n);
+struct sim_node *sim_disk_node(const struct data_dir *d);
+bool sim_disk_fails(struct sim_node *n); /* the next write of it */
 raft_index sim_disk_last(const struct sim_disk *d);
 
 /* net.c */
 void sim_net_send(struct sim_node *from, const struct raft_message *m);
 void sim_net_reset(struct sim_node *n); /* it has ended: its streams break */
 void sim_net_close(struct sim_node *n); /* its calls end without an answer */
+void sim_net_closing(struct sim *s, const uv_handle_t *h);
 void sim_net_break(struct sim *s, unsigned i, unsigned j);
 bool sim_net_blocked(struct sim *s, unsigned from, unsigned to);
 uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);

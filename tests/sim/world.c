@@ -295,3 +295,24 @@ void sim_world_fini(struct sim *s)
     s->heap = NULL;
     sim_world = NULL;
 }
+
+/* ---- links between places ---- */
+
+bool sim_net_blocked(struct sim *s, unsigned from, unsigned to)
+{
+    return s->links[from][to].cut_until > s->now;
+}
+
+uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to)
+{
+    const struct sim_options *o = &s->options;
+    const struct sim_link *l = &s->links[from][to];
+    uint64_t ms = o->delay_ms + sim_below(s, o->delay_spread_ms + 1);
+    if (sim_permille(s, o->spike_permille)) {
+        ms += sim_below(s, 500);
+    }
+    if (l->slow_until > s->now) {
+        ms += sim_below(s, l->slow_ms + 1);
+    }
+    return ms;
+}

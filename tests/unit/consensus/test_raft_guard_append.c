@@ -228,7 +228,7 @@ static void write_canceled(struct raft_io_append *req, int status)
     rig.canceled++;
 }
 
-static void others_get_entries_before_the_disk(void **state)
+static void another_gets_entries_before_the_disk(void **state)
 {
     struct rig *r = *state;
     propose(r, &r->req, 1, raft_append_done);
@@ -239,11 +239,10 @@ static void others_get_entries_before_the_disk(void **state)
     r->status = 1;
     raft_guard_delay_appends(&r->guard);
     propose(r, &r->req, 3, raft_append_done);
-    assert_string_equal(r->calls, "tss");
-    raft_guard_append_now(&r->guard);
-    assert_string_equal(r->calls, "tssa");
+    assert_string_equal(r->calls, "tsas");
     assert_int_equal(r->n, 3);
     raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tsas");
     assert_int_equal(r->status, 1);
     r->inner_cb(r->inner_req, 0);
     assert_int_equal(r->status, 0);
@@ -254,22 +253,40 @@ static void others_get_entries_before_the_disk(void **state)
     r->inner_cb(r->inner_req, 0);
 }
 
+/* There is nobody to send to, or only what says nothing of entries. */
+static void a_write_waits_no_longer_than_the_turn(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_message vote = {.type = RAFT_REQUEST_VOTE_RESULT};
+    struct raft_io_send send;
+    raft_guard_delay_appends(&r->guard);
+    append(r);
+    assert_int_equal(io->send(io, &send, &vote, message_lost), 0);
+    assert_string_equal(r->calls, "s");
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "sa");
+    r->inner_cb(r->inner_req, 0);
+    assert_int_equal(r->status, 0);
+    append(r); /* in no such turn */
+    assert_string_equal(r->calls, "saa");
+    r->inner_cb(r->inner_req, 0);
+}
+
 /* The backend takes one that it does not know of for nothing to truncate. */
 static void a_waiting_write_goes_before_a_truncation(void **state)
 {
     struct rig *r = *state;
-    struct raft_io_append second;
+    struct raft_io *io = &r->guard.outer;
     raft_guard_delay_appends(&r->guard);
-    propose(r, &r->req, 1, raft_append_done);
-    propose(r, &second, 2, write_canceled);
-    assert_string_equal(r->calls, "tssatss");
-    assert_int_equal(r->n, 1);
-    r->inner_cb(r->inner_req, 0);
+    append(r);
+    assert_string_equal(r->calls, "");
+    assert_int_equal(io->truncate(io, 7), 0);
+    assert_string_equal(r->calls, "at");
     raft_guard_append_now(&r->guard);
-    assert_string_equal(r->calls, "tssatssa");
-    assert_int_equal(r->n, 2);
-    r->inner_cb(r->inner_req, RAFT_CANCELED);
-    assert_int_equal(rig.canceled, 1);
+    assert_string_equal(r->calls, "at");
+    r->inner_cb(r->inner_req, 0);
+    assert_int_equal(r->status, 0);
 }
 
 static void a_waiting_write_that_is_refused_is_fatal(void **state)
@@ -277,37 +294,38 @@ static void a_waiting_write_that_is_refused_is_fatal(void **state)
     struct rig *r = *state;
     struct raft_io *io = &r->guard.outer;
     raft_guard_delay_appends(&r->guard);
-    propose(r, &r->req, 1, write_canceled);
     r->append_rv = RAFT_IOERR;
-    raft_guard_append_now(&r->guard);
+    propose(r, &r->req, 1, write_canceled);
     assert_int_equal(r->fatals, 1);
     assert_non_null(strstr(r->message, "cannot write log entries to disk"));
     assert_int_equal(r->canceled, 0);
+    raft_guard_append_now(&r->guard);
+    assert_string_equal(r->calls, "tsa"); /* deaf and dumb from here on */
     struct raft_io_append later;
     raft_guard_delay_appends(&r->guard);
     propose(r, &later, 1, write_canceled);
     raft_guard_append_now(&r->guard);
-    assert_string_equal(r->calls, "tssa"); /* deaf and dumb from here on */
+    assert_string_equal(r->calls, "tsa");
+    assert_int_equal(r->canceled, 0);
     io->close(io, NULL);
     assert_int_equal(r->canceled, 2);
-    assert_string_equal(r->calls, "tssac");
+    assert_string_equal(r->calls, "tsac");
 }
 
-/* With another failure in between, and with the close itself. */
 static void a_waiting_write_ends_with_the_close(void **state)
 {
     struct rig *r = *state;
     struct raft_io *io = &r->guard.outer;
     struct raft_io_append second;
     raft_guard_delay_appends(&r->guard);
-    propose(r, &r->req, 1, write_canceled);
     r->append_rv = RAFT_CANCELED; /* the backend is closing */
     propose(r, &second, 1, write_canceled);
     assert_int_equal(r->fatals, 0);
+    assert_int_equal(io->append(io, &r->req, NULL, 1, write_canceled), 0);
     io->close(io, NULL);
     assert_int_equal(r->canceled, 2);
     raft_guard_append_now(&r->guard);
-    assert_string_equal(r->calls, "tssatssc");
+    assert_string_equal(r->calls, "tsasc");
 }
 
 int main(void)
@@ -316,7 +334,8 @@ int main(void)
         cmocka_unit_test_setup(a_write_to_be_repeated_is_fatal, set_up),
         cmocka_unit_test_setup(a_short_write_is_fatal, set_up),
         cmocka_unit_test_setup(other_messages_are_not, set_up),
-        cmocka_unit_test_setup(others_get_entries_before_the_disk, set_up),
+        cmocka_unit_test_setup(another_gets_entries_before_the_disk, set_up),
+        cmocka_unit_test_setup(a_write_waits_no_longer_than_the_turn, set_up),
         cmocka_unit_test_setup(a_waiting_write_goes_before_a_truncation, set_up),
         cmocka_unit_test_setup(a_waiting_write_that_is_refused_is_fatal, set_up),
         cmocka_unit_test_setup(a_waiting_write_ends_with_the_close, set_up),
