@@ -138,6 +138,10 @@ typedef void (*fl_show_cb)(void *arg, int status, const char *error, struct fl_l
 FL_API int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_show_cb done,
                          void *arg, fl_call **ret_call) FL_MUST_USE;
 
+/* As fl_issue_token() of fencelock/client.h: a new token without a lock, larger than all before. */
+FL_API int fl_async_issue_token(fl_async *a, struct fl_bytes name, uint64_t timeout_ms,
+                                fl_token_cb done, void *arg, fl_call **ret_call) FL_MUST_USE;
+
 /* Ends a call without its callback. A wait is given up; what had been sent may have been done. */
 FL_API void fl_call_cancel(fl_call *call);
 

@@ -330,7 +330,8 @@ enum fl_redlock_finding_kind {
     FL_REDLOCK_FIND_YOUNG,       /* restarted too recently to count */
     FL_REDLOCK_FIND_UNREACHABLE, /* not connected or silent: nothing is known about it */
     FL_REDLOCK_FIND_REFUSED,     /* an error to the log-in; refuses */
-    FL_REDLOCK_FIND_UNKNOWN      /* it does not tell something (INFO or CONFIG not permitted) */
+    FL_REDLOCK_FIND_UNKNOWN,     /* it does not tell something (INFO or CONFIG not permitted) */
+    FL_REDLOCK_FIND_STRANGER     /* its INFO is not that of a Redis; refuses */
 };
 
 struct fl_redlock_finding {

@@ -275,6 +275,7 @@ static int list_pages(struct listing *w)
         struct fl_lock_list *list = NULL;
         struct fl_bytes from = {cursor, cursor_len};
         uint64_t count = w->left < PAGE_MAX ? w->left : PAGE_MAX;
+        count = count == 0 ? 1 : count; /* only to see whether there is one */
         int rc = fl_locks(w->client, match, from, count, 0, &list);
         if (rc != 0) {
             return rc;
@@ -339,7 +340,7 @@ int cli_run_locks(const struct cli_args *a)
         cli_json_object(&j, NULL);
         cli_json_array(&j, "locks");
     }
-    int rc = limit == 0 ? 0 : list_pages(&w);
+    int rc = list_pages(&w);
     if (rc != 0) {
         code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
     } else if (w.json == NULL) {

@@ -78,7 +78,7 @@ static int show_failure(const struct cli_args *a, const fl_redlock *r, const fl_
                                         : fl_strerror(rc),
                         NULL, NULL);
     }
-    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r), tokens);
+    cli_redlock_explain(text, sizeof text, r, fl_redlock_last(r), tokens, rc);
     cli_complain("%.255s: not %s: %s", a->arg[0], key, text);
     if (cli_has(a, CLI_OPT_JSON)) {
         static const char *const causes[] = {"none",    "contended", "unreachable", "too slow",
@@ -208,8 +208,9 @@ int cli_run_redlock_release(const struct cli_args *a)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {"even",    "few",   "twice",       "replica", "evicts",
-                                    "forgets", "young", "unreachable", "refused", "unknown"};
+static const char *const kinds[] = {"even",    "few",     "twice",   "replica",
+                                    "evicts",  "forgets", "young",   "unreachable",
+                                    "refused", "unknown", "stranger"};
 
 static void check_json(const fl_redlock *r, bool fit, const struct fl_redlock_check_report *found)
 {

@@ -118,7 +118,7 @@ static void on_acquired(void *ctx, int result, const struct fl_redlock_lock *loc
     r->acquiring = false;
     if (result != 0) {
         char text[CLI_REDLOCK_ERROR_SIZE];
-        cli_redlock_explain(text, sizeof text, r->redlock, report, r->tokens);
+        cli_redlock_explain(text, sizeof text, r->redlock, report, r->tokens, result);
         r->child.exit_code = exit_of_failure(result, report);
         if (report->cause != FL_REDLOCK_CANCELLED) {
             cli_complain("%.255s: not acquired: %s", r->args->arg[0], text);

@@ -119,7 +119,8 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     char message[320];
     int rc = fli_nodes_parse(cli_nodes_of(a), nodes, &n, errmsg, sizeof errmsg);
     if (rc != 0) {
-        snprintf(message, sizeof message, "the list of nodes is wrong: %s", errmsg);
+        snprintf(message, sizeof message,
+                 "the list of nodes (--nodes or FENCELOCK_NODES) is wrong: %s", errmsg);
         *ret_exit = cli_fail(a, rc, message, NULL, NULL);
         return NULL;
     }

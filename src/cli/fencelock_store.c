@@ -390,6 +390,22 @@ static int run(const struct options *o, struct app *a)
     return EXIT_SUCCESS;
 }
 
+static void *grow(void *p, size_t size)
+{
+    void *grown = realloc(p, size);
+    if (grown == NULL && size != 0) {
+        fli_fatal("out of memory for libuv (%zu bytes)", size);
+    }
+    return grown;
+}
+
+/* libuv aborts without a word when it has no memory for what it watches. */
+static void have_memory_or_say_so(void)
+{
+    int rv = uv_replace_allocator(fli_xmalloc, grow, fli_xcalloc, free);
+    FLI_ASSERT(rv == 0);
+}
+
 int main(int argc, char **argv)
 {
     static struct app app;
@@ -404,6 +420,7 @@ int main(int argc, char **argv)
     if (!check_options(&o)) {
         return EXIT_USAGE;
     }
+    have_memory_or_say_so();
     if (uv_loop_init(&app.loop) != 0) {
         complain("cannot start the event loop");
         return EXIT_FAILURE;

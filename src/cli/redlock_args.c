@@ -102,7 +102,7 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
     int rc = fl_redlock_create(loop, &o.options, &r, errmsg, sizeof errmsg);
     if (rc != 0) {
         char message[640];
-        snprintf(message, sizeof message, "the Redis servers cannot be used as given: %s",
+        snprintf(message, sizeof message, "--redis or FENCELOCK_REDIS cannot be used as given: %s",
                  rc == FL_EINVAL || rc == FL_ENOCONN ? errmsg : fl_strerror(rc));
         *ret_exit = cli_fail(a, rc, message, NULL, NULL);
         return NULL;
@@ -140,7 +140,8 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
     return true;
 }
 
-static const char *remedy(const struct fl_redlock_report *report)
+/* token_result: what asking for the token came to. */
+static const char *remedy(const struct fl_redlock_report *report, int token_result)
 {
     switch (report->cause) {
     case FL_REDLOCK_UNREACHABLE:
@@ -149,7 +150,10 @@ static const char *remedy(const struct fl_redlock_report *report)
         return "Try again with --wait, or with a longer --budget (50ms) and --ttl: each server may "
                "take the budget, or a twentieth of the TTL when that is less";
     case FL_REDLOCK_NOTOKEN:
-        return "A majority of the nodes in --nodes must be up: see fencelock status";
+        return token_result == FL_ENOCONN || token_result == FL_ENOLEADER ||
+                       token_result == FL_ETIMEOUT
+                   ? "A majority of the nodes in --nodes must be up: see fencelock status"
+                   : NULL; /* they are up, and have said why not */
     case FL_REDLOCK_REFUSED:
         break;
     default:
@@ -175,7 +179,8 @@ bool cli_redlock_name_ok(const struct cli_args *a)
 }
 
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report, const fl_client *tokens)
+                         const struct fl_redlock_report *report, const fl_client *tokens,
+                         int result)
 {
     size_t len = (size_t)snprintf(out, size, "%s (%u of %u, %u needed)",
                                   fl_redlock_cause_text(report->cause), report->yes,
@@ -194,7 +199,7 @@ void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
                                 fl_redlock_status_text(s->status), s->error[0] != '\0' ? ": " : "",
                                 s->error);
     }
-    const char *what = remedy(report);
+    const char *what = remedy(report, result);
     if (what != NULL && len < size) {
         snprintf(out + len, size - len, ". %s", what);
     }

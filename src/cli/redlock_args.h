@@ -26,7 +26,8 @@ bool cli_redlock_acquire_options(const struct cli_args *a, struct fl_redlock_acq
 /* The sentence about a call that failed, with what to do about it. tokens: who was asked for one,
  * or NULL. */
 void cli_redlock_explain(char *out, size_t size, const fl_redlock *r,
-                         const struct fl_redlock_report *report, const fl_client *tokens);
+                         const struct fl_redlock_report *report, const fl_client *tokens,
+                         int result);
 
 /* False after a sentence: not a lock's name. */
 bool cli_redlock_name_ok(const struct cli_args *a);

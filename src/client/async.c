@@ -427,3 +427,34 @@ int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_sho
     }
     return rc;
 }
+
+static void issued(void *arg, struct fli_ended *ended)
+{
+    struct fl_call *call = arg;
+    fl_token_cb tell = call->tell.token;
+    void *tell_arg = call->arg;
+    int status = ended->status;
+    const char *error = ended->error;
+    fl_token token = status == 0 ? (fl_token)ended->reply->integer : FL_TOKEN_NONE;
+    call_delete(call);
+    tell(tell_arg, status, error, token);
+}
+
+int fl_async_issue_token(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_token_cb done,
+                         void *arg, fl_call **ret_call)
+{
+    if (done == NULL || !name_ok(name) || timeout_ms > FL_TIMEOUT_MAX_MS) {
+        return FL_EINVAL;
+    }
+    struct fl_call *call = make_call(a, arg);
+    if (call == NULL) {
+        return FL_ENOMEM;
+    }
+    const struct fli_ask ask = {.op = FLI_ASK_TOKEN, .name = name};
+    call->tell.token = done;
+    int rc = start_call(call, &ask, 0, timeout_ms, issued);
+    if (rc == 0 && ret_call != NULL) {
+        *ret_call = call;
+    }
+    return rc;
+}

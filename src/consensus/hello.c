@@ -1,9 +1,12 @@
 /* hello.c: see hello.h for the byte table. */
 #include "consensus/hello.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "machine/batch.h"
+#include "machine/snapshot.h"
 
 #define ADDRESS_OFFSET 56u
 #define REASON_OFFSET 320u
@@ -13,7 +16,24 @@ _Static_assert(ADDRESS_OFFSET + MEMBER_ADDRESS_MAX <= REASON_OFFSET, "the addres
 _Static_assert(REASON_OFFSET + TRANSPORT_REASON_MAX <= ADMITTED_OFFSET, "the reason fits");
 _Static_assert(ADMITTED_OFFSET + 8 == HELLO_SIZE, "the index is the last");
 
+_Static_assert(HELLO_PROTOCOL < 16 && MACHINE_BATCH_FORMAT < 16 && SNAPSHOT_FORMAT < 256,
+               "the version has room for each");
+
 static const char MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 'l', 'o', 'k'};
+
+uint16_t hello_version(void)
+{
+    return (uint16_t)(SNAPSHOT_FORMAT << 8 | MACHINE_BATCH_FORMAT << 4 | HELLO_PROTOCOL);
+}
+
+void hello_explain_version(const uint8_t in[HELLO_SIZE], char *out, size_t size)
+{
+    unsigned theirs = fli_get_u16(in + 12), ours = hello_version();
+    snprintf(out, size,
+             "it has protocol %u, log format %u, snapshot format %u, and this node %u, %u, %u: run "
+             "one version of fencelock on all nodes",
+             theirs & 15, theirs >> 4 & 15, theirs >> 8, ours & 15, ours >> 4 & 15, ours >> 8);
+}
 
 void hello_encode(const struct hello *h, uint8_t out[HELLO_SIZE])
 {
@@ -23,7 +43,7 @@ void hello_encode(const struct hello *h, uint8_t out[HELLO_SIZE])
     FLI_ASSERT(h->from.node_id != 0 && h->from.incarnation != 0);
     memset(out, 0, HELLO_SIZE);
     memcpy(out, MAGIC, sizeof MAGIC);
-    fli_put_u16(out + 12, HELLO_VERSION);
+    fli_put_u16(out + 12, hello_version());
     out[14] = h->kind;
     out[15] = h->verdict;
     fli_put_u64(out + 16, h->from.cluster_id);
@@ -61,7 +81,7 @@ int hello_decode(const uint8_t in[HELLO_SIZE], struct hello *ret)
         fli_get_u32(in + 8) != fli_crc32c(0, in + 12, HELLO_SIZE - 12)) {
         return FL_EPROTO;
     }
-    if (fli_get_u16(in + 12) != HELLO_VERSION) {
+    if (fli_get_u16(in + 12) != hello_version()) {
         return FL_EVERSION;
     }
     struct hello h;

@@ -581,6 +581,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     }
     raft_guard_init(&n->guard, &n->io, fatal_cb, n);
     raft_guard_set_path(&n->guard, n->dir.raft_path);
+    n->guard.ballot = &n->ballot;
     raft_guard_set_stranger(&n->guard, roster_stranger);
     raft_guard_set_patience(&n->guard, n->election_ms, n->heartbeat_ms);
     const char *address = members_find(&n->identity.members, n->id)->address;
@@ -594,10 +595,26 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     return 0;
 }
 
+static int open_ballot(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    bool corrected = false;
+    int rv = ballot_open(&n->dir, &n->ballot, &corrected, errmsg, errmsg_size);
+    if (corrected) {
+        node_log(n, 2,
+                 "the raft library's record of term and vote is damaged, or was not written before "
+                 "the power went: corrected from %s/ballot",
+                 n->dir.path);
+    }
+    return rv;
+}
+
 static int start(struct node *n, char *errmsg, size_t errmsg_size)
 {
     set_raft(n);
     int rv = bootstrap(n, errmsg, errmsg_size);
+    if (rv == 0 && n->ballot.fd < 0) {
+        rv = open_ballot(n, errmsg, errmsg_size);
+    }
     if (rv != 0) {
         return rv;
     }
@@ -668,6 +685,7 @@ static void drop_parts(struct node *n)
     fsm_destroy(n->fsm);
     transport_destroy(n->transport);
     relay_fini(n);
+    ballot_close(&n->ballot);
     data_dir_close(&n->dir);
     free(n);
 }
@@ -701,6 +719,7 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     n->cbs = *cbs;
     n->id = config->id;
     n->dir.lock_fd = -1;
+    ballot_init(&n->ballot);
     fli_list_init(&n->held);
     fli_list_init(&n->returned);
     fli_list_init(&n->inlets);
@@ -721,6 +740,10 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     }
     if (rv == 0) {
         rv = snapshots_check(n->dir.raft_path, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = n->identity.bootstrapped ? open_ballot(n, errmsg, errmsg_size)
+                                      : ballot_forget(&n->dir, errmsg, errmsg_size);
     }
     if (rv == 0) {
         roster_init(n);

@@ -128,6 +128,7 @@ struct node {
     struct transport *transport;
     struct raft_io io;
     struct raft_guard guard;
+    struct ballot ballot;
     struct raft raft;
     struct fsm *fsm;
     struct proposer *proposer;

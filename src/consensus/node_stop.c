@@ -21,6 +21,7 @@ static void finished(uv_handle_t *handle)
     fsm_destroy(n->fsm);
     transport_destroy(n->transport);
     relay_fini(n);
+    ballot_close(&n->ballot);
     data_dir_close(&n->dir);
     n->proposer = NULL;
     n->fsm = NULL;

@@ -9,6 +9,7 @@
 #include "consensus/raft_guard_append.h"
 #include "consensus/raft_guard_change.h"
 #include "consensus/raft_guard_reject.h"
+#include "consensus/raft_heap.h"
 #include "consensus/raft_guard_snapshot.h"
 #include "consensus/segments.h"
 
@@ -165,6 +166,7 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                       struct raft_entry *entries[], size_t *n_entries)
 {
     struct raft_guard *g = guard_of(io);
+    raft_heap_clear_stack();
     int rv = g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries);
     g->next_index = rv == 0 ? *start_index + *n_entries : 0;
     return passed(g, rv);
@@ -415,7 +417,9 @@ static int guard_set_term(struct raft_io *io, raft_term term)
     if (g->failed) {
         return 0;
     }
-    return quietly(g, "write the term to disk", g->inner->set_term(g->inner, term));
+    int rv = ballot_set_term(g->ballot, term, g->inner->errmsg, sizeof g->inner->errmsg);
+    rv = rv == 0 ? g->inner->set_term(g->inner, term) : RAFT_IOERR;
+    return quietly(g, "write the term to disk", rv);
 }
 
 static int guard_set_vote(struct raft_io *io, raft_id server_id)
@@ -424,7 +428,9 @@ static int guard_set_vote(struct raft_io *io, raft_id server_id)
     if (g->failed) {
         return 0;
     }
-    return quietly(g, "write the vote to disk", g->inner->set_vote(g->inner, server_id));
+    int rv = ballot_set_vote(g->ballot, server_id, g->inner->errmsg, sizeof g->inner->errmsg);
+    rv = rv == 0 ? g->inner->set_vote(g->inner, server_id) : RAFT_IOERR;
+    return quietly(g, "write the vote to disk", rv);
 }
 
 /* Who asks for a pre-vote in a term that is over is told so. */

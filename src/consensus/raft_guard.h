@@ -60,6 +60,8 @@
  * - A pre-vote that is refused because its term is over is answered with the term it asked for, so
  *   whoever asked never learns of the newer one. When that is the only node which has the whole
  *   log, and one node more is up, neither can ever be elected. The answer has the newer term here.
+ * - When the backend cannot read its directory at start it frees pointers it never set. The stack
+ *   on which they lie is cleared before. Its record of term and vote has no checksum: ballot.h.
  * - A follower's rejection that later answers have overtaken, which happens when a stream is opened
  *   again, makes a leader that is still finding out where to begin go back behind what the follower
  *   has confirmed. The number of entries on their way is then computed as one below zero, and the
@@ -90,6 +92,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "consensus/ballot.h"
 
 struct raft_guard_stats {
     uint64_t appends; /* writes of entries that are on disk */
@@ -120,7 +123,8 @@ struct raft_guard {
     struct raft_io *inner;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
-    const char *path; /* of the log; NULL: not in files */
+    const char *path;      /* of the log; NULL: not in files */
+    struct ballot *ballot; /* set by the caller, written before the backend's record; or NULL */
     bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;

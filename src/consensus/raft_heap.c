@@ -85,3 +85,11 @@ void raft_heap_install(void)
     int rv = uv_replace_allocator(uv_malloc, uv_realloc, uv_calloc, free);
     FLI_ASSERT(rv == 0);
 }
+
+void raft_heap_clear_stack(void)
+{
+    volatile char below[8192];
+    for (size_t i = 0; i < sizeof below; i++) {
+        below[i] = 0;
+    }
+}

@@ -209,14 +209,13 @@ static void incoming_judge(struct incoming *in)
     char reason[TRANSPORT_REASON_MAX] = {0};
     int rv = hello_decode(in->buf, &h);
     if (rv == FL_EVERSION) {
-        snprintf(reason, sizeof reason,
-                 "node %llu speaks version %u of the protocol between nodes only",
-                 (unsigned long long)t->self.node_id, HELLO_VERSION);
+        hello_explain_version(in->buf, reason, sizeof reason);
         (void)incoming_answer(in, HELLO_RAFT, TRANSPORT_OTHER_VERSION, 0, reason);
+        transport_say_once(t, 2, "a node of another version was refused: %s", reason);
+    } else if (rv != 0) {
+        transport_say_once(t, 2, "a connection to the peer port was dropped: not a node");
     }
     if (rv != 0) {
-        transport_say_once(t, 2, "a connection to the peer port was dropped: %s",
-                           rv == FL_EVERSION ? "another version of the protocol" : "not a node");
         incoming_drop(in);
         return;
     }
@@ -275,7 +274,7 @@ static void listener_cb(uv_stream_t *listener, int status)
     fli_list_init(&in->link);
     if (t->accepting_count == TRANSPORT_PENDING_MAX) {
         /* A real peer says hello at once, so the oldest is the one least likely to be one. */
-        incoming_drop(FLI_CONTAINER_OF(fli_list_first(&t->accepting), struct incoming, link));
+        incoming_drop(FLI_CONTAINER_OF(t->accepting.next, struct incoming, link));
     }
     fli_list_push(&t->accepting, &in->link);
     t->accepting_count++;

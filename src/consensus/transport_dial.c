@@ -150,6 +150,12 @@ static void dial_judge(struct dial *d)
     char reason[TRANSPORT_REASON_MAX] = {0};
     unsigned long long peer_id = d->peer_id;
     int rv = hello_decode(d->buf, &h);
+    if (rv == FL_EVERSION) {
+        hello_explain_version(d->buf, reason, sizeof reason);
+        transport_say_once(t, 2, "node %llu is of another version: %s", peer_id, reason);
+        dial_close_tcp(d, true);
+        return;
+    }
     if (rv != 0 || h.verdict == 0) {
         transport_say_once(t, 2, "node %llu gave an answer that is not understood (%s)", peer_id,
                            fl_strerror(rv == 0 ? FL_EPROTO : rv));

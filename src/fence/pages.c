@@ -600,7 +600,7 @@ int fli_pages_check(int fd, fli_pages_visit visit, fli_pages_visit previous, voi
     struct checker c = {
         .fd = fd, .visit = visit, .ctx = ctx, .errmsg = errmsg, .errmsg_size = errmsg_size};
     struct meta meta;
-    struct meta before;
+    struct meta before = {0};
     int rc = check_file(&c, previous, &meta, &before);
     free(c.seen);
     free(c.pages);

@@ -208,7 +208,9 @@ static void take_line(struct fli_facts *f, const char *line, size_t len)
     size_t value_len = len - name_len - 1;
     uint64_t number;
 #define IS(text) (name_len == sizeof(text) - 1 && memcmp(line, text, name_len) == 0)
+    f->informed = true;
     if (IS("run_id")) {
+        f->is_redis = value_len > 0;
         fli_copy_text(f->run_id, sizeof f->run_id, value, value_len);
     } else if (IS("role")) {
         fli_copy_text(f->role, sizeof f->role, value, value_len);

@@ -46,7 +46,9 @@ enum fli_delete_how fli_delete_how(const redisReply *reply);
 
 /* What a server tells about itself. What is not known is empty or -1. */
 struct fli_facts {
-    bool heard; /* it answered at all */
+    bool heard;    /* it answered at all */
+    bool informed; /* to INFO, with fields */
+    bool is_redis; /* which are those of a Redis */
     char error[FL_REDLOCK_ERROR_MAX];
     char run_id[64];
     char role[16];

@@ -117,6 +117,12 @@ static void judge_one(const struct fli_facts *facts, uint32_t index,
         add(r, FL_REDLOCK_FIND_UNREACHABLE, false, i, "it cannot be reached, or is silent");
         return;
     }
+    if (f->informed && !f->is_redis) {
+        add(r, FL_REDLOCK_FIND_STRANGER, true, i,
+            "it is no Redis server: its INFO has no run_id (fencelockd and fencelock-store are not "
+            "for this list)");
+        return;
+    }
     int twin = first_with_run_id(facts, index);
     if (twin >= 0) {
         add(r, FL_REDLOCK_FIND_TWICE, true, i,

@@ -366,7 +366,9 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
     for (;;) {
         size_t len = strcspn(p, ",");
         if (r->n == FL_REDLOCK_SERVERS_MAX) {
-            return complain(c, "too many servers are given");
+            (void)snprintf(c->text, c->size, "more than %u servers are given",
+                           FL_REDLOCK_SERVERS_MAX);
+            return FL_EINVAL;
         }
         struct fli_server *s = &r->servers[r->n];
         int rc = fli_server_locate(s, p, len, c->text, c->size);
@@ -375,7 +377,8 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
         }
         for (uint32_t i = 0; i < r->n && rc == 0; i++) {
             if (strcmp(r->servers[i].address, s->address) == 0) {
-                rc = complain(c, "a server is given twice");
+                (void)snprintf(c->text, c->size, "%s is given twice", s->address);
+                rc = FL_EINVAL;
             }
         }
         fli_server_init(s, &r->owner, r->n++);

@@ -336,7 +336,7 @@ static int finish_also(struct parse *p)
         return wrong(p, "ALSO and MODE SHARED of ACQUIRE exclude each other (several locks are "
                         "taken alone)");
     }
-    if (r->n_also > 0 && r->permits > 1) {
+    if (r->n_also > 0 && r->permits > 0) {
         return wrong(p, "ALSO and PERMITS of ACQUIRE exclude each other (several locks are taken "
                         "alone)");
     }
@@ -364,11 +364,12 @@ static int finish_mode(struct parse *p)
     if (r->mode.len > 0 && !r->shared && !is_word(&r->mode, "EXCLUSIVE")) {
         return wrong(p, "MODE of ACQUIRE is EXCLUSIVE or SHARED");
     }
-    if (r->mode.len > 0 && r->permits > 1) {
+    if (r->mode.len > 0 && r->permits > 0) {
         return wrong(p, "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)");
     }
+    int rc = finish_also(p);
     r->permits = r->permits == 0 ? 1 : r->permits;
-    return finish_also(p);
+    return rc;
 }
 
 static int finish_acquire(struct parse *p, unsigned given)

@@ -3,8 +3,8 @@
 everything is there. It never serves something else. One node alone, so that nobody can tell it what it has lost.
 
 Of the files of the raft library the segments of the log are among them, but for the last batch of entries of an open one, whose
-damage cannot be told from a torn write (src/consensus/segments.h). Its record of term and vote is left out, since it has no
-checksum. --raft tries these two as well.
+damage cannot be told from a torn write (src/consensus/segments.h); --raft tries that as well. Its record of term and vote has
+no checksum; src/consensus/ballot.h has one.
 
 Snapshots come early here (tests/torture/early_snapshots.c), so that there are some. Of three nodes one is lost to its damage,
 and one that leads finds it when it sends its snapshot.
@@ -14,6 +14,7 @@ FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the st
 import os
 import random
 import shutil
+import struct
 import sys
 import unittest
 
@@ -62,7 +63,7 @@ class Flips(unittest.TestCase):
         """For every file some flips: the directory is as it was, but for one bit."""
         good = server.data + '.good'
         os.rename(server.data, good)
-        for file in files_of(good, RAFT):
+        for file in files_of(good, True):
             for _ in range(FLIPS * (4 if file == 'data.mdb' else 1)):
                 shutil.rmtree(server.data, ignore_errors=True)
                 shutil.copytree(good, server.data)
@@ -135,6 +136,7 @@ class Flips(unittest.TestCase):
             for field in ('last_token', 'locks'):
                 self.assertEqual(info[field], before[field], '%s: %s is served' % (what, field))
             self.assertEqual(node.call('CHECK', 'lock-%d' % (GRANTS - 1), GRANTS), 1, what)
+            self.assertEqual(info['term'], before['term'], '%s: the term' % what)
             return True
         self.flip_all(node, whole)
 
@@ -153,6 +155,26 @@ class Flips(unittest.TestCase):
         node.start()
         cluster.wait_serving(node)
         self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+
+    def test_term_and_vote_are_not_taken_back(self):
+        """What the raft library has on disk says that this node never heard of the present term."""
+        cluster = Cluster(self.lab, 3)
+        cluster.start()
+        node = cluster.followers()[0]
+        term = node.info()['term']
+        node.kill()
+        for name in ('metadata1', 'metadata2'):
+            path = os.path.join(node.data, 'raft', name)
+            with open(path, 'r+b') as f:
+                _, version, _, _ = struct.unpack('<4Q', f.read())
+                f.seek(0)
+                f.write(struct.pack('<4Q', 1, version, 0, 0))
+        node.start()
+        self.assertIn('corrected from ', node.process.output())
+        cluster.wait_serving(node)
+        self.assertGreaterEqual(node.info()['term'], term)
+        with open(os.path.join(node.data, 'raft', 'metadata1'), 'rb') as f:
+            self.assertGreaterEqual(struct.unpack('<4Q', f.read())[2], term)
 
     def test_the_newest_snapshot_came_from_the_leader(self):
         """Its log begins behind the newest snapshot, and the raft library would take an older one, if it still has one, and

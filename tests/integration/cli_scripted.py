@@ -494,6 +494,8 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
         code, out, err = self.ask(s, 'locks', '--limit', '1', '--json')
         value = json.loads(out)
         self.assertEqual((code, err, [l['name'] for l in value['locks']], value['more']), (DONE, '', ['a'], True))
+        self.assertEqual(self.ask(s, 'locks', '--limit', '0', '--json')[1], '{"locks":[],"more":true}\n')
+        s = self.server(self.page(b''))
         self.assertEqual(self.ask(s, 'locks', '--limit', '0', '--json')[1], '{"locks":[],"more":false}\n')
 
     def test_no_locks(self):

@@ -97,6 +97,9 @@ class Calls(CliCase):
                             (('acquire', 'x', '--redis-user', 'me'), 'FENCELOCK_REDIS_PASSWORD'),
                             (('acquire', 'x', '--redis-password-file', '/nowhere/at/all'), '--redis-password-file'),
                             (('acquire', 'x', '--key-format', 'lock'), '%s'),
+                            (('acquire', 'x', '--redis', '127.0.0.1:7,127.0.0.1:7'),
+                             '--redis or FENCELOCK_REDIS cannot be used as given: 127.0.0.1:7 is given twice'),
+                            (('acquire', 'x', '--redis', ','.join('127.0.0.1:%d' % i for i in range(1, 99))), '--redis'),
                             (('acquire', 'x', '--redis-db', '4294967296'), '--redis-db'),
                             (('acquire', 'x', '--budget', '0'), '--budget'),
                             (('run', 'x', '--ttl', '499', 'true'), '500 ms'),
@@ -180,6 +183,18 @@ class Calls(CliCase):
         self.assertFalse(json.loads(self.done('check', '--timeout', '2s', '--json', code=UNKNOWN, safe=False))['fit'])
 
 
+    def test_check_knows_what_is_no_redis(self):
+        servers = self.redis(2)
+        cluster = Cluster(self.lab, 1).start()
+        env = dict(self.env, FENCELOCK_REDIS=','.join([s.address for s in servers] + cluster.addresses()))
+        self.env = env
+        got = json.loads(self.done('check', '--json', code=NO, safe=False))
+        self.assertFalse(got['fit'])
+        self.assertIn(('stranger', True, cluster.addresses()[0]),
+                      [(f['kind'], f['refuses'], f['address']) for f in got['findings']])
+        self.assertIn('it is no Redis server', self.done('check', safe=False, code=NO))
+
+
 class Tokens(CliCase):
     def test_tokens_of_a_cluster(self):
         servers = self.redis(3)
@@ -202,6 +217,7 @@ class Tokens(CliCase):
                 code, out, err = self.do('acquire', 'lock', '--ttl', '5s', '--nodes', s.address)
                 self.assertEqual((code, out), (UNKNOWN, ''))
                 self.assertIn(refusal.decode().strip('-\r\n'), err)
+                self.assertNotIn('majority of the nodes', err)
                 self.assertEqual(self.do('run', 'lock', '--ttl', '5s', '--nodes', s.address, '--', 'true')[0], FAILED)
         cluster.nodes[0].kill()
         code, out, err = self.do('acquire', 'lock', '--ttl', '2s')

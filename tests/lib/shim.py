@@ -43,7 +43,10 @@ class Shim:
     def env(self):
         """What the environment of the process must have. The directory must be there when it begins."""
         os.makedirs(self.data, mode=0o700, exist_ok=True)
+        if os.path.exists(self.path + '.stack'):
+            os.unlink(self.path + '.stack')
         env = {'LD_PRELOAD': ':'.join(self.libraries), 'FENCELOCK_SHIM': self.path, 'FENCELOCK_SHIM_DIR': self.data,
+               'FENCELOCK_SHIM_STACK': '1',
                'ASAN_OPTIONS': '%s:verify_asan_link_order=0' % os.environ.get('ASAN_OPTIONS', 'abort_on_error=1')}
         if self.journal:
             env['FENCELOCK_SHIM_UNDO'] = self.journal
@@ -79,6 +82,14 @@ class Shim:
 
     def failed(self, kind):
         return self._get(KINDS_AT + 4 * KINDS.index(kind) + 3)
+
+    def stack(self):
+        """Of the calls that were made to fail; empty when none was."""
+        try:
+            with open(self.path + '.stack', encoding='utf-8', errors='replace') as f:
+                return f.read()
+        except FileNotFoundError:
+            return ''
 
     def begin_again(self):
         """For another process: nothing is counted or disturbed any more."""

@@ -426,7 +426,7 @@ static int io_recover(struct raft_io *io, const struct raft_configuration *conf)
 }
 
 /* A write that does not wait: whether it fails. */
-static bool fails_now(struct sim_node *n)
+bool sim_disk_fails(struct sim_node *n)
 {
     struct sim_disk *d = &n->disk;
     if (d->errors > 0) {
@@ -443,7 +443,7 @@ static int io_set_term(struct raft_io *io, raft_term term)
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, term >= n->disk.term, "node %u goes back to an older term", n->index + 1);
@@ -458,7 +458,7 @@ static int io_set_vote(struct raft_io *io, raft_id server_id)
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return RAFT_IOERR;
     }
     SIM_CHECK(n->sim, n->disk.voted_for == 0 || n->disk.voted_for == server_id,
@@ -732,7 +732,7 @@ int cut_finish(const char *path, uint64_t *ret_index, char *errmsg, size_t errms
     return cut_begin(path, 1, errmsg, errmsg_size);
 }
 
-static struct sim_node *node_at(const struct data_dir *d)
+struct sim_node *sim_disk_node(const struct data_dir *d)
 {
     unsigned i = 0;
     int fields = sscanf(d->path, "node-%u", &i);
@@ -743,7 +743,7 @@ static struct sim_node *node_at(const struct data_dir *d)
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
                   struct identity *ret, char *errmsg, size_t errmsg_size)
 {
-    struct sim_node *n = node_at(d);
+    struct sim_node *n = sim_disk_node(d);
     (void)errmsg;
     (void)errmsg_size;
     if (!n->disk.has_identity) {
@@ -758,11 +758,11 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
 
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
-    struct sim_node *n = node_at(d);
+    struct sim_node *n = sim_disk_node(d);
     if (n->ghost) {
         return 0;
     }
-    if (fails_now(n)) {
+    if (sim_disk_fails(n)) {
         return FL_EIO;
     }
     n->disk.identity = *id;

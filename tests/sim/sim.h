@@ -127,9 +127,9 @@ struct sim_write {
 };
 
 struct sim_disk {
-    raft_term term;
-    raft_id voted_for;
-    bool has_snapshot, has_identity;
+    raft_term term, ballot_term; /* of src/consensus/ballot.c: never behind */
+    raft_id voted_for, ballot_vote;
+    bool has_snapshot, has_identity, has_ballot;
     struct sim_snapshot snapshot;
     struct sim_entry *entries;
     size_t n, cap;
@@ -604,6 +604,8 @@ void sim_disk_init_io(struct sim_node *n, struct raft_io *io);
 void sim_disk_crash(struct sim_node *n);
 void sim_disk_wipe(struct sim_node *n);
 void sim_disk_check_changes(struct sim_node *n);
+struct sim_node *sim_disk_node(const struct data_dir *d);
+bool sim_disk_fails(struct sim_node *n); /* the next write of it */
 raft_index sim_disk_last(const struct sim_disk *d);
 
 /* net.c */

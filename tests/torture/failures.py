@@ -28,6 +28,8 @@ if '--only' in sys.argv:
 SOME = 5 # of each kind, when not all
 ERRNOS = {'alloc': errno.ENOMEM, 'write': errno.EIO, 'sync': errno.EIO, 'open': errno.EIO, 'accept': errno.EMFILE}
 PATIENCE_S = 3.0
+# libuv aborts when it cannot make the threads of its pool.
+KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'),)
 
 
 def use_node(node, told):
@@ -86,7 +88,7 @@ class Failures(unittest.TestCase):
         self.wrong = []
         self.addCleanup(lambda: self.lab.quiet_close(keep=bool(self.wrong)))
         self.number = 0
-        self.silent = 0 # ended by a crash without a message
+        self.silent = 0 # ended by one of KNOWN
 
     def node(self):
         self.number += 1
@@ -133,12 +135,17 @@ class Failures(unittest.TestCase):
             return None
         if code == -signal.SIGABRT and kind == 'alloc' and 'out of memory' in said:
             return None # fli_fatal: of this program, or of the raft library (src/consensus/raft_heap.h)
-        if code in (-signal.SIGABRT, -signal.SIGSEGV) and kind == 'alloc' and isinstance(server, Node):
-            self.silent += 1 # a few are left, and fail_each() counts them: docs/TESTING.md
+        if code == -signal.SIGABRT and kind == 'alloc' and self.is_known(server):
+            self.silent += 1
             return None
         if code > 0 and len(said.strip().splitlines()) > 0:
             return None
-        return 'ended with %d and said %r' % (code, said[-300:])
+        return 'ended with %d and said %r; the call: %s' % (code, said[-300:], server.shim.stack())
+
+    def is_known(self, server):
+        """Calls whose failure ends a library without a message, by their stack."""
+        stack = server.shim.stack()
+        return any(all(word in stack for word in known) for known in KNOWN)
 
     def again(self, server, has, told, kind):
         """What is wrong when it runs undisturbed. After a failed write of a meta page LMDB cannot tell which commit was
@@ -179,7 +186,6 @@ class Failures(unittest.TestCase):
         self.notes = ['%d calls; %d made to fail, %d of them ended the program, %d without a word' %
                       (calls, failed, ended, self.silent)]
         self.assertTrue(failed, 'nothing was made to fail')
-        self.assertLessEqual(self.silent, max(2, failed // 10), 'crashes without a message')
         if self.wrong:
             self.fail('\n'.join(self.wrong))
 

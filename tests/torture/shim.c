@@ -6,13 +6,11 @@
  *   FENCELOCK_SHIM       control file: SLOTS numbers of 64 bits, mapped by both sides
  *   FENCELOCK_SHIM_DIR   only files below this directory are disturbed
  *   FENCELOCK_SHIM_UNDO  journal of what is not synced; none is kept when not set
- *
  * The journal. Before a write to a file reaches it, what stood there is appended to the journal;
  * when the file has been synced, that is noted too. The same for names and their directory. So
  * after a SIGKILL the journal says how to make the files what a power cut may leave. Writes that
  * sync themselves (O_DSYNC, RWF_DSYNC; also those submitted with io_submit) are noted as synced
  * ranges. What is written through mmap is not seen; none of our files that matters is.
- *
  * Memory is interposed only when built without sanitizers, which do that themselves. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -34,6 +32,8 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "shim_stack.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define FDS_MAX 65536
@@ -83,6 +83,12 @@ static atomic_int io_failing; /* errno for the next completion of a submitted wr
         }                                                                                          \
     } while (0)
 
+static int refuse(int error)
+{
+    errno = error;
+    return -1;
+}
+
 static int64_t slot(int which)
 {
     return slots == NULL ? 0 : atomic_load(&slots[which]);
@@ -100,6 +106,7 @@ static int fails(enum kind kind)
         return 0;
     }
     atomic_fetch_add(&k[3], 1);
+    shim_stack_put();
     return (int)atomic_load(&k[2]);
 }
 
@@ -298,8 +305,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
         made = (flags & O_CREAT) != 0 && dir >= 0 && syscall(SYS_faccessat, dirfd, path, F_OK) != 0;
         int error = made ? name_error(true) : 0;
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
         if (made) {
             save_name('C', dir, full, strlen(full));
@@ -404,8 +410,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t len)
     if (file_of(fd) != NULL) {
         int error = before_write(fd, position(fd), len, false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     return syscall(SYS_write, fd, data, len);
@@ -420,8 +425,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
         }
         int error = before_write(fd, position(fd), len, false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     return syscall(SYS_writev, fd, iov, n);
@@ -431,8 +435,7 @@ static ssize_t pwrite_it(int fd, const void *data, size_t len, off_t offset)
 {
     int error = before_write(fd, (uint64_t)offset, len, false);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     return syscall(SYS_pwrite64, fd, data, len, offset);
 }
@@ -473,8 +476,7 @@ static int truncate_it(int fd, off_t size)
 {
     int error = resize(fd, (uint64_t)size);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     return (int)syscall(SYS_ftruncate, fd, size);
 }
@@ -527,8 +529,7 @@ static int sync_it(int fd, long number)
         nap(slot(SLOT_SLOW_US));
     }
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     if (slot(SLOT_LIE) != 0) {
         return 0;
@@ -562,8 +563,7 @@ static int rename_it(int from_fd, const char *from, int to_fd, const char *to)
     if (slots != NULL && (dir >= 0 || dir_from >= 0)) {
         int error = name_error(false);
         if (error != 0) {
-            errno = error;
-            return -1;
+            return refuse(error);
         }
     }
     if (dir >= 0 && dir_from >= 0) {
@@ -656,8 +656,7 @@ EXPORT long syscall(long number, ...)
         for (long i = 0; i < a[1]; i++) {
             int error = submit(((struct iocb **)a[2])[i]);
             if (error != 0) {
-                errno = error;
-                return -1;
+                return refuse(error);
             }
         }
     } else if (slots != NULL && number == SYS_close && a[0] >= 0 && a[0] < FDS_MAX) {
@@ -680,8 +679,7 @@ EXPORT int accept4(int fd, struct sockaddr *restrict addr, socklen_t *restrict l
 {
     int error = fails(KIND_ACCEPT);
     if (error != 0) {
-        errno = error;
-        return -1;
+        return refuse(error);
     }
     int got = (int)syscall(SYS_accept4, fd, addr, len, flags);
     if (got >= 0 && got < FDS_MAX) {

@@ -330,6 +330,14 @@ static void on_token(void *arg, int status, const char *error, fl_token token)
     p->asking = false;
 }
 
+static void on_issued(void *arg, int status, const char *error, fl_token token)
+{
+    struct progress *p = arg;
+    (void)error;
+    assert_int_equal(is_done(status), token == 8);
+    p->asking = false;
+}
+
 static void scenario_async_session(void)
 {
     struct progress p = {.state = FL_HOLD_SAFE};
@@ -344,6 +352,10 @@ static void scenario_async_session(void)
     }
     p.asking = p.lock != NULL &&
                is_done(fl_async_acquire_under(p.lock, fl_str("x"), NULL, on_token, &p, NULL));
+    while (p.asking) {
+        go_on(a);
+    }
+    p.asking = is_done(fl_async_issue_token(a, fl_str("x"), 0, on_issued, &p, NULL));
     while (p.asking) {
         go_on(a);
     }

@@ -683,13 +683,15 @@ static void test_call_bad_answers(void **state)
     char address[64];
     int listener = plain_listener(&port);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         struct hello h = good(f);
         uint8_t bytes[HELLO_SIZE];
         h.from = f->b.self;
         h.target = i == 1 ? 3 : 1;
         h.verdict = i == 2 ? 0 : TRANSPORT_WELCOME;
         hello_encode(&h, bytes);
+        bytes[13] ^= i == 4; /* of another version */
+        fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HELLO_SIZE - 12));
         if (i == 0) {
             bytes[100] ^= 1;
         }

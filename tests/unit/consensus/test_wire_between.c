@@ -73,6 +73,21 @@ static void test_hello_damage(void **state)
     }
 }
 
+static void test_hello_of_another_version(void **state)
+{
+    struct hello h = sample();
+    uint8_t bytes[HELLO_SIZE];
+    char text[TRANSPORT_REASON_MAX];
+    hello_encode(&h, bytes);
+    bytes[12] = 0x52;
+    bytes[13] = 255;
+    reseal(bytes);
+    assert_int_equal(hello_decode(bytes, &h), FL_EVERSION);
+    hello_explain_version(bytes, text, sizeof text);
+    assert_non_null(strstr(text, "it has protocol 2, log format 5, snapshot format 255, and this"));
+    assert_non_null(strstr(text, ": run one version of fencelock on all nodes"));
+}
+
 /* Fields out of range under a good checksum. */
 static void test_hello_ranges(void **state)
 {
@@ -83,8 +98,9 @@ static void test_hello_ranges(void **state)
         uint8_t value;
         int error;
     } ROWS[] = {
-        {12, 2, FL_EVERSION}, {14, 0, FL_EPROTO},   {14, 3, FL_EPROTO},  {15, 7, FL_EPROTO},
-        {52, 8, FL_EPROTO},   {54, 184, FL_EPROTO}, {56, 10, FL_EPROTO}, {320, 127, FL_EPROTO},
+        {12, 2, FL_EVERSION}, {13, 2, FL_EVERSION}, {14, 0, FL_EPROTO},
+        {14, 3, FL_EPROTO},   {15, 7, FL_EPROTO},   {52, 8, FL_EPROTO},
+        {54, 184, FL_EPROTO}, {56, 10, FL_EPROTO},  {320, 127, FL_EPROTO},
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
         uint8_t bytes[HELLO_SIZE];
@@ -241,10 +257,15 @@ int main(void)
     seed |= 1;
     printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hello_round),  cmocka_unit_test(test_hello_damage),
-        cmocka_unit_test(test_hello_ranges), cmocka_unit_test(test_hello_random),
-        cmocka_unit_test(test_result_round), cmocka_unit_test(test_result_unknown_status),
-        cmocka_unit_test(test_event_round),  cmocka_unit_test(test_random_bodies),
+        cmocka_unit_test(test_hello_round),
+        cmocka_unit_test(test_hello_damage),
+        cmocka_unit_test(test_hello_of_another_version),
+        cmocka_unit_test(test_hello_ranges),
+        cmocka_unit_test(test_hello_random),
+        cmocka_unit_test(test_result_round),
+        cmocka_unit_test(test_result_unknown_status),
+        cmocka_unit_test(test_event_round),
+        cmocka_unit_test(test_random_bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

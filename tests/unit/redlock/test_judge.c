@@ -83,6 +83,19 @@ static void test_each_fault(void **state)
     expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_REFUSED, true, 1);
 }
 
+static void test_what_is_no_redis(void **state)
+{
+    (void)state;
+    static const char ours[] = "# Server\r\nredis_version:7.0.0\r\nserver_name:fencelock\r\n";
+    fli_facts_init(&facts[1]);
+    facts[1].heard = true;
+    fli_facts_take_info(&facts[1], ours, sizeof ours - 1);
+    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_STRANGER, true, 1);
+    setup(NULL);
+    fli_facts_take_info(&facts[1], "run_id:abc\r\n", 12);
+    assert_true(fli_judge(facts, 3, &rules, &report));
+}
+
 static void test_what_is_not_told(void **state)
 {
     (void)state;
@@ -119,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_numbers, setup),
         cmocka_unit_test_setup(test_each_fault, setup),
+        cmocka_unit_test_setup(test_what_is_no_redis, setup),
         cmocka_unit_test_setup(test_what_is_not_told, setup),
         cmocka_unit_test_setup(test_the_most_findings, setup),
     };

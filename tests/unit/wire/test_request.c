@@ -77,8 +77,8 @@ static void test_acquire_modes(void **state)
     assert_int_equal(r.permits, 1);
     r = good(LOCK, "ACQUIRE a mode Exclusive");
     assert_false(r.shared);
-    r = good(LOCK, "ACQUIRE a PERMITS 1 MODE SHARED");
-    assert_true(r.shared);
+    r = good(LOCK, "ACQUIRE a PERMITS 1");
+    assert_int_equal(r.permits, 1);
     r = good(LOCK, "ACQUIRE a PERMITS 1000000");
     assert_false(r.shared);
     assert_int_equal(r.permits, 1000000);
@@ -88,7 +88,7 @@ static void test_acquire_several(void **state)
 {
     struct fli_request r = good(LOCK, "ACQUIRE a");
     assert_int_equal(r.n_also, 0);
-    r = good(LOCK, "ACQUIRE a ALSO b WAIT 5 also ALSO MODE EXCLUSIVE PERMITS 1");
+    r = good(LOCK, "ACQUIRE a ALSO b WAIT 5 also ALSO MODE EXCLUSIVE");
     assert_int_equal(r.n_also, 2);
     assert_true(slice_is(&r.name, "a"));
     assert_true(slice_is(&r.also[0], "b"));
@@ -136,6 +136,11 @@ static void test_acquire_errors(void **state)
         "MODE of ACQUIRE is EXCLUSIVE or SHARED" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a PERMITS 2 MODE SHARED", FL_EINVAL,
         "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a PERMITS 1 MODE EXCLUSIVE", FL_EINVAL,
+        "PERMITS and MODE of ACQUIRE exclude each other (a semaphore has no mode)" ACQUIRE_USAGE);
+    bad(LOCK, "ACQUIRE a ALSO b PERMITS 1", FL_EINVAL,
+        "ALSO and PERMITS of ACQUIRE exclude each other (several locks are taken "
+        "alone)" ACQUIRE_USAGE);
     bad(LOCK, "ACQUIRE a PERMITS 0", FL_EINVAL,
         "PERMITS of ACQUIRE must be a whole number from 1 to 1000000 (holders at a time), not '0'");
     bad(LOCK, "ACQUIRE a PERMITS 1000001", FL_EINVAL,
