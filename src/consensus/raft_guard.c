@@ -17,6 +17,8 @@
 #define WRITE_FAILED "write failed:"
 #define WRITE_SHORT "short write:"
 
+#define RESEND_MS 3000u /* no sooner is a snapshot sent again */
+
 struct guarded_put {
     struct raft_io_snapshot_put inner;
     struct raft_io_snapshot_put *outer;
@@ -287,6 +289,17 @@ static void drop_message(struct raft_message *message)
     }
 }
 
+/* A follower that cannot have the snapshot yet refuses what comes behind it. */
+static bool refuses_too_early(const struct raft_guard *g, const struct raft_message *message)
+{
+    if (message->type != RAFT_APPEND_ENTRIES_RESULT ||
+        message->append_entries_result.rejected == 0) {
+        return false;
+    }
+    return g->gets > 0 || (message->append_entries_result.rejected == g->sent_index &&
+                           g->inner->time(g->inner) - g->sent_ms < RESEND_MS);
+}
+
 /* Whether a follower's answer is over. What is not of this term is raft's business. */
 static bool overtaken(struct raft_guard *g, struct raft_message *message)
 {
@@ -311,6 +324,10 @@ static bool unwanted(struct raft_guard *g, struct raft_message *message)
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
         g->stats.snapshots_dropped++;
+        return true;
+    }
+    if (refuses_too_early(g, message)) {
+        g->stats.refusals_dropped++;
         return true;
     }
     if (message->type == RAFT_REQUEST_VOTE_RESULT && raft_state(g->inner->data) != RAFT_CANDIDATE) {
@@ -465,6 +482,10 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
             m.install_snapshot.last_term != g->loaded_term) {
             m.install_snapshot.last_term = g->loaded_term;
             g->stats.snapshots_corrected++;
+        }
+        if (m.type == RAFT_INSTALL_SNAPSHOT) {
+            g->sent_index = m.install_snapshot.last_index;
+            g->sent_ms = g->inner->time(g->inner);
         }
         if (m.type == RAFT_REQUEST_VOTE_RESULT) {
             correct_refusal(g, &m.request_vote_result);
@@ -627,6 +648,7 @@ static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *sna
     struct raft_io_snapshot_get *outer = s->outer;
     raft_io_snapshot_get_cb cb = s->cb;
     raft_free(s);
+    g->gets--;
     if (status != 0) {
         guard_fail(g, "read the snapshot for a follower", status);
         return;
@@ -652,8 +674,10 @@ static int guard_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *r
         return RAFT_NOMEM;
     }
     *s = (struct guarded_get){.outer = req, .cb = cb, .g = g};
+    g->gets++;
     int rv = g->inner->snapshot_get(g->inner, &s->inner, get_cb);
     if (rv != 0) {
+        g->gets--;
         raft_free(s);
     }
     return passed(g, rv);

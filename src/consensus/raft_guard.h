@@ -5,6 +5,10 @@
  *   dereference a null pointer when the write is done; one that arrives while another is being
  *   installed is leaked. Both are dropped here until the write is done: to raft it is a lost
  *   message, and the leader sends again after raft_set_install_snapshot_timeout().
+ * - The library sends heartbeats behind a snapshot that it still reads from the disk, takes the
+ *   follower's refusal of one for news, and reads and sends the snapshot again, with each
+ *   heartbeat: a leader with a million locks had 3 GB of snapshots under way. Refusals are not
+ *   passed on while a snapshot is read, nor for three seconds after it was sent those of its index.
  * - A write of entries, snapshot, term or vote that fails is forgotten, and the node goes on in
  *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
  *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
@@ -103,6 +107,7 @@ struct raft_guard_stats {
     uint64_t snapshots_put; /* own snapshots written */
     uint64_t snapshots_installed; /* snapshots of a leader written */
     uint64_t snapshots_dropped;   /* messages held off, see above */
+    uint64_t refusals_dropped;    /* of what comes behind a snapshot, likewise */
     uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
     uint64_t commits_corrected;   /* messages that would have taken the commit index back */
     uint64_t changes_corrected;   /* changes of the configuration noted with a wrong index */
@@ -130,6 +135,9 @@ struct raft_guard {
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
     raft_io_close_cb closed;
+    unsigned gets;         /* snapshots that are read for followers */
+    raft_index sent_index; /* of the snapshot last sent to one, and when; 0: none */
+    raft_time sent_ms;
     unsigned puts;               /* snapshot writes in progress */
     bool put_held;               /* the next write of an own snapshot waits */
     struct guarded_put *waiting; /* it does; NULL: none */
