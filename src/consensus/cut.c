@@ -46,31 +46,19 @@ static int open_dir(struct cut *c, const char *path, uint64_t index, char *errms
 int cut_begin(const char *path, uint64_t index, char *errmsg, size_t errmsg_size)
 {
     FLI_ASSERT(index > 0);
-    struct cut c;
+    struct cut c = {-1, path, index, errmsg, errmsg_size};
     uint8_t data[FILE_SIZE];
     fli_put_u64(data, index);
     fli_put_u32(data + 8, fli_crc32c(0, data, 8));
-    int rv = open_dir(&c, path, index, errmsg, errmsg_size);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = durable_replace(c.dir, CUT_FILE, data, sizeof data);
-    rv = rv != 0 ? failed(&c, "write", CUT_FILE, rv) : 0;
-    close(c.dir);
-    return rv;
+    int rv = durable_replace(path, CUT_FILE, data, sizeof data);
+    return rv != 0 ? failed(&c, "write", CUT_FILE, rv) : 0;
 }
 
 int cut_forget(const char *path, char *errmsg, size_t errmsg_size)
 {
-    struct cut c;
-    int rv = open_dir(&c, path, 0, errmsg, errmsg_size);
-    if (rv != 0) {
-        return rv;
-    }
-    rv = durable_remove(c.dir, CUT_FILE);
-    rv = rv != 0 ? failed(&c, "remove", CUT_FILE, rv) : 0;
-    close(c.dir);
-    return rv;
+    struct cut c = {-1, path, 0, errmsg, errmsg_size};
+    int rv = durable_remove(path, CUT_FILE);
+    return rv != 0 ? failed(&c, "remove", CUT_FILE, rv) : 0;
 }
 
 /* ---- whether it was done ---- */
@@ -167,7 +155,7 @@ static int read_intention(struct cut *c)
 
 static int drop(const struct cut *c, const struct segment_file *f)
 {
-    int rv = durable_remove(c->dir, f->name);
+    int rv = durable_remove(c->path, f->name);
     return rv != 0 ? failed(c, "remove", f->name, rv) : 0;
 }
 
@@ -195,7 +183,7 @@ static int keep_head(const struct cut *c, const struct segment_file *f, uint64_t
         rv = failed(c, "cut", f->name, FL_ENOMEM);
     } else {
         snprintf(name, sizeof name, "%016" PRIu64 "-%016" PRIu64, first, c->index - 1);
-        rv = durable_replace(c->dir, name, head.data, head.len);
+        rv = durable_replace(c->path, name, head.data, head.len);
         rv = rv != 0 ? failed(c, "write", name, rv) : drop(c, f);
     }
     fli_buf_fini(&head);
@@ -265,7 +253,7 @@ int cut_finish(const char *path, uint64_t *ret_index, char *errmsg, size_t errms
     rv = read_intention(&c);
     if (rv == 0 && c.index != 0) {
         rv = finish(&c);
-        if (rv == 0 && durable_remove(c.dir, CUT_FILE) != 0) {
+        if (rv == 0 && durable_remove(c.path, CUT_FILE) != 0) {
             rv = failed(&c, "remove", CUT_FILE, FL_EIO);
         }
     }

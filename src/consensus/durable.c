@@ -23,7 +23,22 @@ static int write_all(int fd, const uint8_t *data, size_t len)
     return 0;
 }
 
-int durable_replace(int dir, const char *name, const void *data, size_t len)
+/* Negative: errno says why. */
+static int open_folder(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Closes it and leaves errno as it was. */
+static int closed(int fd, int rv)
+{
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return rv;
+}
+
+static int replace(int dir, const char *name, const void *data, size_t len)
 {
     FLI_ASSERT(strlen(name) <= DURABLE_NAME_MAX);
     char temp[DURABLE_NAME_MAX + sizeof ".new"];
@@ -33,22 +48,29 @@ int durable_replace(int dir, const char *name, const void *data, size_t len)
         return FL_EIO;
     }
     int rv = write_all(fd, data, len);
-    if (rv == 0 && fsync(fd) != 0) {
-        rv = FL_EIO;
-    }
-    int saved = errno;
-    close(fd);
-    errno = saved;
+    rv = closed(fd, rv == 0 && fsync(fd) != 0 ? FL_EIO : rv);
     if (rv == 0 && (renameat(dir, temp, dir, name) != 0 || fsync(dir) != 0)) {
         rv = FL_EIO;
     }
     return rv;
 }
 
-int durable_remove(int dir, const char *name)
+int durable_replace(const char *folder, const char *name, const void *data, size_t len)
+{
+    int dir = open_folder(folder);
+    return dir < 0 ? FL_EIO : closed(dir, replace(dir, name, data, len));
+}
+
+static int remove_from(int dir, const char *name)
 {
     if (unlinkat(dir, name, 0) != 0) {
         return errno == ENOENT ? 0 : FL_EIO;
     }
     return fsync(dir) == 0 ? 0 : FL_EIO;
+}
+
+int durable_remove(const char *folder, const char *name)
+{
+    int dir = open_folder(folder);
+    return dir < 0 ? FL_EIO : closed(dir, remove_from(dir, name));
 }
