@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "consensus/durable.h"
 #include "consensus/segments.h"
 
 #define MAGIC "FLBALLOT"
@@ -123,64 +124,27 @@ static int read_upto(const char *path, uint8_t *out, size_t max, size_t *ret_len
     return n < 0 ? FL_EIO : 0;
 }
 
-static int sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return FL_EIO;
-    }
-    int rc = fsync(fd);
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return rc == 0 ? 0 : FL_EIO;
-}
-
-/* Written beside and renamed, in the same file system. */
-static int replace(const struct data_dir *d, const char *path, const uint8_t *data, size_t len)
-{
-    char beside[FILE_PATH_MAX];
-    snprintf(beside, sizeof beside, "%s/ballot.new", d->path);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return FL_EIO;
-    }
-    errno = ENOSPC; /* of a write that is short */
-    bool ok = write(fd, data, len) == (ssize_t)len && fsync(fd) == 0;
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    return ok && rename(beside, path) == 0 ? 0 : FL_EIO;
-}
-
 /* The file is not there, or one slot is not whole and the library confirms the other. */
-static int renew(const struct data_dir *d, const char *path, struct ballot *b)
+static int renew(const struct data_dir *d, struct ballot *b)
 {
     uint8_t file[BALLOT_FILE_LEN] = {0};
     for (unsigned i = 0; i < 2; i++) {
         b->number++;
         ballot_encode(b, file + b->number % 2 * BALLOT_SLOT_AT);
     }
-    int rv = replace(d, path, file, sizeof file);
-    return rv != 0 ? rv : sync_folder(d->path);
+    return durable_replace(d->path, "ballot", file, sizeof file);
 }
 
 /* A power cut on the way leaves what the next start corrects again. */
 static int correct(const struct data_dir *d, const struct ballot *b)
 {
-    char path[FILE_PATH_MAX];
     uint8_t meta[BALLOT_META_LEN];
     fli_put_u64(meta, FORMAT);
     fli_put_u64(meta + 8, 1);
     fli_put_u64(meta + 16, b->term);
     fli_put_u64(meta + 24, b->vote);
-    snprintf(path, sizeof path, "%s/metadata1", d->raft_path);
-    int rv = replace(d, path, meta, sizeof meta);
-    snprintf(path, sizeof path, "%s/metadata2", d->raft_path);
-    if (rv == 0 && unlink(path) != 0 && errno != ENOENT) {
-        rv = FL_EIO;
-    }
-    return rv != 0 ? rv : sync_folder(d->raft_path);
+    int rv = durable_replace(d->raft_path, "metadata1", meta, sizeof meta);
+    return rv != 0 ? rv : durable_remove(d->raft_path, "metadata2");
 }
 
 static int read_files(const struct data_dir *d, const char *own, struct ballot_files *ret)
@@ -227,7 +191,7 @@ int ballot_open(const struct data_dir *d, struct ballot *ret, bool *ret_correcte
         return FL_ECORRUPT;
     }
     if (rv == 0 && verdict == BALLOT_RENEW) {
-        rv = renew(d, path, &found);
+        rv = renew(d, &found);
     } else if (rv == 0 && verdict == BALLOT_CORRECT) {
         rv = correct(d, &found);
     }

@@ -33,6 +33,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "consensus/durable.h"
 
 #define IDENTITY_VERSION 1u
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
@@ -171,45 +172,11 @@ static int sync_dir(const char *path)
     return rv;
 }
 
-static int write_all(int fd, const char *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return FL_EIO;
-        }
-        data += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
     char text[IDENTITY_TEXT_MAX];
-    char path[FILE_PATH_MAX];
-    char temp[FILE_PATH_MAX];
     size_t len = identity_format(id, text);
-    snprintf(path, sizeof path, "%s/identity", d->path);
-    snprintf(temp, sizeof temp, "%s/identity.new", d->path);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return FL_EIO;
-    }
-    int rv = write_all(fd, text, len);
-    if (rv == 0 && fsync(fd) != 0) {
-        rv = FL_EIO;
-    }
-    int saved = errno;
-    close(fd);
-    errno = saved;
-    if (rv == 0 && rename(temp, path) != 0) {
-        rv = FL_EIO;
-    }
-    return rv != 0 ? rv : sync_dir(d->path);
+    return durable_replace(d->path, "identity", text, len);
 }
 
 /* mkdir -p, at most as deep as the path is long. */

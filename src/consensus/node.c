@@ -20,6 +20,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "consensus/cut.h"
 #include "consensus/node_private.h"
 #include "consensus/raft_heap.h"
 #include "consensus/segments.h"
@@ -689,6 +690,16 @@ static void drop_parts(struct node *n)
     free(n);
 }
 
+static int finish_cut(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    uint64_t index = 0;
+    int rv = cut_finish(n->dir.raft_path, &index, errmsg, errmsg_size);
+    if (rv == 0 && index != 0) {
+        node_log(n, 2, "the log is cut off at entry %" PRIu64 ", which was not finished", index);
+    }
+    return rv;
+}
+
 int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
                 struct node **ret, char *errmsg, size_t errmsg_size)
 {
@@ -720,6 +731,9 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
         rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        rv = finish_cut(n, errmsg, errmsg_size);
     }
     if (rv == 0) {
         rv = segments_check(n->dir.raft_path, errmsg, errmsg_size);

@@ -1,7 +1,6 @@
 /* raft_guard.c: see raft_guard.h. */
 #include "consensus/raft_guard.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,8 @@
 /* How the libuv backend's message begins when a write of entries failed (uv_writer.c of 0.22.1). */
 #define WRITE_FAILED "write failed:"
 #define WRITE_SHORT "short write:"
-#define SEGMENT_SIZE ((size_t)8 << 20) /* the library's */
+
+#define RESEND_MS 3000u /* no sooner is a snapshot sent again */
 
 struct guarded_put {
     struct raft_io_snapshot_put inner;
@@ -48,18 +48,23 @@ static struct raft_guard *guard_of_inner(const struct raft_io *inner)
     return g;
 }
 
-void guard_fail(struct raft_guard *g, const char *what, int status)
+void guard_end(struct raft_guard *g, const char *message)
 {
     if (g->failed) {
         return;
     }
     g->failed = true;
     if (g->fatal != NULL) {
-        char message[RAFT_ERRMSG_BUF_SIZE + 128];
-        snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
-                 g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
         g->fatal(g->ctx, FL_EIO, message);
     }
+}
+
+void guard_fail(struct raft_guard *g, const char *what, int status)
+{
+    char message[RAFT_ERRMSG_BUF_SIZE + 128];
+    snprintf(message, sizeof message, "cannot %s: %s%s%s", what, raft_strerror(status),
+             g->inner->errmsg[0] == '\0' ? "" : ": ", g->inner->errmsg);
+    guard_end(g, message);
 }
 
 /* The library repeats a write that failed with the wrong timer, which has no segment: some seconds
@@ -82,10 +87,7 @@ static void watch_appends(struct raft_guard *g)
              "as one that lost its disk",
              g->path == NULL ? "the data directory" : g->path, said, wrote ? " (" : "",
              wrote ? strerror((int)number) : "", wrote ? ")" : "");
-    g->failed = true;
-    if (g->fatal != NULL) {
-        g->fatal(g->ctx, FL_EIO, message);
-    }
+    guard_end(g, message);
 }
 
 /* What every function that returned to raft has in common: on failure raft reads the message. */
@@ -168,9 +170,7 @@ static int guard_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
     struct raft_guard *g = guard_of(io);
     raft_heap_clear_stack();
     int rv = g->inner->load(g->inner, term, voted_for, snapshot, start_index, entries, n_entries);
-    if (rv == 0) {
-        g->next_index = *start_index + *n_entries;
-    }
+    g->next_index = rv == 0 ? *start_index + *n_entries : 0;
     return passed(g, rv);
 }
 
@@ -289,6 +289,17 @@ static void drop_message(struct raft_message *message)
     }
 }
 
+/* A follower that cannot have the snapshot yet refuses what comes behind it. */
+static bool refuses_too_early(const struct raft_guard *g, const struct raft_message *message)
+{
+    if (message->type != RAFT_APPEND_ENTRIES_RESULT ||
+        message->append_entries_result.rejected == 0) {
+        return false;
+    }
+    return g->gets > 0 || (message->append_entries_result.rejected == g->sent_index &&
+                           g->inner->time(g->inner) - g->sent_ms < RESEND_MS);
+}
+
 /* Whether a follower's answer is over. What is not of this term is raft's business. */
 static bool overtaken(struct raft_guard *g, struct raft_message *message)
 {
@@ -313,6 +324,10 @@ static bool unwanted(struct raft_guard *g, struct raft_message *message)
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT && g->puts > 0) {
         g->stats.snapshots_dropped++;
+        return true;
+    }
+    if (refuses_too_early(g, message)) {
+        g->stats.refusals_dropped++;
         return true;
     }
     if (message->type == RAFT_REQUEST_VOTE_RESULT && raft_state(g->inner->data) != RAFT_CANDIDATE) {
@@ -468,6 +483,10 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
             m.install_snapshot.last_term = g->loaded_term;
             g->stats.snapshots_corrected++;
         }
+        if (m.type == RAFT_INSTALL_SNAPSHOT) {
+            g->sent_index = m.install_snapshot.last_index;
+            g->sent_ms = g->inner->time(g->inner);
+        }
         if (m.type == RAFT_REQUEST_VOTE_RESULT) {
             correct_refusal(g, &m.request_vote_result);
         }
@@ -483,32 +502,13 @@ static int guard_send(struct raft_io *io, struct raft_io_send *req,
     return 0;
 }
 
-static void refuse_to_cut(struct raft_guard *g, const char *why)
-{
-    char message[512 + RAFT_ERRMSG_BUF_SIZE];
-    snprintf(message, sizeof message,
-             "cannot write to disk in %s the part of the log that stays when the rest is cut off: "
-             "%s: make room, then start this node again",
-             g->path, why);
-    g->failed = true;
-    if (g->fatal != NULL) {
-        g->fatal(g->ctx, FL_EIO, message);
-    }
-}
-
 static int guard_truncate(struct raft_io *io, raft_index index)
 {
     struct raft_guard *g = guard_of(io);
     guard_append_delayed(g); /* what is truncated may be among them */
-    if (g->failed) {
+    /* Raft truncates before it appends, whether there is something to cut or not. */
+    if (g->failed || (index < g->next_index && !guard_cut(g, index))) {
         return 0;
-    }
-    if (index < g->next_index) { /* raft asks for it before every write of a follower */
-        if (g->path != NULL && segments_have_room(g->path, SEGMENT_SIZE) != 0) {
-            refuse_to_cut(g, strerror(errno));
-            return 0;
-        }
-        g->cut = g->next_index = index;
     }
     return quietly(g, "truncate the log on disk", g->inner->truncate(g->inner, index));
 }
@@ -522,6 +522,9 @@ static void put_cb(struct raft_io_snapshot_put *inner, int status)
     if (status == 0) {
         g->stats.snapshots_installed += p->install;
         g->stats.snapshots_put += !p->install;
+        if (p->install && !g->failed) {
+            (void)guard_cut(g, p->snapshot->index + 1);
+        }
     } else if (status != RAFT_CANCELED) {
         guard_fail(g, "write a snapshot to disk", status);
     }
@@ -554,10 +557,6 @@ static int put_inner(struct raft_guard *g, struct guarded_put *p)
         p->corrected.configuration_index = p->change;
         snapshot = &p->corrected;
     }
-    if (p->install && g->next_index != 0) {
-        g->next_index = snapshot->index + 1;
-        g->cut = 0;
-    }
     return g->inner->snapshot_put(g->inner, p->trailing, &p->inner, snapshot, put_cb);
 }
 
@@ -580,6 +579,9 @@ static int guard_snapshot_put(struct raft_io *io, unsigned trailing,
                               .install = trailing == 0,
                               .trailing = trailing,
                               .snapshot = snapshot};
+    if (p->install) {
+        g->next_index = snapshot->index + 1;
+    }
     if (!find_label(g, p)) {
         raft_free(p);
         return guard_must(g, "write a snapshot to disk", RAFT_NOMEM);
@@ -646,6 +648,7 @@ static void get_cb(struct raft_io_snapshot_get *inner, struct raft_snapshot *sna
     struct raft_io_snapshot_get *outer = s->outer;
     raft_io_snapshot_get_cb cb = s->cb;
     raft_free(s);
+    g->gets--;
     if (status != 0) {
         guard_fail(g, "read the snapshot for a follower", status);
         return;
@@ -671,8 +674,10 @@ static int guard_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *r
         return RAFT_NOMEM;
     }
     *s = (struct guarded_get){.outer = req, .cb = cb, .g = g};
+    g->gets++;
     int rv = g->inner->snapshot_get(g->inner, &s->inner, get_cb);
     if (rv != 0) {
+        g->gets--;
         raft_free(s);
     }
     return passed(g, rv);

@@ -5,6 +5,10 @@
  *   dereference a null pointer when the write is done; one that arrives while another is being
  *   installed is leaked. Both are dropped here until the write is done: to raft it is a lost
  *   message, and the leader sends again after raft_set_install_snapshot_timeout().
+ * - The library sends heartbeats behind a snapshot that it still reads from the disk, takes the
+ *   follower's refusal of one for news, and reads and sends the snapshot again, with each
+ *   heartbeat: a leader with a million locks had 3 GB of snapshots under way. Refusals are not
+ *   passed on while a snapshot is read, nor for three seconds after it was sent those of its index.
  * - A write of entries, snapshot, term or vote that fails is forgotten, and the node goes on in
  *   memory with what is not on disk. Here it is fatal: the callback is told once, and from then on
  *   raft hears and says nothing more, so that no promise leaves the node that its disk does not
@@ -17,6 +21,8 @@
  *   backend's message while the write still waits, so each tick looks at it, and it is fatal here,
  *   in order. A disk that is merely full does not come here: room for a segment is reserved before
  *   it is written, and that is what waits. Nor does one that hangs, see append_waiting_ns.
+ * - Cutting the log off may fail, and the library goes on writing behind what should be gone; see
+ *   cut.h, which is asked before each cut, and after the first write behind it.
  * - A snapshot for a follower is announced with index and term of the newest one known, and then
  *   read from disk. When a newer one was written in between, the library corrects the index and not
  *   the term. The follower would record a wrong term for a committed entry, refuse its leader for
@@ -101,6 +107,7 @@ struct raft_guard_stats {
     uint64_t snapshots_put; /* own snapshots written */
     uint64_t snapshots_installed; /* snapshots of a leader written */
     uint64_t snapshots_dropped;   /* messages held off, see above */
+    uint64_t refusals_dropped;    /* of what comes behind a snapshot, likewise */
     uint64_t snapshots_corrected; /* messages whose term was that of an older snapshot */
     uint64_t commits_corrected;   /* messages that would have taken the commit index back */
     uint64_t changes_corrected;   /* changes of the configuration noted with a wrong index */
@@ -121,25 +128,28 @@ struct raft_guard {
     struct raft_io *inner;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void *ctx;
-    const char *path;      /* for messages; NULL: none */
+    const char *path;      /* of the log; NULL: not in files */
     struct ballot *ballot; /* set by the caller, written before the backend's record; or NULL */
     bool (*stranger)(void *ctx, raft_id id);
     /* Private from here on. */
     raft_io_tick_cb tick;
     raft_io_recv_cb recv;
     raft_io_close_cb closed;
+    unsigned gets;         /* snapshots that are read for followers */
+    raft_index sent_index; /* of the snapshot last sent to one, and when; 0: none */
+    raft_time sent_ms;
     unsigned puts;               /* snapshot writes in progress */
     bool put_held;               /* the next write of an own snapshot waits */
     struct guarded_put *waiting; /* it does; NULL: none */
     raft_index loaded_index;     /* of the snapshot being handed to raft; 0: none */
     raft_term loaded_term;
-    raft_index next_index; /* of the next entry that the backend is given; 0: not known */
-    raft_index cut; /* where the log was cut off, until a later write shows that it was; 0: not */
     bool closing;
     bool failed;
     struct fli_list appending;
     struct fli_list held;    /* writes of entries after a failure: they wait for the close */
     struct fli_list delayed; /* writes of entries that wait, see raft_guard_delay_appends() */
+    raft_index next_index;   /* of the next entry that is written */
+    raft_index cut_at;       /* no entry was written since the log was cut here; 0: not so */
     bool delays;
     struct raft_guard_stats stats;
     unsigned election_ms, heartbeat_ms; /* 0: no patience was set */
@@ -167,7 +177,8 @@ void raft_guard_attach(struct raft_guard *g, struct raft *r);
  * played. */
 void raft_guard_set_patience(struct raft_guard *g, unsigned election_ms, unsigned heartbeat_ms);
 
-/* The directory that messages name; the caller's, which must outlive the guard. */
+/* The directory of the log, which messages name and cut.h looks at; the caller's, which must
+ * outlive the guard. */
 void raft_guard_set_path(struct raft_guard *g, const char *path);
 
 /* Whether raft must not hear a peer, nor be heard by it; ctx as of raft_guard_init. */

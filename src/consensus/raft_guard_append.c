@@ -1,8 +1,10 @@
 /* raft_guard_append.c: see raft_guard_append.h. */
 #include "consensus/raft_guard_append.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
-#include "consensus/segments.h"
+#include "consensus/cut.h"
 
 #define WHAT "write log entries to disk"
 
@@ -15,7 +17,7 @@ struct guarded_append {
     uint64_t start_ns;
     const struct raft_entry *entries; /* raft's, until its callback */
     unsigned n;
-    raft_index cut; /* the log was cut off there before this write */
+    raft_index cut_at; /* the first write behind a cut at this index; 0: it is not */
 };
 
 static struct guarded_append *first_of(const struct fli_list *list)
@@ -23,18 +25,62 @@ static struct guarded_append *first_of(const struct fli_list *list)
     return FLI_CONTAINER_OF(list->next, struct guarded_append, link);
 }
 
-/* The backend writes behind a cut only when it is done with it, and does not say whether it failed.
- * What was written stands behind entries that should be gone then. */
-static void was_cut(struct raft_guard *g, raft_index cut)
+/* ---- cuts, see cut.h ---- */
+
+static void cut_failed(struct raft_guard *g, const char *why)
 {
-    if (g->path != NULL && segments_spoil_uncut(g->path, cut)) {
-        guard_fail(g, "cut off the log on disk, so that it is damaged now: " SEGMENTS_REMEDY,
-                   RAFT_IOERR);
+    char message[1024];
+    snprintf(message, sizeof message,
+             "cannot cut the log off: %s: see what is wrong with the disk (is it full?), then "
+             "start this node again",
+             why);
+    guard_end(g, message);
+}
+
+bool guard_cut(struct raft_guard *g, raft_index index)
+{
+    char why[512];
+    raft_index at = g->cut_at != 0 && g->cut_at < index ? g->cut_at : index;
+    FLI_LIST_FOREACH(link, &g->appending)
+    {
+        const struct guarded_append *a = FLI_CONTAINER_OF(link, struct guarded_append, link);
+        if (a->cut_at != 0 && a->cut_at < at) {
+            at = a->cut_at;
+        }
     }
-    if (g->cut == cut) {
-        g->cut = 0;
+    if (g->path != NULL && cut_begin(g->path, at, why, sizeof why) != 0) {
+        cut_failed(g, why);
+        return false;
+    }
+    g->cut_at = index;
+    g->next_index = index;
+    return true;
+}
+
+/* The first write behind a cut is on disk. When the log was cut again since, the intention that
+ * remains is that one. */
+static void end_cut(struct raft_guard *g, const struct guarded_append *done)
+{
+    char why[512];
+    raft_index at = g->cut_at;
+    FLI_LIST_FOREACH(link, &g->appending)
+    {
+        const struct guarded_append *a = FLI_CONTAINER_OF(link, struct guarded_append, link);
+        if (a != done && a->cut_at != 0 && (at == 0 || a->cut_at < at)) {
+            at = a->cut_at;
+        }
+    }
+    int rv = cut_look(g->path, done->cut_at, why, sizeof why);
+    if (rv == 0) {
+        rv = at == 0 ? cut_forget(g->path, why, sizeof why)
+                     : cut_begin(g->path, at, why, sizeof why);
+    }
+    if (rv != 0) {
+        cut_failed(g, why);
     }
 }
+
+/* ---- writes ---- */
 
 static void append_cb(struct raft_io_append *inner, int status)
 {
@@ -42,8 +88,8 @@ static void append_cb(struct raft_io_append *inner, int status)
     struct raft_guard *g = a->g;
     struct raft_io_append *outer = a->outer;
     raft_io_append_cb cb = a->cb;
-    if (status == 0 && a->cut != 0 && !g->failed) {
-        was_cut(g, a->cut);
+    if (status == 0 && a->cut_at != 0 && g->path != NULL && !g->failed) {
+        end_cut(g, a);
     }
     if (status == 0) {
         uint64_t ns = fli_clock_ns() - a->start_ns;
@@ -64,12 +110,11 @@ static void append_cb(struct raft_io_append *inner, int status)
 static int append_inner(struct raft_guard *g, struct guarded_append *a)
 {
     fli_list_push(&g->appending, &a->link);
-    a->cut = g->cut;
+    a->cut_at = g->cut_at;
+    g->cut_at = 0;
     int rv = g->inner->append(g->inner, &a->inner, a->entries, a->n, append_cb);
     if (rv != 0) {
         fli_list_remove(&a->link);
-    } else if (g->next_index != 0) {
-        g->next_index += a->n;
     }
     return guard_must(g, WHAT, rv);
 }
@@ -84,6 +129,7 @@ int guard_append(struct raft_io *io, struct raft_io_append *req, const struct ra
     }
     *a = (struct guarded_append){
         .outer = req, .cb = cb, .g = g, .start_ns = fli_clock_ns(), .entries = entries, .n = n};
+    g->next_index += n;
     if (g->failed) {
         fli_list_push(&g->held, &a->link);
         return 0; /* it waits for the close */

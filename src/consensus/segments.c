@@ -19,17 +19,9 @@
 #define FORMAT 1
 #define POLYNOMIAL 0x04c11db7U
 #define BATCH_ENTRIES_MAX (8U * 1024 * 1024 / 32) /* the library's own bound */
-#define NAME_MAX_LEN 64
 
 struct crc_table {
     uint32_t of[256];
-};
-
-struct file {
-    char name[NAME_MAX_LEN];
-    bool open;
-    uint64_t first, last; /* of an open one: its number, twice */
-    struct segment_report report;
 };
 
 static void crc_fill(struct crc_table *t)
@@ -205,14 +197,64 @@ void segment_scan(const uint8_t *data, size_t len, struct segment_report *ret)
     }
 }
 
+/* ---- the head of a segment ---- */
+
+/* A batch of the first n entries of the right one at data. */
+static int append_part(const struct crc_table *t, const uint8_t *data, uint64_t n,
+                       struct fli_buf *out)
+{
+    uint64_t all = word_at(data + WORD, WORD);
+    const uint8_t *heads = data + 2 * WORD;
+    const uint8_t *body = heads + 16 * all;
+    size_t header = WORD + 16 * (size_t)n;
+    size_t size = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        size += word_at(heads + 16 * i + 12, 4);
+    }
+    int rv = fli_buf_reserve(out, WORD + header + size);
+    if (rv != 0) {
+        return rv;
+    }
+    uint8_t *to = out->data + out->len;
+    fli_put_u64(to + WORD, n);
+    memcpy(to + 2 * WORD, heads, 16 * (size_t)n);
+    memcpy(to + WORD + header, body, size);
+    fli_put_u32(to, crc_of(t, to + WORD, header));
+    fli_put_u32(to + 4, crc_of(t, to + WORD + header, size));
+    out->len += WORD + header + size;
+    return 0;
+}
+
+int segment_head(const uint8_t *data, size_t len, uint64_t n, struct fli_buf *out)
+{
+    struct crc_table t;
+    crc_fill(&t);
+    int rv = fli_buf_append(out, data, WORD);
+    for (size_t at = WORD; rv == 0 && n > 0;) {
+        size_t spent = 0;
+        size_t size = 0;
+        uint64_t entries = 0;
+        enum batch found = read_batch(&t, data + at, len - at, &spent, &size, &entries);
+        if (found != BATCH_RIGHT) {
+            return FL_ECORRUPT;
+        }
+        uint64_t taken = entries < n ? entries : n;
+        rv = taken == entries ? fli_buf_append(out, data + at, size)
+                              : append_part(&t, data + at, taken, out);
+        n -= taken;
+        at += size;
+    }
+    return rv;
+}
+
 /* ---- files ---- */
 
-static bool parse_name(const char *name, struct file *f)
+bool segment_name_parse(const char *name, struct segment_file *f)
 {
     unsigned long long first, last;
     int used = 0;
     size_t len = strlen(name);
-    if (len >= NAME_MAX_LEN) {
+    if (len >= SEGMENT_NAME_SIZE) {
         return false;
     }
     memset(f, 0, sizeof *f);
@@ -252,26 +294,36 @@ static int read_all(int fd, size_t size, uint8_t **ret)
     return 0;
 }
 
-static int scan_file(int dir, struct file *f)
+int segment_read(int dir, const char *name, uint8_t **ret, size_t *ret_len)
 {
     struct stat st;
-    uint8_t *data = NULL;
-    int fd = openat(dir, f->name, O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return FL_EIO;
     }
-    int rv = fstat(fd, &st) != 0 ? FL_EIO : read_all(fd, (size_t)st.st_size, &data);
+    int rv = fstat(fd, &st) != 0 ? FL_EIO : read_all(fd, (size_t)st.st_size, ret);
     int saved = errno;
     close(fd);
     errno = saved;
     if (rv == 0) {
-        segment_scan(data, (size_t)st.st_size, &f->report);
+        *ret_len = (size_t)st.st_size;
+    }
+    return rv;
+}
+
+static int scan_file(int dir, struct segment_file *f)
+{
+    uint8_t *data = NULL;
+    size_t len = 0;
+    int rv = segment_read(dir, f->name, &data, &len);
+    if (rv == 0) {
+        segment_scan(data, len, &f->report);
         free(data);
     }
     return rv;
 }
 
-static int damaged(const char *path, const struct file *f, const char *why, char *errmsg,
+static int damaged(const char *path, const struct segment_file *f, const char *why, char *errmsg,
                    size_t errmsg_size)
 {
     snprintf(errmsg, errmsg_size, "the log is damaged: %s/%s at byte %zu: %s; " SEGMENTS_REMEDY,
@@ -279,8 +331,8 @@ static int damaged(const char *path, const struct file *f, const char *why, char
     return FL_ECORRUPT;
 }
 
-static int judge(const char *path, const struct file *f, uint64_t last_written, char *errmsg,
-                 size_t errmsg_size)
+static int judge(const char *path, const struct segment_file *f, uint64_t last_written,
+                 char *errmsg, size_t errmsg_size)
 {
     const struct segment_report *r = &f->report;
     if (!f->open) {
@@ -309,14 +361,14 @@ static int judge(const char *path, const struct file *f, uint64_t last_written, 
 }
 
 /* Reads every segment once and keeps what was found. */
-static int scan_dir(DIR *dir, const char *path, struct file **files, size_t *n, char *errmsg,
-                    size_t errmsg_size)
+static int scan_dir(DIR *dir, const char *path, struct segment_file **files, size_t *n,
+                    char *errmsg, size_t errmsg_size)
 {
     const struct dirent *e;
     size_t room = 0;
     while ((e = readdir(dir)) != NULL) {
-        struct file f;
-        if (!parse_name(e->d_name, &f)) {
+        struct segment_file f;
+        if (!segment_name_parse(e->d_name, &f)) {
             continue;
         }
         int rv = scan_file(dirfd(dir), &f);
@@ -327,7 +379,7 @@ static int scan_dir(DIR *dir, const char *path, struct file **files, size_t *n, 
         }
         if (*n == room) {
             room = room == 0 ? 16 : 2 * room;
-            struct file *more = realloc(*files, room * sizeof *more);
+            struct segment_file *more = realloc(*files, room * sizeof *more);
             if (more == NULL) {
                 snprintf(errmsg, errmsg_size, "out of memory");
                 return FL_ENOMEM;
@@ -339,17 +391,42 @@ static int scan_dir(DIR *dir, const char *path, struct file **files, size_t *n, 
     return 0;
 }
 
-int segments_check(const char *path, char *errmsg, size_t errmsg_size)
+static int in_order(const void *a, const void *b)
 {
-    struct file *files = NULL;
-    size_t n = 0;
+    const struct segment_file *x = a;
+    const struct segment_file *y = b;
+    if (x->open != y->open) {
+        return x->open ? 1 : -1;
+    }
+    if (x->first != y->first) {
+        return x->first < y->first ? -1 : 1;
+    }
+    return x->last < y->last ? -1 : x->last > y->last;
+}
+
+int segments_list(const char *path, struct segment_file **ret, size_t *ret_n, char *errmsg,
+                  size_t errmsg_size)
+{
+    *ret = NULL;
+    *ret_n = 0;
     DIR *dir = opendir(path);
     if (dir == NULL) {
         snprintf(errmsg, errmsg_size, "cannot read %s: %s", path, strerror(errno));
         return FL_EIO;
     }
-    int rv = scan_dir(dir, path, &files, &n, errmsg, errmsg_size);
+    int rv = scan_dir(dir, path, ret, ret_n, errmsg, errmsg_size);
     closedir(dir);
+    if (*ret_n > 0) {
+        qsort(*ret, *ret_n, sizeof **ret, in_order);
+    }
+    return rv;
+}
+
+int segments_check(const char *path, char *errmsg, size_t errmsg_size)
+{
+    struct segment_file *files;
+    size_t n;
+    int rv = segments_list(path, &files, &n, errmsg, errmsg_size);
     uint64_t last_written = 0;
     for (size_t i = 0; i < n; i++) {
         if (files[i].open && files[i].report.entries > 0 && files[i].first > last_written) {
@@ -361,46 +438,4 @@ int segments_check(const char *path, char *errmsg, size_t errmsg_size)
     }
     free(files);
     return rv;
-}
-
-int segments_have_room(const char *path, size_t size)
-{
-    char name[4096];
-    int n = snprintf(name, sizeof name, "%s/room", path);
-    if (n < 0 || (size_t)n >= sizeof name) {
-        errno = ENAMETOOLONG;
-        return FL_EIO;
-    }
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return errno == ENOENT ? 0 : FL_EIO; /* a directory that is gone is for others to find */
-    }
-    int error = posix_fallocate(fd, 0, (off_t)size);
-    close(fd);
-    (void)unlink(name);
-    errno = error;
-    return error == 0 || error == EOPNOTSUPP || error == EINVAL ? 0 : FL_EIO;
-}
-
-bool segments_spoil_uncut(const char *path, uint64_t index)
-{
-    bool found = false;
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return false;
-    }
-    const struct dirent *e;
-    while (!found && (e = readdir(dir)) != NULL) {
-        struct file f;
-        char spoilt[NAME_MAX_LEN];
-        if (!parse_name(e->d_name, &f) || f.open || f.first >= index || f.last < index) {
-            continue;
-        }
-        found = true;
-        (void)snprintf(spoilt, sizeof spoilt, "%016" PRIu64 "-%016" PRIu64, f.first, f.last + 1);
-        (void)renameat(dirfd(dir), f.name, dirfd(dir), spoilt);
-        (void)fsync(dirfd(dir));
-    }
-    closedir(dir);
-    return found;
 }

@@ -25,7 +25,7 @@
 
 #include <stdbool.h>
 
-#include "base/base.h"
+#include "base/buf.h"
 
 #define SEGMENTS_REMEDY                                                                            \
     "treat this node as one that lost its disk: move its data directory away, CLUSTER FORGET it, " \
@@ -48,24 +48,37 @@ struct segment_report {
     bool exact;       /* the last batch ends where the file ends */
 };
 
+#define SEGMENT_NAME_SIZE 64
+
+struct segment_file {
+    char name[SEGMENT_NAME_SIZE];
+    bool open;
+    uint64_t first, last; /* of an open one: its number, twice */
+    struct segment_report report;
+};
+
+/* Whether a file of this name is a segment; the report is not looked for. */
+bool segment_name_parse(const char *name, struct segment_file *ret);
+
 /* The library's checksum, going on from one of the bytes before (0: none). */
 uint32_t segment_crc(uint32_t crc, const uint8_t *data, size_t len);
 
 /* The bytes of an open segment; pure. */
 void segment_scan(const uint8_t *data, size_t len, struct segment_report *ret);
 
+/* Appends to `out` a closed segment of the first n entries of the one in data, FL_ECORRUPT
+ * when it has not as many right ones, FL_ENOMEM, FL_ELIMIT. */
+FLI_MUST_USE int segment_head(const uint8_t *data, size_t len, uint64_t n, struct fli_buf *out);
+
+/* A whole file; *ret is the caller's to free. FL_EIO with errno, FL_ENOMEM. */
+FLI_MUST_USE int segment_read(int dir, const char *name, uint8_t **ret, size_t *ret_len);
+
+/* All segments in a directory, closed ones first, each kind in its order; *ret is the caller's to
+ * free, also after a failure. FL_EIO or FL_ENOMEM with a message. */
+FLI_MUST_USE int segments_list(const char *path, struct segment_file **ret, size_t *ret_n,
+                               char *errmsg, size_t errmsg_size);
+
 /* All segments in a directory of the library. FL_ECORRUPT, FL_EIO or FL_ENOMEM with a message. */
 FLI_MUST_USE int segments_check(const char *path, char *errmsg, size_t errmsg_size);
-
-/* The library (0.22.1) cuts a segment in two by writing the first part anew. When that fails, for
- * want of space above all, it goes on as if it had not: entries that were to be gone stay, and what
- * is written later stands behind them, under other numbers at the next start. Hence two functions.
- *
- * Whether there is room for another segment now: FL_EIO when not (see errno). */
-FLI_MUST_USE int segments_have_room(const char *path, size_t size);
-
-/* When a closed segment goes on across `index`, at which the log was cut: gives it a name under
- * which segments_check() refuses it, and returns true. */
-FLI_MUST_USE bool segments_spoil_uncut(const char *path, uint64_t index);
 
 #endif

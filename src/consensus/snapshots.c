@@ -161,6 +161,20 @@ static int look(int dir, const char *path, const char *name, const char *(*judge
     return FL_ECORRUPT;
 }
 
+int snapshots_newest_index(const char *path, uint64_t *ret, char *errmsg, size_t errmsg_size)
+{
+    struct newest s;
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        snprintf(errmsg, errmsg_size, "cannot read %s: %s", path, strerror(errno));
+        return FL_EIO;
+    }
+    find_newest(dir, &s);
+    closedir(dir);
+    *ret = s.found ? s.index : 0;
+    return 0;
+}
+
 int snapshots_check(const char *path, char *errmsg, size_t errmsg_size)
 {
     struct newest s;

@@ -20,4 +20,9 @@
 /* FL_ECORRUPT or FL_EIO with a message that names the file. */
 FLI_MUST_USE int snapshots_check(const char *path, char *errmsg, size_t errmsg_size);
 
+/* Of the newest snapshot with its record, which is the one that the library loads; 0: none. FL_EIO
+ * with a message. */
+FLI_MUST_USE int snapshots_newest_index(const char *path, uint64_t *ret, char *errmsg,
+                                        size_t errmsg_size);
+
 #endif

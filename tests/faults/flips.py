@@ -214,55 +214,6 @@ class Flips(unittest.TestCase):
         self.assertTrue(follower.running())
         self.is_replaced(cluster, leader)
 
-    def test_a_log_that_cannot_be_cut_off(self):
-        """A leader that was replaced has entries that nobody else has. They must go, which needs room on its disk; they may
-        not stay and have later ones written behind them."""
-        cluster = Cluster(self.lab, 3)
-        shims = {}
-        for node in cluster.nodes:
-            plain, shims[node.id] = node.argv, Shim(self.lab.path(node.name + '.shim'), node.data)
-            node.argv = lambda plain=plain, shim=shims[node.id]: shim.words() + plain()
-        cluster.start()
-        grant(cluster.leader(), 0, 20)
-        old = cluster.leader()
-        others = [n for n in cluster.nodes if n is not old]
-        for node in others: # killed, so that nothing waits for them in a socket
-            node.kill()
-        asked = [old.client() for _ in range(3)]
-        at = old.info()['last_index']
-        for i, c in enumerate(asked):
-            c.send('ACQUIRE', 'never-%d' % i, 'TTL', 86000000, 'OWNER', 'owner-of-what-never-was-%d' % i)
-        wait_until(lambda: old.info()['last_index'] > at, 30, 'an entry that nobody else has')
-        old.kill()
-        for node in others:
-            node.start()
-        grant(cluster.leader(60, among=others), 100, 30)
-        for node in others:
-            node.pause()
-        old.start()
-        shims[old.id].set('full', 1)
-        old.process.asked_to_end = True
-        for node in others:
-            node.resume()
-        leader = cluster.leader(60, among=others)
-        grant(leader, 200, 30)
-        # It ends when it is to cut its log off; or it never got there, or has done it before its disk was full.
-        wait_until(lambda: not old.running() or old.info()['applied_index'] == leader.info()['applied_index'], 60, 'an end or its log')
-        ended = not old.running()
-        if ended:
-            self.assertGreater(old.process.wait(), 0)
-            self.assertIn('make room, then start this node again', old.process.output())
-        else:
-            shims[old.id].set('full', 0)
-            grant(leader, 300, 30)
-            wait_until(lambda: any('open-' in n for n in files_of(old.data)), 60, 'entries on its disk')
-            old.kill()
-        self.notes = ['ended for want of room' if ended else 'went on']
-        shims[old.id].set('full', 0)
-        old.start()
-        cluster.wait_serving(old)
-        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
-
     def test_store(self):
         store = Store(self.lab).start()
         with store.client() as c:

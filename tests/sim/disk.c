@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "consensus/cut.h"
 #include "consensus/segments.h"
 #include "consensus/snapshots.h"
 #include "sim.h"
@@ -697,26 +698,38 @@ int segments_check(const char *path, char *errmsg, size_t errmsg_size)
     return 0;
 }
 
-int segments_have_room(const char *path, size_t size)
-{
-    (void)path;
-    (void)size;
-    return 0;
-}
-
-bool segments_spoil_uncut(const char *path, uint64_t index)
-{
-    (void)path;
-    (void)index;
-    return false;
-}
-
 int snapshots_check(const char *path, char *errmsg, size_t errmsg_size)
 {
     (void)path;
     (void)errmsg;
     (void)errmsg_size;
     return 0;
+}
+
+/* Cutting the log off is one step of the disk here, which does not fail by itself. */
+int cut_begin(const char *path, uint64_t index, char *errmsg, size_t errmsg_size)
+{
+    (void)path;
+    (void)index;
+    (void)errmsg;
+    (void)errmsg_size;
+    return 0;
+}
+
+int cut_look(const char *path, uint64_t index, char *errmsg, size_t errmsg_size)
+{
+    return cut_begin(path, index, errmsg, errmsg_size);
+}
+
+int cut_forget(const char *path, char *errmsg, size_t errmsg_size)
+{
+    return cut_begin(path, 1, errmsg, errmsg_size);
+}
+
+int cut_finish(const char *path, uint64_t *ret_index, char *errmsg, size_t errmsg_size)
+{
+    *ret_index = 0;
+    return cut_begin(path, 1, errmsg, errmsg_size);
 }
 
 struct sim_node *sim_disk_node(const struct data_dir *d)

@@ -254,6 +254,7 @@ static void holds_snapshots_off_while_one_is_written(void **state)
     struct rig *r = *state;
     struct raft_io *io = &r->guard.outer;
     struct raft_io_snapshot_put put = {.data = r};
+    struct raft_snapshot snapshot = {.index = 7};
     struct raft_message m = install_message();
     r->recv(&r->inner, &m);
     assert_int_equal(r->messages, 1);
@@ -261,7 +262,7 @@ static void holds_snapshots_off_while_one_is_written(void **state)
 
     for (unsigned trailing = 0; trailing < 2; trailing++) {
         unsigned before = r->messages;
-        assert_int_equal(io->snapshot_put(io, trailing, &put, NULL, raft_put_done), 0);
+        assert_int_equal(io->snapshot_put(io, trailing, &put, &snapshot, raft_put_done), 0);
         assert_int_equal(r->trailing, trailing);
         m = install_message();
         r->recv(&r->inner, &m); /* freed by the guard */

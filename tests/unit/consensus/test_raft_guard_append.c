@@ -328,12 +328,31 @@ static void a_waiting_write_ends_with_the_close(void **state)
     assert_string_equal(r->calls, "tsasc");
 }
 
+/* Raft truncates before each write; what has nothing behind it is no cut, and costs nothing. A cut
+ * that cannot be noted (there is no such directory) does not reach the disk. */
+static void a_cut_is_noted_first(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    assert_int_equal(io->append(io, &r->req, NULL, 10, raft_append_done), 0);
+    r->inner_cb(r->inner_req, 0);
+    assert_int_equal(io->truncate(io, 10), 0);
+    assert_string_equal(r->calls, "at");
+    assert_int_equal(r->fatals, 0);
+    assert_int_equal(io->truncate(io, 9), 0);
+    assert_string_equal(r->calls, "at");
+    assert_int_equal(r->fatals, 1);
+    assert_non_null(strstr(r->message, "cannot cut the log off"));
+    assert_non_null(strstr(r->message, "the/directory"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_write_to_be_repeated_is_fatal, set_up),
         cmocka_unit_test_setup(a_short_write_is_fatal, set_up),
         cmocka_unit_test_setup(other_messages_are_not, set_up),
+        cmocka_unit_test_setup(a_cut_is_noted_first, set_up),
         cmocka_unit_test_setup(another_gets_entries_before_the_disk, set_up),
         cmocka_unit_test_setup(a_write_waits_no_longer_than_the_turn, set_up),
         cmocka_unit_test_setup(a_waiting_write_goes_before_a_truncation, set_up),

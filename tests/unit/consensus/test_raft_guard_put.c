@@ -25,6 +25,8 @@ struct rig {
     raft_index notes;  /* a change that raft takes in with a message; 0: none */
     raft_index commit; /* of the last message that raft had */
     int status;        /* what raft was told of its write; 1: nothing yet */
+    struct raft_io_snapshot_get *inner_get;
+    raft_time now_ms;
 };
 
 static struct rig *rig_of(struct raft_io *inner)
@@ -54,6 +56,26 @@ static int fake_put(struct raft_io *io, unsigned trailing, struct raft_io_snapsh
     r->label = snapshot == NULL ? 0 : snapshot->configuration_index;
     r->servers = snapshot == NULL ? 0 : snapshot->configuration.n;
     return r->next_rv;
+}
+
+static int fake_get(struct raft_io *io, struct raft_io_snapshot_get *req,
+                    raft_io_snapshot_get_cb cb)
+{
+    struct rig *r = rig_of(io);
+    req->cb = cb;
+    r->inner_get = r->next_rv == 0 ? req : NULL;
+    return r->next_rv;
+}
+
+static int fake_send(struct raft_io *io, struct raft_io_send *req,
+                     const struct raft_message *message, raft_io_send_cb cb)
+{
+    return 0;
+}
+
+static raft_time fake_time(struct raft_io *io)
+{
+    return rig_of(io)->now_ms;
 }
 
 static void fake_close(struct raft_io *io, raft_io_close_cb cb)
@@ -102,6 +124,9 @@ static int set_up(void **state)
                                 .init = fake_init,
                                 .start = fake_start,
                                 .close = fake_close,
+                                .send = fake_send,
+                                .time = fake_time,
+                                .snapshot_get = fake_get,
                                 .snapshot_put = fake_put};
     r->status = 1;
     raft_guard_init(&r->guard, &r->inner, on_fatal, r);
@@ -235,6 +260,55 @@ static void a_snapshot_has_the_configuration_of_its_last_change(void **state)
     raft_configuration_close(&r->raft.configuration);
 }
 
+static void raft_get_done(struct raft_io_snapshot_get *req, struct raft_snapshot *snapshot,
+                          int status)
+{
+}
+
+/* Whether raft hears of a follower that refuses what comes behind this index. */
+static bool hears(struct rig *r, raft_index rejected)
+{
+    unsigned before = r->messages;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES_RESULT,
+                             .append_entries_result = {.rejected = rejected}};
+    r->recv(&r->inner, &m);
+    return r->messages > before;
+}
+
+/* While it is read nothing is refused, and for three seconds after it was sent not its index; what
+ * is no refusal is heard at any time. */
+static void a_snapshot_under_way_is_not_sent_again(void **state)
+{
+    struct rig *r = *state;
+    struct raft_io *io = &r->guard.outer;
+    struct raft_io_snapshot_get get;
+    struct raft_io_send send;
+    struct raft_snapshot snapshot = {.index = 85, .term = 2};
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT, .install_snapshot = {.last_index = 85}};
+    struct raft_guard_stats stats;
+    r->now_ms = 10000;
+    assert_true(hears(r, 85));
+    r->next_rv = RAFT_NOMEM;
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done), RAFT_NOMEM);
+    r->next_rv = 0;
+    assert_true(hears(r, 85));
+    assert_int_equal(io->snapshot_get(io, &get, raft_get_done), 0);
+    assert_false(hears(r, 85));
+    assert_false(hears(r, 7));
+    assert_true(hears(r, 0));
+    r->inner_get->cb(r->inner_get, &snapshot, 0);
+    assert_true(hears(r, 85));
+    assert_int_equal(io->send(io, &send, &m, NULL), 0);
+    assert_true(hears(r, 84));
+    r->now_ms += 2999;
+    assert_false(hears(r, 85));
+    assert_true(hears(r, 0));
+    r->now_ms += 1;
+    assert_true(hears(r, 85));
+    raft_guard_get_stats(&r->guard, &stats);
+    assert_int_equal(stats.refusals_dropped, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup(a_refusal_after_the_wait_is_fatal, set_up),
         cmocka_unit_test_setup(a_change_before_another_is_committed, set_up),
         cmocka_unit_test_setup(a_snapshot_has_the_configuration_of_its_last_change, set_up),
+        cmocka_unit_test_setup(a_snapshot_under_way_is_not_sent_again, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,43 +205,13 @@ static void files_are_judged_together(void **state)
     scratch_remove(dir);
 }
 
-static void what_was_not_cut_is_refused(void **state)
-{
-    char *dir = scratch_make();
-    char errmsg[512];
-    struct log *l = make(3); /* 6 entries */
-    save(dir, "0000000000000001-0000000000000006", l, l->len);
-    assert_false(segments_spoil_uncut(dir, 1)); /* would be gone as a whole */
-    assert_false(segments_spoil_uncut(dir, 7));
-    assert_int_equal(segments_check(dir, errmsg, sizeof errmsg), 0);
-    assert_true(segments_spoil_uncut(dir, 6));
-    assert_int_equal(segments_check(dir, errmsg, sizeof errmsg), FL_ECORRUPT);
-    assert_non_null(strstr(errmsg, "not as many entries as its name says"));
-    free(l);
-    scratch_remove(dir);
-    assert_false(segments_spoil_uncut("/nowhere/at/all", 1));
-}
-
-static void room_is_there_or_not(void **state)
-{
-    char *dir = scratch_make();
-    char *made = scratch_path(dir, "room");
-    assert_int_equal(segments_have_room(dir, 1 << 20), 0);
-    assert_false(scratch_exists(made));
-    assert_int_equal(segments_have_room("/nowhere/at/all", 1), 0);
-    assert_int_equal(segments_have_room("/dev/null", 1), FL_EIO);
-    assert_int_equal(segments_have_room(dir, (size_t)1 << 62), FL_EIO);
-    assert_false(scratch_exists(made));
-    free(made);
-    scratch_remove(dir);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_ones_are_whole),        cmocka_unit_test(a_changed_byte_is_damage),
-        cmocka_unit_test(no_crash_is_damage),          cmocka_unit_test(files_are_judged_together),
-        cmocka_unit_test(what_was_not_cut_is_refused), cmocka_unit_test(room_is_there_or_not),
+        cmocka_unit_test(right_ones_are_whole),
+        cmocka_unit_test(a_changed_byte_is_damage),
+        cmocka_unit_test(no_crash_is_damage),
+        cmocka_unit_test(files_are_judged_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+/* durable.h: small files that are there after a power cut, or are not. */
+#ifndef CONSENSUS_DURABLE_H
+#define CONSENSUS_DURABLE_H
+
+#include <stddef.h>
+
+#include "base/base.h"
+
+#define DURABLE_NAME_MAX 64
+/* A crash may leave NAME.new behind, which means nothing. */
+
+/* Each: 0, or FL_EIO with errno. folder: the path of the directory. */
+
+/* The file has this content, or the one it had. */
+FLI_MUST_USE int durable_replace(const char *folder, const char *name, const void *data,
+                                 size_t len);
+FLI_MUST_USE int durable_remove(const char *folder,
+                                const char *name); /* one that is not there is fine */
+
+#endif
