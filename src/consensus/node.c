@@ -245,7 +245,7 @@ static void bound_log(struct node *n)
 static void note_pause(struct node *n)
 {
     uint64_t now_ms = uv_now(n->loop);
-    if (now_ms - n->turned_ms > n->election_ms) {
+    if (now_ms > n->turned_ms + n->election_ms) {
         node_log(n, 2, "this process did not run for %" PRIu64 " ms", now_ms - n->turned_ms);
         n->doubt_until_ms = now_ms + 2 * (uint64_t)n->heartbeat_ms;
     }

@@ -11,7 +11,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
-from faultlab import checkers, history, judges, linear
+from faultlab import checkers, history, judges, linear, scene
 from harness import main, seed
 
 
@@ -490,6 +490,15 @@ class Sessions(Judged):
         s = self.of(self.story(), 'session renew', 1, 0.8, 0.9).acquire(2, 1.0, 1.5, client=1, session='t')
         self.bad(judges.sessions(s.ops()), 'before the session of token 1')
         self.bad(linear.locks(s.ops()), 'explains')
+
+    def test_on_a_clock_that_is_fast(self):
+        """Half of the lease had passed when the lock was asked for; that half was shorter too."""
+        for granted, good in ((0.92, True), (0.89, False)):
+            s = Story().op('open', 0, 0.01, session='s', ttl=1.0, answer={'found': 'OK'})
+            s.acquire(1, 0.5, 0.51, session='s', ttl=0.5).acquire(2, 0.8, granted, client=1, session='t', ttl=1.0)
+            ops = s.ops()
+            scene.on_a_fast_clock(ops, 1.0)
+            (self.good if good else lambda found: self.bad(found, 'explains'))(linear.locks(ops))
 
     def test_found_after_close(self):
         s = self.of(self.of(self.story(), 'session close', 1, 0.4, 0.5), 'check', 1, 0.6, 0.7, lock='x', token=1)

@@ -356,7 +356,7 @@ class DiskLoss(Nemesis):
 @kind('flip')
 class Flip(DiskLoss):
     SHIM = True # snapshots come early
-    STORE_SHARE, LIVE_SHARE, LATER_S = 0.3, 0.3, 0.5
+    STORE_SHARE, LIVE_SHARE, LATER_S, FULL_S = 0.3, 0.3, 0.5, 30.0
 
     def start(self, scene):
         store = scene.store if scene.store and self.random.random() < self.STORE_SHARE else None
@@ -396,6 +396,9 @@ class Flip(DiskLoss):
         if self.victim.running():
             self.victim.kill()
         process = scene.try_start(self.victim, self.LATER_S)
+        end = time.monotonic() + self.FULL_S
+        while not process.running() and 'no space left' in process.output() and time.monotonic() < end:
+            process = scene.try_start(self.victim, self.LATER_S) # its disk is full as well, which says nothing about the flip
         if process.running():
             scene.count('flips that meant nothing')
             scene.came_back(self.victim)
