@@ -26,8 +26,8 @@ static redisReply *ask(enum fli_service service, enum fli_command_id id, const c
     return reply;
 }
 
-/* Value of a key in a flat map. */
-static redisReply *get(const redisReply *map, const char *key)
+/* Value of a key in a flat map; NULL: it has no such key. */
+static const redisReply *find(const redisReply *map, const char *key)
 {
     assert_int_equal(map->elements % 2, 0);
     for (size_t i = 0; i < map->elements; i += 2) {
@@ -36,6 +36,17 @@ static redisReply *get(const redisReply *map, const char *key)
         }
     }
     return NULL;
+}
+
+/* One that must be there. The optimizer does not see that assertions end the test. */
+static const redisReply *get(const redisReply *map, const char *key)
+{
+    const redisReply *value = find(map, key);
+    if (value == NULL) {
+        fail_msg("no %s", key);
+        abort();
+    }
+    return value;
 }
 
 static void check_info(const redisReply *e)
@@ -83,9 +94,9 @@ static void test_all(void **state)
             assert_string_equal(all->element[i]->element[0]->str, name);
             assert_string_equal(docs->element[2 * i]->str, name);
             const redisReply *doc = docs->element[2 * i + 1];
-            assert_non_null(get(doc, "summary"));
-            assert_non_null(get(doc, "since"));
-            assert_non_null(get(doc, "group"));
+            (void)get(doc, "summary");
+            (void)get(doc, "since");
+            (void)get(doc, "group");
             const redisReply *subs = all->element[i]->element[9];
             for (size_t k = 0; k < subs->elements; k++) {
                 check_info(subs->element[k]);
@@ -94,7 +105,7 @@ static void test_all(void **state)
                 assert_int_equal(sub[strlen(name)], '|');
                 assert_string_equal(get(doc, "subcommands")->element[2 * k]->str, sub);
             }
-            assert_int_equal(get(doc, "subcommands") != NULL, subs->elements > 0);
+            assert_int_equal(find(doc, "subcommands") != NULL, subs->elements > 0);
         }
         freeReplyObject(all);
         freeReplyObject(info);
@@ -134,13 +145,13 @@ static void test_info_of_some(void **state)
 static const char *argument(const redisReply *arguments, size_t i, const char *field)
 {
     assert_true(i < arguments->elements);
-    const redisReply *v = get(arguments->element[i], field);
+    const redisReply *v = find(arguments->element[i], field);
     return v == NULL ? NULL : v->str;
 }
 
 static bool optional(const redisReply *arguments, size_t i)
 {
-    return get(arguments->element[i], "flags") != NULL;
+    return find(arguments->element[i], "flags") != NULL;
 }
 
 static void test_docs_of_some(void **state)
