@@ -228,6 +228,9 @@ static int append_part(const struct crc_table *t, const uint8_t *data, uint64_t 
 int segment_head(const uint8_t *data, size_t len, uint64_t n, struct fli_buf *out)
 {
     struct crc_table t;
+    if (len < WORD || word_at(data, WORD) != FORMAT) {
+        return FL_ECORRUPT;
+    }
     crc_fill(&t);
     int rv = fli_buf_append(out, data, WORD);
     for (size_t at = WORD; rv == 0 && n > 0;) {
