@@ -113,7 +113,7 @@ static void parse_members(struct lines *l, struct identity *id)
         return;
     }
     members_format(&id->members, canonical, sizeof canonical);
-    l->bad = strcmp(canonical, text) != 0;
+    l->bad = strlen(text) != v.len || strcmp(canonical, text) != 0;
 }
 
 static void parse_known(struct lines *l, struct identity *id)
