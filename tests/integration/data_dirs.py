@@ -92,7 +92,7 @@ class DataDirs(Case):
         shutil.copytree(node.data, node.data + '.copy')
         entries = sorted(os.listdir(node.data))
         for entry in entries:
-            if entry == 'lock':
+            if entry in ('lock', 'ballot'): # the raft library has term and vote as well, so ballot is made anew
                 continue
             path = os.path.join(node.data, entry)
             os.rename(path, path + '.gone')
