@@ -36,6 +36,7 @@
 #define PAGE_OVERFLOW 0x04u
 #define PAGE_META 0x08u
 #define NODE_BIG 0x01u
+#define NODE_HEADER 8u
 #define DB_FREE_FLAGS 0x08u /* integer keys */
 #define NO_PAGE ((size_t)-1)
 #define DEPTH_MAX 32u     /* LMDB's own cursor stack */
@@ -93,6 +94,7 @@ struct checker {
     size_t last_page;
     uint8_t *seen; /* one bit a page */
     uint8_t *pages;
+    uint8_t *taken; /* one byte for each of a page: it belongs to a node */
     struct frame stack[DEPTH_MAX];
     unsigned depth;
     bool free_tree; /* the tree being walked */
@@ -170,53 +172,6 @@ static int read_header(struct checker *c, size_t pgno, struct page_header *ret)
     return 0;
 }
 
-/* Reads a page of a tree into its level of the stack. */
-static int load_page(struct checker *c, size_t pgno, unsigned level, const struct db *db)
-{
-    if (pgno < 2 || pgno > c->last_page) {
-        return fail(c, FL_ECORRUPT, "page number %zu is out of range", pgno);
-    }
-    FLI_ASSERT(level < DEPTH_MAX);
-    struct frame *f = &c->stack[level];
-    f->page = c->pages + (size_t)level * c->page_size;
-    int rc = read_at(c, f->page, c->page_size, (uint64_t)pgno * c->page_size);
-    if (rc != 0) {
-        return rc;
-    }
-    struct page_header h;
-    memcpy(&h, f->page, sizeof(h));
-    unsigned want = level + 1 == db->depth ? PAGE_LEAF : PAGE_BRANCH;
-    if (h.pgno != pgno || h.flags != want) {
-        return fail(c, FL_ECORRUPT, "page %zu has a damaged header", pgno);
-    }
-    if (h.lower <= sizeof(h) || (h.lower - sizeof(h)) % 2 != 0 || h.upper < h.lower ||
-        h.upper > c->page_size) {
-        return fail(c, FL_ECORRUPT, "page %zu has damaged bounds", pgno);
-    }
-    f->nodes = (unsigned)(h.lower - sizeof(h)) / 2;
-    f->next = 0;
-    f->leaf = want == PAGE_LEAF;
-    return 0;
-}
-
-static int push_page(struct checker *c, size_t pgno, const struct db *db)
-{
-    if (c->depth >= db->depth) {
-        return fail(c, FL_ECORRUPT, "the tree is deeper than its %u levels", db->depth);
-    }
-    int rc = mark_seen(c, pgno);
-    if (rc == 0) {
-        rc = load_page(c, pgno, c->depth, db);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    bool leaf = c->stack[c->depth].leaf;
-    *(leaf ? &c->found.leaf_pages : &c->found.branch_pages) += 1;
-    c->depth++;
-    return 0;
-}
-
 /* Takes node `index` of a page apart; everything it points to lies inside the page. */
 static int read_node(struct checker *c, const struct frame *f, unsigned index, struct node *ret)
 {
@@ -250,6 +205,80 @@ static int read_node(struct checker *c, const struct frame *f, unsigned index, s
     if ((raw[2] != 0 && !ret->big) || (ret->big ? sizeof(size_t) : ret->size) > room) {
         return fail(c, FL_ECORRUPT, "page %zu has a value out of bounds", h.pgno);
     }
+    return 0;
+}
+
+/* The nodes of a page fill it from `upper` to its end, without gaps and without sharing a byte.
+ * LMDB counts on that when it moves nodes to make room, or to take one away. */
+static int check_nodes(struct checker *c, const struct frame *f, size_t upper)
+{
+    size_t total = 0;
+    memset(c->taken, 0, c->page_size);
+    for (unsigned i = 0; i < f->nodes; i++) {
+        struct node n;
+        int rc = read_node(c, f, i, &n);
+        if (rc != 0) {
+            return rc;
+        }
+        size_t at = (size_t)(n.key.data - f->page) - NODE_HEADER;
+        size_t value = !f->leaf ? 0 : n.big ? sizeof(size_t) : n.size;
+        size_t size = NODE_HEADER + n.key.len + value;
+        size += size % 2; /* nodes begin at even places */
+        if (at % 2 != 0 || size > c->page_size - at || memchr(c->taken + at, 1, size) != NULL) {
+            return fail(c, FL_ECORRUPT, "a page has nodes that overlap");
+        }
+        memset(c->taken + at, 1, size);
+        total += size;
+    }
+    return total == c->page_size - upper
+               ? 0
+               : fail(c, FL_ECORRUPT, "a page has gaps between its nodes");
+}
+
+/* Reads a page of a tree into its level of the stack. */
+static int load_page(struct checker *c, size_t pgno, unsigned level, const struct db *db)
+{
+    if (pgno < 2 || pgno > c->last_page) {
+        return fail(c, FL_ECORRUPT, "page number %zu is out of range", pgno);
+    }
+    FLI_ASSERT(level < DEPTH_MAX);
+    struct frame *f = &c->stack[level];
+    f->page = c->pages + (size_t)level * c->page_size;
+    int rc = read_at(c, f->page, c->page_size, (uint64_t)pgno * c->page_size);
+    if (rc != 0) {
+        return rc;
+    }
+    struct page_header h;
+    memcpy(&h, f->page, sizeof(h));
+    unsigned want = level + 1 == db->depth ? PAGE_LEAF : PAGE_BRANCH;
+    if (h.pgno != pgno || h.flags != want) {
+        return fail(c, FL_ECORRUPT, "page %zu has a damaged header", pgno);
+    }
+    if (h.lower <= sizeof(h) || (h.lower - sizeof(h)) % 2 != 0 || h.upper < h.lower ||
+        h.upper > c->page_size) {
+        return fail(c, FL_ECORRUPT, "page %zu has damaged bounds", pgno);
+    }
+    f->nodes = (unsigned)(h.lower - sizeof(h)) / 2;
+    f->next = 0;
+    f->leaf = want == PAGE_LEAF;
+    return check_nodes(c, f, h.upper);
+}
+
+static int push_page(struct checker *c, size_t pgno, const struct db *db)
+{
+    if (c->depth >= db->depth) {
+        return fail(c, FL_ECORRUPT, "the tree is deeper than its %u levels", db->depth);
+    }
+    int rc = mark_seen(c, pgno);
+    if (rc == 0) {
+        rc = load_page(c, pgno, c->depth, db);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool leaf = c->stack[c->depth].leaf;
+    *(leaf ? &c->found.leaf_pages : &c->found.branch_pages) += 1;
+    c->depth++;
     return 0;
 }
 
@@ -576,7 +605,8 @@ static int check_file(struct checker *c, fli_pages_visit previous, struct meta *
     }
     c->seen = calloc(1, c->last_page / 8 + 1);
     c->pages = malloc(DEPTH_MAX * c->page_size);
-    if (c->seen == NULL || c->pages == NULL) {
+    c->taken = malloc(c->page_size);
+    if (c->seen == NULL || c->pages == NULL || c->taken == NULL) {
         return fail(c, FL_ENOMEM, "out of memory");
     }
     rc = walk(c, &ret->dbs[0], true);
@@ -604,6 +634,7 @@ int fli_pages_check(int fd, fli_pages_visit visit, fli_pages_visit previous, voi
     int rc = check_file(&c, previous, &meta, &before);
     free(c.seen);
     free(c.pages);
+    free(c.taken);
     if (rc != 0) {
         return rc;
     }

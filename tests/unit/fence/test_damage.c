@@ -312,15 +312,43 @@ static void test_separators(void **state)
     free(copy);
 }
 
+/* The number of the page that the tree of free pages begins with. */
+static size_t free_root(const struct fixture *x)
+{
+    unsigned meta =
+        fli_get_u64(x->file + 16 + 128) > fli_get_u64(x->file + PAGE + 16 + 128) ? 0 : 1;
+    return (size_t)fli_get_u64(x->file + meta * PAGE + 16 + 24 + 40);
+}
+
+/* Every bit of the part of the file that no checksum of ours covers: a node that reaches into the
+ * next one, or an offset that is wrong, makes LMDB move the wrong bytes at the next write. */
+static void test_flipped_free_tree(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t *copy = malloc(x->len);
+    assert_non_null(copy);
+    size_t page = free_root(x) * PAGE;
+    assert_int_equal(u16_at(x->file + page + 10), 2); /* one leaf page */
+    size_t lower = u16_at(x->file + page + 12);
+    size_t upper = u16_at(x->file + page + 14);
+    memcpy(copy, x->file, x->len);
+    for (size_t at = 0; at < PAGE; at = at + 1 == lower ? upper : at + 1) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            copy[page + at] ^= (uint8_t)(1u << bit);
+            (void)refused(x, copy, x->len, 5000);
+            copy[page + at] ^= (uint8_t)(1u << bit);
+        }
+    }
+    free(copy);
+}
+
 /* A live page on the list of free pages would be overwritten later. */
 static void test_free_list(void **state)
 {
     struct fixture *x = *state;
     uint8_t *copy = malloc(x->len);
     assert_non_null(copy);
-    unsigned meta =
-        fli_get_u64(x->file + 16 + 128) > fli_get_u64(x->file + PAGE + 16 + 128) ? 0 : 1;
-    size_t root = (size_t)fli_get_u64(x->file + meta * PAGE + 16 + 24 + 40);
+    size_t root = free_root(x);
     const uint8_t *p = x->file + root * PAGE;
     assert_int_equal(u16_at(p + 10), 2); /* one leaf page */
     unsigned tried = 0;
@@ -401,12 +429,13 @@ int main(void)
     }
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_undamaged),        TEST(test_flipped_bits),
-        TEST(test_flipped_meta),     TEST(test_flipped_transaction_numbers),
-        TEST(test_random_bytes),     TEST(test_cut_short),
-        TEST(test_lost_page_writes), TEST(test_data_file_missing),
-        TEST(test_tampered),         TEST(test_separators),
-        TEST(test_free_list),        TEST(test_foreign_directories),
+        TEST(test_undamaged),         TEST(test_flipped_bits),
+        TEST(test_flipped_meta),      TEST(test_flipped_transaction_numbers),
+        TEST(test_random_bytes),      TEST(test_cut_short),
+        TEST(test_lost_page_writes),  TEST(test_data_file_missing),
+        TEST(test_tampered),          TEST(test_separators),
+        TEST(test_free_list),         TEST(test_foreign_directories),
+        TEST(test_flipped_free_tree),
     };
     return cmocka_run_group_tests_name("fence damage", tests, NULL, NULL);
 }
