@@ -6,14 +6,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "ports.h"
 #include "scratch.h"
 
 /* In the place of the C library's generator, from which raft's disk backend draws its numbers. As
@@ -24,25 +22,6 @@ __attribute__((visibility("default"))) int draw_the_same(void) __asm__("rand");
 int draw_the_same(void)
 {
     return 1;
-}
-
-/* Ports that were free a moment ago, all different. */
-static void free_ports(uint16_t *out, unsigned n)
-{
-    int fds[CLUSTER_MAX];
-    for (unsigned i = 0; i < n; i++) {
-        struct sockaddr_in addr = {.sin_family = AF_INET,
-                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t len = sizeof addr;
-        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-        assert_true(fds[i] >= 0);
-        assert_int_equal(bind(fds[i], (struct sockaddr *)&addr, len), 0);
-        assert_int_equal(getsockname(fds[i], (struct sockaddr *)&addr, &len), 0);
-        out[i] = ntohs(addr.sin_port);
-    }
-    for (unsigned i = 0; i < n; i++) {
-        close(fds[i]);
-    }
 }
 
 void cluster_init(struct cluster *c, unsigned n)
@@ -56,8 +35,8 @@ void cluster_init(struct cluster *c, unsigned n)
     c->limits = MACHINE_LIMITS_DEFAULT;
     c->verbose = getenv("FENCELOCK_TEST_VERBOSE") != NULL;
     assert_int_equal(uv_loop_init(&c->loop), 0);
-    free_ports(ports, n);
     for (unsigned i = 0; i < n; i++) {
+        c->reserved[i] = port_reserve(&ports[i]);
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%u=127.0.0.1:%u",
                                 i == 0 ? "" : ",", i + 1, ports[i]);
         c->nodes[i].c = c;
@@ -73,6 +52,7 @@ void cluster_fini(struct cluster *c)
             cluster_stop(c, i, 0);
         }
         scratch_remove(c->nodes[i].dir);
+        close(c->reserved[i]);
     }
     uv_run(&c->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&c->loop), 0);

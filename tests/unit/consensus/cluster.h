@@ -41,6 +41,7 @@ struct cluster {
     uv_loop_t loop;
     unsigned n;
     struct members members;
+    int reserved[CLUSTER_MAX]; /* sockets that keep the nodes' ports from everybody else */
     struct cluster_node nodes[CLUSTER_MAX];
     unsigned hold_ms;
     unsigned election_ms; /* 0: 300 */

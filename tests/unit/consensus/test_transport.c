@@ -20,8 +20,9 @@
 #include "base/bytes.h"
 #include "consensus/hello.h"
 #include "consensus/transport.h"
+#include "ports.h"
 
-#define PATIENCE_MS 20000u
+#define PATIENCE_MS 60000u
 
 struct side {
     struct fixture *f;
@@ -44,6 +45,7 @@ struct fixture {
     uv_loop_t loop;
     struct members members;
     uint16_t ports[3];
+    int reserved[3];
     struct side a, b; /* nodes 1 and 2; 3 is never up */
     struct raft_uv_connect req;
     unsigned connected;
@@ -53,18 +55,6 @@ struct fixture {
 };
 
 /* ---- helpers ---- */
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof addr;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    close(fd);
-    return ntohs(addr.sin_port);
-}
 
 static int plain_listener(uint16_t *ret_port)
 {
@@ -95,6 +85,7 @@ static int plain_connect(uint16_t port)
         uv_timer_t limit_;                                                                         \
         bool late_ = false;                                                                        \
         limit_.data = &late_;                                                                      \
+        uv_update_time(&(f)->loop);                                                                \
         uv_timer_init(&(f)->loop, &limit_);                                                        \
         uv_timer_start(&limit_, late_cb, PATIENCE_MS, 0);                                          \
         while (!(condition) && !late_) {                                                           \
@@ -249,7 +240,7 @@ static int set_up(void **state)
     char text[256];
     uv_loop_init(&f->loop);
     for (unsigned i = 0; i < 3; i++) {
-        f->ports[i] = free_port();
+        f->reserved[i] = port_reserve(&f->ports[i]);
     }
     snprintf(text, sizeof text, "1=127.0.0.1:%u,2=127.0.0.1:%u,3=127.0.0.1:%u", f->ports[0],
              f->ports[1], f->ports[2]);
@@ -283,6 +274,9 @@ static int tear_down(void **state)
     close_stream(f->stream);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        close(f->reserved[i]);
+    }
     test_free(f);
     return 0;
 }
