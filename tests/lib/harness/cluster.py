@@ -26,12 +26,12 @@ class _Server:
         self.process = self.lab.start(self.argv() + list(more), self.name)
         return self.process
 
-    def start(self, *more, seconds=20.0):
+    def start(self, *more, seconds=60.0):
         """Starts it and waits for its ready line."""
         self.launch(*more)
         return self.ready(seconds)
 
-    def ready(self, seconds=20.0):
+    def ready(self, seconds=60.0):
         self.start_seconds = self.process.wait_output('ready: ', seconds)
         return self
 
@@ -52,7 +52,7 @@ class _Server:
     def kill(self):
         return self.process.kill()
 
-    def terminate(self, seconds=20.0):
+    def terminate(self, seconds=60.0):
         return self.process.terminate(seconds)
 
     def pause(self):
@@ -129,7 +129,7 @@ class Cluster:
     def running(self):
         return [node for node in self.nodes if node.running() and node.process.state() != 'T']
 
-    def leader(self, seconds=20.0, among=None):
+    def leader(self, seconds=60.0, among=None):
         """The node that leads, as itself says and a majority agrees."""
         def agreed():
             votes = {}

@@ -115,7 +115,7 @@ class Process:
             return f.read().rpartition(')')[2].split()[0]
 
     # -- waiting --------------------------------------------------------------------------------
-    def wait_output(self, text, seconds=20.0):
+    def wait_output(self, text, seconds=60.0):
         """Waits until it has printed `text`. Returns the seconds from its start to then."""
         deadline = Deadline(seconds)
         while True:
@@ -130,7 +130,7 @@ class Process:
                                      % (self.name, text, seconds, self.last_output()))
             time.sleep(0.005)
 
-    def wait(self, seconds=20.0):
+    def wait(self, seconds=60.0):
         """The exit code (negative: the signal). Fails when it does not end in time."""
         try:
             self.child.wait(seconds)
@@ -150,7 +150,7 @@ class Process:
         self.signal(signal.SIGKILL)
         return self.wait()
 
-    def terminate(self, seconds=20.0):
+    def terminate(self, seconds=60.0):
         """SIGTERM; returns the exit code."""
         self.asked_to_end = True
         self.signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ class Deadline:
         return time.monotonic() >= self.end
 
 
-def wait_until(condition, seconds=10.0, what='the condition', every=0.02):
+def wait_until(condition, seconds=30.0, what='the condition', every=0.02):
     """Calls condition until it returns something true, and returns that. Exceptions of a condition
     that is not ready yet (a refused connection, an error reply) count as false."""
     deadline = Deadline(seconds)
