@@ -1,6 +1,6 @@
 /* fuzz_reply.c: what a server may answer to our clients: any bytes, read by hiredis as the
- * libraries read them, and every judgement about a reply on each of them. The first byte chooses
- * what is asked of a reply that is taken over. */
+ * libraries read them, and every judgement about a reply on each of them; the text of an INFO also
+ * without a reply around it. The first byte chooses what is asked of a reply that is taken over. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -10,6 +10,26 @@
 #include "client/ask.h"
 #include "client/lists.h"
 #include "redlock/answer.h"
+
+static void judge_info(const char *text, size_t len)
+{
+    char copy[16];
+    struct fl_node_status status;
+    struct fli_facts facts;
+    fli_status_of_info(text, len, &status);
+    fli_facts_init(&facts);
+    fli_facts_take_info(&facts, text, len);
+    FLI_ASSERT(memchr(facts.run_id, '\0', sizeof facts.run_id) != NULL);
+    FLI_ASSERT(memchr(facts.role, '\0', sizeof facts.role) != NULL);
+    FLI_ASSERT(memchr(facts.policy, '\0', sizeof facts.policy) != NULL);
+    FLI_ASSERT(memchr(facts.fsync, '\0', sizeof facts.fsync) != NULL);
+    FLI_ASSERT(facts.aof >= -1 && facts.aof <= 1 && facts.uptime_s >= -1);
+    fli_copy_text(copy, sizeof copy, text, len);
+    FLI_ASSERT(memchr(copy, '\0', sizeof copy) != NULL);
+    for (size_t i = 0; copy[i] != '\0'; i++) {
+        FLI_ASSERT(copy[i] >= ' ' && copy[i] <= '~');
+    }
+}
 
 static void judge(const redisReply *reply)
 {
@@ -25,14 +45,11 @@ static void judge(const redisReply *reply)
     FLI_ASSERT(memchr(error, '\0', sizeof error) != NULL);
     (void)fli_delete_how(reply);
     if (reply->str != NULL) {
-        struct fl_node_status status;
-        struct fli_facts facts;
         (void)fli_ask_stale_mark(reply->str, reply->len);
-        fli_status_of_info(reply->str, reply->len, &status);
-        fli_facts_init(&facts);
-        fli_facts_take_info(&facts, reply->str, reply->len);
-        FLI_ASSERT(memchr(facts.run_id, '\0', sizeof facts.run_id) != NULL);
-        FLI_ASSERT(memchr(facts.role, '\0', sizeof facts.role) != NULL);
+        judge_info(reply->str, reply->len);
+    }
+    if (fli_is_error(reply, "NOAUTH")) {
+        FLI_ASSERT(fli_delete_how(reply) == FLI_DELETE_SCRIPT);
     }
 }
 
@@ -83,6 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || announces_many(data + 1, size - 1)) {
         return 0;
     }
+    judge_info((const char *)data + 1, size - 1); /* with no zero byte behind it */
     redisReader *reader = redisReaderCreate();
     FLI_ASSERT(reader != NULL);
     (void)redisReaderFeed(reader, (const char *)data + 1, size - 1);
