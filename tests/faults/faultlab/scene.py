@@ -435,8 +435,7 @@ class Scene:
     def _wait_for_goal(self, healed):
         """Goes on until each client has done something useful; how soon is judged later, from the history."""
         goal = GOAL[self.options.workload]
-        workload = self.options.workload
-        places = {i: 0 for i in range(self.options.clients) if not turns.is_watcher(workload, i)}
+        places = {i: 0 for i in range(self.options.clients)}
         invoked = set()
         end = healed + CALM_S + 5
         while places and time.monotonic() < end:
@@ -448,12 +447,14 @@ class Scene:
                             break
                         places[i] += len(line)
                         event = history.json.loads(line)
-                        if event['t'] > healed and event.get('f') == goal:
-                            if event['type'] == 'invoke':
-                                invoked.add(event['op'])
-                            elif event['type'] == 'ok' and event['op'] in invoked:
-                                places.pop(i)
-                                break
+                        if event['t'] <= healed:
+                            continue
+                        if event['type'] == 'invoke' and event.get('f') == goal:
+                            invoked.add(event['op'])
+                        heard = event['type'] == 'seen' # which is what a subscriber is for
+                        if heard or event['type'] == 'ok' and event.get('f') == goal and event['op'] in invoked:
+                            places.pop(i)
+                            break
             # A client that was told to pause before its next write may do so only now.
             for client in self.clients:
                 client.resume()
