@@ -1,7 +1,14 @@
 /* fencelock_cmd_hold.c: commands that take, keep, check and give back a lock. */
 #include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cli/fencelock_common.h"
+#include "client/caller.h"
+
+#define TROUBLE_FIRST_MS UINT64_C(2000)
+#define TROUBLE_EVERY_MS UINT64_C(5000)
 
 /* The outcome of a command that answers yes or no, as {"key": true, "name": ...}. */
 static int say_yes_or_no(const struct cli_args *a, const char *key, bool yes, const char *text,
@@ -91,6 +98,33 @@ static int not_acquired(const struct cli_args *a, int code, const char *why, str
     return cli_fail(a, code, text, add_owner, &owner);
 }
 
+/* What was said last about the nodes, while there is no answer. */
+struct trouble {
+    const char *name;
+    char said[1024]; /* "": nothing, or that one is of use again */
+    uint64_t said_ms;
+    bool ever;
+};
+
+/* A wrong address must not look like a long queue. Nor may a stderr that nobody reads keep us from
+ * the lock. */
+static void on_trouble(void *arg, uint64_t without_ms, const char *text)
+{
+    struct trouble *t = arg;
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    uint64_t now_ms = fl_now_ms();
+    if ((text[0] != '\0' && without_ms < TROUBLE_FIRST_MS) || strcmp(text, t->said) == 0 ||
+        (t->ever && now_ms - t->said_ms < TROUBLE_EVERY_MS) || poll(&p, 1, 0) != 1 ||
+        (p.revents & POLLOUT) == 0) {
+        return;
+    }
+    cli_complain("%s: waiting%s%s", t->name, text[0] != '\0' ? ", but " : " for the lock",
+                 text[0] != '\0' ? text : ": a node answers again");
+    snprintf(t->said, sizeof t->said, "%s", text);
+    t->said_ms = now_ms;
+    t->ever = true;
+}
+
 int cli_run_acquire(const struct cli_args *a)
 {
     int code;
@@ -115,6 +149,8 @@ int cli_run_acquire(const struct cli_args *a)
         fl_client_destroy(c);
         return CLI_EXIT_USAGE;
     }
+    struct trouble trouble = {.name = a->arg[0]};
+    fli_client_on_trouble(c, on_trouble, &trouble);
     struct fl_grant grant;
     int rc = fl_acquire(c, cli_name_of(a), &options, &grant);
     if (rc == 0) {

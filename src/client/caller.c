@@ -25,6 +25,8 @@ struct run {
     struct fli_flow flow;
     redisReply *main_reply;    /* to the request itself */
     redisReply *confirm_reply; /* to the renewal behind it */
+    bool without;              /* a node, since without_ms */
+    uint64_t without_ms;
 };
 
 int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg, size_t errmsg_size)
@@ -439,6 +441,51 @@ static void explain(struct run *r, uint64_t timeout_ms)
     append_troubles(k);
 }
 
+static bool is_trouble(enum fli_flow_event event)
+{
+    switch (event) {
+    case FLI_EVENT_UNREACHABLE:
+    case FLI_EVENT_UNSENT:
+    case FLI_EVENT_NOLEADER:
+    case FLI_EVENT_BUSY:
+    case FLI_EVENT_UNCERTAIN:
+    case FLI_EVENT_LOST:
+    case FLI_EVENT_BROKEN:
+    case FLI_EVENT_LEADERLESS:
+    case FLI_EVENT_DEAD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A wait can be long, and who waits may want to know that it is not for the lock. The end of the
+ * call is not told here: its result says why. */
+static void tell_trouble(struct run *r, enum fli_flow_want asked, enum fli_flow_event event)
+{
+    struct fli_caller *k = r->k;
+    bool useful =
+        event == FLI_EVENT_SERVES || (asked == FLI_WANT_PROBE && event == FLI_EVENT_ALIVE);
+    if (k->on_trouble == NULL || r->flow.order.want == FLI_WANT_NOTHING) {
+        return;
+    }
+    if (useful) {
+        r->without = false;
+        k->on_trouble(k->trouble_arg, 0, "");
+        return;
+    }
+    if (!is_trouble(event)) {
+        return;
+    }
+    uint64_t now_ms = fli_clock_ms();
+    r->without_ms = r->without ? r->without_ms : now_ms;
+    r->without = true;
+    fli_caller_fail(k, 0, "no node takes the request");
+    append_troubles(k);
+    k->on_trouble(k->trouble_arg, now_ms - r->without_ms, k->error);
+    k->error[0] = '\0';
+}
+
 static uint32_t first_node(const struct fli_caller *k, uint64_t seed)
 {
     if (k->leader != FLI_FLOW_NOBODY) {
@@ -511,9 +558,11 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     begin(&r, timeout_ms);
     while (r.flow.order.want != FLI_WANT_NOTHING) {
         int code = 0;
+        enum fli_flow_want asked = r.flow.order.want;
         enum fli_flow_event event = obey(&r, &code);
         fli_flow_feed(&r.flow, fli_clock_ms(), event, code);
         leave_behind(&r, event);
+        tell_trouble(&r, asked, event);
     }
     fli_pace_learn(&k->pace, &r.flow);
     if (r.flow.status != 0) {

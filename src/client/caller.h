@@ -11,11 +11,18 @@
 
 #define FLI_TROUBLE_SIZE 160u
 
+/* Told each time that a call must go on without a node, and with 0 when one is of use again.
+ * without_ms: how long none has been. text: every node with its last trouble, until the callback
+ * returns. It must not use the client. */
+typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
+
 struct fli_caller {
     uint64_t timeout_ms;
     uint64_t attempt_ms;
     uint32_t n_nodes;
     bool learns_leader;
+    fli_trouble_cb on_trouble; /* NULL: nobody wants to know */
+    void *trouble_arg;
     /* private; nodes[n_nodes] is the leader when its address is not in the list */
     uint32_t leader;     /* FLI_FLOW_NOBODY: not known */
     uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
@@ -56,6 +63,9 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
  * code of a refusal. */
 int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
                     redisReply **ret_reply) FLI_MUST_USE;
+
+/* Of every later call of this client. NULL: no more. */
+void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);
 
 /* Sets k->error; returns code. */
 int fli_caller_fail(struct fli_caller *k, int code, const char *fmt, ...) FLI_PRINTF(3, 4);

@@ -96,6 +96,12 @@ void fl_client_destroy(fl_client *c)
     }
 }
 
+void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg)
+{
+    c->caller.on_trouble = on_trouble;
+    c->caller.trouble_arg = arg;
+}
+
 const char *fl_client_error(const fl_client *c)
 {
     return c->caller.error;

@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, binary, main
+from harness import Case, binary, main, wait_until
 from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
 
 OWNER = '0123456789abcdef'
@@ -75,6 +75,80 @@ class CliCase(Case):
             seen += data
         os.close(ours)
         return child.wait(30), seen.decode().replace('\r\n', '\n')
+
+
+class Silence(CliCase):
+    """Who waits long is told on stderr when it is not the lock that is waited for."""
+
+    def begin(self, server, *args):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        child = subprocess.Popen([binary('fencelock'), 'acquire', 'report', '--wait', '1h', '--owner', OWNER,
+                                  '--nodes', server.address, *args], env=clean, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stderr.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.seen = b''
+        return child
+
+    def lines(self, child):
+        """What it has said so far."""
+        while select.select([child.stderr], [], [], 0)[0]:
+            data = os.read(child.stderr.fileno(), 65536)
+            if not data:
+                break
+            self.seen += data
+        return self.seen.decode().splitlines()
+
+    def await_lines(self, child, n):
+        wait_until(lambda: len(self.lines(child)) >= n, 40, '%d lines on stderr' % n)
+        self.assertEqual(len(self.lines(child)), n)
+        return self.lines(child)[-1]
+
+    def end(self, child, said):
+        out, rest = child.communicate(timeout=40)
+        self.assertEqual(child.returncode, DONE)
+        self.assertEqual(len((self.seen + rest).decode().splitlines()), said)
+        return out.decode()
+
+    def test_what_it_waits_for_is_said_and_said_again_when_it_changes(self):
+        server = self.server(b'-NOLEADER nobody leads\r\n', listen=False)
+        child = self.begin(server)
+        self.assertEqual(self.await_lines(child, 1),
+                         'fencelock: report: waiting, but no node takes the request: %s: cannot connect: Connection refused'
+                         % server.address)
+        server.listen()
+        self.assertIn('no node takes the request: %s: NOLEADER nobody leads' % server.address, self.await_lines(child, 2))
+        server.script = [b':7\r\n']
+        self.assertEqual(self.end(child, 2), '7\n')
+
+    def test_the_same_is_said_once(self):
+        server = self.server(b'-NOLEADER nobody leads\r\n')
+        child = self.begin(server, '--json')
+        self.await_lines(child, 1)
+        asked, since = len(server.requests), time.monotonic()
+        # Long enough for the next one to be due, and with enough troubles to say it about.
+        wait_until(lambda: len(server.requests) > asked + 3 and time.monotonic() > since + 6, 50, 'more requests')
+        server.script = [b':7\r\n']
+        answer = json.loads(self.end(child, 1))
+        self.assertEqual((answer['acquired'], answer['token']), (True, 7))
+
+    def test_it_is_said_when_only_the_lock_is_waited_for_again(self):
+        server = self.server(HANG, listen=False)
+        child = self.begin(server)
+        self.await_lines(child, 1)
+        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        server.listen()
+        again = 'fencelock: report: waiting for the lock: a node answers again'
+        wait_until(lambda: again in self.lines(child), 50, 'that line')
+
+    def test_a_queue_alone_is_no_trouble(self):
+        server = self.server(HANG)
+        server.leader = b'*2\r\n:1\r\n$%d\r\n%s\r\n' % (len(server.address), server.address.encode())
+        child = self.begin(server)
+        wait_until(lambda: server.leader_requests >= 3, 50, 'two probes')
+        self.assertEqual(self.lines(child), [])
 
 
 class Outcomes(CliCase):
@@ -379,7 +453,8 @@ class Waiting(CliCase):
             first.append(request)
             return HANG if len(first) == 1 else b':33\r\n'
         servers = [self.server(hang_once), self.server(hang_once)]
-        self.assertEqual(self.ask(servers, 'acquire', 'x', '--wait', '60s', '--ttl', '60s'), (DONE, '33\n', ''))
+        # It may say on stderr whom it waited for.
+        self.assertEqual(self.ask(servers, 'acquire', 'x', '--wait', '60s', '--ttl', '60s')[:2], (DONE, '33\n'))
         self.assertEqual(sorted(len(s.requests) for s in servers), [1, 1])
         owner = lambda r: r[r.index(b'OWNER') + 1]
         self.assertEqual(owner(first[0]), owner(first[1]))

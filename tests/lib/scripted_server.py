@@ -35,8 +35,7 @@ class ScriptedServer:
         self.listener.bind(('127.0.0.1', 0))
         self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
         if listen: # else: the port is ours, and connecting to it is refused
-            self.listener.listen(64)
-            threading.Thread(target=self._accept, daemon=True).start()
+            self.listen()
 
     def __enter__(self):
         return self
@@ -51,6 +50,10 @@ class ScriptedServer:
             except OSError:
                 pass
             sock.close()
+
+    def listen(self):
+        self.listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def words(self):
         """The first word of each request."""
