@@ -360,13 +360,24 @@ static raft_index change_within(const struct raft_append_entries *m)
     return 0;
 }
 
+/* Whether raft has taken a message in that it was given: its entries are in our log. One that was
+ * overtaken is refused for its term, or since our log is another where it begins. */
+static bool was_taken(struct raft *r, raft_term term, raft_index last)
+{
+    bool follows = r->state == RAFT_FOLLOWER && raft_current_term(r) == term;
+#if RAFT_VERSION_NUMBER >= 2000
+    return follows && r->follower_state.match >= last;
+#else
+    return follows && raft_last_index(r) >= last;
+#endif
+}
+
 /* What raft has just noted as the index of a change is that of the first new entry it came with. */
 static void correct_change(struct raft_guard *g, raft_index index)
 {
     struct raft *r = g->inner->data;
     raft_index noted = r->configuration_uncommitted_index;
-    if (noted != 0 && noted < index && raft_last_index(r) >= index &&
-        raft_commit_index(r) < index) {
+    if (noted != 0 && noted < index && raft_commit_index(r) < index) {
         r->configuration_uncommitted_index = index;
         g->stats.changes_corrected++;
     }
@@ -386,8 +397,12 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
     bool leads = message->type == RAFT_APPEND_ENTRIES || message->type == RAFT_INSTALL_SNAPSHOT;
     raft_id from = message->server_id;
     raft_index change = 0;
+    raft_index last = 0;
+    raft_term term = 0;
     struct guard_former former = {0};
     if (message->type == RAFT_APPEND_ENTRIES) {
+        term = message->append_entries.term;
+        last = message->append_entries.prev_log_index + message->append_entries.n_entries;
         keep_commit_index(g, &message->append_entries);
         change = change_within(&message->append_entries);
         guard_find_former(g->inner->data, &message->append_entries, &former);
@@ -396,11 +411,14 @@ static void guard_recv(struct raft_io *inner, struct raft_message *message)
         }
     }
     g->recv(&g->outer, message);
-    if (change != 0) {
+    bool taken = was_taken(g->inner->data, term, last);
+    if (change != 0 && taken) {
         correct_change(g, change);
     }
-    if (former.index != 0) {
+    if (former.index != 0 && taken) {
         g->stats.changes_kept += guard_note_former(g->inner->data, &former);
+    } else if (former.index != 0) {
+        raft_configuration_close(&former.conf);
     }
     if (leads) {
         note_leader(g, from);

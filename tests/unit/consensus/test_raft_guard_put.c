@@ -95,6 +95,8 @@ static void raft_recv(struct raft_io *io, struct raft_message *message)
     r->commit = message->append_entries.leader_commit;
     if (r->notes != 0) {
         r->raft.configuration_uncommitted_index = r->notes;
+        r->raft.follower_state.match =
+            message->append_entries.prev_log_index + message->append_entries.n_entries;
     }
 }
 
@@ -210,6 +212,7 @@ static void a_change_before_another_is_committed(void **state)
     struct rig *r = *state;
     struct raft_entry entry = {.type = RAFT_CHANGE};
     struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    r->raft.state = RAFT_FOLLOWER;
     m.append_entries.prev_log_index = 90;
     m.append_entries.entries = &entry;
     m.append_entries.n_entries = 1;
@@ -238,6 +241,32 @@ static void a_change_before_another_is_committed(void **state)
     assert_int_equal(r->raft.configuration_committed.servers[0].id, 7);
     raft_configuration_close(&r->raft.configuration);
     raft_configuration_close(&r->raft.configuration_committed);
+}
+
+/* Our own log has a change at 162 and more behind it; a message of a leader that is over, or of one
+ * whose log is another before it, has one at 167. */
+static void a_change_that_raft_did_not_take_in_is_not_noted(void **state)
+{
+    struct rig *r = *state;
+    struct raft_entry entries[3] = {
+        {.type = RAFT_COMMAND}, {.type = RAFT_CHANGE}, {.type = RAFT_COMMAND}};
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    m.append_entries.prev_log_index = 165;
+    m.append_entries.entries = entries;
+    m.append_entries.n_entries = 3;
+    r->raft.configuration_uncommitted_index = 162;
+    r->raft.commit_index = 160;
+    r->raft.current_term = 9;
+    for (unsigned i = 0; i < 3; i++) {
+        r->raft.state = i == 0 ? RAFT_LEADER : RAFT_FOLLOWER;
+        m.append_entries.term = i == 1 ? 8 : 9;
+        r->raft.follower_state.match = i == 1 ? 170 : 0;
+        r->recv(&r->inner, &m);
+        assert_int_equal(r->raft.configuration_uncommitted_index, 162);
+    }
+    r->raft.follower_state.match = 168;
+    r->recv(&r->inner, &m);
+    assert_int_equal(r->raft.configuration_uncommitted_index, 167);
 }
 
 static void a_snapshot_has_the_configuration_of_its_last_change(void **state)
@@ -317,6 +346,7 @@ int main(void)
         cmocka_unit_test_setup(it_ends_with_the_close, set_up),
         cmocka_unit_test_setup(a_refusal_after_the_wait_is_fatal, set_up),
         cmocka_unit_test_setup(a_change_before_another_is_committed, set_up),
+        cmocka_unit_test_setup(a_change_that_raft_did_not_take_in_is_not_noted, set_up),
         cmocka_unit_test_setup(a_snapshot_has_the_configuration_of_its_last_change, set_up),
         cmocka_unit_test_setup(a_snapshot_under_way_is_not_sent_again, set_up),
     };
