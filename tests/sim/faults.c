@@ -488,7 +488,8 @@ static void forgotten(void *ctx, int status)
 }
 
 /* A node that lost its disk has to be forgotten once; then it is taken in again, and is back when
- * it has everything and a vote. */
+ * it has everything and a vote, and knows of its vote: the raft library lets nobody vote who has
+ * not seen itself get one, so the only other node that has seen it could not be elected. */
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -503,7 +504,9 @@ static void tend_wiped(struct sim_node *n)
         for (unsigned i = 0; there && i < leader->node->raft.configuration.n; i++) {
             const struct raft_server *server = &leader->node->raft.configuration.servers[i];
             if (server->id == n->index + 1 && server->role == RAFT_VOTER &&
-                leader->node->raft.configuration_uncommitted_index == 0) {
+                leader->node->raft.configuration_uncommitted_index == 0 &&
+                n->node->raft.configuration_committed_index ==
+                    leader->node->raft.configuration_committed_index) {
                 SIM_TRACE(s, "node %u has everything again", n->index + 1);
                 n->wiped = false;
                 s->marks->nodes_restored++;
