@@ -125,11 +125,11 @@ class HoldCase(Case):
 class Life(HoldCase):
     def test_renewed_and_given_back(self):
         for d, name in self.each_shell():
-            token = d.hold(name, ttl=400)
+            token = d.hold(name, ttl=1500)
             word = d('look', name)
             self.assertEqual(word[2:4] + word[5:], ['safe', str(NOT), 'OK', str(token)])
-            self.assertTrue(0 < int(word[4]) <= 400)
-            deadline = Deadline(1.2) # three leases
+            self.assertTrue(0 < int(word[4]) <= 1500)
+            deadline = Deadline(3.5) # more than two leases
             while not deadline.passed():
                 self.assertEqual(self.call('CHECK', name, token), 1)
             self.assertEqual(d('release', name), ['released', name, 'OK'])
@@ -217,7 +217,7 @@ class Life(HoldCase):
     def test_sessions(self):
         for d, shell in self.each_shell():
             session = 'session-0123456789'
-            self.assertEqual(d('open', session, 500), ['taken', session, 'OK', '0'])
+            self.assertEqual(d('open', session, 1500), ['taken', session, 'OK', '0'])
             tokens = {}
             for name in ('a', 'b', 'c'):
                 word, taken, result, token = d('under', session, name, 0)
@@ -225,7 +225,7 @@ class Life(HoldCase):
                 tokens[name] = int(token)
             self.assertEqual(d('give', session, 'c', tokens['c']), ['released', 'c', 'OK'])
             self.assertEqual(d('give', session, 'c', tokens.pop('c')), ['released', 'c', 'ENOTHELD'])
-            deadline = Deadline(1.5)
+            deadline = Deadline(3.5) # more than two leases
             while not deadline.passed():
                 self.assertEqual([self.call('CHECK', n, t) for n, t in tokens.items()], [1, 1])
             self.assertEqual(d('look', session)[2:4], ['safe', str(NOT)])
