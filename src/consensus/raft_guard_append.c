@@ -37,17 +37,26 @@ static void cut_failed(struct raft_guard *g, const char *why)
     guard_end(g, message);
 }
 
-bool guard_cut(struct raft_guard *g, raft_index index)
+/* The smallest index of the cuts that nothing on disk shows yet, but for the one before `done`; 0:
+ * there is none. */
+static raft_index pending_cut(const struct raft_guard *g, const struct guarded_append *done)
 {
-    char why[512];
-    raft_index at = g->cut_at != 0 && g->cut_at < index ? g->cut_at : index;
+    raft_index at = g->cut_at;
     FLI_LIST_FOREACH(link, &g->appending)
     {
         const struct guarded_append *a = FLI_CONTAINER_OF(link, struct guarded_append, link);
-        if (a->cut_at != 0 && a->cut_at < at) {
+        if (a != done && a->cut_at != 0 && (at == 0 || a->cut_at < at)) {
             at = a->cut_at;
         }
     }
+    return at;
+}
+
+bool guard_cut(struct raft_guard *g, raft_index index)
+{
+    char why[512];
+    raft_index before = pending_cut(g, NULL);
+    raft_index at = before != 0 && before < index ? before : index;
     if (g->path != NULL && cut_begin(g->path, at, why, sizeof why) != 0) {
         cut_failed(g, why);
         return false;
@@ -62,14 +71,7 @@ bool guard_cut(struct raft_guard *g, raft_index index)
 static void end_cut(struct raft_guard *g, const struct guarded_append *done)
 {
     char why[512];
-    raft_index at = g->cut_at;
-    FLI_LIST_FOREACH(link, &g->appending)
-    {
-        const struct guarded_append *a = FLI_CONTAINER_OF(link, struct guarded_append, link);
-        if (a != done && a->cut_at != 0 && (at == 0 || a->cut_at < at)) {
-            at = a->cut_at;
-        }
-    }
+    raft_index at = pending_cut(g, done);
     int rv = cut_look(g->path, done->cut_at, why, sizeof why);
     if (rv == 0) {
         rv = at == 0 ? cut_forget(g->path, why, sizeof why)
