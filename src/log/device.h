@@ -28,14 +28,15 @@ enum log_lane {
 enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
     LOG_IO_PREPARE, /* a file `name` of `size` zeros, durable with its name; made from the file
-                     * `from` when that is not empty. Lane BACKGROUND. */
-    LOG_IO_REMOVE,  /* the file `name`, durably. Lane BACKGROUND. */
+                     * `from` when that is not empty and there. Until it is done the file is called
+                     * `name`.part. After an error the same may be started again. Lane BACKGROUND. */
+    LOG_IO_REMOVE,  /* the file `name` goes, durably; it may be gone. Lane BACKGROUND. */
 };
 
 /* An operation. The caller's memory, untouched by the caller until it is done. */
 struct log_io {
     enum log_io_type type;
-    struct log_file *file; /* WRITE */
+    struct log_file *file; /* WRITE. PREPARE: on success the new file, open for direct writing */
     const uint8_t *data;   /* WRITE: aligned to the device's block, as are len and offset */
     size_t len;
     uint64_t offset;
@@ -106,12 +107,13 @@ enum log_engine {
     LOG_ENGINE_BEST,   /* io_uring where the kernel lets us, else a thread */
     LOG_ENGINE_URING,  /* or fail; for tests */
     LOG_ENGINE_THREAD,
+    LOG_ENGINE_NO_DIRECT = 8, /* or'ed: through the page cache, as on a file system without O_DIRECT */
 };
 
-/* Opens a directory that exists. `block` 0: what the file system asks for. 0; FL_EIO; FL_ESYSTEM;
- * FL_ENOMEM; with a message. Notes about what had to be done without (io_uring, O_DIRECT) are in
- * `engine`. Create, poll and destroy in one thread, which also runs the log. */
-int log_files_create(const char *dir, enum log_engine engine, struct log_device **ret, char *errmsg,
+/* Opens a directory that exists. 0; FL_EIO; FL_ESYSTEM: LOG_ENGINE_URING and the kernel forbids it;
+ * FL_ENOMEM; with a message. What had to be done without (io_uring, O_DIRECT) is in `engine` of the
+ * result. Create, poll and destroy in one thread, which also runs the log. */
+int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
 
 /* With nothing under way (the log is closed). */

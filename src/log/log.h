@@ -26,7 +26,7 @@
 #define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read back from disk for one batch of reads */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
 #define LOG_SEGMENT_MIN (UINT64_C(16) << 10)
-#define LOG_SEGMENT_MAX (UINT64_C(1) << 30)
+#define LOG_SEGMENT_MAX (UINT64_C(64) << 20) /* recovery reads a segment as a whole */
 #define LOG_CACHE_DEFAULT ((size_t)16 << 20)
 
 struct log;
