@@ -24,10 +24,9 @@ void frame_header_encode(uint8_t type, const struct fli_slice *parts, unsigned n
                          uint8_t out[FRAME_HEADER_SIZE]);
 
 struct frame_reader {
-    size_t frame_max;  /* bytes of a body */
+    size_t frame_max;  /* bytes of a body; 1 to FRAME_MAX */
     struct fli_buf in; /* the frame that has arrived in part, header first */
-    bool kept;         /* `in` was taken over with the frame that is shown */
-    bool shown_in;     /* the frame that is shown is in `in` */
+    bool shown_in;     /* the frame that is shown is in `in`, and was not kept */
 };
 
 void frame_reader_init(struct frame_reader *r, size_t frame_max);

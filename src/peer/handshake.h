@@ -34,7 +34,7 @@
 
 #define HANDSHAKE_SIZE 512u
 /* Of what is said on streams. Raised also when a command, a flag or a field is new to log entries:
- * a node that meets one it does not know stops. Numbers from 256 up were used before this layout. */
+ * a node that meets one it does not know stops. Numbers from 256 up are older layouts'. */
 #define HANDSHAKE_PROTOCOL 2u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 

@@ -3,9 +3,9 @@
  *   dialing --> up --> pause --> dialing ...
  *      `-------------->'
  *
- * Dials each member from outbound_start on. A stream that ends, or a dial that fails, is followed by
- * another dial after a pause that grows from OUTBOUND_PAUSE_MIN_MS to OUTBOUND_PAUSE_MAX_MS; after a
- * refusal it is OUTBOUND_REFUSED_MS.
+ * Dials each member from outbound_start on. A stream that ends, or a dial that fails, is followed
+ * by another dial after a pause that grows from OUTBOUND_PAUSE_MIN_MS to OUTBOUND_PAUSE_MAX_MS;
+ * after a refusal it is OUTBOUND_REFUSED_MS.
  *
  * Messages may be lost: while a stream is down they are dropped, and so is what would make more
  * than queue_max bytes wait for one peer. Whoever sends them must bear it, as Raft does.
@@ -39,17 +39,18 @@ struct outbound_peer_stats {
     uint64_t times_up;
 };
 
-/* The transport must be created, and outlive it. queue_max: bytes that may wait for one peer, at
- * most what the transport's limits of STREAM_RAFT allow; 0: all of that. 0 or FL_ENOMEM. */
+/* The transport must be created, and outlive it. queue_max: bytes that may wait for one peer (one
+ * message that is larger may wait alone), at most what the transport's limits of STREAM_RAFT allow;
+ * 0: all of that. 0 or FL_ENOMEM. */
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
                     uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
                     struct outbound **ret) FLI_MUST_USE;
 
 void outbound_start(struct outbound *o); /* once, when the transport was started */
 
-/* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: all three
- * are dropped messages, counted. FL_EINVAL: larger than a frame may be, or not another member.
- * Never calls back. */
+/* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: in all
+ * three the message is dropped, and counted. FL_EINVAL: larger than a frame may be, or not another
+ * member. Never calls back. */
 int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
                   const struct fli_slice *parts, unsigned n) FLI_MUST_USE;
 
@@ -63,7 +64,8 @@ void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
 void outbound_hurry(struct outbound *o, uint64_t peer_id);
 
 /* Ends all streams without `down`, and calls cb, never inside, when nothing of it is left in the
- * loop; then outbound_destroy. A dial that is under way ends with its time or with the transport. */
+ * loop; then outbound_destroy. Only when started. A dial that is under way ends with its time or
+ * with the transport. */
 void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx);
 void outbound_destroy(struct outbound *o); /* when closed, or never started; NULL is fine */
 

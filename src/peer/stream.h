@@ -22,13 +22,14 @@
 #include "peer/frame.h"
 
 #define STREAM_PARTS_MAX 64u                /* parts of a frame */
+#define STREAM_OUT_MAX ((size_t)1 << 30)
 #define STREAM_DIRECT ((size_t)64 << 10)
 
 struct stream;
 
 struct stream_limits {
     size_t frame_max; /* bytes of a body; 1 to FRAME_MAX */
-    size_t out_max;   /* bytes not yet sent, headers included; at least a frame */
+    size_t out_max;   /* bytes not yet sent, headers included; a frame to STREAM_OUT_MAX */
 };
 
 struct stream_callbacks {

@@ -22,10 +22,11 @@
  * resolved at each dial.
  *
  * Limits, so that a stranger costs no descriptors: TRANSPORT_PENDING_MAX connections that have not
- * said their handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address, each for TRANSPORT_PENDING_MS.
- * Beyond, the oldest of that address (or of the address with the most) is dropped: a real peer says
- * its handshake at once. TRANSPORT_ACCEPTED_MAX accepted streams of one member and kind: a newer
- * one replaces the oldest, whose owner hears `lost` with CHANNEL_REPLACED.
+ * said their handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64
+ * bits), each for TRANSPORT_PENDING_MS. Beyond, the oldest of that address (or of the address with
+ * the most) is dropped: a real peer says its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
+ * streams of one member and kind: a newer one replaces the oldest, whose owner hears `lost` with
+ * CHANNEL_REPLACED.
  *
  * One thread, the loop's. */
 #ifndef PEER_TRANSPORT_H
@@ -44,6 +45,12 @@ struct transport;
 /* Defaults. */
 #define TRANSPORT_CONNECT_MS 400u
 #define TRANSPORT_UNACKED_MS 1000u
+#define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
+#define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
+#define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
+#define TRANSPORT_RELAY_OUT_MAX ((size_t)32 << 20)
+#define TRANSPORT_SNAPSHOT_FRAME_MAX (((size_t)1 << 20) + 4096)
+#define TRANSPORT_SNAPSHOT_OUT_MAX ((size_t)4 << 20)
 
 struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
