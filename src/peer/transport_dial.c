@@ -7,8 +7,8 @@
  *
  * A numeric address skips resolving. Each address that the name resolved to gets its own deadline;
  * one that fails is followed by the next, but a peer that answered and refused ends the attempt.
- * The callback always comes from the loop, never from within dial_start. When the transport closes, an
- * attempt that waits for the resolver ends when the resolver returns, since that cannot be
+ * The callback always comes from the loop, never from within dial_start. When the transport closes,
+ * an attempt that waits for the resolver ends when the resolver returns, since that cannot be
  * interrupted once it has begun. */
 #include <netdb.h>
 #include <stdio.h>
