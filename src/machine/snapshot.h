@@ -9,10 +9,9 @@
 #define SNAPSHOT_HEADER_SIZE 12u /* magic, format, zero */
 #define SNAPSHOT_TRAILER_SIZE 4u /* checksum */
 
-/* Smallest records of any format, to hold a count against the bytes that are left. */
-#define SNAPSHOT_SESSION_MIN 27u
-#define SNAPSHOT_HELD_MIN 23u
-#define SNAPSHOT_IDLE_MIN 18u
-#define SNAPSHOT_WAIT_MIN 31u
+#define SNAPSHOT_HEAD_SIZE 156u  /* of the part before the records, behind the header */
+
+/* A record is not longer: sixteen names, owner, value and the numbers. */
+#define SNAPSHOT_RECORD_MAX 8192u
 
 #endif
