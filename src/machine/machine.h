@@ -221,7 +221,8 @@ int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MU
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret) FLI_MUST_USE;
 
-/* 64-bit hash of the state; equal on replicas that applied the same log. O(size of the state). */
+/* 64-bit hash of the state; equal on replicas that applied the same log. Kept while the state
+ * changes (digest.c): asking for it costs next to nothing. */
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

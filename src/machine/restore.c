@@ -15,8 +15,7 @@ enum part { PART_HEAD, PART_NODES, PART_SESSIONS, PART_HELD, PART_IDLE, PART_WAI
 
 struct loader {
     struct machine *m;
-    struct fli_reader r; /* over what there is of one record, and what follows it */
-    unsigned format;
+    struct fli_reader r;     /* over what there is of one record, and what follows it */
     uint64_t left[PART_END]; /* records to come, by part */
 };
 
@@ -49,12 +48,6 @@ static bool ttl_ok(uint64_t ttl_ms)
     return ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS;
 }
 
-/* The slots of a seat or the permits of a lock, which older formats do not have. */
-static uint32_t read_slots(struct loader *l)
-{
-    return l->format == 1 ? 1 : fli_read_u32(&l->r);
-}
-
 static bool permits_ok(uint32_t permits)
 {
     return permits >= 1 && permits <= FL_PERMITS_MAX;
@@ -69,6 +62,7 @@ static bool load_head(struct loader *l)
         return false;
     }
     m->clock_ms = fli_read_u64(r);
+    m->floor_ms = fli_read_u64(r);
     m->last_token = fli_read_u64(r);
     m->serial = fli_read_u64(r);
     m->cluster_id = fli_read_u64(r);
@@ -91,9 +85,10 @@ static bool load_head(struct loader *l)
     l->left[PART_IDLE] = fli_read_u64(r);
     l->left[PART_WAITS] = fli_read_u64(r);
     const struct machine_limits *x = &m->limits;
-    return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->last_token <= FL_TOKEN_MAX &&
-           x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
-           x->lock_waits_max >= 1 && x->session_locks_max >= 1 && l->left[PART_NODES] <= MACHINE_NODES_MAX;
+    return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
+           m->last_token <= FL_TOKEN_MAX && x->locks_max >= 1 && x->sessions_max >= 1 &&
+           x->waits_max >= 1 && x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
+           l->left[PART_NODES] <= MACHINE_NODES_MAX;
 }
 
 static bool load_node(struct loader *l)
@@ -132,17 +127,15 @@ static bool load_session(struct loader *l)
         return false;
     }
     struct session_explicit *s = machine_session_create(m, owner, serial);
-    s->base.lease.ttl_ms = ttl_ms;
-    s->lockdelay_ms = lockdelay_ms;
-    machine_session_set_label(s, label);
-    machine_timer_set(m, &s->base.lease, deadline_ms);
+    machine_session_describe(m, s, lockdelay_ms, label);
+    machine_lease_set(m, &s->base.lease, ttl_ms, deadline_ms);
     return true;
 }
 
 /* Whether the names are there and different. */
 static bool load_names(struct loader *l, struct seat_record *s)
 {
-    s->n = l->format < 3 ? 1 : fli_read_u8(&l->r);
+    s->n = fli_read_u8(&l->r);
     if (l->r.bad || s->n < 1 || s->n > MACHINE_NAMES_MAX) {
         return false;
     }
@@ -231,8 +224,8 @@ static bool load_held(struct loader *l)
     struct machine *m = l->m;
     fl_token token = fli_read_u64(&l->r);
     uint64_t since_ms = fli_read_u64(&l->r);
-    uint32_t slots = read_slots(l);
-    uint64_t until_ms = l->format == 1 ? 0 : fli_read_u64(&l->r);
+    uint32_t slots = fli_read_u32(&l->r);
+    uint64_t until_ms = fli_read_u64(&l->r);
     const struct order_node *last = machine_order_last(&m->held);
     struct seat_record s;
     if (!load_seat(l, false, &s) || token > m->last_token ||
@@ -261,7 +254,7 @@ static bool load_idle(struct loader *l)
     struct machine *m = l->m;
     uint64_t serial = fli_read_u64(&l->r);
     uint64_t until_ms = fli_read_u64(&l->r);
-    uint32_t permits = read_slots(l);
+    uint32_t permits = fli_read_u32(&l->r);
     struct fli_slice name = read_short(&l->r);
     uint64_t hash;
     if (l->r.bad || name.len == 0 || !permits_ok(permits) || !key_ok(&m->idle, serial, m->serial) ||
@@ -287,7 +280,7 @@ static bool load_wait(struct loader *l)
     uint64_t id = fli_read_u64(&l->r);
     uint64_t asking = fli_read_u64(&l->r);
     uint64_t deadline_ms = fli_read_u64(&l->r);
-    uint32_t slots = read_slots(l);
+    uint32_t slots = fli_read_u32(&l->r);
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
     struct seat_record s;
     if (!load_seat(l, true, &s) || id <= last_id || id > m->serial || asking == 0 ||
@@ -391,10 +384,7 @@ static size_t load_header(struct machine_restore *r)
         r->error = FL_ECORRUPT;
         return 0;
     }
-    unsigned format = fli_get_u16(r->window + 8);
-    bool known = format >= SNAPSHOT_FORMAT_OLDEST && format <= SNAPSHOT_FORMAT &&
-                 fli_get_u16(r->window + 10) == 0;
-    r->loader.format = format;
+    bool known = fli_get_u16(r->window + 8) == SNAPSHOT_FORMAT && fli_get_u16(r->window + 10) == 0;
     r->phase = known ? PHASE_RECORDS : PHASE_OTHER;
     return SNAPSHOT_HEADER_SIZE;
 }
@@ -406,8 +396,7 @@ static void drain(struct machine_restore *r)
     size_t done = r->phase == PHASE_HEADER ? load_header(r) : 0;
     if (r->error == 0 && r->phase == PHASE_RECORDS) {
         done += load_records(r, r->window + done, r->used - done);
-    } else if (r->error == 0 && r->phase == PHASE_OTHER &&
-               r->used - done > SNAPSHOT_TRAILER_SIZE) {
+    } else if (r->error == 0 && r->phase == PHASE_OTHER && r->used - done > SNAPSHOT_TRAILER_SIZE) {
         done = r->used - SNAPSHOT_TRAILER_SIZE;
     }
     r->crc = fli_crc32c(r->crc, r->window, done);

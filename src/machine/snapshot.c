@@ -1,8 +1,7 @@
-/* snapshot.c: the state as bytes, and its hash, which is a hash of these bytes. The reader is
- * restore.c.
+/* snapshot.c: the state as bytes. The reader is restore.c.
  *
  *   magic 8 ("FLSNAP\r\n"), format 2, zero 2
- *   clock 8, last token 8, serial 8, cluster id 8
+ *   clock 8, floor 8 (clock of the last term mark), last token 8, serial 8, cluster id 8
  *   limits: five numbers of 4, in the order of struct machine_limits
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
@@ -18,13 +17,11 @@
  *   CRC-32C 4 of everything before
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
- * each; more than one only with slots 1. Older formats are read as well: format 2 has one name and
- * no count in place of names; format 1 besides has neither slots nor permits, which are 1, nor ends
- * of delays of held locks.
+ * each; more than one only with slots 1.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
- * every section has one order and every deadline is the one that counts (a term mark's floor is
- * worked in), so equal states have equal bytes however they came about. */
+ * every section has one order, and deadlines are as they are stored (a term mark's floor is not
+ * worked in, see timers.c), so replicas that applied the same log have the same bytes. */
 #include "machine/snapshot.h"
 
 #include <string.h>
@@ -34,13 +31,11 @@
 /* Of what is gathered before the sink is called; on the stack, since the child of a fork writes. */
 #define BLOCK_SIZE ((size_t)64 << 10)
 
-/* Where the bytes go: to a sink, with a checksum, or into a hash. */
 struct writer {
-    machine_sink sink; /* NULL: hash only */
+    machine_sink sink;
     void *ctx;
     int error; /* the sink's first */
     uint32_t crc;
-    uint64_t hash;
     size_t used;
     uint8_t block[BLOCK_SIZE];
 };
@@ -51,16 +46,12 @@ static void writer_init(struct writer *w, machine_sink sink, void *ctx)
     w->ctx = ctx;
     w->error = 0;
     w->crc = 0;
-    w->hash = 0;
     w->used = 0;
 }
 
 static void flush(struct writer *w)
 {
-    if (w->sink == NULL) {
-        const uint64_t seed[2] = {w->hash, w->used};
-        w->hash = fli_siphash(seed, w->block, w->used);
-    } else if (w->error == 0 && w->used > 0) {
+    if (w->error == 0 && w->used > 0) {
         w->crc = fli_crc32c(w->crc, w->block, w->used);
         w->error = w->sink(w->ctx, w->block, w->used);
     }
@@ -123,6 +114,7 @@ static void put_head(struct writer *w, const struct machine *m)
     put(w, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
     put(w, format, sizeof format);
     put_u64(w, m->clock_ms);
+    put_u64(w, m->floor_ms);
     put_u64(w, m->last_token);
     put_u64(w, m->serial);
     put_u64(w, m->cluster_id);
@@ -146,10 +138,10 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->waits_by_id.len);
 }
 
-static void put_session(struct writer *w, const struct machine *m, const struct session_explicit *e)
+static void put_session(struct writer *w, const struct session_explicit *e)
 {
     put_u64(w, e->opened.key);
-    put_u64(w, machine_timer_deadline(m, &e->base.lease));
+    put_u64(w, e->base.lease.at_ms);
     put_u32(w, e->base.lease.ttl_ms);
     put_u32(w, e->lockdelay_ms);
     put_short(w, machine_session_owner(&e->base));
@@ -165,7 +157,7 @@ static void put_names(struct writer *w, struct seat *seat)
     }
 }
 
-static void put_held(struct writer *w, const struct machine *m, struct seat *seat)
+static void put_held(struct writer *w, struct seat *seat)
 {
     const struct session *session = seat_session(seat);
     put_u64(w, seat_token(seat));
@@ -179,7 +171,7 @@ static void put_held(struct writer *w, const struct machine *m, struct seat *sea
     put_short(w, machine_session_owner(session));
     if (!session_is_explicit(session)) {
         put_u32(w, session->lease.ttl_ms);
-        put_u64(w, machine_timer_deadline(m, &session->lease));
+        put_u64(w, session->lease.at_ms);
     }
     put_value(w, machine_seat_value(seat));
 }
@@ -218,12 +210,12 @@ static void put_machine(struct writer *w, const struct machine *m)
     struct order_node *n;
     for (n = machine_order_first(&m->opened); n != NULL && w->error == 0;
          n = machine_order_next(&m->opened, n)) {
-        put_session(w, m, session_of_opened(n));
+        put_session(w, session_of_opened(n));
     }
     for (n = machine_order_first(&m->held); n != NULL && w->error == 0;
          n = machine_order_next(&m->held, n)) {
         if (held_key_index(n->key) == 0) {
-            put_held(w, m, seat_of_held(n));
+            put_held(w, seat_of_held(n));
         }
     }
     for (n = machine_order_first(&m->idle); n != NULL && w->error == 0;
@@ -263,12 +255,4 @@ int machine_snapshot_encode(const struct machine *m, struct fli_buf *out)
         out->len = start;
     }
     return rc;
-}
-
-uint64_t machine_hash(const struct machine *m)
-{
-    struct writer w;
-    writer_init(&w, NULL, NULL);
-    put_machine(&w, m);
-    return w.hash;
 }

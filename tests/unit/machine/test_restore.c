@@ -297,9 +297,8 @@ static void test_on_another_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_every_cut),         TEST(test_large),
-        TEST(test_abandoned),         TEST(test_error_stays),
-        TEST(test_beyond_32_bits),    TEST(test_written_in_pieces),
+        TEST(test_every_cut),         TEST(test_large),          TEST(test_abandoned),
+        TEST(test_error_stays),       TEST(test_beyond_32_bits), TEST(test_written_in_pieces),
         TEST(test_on_another_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
