@@ -115,6 +115,7 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
                        struct machine_result *r)
 {
     FLI_ASSERT(seat_mate(w->seat, 0) == w->seat);
+    m->digest -= machine_digest_asking(w);
     w->asking++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
     if (deadline_ms > w->timer.at_ms) {
@@ -123,6 +124,7 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
     if (!session_is_explicit(seat_session(w->seat))) {
         seat_session(w->seat)->lease.ttl_ms = (uint32_t)c->ttl_ms;
     }
+    m->digest += machine_digest_asking(w);
     machine_answer_queued(w, r);
 }
 

@@ -18,7 +18,8 @@
  *  7. Nothing that is due is left undone: no deadline is before the clock; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.
- *  9. n_multi of each queue, the numbers of seats of each session, of implicit sessions and of all
+ *  9. The digest is the sum of the hashes of all records and timers.
+ * 10. n_multi of each queue, the numbers of seats of each session, of implicit sessions and of all
  *     maps agree with what is there. */
 #include "machine/state.h"
 
@@ -31,6 +32,7 @@ struct tally {
     uint64_t locks_held;
     uint64_t grants;
     uint64_t first_waits;
+    uint64_t digest;
 };
 
 static void check_timer(const struct machine *m, struct tally *t, const struct timer *timer)
@@ -40,6 +42,7 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
     FLI_ASSERT(timer->at_ms >= m->clock_ms);
     FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->at_ms);
     t->timers++;
+    t->digest += machine_digest_timer(timer);
 }
 
 static void check_heap(const struct machine *m, const struct tally *t)
@@ -132,6 +135,7 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
         if (seat_mate(seat, 0) == seat) {
             check_timer(m, t, &w->timer);
             t->first_waits++;
+            t->digest += machine_digest_wait(w) + machine_digest_asking(w);
         }
         n_multi += session_is_explicit(s) ? session_explicit_of(s)->n_waits > 1 : seat->grouped;
         t->queued++;
@@ -181,7 +185,10 @@ static void check_held(struct machine *m, struct tally *t)
         const struct crowd *c = lock_crowd(lock);
         FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, seat_token(seat)) == seat);
         FLI_ASSERT(seat_token(seat) >= 1 && seat_token(seat) <= m->last_token);
-        t->grants += held_key_index(n->key) == 0;
+        if (held_key_index(n->key) == 0) {
+            t->grants++;
+            t->digest += machine_digest_grant(seat);
+        }
         FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0);
         FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
         check_seat(m, t, seat);
@@ -204,6 +211,7 @@ static void check_idle(struct machine *m, struct tally *t)
         struct crowd *c = crowd_of_idle(n);
         FLI_ASSERT(c->is_idle && lock_crowd(c->lock) == c && lock_holder(c->lock) == NULL);
         FLI_ASSERT(n->key <= m->serial);
+        t->digest += machine_digest_idle(c);
         FLI_ASSERT(c->is_delayed == machine_timer_is_set(&c->delay));
         if (c->is_delayed) {
             check_timer(m, t, &c->delay);
@@ -221,6 +229,7 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     FLI_ASSERT(s->lockdelay_ms <= FL_LOCKDELAY_MAX_MS);
     FLI_ASSERT((s->label == NULL) == (s->label_len == 0));
     check_timer(m, t, &s->base.lease);
+    t->digest += machine_digest_session(s);
     uint32_t n_held = 0;
     uint64_t last = 0;
     FLI_LIST_FOREACH(link, &s->held)
@@ -289,5 +298,6 @@ void machine_check(struct machine *m)
     FLI_ASSERT(t.implicit == m->n_implicit);
     FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len);
     FLI_ASSERT(t.shares == m->shares.len && t.grants == m->n_grants);
+    FLI_ASSERT(t.digest == m->digest);
     FLI_ASSERT(machine_deadlock_free(m));
 }

@@ -183,7 +183,10 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
     }
     seat->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
     machine_order_push(&m->held, &seat->at.held, held_key(token, index));
-    m->n_grants += index == 0;
+    if (index == 0) {
+        m->n_grants++;
+        m->digest += machine_digest_grant(seat);
+    }
     if (session_is_explicit(seat_session(seat))) {
         struct session_explicit *s = session_explicit_of(seat_session(seat));
         fli_list_push(&s->held, &linked_seat_of(seat)->at_session);
@@ -194,13 +197,16 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
 void machine_lock_unhold(struct machine *m, struct seat *seat)
 {
     struct lock *lock = seat->lock;
+    if (held_key_index(seat->at.held.key) == 0) {
+        m->n_grants--;
+        m->digest -= machine_digest_grant(seat);
+    }
     if (lock_crowd(lock) != NULL && crowd_of(lock)->n_shares > 0) {
         remove_share(m, seat);
     } else {
         FLI_ASSERT(lock_holder(lock) == seat);
         lock_set_holder(lock, NULL);
     }
-    m->n_grants -= held_key_index(seat->at.held.key) == 0;
     machine_order_remove(&m->held, &seat->at.held);
     if (session_is_explicit(seat_session(seat))) {
         struct session_explicit *s = session_explicit_of(seat_session(seat));
@@ -242,6 +248,7 @@ void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
     FLI_ASSERT(!c->is_idle);
     c->is_idle = true;
     machine_order_push(&m->idle, &c->idle, serial);
+    m->digest += machine_digest_idle(c);
 }
 
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms)
@@ -262,6 +269,7 @@ static void end_delay(struct machine *m, struct crowd *c)
 static void leave_idle(struct machine *m, struct crowd *c)
 {
     FLI_ASSERT(c->is_idle);
+    m->digest -= machine_digest_idle(c);
     machine_order_remove(&m->idle, &c->idle);
     c->is_idle = false;
 }

@@ -98,6 +98,7 @@ static void free_records(struct machine *m)
     while ((n = machine_order_last(&m->idle)) != NULL) {
         struct crowd *c = crowd_of_idle(n);
         machine_timer_clear(m, &c->delay);
+        m->digest -= machine_digest_idle(c);
         machine_order_remove(&m->idle, n);
         machine_lock_free(m, c->lock);
     }
@@ -105,7 +106,7 @@ static void free_records(struct machine *m)
         machine_session_free(m, session_of_opened(n));
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
-    FLI_ASSERT(m->timers.len == 0);
+    FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 
 void machine_destroy(struct machine *m)
@@ -290,8 +291,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
     if (is_new) {
         s = machine_session_create(m, c->owner, ++m->serial);
     }
-    s->lockdelay_ms = (uint32_t)c->lockdelay_ms;
-    machine_session_set_label(s, c->label);
+    machine_session_describe(m, s, (uint32_t)c->lockdelay_ms, c->label);
     r->code = MACHINE_DONE;
     r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
     if (is_new) {

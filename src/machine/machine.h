@@ -4,7 +4,7 @@
  * replica; every command gets a result. Time is data: the cluster clock is the largest stamp
  * applied. Nothing here reads a clock, does I/O, starts a thread, or iterates in hash order. Out of
  * memory while applying stops the process (crash-stop is safe, divergence is not). One thread at a
- * time per machine.
+ * time per machine; two machines have nothing in common.
  *
  * Identity. A session is explicit (opened by SESSION OPEN, named by its owner, may hold many locks)
  * or implicit (made by ACQUIRE with a TTL, named by owner AND lock, holds that one lock and ends
@@ -126,7 +126,9 @@ typedef void (*machine_event_cb)(void *ctx, const struct machine_event *event);
 
 /* Empty machine. hash_seed: 16 random bytes; it must not influence anything visible. */
 struct machine *machine_create(const uint64_t hash_seed[2]);
-void machine_destroy(struct machine *m); /* NULL is fine */
+/* Takes time in proportion to the state; on any thread that has the machine to itself. NULL is
+ * fine. */
+void machine_destroy(struct machine *m);
 
 /* Where events go; NULL for nowhere. */
 void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
@@ -187,15 +189,40 @@ struct machine_counts {
 };
 void machine_get_counts(const struct machine *m, struct machine_counts *ret);
 
-/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes). The format is
- * described at the top of snapshot.c. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then
- * nothing was appended. Decode checks everything before it returns a machine: 0, FL_ECORRUPT,
- * FL_EVERSION; *ret is written on success only; out of memory stops the process, as in apply. */
+/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes), of any size. The
+ * format is described at the top of snapshot.c.
+ *
+ * Where its bytes go: 0, or an error, which ends the writing. */
+typedef int (*machine_sink)(void *ctx, const void *bytes, size_t len);
+
+/* Writes the snapshot to a sink in pieces of at most 64 KiB. Changes nothing and allocates nothing,
+ * so it may run in the child of a fork. Returns the sink's first error, after which the sink is not
+ * called again, or 0. */
+int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx) FLI_MUST_USE;
+
+/* Reading one, in pieces of any length. The bytes may be anything; each record is checked before it
+ * is linked, and memory grows only with records that have come. Out of memory for a record stops
+ * the process, as in apply. A machine is made beside those that live: it shares nothing with them,
+ * so all of this may run on another thread, as machine_destroy() may, and the machine may go to
+ * another thread when it is whole.
+ *
+ * begin: 0 or FL_ENOMEM. feed: 0 or FL_ECORRUPT, which it then goes on to say. finish checks the
+ * whole and gives the machine: 0, FL_ECORRUPT, FL_EVERSION (whole, of a format that this version
+ * does not read). finish and abort free the restore; NULL is fine for abort. */
+struct machine_restore;
+int machine_restore_begin(const uint64_t hash_seed[2], struct machine_restore **ret) FLI_MUST_USE;
+int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t len) FLI_MUST_USE;
+int machine_restore_finish(struct machine_restore *r, struct machine **ret) FLI_MUST_USE;
+void machine_restore_abort(struct machine_restore *r);
+
+/* The same in one piece. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then nothing was
+ * appended. Decode: as restore. */
 int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret) FLI_MUST_USE;
 
-/* 64-bit hash of the state; equal on replicas that applied the same log. O(size of the state). */
+/* 64-bit hash of the state; equal on replicas that applied the same log. Kept while the state
+ * changes (digest.c): asking for it costs next to nothing. */
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

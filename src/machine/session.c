@@ -40,12 +40,16 @@ struct session_explicit *machine_session_create(struct machine *m, struct fli_sl
         fli_fatal("out of memory for a session of the lock machine");
     }
     machine_order_push(&m->opened, &s->opened, serial);
+    m->digest += machine_digest_session(s);
     return s;
 }
 
-void machine_session_set_label(struct session_explicit *s, struct fli_slice label)
+void machine_session_describe(struct machine *m, struct session_explicit *s, uint32_t lockdelay_ms,
+                              struct fli_slice label)
 {
-    FLI_ASSERT(label.len <= FL_LABEL_MAX);
+    FLI_ASSERT(label.len <= FL_LABEL_MAX && lockdelay_ms <= FL_LOCKDELAY_MAX_MS);
+    m->digest -= machine_digest_session(s);
+    s->lockdelay_ms = lockdelay_ms;
     free(s->label);
     s->label = NULL;
     s->label_len = (uint8_t)label.len;
@@ -53,6 +57,7 @@ void machine_session_set_label(struct session_explicit *s, struct fli_slice labe
         s->label = fli_xmalloc(label.len);
         memcpy(s->label, label.data, label.len);
     }
+    m->digest += machine_digest_session(s);
 }
 
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms)
@@ -61,14 +66,12 @@ uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t tt
     struct timer *t = &s->lease;
     /* What the old ttl had gained by a term mark is kept before the ttl changes. */
     uint64_t deadline_ms = machine_timer_is_set(t) ? machine_timer_deadline(m, t) : 0;
-    if (ttl_ms != 0) {
-        t->ttl_ms = (uint32_t)ttl_ms;
-    }
-    uint64_t renewed_ms = m->clock_ms + t->ttl_ms;
+    uint32_t new_ttl_ms = ttl_ms != 0 ? (uint32_t)ttl_ms : t->ttl_ms;
+    uint64_t renewed_ms = m->clock_ms + new_ttl_ms;
     if (renewed_ms > deadline_ms) {
         deadline_ms = renewed_ms;
     }
-    machine_timer_set(m, t, deadline_ms);
+    machine_lease_set(m, t, new_ttl_ms, deadline_ms);
     return deadline_ms;
 }
 
@@ -95,6 +98,7 @@ void machine_session_free(struct machine *m, struct session_explicit *s)
     FLI_ASSERT(fli_list_empty(&s->held) && s->n_held == 0);
     FLI_ASSERT(fli_list_empty(&s->waits) && s->n_waits == 0);
     machine_timer_clear(m, &s->base.lease);
+    m->digest -= machine_digest_session(s);
     machine_order_remove(&m->opened, &s->opened);
     fli_map_remove(&m->sessions, &s->by_owner);
     free(s->label);

@@ -210,6 +210,7 @@ struct machine {
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
     struct machine_counts ever; /* only the fields that count for ever */
+    uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
@@ -385,10 +386,12 @@ static inline bool slices_equal(struct fli_slice a, struct fli_slice b)
 /* session.c */
 struct fli_slice machine_session_owner(const struct session *s);
 struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner);
-/* A session without a lease; the caller sets one. serial is larger than that of any other. */
+/* A session without a lease, which the caller sets, as he describes the session. serial is larger
+ * than that of any other. */
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
                                                 uint64_t serial);
-void machine_session_set_label(struct session_explicit *s, struct fli_slice label);
+void machine_session_describe(struct machine *m, struct session_explicit *s, uint32_t lockdelay_ms,
+                              struct fli_slice label);
 /* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
 /* Releases or loses all its locks, removes its waits, frees it. */
@@ -487,6 +490,21 @@ static inline bool machine_timer_is_set(const struct timer *t)
 uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t);
 /* Makes everything happen that is due at the machine's clock. */
 void machine_expire(struct machine *m);
+
+/* The lease of a session, with a new ttl. */
+void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
+/* A number that no other timer of this kind has; 0 for a delay, which has a name instead. */
+uint64_t machine_timer_id(const struct timer *t);
+struct fli_slice machine_timer_name(const struct timer *t);
+
+/* digest.c: what each record and each timer adds to the digest. Whoever changes one takes its part
+ * out before and puts it in after. Of several mates the first one stands for all. */
+uint64_t machine_digest_session(const struct session_explicit *s);
+uint64_t machine_digest_grant(struct seat *seat);
+uint64_t machine_digest_wait(const struct wait *w);
+uint64_t machine_digest_asking(const struct wait *w);
+uint64_t machine_digest_idle(const struct crowd *c);
+uint64_t machine_digest_timer(const struct timer *t);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };

@@ -49,7 +49,7 @@ static struct fli_slice timer_owner(const struct timer *t)
     }
 }
 
-static struct fli_slice timer_name(const struct timer *t)
+struct fli_slice machine_timer_name(const struct timer *t)
 {
     switch (t->kind) {
     case TIMER_DELAY:
@@ -62,6 +62,22 @@ static struct fli_slice timer_name(const struct timer *t)
     default:
         FLI_ASSERT(t->kind == TIMER_LEASE_EXPLICIT);
         return (struct fli_slice){NULL, 0};
+    }
+}
+
+uint64_t machine_timer_id(const struct timer *t)
+{
+    switch (t->kind) {
+    case TIMER_LEASE_EXPLICIT:
+        return CONST_CONTAINER_OF(t, struct session_explicit, base.lease)->opened.key;
+    case TIMER_LEASE_IMPLICIT:
+        return seat_token(session_seat(session_of_lease(t)));
+    case TIMER_WAIT_EXPLICIT:
+    case TIMER_WAIT_IMPLICIT:
+        return wait_id(wait_of_timer(t));
+    default:
+        FLI_ASSERT(t->kind == TIMER_DELAY);
+        return 0;
     }
 }
 
@@ -81,8 +97,8 @@ static bool timer_less(const struct fli_heap_node *a, const struct fli_heap_node
     if (c != 0) {
         return c < 0;
     }
-    p = timer_name(x);
-    q = timer_name(y);
+    p = machine_timer_name(x);
+    q = machine_timer_name(y);
     return fli_bytes_cmp(p.data, p.len, q.data, q.len) < 0;
 }
 
@@ -97,20 +113,35 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
     fli_heap_node_init(&t->node);
 }
 
-void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
+static void set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
 {
-    FLI_ASSERT(deadline_ms >= m->clock_ms);
+    bool was_set = machine_timer_is_set(t);
+    m->digest -= was_set ? machine_digest_timer(t) : 0;
     timer_set_at(t, deadline_ms);
-    if (machine_timer_is_set(t)) {
+    t->ttl_ms = ttl_ms;
+    m->digest += machine_digest_timer(t);
+    if (was_set) {
         fli_heap_update(&m->timers, &t->node);
     } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
         fli_fatal("out of memory for a timer of the lock machine");
     }
 }
 
+void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
+{
+    FLI_ASSERT(deadline_ms >= m->clock_ms);
+    set(m, t, ttl_ms, deadline_ms);
+}
+
+void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
+{
+    machine_lease_set(m, t, t->ttl_ms, deadline_ms);
+}
+
 void machine_timer_clear(struct machine *m, struct timer *t)
 {
     if (machine_timer_is_set(t)) {
+        m->digest -= machine_digest_timer(t);
         fli_heap_remove(&m->timers, &t->node);
     }
 }
@@ -157,8 +188,7 @@ void machine_expire(struct machine *m)
         if (deadline_ms == t->at_ms) {
             expire_one(m, t);
         } else {
-            timer_set_at(t, deadline_ms);
-            fli_heap_update(&m->timers, &t->node);
+            set(m, t, t->ttl_ms, deadline_ms);
         }
     }
 }

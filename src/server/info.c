@@ -194,35 +194,16 @@ static int locks_section(struct fli_buf *b, const struct info *i)
     return put_lines(b, "Locks", lines);
 }
 
-static bool is_small(struct machine *m)
+static int state_section(struct fli_buf *b, const struct info *i)
 {
-    struct machine_counts c;
-    machine_get_counts(m, &c);
-    return c.locks + c.sessions + c.waits <= INFO_HASH_OBJECTS_MAX;
-}
-
-/* The state changes with the index only, and the index only between turns of the loop: at most one
- * walk a turn. */
-static uint64_t hash_of(const struct info *i)
-{
-    struct info_hash *h = i->hash;
-    if (!h->known || h->index != i->status.applied_index) {
-        *h = (struct info_hash){true, i->status.applied_index, machine_hash(i->machine)};
-    }
-    return h->value;
-}
-
-/* The hash walks the whole state, so a large one is hashed only on demand. */
-static int state_section(struct fli_buf *b, const struct info *i, bool asked)
-{
-    if (i->machine == NULL || !(asked || is_small(i->machine))) {
+    if (i->machine == NULL) {
         return 0;
     }
     return fli_buf_printf(b,
                           "# State\r\n"
                           "state_hash:%016" PRIx64 "\r\n"
                           "state_hash_index:%" PRIu64 "\r\n",
-                          hash_of(i), i->status.applied_index);
+                          machine_hash(i->machine), i->status.applied_index);
 }
 
 static int memory_section(struct fli_buf *b, const struct info *i)
@@ -296,7 +277,8 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
                {"replication", replication_section},
                {"cluster", cluster_section},
                {"raft", raft_section},
-               {"locks", locks_section}};
+               {"locks", locks_section},
+               {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||
                       asked_for(sections, n, "default") || asked_for(sections, n, "everything");
     bool first = true;
@@ -307,11 +289,6 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
             rc = rc != 0 ? rc : all[k].write(b, i);
             first = false;
         }
-    }
-    bool state = asked_for(sections, n, "state");
-    if (rc == 0 && (everything || state)) {
-        rc = first ? 0 : fli_buf_append(b, "\r\n", 2);
-        rc = rc != 0 ? rc : state_section(b, i, state);
     }
     return rc;
 }

@@ -1,0 +1,651 @@
+/* device_files.c: a directory of a real file system.
+ *
+ * Writes of the log go past the page cache (O_DIRECT) and come back when they are on stable storage
+ * (RWF_DSYNC), through an io_uring or a thread that waits for them. What is done beside them has a
+ * thread of its own. Both threads begin when there is first something for them to do. An eventfd
+ * tells the loop that something is done. */
+#include "log/device.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "log/device_uring.h"
+
+#define FILL_BYTES ((size_t)128 << 10) /* of zeros written at once beside the log's writes */
+
+struct log_file {
+    int fd;
+};
+
+struct files;
+
+/* What a thread works for. Under the device's mutex, except `io`'s own fields while it is at it. */
+struct lane {
+    struct files *device;
+    pthread_t thread;
+    bool running;
+    pthread_cond_t wake;
+    struct log_io *todo, *done;
+    int result;
+    uint64_t took_ns;
+};
+
+struct files {
+    struct log_device base;
+    int dir_fd;
+    int event_fd;
+    bool direct; /* O_DIRECT is possible */
+    uint8_t *zeros;
+    struct log_uring *uring;
+    struct log_io *uring_io;
+    uint64_t uring_since_ns;
+    pthread_mutex_t mutex;
+    bool ending;
+    bool cancelled; /* the operation of lane BACKGROUND */
+    struct lane lanes[2];
+    char where[512];
+    char engine[128];
+};
+
+static struct files *files_of(struct log_device *d)
+{
+    return FLI_CONTAINER_OF(d, struct files, base);
+}
+
+/* --- synchronous calls --- */
+
+static int files_list(struct log_device *d, log_list_cb *each, void *ctx)
+{
+    int fd = openat(files_of(d)->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir == NULL) {
+        int error = -errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return error;
+    }
+    struct dirent *e;
+    while ((void)(errno = 0), (e = readdir(dir)) != NULL) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        each(ctx, e->d_name, S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0);
+    }
+    int error = -errno;
+    closedir(dir);
+    return error;
+}
+
+static int open_fd(struct files *f, const char *name, unsigned flags)
+{
+    int how = O_CLOEXEC | O_NOFOLLOW;
+    how |= (flags & LOG_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
+    how |= (flags & LOG_OPEN_CREATE) != 0 ? O_CREAT | O_EXCL : 0;
+    how |= (flags & LOG_OPEN_DIRECT) != 0 && f->direct ? O_DIRECT : 0;
+    int fd = openat(f->dir_fd, name, how, 0600);
+    return fd < 0 ? -errno : fd;
+}
+
+static int files_open(struct log_device *d, const char *name, unsigned flags, struct log_file **ret)
+{
+    struct log_file *file = malloc(sizeof *file);
+    if (file == NULL) {
+        return -ENOMEM;
+    }
+    file->fd = open_fd(files_of(d), name, flags);
+    if (file->fd < 0) {
+        int error = file->fd;
+        free(file);
+        return error;
+    }
+    *ret = file;
+    return 0;
+}
+
+static void files_close(struct log_device *d, struct log_file *file)
+{
+    close(file->fd);
+    free(file);
+}
+
+static int files_size(struct log_device *d, struct log_file *file, uint64_t *ret)
+{
+    struct stat st;
+    if (fstat(file->fd, &st) != 0) {
+        return -errno;
+    }
+    *ret = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int64_t files_read(struct log_device *d, struct log_file *file, void *data, size_t len,
+                          uint64_t offset)
+{
+    size_t got = 0;
+    while (got < len) {
+        ssize_t n = pread(file->fd, (uint8_t *)data + got, len - got, (off_t)(offset + got));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return -errno;
+        }
+        got += (size_t)n;
+        /* A direct read that ends off a sector has met the end, and cannot go on from there. */
+        if (n == 0 || (size_t)n % LOG_SECTOR != 0) {
+            break;
+        }
+    }
+    return (int64_t)got;
+}
+
+/* All of it, with these flags of pwritev2. */
+static int write_all(int fd, const void *data, size_t len, uint64_t offset, int flags)
+{
+    size_t done = 0;
+    while (done < len) {
+        struct iovec v = {.iov_base = (void *)((uintptr_t)data + done), .iov_len = len - done};
+        ssize_t n = pwritev2(fd, &v, 1, (off_t)(offset + done), flags);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return n < 0 ? -errno : -EIO;
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+static int files_write(struct log_device *d, struct log_file *file, const void *data, size_t len,
+                       uint64_t offset)
+{
+    return write_all(file->fd, data, len, offset, 0);
+}
+
+static int files_sync(struct log_device *d, struct log_file *file)
+{
+    return fdatasync(file->fd) != 0 ? -errno : 0;
+}
+
+static int files_rename(struct log_device *d, const char *from, const char *to)
+{
+    int dir = files_of(d)->dir_fd;
+    return renameat(dir, from, dir, to) != 0 ? -errno : 0;
+}
+
+static int files_remove(struct log_device *d, const char *name)
+{
+    return unlinkat(files_of(d)->dir_fd, name, 0) != 0 ? -errno : 0;
+}
+
+static int files_sync_dir(struct log_device *d)
+{
+    return fsync(files_of(d)->dir_fd) != 0 ? -errno : 0;
+}
+
+static uint64_t files_now_ns(struct log_device *d)
+{
+    return fli_clock_ns();
+}
+
+static void files_random(struct log_device *d, void *data, size_t len)
+{
+    fli_random(data, len);
+}
+
+/* --- what the thread beside the writes does --- */
+
+static bool is_cancelled(struct files *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool is = f->cancelled;
+    pthread_mutex_unlock(&f->mutex);
+    return is;
+}
+
+static int fill(struct files *f, int fd, uint64_t size)
+{
+    if (ftruncate(fd, (off_t)size) != 0) {
+        return -errno;
+    }
+    /* Says at once when the disk is full; a file system that does not know it says so at a write. */
+    int rv = fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP ? 0 : errno;
+    for (uint64_t at = 0; rv == 0 && at < size; at += FILL_BYTES) {
+        size_t n = size - at < FILL_BYTES ? (size_t)(size - at) : FILL_BYTES;
+        rv = is_cancelled(f) ? ECANCELED : -write_all(fd, f->zeros, n, at, 0);
+    }
+    if (rv == 0 && fsync(fd) != 0) {
+        rv = errno;
+    }
+    return -rv;
+}
+
+static int prepare(struct files *f, struct log_io *io)
+{
+    struct log_device *d = &f->base;
+    char part[LOG_NAME_MAX + 8];
+    snprintf(part, sizeof part, "%s.part", io->name);
+    int rv = io->from[0] == '\0' ? -ENOENT : files_rename(d, io->from, part);
+    if (rv == 0) {
+        /* The old name must be gone before its content is. */
+        rv = files_sync_dir(d);
+    } else if (rv == -ENOENT) {
+        rv = 0;
+    }
+    int fd = rv != 0 ? rv : openat(f->dir_fd, part,
+                                   O_CREAT | O_RDWR | O_CLOEXEC | (f->direct ? O_DIRECT : 0), 0600);
+    if (rv == 0 && fd < 0) {
+        rv = -errno;
+    }
+    struct log_file *file = rv == 0 ? malloc(sizeof *file) : NULL;
+    if (rv == 0) {
+        rv = file == NULL ? -ENOMEM : fill(f, fd, io->size);
+    }
+    if (rv == 0) {
+        rv = files_rename(d, part, io->name);
+    }
+    if (rv == 0) {
+        rv = files_sync_dir(d);
+    }
+    if (rv == 0) {
+        file->fd = fd;
+        io->file = file;
+        return 0;
+    }
+    free(file);
+    if (fd >= 0) {
+        close(fd);
+    }
+    (void)files_remove(d, part); /* its room may be what others need */
+    return rv;
+}
+
+static int remove_durably(struct files *f, const char *name)
+{
+    int rv = files_remove(&f->base, name);
+    return rv == 0 || rv == -ENOENT ? files_sync_dir(&f->base) : rv;
+}
+
+static int execute(struct files *f, struct log_io *io)
+{
+    switch (io->type) {
+    case LOG_IO_WRITE:
+        return write_all(io->file->fd, io->data, io->len, io->offset, RWF_DSYNC);
+    case LOG_IO_PREPARE:
+        return prepare(f, io);
+    case LOG_IO_REMOVE:
+        return remove_durably(f, io->name);
+    }
+    return -EINVAL;
+}
+
+/* --- threads --- */
+
+static void tell(struct files *f)
+{
+    uint64_t one = 1;
+    ssize_t n;
+    do {
+        n = write(f->event_fd, &one, sizeof one);
+    } while (n < 0 && errno == EINTR);
+}
+
+/* Under the mutex: waits as long as the operation asks for. False: it was cancelled. */
+static bool pause_first(struct lane *lane, uint32_t delay_ms)
+{
+    struct files *f = lane->device;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += delay_ms / 1000;
+    until.tv_nsec += (long)(delay_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    while (!f->cancelled) {
+        if (pthread_cond_timedwait(&lane->wake, &f->mutex, &until) == ETIMEDOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void work(struct lane *lane, struct log_io *io)
+{
+    struct files *f = lane->device;
+    bool go = io->delay_ms == 0 || pause_first(lane, io->delay_ms);
+    pthread_mutex_unlock(&f->mutex);
+    uint64_t since = fli_clock_ns();
+    int result = go ? execute(f, io) : -ECANCELED;
+    uint64_t took = fli_clock_ns() - since;
+    pthread_mutex_lock(&f->mutex);
+    lane->done = io;
+    lane->result = result;
+    lane->took_ns = took;
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *lane = arg;
+    struct files *f = lane->device;
+    pthread_mutex_lock(&f->mutex);
+    for (;;) {
+        while (lane->todo == NULL && !f->ending) {
+            pthread_cond_wait(&lane->wake, &f->mutex);
+        }
+        if (lane->todo == NULL) {
+            break;
+        }
+        struct log_io *io = lane->todo;
+        lane->todo = NULL;
+        work(lane, io);
+        pthread_mutex_unlock(&f->mutex);
+        tell(f);
+        pthread_mutex_lock(&f->mutex);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return NULL;
+}
+
+/* The signals are the main thread's. */
+static int start_thread(struct lane *lane)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rv = pthread_create(&lane->thread, NULL, lane_main, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->running = rv == 0;
+    return -rv;
+}
+
+/* An operation that could not begin is done at the next poll. */
+static void give_back(struct files *f, struct lane *lane, struct log_io *io, int result)
+{
+    pthread_mutex_lock(&f->mutex);
+    FLI_ASSERT(lane->todo == NULL && lane->done == NULL);
+    lane->done = io;
+    lane->result = result;
+    lane->took_ns = 0;
+    pthread_mutex_unlock(&f->mutex);
+    tell(f);
+}
+
+static void start_in_thread(struct files *f, struct lane *lane, struct log_io *io)
+{
+    int rv = lane->running ? 0 : start_thread(lane);
+    if (rv != 0) {
+        give_back(f, lane, io, rv);
+        return;
+    }
+    pthread_mutex_lock(&f->mutex);
+    FLI_ASSERT(lane->todo == NULL && lane->done == NULL);
+    lane->todo = io;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
+{
+    struct files *f = files_of(d);
+    if (lane == LOG_LANE_BACKGROUND) {
+        pthread_mutex_lock(&f->mutex);
+        f->cancelled = false;
+        pthread_mutex_unlock(&f->mutex);
+    }
+    if (lane != LOG_LANE_WRITE || f->uring == NULL) {
+        start_in_thread(f, &f->lanes[lane], io);
+        return;
+    }
+    FLI_ASSERT(f->uring_io == NULL && io->type == LOG_IO_WRITE);
+    f->uring_since_ns = fli_clock_ns();
+    int rv = log_uring_write(f->uring, io->file->fd, io->data, io->len, io->offset);
+    if (rv == 0) {
+        f->uring_io = io;
+    } else {
+        give_back(f, &f->lanes[lane], io, rv);
+    }
+}
+
+static void files_cancel(struct log_device *d)
+{
+    struct files *f = files_of(d);
+    pthread_mutex_lock(&f->mutex);
+    f->cancelled = true;
+    pthread_cond_signal(&f->lanes[LOG_LANE_BACKGROUND].wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static int files_fd(struct log_device *d)
+{
+    return files_of(d)->event_fd;
+}
+
+static void poll_uring(struct files *f)
+{
+    int result = 0;
+    if (f->uring == NULL || !log_uring_reap(f->uring, &result)) {
+        return;
+    }
+    struct log_io *io = f->uring_io;
+    f->uring_io = NULL;
+    if (result >= 0) {
+        result = (size_t)result == io->len ? 0 : -EIO;
+    }
+    io->done(io, result, fli_clock_ns() - f->uring_since_ns);
+}
+
+static void files_poll(struct log_device *d)
+{
+    struct files *f = files_of(d);
+    uint64_t count;
+    ssize_t n = read(f->event_fd, &count, sizeof count);
+    (void)n; /* nothing to read is no news, and then nothing is done below */
+    poll_uring(f);
+    for (unsigned i = 0; i < 2; i++) {
+        struct lane *lane = &f->lanes[i];
+        pthread_mutex_lock(&f->mutex);
+        struct log_io *io = lane->done;
+        int result = lane->result;
+        uint64_t took = lane->took_ns;
+        lane->done = NULL;
+        pthread_mutex_unlock(&f->mutex);
+        if (io != NULL) {
+            io->done(io, result, took);
+        }
+    }
+}
+
+/* --- coming and going --- */
+
+static const struct log_device_ops files_ops = {
+    .list = files_list,
+    .open = files_open,
+    .close = files_close,
+    .size = files_size,
+    .read = files_read,
+    .write = files_write,
+    .sync = files_sync,
+    .rename = files_rename,
+    .remove = files_remove,
+    .sync_dir = files_sync_dir,
+    .start = files_start,
+    .cancel = files_cancel,
+    .fd = files_fd,
+    .poll = files_poll,
+    .now_ns = files_now_ns,
+    .random = files_random,
+};
+
+/* A file without a name, or with one for a moment where the file system knows no other. */
+static int open_probe(struct files *f, int flags)
+{
+    static const char name[] = ".probe";
+    int fd = openat(f->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) {
+        return fd < 0 ? -errno : fd;
+    }
+    fd = openat(f->dir_fd, name, O_CREAT | O_RDWR | O_CLOEXEC | flags, 0600);
+    int error = -errno;
+    (void)unlinkat(f->dir_fd, name, 0);
+    return fd < 0 ? error : fd;
+}
+
+/* The alignment that direct writes need, as far as the kernel says; 0: it does not. */
+static size_t alignment_of(int fd)
+{
+#ifdef STATX_DIOALIGN
+    struct statx sx;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 &&
+        (sx.stx_mask & STATX_DIOALIGN) != 0) {
+        return sx.stx_dio_offset_align > sx.stx_dio_mem_align ? sx.stx_dio_offset_align
+                                                              : sx.stx_dio_mem_align;
+    }
+#endif
+    return 0;
+}
+
+/* Whether O_DIRECT is possible here, and in which blocks. */
+static int probe_direct(struct files *f)
+{
+    int fd = open_probe(f, O_DIRECT);
+    if (fd == -EINVAL || fd == -EOPNOTSUPP) {
+        return 0;
+    }
+    if (fd < 0) {
+        return fd;
+    }
+    size_t align = alignment_of(fd);
+    f->direct = align <= LOG_BLOCK_MAX;
+    if (f->direct && align > LOG_BLOCK) {
+        f->base.block = align;
+    }
+    close(fd);
+    return 0;
+}
+
+static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
+{
+    const char *way = f->direct ? "" : "; the file system has no direct writes";
+    *ret_uring = engine == LOG_ENGINE_THREAD ? 0 : log_uring_create(f->event_fd, &f->uring);
+    if (f->uring != NULL) {
+        snprintf(f->engine, sizeof f->engine, "io_uring%s", way);
+    } else {
+        snprintf(f->engine, sizeof f->engine, "thread: %s%s%s",
+                 *ret_uring == 0 ? "asked for" : "io_uring: ",
+                 *ret_uring == 0 ? "" : strerror(-*ret_uring), way);
+    }
+    f->base.engine = f->engine;
+}
+
+static int init_threads(struct files *f)
+{
+    pthread_condattr_t attr;
+    int rv = pthread_mutex_init(&f->mutex, NULL);
+    if (rv == 0) {
+        rv = pthread_condattr_init(&attr);
+    }
+    if (rv == 0) {
+        rv = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        for (unsigned i = 0; rv == 0 && i < 2; i++) {
+            f->lanes[i].device = f;
+            rv = pthread_cond_init(&f->lanes[i].wake, &attr);
+        }
+        pthread_condattr_destroy(&attr);
+    }
+    return -rv;
+}
+
+static int open_all(struct files *f, const char *dir, bool direct)
+{
+    f->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->dir_fd < 0) {
+        return -errno;
+    }
+    f->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (f->event_fd < 0) {
+        return -errno;
+    }
+    f->base.block = LOG_BLOCK;
+    return direct ? probe_direct(f) : 0;
+}
+
+int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,
+                     size_t errmsg_size)
+{
+    struct files *f = calloc(1, sizeof *f);
+    if (f == NULL || (f->zeros = aligned_alloc(LOG_BLOCK_MAX, FILL_BYTES)) == NULL) {
+        free(f);
+        snprintf(errmsg, errmsg_size, "%s: no memory for the log", dir);
+        return FL_ENOMEM;
+    }
+    memset(f->zeros, 0, FILL_BYTES);
+    f->dir_fd = f->event_fd = -1;
+    f->base.ops = &files_ops;
+    f->base.where = f->where;
+    snprintf(f->where, sizeof f->where, "%s", dir);
+    int rv = init_threads(f);
+    FLI_ASSERT(rv == 0); /* they allocate nothing on Linux */
+    rv = open_all(f, dir, (engine & LOG_ENGINE_NO_DIRECT) == 0);
+    engine &= ~(unsigned)LOG_ENGINE_NO_DIRECT;
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot use %s for the log: %s", dir, strerror(-rv));
+        log_files_destroy(&f->base);
+        return FL_EIO;
+    }
+    int uring = 0;
+    choose_engine(f, engine, &uring);
+    if (engine == LOG_ENGINE_URING && uring != 0) {
+        snprintf(errmsg, errmsg_size, "io_uring cannot be used: %s", strerror(-uring));
+        log_files_destroy(&f->base);
+        return FL_ESYSTEM;
+    }
+    *ret = &f->base;
+    return 0;
+}
+
+void log_files_destroy(struct log_device *d)
+{
+    struct files *f = files_of(d);
+    pthread_mutex_lock(&f->mutex);
+    f->ending = true;
+    for (unsigned i = 0; i < 2; i++) {
+        pthread_cond_signal(&f->lanes[i].wake);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    for (unsigned i = 0; i < 2; i++) {
+        if (f->lanes[i].running) {
+            pthread_join(f->lanes[i].thread, NULL);
+        }
+        pthread_cond_destroy(&f->lanes[i].wake);
+    }
+    pthread_mutex_destroy(&f->mutex);
+    if (f->uring != NULL) {
+        log_uring_destroy(f->uring);
+    }
+    if (f->event_fd >= 0) {
+        close(f->event_fd);
+    }
+    if (f->dir_fd >= 0) {
+        close(f->dir_fd);
+    }
+    free(f->zeros);
+    free(f);
+}

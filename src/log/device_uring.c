@@ -1,0 +1,93 @@
+/* device_uring.c: durable writes through io_uring.
+ *
+ * The ring lives as long as the device: closing one waits for the kernel, for tens of milliseconds
+ * in some versions. A child after fork() does not get it. */
+#include "log/device_uring.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+
+#define TRIES 1000u
+
+struct log_uring {
+    struct io_uring ring;
+    bool busy;
+};
+
+static int check_operations(struct io_uring *ring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    if (probe == NULL) {
+        return -EOPNOTSUPP;
+    }
+    int rv = io_uring_opcode_supported(probe, IORING_OP_WRITE) ? 0 : -EOPNOTSUPP;
+    io_uring_free_probe(probe);
+    return rv;
+}
+
+int log_uring_create(int event_fd, struct log_uring **ret)
+{
+    struct log_uring *u = calloc(1, sizeof *u);
+    if (u == NULL) {
+        return -ENOMEM;
+    }
+    int rv = io_uring_queue_init(4, &u->ring, 0);
+    if (rv != 0) {
+        free(u);
+        return rv;
+    }
+    rv = check_operations(&u->ring);
+    if (rv == 0) {
+        rv = io_uring_register_eventfd(&u->ring, event_fd);
+    }
+    if (rv == 0) {
+        rv = io_uring_ring_dontfork(&u->ring);
+    }
+    if (rv != 0) {
+        log_uring_destroy(u);
+        return rv;
+    }
+    *ret = u;
+    return 0;
+}
+
+void log_uring_destroy(struct log_uring *u)
+{
+    FLI_ASSERT(!u->busy);
+    io_uring_queue_exit(&u->ring);
+    free(u);
+}
+
+int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len, uint64_t offset)
+{
+    FLI_ASSERT(!u->busy && len <= INT32_MAX);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    FLI_ASSERT(sqe != NULL);
+    io_uring_prep_write(sqe, fd, data, (unsigned)len, offset);
+    sqe->rw_flags = RWF_DSYNC;
+    /* EAGAIN: the kernel has no memory for it at the moment. After another error nothing may be
+     * submitted any more, since this would go with it. */
+    int rv = -EAGAIN;
+    for (unsigned n = 0; n < TRIES && (rv == -EINTR || rv == -EAGAIN); n++) {
+        rv = io_uring_submit(&u->ring);
+    }
+    if (rv != 1) {
+        return rv < 0 ? rv : -EIO;
+    }
+    u->busy = true;
+    return 0;
+}
+
+bool log_uring_reap(struct log_uring *u, int *ret_result)
+{
+    struct io_uring_cqe *cqe = NULL;
+    if (!u->busy || io_uring_peek_cqe(&u->ring, &cqe) != 0) {
+        return false;
+    }
+    *ret_result = cqe->res;
+    io_uring_cqe_seen(&u->ring, cqe);
+    u->busy = false;
+    return true;
+}

@@ -1,0 +1,417 @@
+/* format.c: the bytes of a segment.
+ *
+ * A segment is a file of zeros into which writes are put one behind the other, each at a multiple of
+ * the block and padded with zeros to a multiple of it. All numbers are little endian.
+ *
+ *   write:  at  bytes
+ *            0   6   "FLKLOG"
+ *            6   2   version of the format, 1
+ *            8   4   CRC-32C of the header without these four bytes
+ *           12   4   block: 4096, or more where the disk asks for it
+ *           16   8   log id: random, the same in all segments of a log
+ *           24   8   number of the write: 1, 2, ... over all segments
+ *           32   8   offset of this write in its segment
+ *           40   8   size of the segment
+ *           48   4   number of the segment
+ *           52   4   length: header and records, without padding
+ *           56   4   records
+ *           60   4   all-zero sectors (of 512 bytes) among those of the write, padding included
+ *           64   8   before this write: the last entry's index
+ *           72   8                      and term
+ *           80   8                      the hard state's term
+ *           88   8                      and vote
+ *           96   4                      the last record's checksum
+ *          100   4   after this write: the last record's checksum
+ *          104  24   0
+ *          128       records
+ *
+ *   record:  0   4   CRC-32C of all that follows, data included, padding not
+ *            4   4   checksum of the record before
+ *            8   8   index
+ *           16   8   term
+ *           24   4   length of data
+ *           28   2   group
+ *           30   1   type: 1 entry, 2 truncation, 3 hard state, 4 reset
+ *           31   1   kind of an entry, the caller's; 0 for the others
+ *           32       data, padded with zeros to a multiple of 8
+ *
+ * A sector is written wholly or not at all, and one that is not written is still zero. Hence a write
+ * was torn exactly if more of its sectors are zero than its header says, or the sector of the header
+ * itself is; any other difference is damage. docs/adr/0024 goes through the cases. */
+#include "log/format.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+static const char magic[6] = "FLKLOG";
+
+_Static_assert(LOG_WRITE_HEADER <= LOG_SECTOR, "a header is in one sector");
+_Static_assert(LOG_SEGMENT_MAX <= UINT32_MAX, "an offset in a segment has 32 bits");
+
+uint32_t log_record_encode(const struct log_record *r, uint8_t *out)
+{
+    size_t size = log_record_size(r->len);
+    fli_put_u32(out + 4, r->crc_before);
+    fli_put_u64(out + 8, r->index);
+    fli_put_u64(out + 16, r->term);
+    fli_put_u32(out + 24, r->len);
+    fli_put_u16(out + 28, r->group);
+    out[30] = r->type;
+    out[31] = r->kind;
+    if (r->len > 0) {
+        memcpy(out + LOG_RECORD_HEADER, r->data, r->len);
+    }
+    memset(out + LOG_RECORD_HEADER + r->len, 0, size - LOG_RECORD_HEADER - r->len);
+    uint32_t crc = fli_crc32c(0, out + 4, LOG_RECORD_HEADER - 4 + r->len);
+    fli_put_u32(out, crc);
+    return crc;
+}
+
+void log_record_peek(const uint8_t *data, struct log_record *ret)
+{
+    *ret = (struct log_record){
+        .crc = fli_get_u32(data),
+        .crc_before = fli_get_u32(data + 4),
+        .index = fli_get_u64(data + 8),
+        .term = fli_get_u64(data + 16),
+        .len = fli_get_u32(data + 24),
+        .group = fli_get_u16(data + 28),
+        .type = data[30],
+        .kind = data[31],
+        .data = data + LOG_RECORD_HEADER,
+    };
+}
+
+bool log_record_decode(const uint8_t *data, size_t len, struct log_record *ret)
+{
+    struct log_record r;
+    if (len < LOG_RECORD_HEADER) {
+        return false;
+    }
+    log_record_peek(data, &r);
+    if (r.len > LOG_ENTRY_MAX || log_record_size(r.len) > len ||
+        fli_crc32c(0, data + 4, LOG_RECORD_HEADER - 4 + r.len) != r.crc) {
+        return false;
+    }
+    *ret = r;
+    return true;
+}
+
+bool log_is_zero(const uint8_t *data, size_t len)
+{
+    /* Equal to itself one byte further on: memcmp is the fastest loop there is. */
+    return len == 0 || (data[0] == 0 && memcmp(data, data + 1, len - 1) == 0);
+}
+
+static uint32_t zero_sectors(const uint8_t *data, size_t len)
+{
+    uint32_t n = 0;
+    for (size_t at = 0; at < len; at += LOG_SECTOR) {
+        n += log_is_zero(data + at, LOG_SECTOR);
+    }
+    return n;
+}
+
+static uint32_t header_crc(const uint8_t *data)
+{
+    return fli_crc32c(fli_crc32c(0, data, 8), data + 12, LOG_WRITE_HEADER - 12);
+}
+
+void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
+{
+    FLI_ASSERT(w->len >= LOG_WRITE_HEADER && w->len <= padded && padded <= LOG_WRITE_MAX);
+    FLI_ASSERT(padded % LOG_SECTOR == 0 && w->offset + padded <= w->segment_size);
+    memset(data, 0, LOG_WRITE_HEADER);
+    memcpy(data, magic, sizeof magic); /* so that its sector does not count as zero */
+    w->zero_sectors = zero_sectors(data, padded);
+    fli_put_u16(data + 6, LOG_FORMAT_VERSION);
+    fli_put_u32(data + 12, w->block);
+    fli_put_u64(data + 16, w->log_id);
+    fli_put_u64(data + 24, w->number);
+    fli_put_u64(data + 32, w->offset);
+    fli_put_u64(data + 40, w->segment_size);
+    fli_put_u32(data + 48, w->segment);
+    fli_put_u32(data + 52, w->len);
+    fli_put_u32(data + 56, w->records);
+    fli_put_u32(data + 60, w->zero_sectors);
+    fli_put_u64(data + 64, w->before.last_index);
+    fli_put_u64(data + 72, w->before.last_term);
+    fli_put_u64(data + 80, w->before.hard.term);
+    fli_put_u64(data + 88, w->before.hard.vote);
+    fli_put_u32(data + 96, w->before.chain);
+    fli_put_u32(data + 100, w->chain_after);
+    fli_put_u32(data + 8, header_crc(data));
+}
+
+/* Whether a header with a right checksum is here, of whatever version. */
+static bool header_at(const uint8_t *data)
+{
+    return memcmp(data, magic, sizeof magic) == 0 &&
+           fli_get_u32(data + 8) == header_crc(data);
+}
+
+static void header_decode(const uint8_t *data, struct log_write *w)
+{
+    *w = (struct log_write){
+        .block = fli_get_u32(data + 12),
+        .log_id = fli_get_u64(data + 16),
+        .number = fli_get_u64(data + 24),
+        .offset = fli_get_u64(data + 32),
+        .segment_size = fli_get_u64(data + 40),
+        .segment = fli_get_u32(data + 48),
+        .len = fli_get_u32(data + 52),
+        .records = fli_get_u32(data + 56),
+        .zero_sectors = fli_get_u32(data + 60),
+        .before = {.last_index = fli_get_u64(data + 64),
+                   .last_term = fli_get_u64(data + 72),
+                   .hard = {.term = fli_get_u64(data + 80), .vote = fli_get_u64(data + 88)},
+                   .chain = fli_get_u32(data + 96)},
+        .chain_after = fli_get_u32(data + 100),
+    };
+}
+
+/* --- going through a segment --- */
+
+static enum log_scan_end damaged(struct log_scan *s, uint64_t at, const char *why)
+{
+    s->at = at;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    return LOG_SCAN_DAMAGED;
+}
+
+/* The end of the last sector with anything in it; `from` when there is none. */
+static size_t last_content(const uint8_t *data, size_t from, size_t len)
+{
+    while (len > from && log_is_zero(data + len - LOG_SECTOR, LOG_SECTOR)) {
+        len -= LOG_SECTOR;
+    }
+    return len;
+}
+
+/* At `at` a write should begin and its first sector is zero: nothing was written here, or a write
+ * whose header did not reach the disk. A whole write behind it says that one is missing. */
+static enum log_scan_end judge_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
+{
+    size_t end = last_content(data, at, len);
+    s->at = at;
+    if (end == at) {
+        return LOG_SCAN_CLEAN;
+    }
+    for (size_t p = at; p + LOG_WRITE_HEADER <= end; p += LOG_BLOCK) {
+        if (header_at(data + p) && (!s->known || fli_get_u64(data + p + 16) == s->log_id)) {
+            char why[sizeof s->why];
+            snprintf(why, sizeof why,
+                     "write %" PRIu64 " of the log should be here, and write %" PRIu64
+                     " is at byte %zu",
+                     s->next_number, fli_get_u64(data + p + 24), p);
+            return damaged(s, at, why);
+        }
+    }
+    if (end - at > LOG_WRITE_MAX || !s->known) {
+        return damaged(s, at, s->known ? "there are bytes far behind the end of the log"
+                                       : "the first write of the log is missing");
+    }
+    s->torn_end = end;
+    return LOG_SCAN_TORN;
+}
+
+/* Whether a header with a right checksum belongs here; NULL, or what is wrong. */
+static const char *header_wrong(struct log_scan *s, const struct log_write *w, uint32_t segment,
+                                size_t at, size_t len)
+{
+    if (s->known && w->log_id != s->log_id) {
+        return "this write belongs to another log";
+    }
+    if (w->segment != segment || w->offset != at) {
+        return "this write belongs to another place";
+    }
+    if (w->segment_size != len) {
+        return "the segment has not the length that it had";
+    }
+    if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
+        w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
+        log_round_up(w->len, w->block) > len - at) {
+        return "the header of a write has impossible numbers";
+    }
+    if (!s->known) {
+        return w->number == 0 ? "the header of a write has impossible numbers" : NULL;
+    }
+    if (w->number != s->next_number) {
+        return w->number > s->next_number ? "writes are missing before this one"
+                                          : "an older write is where a newer one should be";
+    }
+    const struct log_state *b = &w->before;
+    if (b->last_index != s->state.last_index || b->last_term != s->state.last_term ||
+        b->hard.term != s->state.hard.term || b->hard.vote != s->state.hard.vote ||
+        b->chain != s->state.chain) {
+        return "this write does not follow the one before";
+    }
+    return NULL;
+}
+
+/* Lets a record take effect; NULL, or what is wrong with it. */
+static const char *record_step(struct log_scan *s, const struct log_record *r)
+{
+    struct log_state *st = &s->state;
+    if (r->crc_before != st->chain) {
+        return "a record does not follow the one before";
+    }
+    if (r->group != s->group) {
+        return "a record belongs to another group";
+    }
+    if (r->type != LOG_RECORD_ENTRY && (r->len != 0 || r->kind != 0)) {
+        return "a record has an impossible length or kind";
+    }
+    switch (r->type) {
+    case LOG_RECORD_ENTRY:
+        if (r->index != st->last_index + 1 || r->term < st->last_term || r->term == 0 ||
+            r->kind == 0) {
+            return "an entry has an index or a term that cannot follow";
+        }
+        st->last_index = r->index;
+        st->last_term = r->term;
+        break;
+    case LOG_RECORD_TRUNCATE:
+        if (r->index == 0 || r->index > st->last_index + 1 || r->term > st->last_term) {
+            return "a truncation has an index or a term that cannot follow";
+        }
+        st->last_index = r->index - 1;
+        st->last_term = r->term;
+        break;
+    case LOG_RECORD_HARD_STATE:
+        st->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
+        break;
+    case LOG_RECORD_RESET:
+        if (r->index == UINT64_MAX) {
+            return "a reset has an impossible index";
+        }
+        st->last_index = r->index;
+        st->last_term = r->term;
+        break;
+    default:
+        return "a record is of no known type";
+    }
+    st->chain = r->crc;
+    return NULL;
+}
+
+/* The records of a write all of whose sectors are there. */
+static enum log_scan_end scan_records(struct log_scan *s, const struct log_write *w,
+                                      const uint8_t *data, size_t at, size_t padded)
+{
+    size_t p = at + LOG_WRITE_HEADER;
+    size_t end = at + w->len;
+    uint32_t n = 0;
+    struct log_record r;
+    for (; p < end; p += log_record_size(r.len), n++) {
+        if (!log_record_decode(data + p, end - p, &r)) {
+            return damaged(s, p, "a record has a wrong checksum");
+        }
+        size_t pad = log_record_size(r.len) - LOG_RECORD_HEADER - r.len;
+        if (!log_is_zero(r.data + r.len, pad)) {
+            return damaged(s, p + LOG_RECORD_HEADER + r.len, "padding is not zero");
+        }
+        const char *wrong = record_step(s, &r);
+        if (wrong != NULL) {
+            return damaged(s, p, wrong);
+        }
+        s->stopped = s->record(s->ctx, &r, p);
+        if (s->stopped != 0) {
+            s->at = p;
+            return LOG_SCAN_STOPPED;
+        }
+    }
+    if (n != w->records || s->state.chain != w->chain_after) {
+        return damaged(s, at, "a write has not the records that its header says");
+    }
+    if (!log_is_zero(data + end, at + padded - end)) {
+        return damaged(s, end, "padding is not zero");
+    }
+    return LOG_SCAN_CLEAN;
+}
+
+static enum log_scan_end scan_header(struct log_scan *s, uint32_t segment, const uint8_t *data,
+                                     size_t at, size_t len, struct log_write *w)
+{
+    if (!header_at(data + at)) {
+        return damaged(s, at, "the header of a write is damaged");
+    }
+    unsigned version = fli_get_u16(data + at + 6);
+    if (version != LOG_FORMAT_VERSION) {
+        s->at = at;
+        snprintf(s->why, sizeof s->why, "its format is version %u, and this program knows %u",
+                 version, LOG_FORMAT_VERSION);
+        return LOG_SCAN_VERSION;
+    }
+    header_decode(data + at, w);
+    const char *wrong = header_wrong(s, w, segment, at, len);
+    if (wrong != NULL) {
+        return damaged(s, at, wrong);
+    }
+    return log_is_zero(data + at + 104, LOG_WRITE_HEADER - 104)
+               ? LOG_SCAN_CLEAN
+               : damaged(s, at + 104, "the header of a write has impossible numbers");
+}
+
+/* One write; *ret_next is where the next one begins. */
+static enum log_scan_end scan_write(struct log_scan *s, uint32_t segment, const uint8_t *data,
+                                    size_t at, size_t len, size_t *ret_next)
+{
+    struct log_write w;
+    enum log_scan_end end = scan_header(s, segment, data, at, len, &w);
+    if (end != LOG_SCAN_CLEAN) {
+        return end;
+    }
+    size_t padded = log_round_up(w.len, w.block);
+    uint32_t zeros = zero_sectors(data + at, padded);
+    if (zeros > w.zero_sectors) {
+        if (!s->known || last_content(data, at + padded, len) > at + padded) {
+            return damaged(s, at, "a part of this write is missing");
+        }
+        s->at = at;
+        s->torn_end = at + padded;
+        return LOG_SCAN_TORN;
+    }
+    if (zeros < w.zero_sectors) {
+        return damaged(s, at, "a sector that was zero is not");
+    }
+    if (!s->known) {
+        s->log_id = w.log_id;
+        s->next_number = w.number;
+        s->state = w.before;
+        s->known = true;
+        s->stopped = s->begun(s->ctx, &w);
+        if (s->stopped != 0) {
+            s->at = at;
+            return LOG_SCAN_STOPPED;
+        }
+    }
+    end = scan_records(s, &w, data, at, padded);
+    s->next_number++;
+    *ret_next = at + padded;
+    return end;
+}
+
+enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const uint8_t *data,
+                                   size_t len)
+{
+    FLI_ASSERT(len % LOG_SECTOR == 0);
+    size_t at = 0;
+    s->writes = 0;
+    s->torn_end = 0;
+    s->why[0] = '\0';
+    for (; at < len; s->writes++) {
+        if (log_is_zero(data + at, LOG_SECTOR)) {
+            return judge_gap(s, data, at, len);
+        }
+        enum log_scan_end end = scan_write(s, segment, data, at, len, &at);
+        if (end != LOG_SCAN_CLEAN) {
+            return end;
+        }
+    }
+    s->at = len;
+    return LOG_SCAN_CLEAN;
+}

@@ -1,0 +1,517 @@
+/* log.c: appending, writing, what is durable, closing.
+ *
+ * An append is a record in the last buffer that waits. log_flush() hands the first buffer to the
+ * device when none is under way; when that is done its positions are durable, and the next buffer
+ * follows at once if a flush was asked for meanwhile. A buffer takes LOG_BUFFER_FULL bytes or one
+ * record, so more than two exist only while the disk is slow or full. */
+#include "log/log_private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUFFER_MIN ((size_t)64 << 10)
+
+void log_say(const struct log *l, enum log_level level, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    if (l->config.say == NULL) {
+        return;
+    }
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    l->config.say(l->config.ctx, level, text);
+}
+
+/* --- what is in force --- */
+
+struct log_hard_state log_get_hard_state(const struct log *l)
+{
+    return l->hard;
+}
+
+uint64_t log_first_index(const struct log *l)
+{
+    return l->entries.first;
+}
+
+uint64_t log_last_index(const struct log *l)
+{
+    return l->entries.last;
+}
+
+uint64_t log_term_of(const struct log *l, uint64_t index)
+{
+    return log_entries_term(&l->entries, index);
+}
+
+uint64_t log_last_term(const struct log *l)
+{
+    return log_entries_term(&l->entries, l->entries.last);
+}
+
+uint64_t log_position(const struct log *l)
+{
+    return l->position;
+}
+
+uint64_t log_durable(const struct log *l)
+{
+    return l->durable;
+}
+
+uint64_t log_durable_index(const struct log *l)
+{
+    return l->durable_index;
+}
+
+uint32_t log_entry_max(const struct log *l)
+{
+    uint64_t fits = l->config.segment_bytes - LOG_WRITE_HEADER - LOG_RECORD_HEADER;
+    return fits < LOG_ENTRY_MAX ? (uint32_t)fits : LOG_ENTRY_MAX;
+}
+
+size_t log_room(const struct log *l)
+{
+    return l->waiting_bytes >= LOG_PENDING_MAX ? 0 : LOG_PENDING_MAX - l->waiting_bytes;
+}
+
+/* --- buffers --- */
+
+static void buffer_destroy(struct log_buffer *b)
+{
+    free(b->data);
+    free(b);
+}
+
+/* Room for `size` bytes behind what is there; false without memory. */
+static bool buffer_reserve(struct log *l, struct log_buffer *b, size_t size)
+{
+    size_t need = log_round_up(b->len + size, l->block);
+    if (need <= b->cap) {
+        return true;
+    }
+    size_t cap = b->cap == 0 ? BUFFER_MIN : b->cap;
+    while (cap < need) {
+        cap *= 2;
+    }
+    uint8_t *fresh = aligned_alloc(l->block, cap);
+    if (fresh == NULL) {
+        return false;
+    }
+    if (b->data != NULL) {
+        memcpy(fresh, b->data, b->len);
+        free(b->data);
+    }
+    b->data = fresh;
+    b->cap = cap;
+    return true;
+}
+
+static struct log_state state_now(const struct log *l)
+{
+    return (struct log_state){.last_index = l->entries.last,
+                              .last_term = log_last_term(l),
+                              .hard = l->hard,
+                              .chain = l->chain};
+}
+
+/* A spare one or a new one, with room for a record of `size`; NULL without memory. */
+static struct log_buffer *buffer_get(struct log *l, size_t size)
+{
+    struct log_buffer *b = l->spare;
+    if (b == NULL) {
+        b = calloc(1, sizeof *b);
+    } else {
+        l->spare = b->next;
+        *b = (struct log_buffer){.data = b->data, .cap = b->cap};
+    }
+    if (b == NULL) {
+        return NULL;
+    }
+    b->len = LOG_WRITE_HEADER;
+    b->keep = UINT64_MAX;
+    b->before = state_now(l);
+    b->after = b->before;
+    if (!buffer_reserve(l, b, size)) {
+        buffer_destroy(b);
+        return NULL;
+    }
+    return b;
+}
+
+/* Two are kept, for the write under way and the one that fills; a large one is not. */
+static void buffer_put(struct log *l, struct log_buffer *b)
+{
+    if (b->cap > 2 * LOG_BUFFER_FULL || (l->spare != NULL && l->spare->next != NULL)) {
+        buffer_destroy(b);
+        return;
+    }
+    b->next = l->spare;
+    l->spare = b;
+}
+
+/* The buffer that takes a record of `size` bytes next; it has room for it. NULL without memory. */
+static struct log_buffer *room_for(struct log *l, size_t size)
+{
+    size_t full = LOG_BUFFER_FULL;
+    if (full > l->config.segment_bytes) {
+        full = (size_t)l->config.segment_bytes;
+    }
+    struct log_buffer *b = l->tail;
+    if (b != NULL && b->len + size <= full) {
+        return buffer_reserve(l, b, size) ? b : NULL;
+    }
+    b = buffer_get(l, size);
+    if (b == NULL) {
+        return NULL;
+    }
+    if (l->tail == NULL) {
+        l->head = b;
+    } else {
+        l->tail->next = b;
+    }
+    l->tail = b;
+    return b;
+}
+
+/* Puts a record where room_for() made room. Returns its position. */
+static uint64_t put_record(struct log *l, struct log_buffer *b, struct log_record *r)
+{
+    size_t size = log_record_size(r->len);
+    FLI_ASSERT(b == l->tail && b->len + size <= b->cap);
+    r->group = (uint16_t)l->config.group;
+    r->crc_before = l->chain;
+    l->chain = log_record_encode(r, b->data + b->len);
+    b->hard_at = r->type == LOG_RECORD_HARD_STATE ? b->len : 0;
+    b->len += size;
+    b->records++;
+    b->entries += r->type == LOG_RECORD_ENTRY;
+    b->last_position = ++l->position;
+    b->after = state_now(l);
+    l->waiting_bytes += size;
+    return l->position;
+}
+
+/* --- appending --- */
+
+uint64_t log_append(struct log *l, const struct log_entry *e)
+{
+    size_t size = log_record_size(e->len);
+    FLI_ASSERT(!l->closing && e->index == l->entries.last + 1);
+    FLI_ASSERT(e->term != 0 && e->term >= log_last_term(l) && e->kind != 0);
+    FLI_ASSERT(e->len <= log_entry_max(l));
+    log_read_done(l);
+    if (size > log_room(l)) {
+        return 0;
+    }
+    struct log_buffer *b = room_for(l, size);
+    if (b == NULL || log_entries_add(&l->entries, e) != 0) {
+        return 0;
+    }
+    struct log_record r = {.type = LOG_RECORD_ENTRY,
+                           .kind = e->kind,
+                           .index = e->index,
+                           .term = e->term,
+                           .len = e->len,
+                           .data = e->data};
+    return put_record(l, b, &r);
+}
+
+uint64_t log_truncate(struct log *l, uint64_t index)
+{
+    struct log_entries *t = &l->entries;
+    FLI_ASSERT(!l->closing && index >= t->first && index <= t->last + 1);
+    log_read_done(l);
+    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    if (b == NULL) {
+        return 0;
+    }
+    log_entries_truncate(t, index);
+    if (l->durable_index > t->last) {
+        l->durable_index = t->last;
+    }
+    if (b->keep > t->last) {
+        b->keep = t->last;
+    }
+    struct log_record r = {
+        .type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
+    l->cut_position = put_record(l, b, &r);
+    return l->cut_position;
+}
+
+uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
+{
+    FLI_ASSERT(!l->closing && index < UINT64_MAX);
+    log_read_done(l);
+    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    if (b == NULL) {
+        return 0;
+    }
+    log_entries_reset(&l->entries, index, term);
+    l->durable_index = index;
+    l->compact_index = index;
+    b->keep = index;
+    b->reset = true;
+    struct log_record r = {.type = LOG_RECORD_RESET, .index = index, .term = term};
+    l->cut_position = put_record(l, b, &r);
+    return l->cut_position;
+}
+
+/* While a record of the hard state is the last one and no write has taken it, the new one takes its
+ * place: elections on a full disk need no memory. */
+static void replace_hard_state(struct log *l, struct log_buffer *b)
+{
+    struct log_record r;
+    bool whole = log_record_decode(b->data + b->hard_at, b->len - b->hard_at, &r);
+    FLI_ASSERT(whole && r.type == LOG_RECORD_HARD_STATE);
+    r.index = l->hard.vote;
+    r.term = l->hard.term;
+    l->chain = log_record_encode(&r, b->data + b->hard_at);
+    b->last_position = ++l->position;
+    b->after = state_now(l);
+}
+
+uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
+{
+    FLI_ASSERT(!l->closing);
+    log_read_done(l);
+    if (l->tail != NULL && l->tail->hard_at != 0) {
+        l->hard = *hs;
+        replace_hard_state(l, l->tail);
+        return l->position;
+    }
+    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    if (b == NULL) {
+        return 0;
+    }
+    l->hard = *hs;
+    struct log_record r = {
+        .type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
+    return put_record(l, b, &r);
+}
+
+/* --- writing --- */
+
+/* Notes where its entries come to lie. One that was cut off since and came again is in a later
+ * buffer, which corrects its slot before anybody can ask the disk for it. */
+static void place_entries(struct log *l, const struct log_buffer *b)
+{
+    for (size_t at = LOG_WRITE_HEADER; at < b->len;) {
+        struct log_record r;
+        log_record_peek(b->data + at, &r);
+        if (r.type == LOG_RECORD_ENTRY && log_entries_has(&l->entries, r.index)) {
+            struct log_slot *s = log_entries_slot(&l->entries, r.index);
+            s->segment = l->current;
+            s->offset = (uint32_t)(l->offset + at);
+        }
+        at += log_record_size(r.len);
+        FLI_ASSERT(at <= b->len);
+    }
+}
+
+static void fail(struct log *l, int error)
+{
+    char name[LOG_NAME_MAX + 1];
+    char text[512];
+    log_segment_name(l->current, name);
+    snprintf(text, sizeof text, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
+             l->write_len, l->device->where, name, (unsigned long long)l->write.offset,
+             strerror(-error));
+    l->failed = true;
+    l->config.failed(l->config.ctx, FL_EIO, text);
+}
+
+/* What is durable among the entries once b is, and what waits behind it has not yet taken effect. */
+static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
+{
+    uint64_t index = b->after.last_index;
+    for (const struct log_buffer *p = l->head; p != NULL; p = p->next) {
+        if (p->reset || p->keep < index) {
+            index = p->keep;
+        }
+    }
+    return index;
+}
+
+static void on_written(struct log_io *io, int result, uint64_t took_ns)
+{
+    struct log *l = io->ctx;
+    struct log_buffer *b = l->under_way;
+    l->under_way = NULL;
+    l->since_ns = 0;
+    if (result != 0) {
+        buffer_put(l, b);
+        if (l->closing) {
+            l->failed = true;
+            log_check_closed(l);
+        } else {
+            fail(l, result);
+        }
+        return;
+    }
+    l->stats.writes++;
+    l->stats.entries += b->entries;
+    l->stats.bytes_written += l->write_len;
+    l->stats.write_ns_sum += took_ns;
+    if (took_ns > l->stats.write_ns_max) {
+        l->stats.write_ns_max = took_ns;
+    }
+    l->durable = b->last_position;
+    l->durable_index = durable_index_after(l, b);
+    l->durable_in = l->current;
+    buffer_put(l, b);
+    if (l->closing) {
+        log_check_closed(l);
+        return;
+    }
+    if (l->flush_upto > l->durable) {
+        log_begin_write(l);
+    }
+    log_read_done(l);
+    log_entries_evict(&l->entries, l->durable_index);
+    log_background(l);
+    l->config.durable(l->config.ctx);
+}
+
+static void begin(struct log *l, struct log_buffer *b, size_t padded)
+{
+    struct log_segment *s = log_segment_of(l, l->current);
+    l->head = b->next;
+    if (l->head == NULL) {
+        l->tail = NULL;
+    }
+    l->waiting_bytes -= b->len - LOG_WRITE_HEADER;
+    place_entries(l, b);
+    memset(b->data + b->len, 0, padded - b->len);
+    struct log_write w = {
+        .log_id = l->log_id,
+        .number = l->next_number++,
+        .segment = s->number,
+        .segment_size = s->size,
+        .offset = l->offset,
+        .block = (uint32_t)l->block,
+        .len = (uint32_t)b->len,
+        .records = b->records,
+        .before = b->before,
+        .chain_after = b->after.chain,
+    };
+    log_write_seal(&w, b->data, padded);
+    l->write = (struct log_io){.type = LOG_IO_WRITE,
+                               .file = l->file,
+                               .data = b->data,
+                               .len = padded,
+                               .offset = l->offset,
+                               .done = on_written,
+                               .ctx = l};
+    l->write_len = padded;
+    l->offset += padded;
+    l->under_way = b;
+    l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
+}
+
+void log_begin_write(struct log *l)
+{
+    struct log_buffer *b = l->head;
+    if (l->under_way != NULL || l->failed || l->closing || b == NULL ||
+        l->flush_upto <= l->durable) {
+        return;
+    }
+    if (l->since_ns == 0) {
+        l->since_ns = l->device->ops->now_ns(l->device);
+    }
+    size_t padded = log_round_up(b->len, l->block);
+    if (l->offset + padded > log_segment_of(l, l->current)->size && !log_next_segment(l)) {
+        l->waiting = true;
+        log_background(l);
+        return;
+    }
+    l->waiting = false;
+    begin(l, b, padded);
+}
+
+void log_flush(struct log *l)
+{
+    log_read_done(l);
+    l->flush_upto = l->position;
+    log_begin_write(l);
+}
+
+void log_compact(struct log *l, uint64_t index)
+{
+    log_read_done(l);
+    if (index > l->entries.last) {
+        index = l->entries.last;
+    }
+    if (index > l->compact_index) {
+        l->compact_index = index;
+    }
+    log_background(l);
+}
+
+/* --- the end --- */
+
+void log_check_closed(struct log *l)
+{
+    if (l->closing && !l->closed && l->under_way == NULL && !l->background_busy) {
+        l->closed = true;
+        l->closed_cb(l->closed_ctx);
+    }
+}
+
+void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(!l->closing);
+    log_read_done(l);
+    l->closing = true;
+    l->closed_cb = closed;
+    l->closed_ctx = ctx;
+    if (l->background_busy) {
+        l->device->ops->cancel(l->device);
+    }
+    log_check_closed(l);
+}
+
+static void destroy_buffers(struct log_buffer *b)
+{
+    while (b != NULL) {
+        struct log_buffer *next = b->next;
+        buffer_destroy(b);
+        b = next;
+    }
+}
+
+void log_destroy(struct log *l)
+{
+    FLI_ASSERT(l->closed);
+    log_read_fini(l);
+    for (unsigned i = 0; i < l->ready_len; i++) {
+        l->device->ops->close(l->device, l->ready[i]);
+    }
+    if (l->file != NULL) {
+        l->device->ops->close(l->device, l->file);
+    }
+    destroy_buffers(l->head);
+    destroy_buffers(l->spare);
+    log_entries_fini(&l->entries);
+    free(l->segments);
+    free(l);
+}
+
+void log_get_stats(struct log *l, struct log_stats *ret)
+{
+    *ret = l->stats;
+    ret->engine = l->device->engine;
+    ret->age_ns = l->since_ns == 0 ? 0 : l->device->ops->now_ns(l->device) - l->since_ns;
+    ret->waiting_for_segment = l->waiting;
+    ret->segments = l->segments_len;
+    ret->cache_bytes = l->entries.cache_used;
+    ret->pending_bytes = l->waiting_bytes;
+    if (l->under_way != NULL) {
+        ret->pending_bytes += l->under_way->len - LOG_WRITE_HEADER;
+    }
+}

@@ -1,0 +1,124 @@
+/* log_private.h: the log's parts, shared by the files of this folder.
+ *
+ *   log.c       appending, writing, what is durable, closing
+ *   recover.c   log_open: what the directory holds
+ *   segments.c  segments come, are used, and go
+ *   read.c      entries from memory or read back
+ *   entries.c   which entries there are (pure)
+ *   format.c    the bytes (pure)
+ *
+ * Appends become records in the last of the buffers that wait; each buffer is one write. In normal
+ * life there are two: one under way and one that fills. */
+#ifndef LOG_LOG_PRIVATE_H
+#define LOG_LOG_PRIVATE_H
+
+#include "log/entries.h"
+#include "log/format.h"
+#include "log/log.h"
+
+#define LOG_READY 2u               /* segments kept ready */
+#define LOG_USED_KEPT 4u           /* segments that could go and wait to be used again */
+#define LOG_BUFFER_FULL ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record */
+#define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
+#define LOG_RETRY_MIN_MS 100u
+#define LOG_RETRY_MAX_MS 5000u
+
+struct log_buffer {
+    struct log_buffer *next;
+    uint8_t *data; /* aligned to the device's block; begins with room for the header */
+    size_t cap, len;
+    uint32_t records, entries;
+    uint64_t last_position; /* of its last record */
+    struct log_state before, after;
+    size_t hard_at; /* where the last record begins when it is a hard state, else 0 */
+    /* What it does to entries that an earlier buffer made durable: only those up to `keep` stay;
+     * with `reset`, all up to `keep` are the snapshot's. */
+    uint64_t keep;
+    bool reset;
+};
+
+/* Bytes read back, for one batch of reads. */
+struct log_chunk {
+    struct log_chunk *next;
+    uint32_t segment;
+    uint64_t offset;
+    size_t len;
+    uint8_t *data;
+};
+
+struct log_segment {
+    uint32_t number;
+    uint64_t size;
+};
+
+struct log {
+    struct log_config config;
+    struct log_device *device;
+    size_t block;
+
+    struct log_entries entries;
+    struct log_hard_state hard;
+    uint32_t chain; /* checksum of the last record appended */
+
+    uint64_t position, durable, durable_index;
+    uint64_t flush_upto;   /* position up to which a write was asked for */
+    uint64_t cut_position; /* of the last truncation or reset */
+    uint64_t compact_index;
+
+    struct log_buffer *head, *tail; /* waiting, oldest first */
+    struct log_buffer *under_way;
+    struct log_buffer *spare; /* empty, to be used again */
+    size_t waiting_bytes;     /* of records in head to tail */
+
+    struct log_io write;
+    size_t write_len; /* on disk, of the one under way */
+    uint64_t log_id;
+    uint64_t next_number; /* of the next write */
+    uint64_t since_ns;    /* since when a write is under way or waits for a segment */
+
+    /* Oldest first and without a gap: old ones, the current one, ready ones. */
+    struct log_segment *segments;
+    size_t segments_len, segments_cap;
+    uint32_t current;      /* number of the one that is written */
+    uint32_t durable_in;   /* number of the one with the last durable write */
+    uint64_t offset;       /* of the next write in it */
+    struct log_file *file; /* it */
+    struct log_file *ready[LOG_READY];
+    unsigned ready_len;
+
+    struct log_io background;
+    bool background_busy;
+    uint32_t retry_ms;     /* 0: the last attempt went well */
+    uint64_t retries;      /* since then */
+
+    struct log_file *read_file; /* of segment read_segment; NULL: none */
+    uint32_t read_segment;
+    struct log_chunk *chunks; /* newest first */
+    size_t chunks_bytes;
+
+    bool waiting; /* for a segment */
+    bool failed, closing, closed;
+    void (*closed_cb)(void *ctx);
+    void *closed_ctx;
+
+    struct log_stats stats;
+};
+
+/* log.c */
+void log_say(const struct log *l, enum log_level level, const char *fmt, ...) FLI_PRINTF(3, 4);
+void log_begin_write(struct log *l); /* when none is under way, something waits and there is room */
+void log_check_closed(struct log *l);
+
+/* segments.c */
+void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);
+bool log_segment_parse(const char *name, uint32_t *ret); /* exactly such a name */
+FLI_MUST_USE int log_segments_add(struct log *l, uint32_t number, uint64_t size);
+struct log_segment *log_segment_of(struct log *l, uint32_t number); /* which is there */
+bool log_next_segment(struct log *l);  /* the next ready one becomes the current one */
+void log_background(struct log *l);    /* begins what is to be done beside the writes */
+
+/* read.c */
+void log_read_fini(struct log *l);
+void log_forget_file(struct log *l, uint32_t segment); /* it is about to go */
+
+#endif

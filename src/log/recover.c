@@ -1,0 +1,575 @@
+/* recover.c: log_open: finds out what a directory holds, and makes an empty one into a log.
+ *
+ * All segments are read once, in order, and their records are applied as they were appended. Nothing
+ * on disk is changed before everything was judged; then the remains of a torn last write become
+ * zeros again, half made segments go, and all is synced: what was read may have been in a cache of
+ * a process or of the disk, and what is built on it must not be more durable than it. */
+#include "log/log_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct found {
+    uint32_t number;
+    uint64_t size;
+};
+
+struct recovery {
+    struct log *l;
+    struct log_device *d;
+    char *errmsg;
+    size_t errmsg_size;
+    int error; /* while listing */
+
+    struct found *segments;
+    size_t len, cap;
+    char part[LOG_NAME_MAX + 1]; /* one of the leftovers */
+    char strange[LOG_NAME_MAX + 1];
+
+    struct log_scan scan;
+    uint32_t reading; /* number of the segment */
+    uint8_t *buffer;
+    size_t buffer_cap;
+    bool begun;          /* some segment had a write */
+    uint32_t last_begun; /* the last such */
+    uint64_t end;        /* of the log in it */
+    uint32_t torn;       /* the segment with a torn write; 0: none */
+    uint64_t torn_at, torn_end;
+};
+
+static int explain(struct recovery *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+static int explain(struct recovery *r, int error, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->errmsg, r->errmsg_size, fmt, args);
+    va_end(args);
+    return error;
+}
+
+static int no_memory(struct recovery *r)
+{
+    return explain(r, FL_ENOMEM, "%s: no memory for the log", r->d->where);
+}
+
+static int io_error(struct recovery *r, const char *what, const char *name, int error)
+{
+    return explain(r, FL_EIO, "cannot %s %s%s%s: %s", what, r->d->where, name[0] == '\0' ? "" : "/",
+                   name, strerror(-error));
+}
+
+static int segment_error(struct recovery *r, int error, uint32_t number, uint64_t at,
+                         const char *why)
+{
+    char name[LOG_NAME_MAX + 1];
+    log_segment_name(number, name);
+    return explain(r, error, "%s/%s: at byte %" PRIu64 ": %s", r->d->where, name, at, why);
+}
+
+/* --- what is there --- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name);
+    size_t m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Files of the raft library's own backend, as versions before 0.2 used it. */
+static bool is_of_the_past(const char *name)
+{
+    return strcmp(name, "metadata1") == 0 || strcmp(name, "metadata2") == 0 ||
+           strncmp(name, "open-", 5) == 0 || strspn(name, "0123456789") == 16;
+}
+
+static void on_name(void *ctx, const char *name, uint64_t size)
+{
+    struct recovery *r = ctx;
+    uint32_t number = 0;
+    if (r->error != 0) {
+        return;
+    }
+    if (log_segment_parse(name, &number)) {
+        if (r->len == r->cap) {
+            r->cap = r->cap == 0 ? 16 : r->cap * 2;
+            struct found *fresh = realloc(r->segments, r->cap * sizeof *fresh);
+            if (fresh == NULL) {
+                r->error = no_memory(r);
+                return;
+            }
+            r->segments = fresh;
+        }
+        r->segments[r->len++] = (struct found){.number = number, .size = size};
+    } else if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part")) {
+        snprintf(r->part, sizeof r->part, "%s", name);
+    } else if (is_of_the_past(name)) {
+        r->error = explain(r, FL_EVERSION,
+                           "%s/%s was written by a version of fencelock before 0.2, and this one "
+                           "cannot read it: give the node a new data directory",
+                           r->d->where, name);
+    } else if (name[0] != '.' && strncmp(name, "snapshot-", 9) != 0 &&
+               strcmp(name, "lost+found") != 0) {
+        snprintf(r->strange, sizeof r->strange, "%s", name);
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct found *x = a;
+    const struct found *y = b;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static int look(struct recovery *r)
+{
+    int rv = r->d->ops->list(r->d, on_name, r);
+    if (rv != 0) {
+        return io_error(r, "read the directory", "", rv);
+    }
+    if (r->error != 0) {
+        return r->error;
+    }
+    if (r->strange[0] != '\0') {
+        log_say(r->l, LOG_SAY_WARNING, "%s/%s is not a file of the log, and is ignored",
+                r->d->where, r->strange);
+    }
+    if (r->len > 0) {
+        qsort(r->segments, r->len, sizeof *r->segments, by_number);
+    }
+    for (size_t i = 1; i < r->len; i++) {
+        if (r->segments[i].number != r->segments[i - 1].number + 1) {
+            return segment_error(r, FL_ECORRUPT, r->segments[i - 1].number + 1, 0,
+                                 "this segment is missing, and there are older and newer ones");
+        }
+    }
+    return 0;
+}
+
+/* --- reading --- */
+
+static int on_begun(void *ctx, const struct log_write *first)
+{
+    struct recovery *r = ctx;
+    log_entries_reset(&r->l->entries, first->before.last_index, first->before.last_term);
+    return 0;
+}
+
+static int on_entry(struct log *l, const struct recovery *r, const struct log_record *rec,
+                    uint64_t offset)
+{
+    struct log_entry e = {.index = rec->index,
+                          .term = rec->term,
+                          .kind = rec->kind,
+                          .len = rec->len,
+                          .data = rec->data};
+    if (log_entries_add(&l->entries, &e) != 0) {
+        return FL_ENOMEM;
+    }
+    struct log_slot *s = log_entries_slot(&l->entries, e.index);
+    s->segment = r->reading;
+    s->offset = (uint32_t)offset;
+    log_entries_evict(&l->entries, e.index);
+    return 0;
+}
+
+static int on_record(void *ctx, const struct log_record *rec, uint64_t offset)
+{
+    struct recovery *r = ctx;
+    struct log_entries *t = &r->l->entries;
+    switch (rec->type) {
+    case LOG_RECORD_ENTRY:
+        return on_entry(r->l, r, rec, offset);
+    case LOG_RECORD_TRUNCATE:
+        if (rec->index < t->first) {
+            log_entries_reset(t, rec->index - 1, rec->term);
+            return 0;
+        }
+        if (log_entries_term(t, rec->index - 1) != rec->term) {
+            return FL_ECORRUPT;
+        }
+        log_entries_truncate(t, rec->index);
+        return 0;
+    case LOG_RECORD_RESET:
+        log_entries_reset(t, rec->index, rec->term);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int read_segment(struct recovery *r, const struct found *f)
+{
+    char name[LOG_NAME_MAX + 1];
+    log_segment_name(f->number, name);
+    if (f->size < LOG_SEGMENT_MIN || f->size > LOG_SEGMENT_MAX || f->size % LOG_BLOCK != 0) {
+        return segment_error(r, FL_ECORRUPT, f->number, f->size,
+                             "the file has a length that no segment has");
+    }
+    size_t need = log_round_up((size_t)f->size, r->d->block);
+    if (need > r->buffer_cap) {
+        free(r->buffer);
+        r->buffer_cap = need;
+        r->buffer = aligned_alloc(r->d->block, need);
+        if (r->buffer == NULL) {
+            return no_memory(r);
+        }
+    }
+    struct log_file *file = NULL;
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &file);
+    if (rv != 0) {
+        return io_error(r, "open", name, rv);
+    }
+    int64_t n = r->d->ops->read(r->d, file, r->buffer, need, 0);
+    if (n < 0) { /* Which byte? The log is not read again soon, so it may take its time. */
+        uint64_t at = 0;
+        while (at < f->size && r->d->ops->read(r->d, file, r->buffer, r->d->block, at) > 0) {
+            at += r->d->block;
+        }
+        r->d->ops->close(r->d, file);
+        return segment_error(r, FL_EIO, f->number, at, strerror((int)-n));
+    }
+    r->d->ops->close(r->d, file);
+    return (uint64_t)n == f->size ? 0 : io_error(r, "read all of", name, -EIO);
+}
+
+/* What one segment says, and how it goes with those before. */
+static int judge(struct recovery *r, const struct found *f)
+{
+    r->reading = f->number;
+    enum log_scan_end end = log_scan_segment(&r->scan, f->number, r->buffer, (size_t)f->size);
+    switch (end) {
+    case LOG_SCAN_DAMAGED:
+        return segment_error(r, FL_ECORRUPT, f->number, r->scan.at, r->scan.why);
+    case LOG_SCAN_VERSION:
+        return segment_error(r, FL_EVERSION, f->number, r->scan.at, r->scan.why);
+    case LOG_SCAN_STOPPED:
+        if (r->scan.stopped == FL_ECORRUPT) {
+            return segment_error(r, FL_ECORRUPT, f->number, r->scan.at,
+                                 "a truncation does not fit the entries before it");
+        }
+        return no_memory(r);
+    case LOG_SCAN_CLEAN:
+    case LOG_SCAN_TORN:
+        break;
+    }
+    bool anything = r->scan.writes > 0 || end == LOG_SCAN_TORN;
+    if (r->torn != 0 && anything) {
+        return segment_error(r, FL_ECORRUPT, r->torn, r->torn_at,
+                             "this write is not whole, and there are newer ones");
+    }
+    if (r->begun && f->number > r->last_begun + 1 && anything) {
+        return segment_error(r, FL_ECORRUPT, r->last_begun + 1, 0,
+                             "this segment is empty, and a newer one is not");
+    }
+    if (!r->begun && r->scan.writes == 0) {
+        return segment_error(r, FL_ECORRUPT, f->number, 0, "the first write of the log is missing");
+    }
+    if (r->scan.writes > 0) {
+        r->begun = true;
+        r->last_begun = f->number;
+        r->end = r->scan.at;
+    }
+    if (end == LOG_SCAN_TORN) {
+        r->torn = f->number;
+        r->torn_at = r->scan.at;
+        r->torn_end = r->scan.torn_end;
+    }
+    return 0;
+}
+
+static int read_all(struct recovery *r)
+{
+    r->scan = (struct log_scan){.group = (uint16_t)r->l->config.group,
+                                .begun = on_begun,
+                                .record = on_record,
+                                .ctx = r};
+    for (size_t i = 0; i < r->len; i++) {
+        int rv = read_segment(r, &r->segments[i]);
+        if (rv == 0) {
+            rv = judge(r, &r->segments[i]);
+        }
+        if (rv == 0 && log_segments_add(r->l, r->segments[i].number, r->segments[i].size) != 0) {
+            rv = no_memory(r);
+        }
+        if (rv != 0) {
+            return rv;
+        }
+    }
+    return 0;
+}
+
+/* --- making it good --- */
+
+static int put_zeros(struct recovery *r, struct log_file *f, uint64_t at, uint64_t end)
+{
+    static const uint8_t zeros[LOG_BLOCK];
+    for (; at < end; at += sizeof zeros) {
+        int rv = r->d->ops->write(r->d, f, zeros, sizeof zeros, at);
+        if (rv != 0) {
+            return rv;
+        }
+    }
+    return r->d->ops->sync(r->d, f);
+}
+
+static int cut_torn(struct recovery *r)
+{
+    char name[LOG_NAME_MAX + 1];
+    struct log_file *f = NULL;
+    if (r->torn == 0) {
+        return 0;
+    }
+    log_segment_name(r->torn, name);
+    log_say(r->l, LOG_SAY_WARNING,
+            "%s/%s: bytes %" PRIu64 " to %" PRIu64 " are of a write that a crash interrupted; "
+            "nobody was told that it is done, and it is cut off",
+            r->d->where, name, r->torn_at, r->torn_end);
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE, &f);
+    if (rv == 0) {
+        rv = put_zeros(r, f, r->torn_at, r->torn_end);
+        r->d->ops->close(r->d, f);
+    }
+    return rv == 0 ? 0 : io_error(r, "cut off a torn write in", name, rv);
+}
+
+static int remove_file(struct recovery *r, const char *name)
+{
+    int rv = r->d->ops->remove(r->d, name);
+    return rv == 0 || rv == -ENOENT ? 0 : io_error(r, "remove", name, rv);
+}
+
+static void on_part(void *ctx, const char *name, uint64_t size)
+{
+    struct recovery *r = ctx;
+    if (strncmp(name, "segment-", 8) == 0 && ends_with(name, ".part") && r->error == 0) {
+        snprintf(r->part, sizeof r->part, "%s", name);
+    }
+}
+
+/* There is one after most crashes, and never more than a few. */
+static int remove_parts(struct recovery *r)
+{
+    while (r->part[0] != '\0') {
+        int rv = remove_file(r, r->part);
+        if (rv != 0) {
+            return rv;
+        }
+        r->part[0] = '\0';
+        rv = r->d->ops->list(r->d, on_part, r);
+        if (rv != 0) {
+            return io_error(r, "read the directory", "", rv);
+        }
+    }
+    return 0;
+}
+
+/* Ready segments that are too many, or of another size than is wanted now. */
+static int remove_surplus(struct recovery *r)
+{
+    struct log *l = r->l;
+    size_t kept = 0;
+    while (kept < l->segments_len && l->segments[kept].number <= r->last_begun) {
+        kept++;
+    }
+    for (unsigned n = 0; n < LOG_READY && kept < l->segments_len; n++, kept++) {
+        if (l->segments[kept].size != l->config.segment_bytes) {
+            break;
+        }
+    }
+    while (l->segments_len > kept) {
+        char name[LOG_NAME_MAX + 1];
+        struct log_segment *s = &l->segments[l->segments_len - 1];
+        log_segment_name(s->number, name);
+        int rv = remove_file(r, name);
+        if (rv != 0) {
+            return rv;
+        }
+        l->stats.bytes -= s->size;
+        l->segments_len--;
+    }
+    return 0;
+}
+
+static int open_segment(struct recovery *r, uint32_t number, struct log_file **ret)
+{
+    char name[LOG_NAME_MAX + 1];
+    log_segment_name(number, name);
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_DIRECT, ret);
+    return rv == 0 ? 0 : io_error(r, "open", name, rv);
+}
+
+static int open_segments(struct recovery *r)
+{
+    struct log *l = r->l;
+    int rv = open_segment(r, l->current, &l->file);
+    for (uint32_t n = l->current + 1; rv == 0 && n <= l->segments[l->segments_len - 1].number;
+         n++) {
+        rv = open_segment(r, n, &l->ready[l->ready_len]);
+        l->ready_len += rv == 0;
+    }
+    return rv;
+}
+
+static int settle(struct recovery *r)
+{
+    struct log *l = r->l;
+    int rv = cut_torn(r);
+    if (rv == 0) {
+        rv = remove_parts(r);
+    }
+    if (rv == 0) {
+        rv = remove_surplus(r);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    l->current = r->last_begun;
+    l->durable_in = l->current;
+    l->offset = log_round_up((size_t)r->end, l->block);
+    l->log_id = r->scan.log_id;
+    l->next_number = r->scan.next_number;
+    l->hard = r->scan.state.hard;
+    l->chain = r->scan.state.chain;
+    FLI_ASSERT(l->entries.last == r->scan.state.last_index);
+    FLI_ASSERT(log_last_term(l) == r->scan.state.last_term);
+    rv = open_segments(r);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = l->device->ops->sync(l->device, l->file);
+    if (rv == 0) {
+        rv = l->device->ops->sync_dir(l->device);
+    }
+    return rv == 0 ? 0 : io_error(r, "sync", "", rv);
+}
+
+/* --- an empty directory --- */
+
+static int write_first(struct recovery *r, const char *name, uint64_t size, const uint8_t *data)
+{
+    struct log_file *f = NULL;
+    int rv = r->d->ops->open(r->d, name, LOG_OPEN_WRITE | LOG_OPEN_CREATE, &f);
+    if (rv != 0) {
+        return rv;
+    }
+    rv = r->d->ops->write(r->d, f, data, (size_t)size, 0);
+    if (rv == 0) {
+        rv = r->d->ops->sync(r->d, f);
+    }
+    r->d->ops->close(r->d, f);
+    return rv;
+}
+
+/* The first segment, with a write of no records in it, which carries the log's id. */
+static int begin_log(struct recovery *r)
+{
+    struct log *l = r->l;
+    char name[LOG_NAME_MAX + 1];
+    char part[LOG_NAME_MAX + 1] = "segment-0000000001.part";
+    uint64_t size = l->config.segment_bytes < LOG_FIRST_BYTES ? l->config.segment_bytes
+                                                              : LOG_FIRST_BYTES;
+    struct log_write w = {.number = 1,
+                          .segment = 1,
+                          .segment_size = size,
+                          .block = (uint32_t)l->block,
+                          .len = LOG_WRITE_HEADER};
+    int rv = remove_parts(r);
+    if (rv != 0) {
+        return rv;
+    }
+    uint8_t *data = calloc(1, (size_t)size);
+    if (data == NULL || log_segments_add(l, 1, size) != 0) {
+        free(data);
+        return no_memory(r);
+    }
+    l->device->ops->random(l->device, &w.log_id, sizeof w.log_id);
+    log_write_seal(&w, data, l->block);
+    rv = write_first(r, part, size, data);
+    free(data);
+    log_segment_name(1, name);
+    if (rv == 0) {
+        rv = r->d->ops->rename(r->d, part, name);
+    }
+    if (rv == 0) {
+        rv = r->d->ops->sync_dir(r->d);
+    }
+    if (rv != 0) {
+        (void)!r->d->ops->remove(r->d, part);
+        return io_error(r, "begin a log in", "", rv);
+    }
+    l->current = l->durable_in = 1;
+    l->offset = l->block;
+    l->log_id = w.log_id;
+    l->next_number = 2;
+    return open_segment(r, 1, &l->file);
+}
+
+/* --- --- */
+
+static int check_config(struct recovery *r, const struct log_config *c)
+{
+    if (c->segment_bytes < LOG_SEGMENT_MIN || c->segment_bytes > LOG_SEGMENT_MAX ||
+        c->segment_bytes % c->device->block != 0) {
+        return explain(r, FL_EINVAL,
+                       "a segment of %" PRIu64 " bytes: it has %" PRIu64 " to %" PRIu64
+                       ", a multiple of %zu",
+                       c->segment_bytes, LOG_SEGMENT_MIN, LOG_SEGMENT_MAX, c->device->block);
+    }
+    if (c->group > UINT16_MAX) {
+        return explain(r, FL_EINVAL, "group %" PRIu32 ": it is at most %d", c->group, UINT16_MAX);
+    }
+    return 0;
+}
+
+static int recover(struct recovery *r)
+{
+    int rv = check_config(r, &r->l->config);
+    if (rv == 0) {
+        rv = look(r);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    if (r->len == 0) {
+        return begin_log(r);
+    }
+    rv = read_all(r);
+    return rv == 0 ? settle(r) : rv;
+}
+
+int log_open(const struct log_config *config, struct log **ret, char *errmsg, size_t errmsg_size)
+{
+    struct log *l = calloc(1, sizeof *l);
+    struct recovery r = {
+        .l = l, .d = config->device, .errmsg = errmsg, .errmsg_size = errmsg_size};
+    if (l == NULL) {
+        return no_memory(&r);
+    }
+    l->config = *config;
+    if (l->config.cache_bytes == 0) {
+        l->config.cache_bytes = LOG_CACHE_DEFAULT;
+    }
+    if (l->config.segment_bytes == 0) {
+        l->config.segment_bytes = LOG_SEGMENT_DEFAULT;
+    }
+    l->device = config->device;
+    l->block = l->device->block;
+    log_entries_init(&l->entries, l->config.cache_bytes);
+    int rv = recover(&r);
+    free(r.segments);
+    free(r.buffer);
+    if (rv != 0) {
+        l->closed = true;
+        log_destroy(l);
+        return rv;
+    }
+    l->durable_index = l->entries.last;
+    l->compact_index = l->entries.first - 1;
+    *ret = l;
+    return 0;
+}

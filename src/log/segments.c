@@ -1,0 +1,240 @@
+/* segments.c: segments come, are used, and go.
+ *
+ *   segment-0000000007        numbers without a gap; the oldest have what was written first, then
+ *                             comes the current one, then at most LOG_READY that are all zero
+ *   segment-0000000008.part   being filled with zeros
+ *
+ * A ready segment has its name and its zeros on stable storage before a write needs it, so the move
+ * from one segment to the next touches no metadata. What a snapshot has made superfluous stays
+ * until its file is wanted for the next ready segment; of more than LOG_USED_KEPT such the oldest
+ * is removed. The oldest always goes first and durably, so no crash leaves a gap. */
+#include "log/log_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prefix[] = "segment-";
+#define DIGITS 10
+
+void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1])
+{
+    snprintf(out, LOG_NAME_MAX + 1, "%s%0*" PRIu32, prefix, DIGITS, number);
+}
+
+bool log_segment_parse(const char *name, uint32_t *ret)
+{
+    size_t head = sizeof prefix - 1;
+    if (strncmp(name, prefix, head) != 0 || strlen(name) != head + DIGITS) {
+        return false;
+    }
+    uint64_t number = 0;
+    for (const char *p = name + head; *p != '\0'; p++) {
+        if (*p < '0' || *p > '9') {
+            return false;
+        }
+        number = number * 10 + (uint64_t)(*p - '0');
+    }
+    if (number == 0 || number >= LOG_UNPLACED) {
+        return false;
+    }
+    *ret = (uint32_t)number;
+    return true;
+}
+
+static int reserve(struct log *l)
+{
+    if (l->segments_len < l->segments_cap) {
+        return 0;
+    }
+    size_t cap = l->segments_cap == 0 ? 16 : l->segments_cap * 2;
+    struct log_segment *fresh = realloc(l->segments, cap * sizeof *fresh);
+    if (fresh == NULL) {
+        return FL_ENOMEM;
+    }
+    l->segments = fresh;
+    l->segments_cap = cap;
+    return 0;
+}
+
+int log_segments_add(struct log *l, uint32_t number, uint64_t size)
+{
+    if (reserve(l) != 0) {
+        return FL_ENOMEM;
+    }
+    FLI_ASSERT(l->segments_len == 0 || l->segments[l->segments_len - 1].number + 1 == number);
+    l->segments[l->segments_len++] = (struct log_segment){.number = number, .size = size};
+    l->stats.bytes += size;
+    return 0;
+}
+
+struct log_segment *log_segment_of(struct log *l, uint32_t number)
+{
+    FLI_ASSERT(l->segments_len > 0 && number >= l->segments[0].number);
+    size_t i = number - l->segments[0].number;
+    FLI_ASSERT(i < l->segments_len && l->segments[i].number == number);
+    return &l->segments[i];
+}
+
+bool log_next_segment(struct log *l)
+{
+    if (l->ready_len == 0) {
+        return false;
+    }
+    /* The file stays open for reading back what was just written. */
+    log_forget_file(l, l->read_segment);
+    l->read_file = l->file;
+    l->read_segment = l->current;
+    l->file = l->ready[0];
+    l->ready_len--;
+    memmove(l->ready, l->ready + 1, l->ready_len * sizeof l->ready[0]);
+    l->current++;
+    l->offset = 0;
+    FLI_ASSERT(log_segment_of(l, l->current)->number == l->current);
+    return true;
+}
+
+/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state that
+ * they leave behind is on disk in a later one. */
+static uint32_t keep_from(struct log *l)
+{
+    struct log_entries *t = &l->entries;
+    if (l->durable < l->cut_position) {
+        return l->segments[0].number;
+    }
+    uint32_t keep = l->durable_in;
+    uint64_t next = l->compact_index + 1;
+    if (next < t->first) {
+        next = t->first;
+    }
+    if (log_entries_has(t, next) && log_entries_slot(t, next)->segment < keep) {
+        keep = log_entries_slot(t, next)->segment;
+    }
+    return keep;
+}
+
+/* The oldest segment is about to go, and its entries with it. */
+static void forget_oldest(struct log *l)
+{
+    struct log_entries *t = &l->entries;
+    struct log_segment gone = l->segments[0];
+    uint64_t first = t->first;
+    while (first <= t->last && log_entries_slot(t, first)->segment == gone.number) {
+        first++;
+    }
+    FLI_ASSERT(first <= l->compact_index + 1 || first == t->first);
+    log_entries_drop(t, first);
+    log_forget_file(l, gone.number);
+    l->segments_len--;
+    memmove(l->segments, l->segments + 1, l->segments_len * sizeof *l->segments);
+    l->stats.bytes -= gone.size;
+}
+
+static void said_failure(struct log *l, int error)
+{
+    const char *what = l->background.type == LOG_IO_PREPARE ? "make a segment ready" : "remove";
+    l->stats.prepare_failures++;
+    l->retries++;
+    if ((l->retries & (l->retries - 1)) != 0) {
+        return; /* said at the 1st, 2nd, 4th, 8th, ... */
+    }
+    log_say(l, l->ready_len == 0 ? LOG_SAY_ERROR : LOG_SAY_WARNING,
+            "cannot %s in %s (%s): %s: %s; this is tried again", what, l->device->where,
+            l->background.name, strerror(-error),
+            l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
+                              : "there is room for some more writes");
+}
+
+static void on_background(struct log_io *io, int result, uint64_t took_ns)
+{
+    struct log *l = io->ctx;
+    l->background_busy = false;
+    if (l->closing) {
+        if (result == 0 && io->type == LOG_IO_PREPARE) {
+            l->device->ops->close(l->device, io->file);
+        }
+        log_check_closed(l);
+        return;
+    }
+    if (result != 0) {
+        said_failure(l, result);
+        l->retry_ms = l->retry_ms == 0 ? LOG_RETRY_MIN_MS : l->retry_ms * 2;
+        l->retry_ms = l->retry_ms > LOG_RETRY_MAX_MS ? LOG_RETRY_MAX_MS : l->retry_ms;
+        io->delay_ms = l->retry_ms;
+        l->background_busy = true;
+        l->device->ops->start(l->device, LOG_LANE_BACKGROUND, io);
+        return;
+    }
+    if (l->retry_ms != 0) {
+        log_say(l, LOG_SAY_INFO, "%s: segments of the log can be made ready again",
+                l->device->where);
+        l->retry_ms = 0;
+        l->retries = 0;
+    }
+    if (io->type == LOG_IO_PREPARE) {
+        uint32_t number = 0;
+        bool ok = log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
+        FLI_ASSERT(ok); /* room was made before it began */
+        l->ready[l->ready_len++] = io->file;
+        l->stats.prepared++;
+        l->stats.recycled += io->from[0] != '\0';
+    }
+    log_background(l);
+    log_begin_write(l);
+}
+
+static void start(struct log *l, enum log_io_type type)
+{
+    l->background.type = type;
+    l->background.done = on_background;
+    l->background.ctx = l;
+    l->background.delay_ms = 0;
+    l->background.file = NULL;
+    l->background_busy = true;
+    l->device->ops->start(l->device, LOG_LANE_BACKGROUND, &l->background);
+}
+
+static void start_prepare(struct log *l, uint32_t spent)
+{
+    if (reserve(l) != 0) {
+        return; /* the next write asks again */
+    }
+    struct log_segment oldest = l->segments[0];
+    uint32_t newest = l->segments[l->segments_len - 1].number;
+    FLI_ASSERT(newest + 1 < LOG_UNPLACED);
+    l->background.from[0] = '\0';
+    if (spent > 0 && oldest.size == l->config.segment_bytes) {
+        log_segment_name(oldest.number, l->background.from);
+        forget_oldest(l);
+    }
+    l->background.size = l->config.segment_bytes;
+    log_segment_name(newest + 1, l->background.name);
+    start(l, LOG_IO_PREPARE);
+}
+
+/* A new directory gets its second segment when the first one, which is small, is in use: a start
+ * shall not share the disk with it. */
+static bool too_early(struct log *l)
+{
+    struct log_segment *s = log_segment_of(l, l->current);
+    return s->size < l->config.segment_bytes && l->ready_len == 0 && !l->waiting &&
+           l->offset < s->size / 16;
+}
+
+void log_background(struct log *l)
+{
+    if (l->background_busy || l->closing || l->failed) {
+        return;
+    }
+    uint32_t spent = keep_from(l) - l->segments[0].number;
+    bool odd = spent > 0 && l->segments[0].size != l->config.segment_bytes;
+    if (l->ready_len < LOG_READY && !too_early(l) && !odd) {
+        start_prepare(l, spent);
+    } else if (spent > LOG_USED_KEPT || odd) {
+        log_segment_name(l->segments[0].number, l->background.name);
+        forget_oldest(l);
+        start(l, LOG_IO_REMOVE);
+    }
+}

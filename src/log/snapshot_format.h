@@ -1,0 +1,56 @@
+/* snapshot_format.h: the bytes of a snapshot file, taken apart unit by unit. Pure. The table of the
+ * bytes is at the top of snapshot_format.c. */
+#ifndef LOG_SNAPSHOT_FORMAT_H
+#define LOG_SNAPSHOT_FORMAT_H
+
+#include "log/snapshot_file.h"
+
+#define SNAPSHOT_VERSION 1u
+#define SNAPSHOT_HEADER ((size_t)40) /* without the configuration */
+#define SNAPSHOT_PIECE_HEADER ((size_t)12)
+#define SNAPSHOT_TRAILER ((size_t)28)
+#define SNAPSHOT_UNIT_MAX (SNAPSHOT_PIECE_HEADER + SNAPSHOT_PIECE)
+
+enum snapshot_stage { SNAPSHOT_AT_HEADER, SNAPSHOT_AT_PIECE, SNAPSHOT_AT_END };
+
+/* Where somebody stands who writes or reads a file from its beginning. */
+struct snapshot_stream {
+    enum snapshot_stage stage;
+    uint32_t chain; /* checksum of the last unit */
+    uint64_t offset; /* of the next unit */
+    uint64_t pieces;
+    uint64_t size;   /* bytes of data so far */
+    bool short_piece; /* the last piece was not a full one */
+};
+
+/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data lies at
+ * out + SNAPSHOT_PIECE_HEADER already. */
+size_t snapshot_put_header(struct snapshot_stream *s, const struct snapshot_meta *meta,
+                           uint8_t *out);
+size_t snapshot_put_piece(struct snapshot_stream *s, size_t len, uint8_t *out);
+size_t snapshot_put_trailer(struct snapshot_stream *s, uint8_t *out);
+
+/* How many bytes the unit that begins at data has, as far as `have` bytes of it say; more than have:
+ * get so many and ask again. 0: no unit begins like that, *ret_why says why. */
+size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, size_t have,
+                         const char **ret_why);
+
+/* Takes a whole unit. NULL, or what is wrong with it. Of a header *meta is set (size 0), of a piece
+ * *ret_data; the trailer leads to SNAPSHOT_AT_END. */
+const char *snapshot_take_unit(struct snapshot_stream *s, const uint8_t *data, size_t len,
+                               struct snapshot_meta *meta, struct fli_slice *ret_data);
+
+extern const char snapshot_other_version[]; /* this is wrong with a header of another version */
+
+/* What a trailer says, without what came before it. False: its checksum is wrong. */
+bool snapshot_trailer_decode(const uint8_t data[SNAPSHOT_TRAILER], uint64_t *ret_pieces,
+                             uint64_t *ret_size);
+
+/* The length that a file of so many bytes of data has; 0: none can be so large. */
+uint64_t snapshot_file_len(uint32_t conf_len, uint64_t size);
+
+/* snapshot-<index>-<term>, with 20 digits each, and .part or not. */
+void snapshot_name(uint64_t index, uint64_t term, bool part, char out[LOG_NAME_MAX + 1]);
+bool snapshot_name_parse(const char *name, uint64_t *ret_index, uint64_t *ret_term, bool *ret_part);
+
+#endif

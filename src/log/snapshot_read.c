@@ -1,0 +1,197 @@
+/* snapshot_read.c: reads snapshot files, piece by piece or as they are. */
+#include "log/snapshot_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct snapshot_reader {
+    struct log_device *device;
+    struct log_file *file;
+    char name[LOG_NAME_MAX + 1];
+    uint64_t file_size;
+    struct snapshot_meta meta;
+    struct snapshot_stream stream;
+    uint8_t unit[SNAPSHOT_UNIT_MAX];
+};
+
+/* All of so many bytes at offset. */
+static int read_exactly(struct snapshot_reader *r, void *data, size_t len, uint64_t offset,
+                        struct snapshot_error *e)
+{
+    int64_t n = r->device->ops->read(r->device, r->file, data, len, offset);
+    if (n < 0) {
+        return snapshot_io_fail(e, r->device, "read", r->name, (int)n);
+    }
+    if ((size_t)n < len) {
+        return snapshot_damage(e, r->device, r->name, offset + (uint64_t)n,
+                               "the file ends in the middle");
+    }
+    return 0;
+}
+
+/* The next unit into r->unit. */
+static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
+                     struct snapshot_error *e)
+{
+    const char *why = NULL;
+    uint64_t at = r->stream.offset;
+    size_t have = 0;
+    for (;;) {
+        size_t need = snapshot_unit_len(&r->stream, r->unit, have, &why);
+        if (need == 0) {
+            return snapshot_damage(e, r->device, r->name, at, why);
+        }
+        if (need == have) {
+            break;
+        }
+        int rv = read_exactly(r, r->unit + have, need - have, at + have, e);
+        if (rv != 0) {
+            return rv;
+        }
+        have = need;
+    }
+    struct snapshot_meta meta;
+    bool header = r->stream.stage == SNAPSHOT_AT_HEADER;
+    why = snapshot_take_unit(&r->stream, r->unit, have, &meta, ret_data);
+    if (why != NULL) {
+        return snapshot_damage(e, r->device, r->name, at, why);
+    }
+    if (header) {
+        r->meta = meta;
+    }
+    return 0;
+}
+
+/* Header and trailer: whether the file is whole as far as its length goes. */
+static int check_ends(struct snapshot_reader *r, uint64_t index, uint64_t term,
+                      struct snapshot_error *e)
+{
+    struct fli_slice none;
+    uint8_t trailer[SNAPSHOT_TRAILER];
+    uint64_t pieces = 0;
+    int rv = read_unit(r, &none, e);
+    if (rv != 0) {
+        return rv;
+    }
+    if (r->meta.index != index || r->meta.term != term) {
+        return snapshot_damage(e, r->device, r->name, 16, "it has an index or term of another one");
+    }
+    if (r->file_size < r->stream.offset + SNAPSHOT_TRAILER) {
+        return snapshot_damage(e, r->device, r->name, r->file_size, "the file ends in the middle");
+    }
+    uint64_t at = r->file_size - SNAPSHOT_TRAILER;
+    rv = read_exactly(r, trailer, sizeof trailer, at, e);
+    if (rv != 0) {
+        return rv;
+    }
+    if (!snapshot_trailer_decode(trailer, &pieces, &r->meta.size) ||
+        snapshot_file_len(r->meta.conf_len, r->meta.size) != r->file_size) {
+        return snapshot_damage(e, r->device, r->name, at, "its end is missing or damaged");
+    }
+    return 0;
+}
+
+/* The one with this index, or the newest for 0. */
+static int find(struct log_device *d, uint64_t index, struct snapshot_info *ret,
+                struct snapshot_error *e)
+{
+    struct snapshot_info few[64];
+    size_t n = 0;
+    int rv = snapshot_list(d, few, sizeof few / sizeof few[0], &n, e);
+    if (rv != 0) {
+        return rv;
+    }
+    for (size_t i = 0; i < n && i < sizeof few / sizeof few[0]; i++) {
+        if (index == 0 || few[i].index == index) {
+            *ret = few[i];
+            return 0;
+        }
+    }
+    return snapshot_fail(e, FL_ENOTFOUND, "%s has no such snapshot", d->where);
+}
+
+int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_reader **ret,
+                         struct snapshot_error *e)
+{
+    struct snapshot_info info;
+    int rv = find(d, index, &info, e);
+    if (rv != 0) {
+        return rv;
+    }
+    struct snapshot_reader *r = malloc(sizeof *r);
+    if (r == NULL) {
+        return snapshot_fail(e, FL_ENOMEM, "no memory for a snapshot file");
+    }
+    r->device = d;
+    r->stream = (struct snapshot_stream){0};
+    snapshot_name(info.index, info.term, false, r->name);
+    rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
+    if (rv != 0) {
+        (void)snapshot_io_fail(e, d, "open", r->name, rv);
+        free(r);
+        return e->code;
+    }
+    rv = d->ops->size(d, r->file, &r->file_size);
+    rv = rv != 0 ? snapshot_io_fail(e, d, "read", r->name, rv)
+                 : check_ends(r, info.index, info.term, e);
+    if (rv != 0) {
+        snapshot_reader_close(r);
+        return rv;
+    }
+    *ret = r;
+    return 0;
+}
+
+const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r)
+{
+    return &r->meta;
+}
+
+int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *ret, struct snapshot_error *e)
+{
+    if (r->stream.stage == SNAPSHOT_AT_END) {
+        *ret = (struct fli_slice){0};
+        return 0;
+    }
+    struct fli_slice data;
+    int rv = read_unit(r, &data, e);
+    if (rv != 0) {
+        return rv;
+    }
+    if (r->stream.stage == SNAPSHOT_AT_END && r->stream.offset != r->file_size) {
+        return snapshot_damage(e, r->device, r->name, r->stream.offset,
+                               "there are bytes behind its end");
+    }
+    *ret = data;
+    return 0;
+}
+
+uint64_t snapshot_reader_file_size(const struct snapshot_reader *r)
+{
+    return r->file_size;
+}
+
+int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data, size_t len,
+                        size_t *ret_len, struct snapshot_error *e)
+{
+    if (offset > r->file_size) {
+        return snapshot_fail(e, FL_EINVAL, "%s/%s has %llu bytes, and was asked for byte %llu",
+                             r->device->where, r->name, (unsigned long long)r->file_size,
+                             (unsigned long long)offset);
+    }
+    if (len > r->file_size - offset) {
+        len = (size_t)(r->file_size - offset);
+    }
+    int rv = read_exactly(r, data, len, offset, e);
+    if (rv == 0) {
+        *ret_len = len;
+    }
+    return rv;
+}
+
+void snapshot_reader_close(struct snapshot_reader *r)
+{
+    r->device->ops->close(r->device, r->file);
+    free(r);
+}
