@@ -12,7 +12,6 @@ struct host {
     void (*log)(void *ctx, int level, const char *message); /* 1 error to 4 debug; may be NULL */
     void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
     void (*wake)(void *ctx); /* the loop must turn without waiting for anything */
-    void (*gone)(void *ctx); /* one thing that was on the loop is not any more */
 };
 
 void host_log(const struct host *h, int level, const char *fmt, ...) FLI_PRINTF(3, 4);

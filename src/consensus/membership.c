@@ -257,7 +257,6 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     if (status == 0) {
         stream_close(stream);
     }
-    m->config.host.gone(m->config.host.ctx);
 }
 
 /* A member that was forgotten shakes hands once more, and then it may come back. One that has lost

@@ -24,7 +24,7 @@
 #define MESSAGE_HEAD_MAX 40u
 #define MESSAGE_ENTRY_HEAD 16u
 /* A log entry is at most a batch of the machine; see the assertion in message_codec.c. */
-#define MESSAGE_ENTRY_MAX (((size_t)1 << 20) + 4096u)
+#define MESSAGE_ENTRY_MAX (((size_t)4 << 20) + 4096u)
 #define MESSAGE_BODY_MAX                                                                           \
     (MESSAGE_HEAD_MAX + MESSAGE_ENTRIES_MAX * MESSAGE_ENTRY_HEAD + MESSAGE_BYTES_MAX +             \
      MESSAGE_ENTRY_MAX)

@@ -284,7 +284,6 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
         FLI_ASSERT(peer->node_id == leader->id);
         open_stream(leader, stream);
     }
-    c->config.host.gone(c->config.host.ctx);
 }
 
 static void connect_leader(struct relay_client *c)

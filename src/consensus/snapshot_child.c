@@ -63,6 +63,7 @@ static void close_between(unsigned first, unsigned last)
  * stayed open here would not be closed for its peer when our parent closes it. */
 static void close_all_but(int pipe, int dir)
 {
+    dir = dir < 0 ? pipe : dir;
     int low = pipe < dir ? pipe : dir;
     int high = pipe < dir ? dir : pipe;
     close(STDIN_FILENO);
@@ -125,7 +126,7 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) {
         _exit(1);
     }
-    close_all_but(pipe, log_device_dir_fd(device));
+    close_all_but(pipe, device->keep_fd);
     /* Slower or not, it is right. One that inherited real time would keep us from a core. */
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, 0, NICENESS);

@@ -174,20 +174,19 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer, s
         s->state = STATE_SENDING;
         begin(s);
     }
-    s->config.dial_ended(s->config.ctx);
 }
 
-bool snapshot_send_start(struct snapshot_send *s)
+void snapshot_send_start(struct snapshot_send *s)
 {
     struct snapshot_error error;
     if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
-        return false;
+        return;
     }
     s->stopped = false;
     if (snapshot_reader_open(s->config.device, 0, &s->reader, &error) != 0) {
         s->reader = NULL;
         give_up(s, error.text);
-        return false;
+        return;
     }
     s->size = snapshot_reader_file_size(s->reader);
     s->sent = 0;
@@ -196,9 +195,7 @@ bool snapshot_send_start(struct snapshot_send *s)
     int rv = transport_dial(s->config.transport, s->config.peer_id, STREAM_SNAPSHOT, dialed_cb, s);
     if (rv != 0) {
         give_up(s, fl_strerror(rv));
-        return false;
     }
-    return true;
 }
 
 bool snapshot_send_busy(const struct snapshot_send *s)

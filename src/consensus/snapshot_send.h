@@ -36,16 +36,14 @@ struct snapshot_send_config {
     uint64_t peer_id;
     void *ctx;
     void (*log)(void *ctx, int level, const char *message);
-    void (*dial_ended)(void *ctx); /* one of snapshot_send_start() has called back */
 };
 
 /* One for each peer, idle until it is started. 0 or FL_ENOMEM. */
 int snapshot_send_create(const struct snapshot_send_config *config,
                          struct snapshot_send **ret) FLI_MUST_USE;
 
-/* Begins, unless it is under way, or failed a moment ago. True: a dial has begun, and dial_ended
- * will come. */
-bool snapshot_send_start(struct snapshot_send *s);
+/* Begins, unless it is under way, or failed a moment ago. */
+void snapshot_send_start(struct snapshot_send *s);
 
 bool snapshot_send_busy(const struct snapshot_send *s);
 uint64_t snapshot_send_index(const struct snapshot_send *s); /* of what is sent; 0: nothing is */
@@ -53,7 +51,7 @@ void snapshot_send_beat(struct snapshot_send *s); /* now and then: gives up a si
 void snapshot_send_stop(struct snapshot_send *s); /* this node does not lead, or stops */
 uint64_t snapshot_send_failures(const struct snapshot_send *s);
 
-/* Stopped, and no dial under way. NULL is fine. */
+/* Stopped, when the transport is closed. NULL is fine. */
 void snapshot_send_destroy(struct snapshot_send *s);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "consensus/members.h"
+#include "peer/members.h"
 #include "machine/limits.h"
 #include "net/address.h"
 
