@@ -129,7 +129,8 @@ void rig_fill(uint8_t *data, uint64_t index, uint64_t term, size_t len)
         if (i % 700 == 0) {
             (void)rig_random(&state);
         }
-        data[i] = (state & 3) == 0 ? 0 : (uint8_t)(state >> (i % 8 * 8) ^ i);
+        uint64_t byte = state >> i % 8 * 8 ^ i;
+        data[i] = (uint8_t)((state & 3) == 0 ? 0 : byte);
     }
 }
 

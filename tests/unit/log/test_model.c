@@ -113,7 +113,9 @@ static bool matches(struct world *w, const struct state *s)
             return false;
         }
     }
-    return log_first_index(l) > s->base;
+    uint64_t before = log_first_index(l) - 1;
+    uint64_t term = log_term_of(l, before);
+    return before >= s->base && (term == 0 || term == term_at(s, before));
 }
 
 /* What must be so at any time. */
