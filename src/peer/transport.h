@@ -43,7 +43,8 @@ struct transport;
 #define TRANSPORT_ACCEPTED_MAX 4u
 
 /* Defaults. */
-#define TRANSPORT_CONNECT_MS 400u
+#define TRANSPORT_CONNECT_MS 200u
+#define TRANSPORT_ANSWER_MS 400u
 #define TRANSPORT_UNACKED_MS 1000u
 #define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
 #define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
@@ -57,7 +58,12 @@ struct transport_config {
     struct members members;
     struct peer_identity self;
     struct handshake_formats formats;
-    unsigned connect_ms; /* of each address of a dial, to the whole answer; 0: the default */
+    /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
+     * lost is sent again by the next dial, sooner than TCP would: connect_ms is how long a
+     * partition that has healed goes unnoticed, and must be more than a round trip. */
+    unsigned connect_ms; /* until the connection is there */
+    unsigned answer_ms;  /* from then on, until the answer is whole */
+    /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
     unsigned unacked_ms; /* 0: the default */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
 };

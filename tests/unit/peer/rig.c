@@ -198,6 +198,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     ret->self = s->self;
     ret->formats = RIG_FORMATS;
     ret->connect_ms = 5000;
+    ret->answer_ms = 5000;
     ret->unacked_ms = 5000;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         ret->limits[kind] = RIG_LIMITS;

@@ -112,6 +112,33 @@ static void test_direct_in_part(void **state)
     test_free(body);
 }
 
+/* What a stream holds while it has nothing to do, before and after it had much. */
+static void test_memory(void **state)
+{
+    struct rig *r = *state;
+    uint8_t *body = test_calloc(1, RIG_LIMITS.frame_max);
+    struct fli_slice small = {body, 10000};
+    struct fli_slice large = {body, RIG_LIMITS.frame_max};
+    rig_pair(r, STREAM_RELAY);
+    struct stream *s = r->mine.s;
+    theirs(r)->answer = true;
+    assert_true(stream_memory(s) < 2048);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(stream_send(s, 1, &small, 1), 0);
+    }
+    assert_int_equal(stream_send(s, 1, &large, 1), 0);
+    stream_flush(s);
+    RUN_UNTIL(r, r->mine.frames == 21 && stream_idle(s) && stream_idle(theirs(r)->s));
+    for (unsigned i = 0; i < 1000; i++) {
+        stream_flush(s);
+        stream_flush(theirs(r)->s);
+    }
+    printf("an idle stream: %zu and %zu bytes\n", stream_memory(s), stream_memory(theirs(r)->s));
+    assert_true(stream_memory(s) < 8192);
+    assert_true(stream_memory(theirs(r)->s) < 8192);
+    test_free(body);
+}
+
 static void test_ceilings(void **state)
 {
     struct rig *r = *state;
@@ -327,6 +354,7 @@ int main(int argc, char **argv)
         TEST(test_flush),
         TEST(test_sizes),
         TEST(test_direct_in_part),
+        TEST(test_memory),
         TEST(test_ceilings),
         TEST(test_close_inside),
         TEST(test_hung_up),

@@ -495,17 +495,39 @@ static void test_call_black_hole(void **state)
         side_stop(&r->a);
         side_config(r, &r->a, &config);
         config.connect_ms = 150;
+        config.answer_ms = 150;
         side_start(r, &r->a, &config);
         rig_dial(r, 3, STREAM_RAFT);
         assert_int_equal(r->status, FL_ENOCONN);
         assert_int_equal(r->a.absent, 0); /* nobody said so */
-        assert_non_null(strstr(r->a.log, "in time"));
+        assert_non_null(strstr(r->a.log, full == 1 ? "no connection in" : "no answer in"));
         rig_close(r);
         for (unsigned i = 0; i < 4 && full == 1; i++) {
             close(filler[i]);
         }
         close(listener);
     }
+}
+
+/* The loop was busy for longer than a dial may take, and the answer is there: it is looked at. */
+static void test_call_in_a_long_turn(void **state)
+{
+    struct rig *r = *state;
+    struct transport_config config;
+    side_stop(&r->a);
+    side_config(r, &r->a, &config);
+    config.connect_ms = 50;
+    config.answer_ms = 50;
+    side_start(r, &r->a, &config);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(transport_dial(r->a.t, 2, STREAM_RAFT, ignore_dialed, r), 0);
+        if (i == 1) {
+            uv_run(&r->loop, UV_RUN_NOWAIT); /* connected, both handshakes under way */
+        }
+        usleep(200000);
+        RUN_UNTIL(r, r->b.accepted == i + 1 && r->a.answered == i + 1);
+    }
+    assert_int_equal(r->a.verdict, HANDSHAKE_WELCOME);
 }
 
 /* The name has more than one address here and there; the one that answers is found. */
@@ -682,6 +704,7 @@ int main(int argc, char **argv)
         TEST(test_set_cluster),
         cmocka_unit_test(test_call_bad_answers),
         cmocka_unit_test(test_call_black_hole),
+        TEST(test_call_in_a_long_turn),
         TEST(test_call_by_name),
         cmocka_unit_test(test_call_bad_name),
         cmocka_unit_test(test_call_impossible_address),
