@@ -243,8 +243,10 @@ static void node_turn(struct node *n)
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    replica_turn(n->replica, fli_clock_ms(), n->paused);
-    proposer_turn(n->proposer, fli_clock_ms());
+    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        proposer_turn(n->proposer, fli_clock_ms());
+    }
     watch_leadership(n);
     election_turn(&n->election, node_running(n));
     /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member

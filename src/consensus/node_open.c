@@ -153,7 +153,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct node *n = ctx;
-    if (membership_is_stranger(n->membership, peer_id)) {
+    if (n->failed || membership_is_stranger(n->membership, peer_id)) {
         return;
     }
     /* What is not sent is a lost message, which Raft bears. */
