@@ -139,7 +139,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
     }
     switch (kind) {
     case STREAM_RAFT:
-        node_frame(n, peer, stream);
+        node_inbound(n, peer, stream);
         break;
     case STREAM_RELAY:
         relay_server_accept(n->followers, peer, stream);
