@@ -84,10 +84,11 @@ static void append(struct client *k, const char *text, int len)
 static void ask(struct run *r, struct client *k, struct lane *l)
 {
     char *text;
-    char name[32];
+    char name[48];
     char token[32];
     int len;
-    snprintf(name, sizeof name, "epoll-%u", l->number);
+    /* An earlier run may have left its locks held. */
+    snprintf(name, sizeof name, "epoll-%ld-%u", (long)getpid(), l->number);
     snprintf(token, sizeof token, "%lld", l->token);
     l->asked_ns = now_ns();
     if (r->redis && l->releasing) {
