@@ -618,6 +618,35 @@ static void stable_after_open(void **state)
     rig_fini(&r);
 }
 
+/* A segment that was being made ready when the process was killed is used after the start; then the
+ * power goes. Its name must have been made stable before. */
+static void stable_names_after_open(void **state)
+{
+    for (unsigned seed = 0; seed < 60; seed++) {
+        struct rig r;
+        rig_init(&r, seed, LOG_SEGMENT_MIN);
+        rig_open(&r);
+        append(&r, 1, 3000);
+        log_flush(r.log);
+        sim_device_finish(r.sim, LOG_LANE_WRITE);
+        assert_true(sim_device_busy(r.sim, LOG_LANE_BACKGROUND));
+        rig_crash(&r, SIM_CRASH_PROCESS);
+        rig_open(&r);
+        while (log_durable(r.log) == log_position(r.log) && log_position(r.log) < 5) {
+            append(&r, 1, 3000);
+            log_flush(r.log);
+            if (sim_device_busy(r.sim, LOG_LANE_WRITE)) {
+                sim_device_finish(r.sim, LOG_LANE_WRITE);
+            }
+        }
+        uint64_t durable = log_durable_index(r.log);
+        rig_crash(&r, SIM_CRASH_POWER);
+        rig_open(&r);
+        assert_true(log_last_index(r.log) >= durable);
+        rig_fini(&r);
+    }
+}
+
 /* Closing ends the write under way and drops what was not flushed. */
 static void closing(void **state)
 {
@@ -662,6 +691,7 @@ int main(void)
         cmocka_unit_test(misplaced_write),
         cmocka_unit_test(failing_open),
         cmocka_unit_test(stable_after_open),
+        cmocka_unit_test(stable_names_after_open),
         cmocka_unit_test(closing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
