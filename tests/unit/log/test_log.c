@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "rig.h"
 
 #define FIRST "segment-0000000001"
@@ -231,6 +232,43 @@ static void too_large_entry(void **state)
         free(data);
     }
     free(large);
+}
+
+/* The last index there is; what follows it on disk is refused. */
+static void largest_index(void **state)
+{
+    struct rig r;
+    rig_init(&r, 1, SMALL);
+    rig_open(&r);
+    assert_int_not_equal(log_reset(r.log, LOG_INDEX_MAX - 1, 1), 0);
+    append(&r, 1, 10);
+    rig_sync(&r);
+    rig_crash(&r, SIM_CRASH_POWER);
+    rig_open(&r);
+    assert_int_equal(log_last_index(r.log), LOG_INDEX_MAX);
+    assert_true(rig_entry_ok(&r, LOG_INDEX_MAX));
+    /* One more in place of it, whole in all other respects. */
+    rig_close(&r);
+    uint8_t *data = sim_device_data(r.sim, FIRST, NULL) + LOG_BLOCK;
+    size_t at = LOG_WRITE_HEADER;
+    struct log_record rec;
+    struct log_write w = {.log_id = fli_get_u64(data + 16),
+                          .number = 2,
+                          .segment = 1,
+                          .segment_size = SMALL,
+                          .offset = LOG_BLOCK,
+                          .block = LOG_BLOCK,
+                          .records = 1};
+    log_record_peek(data + at, &rec);
+    assert_int_equal(rec.type, LOG_RECORD_RESET);
+    rec.index = LOG_INDEX_MAX + 1;
+    w.chain_after = log_record_encode(&rec, data + at);
+    w.len = (uint32_t)(at + LOG_RECORD_HEADER);
+    memset(data + w.len, 0, LOG_BLOCK - w.len);
+    log_write_seal(&w, data, LOG_BLOCK);
+    assert_int_equal(rig_try_open(&r), FL_ECORRUPT);
+    assert_non_null(strstr(r.errmsg, "impossible index"));
+    rig_fini(&r);
 }
 
 /* Room for exactly LOG_PENDING_MAX; a hard state and a truncation go in nevertheless. */
@@ -679,6 +717,7 @@ int main(void)
         cmocka_unit_test(hard_states),
         cmocka_unit_test(largest_entry),
         cmocka_unit_test(too_large_entry),
+        cmocka_unit_test(largest_index),
         cmocka_unit_test(pending_ceiling),
         cmocka_unit_test(configuration),
         cmocka_unit_test(reading),
