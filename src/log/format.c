@@ -191,30 +191,64 @@ static size_t last_content(const uint8_t *data, size_t from, size_t len)
     return len;
 }
 
+/* Whether a whole header of this log begins at a block from `from` on: the write to which it belongs
+ * was begun after the one that is missing was done. */
+static bool later_write(const struct log_scan *s, const uint8_t *data, size_t from, size_t end,
+                        size_t *ret_at)
+{
+    for (size_t p = from; p + LOG_WRITE_HEADER <= end; p += LOG_BLOCK) {
+        if (header_at(data + p) && (!s->known || fli_get_u64(data + p + 16) == s->log_id)) {
+            *ret_at = p;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum log_scan_end missing(struct log_scan *s, const uint8_t *data, size_t at, size_t later)
+{
+    s->at = at;
+    snprintf(s->why, sizeof s->why,
+             "write %" PRIu64 " of the log should be here and whole, and write %" PRIu64
+             " is at byte %zu",
+             s->next_number, fli_get_u64(data + later + 24), later);
+    return LOG_SCAN_DAMAGED;
+}
+
 /* At `at` a write should begin and its first sector is zero: nothing was written here, or a write
- * whose header did not reach the disk. A whole write behind it says that one is missing. */
+ * whose header did not reach the disk. */
 static enum log_scan_end judge_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
 {
     size_t end = last_content(data, at, len);
+    size_t later = 0;
     s->at = at;
     if (end == at) {
         return LOG_SCAN_CLEAN;
     }
-    for (size_t p = at; p + LOG_WRITE_HEADER <= end; p += LOG_BLOCK) {
-        if (header_at(data + p) && (!s->known || fli_get_u64(data + p + 16) == s->log_id)) {
-            char why[sizeof s->why];
-            snprintf(why, sizeof why,
-                     "write %" PRIu64 " of the log should be here, and write %" PRIu64
-                     " is at byte %zu",
-                     s->next_number, fli_get_u64(data + p + 24), p);
-            return damaged(s, at, why);
-        }
+    if (later_write(s, data, at, end, &later)) {
+        return missing(s, data, at, later);
     }
     if (end - at > LOG_WRITE_MAX || !s->known) {
         return damaged(s, at, s->known ? "there are bytes far behind the end of the log"
                                        : "the first write of the log is missing");
     }
     s->torn_end = end;
+    return LOG_SCAN_TORN;
+}
+
+/* A write has more sectors of zeros than it was given. */
+static enum log_scan_end judge_torn(struct log_scan *s, const uint8_t *data, size_t at,
+                                    size_t padded, size_t len)
+{
+    size_t later = 0;
+    if (later_write(s, data, at + LOG_BLOCK, len, &later)) {
+        return missing(s, data, at, later);
+    }
+    if (!s->known || last_content(data, at + padded, len) > at + padded) {
+        return damaged(s, at, "a part of this write is missing");
+    }
+    s->at = at;
+    s->torn_end = at + padded;
     return LOG_SCAN_TORN;
 }
 
@@ -368,12 +402,7 @@ static enum log_scan_end scan_write(struct log_scan *s, uint32_t segment, const 
     size_t padded = log_round_up(w.len, w.block);
     uint32_t zeros = zero_sectors(data + at, padded);
     if (zeros > w.zero_sectors) {
-        if (!s->known || last_content(data, at + padded, len) > at + padded) {
-            return damaged(s, at, "a part of this write is missing");
-        }
-        s->at = at;
-        s->torn_end = at + padded;
-        return LOG_SCAN_TORN;
+        return judge_torn(s, data, at, padded, len);
     }
     if (zeros < w.zero_sectors) {
         return damaged(s, at, "a sector that was zero is not");

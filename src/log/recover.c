@@ -242,6 +242,11 @@ static int judge(struct recovery *r, const struct found *f)
 {
     r->reading = f->number;
     enum log_scan_end end = log_scan_segment(&r->scan, f->number, r->buffer, (size_t)f->size);
+    bool anything = r->scan.writes > 0 || end != LOG_SCAN_CLEAN;
+    if (r->torn != 0 && anything) {
+        return segment_error(r, FL_ECORRUPT, r->torn, r->torn_at,
+                             "this write is not whole, and there are newer ones");
+    }
     switch (end) {
     case LOG_SCAN_DAMAGED:
         return segment_error(r, FL_ECORRUPT, f->number, r->scan.at, r->scan.why);
@@ -256,11 +261,6 @@ static int judge(struct recovery *r, const struct found *f)
     case LOG_SCAN_CLEAN:
     case LOG_SCAN_TORN:
         break;
-    }
-    bool anything = r->scan.writes > 0 || end == LOG_SCAN_TORN;
-    if (r->torn != 0 && anything) {
-        return segment_error(r, FL_ECORRUPT, r->torn, r->torn_at,
-                             "this write is not whole, and there are newer ones");
     }
     if (r->begun && f->number > r->last_begun + 1 && anything) {
         return segment_error(r, FL_ECORRUPT, r->last_begun + 1, 0,

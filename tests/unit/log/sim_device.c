@@ -1,0 +1,776 @@
+/* sim_device.c: see sim_device.h. A file that is seen and a file on stable storage are two arrays of
+ * the same length; what was not synced is where they differ. */
+#include "sim_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILES_MAX 64u
+#define CHANGES_MAX 256u
+
+struct inode {
+    unsigned refs; /* names, changes and handles */
+    uint8_t *seen, *stable;
+    size_t cap; /* of both */
+    size_t seen_len, stable_len;
+    uint64_t bad[8]; /* sectors, + 1 */
+    unsigned bad_len;
+};
+
+struct name {
+    char text[LOG_NAME_MAX + 1];
+    struct inode *inode;
+};
+
+struct directory {
+    struct name names[FILES_MAX];
+    size_t len;
+};
+
+/* A change of the directory that is not synced. */
+struct change {
+    char from[LOG_NAME_MAX + 1]; /* "": a new file */
+    char to[LOG_NAME_MAX + 1];   /* "": removed */
+    struct inode *inode;
+};
+
+struct log_file {
+    struct inode *inode;
+};
+
+struct fault {
+    uint64_t calls;
+    uint64_t from, to; /* calls that fail: from <= number < to */
+    int error;
+};
+
+struct sim_device {
+    struct log_device base;
+    uint64_t rng;
+    uint64_t now_ns;
+    struct directory seen, stable;
+    struct change changes[CHANGES_MAX];
+    size_t changes_len;
+    struct log_io *under_way[2];
+    bool cancelled;
+    struct fault faults[SIM_CALLS];
+    uint64_t capacity;
+    char misplace_name[LOG_NAME_MAX + 1];
+    uint64_t misplace_offset;
+    const uint8_t *tear;
+    void (*started)(void *ctx, enum log_lane lane);
+    void *started_ctx;
+};
+
+static struct sim_device *sim_of(struct log_device *d)
+{
+    return FLI_CONTAINER_OF(d, struct sim_device, base);
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014) */
+static uint64_t next(struct sim_device *d)
+{
+    uint64_t z = d->rng += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t sim_device_random(struct sim_device *d, uint64_t below)
+{
+    return below == 0 ? 0 : next(d) % below;
+}
+
+static bool coin(struct sim_device *d)
+{
+    return next(d) >> 63 != 0;
+}
+
+/* Counts a call; its error, or 0. */
+static int fault(struct sim_device *d, enum sim_call call)
+{
+    struct fault *f = &d->faults[call];
+    uint64_t n = f->calls++;
+    d->now_ns += 1000;
+    return n >= f->from && n < f->to ? f->error : 0;
+}
+
+/* --- inodes and names --- */
+
+static void inode_resize(struct inode *n, size_t len)
+{
+    if (len > n->cap) {
+        uint8_t *seen = fli_xcalloc(1, len);
+        uint8_t *stable = fli_xcalloc(1, len);
+        if (n->cap > 0) {
+            memcpy(seen, n->seen, n->cap);
+            memcpy(stable, n->stable, n->cap);
+        }
+        free(n->seen);
+        free(n->stable);
+        n->seen = seen;
+        n->stable = stable;
+        n->cap = len;
+    }
+    if (len < n->seen_len) {
+        memset(n->seen + len, 0, n->seen_len - len);
+    }
+    n->seen_len = len;
+}
+
+static void inode_unref(struct inode *n)
+{
+    if (--n->refs == 0) {
+        free(n->seen);
+        free(n->stable);
+        free(n);
+    }
+}
+
+static void inode_sync(struct inode *n)
+{
+    if (n->cap > 0) {
+        memcpy(n->stable, n->seen, n->cap);
+    }
+    n->stable_len = n->seen_len;
+}
+
+static struct name *lookup(struct directory *dir, const char *text)
+{
+    for (size_t i = 0; i < dir->len; i++) {
+        if (strcmp(dir->names[i].text, text) == 0) {
+            return &dir->names[i];
+        }
+    }
+    return NULL;
+}
+
+static void unlink_name(struct directory *dir, const char *text)
+{
+    struct name *n = lookup(dir, text);
+    if (n != NULL) {
+        inode_unref(n->inode);
+        *n = dir->names[--dir->len];
+    }
+}
+
+static void link_name(struct directory *dir, const char *text, struct inode *inode)
+{
+    inode->refs++;
+    unlink_name(dir, text);
+    FLI_ASSERT(dir->len < FILES_MAX);
+    struct name *n = &dir->names[dir->len++];
+    snprintf(n->text, sizeof n->text, "%s", text);
+    n->inode = inode;
+}
+
+static void change_directory(struct directory *dir, const struct change *c)
+{
+    if (c->from[0] != '\0') {
+        struct name *n = lookup(dir, c->from);
+        if (n == NULL || n->inode != c->inode) {
+            return; /* it never got there */
+        }
+    }
+    if (c->to[0] != '\0') {
+        link_name(dir, c->to, c->inode);
+    }
+    if (c->from[0] != '\0') {
+        unlink_name(dir, c->from);
+    }
+}
+
+static void copy_directory(struct directory *to, const struct directory *from)
+{
+    for (size_t i = 0; i < from->len; i++) {
+        from->names[i].inode->refs++;
+    }
+    while (to->len > 0) {
+        inode_unref(to->names[--to->len].inode);
+    }
+    *to = *from;
+}
+
+static void drop_changes(struct sim_device *d)
+{
+    for (size_t i = 0; i < d->changes_len; i++) {
+        inode_unref(d->changes[i].inode);
+    }
+    d->changes_len = 0;
+}
+
+static void note_change(struct sim_device *d, const char *from, const char *to, struct inode *inode)
+{
+    FLI_ASSERT(d->changes_len < CHANGES_MAX);
+    struct change *c = &d->changes[d->changes_len++];
+    snprintf(c->from, sizeof c->from, "%s", from);
+    snprintf(c->to, sizeof c->to, "%s", to);
+    c->inode = inode;
+    inode->refs++;
+    change_directory(&d->seen, c);
+}
+
+static uint64_t used_bytes(struct sim_device *d)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < d->seen.len; i++) {
+        sum += d->seen.names[i].inode->seen_len;
+    }
+    return sum;
+}
+
+/* Whether a file may grow to this length. */
+static bool has_room(struct sim_device *d, const struct inode *n, uint64_t len)
+{
+    return len <= n->seen_len || used_bytes(d) - n->seen_len + len <= d->capacity;
+}
+
+/* --- synchronous calls --- */
+
+static int sim_list(struct log_device *base, log_list_cb *each, void *ctx)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_LIST);
+    for (size_t i = 0; error == 0 && i < d->seen.len; i++) {
+        each(ctx, d->seen.names[i].text, d->seen.names[i].inode->seen_len);
+    }
+    return error;
+}
+
+static int sim_open(struct log_device *base, const char *name, unsigned flags,
+                    struct log_file **ret)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_OPEN);
+    if (error != 0) {
+        return error;
+    }
+    struct name *n = lookup(&d->seen, name);
+    if ((flags & LOG_OPEN_CREATE) != 0 && n != NULL) {
+        return -EEXIST;
+    }
+    if ((flags & LOG_OPEN_CREATE) == 0 && n == NULL) {
+        return -ENOENT;
+    }
+    struct inode *inode = n == NULL ? fli_xcalloc(1, sizeof *inode) : n->inode;
+    if (n == NULL) {
+        note_change(d, "", name, inode);
+    }
+    struct log_file *f = fli_xmalloc(sizeof *f);
+    f->inode = inode;
+    inode->refs++;
+    *ret = f;
+    return 0;
+}
+
+static void sim_close(struct log_device *base, struct log_file *f)
+{
+    inode_unref(f->inode);
+    free(f);
+}
+
+static int sim_size(struct log_device *base, struct log_file *f, uint64_t *ret)
+{
+    *ret = f->inode->seen_len;
+    return 0;
+}
+
+static int64_t sim_read(struct log_device *base, struct log_file *f, void *data, size_t len,
+                        uint64_t offset)
+{
+    struct inode *n = f->inode;
+    int error = fault(sim_of(base), SIM_READ);
+    if (error != 0) {
+        return error;
+    }
+    if (offset >= n->seen_len) {
+        return 0;
+    }
+    if (len > n->seen_len - offset) {
+        len = (size_t)(n->seen_len - offset);
+    }
+    for (unsigned i = 0; i < n->bad_len; i++) {
+        uint64_t at = (n->bad[i] - 1) * LOG_SECTOR;
+        if (at < offset + len && at + LOG_SECTOR > offset) {
+            return -EIO;
+        }
+    }
+    memcpy(data, n->seen + offset, len);
+    return (int64_t)len;
+}
+
+static int sim_write(struct log_device *base, struct log_file *f, const void *data, size_t len,
+                     uint64_t offset)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_WRITE);
+    if (error != 0) {
+        return error;
+    }
+    if (!has_room(d, f->inode, offset + len)) {
+        return -ENOSPC;
+    }
+    if (offset + len > f->inode->seen_len) {
+        inode_resize(f->inode, (size_t)offset + len);
+    }
+    memcpy(f->inode->seen + offset, data, len);
+    return 0;
+}
+
+static int sim_sync(struct log_device *base, struct log_file *f)
+{
+    int error = fault(sim_of(base), SIM_SYNC);
+    if (error == 0) {
+        inode_sync(f->inode);
+    }
+    return error;
+}
+
+static int sim_rename(struct log_device *base, const char *from, const char *to)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_RENAME);
+    struct name *n = lookup(&d->seen, from);
+    if (error != 0 || n == NULL) {
+        return error != 0 ? error : -ENOENT;
+    }
+    note_change(d, from, to, n->inode);
+    return 0;
+}
+
+static int sim_remove(struct log_device *base, const char *name)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_REMOVE);
+    struct name *n = lookup(&d->seen, name);
+    if (error != 0 || n == NULL) {
+        return error != 0 ? error : -ENOENT;
+    }
+    note_change(d, name, "", n->inode);
+    return 0;
+}
+
+static int sim_sync_dir(struct log_device *base)
+{
+    struct sim_device *d = sim_of(base);
+    int error = fault(d, SIM_SYNC_DIR);
+    if (error == 0) {
+        copy_directory(&d->stable, &d->seen);
+        drop_changes(d);
+    }
+    return error;
+}
+
+static uint64_t sim_now_ns(struct log_device *base)
+{
+    return ++sim_of(base)->now_ns;
+}
+
+static void sim_random(struct log_device *base, void *data, size_t len)
+{
+    uint8_t *p = data;
+    for (size_t i = 0; i < len; i++) {
+        p[i] = (uint8_t)next(sim_of(base));
+    }
+}
+
+/* --- operations --- */
+
+static void sim_start(struct log_device *base, enum log_lane lane, struct log_io *io)
+{
+    struct sim_device *d = sim_of(base);
+    FLI_ASSERT(d->under_way[lane] == NULL);
+    FLI_ASSERT((io->type == LOG_IO_WRITE) == (lane == LOG_LANE_WRITE));
+    if (io->type == LOG_IO_WRITE) {
+        FLI_ASSERT(io->len > 0 && io->len % base->block == 0 && io->offset % base->block == 0);
+        FLI_ASSERT((uintptr_t)io->data % base->block == 0);
+        FLI_ASSERT(io->offset + io->len <= io->file->inode->seen_len);
+    }
+    d->under_way[lane] = io;
+    if (lane == LOG_LANE_BACKGROUND) {
+        d->cancelled = false;
+    }
+    if (d->started != NULL) {
+        d->started(d->started_ctx, lane);
+    }
+}
+
+static void sim_cancel(struct log_device *base)
+{
+    sim_of(base)->cancelled = true;
+}
+
+static int sim_fd(struct log_device *base)
+{
+    return -1;
+}
+
+static void sim_poll(struct log_device *base)
+{
+}
+
+static const struct log_device_ops sim_ops = {
+    .list = sim_list,
+    .open = sim_open,
+    .close = sim_close,
+    .size = sim_size,
+    .read = sim_read,
+    .write = sim_write,
+    .sync = sim_sync,
+    .rename = sim_rename,
+    .remove = sim_remove,
+    .sync_dir = sim_sync_dir,
+    .start = sim_start,
+    .cancel = sim_cancel,
+    .fd = sim_fd,
+    .poll = sim_poll,
+    .now_ns = sim_now_ns,
+    .random = sim_random,
+};
+
+static int finish_write(struct sim_device *d, struct log_io *io)
+{
+    struct inode *n = io->file->inode;
+    uint64_t offset = io->offset;
+    int error = fault(d, SIM_LOG_WRITE);
+    if (error != 0) {
+        return error;
+    }
+    if (d->misplace_name[0] != '\0') {
+        struct name *to = lookup(&d->seen, d->misplace_name);
+        FLI_ASSERT(to != NULL && d->misplace_offset + io->len <= to->inode->seen_len);
+        n = to->inode;
+        offset = d->misplace_offset;
+        d->misplace_name[0] = '\0';
+    }
+    memcpy(n->seen + offset, io->data, io->len);
+    memcpy(n->stable + offset, io->data, io->len);
+    return 0;
+}
+
+#define PREPARE_STEPS 6u
+
+/* The first `steps` of making a segment ready; when it ends in the filling, with a part of it. */
+static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, struct inode **ret)
+{
+    char part[LOG_NAME_MAX + 8];
+    snprintf(part, sizeof part, "%s.part", io->name);
+    struct name *from = io->from[0] == '\0' ? NULL : lookup(&d->seen, io->from);
+    struct name *old = lookup(&d->seen, part);
+    struct inode *n = from != NULL ? from->inode
+                      : old != NULL ? old->inode
+                                    : fli_xcalloc(1, sizeof *n);
+    if (steps > 0 && (from != NULL || old == NULL)) {
+        note_change(d, from != NULL ? io->from : "", part, n);
+    } else if (n->refs == 0) {
+        free(n);
+        return 0;
+    }
+    if (steps > 1) {
+        (void)!sim_sync_dir(&d->base);
+    }
+    if (steps > 2 && !has_room(d, n, io->size)) {
+        note_change(d, part, "", n);
+        return -ENOSPC;
+    }
+    if (steps > 2) {
+        inode_resize(n, (size_t)io->size);
+        for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
+            if (steps > 3 || coin(d)) {
+                memset(n->seen + at, 0, LOG_BLOCK);
+            }
+        }
+    }
+    if (steps > 3) {
+        inode_sync(n);
+    }
+    if (steps > 4) {
+        note_change(d, part, io->name, n);
+    }
+    if (steps > 5) {
+        (void)!sim_sync_dir(&d->base);
+    }
+    *ret = n;
+    return 0;
+}
+
+static int finish_prepare(struct sim_device *d, struct log_io *io)
+{
+    struct inode *n = NULL;
+    int error = fault(d, SIM_PREPARE);
+    if (error != 0) {
+        return error;
+    }
+    error = prepare(d, io, PREPARE_STEPS, &n);
+    if (error == 0) {
+        struct log_file *f = fli_xmalloc(sizeof *f);
+        f->inode = n;
+        n->refs++;
+        io->file = f;
+    }
+    return error;
+}
+
+static int finish_remove(struct sim_device *d, struct log_io *io)
+{
+    int error = fault(d, SIM_REMOVE_IO);
+    if (error != 0) {
+        return error;
+    }
+    int rv = sim_remove(&d->base, io->name);
+    return rv == 0 || rv == -ENOENT ? sim_sync_dir(&d->base) : rv;
+}
+
+bool sim_device_busy(const struct sim_device *d, enum log_lane lane)
+{
+    return d->under_way[lane] != NULL;
+}
+
+void sim_device_finish(struct sim_device *d, enum log_lane lane)
+{
+    struct log_io *io = d->under_way[lane];
+    int result = -ECANCELED;
+    FLI_ASSERT(io != NULL);
+    d->under_way[lane] = NULL;
+    if (io->type == LOG_IO_WRITE) {
+        result = finish_write(d, io);
+    } else if (!d->cancelled) {
+        result = io->type == LOG_IO_PREPARE ? finish_prepare(d, io) : finish_remove(d, io);
+    }
+    uint64_t took = 1 + sim_device_random(d, 1000000);
+    d->now_ns += took;
+    io->done(io, result, took);
+}
+
+bool sim_device_step(struct sim_device *d)
+{
+    if (d->under_way[0] == NULL && d->under_way[1] == NULL) {
+        return false;
+    }
+    enum log_lane lane = d->under_way[0] == NULL                      ? LOG_LANE_BACKGROUND
+                         : d->under_way[1] != NULL && coin(d) ? LOG_LANE_BACKGROUND
+                                                                      : LOG_LANE_WRITE;
+    sim_device_finish(d, lane);
+    return true;
+}
+
+void sim_device_drain(struct sim_device *d)
+{
+    for (unsigned i = 0; i < 100 && sim_device_step(d); i++) {
+    }
+}
+
+/* --- crashes --- */
+
+static void crash_write(struct sim_device *d, const struct log_io *io, enum sim_crash how)
+{
+    struct inode *n = io->file->inode;
+    unsigned mode = (unsigned)sim_device_random(d, 4); /* 0: nothing, 1: all, else by chance */
+    for (size_t at = 0; at < io->len; at += LOG_SECTOR) {
+        size_t i = at / LOG_SECTOR;
+        bool reaches = d->tear != NULL ? (d->tear[i / 8] >> i % 8 & 1) != 0
+                                       : mode == 1 || (mode > 1 && coin(d));
+        if (reaches) {
+            memcpy(n->seen + io->offset + at, io->data + at, LOG_SECTOR);
+        }
+        if (reaches && how == SIM_CRASH_POWER) {
+            memcpy(n->stable + io->offset + at, io->data + at, LOG_SECTOR);
+        }
+    }
+    d->tear = NULL;
+}
+
+static void crash_background(struct sim_device *d, struct log_io *io)
+{
+    struct inode *n = NULL;
+    unsigned steps = (unsigned)sim_device_random(d, PREPARE_STEPS + 1);
+    if (io->type == LOG_IO_PREPARE) {
+        (void)!prepare(d, io, steps, &n);
+    } else if (steps > 1) {
+        (void)!sim_remove(&d->base, io->name);
+    }
+}
+
+static void lose_unsynced(struct sim_device *d, struct inode *n)
+{
+    if (coin(d)) {
+        n->stable_len = n->seen_len;
+    }
+    for (size_t at = 0; at < n->cap; at += LOG_BLOCK) {
+        size_t len = n->cap - at < LOG_BLOCK ? n->cap - at : LOG_BLOCK;
+        if (memcmp(n->seen + at, n->stable + at, len) != 0 && coin(d)) {
+            memcpy(n->stable + at, n->seen + at, len);
+        }
+    }
+    if (n->cap > 0) {
+        memset(n->stable + n->stable_len, 0, n->cap - n->stable_len);
+        memcpy(n->seen, n->stable, n->cap);
+    }
+    n->seen_len = n->stable_len;
+}
+
+static void lose_power(struct sim_device *d)
+{
+    for (size_t i = 0; i < d->changes_len; i++) {
+        if (coin(d)) {
+            change_directory(&d->stable, &d->changes[i]);
+        }
+    }
+    drop_changes(d);
+    copy_directory(&d->seen, &d->stable);
+    for (size_t i = 0; i < d->seen.len; i++) {
+        lose_unsynced(d, d->seen.names[i].inode);
+    }
+}
+
+void sim_device_crash(struct sim_device *d, enum sim_crash how)
+{
+    struct log_io *write = d->under_way[LOG_LANE_WRITE];
+    struct log_io *background = d->under_way[LOG_LANE_BACKGROUND];
+    d->under_way[0] = d->under_way[1] = NULL;
+    memset(d->faults, 0, sizeof d->faults);
+    if (write != NULL) {
+        crash_write(d, write, how);
+    }
+    if (background != NULL) {
+        crash_background(d, background);
+    }
+    if (how == SIM_CRASH_POWER) {
+        lose_power(d);
+    }
+    if (write != NULL) {
+        write->done(write, -ECANCELED, 0);
+    }
+    if (background != NULL) {
+        background->done(background, -ECANCELED, 0);
+    }
+}
+
+void sim_device_tear(struct sim_device *d, const uint8_t *mask)
+{
+    d->tear = mask;
+}
+
+/* --- faults --- */
+
+void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
+                     int error)
+{
+    struct fault *f = &d->faults[call];
+    f->from = f->calls + nth - 1;
+    f->to = f->from + times;
+    f->error = error;
+}
+
+uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call)
+{
+    return d->faults[call].calls;
+}
+
+void sim_device_capacity(struct sim_device *d, uint64_t bytes)
+{
+    d->capacity = bytes;
+}
+
+void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset)
+{
+    snprintf(d->misplace_name, sizeof d->misplace_name, "%s", name);
+    d->misplace_offset = offset;
+}
+
+void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset)
+{
+    struct name *found = lookup(&d->seen, name);
+    FLI_ASSERT(found != NULL);
+    struct inode *n = found->inode;
+    FLI_ASSERT(n->bad_len < sizeof n->bad / sizeof n->bad[0]);
+    n->bad[n->bad_len++] = offset / LOG_SECTOR + 1;
+}
+
+/* --- the files themselves --- */
+
+uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len)
+{
+    struct name *n = lookup(&d->seen, name);
+    if (n == NULL) {
+        return NULL;
+    }
+    if (ret_len != NULL) {
+        *ret_len = n->inode->seen_len;
+    }
+    return n->inode->seen;
+}
+
+void sim_device_put(struct sim_device *d, const char *name, const void *data, size_t len)
+{
+    struct inode *n = fli_xcalloc(1, sizeof *n);
+    inode_resize(n, len);
+    if (len > 0) {
+        memcpy(n->seen, data, len);
+    }
+    inode_sync(n);
+    link_name(&d->seen, name, n);
+    link_name(&d->stable, name, n);
+}
+
+void sim_device_unlink(struct sim_device *d, const char *name)
+{
+    unlink_name(&d->seen, name);
+    unlink_name(&d->stable, name);
+}
+
+size_t sim_device_files(const struct sim_device *d)
+{
+    return d->seen.len;
+}
+
+const char *sim_device_name(const struct sim_device *d, size_t i)
+{
+    return d->seen.names[i].text;
+}
+
+void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum log_lane lane),
+                         void *ctx)
+{
+    d->started = started;
+    d->started_ctx = ctx;
+}
+
+/* --- coming and going --- */
+
+struct sim_device *sim_device_create(uint64_t seed)
+{
+    struct sim_device *d = fli_xcalloc(1, sizeof *d);
+    d->base = (struct log_device){
+        .ops = &sim_ops, .where = "sim", .engine = "simulated", .block = LOG_BLOCK};
+    d->rng = seed;
+    d->capacity = UINT64_MAX;
+    return d;
+}
+
+void sim_device_destroy(struct sim_device *d)
+{
+    struct directory none = {.len = 0};
+    FLI_ASSERT(d->under_way[0] == NULL && d->under_way[1] == NULL);
+    drop_changes(d);
+    copy_directory(&d->seen, &none);
+    copy_directory(&d->stable, &none);
+    free(d);
+}
+
+struct log_device *sim_device_base(struct sim_device *d)
+{
+    return &d->base;
+}
+
+struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed)
+{
+    struct sim_device *c = sim_device_create(seed);
+    for (size_t i = 0; i < d->seen.len; i++) {
+        const struct inode *n = d->seen.names[i].inode;
+        sim_device_put(c, d->seen.names[i].text, n->seen, n->seen_len);
+    }
+    return c;
+}

@@ -1,0 +1,84 @@
+/* sim_device.h: a disk in memory that does to the log what disks do, from a seed.
+ *
+ * Each file has what reads see and what is on stable storage; likewise the directory. A write of the
+ * log (struct log_io) takes effect when the test completes it, and is then stable by itself; all
+ * else is stable only after a sync. A crash of the process loses nothing but operations under way;
+ * a crash of the power loses any blocks, sizes and names that were not synced, and of a write under
+ * way any sectors. */
+#ifndef TEST_SIM_DEVICE_H
+#define TEST_SIM_DEVICE_H
+
+#include "log/device.h"
+
+struct sim_device;
+
+struct sim_device *sim_device_create(uint64_t seed);
+void sim_device_destroy(struct sim_device *d);
+struct log_device *sim_device_base(struct sim_device *d);
+
+/* A copy of all files with nothing under way and no handle open, with a seed of its own. */
+struct sim_device *sim_device_clone(const struct sim_device *d, uint64_t seed);
+
+/* Called when an operation begins, for a simulation that schedules its end. */
+void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum log_lane lane),
+                         void *ctx);
+
+/* --- completing --- */
+
+bool sim_device_busy(const struct sim_device *d, enum log_lane lane);
+void sim_device_finish(struct sim_device *d, enum log_lane lane); /* the one under way there */
+bool sim_device_step(struct sim_device *d); /* one of those under way, by chance; false: none is */
+void sim_device_drain(struct sim_device *d); /* until none is; one that fails again and again: 100 */
+
+/* --- crashes --- */
+
+enum sim_crash { SIM_CRASH_PROCESS, SIM_CRASH_POWER };
+
+/* Afterwards the operations under way are told -ECANCELED, so that who used the device can go (call
+ * log_close before and log_destroy afterwards). */
+void sim_device_crash(struct sim_device *d, enum sim_crash how);
+
+/* Of the write under way exactly these sectors (bit i of mask[i / 8]) reach the disk at the crash. */
+void sim_device_tear(struct sim_device *d, const uint8_t *mask);
+
+/* --- faults --- */
+
+enum sim_call {
+    SIM_LOG_WRITE,
+    SIM_PREPARE,
+    SIM_REMOVE_IO,
+    SIM_OPEN,
+    SIM_READ,
+    SIM_WRITE,
+    SIM_SYNC,
+    SIM_RENAME,
+    SIM_REMOVE,
+    SIM_SYNC_DIR,
+    SIM_LIST,
+    SIM_CALLS
+};
+
+/* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno. */
+void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
+                     int error);
+uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
+
+/* Bytes that all files together may have; UINT64_MAX: any. Beyond, -ENOSPC. */
+void sim_device_capacity(struct sim_device *d, uint64_t bytes);
+
+/* The next write of the log is acknowledged and lands here instead. */
+void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset);
+
+/* Reads that touch this byte's sector fail with -EIO. */
+void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset);
+
+/* --- the files themselves, seen and stable at once --- */
+
+uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len); /* NULL: none */
+void sim_device_put(struct sim_device *d, const char *name, const void *data, size_t len);
+void sim_device_unlink(struct sim_device *d, const char *name);
+uint64_t sim_device_random(struct sim_device *d, uint64_t below);
+size_t sim_device_files(const struct sim_device *d);
+const char *sim_device_name(const struct sim_device *d, size_t i);
+
+#endif

@@ -1,0 +1,365 @@
+/* test_real.c: the log on a real directory, with both engines, through and past the page cache; a
+ * process that is killed while it writes; a full file system. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "rig.h"
+
+struct real {
+    char dir[256];
+    struct log_device *device;
+    struct rig rig; /* its sim is not used */
+};
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    return remove(path);
+}
+
+static void make_dir(struct real *r)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(r->dir, sizeof r->dir, "%s/fencelock-log-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(r->dir));
+}
+
+static void remove_dir(struct real *r)
+{
+    assert_int_equal(nftw(r->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+static void closed(void *ctx)
+{
+    struct real *r = ctx;
+    r->rig.closed_calls++;
+}
+
+static void on_durable(void *ctx)
+{
+    struct real *r = ctx;
+    r->rig.durable_calls++;
+}
+
+static void on_failed(void *ctx, int error, const char *message)
+{
+    fail_msg("the log failed: %d: %s", error, message);
+}
+
+static void on_say(void *ctx, enum log_level level, const char *message)
+{
+    struct real *r = ctx;
+    r->rig.said[level]++;
+    snprintf(r->rig.last_said, sizeof r->rig.last_said, "%s", message);
+}
+
+static void open_real(struct real *r, unsigned engine)
+{
+    char errmsg[512] = "";
+    if (log_files_create(r->dir, engine, &r->device, errmsg, sizeof errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    r->rig.config = (struct log_config){.device = r->device,
+                                        .cache_bytes = 50000,
+                                        .segment_bytes = 256 << 10,
+                                        .ctx = r,
+                                        .durable = on_durable,
+                                        .failed = on_failed,
+                                        .say = on_say};
+    if (log_open(&r->rig.config, &r->rig.log, errmsg, sizeof errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+}
+
+/* Polls until the device has something to say; a disk may be slow, and 60 s are not a disk. */
+static void wait_for_device(struct real *r)
+{
+    struct pollfd p = {.fd = log_device_fd(r->device), .events = POLLIN};
+    int n;
+    do {
+        n = poll(&p, 1, 60000);
+    } while (n < 0 && errno == EINTR);
+    assert_int_equal(n, 1);
+    log_device_poll(r->device);
+}
+
+static void sync_real(struct real *r)
+{
+    log_flush(r->rig.log);
+    while (log_durable(r->rig.log) < log_position(r->rig.log)) {
+        wait_for_device(r);
+    }
+}
+
+static void close_real(struct real *r)
+{
+    r->rig.closed_calls = 0;
+    log_close(r->rig.log, closed, r);
+    while (r->rig.closed_calls == 0) {
+        wait_for_device(r);
+    }
+    log_destroy(r->rig.log);
+    log_files_destroy(r->device);
+}
+
+static void check_all(struct real *r, uint64_t first, uint64_t last)
+{
+    assert_int_equal(log_last_index(r->rig.log), last);
+    assert_true(log_first_index(r->rig.log) <= first);
+    for (uint64_t i = log_first_index(r->rig.log); i <= last; i++) {
+        assert_true(rig_entry_ok(&r->rig, i));
+    }
+}
+
+/* Over several segments, with a truncation, a compaction and large entries; then read again. */
+static void life(struct real *r, unsigned engine)
+{
+    make_dir(r);
+    open_real(r, engine);
+    print_message("%s\n", r->device->engine);
+    for (unsigned i = 0; i < 200; i++) {
+        for (unsigned k = 0; k < 1 + i % 5; k++) {
+            assert_int_not_equal(rig_append(&r->rig, 1 + i / 50, i % 20 == 0 ? 100000 : 50 * i), 0);
+        }
+        log_flush(r->rig.log);
+        if (i % 3 == 0) {
+            sync_real(r);
+        }
+    }
+    assert_int_not_equal(log_truncate(r->rig.log, log_last_index(r->rig.log) - 20), 0);
+    struct log_hard_state hs = {.term = 7, .vote = 2};
+    assert_int_not_equal(log_set_hard_state(r->rig.log, &hs), 0);
+    sync_real(r);
+    log_compact(r->rig.log, log_last_index(r->rig.log) - 100);
+    for (unsigned i = 0; i < 300; i++) {
+        assert_int_not_equal(rig_append(&r->rig, 9, 3000), 0);
+        sync_real(r);
+    }
+    struct log_stats s;
+    log_get_stats(r->rig.log, &s);
+    assert_true(s.recycled > 0 && s.writes > 300 && s.entries > 800);
+    assert_true(s.write_ns_max > 0 && s.write_ns_sum >= s.write_ns_max);
+    assert_int_equal(s.pending_bytes, 0);
+    uint64_t last = log_last_index(r->rig.log);
+    close_real(r);
+    open_real(r, engine);
+    check_all(r, last - 300, last);
+    assert_int_equal(log_get_hard_state(r->rig.log).term, 7);
+    assert_int_equal(log_get_hard_state(r->rig.log).vote, 2);
+    assert_int_equal(r->rig.said[LOG_SAY_ERROR] + r->rig.said[LOG_SAY_WARNING], 0);
+    close_real(r);
+    remove_dir(r);
+}
+
+static void uring(void **state)
+{
+    struct real r = {.device = NULL};
+    char errmsg[256];
+    make_dir(&r);
+    int rv = log_files_create(r.dir, LOG_ENGINE_URING, &r.device, errmsg, sizeof errmsg);
+    remove_dir(&r);
+    if (rv == FL_ESYSTEM) {
+        print_message("%s\n", errmsg);
+        skip();
+    }
+    assert_int_equal(rv, 0);
+    log_files_destroy(r.device);
+    life(&r, LOG_ENGINE_URING);
+}
+
+static void thread(void **state)
+{
+    struct real r = {.device = NULL};
+    life(&r, LOG_ENGINE_THREAD);
+}
+
+static void uring_through_the_page_cache(void **state)
+{
+    struct real r = {.device = NULL};
+    life(&r, LOG_ENGINE_BEST | LOG_ENGINE_NO_DIRECT);
+}
+
+static void thread_through_the_page_cache(void **state)
+{
+    struct real r = {.device = NULL};
+    life(&r, LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT);
+}
+
+static void engine_is_told(void **state)
+{
+    struct real r = {.device = NULL};
+    make_dir(&r);
+    open_real(&r, LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT);
+    assert_string_equal(r.device->engine,
+                        "thread: asked for; the file system has no direct writes");
+    close_real(&r);
+    remove_dir(&r);
+}
+
+static void missing_directory(void **state)
+{
+    struct log_device *d = NULL;
+    char errmsg[256];
+    assert_int_equal(
+        log_files_create("/nonexistent/log", LOG_ENGINE_BEST, &d, errmsg, sizeof errmsg), FL_EIO);
+    assert_non_null(strstr(errmsg, "/nonexistent/log"));
+    assert_non_null(strstr(errmsg, "No such file"));
+}
+
+/* The child appends and tells the parent, after each sync, how far it is. */
+static void child(struct real *r, unsigned engine, int told)
+{
+    open_real(r, engine);
+    for (unsigned i = 0;; i++) {
+        for (unsigned k = 0; k < 1 + i % 7; k++) {
+            if (rig_append(&r->rig, 1 + log_last_index(r->rig.log) / 100, (i * 977) % 9000) == 0) {
+                _exit(3);
+            }
+        }
+        uint64_t last = log_last_index(r->rig.log);
+        log_compact(r->rig.log, last > 300 ? last - 300 : 0);
+        sync_real(r);
+        last = log_durable_index(r->rig.log);
+        if (write(told, &last, sizeof last) != (ssize_t)sizeof last) {
+            _exit(4);
+        }
+    }
+}
+
+static void kill_while_writing(struct real *r, unsigned engine, uint64_t rounds)
+{
+    int told[2];
+    uint64_t at_least = 0;
+    uint64_t n = 0;
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(told[0]);
+        child(r, engine, told[1]);
+    }
+    assert_true(pid > 0);
+    close(told[1]);
+    while (n < rounds && read(told[0], &at_least, sizeof at_least) == (ssize_t)sizeof at_least) {
+        n++;
+    }
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    while (read(told[0], &at_least, sizeof at_least) == (ssize_t)sizeof at_least) {
+        n++;
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_true(n >= rounds);
+    close(told[0]);
+    open_real(r, engine);
+    assert_true(log_last_index(r->rig.log) >= at_least);
+    check_all(r, at_least > 300 ? at_least - 300 : 1, log_last_index(r->rig.log));
+    close_real(r);
+}
+
+static void killed(void **state)
+{
+    uint64_t rng = rig_seed();
+    const unsigned engines[] = {LOG_ENGINE_BEST, LOG_ENGINE_THREAD,
+                                LOG_ENGINE_THREAD | LOG_ENGINE_NO_DIRECT};
+    for (unsigned e = 0; e < 3; e++) {
+        struct real r = {.device = NULL};
+        make_dir(&r);
+        for (unsigned i = 0; i < 8; i++) {
+            kill_while_writing(&r, engines[e], 1 + rig_below(&rng, 60));
+        }
+        remove_dir(&r);
+    }
+}
+
+/* A small tmpfs fills up: appends wait, and go on when there is room. */
+static void full_file_system(void **state)
+{
+    struct real r = {.device = NULL};
+    make_dir(&r);
+    if (mount("fencelock-test", r.dir, "tmpfs", 0, "size=1m") != 0) {
+        remove_dir(&r);
+        print_message("cannot mount: %s\n", strerror(errno));
+        skip();
+    }
+    char hog[300];
+    snprintf(hog, sizeof hog, "%s/.hog", r.dir);
+    open_real(&r, LOG_ENGINE_BEST);
+    int fd = open(hog, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    static const char block[4096];
+    while (write(fd, block, sizeof block) > 0) {
+    }
+    struct log_stats s;
+    do {
+        assert_int_not_equal(rig_append(&r.rig, 1, 9000), 0);
+        log_flush(r.rig.log);
+        log_get_stats(r.rig.log, &s);
+        if (!s.waiting_for_segment || s.prepare_failures == 0) {
+            wait_for_device(&r);
+        }
+    } while (!s.waiting_for_segment || s.prepare_failures == 0);
+    assert_true(r.rig.said[LOG_SAY_ERROR] > 0);
+    assert_non_null(strstr(r.rig.last_said, "No space left"));
+    assert_true(log_durable(r.rig.log) < log_position(r.rig.log));
+    close(fd);
+    assert_int_equal(unlink(hog), 0);
+    sync_real(&r);
+    uint64_t last = log_last_index(r.rig.log);
+    close_real(&r);
+    open_real(&r, LOG_ENGINE_BEST);
+    check_all(&r, 1, last);
+    close_real(&r);
+    assert_int_equal(umount2(r.dir, MNT_DETACH), 0);
+    remove_dir(&r);
+}
+
+/* Closing does not wait for what is done beside the writes. */
+static void close_at_once(void **state)
+{
+    struct real r = {.device = NULL};
+    make_dir(&r);
+    open_real(&r, LOG_ENGINE_BEST);
+    r.rig.config.segment_bytes = 0;
+    while (log_position(r.rig.log) < 40) {
+        assert_int_not_equal(rig_append(&r.rig, 1, 4000), 0);
+        log_flush(r.rig.log);
+    }
+    close_real(&r);
+    open_real(&r, LOG_ENGINE_BEST);
+    assert_true(log_last_index(r.rig.log) <= 40);
+    check_all(&r, 1, log_last_index(r.rig.log));
+    close_real(&r);
+    remove_dir(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uring),
+        cmocka_unit_test(thread),
+        cmocka_unit_test(uring_through_the_page_cache),
+        cmocka_unit_test(thread_through_the_page_cache),
+        cmocka_unit_test(engine_is_told),
+        cmocka_unit_test(missing_directory),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(full_file_system),
+        cmocka_unit_test(close_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

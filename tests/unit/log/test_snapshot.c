@@ -1,0 +1,439 @@
+/* test_snapshot.c: snapshot files: what is written comes back or is refused, in any cuts, over a
+ * disk that is full, fails, and loses power. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/bytes.h"
+#include "log/snapshot_format.h"
+#include "rig.h"
+
+#define NAME "snapshot-00000000000000000070-00000000000000000005"
+
+static struct snapshot_meta meta_of(uint64_t index, uint32_t conf_len)
+{
+    struct snapshot_meta m = {
+        .index = index, .term = 5, .conf_index = index - 1, .conf_len = conf_len};
+    rig_fill(m.conf, 1, 2, conf_len);
+    return m;
+}
+
+static int write_one(struct log_device *d, uint64_t index, uint32_t conf_len, size_t size,
+                     size_t cut, struct snapshot_error *e)
+{
+    struct snapshot_meta m = meta_of(index, conf_len);
+    struct snapshot_writer *w = NULL;
+    uint8_t *data = malloc(size + 1);
+    assert_non_null(data);
+    rig_fill(data, index, 9, size);
+    int rv = snapshot_writer_open(d, &m, &w, e);
+    for (size_t at = 0; rv == 0 && at < size; at += cut) {
+        rv = snapshot_writer_write(w, data + at, size - at < cut ? size - at : cut, e);
+        if (rv != 0) {
+            snapshot_writer_abort(w);
+        }
+    }
+    free(data);
+    return rv == 0 ? snapshot_writer_finish(w, e) : rv;
+}
+
+/* Reads all of it; the error of the first call that fails. */
+static int read_one(struct log_device *d, uint64_t index, uint32_t conf_len, size_t size,
+                    struct snapshot_error *e)
+{
+    struct snapshot_reader *r = NULL;
+    struct snapshot_meta m = meta_of(index, conf_len);
+    uint8_t *data = malloc(size + 1);
+    size_t got = 0;
+    assert_non_null(data);
+    rig_fill(data, index, 9, size);
+    int rv = snapshot_reader_open(d, index, &r, e);
+    if (rv == 0) {
+        const struct snapshot_meta *read = snapshot_reader_meta(r);
+        assert_int_equal(read->index, index);
+        assert_int_equal(read->term, 5);
+        assert_int_equal(read->conf_index, index - 1);
+        assert_int_equal(read->conf_len, conf_len);
+        assert_memory_equal(read->conf, m.conf, conf_len);
+        assert_int_equal(read->size, size);
+    }
+    while (rv == 0) {
+        struct fli_slice piece;
+        rv = snapshot_reader_next(r, &piece, e);
+        if (rv != 0 || piece.len == 0) {
+            break;
+        }
+        assert_true(piece.len <= size - got);
+        assert_memory_equal(piece.data, data + got, piece.len);
+        got += piece.len;
+    }
+    if (r != NULL) {
+        snapshot_reader_close(r);
+    }
+    free(data);
+    assert_true(rv != 0 || got == size);
+    return rv;
+}
+
+static void there_and_back(void **state)
+{
+    static const size_t sizes[] = {0,
+                                   1,
+                                   700,
+                                   SNAPSHOT_PIECE - 1,
+                                   SNAPSHOT_PIECE,
+                                   SNAPSHOT_PIECE + 1,
+                                   2 * SNAPSHOT_PIECE,
+                                   3 * SNAPSHOT_PIECE + 777};
+    static const size_t cuts[] = {1000, SNAPSHOT_PIECE, 1 << 30, 65537};
+    struct snapshot_error e = {0};
+    for (size_t i = 0; i < 8; i++) {
+        struct sim_device *sim = sim_device_create(i);
+        struct log_device *d = sim_device_base(sim);
+        uint32_t conf_len = i % 2 == 0 ? 77 : SNAPSHOT_CONF_MAX;
+        assert_int_equal(write_one(d, 70, conf_len, sizes[i], cuts[i % 4], &e), 0);
+        assert_int_equal(sim_device_files(sim), 1);
+        assert_int_equal(read_one(d, 70, conf_len, sizes[i], &e), 0);
+        sim_device_crash(sim, SIM_CRASH_POWER);
+        assert_int_equal(read_one(d, 70, conf_len, sizes[i], &e), 0);
+        size_t len = 0;
+        assert_non_null(sim_device_data(sim, NAME, &len));
+        assert_int_equal(len, snapshot_file_len(conf_len, sizes[i]));
+        sim_device_destroy(sim);
+    }
+}
+
+static void damaged(void **state)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *from = sim_device_create(1);
+    assert_int_equal(write_one(sim_device_base(from), 70, 50, 3000, 1000, &e), 0);
+    size_t len = 0;
+    assert_non_null(sim_device_data(from, NAME, &len));
+    for (size_t i = 0; i < len * 8; i++) {
+        struct sim_device *sim = sim_device_clone(from, 2);
+        sim_device_data(sim, NAME, NULL)[i / 8] ^= (uint8_t)(1 << i % 8);
+        assert_int_equal(read_one(sim_device_base(sim), 70, 50, 3000, &e), FL_ECORRUPT);
+        assert_non_null(strstr(e.text, "sim/" NAME ": at byte "));
+        sim_device_destroy(sim);
+    }
+    for (size_t i = 0; i < len; i++) {
+        struct sim_device *sim = sim_device_clone(from, 2);
+        sim_device_put(sim, NAME, sim_device_data(from, NAME, NULL), i);
+        assert_int_equal(read_one(sim_device_base(sim), 70, 50, 3000, &e), FL_ECORRUPT);
+        sim_device_destroy(sim);
+    }
+    sim_device_destroy(from);
+}
+
+static void piece_of_another(void **state)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    size_t size = 3 * SNAPSHOT_PIECE;
+    assert_int_equal(write_one(d, 70, 0, size, size, &e), 0);
+    uint8_t *data = sim_device_data(sim, NAME, NULL);
+    size_t unit = SNAPSHOT_UNIT_MAX;
+    memmove(data + SNAPSHOT_HEADER + unit, data + SNAPSHOT_HEADER + 2 * unit, unit);
+    assert_int_equal(read_one(d, 70, 0, size, &e), FL_ECORRUPT);
+    sim_device_unlink(sim, NAME);
+    assert_int_equal(read_one(d, 70, 0, size, &e), FL_ENOTFOUND);
+    sim_device_destroy(sim);
+}
+
+static void renamed_and_newer(void **state)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
+    assert_int_equal(d->ops->rename(d, NAME, "snapshot-00000000000000000071-00000000000000000005"),
+                     0);
+    assert_int_equal(read_one(d, 71, 0, 100, &e), FL_ECORRUPT);
+    assert_int_equal(write_one(d, 70, 0, 100, 100, &e), 0);
+    uint8_t *data = sim_device_data(sim, NAME, NULL);
+    data[6] = 2;
+    uint32_t crc = fli_crc32c(fli_crc32c(0, data, 8), data + 12, SNAPSHOT_HEADER - 12);
+    memcpy(data + 8, &crc, 4);
+    assert_int_equal(read_one(d, 70, 0, 100, &e), FL_EVERSION);
+    sim_device_destroy(sim);
+}
+
+static void directory(void **state)
+{
+    struct snapshot_error e = {0};
+    struct snapshot_info infos[2];
+    size_t n = 0;
+    struct snapshot_reader *r = NULL;
+    struct snapshot_writer *w = NULL;
+    struct snapshot_meta m = meta_of(99, 0);
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(snapshot_reader_open(d, 0, &r, &e), FL_ENOTFOUND);
+    for (uint64_t i = 1; i <= 5; i++) {
+        assert_int_equal(write_one(d, 10 * i, 0, 100, 100, &e), 0);
+    }
+    assert_int_equal(snapshot_writer_open(d, &m, &w, &e), 0);
+    snapshot_writer_abort(w);
+    assert_int_equal(sim_device_files(sim), 5);
+    sim_device_put(sim, "snapshot-00000000000000000099-00000000000000000005.part", "x", 1);
+    sim_device_put(sim, "snapshot-5", "x", 1);
+    assert_int_equal(snapshot_list(d, infos, 2, &n, &e), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(infos[0].index, 50);
+    assert_int_equal(infos[1].index, 40);
+    assert_int_equal(snapshot_reader_open(d, 0, &r, &e), 0);
+    assert_int_equal(snapshot_reader_meta(r)->index, 50);
+    snapshot_reader_close(r);
+    assert_int_equal(snapshot_clean(d, 2, false, &e), 0);
+    assert_int_equal(sim_device_files(sim), 4);
+    assert_int_equal(snapshot_clean(d, SNAPSHOT_KEPT, true, &e), 0);
+    assert_int_equal(sim_device_files(sim), 2);
+    assert_int_equal(read_one(d, 50, 0, 100, &e), 0);
+    sim_device_destroy(sim);
+}
+
+/* --- receiving --- */
+
+static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rng, size_t flip,
+                    struct snapshot_error *e)
+{
+    struct snapshot_reader *r = NULL;
+    struct snapshot_receiver *v = NULL;
+    assert_int_equal(snapshot_reader_open(sim_device_base(from), 0, &r, e), 0);
+    const struct snapshot_meta *m = snapshot_reader_meta(r);
+    assert_int_equal(
+        snapshot_receiver_open(sim_device_base(to), m->index, m->term, &v, e), 0);
+    uint8_t *buffer = malloc(600000);
+    assert_non_null(buffer);
+    int rv = 0;
+    uint64_t at = 0;
+    while (rv == 0 && at < snapshot_reader_file_size(r)) {
+        size_t len = 0;
+        size_t want = 1 + rig_below(rng, rig_below(rng, 3) == 0 ? 30 : 600000);
+        assert_int_equal(snapshot_reader_raw(r, at, buffer, want, &len, e), 0);
+        assert_true(len > 0);
+        if (flip >= at && flip < at + len) {
+            buffer[flip - at] ^= 0x10;
+        }
+        assert_int_equal(snapshot_receiver_received(v), at);
+        rv = snapshot_receiver_take(v, at, buffer, len, e);
+        at += len;
+    }
+    snapshot_reader_close(r);
+    free(buffer);
+    if (rv != 0) {
+        snapshot_receiver_abort(v);
+        return rv;
+    }
+    assert_int_equal(snapshot_receiver_sync(v, e), 0);
+    return snapshot_receiver_finish(v, e);
+}
+
+static void received(void **state)
+{
+    struct snapshot_error e = {0};
+    uint64_t rng = rig_seed();
+    struct sim_device *from = sim_device_create(1);
+    size_t size = 2 * SNAPSHOT_PIECE + 5000;
+    assert_int_equal(write_one(sim_device_base(from), 70, 300, size, size, &e), 0);
+    size_t len = 0;
+    const uint8_t *data = sim_device_data(from, NAME, &len);
+    for (unsigned i = 0; i < 60; i++) {
+        struct sim_device *to = sim_device_create(i);
+        size_t flip = i < 20 ? SIZE_MAX : i < 40 ? rig_below(&rng, 400) : rig_below(&rng, len);
+        int rv = transfer(from, to, &rng, flip, &e);
+        if (flip == SIZE_MAX) {
+            size_t len2 = 0;
+            assert_int_equal(rv, 0);
+            sim_device_crash(to, SIM_CRASH_POWER);
+            assert_memory_equal(sim_device_data(to, NAME, &len2), data, len);
+            assert_int_equal(len, len2);
+        } else {
+            assert_int_equal(rv, FL_ECORRUPT);
+            assert_int_equal(sim_device_files(to), 0);
+        }
+        sim_device_destroy(to);
+    }
+    sim_device_destroy(from);
+}
+
+static void received_wrongly(void **state)
+{
+    struct snapshot_error e = {0};
+    struct snapshot_receiver *v = NULL;
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, 70, 0, 500, 500, &e), 0);
+    size_t len = 0;
+    uint8_t copy[2000];
+    const uint8_t *data = sim_device_data(sim, NAME, &len);
+    memcpy(copy, data, len);
+    /* Not contiguous. */
+    assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
+    assert_int_equal(snapshot_receiver_take(v, 0, copy, 100, &e), 0);
+    assert_int_equal(snapshot_receiver_take(v, 99, copy, 100, &e), FL_EINVAL);
+    assert_int_equal(snapshot_receiver_take(v, 101, copy, 100, &e), FL_EINVAL);
+    /* Too short, at each length. */
+    snapshot_receiver_abort(v);
+    for (size_t i = 0; i < len; i++) {
+        assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
+        assert_int_equal(snapshot_receiver_take(v, 0, copy, i, &e), 0);
+        assert_int_equal(snapshot_receiver_finish(v, &e), FL_ECORRUPT);
+        assert_int_equal(d->ops->sync_dir(d), 0);
+    }
+    /* Too long, another one. */
+    assert_int_equal(snapshot_receiver_open(d, 70, 5, &v, &e), 0);
+    assert_int_equal(snapshot_receiver_take(v, 0, copy, len, &e), 0);
+    assert_int_equal(snapshot_receiver_take(v, len, copy, 1, &e), FL_ECORRUPT);
+    snapshot_receiver_abort(v);
+    assert_int_equal(snapshot_receiver_open(d, 71, 5, &v, &e), 0);
+    assert_int_equal(snapshot_receiver_take(v, 0, copy, len, &e), FL_ECORRUPT);
+    snapshot_receiver_abort(v);
+    assert_int_equal(sim_device_files(sim), 1);
+    assert_int_equal(read_one(d, 70, 0, 500, &e), 0);
+    sim_device_destroy(sim);
+}
+
+/* --- a disk with faults --- */
+
+/* Each call that can fail does, once; nothing whole is lost and no part is left. */
+static void failing_disk(void **state)
+{
+    static const enum sim_call calls[] = {SIM_OPEN,   SIM_WRITE,    SIM_SYNC,
+                                          SIM_RENAME, SIM_SYNC_DIR, SIM_REMOVE};
+    for (size_t c = 0; c < 6; c++) {
+        for (unsigned nth = 1; nth < 12; nth++) {
+            struct snapshot_error e = {0};
+            struct sim_device *sim = sim_device_create(nth);
+            struct log_device *d = sim_device_base(sim);
+            assert_int_equal(write_one(d, 60, 0, 500, 500, &e), 0);
+            sim_device_fail(sim, calls[c], nth, 1, -EIO);
+            uint64_t before = sim_device_calls(sim, calls[c]);
+            int rv = write_one(d, 70, 0, 3 * SNAPSHOT_PIECE, 100000, &e);
+            bool failed = sim_device_calls(sim, calls[c]) >= before + nth;
+            assert_int_equal(rv, failed ? FL_EIO : 0);
+            assert_int_equal(e.code, rv);
+            assert_true(!failed || strstr(e.text, "Input/output error") != NULL);
+            sim_device_fail(sim, calls[c], 1, 0, 0);
+            sim_device_crash(sim, SIM_CRASH_POWER);
+            assert_int_equal(read_one(d, 60, 0, 500, &e), 0);
+            if (!failed) {
+                assert_int_equal(read_one(d, 70, 0, 3 * SNAPSHOT_PIECE, &e), 0);
+            }
+            assert_int_equal(snapshot_clean(d, 9, true, &e), 0);
+            assert_true(sim_device_files(sim) <= 2);
+            sim_device_destroy(sim);
+        }
+    }
+}
+
+static void full_disk(void **state)
+{
+    struct snapshot_error e = {0};
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    sim_device_capacity(sim, 3 * SNAPSHOT_PIECE);
+    assert_int_equal(write_one(d, 70, 0, 3 * SNAPSHOT_PIECE, 100000, &e), FL_EIO);
+    assert_non_null(strstr(e.text, "No space left on device"));
+    assert_int_equal(sim_device_files(sim), 0);
+    sim_device_capacity(sim, 4 * SNAPSHOT_PIECE);
+    assert_int_equal(write_one(d, 70, 0, 3 * SNAPSHOT_PIECE, 100000, &e), 0);
+    sim_device_destroy(sim);
+}
+
+/* A power cut at any moment leaves the old ones, and the new one whole or not at all. */
+static void power_cuts(void **state)
+{
+    uint64_t rng = rig_seed();
+    for (unsigned i = 0; i < 400; i++) {
+        struct snapshot_error e = {0};
+        struct sim_device *sim = sim_device_create(rig_random(&rng));
+        struct log_device *d = sim_device_base(sim);
+        assert_int_equal(write_one(d, 60, 0, 500, 500, &e), 0);
+        static const enum sim_call calls[] = {SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR};
+        /* From some call on the disk does nothing any more, and then the power goes. */
+        enum sim_call from = calls[rig_below(&rng, 4)];
+        unsigned nth = 1 + (unsigned)rig_below(&rng, from == SIM_WRITE ? 5 : 1);
+        for (size_t c = 0; c < 4; c++) {
+            if (calls[c] >= from) {
+                sim_device_fail(sim, calls[c], calls[c] == from ? nth : 1, 1000, -EIO);
+            }
+        }
+        sim_device_fail(sim, SIM_REMOVE, 1, 1000, -EIO);
+        (void)!write_one(d, 70, 0, 2 * SNAPSHOT_PIECE, 100000, &e);
+        sim_device_crash(sim, SIM_CRASH_POWER);
+        assert_int_equal(read_one(d, 60, 0, 500, &e), 0);
+        int rv = read_one(d, 70, 0, 2 * SNAPSHOT_PIECE, &e);
+        assert_true(rv == 0 || rv == FL_ENOTFOUND);
+        sim_device_destroy(sim);
+    }
+}
+
+/* --- for real --- */
+
+static void in_a_child(void **state)
+{
+    char dir[256];
+    char errmsg[256];
+    const char *base = getenv("TMPDIR");
+    struct log_device *d = NULL;
+    struct snapshot_error e = {0};
+    snprintf(dir, sizeof dir, "%s/fencelock-snapshot-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(log_files_create(dir, LOG_ENGINE_BEST, &d, errmsg, sizeof errmsg), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(write_one(d, 70, 99, 5 << 20, 4000, &e) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(read_one(d, 70, 99, 5 << 20, &e), 0);
+    assert_int_equal(d->ops->remove(d, NAME), 0);
+    log_files_destroy(d);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void names(void **state)
+{
+    uint64_t index = 0;
+    uint64_t term = 0;
+    bool part = false;
+    char name[LOG_NAME_MAX + 1];
+    snapshot_name(UINT64_MAX, UINT64_MAX, true, name);
+    assert_true(snapshot_name_parse(name, &index, &term, &part));
+    assert_true(index == UINT64_MAX && term == UINT64_MAX && part);
+    assert_true(snapshot_name_parse(NAME, &index, &term, &part));
+    assert_true(index == 70 && term == 5 && !part);
+    assert_false(snapshot_name_parse("snapshot-", &index, &term, &part));
+    assert_false(snapshot_name_parse(NAME ".par", &index, &term, &part));
+    assert_false(snapshot_name_parse(NAME "0", &index, &term, &part));
+    assert_false(snapshot_name_parse("snapshot-18446744073709551616-00000000000000000005", &index,
+                                     &term, &part));
+    assert_int_equal(snapshot_file_len(0, UINT64_MAX), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back),    cmocka_unit_test(damaged),
+        cmocka_unit_test(piece_of_another),  cmocka_unit_test(renamed_and_newer),
+        cmocka_unit_test(directory),         cmocka_unit_test(received),
+        cmocka_unit_test(received_wrongly),  cmocka_unit_test(failing_disk),
+        cmocka_unit_test(full_disk),         cmocka_unit_test(power_cuts),
+        cmocka_unit_test(in_a_child),        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
