@@ -30,9 +30,9 @@ struct cluster_node {
     int fatal;
     char fatal_text[512];
     uint64_t grants;     /* events */
-    uint64_t early;      /* early events */
-    uint64_t early_wait; /* of the last early event */
-    uint8_t early_type;
+    uint64_t pushed;      /* events told ahead of the log */
+    uint64_t pushed_wait; /* of the last of them */
+    uint8_t pushed_type;
     uint64_t log_wait; /* of the last event with a wait that is no QUEUED */
     uint64_t leaderships;
 };
@@ -46,7 +46,6 @@ struct cluster {
     unsigned hold_ms;
     unsigned election_ms; /* 0: 300 */
     uint64_t snapshot_bytes;
-    uint64_t image_records;
     size_t pending_max;
     struct machine_limits limits;
     bool verbose;
