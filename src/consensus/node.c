@@ -297,6 +297,7 @@ static void watch_disk(struct node *n)
 {
     struct log_stats s;
     log_get_stats(n->log, &s);
+    n->log_bytes = s.bytes;
     uint64_t waiting_ms = s.age_ns / 1000000;
     if (waiting_ms < NODE_DISK_SLOW_MS) {
         n->disk_said_ms = 0;

@@ -413,8 +413,9 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .bind_address = c->peer_address,
         .members = n->identity.members,
         .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
-        .connect_ms = n->election_ms,
-        .unacked_ms = 2 * n->election_ms,
+        .connect_ms = n->election_ms / 2,
+        .answer_ms = n->election_ms,
+        .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
     config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};

@@ -100,6 +100,7 @@ struct node {
     uint64_t child_began_ns;
     uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied, at the last one */
     uint64_t child_bytes, child_entries;             /* applied, when the child began */
+    uint64_t log_bytes; /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
     bool snapshot_said_late;

@@ -7,60 +7,58 @@
  * snapshot, which holds everything that is hashed.
  *
  * It is there to find replicas that differ by a fault of ours or of a memory. It is no defence
- * against who chooses names so that two states have the same hash. A step is a multiplication and a
- * shift, as in MurmurHash2 (Appleby 2008). */
+ * against who chooses names so that two states have the same hash. A step multiplies two words
+ * and folds the product, as in wyhash (Wang Yi 2019). */
 #include "machine/state.h"
 
 enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER };
 
-static inline uint64_t mix(uint64_t h, uint64_t v)
+__extension__ typedef unsigned __int128 wide;
+
+static inline uint64_t mix(uint64_t h, uint64_t a, uint64_t b)
 {
-    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ (h >> 29);
+    wide w = (wide)(a ^ UINT64_C(0x9e3779b97f4a7c15)) * (b ^ h);
+    return (uint64_t)w ^ (uint64_t)(w >> 64);
+}
+
+static uint64_t short_word(struct fli_slice s)
+{
+    uint64_t word = 0;
+    for (size_t i = 0; i < s.len; i++) {
+        word = word << 8 | s.data[i];
+    }
+    return word;
 }
 
 /* The last bytes are read a second time where that saves a loop; the length keeps them apart. */
-static uint64_t mix_bytes(uint64_t h, struct fli_slice s)
+static inline uint64_t mix_bytes(uint64_t h, struct fli_slice s)
 {
-    h = mix(h, s.len);
+    if (s.len < 8) {
+        return mix(h, s.len, short_word(s));
+    }
     size_t i = 0;
-    for (; i + 8 <= s.len; i += 8) {
-        h = mix(h, fli_get_u64(s.data + i));
+    for (; i + 16 <= s.len; i += 16) {
+        h = mix(h, fli_get_u64(s.data + i), fli_get_u64(s.data + i + 8));
     }
-    if (i == s.len) {
-        return h;
-    }
-    if (s.len >= 8) {
-        return mix(h, fli_get_u64(s.data + s.len - 8));
-    }
-    uint64_t last = 0;
-    for (; i < s.len; i++) {
-        last = last << 8 | s.data[i];
-    }
-    return mix(h, last);
-}
-
-static uint64_t begin(enum tag tag, uint64_t id)
-{
-    return mix(mix(0, tag), id);
+    uint64_t next = i + 8 <= s.len ? fli_get_u64(s.data + i) : 0;
+    return mix(h, next ^ (uint64_t)s.len << 56, fli_get_u64(s.data + s.len - 8));
 }
 
 static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
 {
     const struct session *s = seat_session(seat);
     unsigned n = seat_mates(seat);
-    h = mix(h, (uint64_t)slots << 8 | n << 1 | session_is_explicit(s));
+    h = mix(h, slots, n << 1 | session_is_explicit(s));
     for (unsigned i = 0; i < n; i++) {
         h = mix_bytes(h, lock_name(seat_mate(seat, i)->lock));
     }
     h = mix_bytes(h, machine_session_owner(s));
-    return mix_bytes(h, machine_seat_value(seat));
+    return seat->value_len == 0 ? h : mix_bytes(h, machine_seat_value(seat));
 }
 
 uint64_t machine_digest_session(const struct session_explicit *s)
 {
-    uint64_t h = begin(TAG_SESSION, s->opened.key);
-    h = mix(h, s->lockdelay_ms);
+    uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
     h = mix_bytes(h, machine_session_owner(&s->base));
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
 }
@@ -68,47 +66,45 @@ uint64_t machine_digest_session(const struct session_explicit *s)
 uint64_t machine_digest_grant(struct seat *seat)
 {
     FLI_ASSERT(seat_mate(seat, 0) == seat);
-    uint64_t h = mix(begin(TAG_GRANT, seat_token(seat)), seat->since_ms);
+    uint64_t h = mix(TAG_GRANT, seat_token(seat), seat->since_ms);
     return mix_seat(h, seat, lock_slots(seat->lock));
 }
 
 uint64_t machine_digest_wait(const struct wait *w)
 {
-    return mix_seat(begin(TAG_WAIT, wait_id(w)), w->seat, w->slots);
+    return mix_seat(mix(TAG_WAIT, wait_id(w), w->slots), w->seat, w->slots);
 }
 
 uint64_t machine_digest_asking(const struct wait *w)
 {
     const struct session *s = seat_session(w->seat);
-    uint64_t h = mix(begin(TAG_ASKING, wait_id(w)), w->asking);
-    return mix(h, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
+    uint64_t h = mix(TAG_ASKING, wait_id(w), w->asking);
+    return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
 uint64_t machine_digest_idle(const struct crowd *c)
 {
-    return mix_bytes(mix(begin(TAG_IDLE, c->idle.key), c->permits), lock_name(c->lock));
+    return mix_bytes(mix(TAG_IDLE, c->idle.key, c->permits), lock_name(c->lock));
 }
 
 uint64_t machine_digest_timer(const struct timer *t)
 {
-    uint64_t h = begin(TAG_TIMER, machine_timer_id(t));
-    h = mix(h, (uint64_t)t->at_ms << 3 | t->kind);
-    return t->kind == TIMER_DELAY ? mix_bytes(h, machine_timer_name(t)) : mix(h, t->ttl_ms);
+    uint64_t h = mix(TAG_TIMER << 3 | t->kind, machine_timer_id(t), t->at_ms);
+    return t->kind == TIMER_DELAY ? mix_bytes(h, machine_timer_name(t)) : mix(h, 0, t->ttl_ms);
 }
 
 uint64_t machine_hash(const struct machine *m)
 {
-    uint64_t h = mix(m->digest, m->clock_ms);
-    h = mix(mix(mix(mix(h, m->floor_ms), m->last_token), m->serial), m->cluster_id);
     const struct machine_limits *x = &m->limits;
-    h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max);
-    h = mix(h, (uint64_t)x->waits_max << 32 | x->lock_waits_max);
-    h = mix(h, x->session_locks_max);
     const struct machine_counts *ever = &m->ever;
-    h = mix(mix(mix(mix(h, ever->grants), ever->releases), ever->expiries), ever->breaks);
-    h = mix(mix(mix(mix(h, ever->tokens), ever->waits_ended), ever->deadlocks), ever->limits);
+    uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
+    h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
+    h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
+            (uint64_t)x->waits_max << 32 | x->lock_waits_max);
+    h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);
+    h = mix(mix(h, ever->tokens, ever->waits_ended), ever->deadlocks, ever->limits);
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        h = mix(mix(h, m->nodes[i].id), m->nodes[i].incarnation);
+        h = mix(h, m->nodes[i].id, m->nodes[i].incarnation);
     }
     return h;
 }

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define OUT_KEEP ((size_t)64 << 10) /* memory that an empty buffer keeps */
 #define KEEPALIVE_S 1
 #define KEEPALIVE_PROBES 3
 
@@ -228,6 +227,11 @@ void channel_read_stop(struct channel *c)
 
 /* ---- writing ---- */
 
+size_t channel_memory(const struct channel *c)
+{
+    return sizeof *c + c->out.cap;
+}
+
 bool channel_busy(const struct channel *c)
 {
     return c->writing;
@@ -252,9 +256,7 @@ static void write_cb(uv_write_t *write, int status)
     struct channel *c = write->data;
     c->writing = false;
     fli_buf_clear(&c->out);
-    if (c->out.cap > OUT_KEEP) {
-        fli_buf_shrink(&c->out);
-    }
+    fli_buf_shrink(&c->out);
     if (c->closing) {
         return;
     }

@@ -70,6 +70,7 @@ size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsig
 /* Takes all of `from`, which is left empty, with memory or without. Not while busy. False: the
  * connection is lost, and `lost` was called. */
 bool channel_write(struct channel *c, struct fli_buf *from);
+size_t channel_memory(const struct channel *c);
 bool channel_busy(const struct channel *c);
 
 /* Reports the end once, and closes the descriptor; channel_close must still be called. */

@@ -19,6 +19,7 @@ struct outbound_peer {
     bool flooded; /* said that messages are dropped, until half of the room is free again */
     unsigned pause_ms;
     uint64_t dial_at_ms; /* when neither up nor dialing */
+    uint64_t dialed_ms;  /* when the last dial began */
     uint64_t up_since_ms;
     uint64_t sent, dropped, times_up;
 };
@@ -112,7 +113,9 @@ static void set_timer(struct outbound *o)
 static void pause_then_dial(struct outbound_peer *p, unsigned least_ms)
 {
     unsigned pause_ms = p->pause_ms > least_ms ? p->pause_ms : least_ms;
-    p->dial_at_ms = uv_now(p->o->loop) + pause_ms;
+    uint64_t soonest_ms = uv_now(p->o->loop) + OUTBOUND_PAUSE_MIN_MS;
+    p->dial_at_ms = p->dialed_ms + pause_ms;
+    p->dial_at_ms = p->dial_at_ms > soonest_ms ? p->dial_at_ms : soonest_ms;
     p->pause_ms = p->pause_ms * 2 < OUTBOUND_PAUSE_MAX_MS ? p->pause_ms * 2 : OUTBOUND_PAUSE_MAX_MS;
     set_timer(p->o);
 }
@@ -182,6 +185,7 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
 static void dial(struct outbound_peer *p)
 {
     struct outbound *o = p->o;
+    p->dialed_ms = uv_now(o->loop);
     int rv = transport_dial(o->transport, p->id, STREAM_RAFT, dialed, p);
     if (rv == 0) {
         p->dialing = true;

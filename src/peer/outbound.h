@@ -4,8 +4,9 @@
  *      `-------------->'
  *
  * Dials each member from outbound_start on. A stream that ends, or a dial that fails, is followed
- * by another dial after a pause that grows from OUTBOUND_PAUSE_MIN_MS to OUTBOUND_PAUSE_MAX_MS;
- * after a refusal it is OUTBOUND_REFUSED_MS.
+ * by another dial OUTBOUND_PAUSE_MIN_MS later at the soonest. Dials begin at least so far from each
+ * other as a pause says that grows to OUTBOUND_PAUSE_MAX_MS; after a refusal it is
+ * OUTBOUND_REFUSED_MS. So one that waits for a network that drops everything is followed at once.
  *
  * Messages may be lost: while a stream is down they are dropped, and so is what would make more
  * than queue_max bytes wait for one peer. Whoever sends them must bear it, as Raft does.

@@ -6,8 +6,9 @@
 
 #include "peer/stream_private.h"
 
-/* Memory that an empty buffer keeps, so that turns do not allocate. */
-#define OUT_KEEP ((size_t)64 << 10)
+/* Memory that an empty buffer keeps, so that turns do not allocate, for so many turns. */
+#define OUT_KEEP ((size_t)256 << 10)
+#define OUT_KEEP_TURNS 256u
 
 _Static_assert(STREAM_PARTS_MAX < CHANNEL_PARTS_MAX, "a header fits in front of the parts");
 
@@ -24,6 +25,7 @@ struct stream {
     struct fli_buf early;  /* read past the handshake */
     struct frame_reader in;
     struct fli_buf gather; /* appended, not handed over */
+    unsigned quiet_turns;  /* in which nothing was to be sent */
     size_t writing;        /* bytes that the channel is busy with */
     uint64_t appended;
     uint64_t handed;
@@ -253,7 +255,14 @@ void stream_flush(struct stream *s)
         channel_lose(s->channel, CHANNEL_FAILED, "out of memory for the rest of a frame");
         return;
     }
-    if (s->gather.len == 0 || channel_busy(s->channel)) {
+    if (s->gather.len == 0) {
+        if (++s->quiet_turns == OUT_KEEP_TURNS) {
+            fli_buf_shrink(&s->gather);
+        }
+        return;
+    }
+    s->quiet_turns = 0;
+    if (channel_busy(s->channel)) {
         return;
     }
     size_t len = s->gather.len;
@@ -276,6 +285,11 @@ uint64_t stream_appended(const struct stream *s)
 uint64_t stream_handed(const struct stream *s)
 {
     return s->handed;
+}
+
+size_t stream_memory(const struct stream *s)
+{
+    return sizeof *s + s->gather.cap + s->in.in.cap + s->early.cap + channel_memory(s->channel);
 }
 
 bool stream_idle(const struct stream *s)

@@ -8,6 +8,9 @@
  * before it, is offered to the kernel at once, without a copy. What was appended but not handed
  * over is known never to have left: stream_appended() and stream_handed() tell the two apart.
  *
+ * Memory: a stream that was idle for a while has given back its buffers; stream_flush, called each
+ * turn, sees to it.
+ *
  * Limits: bodies of at most frame_max bytes, both ways; out_max bytes not yet sent, beyond which
  * sending fails.
  *
@@ -59,6 +62,7 @@ void *stream_keep(struct stream *s, struct fli_slice *body) FLI_MUST_USE;
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */
 size_t stream_unsent(const struct stream *s);     /* bytes that the kernel has not taken */
+size_t stream_memory(const struct stream *s);      /* bytes that it holds, all in all */
 bool stream_idle(const struct stream *s);         /* nothing waits to be sent, or it is lost */
 bool stream_lost(const struct stream *s);
 uint64_t stream_heard_ms(const struct stream *s); /* loop time of the last bytes from the peer */

@@ -5,7 +5,7 @@
  *        |          `----' next      |
  *        `---> finished (status) <---'
  *
- * A numeric address skips resolving. Each address that the name resolved to gets its own deadline;
+ * A numeric address skips resolving. Each address that the name resolved to gets its own deadlines;
  * one that fails is followed by the next, but a peer that answered and refused ends the attempt.
  * The callback always comes from the loop, never from within dial_start. When the transport closes,
  * an attempt that waits for the resolver ends when the resolver returns, since that cannot be
@@ -195,6 +195,8 @@ static void dial_connected(void *ctx)
     handshake_encode(&ask, &t->formats, bytes);
     struct fli_slice part = {bytes, sizeof bytes};
     d->greeting = true;
+    deadline_set(t, &d->deadline, t->answer_ms);
+    deadlines_changed(t);
     if (channel_read_start(d->channel) != 0 ||
         channel_try_write(d->channel, &part, 1) != sizeof bytes) {
         dial_failed(d, "it cannot be written to");
@@ -306,7 +308,7 @@ void dial_sweep(struct transport *t)
     {
         struct dial *d = FLI_CONTAINER_OF(pos, struct dial, link);
         if (d->channel != NULL && deadline_over(t, &d->deadline)) {
-            dial_failed(d, "no answer in time");
+            dial_failed(d, d->greeting ? "no answer in time" : "no connection in time");
         }
     }
 }

@@ -97,7 +97,9 @@ static void test_direct_in_part(void **state)
     struct fli_slice part = {body, size};
     unsigned n = 0;
     while (stream_send(s, 1, &part, 1) == 0) {
-        n++;
+        if (n++ == 0) {
+            assert_int_equal(stream_handed(s), stream_appended(s)); /* it may have left */
+        }
         assert_true(n < 20);
         stream_flush(s);
     }
@@ -109,6 +111,33 @@ static void test_direct_in_part(void **state)
     RUN_UNTIL(r, theirs(r)->frames == n && stream_idle(s));
     assert_memory_equal(theirs(r)->body.data, body, size);
     assert_int_equal(stream_handed(s), stream_appended(s));
+    test_free(body);
+}
+
+/* What a stream holds while it has nothing to do, before and after it had much. */
+static void test_memory(void **state)
+{
+    struct rig *r = *state;
+    uint8_t *body = test_calloc(1, RIG_LIMITS.frame_max);
+    struct fli_slice small = {body, 10000};
+    struct fli_slice large = {body, RIG_LIMITS.frame_max};
+    rig_pair(r, STREAM_RELAY);
+    struct stream *s = r->mine.s;
+    theirs(r)->answer = true;
+    assert_true(stream_memory(s) < 2048);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(stream_send(s, 1, &small, 1), 0);
+    }
+    assert_int_equal(stream_send(s, 1, &large, 1), 0);
+    stream_flush(s);
+    RUN_UNTIL(r, r->mine.frames == 21 && stream_idle(s) && stream_idle(theirs(r)->s));
+    for (unsigned i = 0; i < 1000; i++) {
+        stream_flush(s);
+        stream_flush(theirs(r)->s);
+    }
+    printf("an idle stream: %zu and %zu bytes\n", stream_memory(s), stream_memory(theirs(r)->s));
+    assert_true(stream_memory(s) < 8192);
+    assert_true(stream_memory(theirs(r)->s) < 8192);
     test_free(body);
 }
 
@@ -178,6 +207,23 @@ static void test_hung_up(void **state)
     assert_int_equal(stream_handed(r->mine.s), handed); /* it surely never left */
     assert_int_equal(send_text(r->mine.s, "x"), FL_ENOCONN);
     stream_flush(r->mine.s);
+    assert_int_equal(r->mine.lost, 1);
+}
+
+/* Writing finds it as well, before anything is read. */
+static void test_hung_up_found_by_writing(void **state)
+{
+    struct rig *r = *state;
+    rig_pair(r, STREAM_RELAY);
+    held_close(theirs(r));
+    uint64_t deadline_ms = rig_deadline(r);
+    while (r->mine.lost == 0) {
+        assert_int_equal(send_text(r->mine.s, "x"), 0);
+        stream_flush(r->mine.s); /* without the loop, which would read */
+        uv_update_time(&r->loop);
+        assert_true(uv_now(&r->loop) < deadline_ms);
+    }
+    assert_int_equal(r->mine.end, CHANNEL_HUNG_UP);
     assert_int_equal(r->mine.lost, 1);
 }
 
@@ -327,9 +373,11 @@ int main(int argc, char **argv)
         TEST(test_flush),
         TEST(test_sizes),
         TEST(test_direct_in_part),
+        TEST(test_memory),
         TEST(test_ceilings),
         TEST(test_close_inside),
         TEST(test_hung_up),
+        TEST(test_hung_up_found_by_writing),
         TEST(test_lost_costs_no_descriptor),
         TEST(test_broken),
         TEST(test_cut),
