@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "consensus/node_private.h"
 #include "ports.h"
 #include "scratch.h"
 
@@ -201,6 +203,26 @@ void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, c
 void cluster_run_ms(struct cluster *c, unsigned ms)
 {
     (void)run_until(c, never, NULL, ms);
+}
+
+/* Each node has a stream of messages to each other. */
+static bool has_streams(void *ctx)
+{
+    struct cluster *c = ctx;
+    for (unsigned i = 0; i < c->n; i++) {
+        for (unsigned j = 0; j < c->n; j++) {
+            if (i != j && !outbound_is_up(c->nodes[i].node->outbound, j + 1)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void cluster_call_election(struct cluster *c, unsigned i)
+{
+    cluster_until(c, has_streams, c, "each node is connected to each other");
+    assert_true(replica_hurry(c->nodes[i].node->replica, fli_clock_ms()));
 }
 
 int cluster_leader(struct cluster *c)

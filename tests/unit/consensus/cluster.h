@@ -65,6 +65,8 @@ void cluster_stop_begin(struct cluster *c, unsigned i, unsigned drain_ms);
 void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what);
 void cluster_run_ms(struct cluster *c, unsigned ms); /* as long, for things that must not happen */
 
+/* Node i calls an election now, as soon as its vote requests and their answers have a way. */
+void cluster_call_election(struct cluster *c, unsigned i);
 int cluster_leader(struct cluster *c); /* index of a node that leads and is up; -1 */
 unsigned cluster_wait_leader(struct cluster *c);
 void cluster_wait_formed(struct cluster *c);

@@ -34,7 +34,7 @@ static unsigned up(struct cluster *c, unsigned n)
     cluster_init(c, n);
     c->election_ms = ELECTION_MS;
     cluster_start_all(c);
-    assert_true(replica_hurry(c->nodes[n - 1].node->replica, fli_clock_ms()));
+    cluster_call_election(c, n - 1);
     cluster_wait_formed(c);
     return cluster_wait_leader(c);
 }

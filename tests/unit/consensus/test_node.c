@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
 #include "machine/view.h"
@@ -549,7 +548,7 @@ static void test_stop_in_order(void **state)
     cluster_init(c, 3);
     c->election_ms = 60000;
     cluster_start_all(c);
-    assert_true(replica_hurry(c->nodes[2].node->replica, fli_clock_ms()));
+    cluster_call_election(c, 2);
     cluster_wait_formed(c);
     unsigned leader = cluster_wait_leader(c);
     struct op *ops = test_calloc(COUNT, sizeof *ops);
