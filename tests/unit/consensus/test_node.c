@@ -414,6 +414,7 @@ static void test_stream_breaks(void **state)
     relay_client_flush(to.n->relay);
     relay_unsent(c, follower, &w2, &unsent);
     assert_int_equal(sent.answers + asked.answers + unsent.answers, 0);
+    uv_prepare_stop(&to.n->prepare); /* it would flush before the loop looks at the sockets */
     uv_walk(&c->loop, break_cb, &broken);
     assert_true(broken > 0);
     op_wait(c, &sent);
