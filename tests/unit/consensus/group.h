@@ -29,7 +29,7 @@ struct group_server {
     struct group *g;
     uint64_t id;
     struct sim_device *sim;
-    struct log *log;         /* NULL: it is down */
+    struct log *log; /* NULL: it is down */
     struct fsm *fsm;
     struct replica *replica;
     bool asleep;     /* its loop does not turn, and it hears nothing */
@@ -38,12 +38,12 @@ struct group_server {
     int fatal_error;
     char fatal_text[512];
     char errmsg[512];
-    bool sends_snapshot[GROUP_MAX + 1];  /* what it answers for each peer */
-    unsigned wanted[GROUP_MAX + 1];      /* snapshots that were asked for */
-    unsigned barriers;                   /* of replica_barrier(), applied */
+    bool sends_snapshot[GROUP_MAX + 1]; /* what it answers for each peer */
+    unsigned wanted[GROUP_MAX + 1];     /* snapshots that were asked for */
+    unsigned barriers;                  /* of replica_barrier(), applied */
     uint64_t barrier_term;
-    struct snapshot_meta meta;  /* of its snapshot; index 0: none */
-    struct fli_buf state;       /* the machine in it */
+    struct snapshot_meta meta; /* of its snapshot; index 0: none */
+    struct fli_buf state;      /* the machine in it */
     void (*on_barrier)(void *ctx, uint64_t term);
     void *ctx;
 };
@@ -52,9 +52,9 @@ struct group {
     uint64_t now_ms, seed;
     unsigned n;
     struct group_server servers[GROUP_MAX];
-    struct configuration conf;           /* of a new log */
+    struct configuration conf;              /* of a new log */
     bool cut[GROUP_MAX + 1][GROUP_MAX + 1]; /* messages from, to are lost */
-    bool held[GROUP_MAX + 1];            /* those to this one wait, in order */
+    bool held[GROUP_MAX + 1];               /* those to this one wait, in order */
     struct fli_list packets;
     unsigned packets_n;
 };
@@ -71,7 +71,7 @@ void group_crash(struct group *g, unsigned i, enum sim_crash how);
 
 void group_step(struct group *g);
 void group_run(struct group *g, unsigned ms);
-void group_turn(struct group *g, unsigned i); /* of one server, without time passing */
+void group_turn(struct group *g, unsigned i);  /* of one server, without time passing */
 void group_write(struct group *g, unsigned i); /* what it has to write is on disk */
 void group_isolate(struct group *g, unsigned i, bool isolated);
 
@@ -87,13 +87,14 @@ void group_isolate(struct group *g, unsigned i, bool isolated);
         }                                                                                          \
     } while (0)
 
-int group_leader(const struct group *g);     /* of the newest term, among those that are up; -1 */
-unsigned group_elect(struct group *g);       /* steps until one leads and has committed in its term */
+int group_leader(const struct group *g); /* of the newest term, among those that are up; -1 */
+unsigned group_elect(struct group *g);   /* steps until one leads and has committed in its term */
 void group_call_election(struct group *g, unsigned i); /* and it must win */
 
 /* Puts a message on its way. */
 void group_send(struct group *g, uint64_t from, uint64_t to, const struct message_body *body);
-struct group_packet *group_packet_to(struct group *g, uint64_t to, uint8_t type); /* first, or NULL */
+struct group_packet *group_packet_to(struct group *g, uint64_t to,
+                                     uint8_t type);                 /* first, or NULL */
 unsigned group_packets(struct group *g, uint64_t to, uint8_t type); /* how many */
 void group_drop(struct group *g); /* all messages that are on their way */
 /* What a packet says; entries: MESSAGE_ENTRIES_MAX of them. */

@@ -44,8 +44,8 @@ struct rig {
 /* Starts n nodes; config gives limits only and may be NULL. */
 void rig_start(struct rig *r, unsigned n, const struct proposer_config *config);
 void rig_stop(struct rig *r);
-void rig_step(struct rig *r);             /* one millisecond, then a turn of every node */
-void rig_turn(struct rig *r, unsigned i); /* a turn of one node */
+void rig_step(struct rig *r);                /* one millisecond, then a turn of every node */
+void rig_turn(struct rig *r, unsigned i);    /* a turn of one node */
 void rig_run(struct rig *r, unsigned msecs); /* steps for so long */
 unsigned rig_leader(struct rig *r);          /* steps until one is open; its number */
 
