@@ -147,6 +147,12 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"snapshots", s->snapshots},
                                  {"snapshot_last_ms", s->snapshot_last_ms},
                                  {"snapshot_last_bytes", s->snapshot_last_bytes},
+                                 {"snapshot_failures", s->snapshot_failures},
+                                 {"log_writes", s->log_writes},
+                                 {"log_segments", s->log_segments},
+                                 {"log_segments_reused", s->log_recycled},
+                                 {"log_bytes", s->log_bytes},
+                                 {"log_waits_for_room", s->log_waits},
                                  {"batches_proposed", s->batches},
                                  {"commands_proposed", s->commands},
                                  {"queries_answered", s->queries},
@@ -158,7 +164,8 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
                                  {NULL, 0}};
-    return put_lines(b, "Raft", lines);
+    int rc = put_lines(b, "Raft", lines);
+    return rc != 0 ? rc : put_text(b, "log_engine", s->log_engine);
 }
 
 static int locks_section(struct fli_buf *b, const struct info *i)
