@@ -382,7 +382,8 @@ struct fate {
     bool dsync;   /* whether that is synced */
 };
 
-/* A failed sync says nothing about the data: it may be there or not. */
+/* dsync: this write shall sync itself, wherever it goes. A sync that fails says nothing about the
+ * data: it may be there or not. */
 static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync)
 {
     struct file *f = file_of(fd);
@@ -390,7 +391,6 @@ static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync
     if (f == NULL) {
         return fate;
     }
-    dsync = dsync || f->dsync;
     fate.error = write_error(fd, KIND_WRITE, offset + len);
     if (fate.error == IN_PART || (fate.error == 0 && shim_slot(SLOT_SHORT) != 0)) {
         fate.error = 0;
@@ -405,7 +405,7 @@ static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync
         fate.error = fate.error != 0 ? fate.error : (int)shim_slot(SLOT_SYNC_ERRNO);
         fate.dsync = fate.error == 0 && shim_slot(SLOT_LIE) == 0;
     }
-    save_range(fd, f, offset, fate.len, dsync && fate.error == 0);
+    save_range(fd, f, offset, fate.len, (dsync && fate.error == 0) || f->dsync);
     return fate;
 }
 
