@@ -9,7 +9,8 @@
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
-#define ENTRIES_MIN 65536u   /* between snapshots, for a small state */
+#define ENTRIES_MIN 65536u   /* between snapshots, for a small state; fewer with a small
+                              * snapshot_bytes, in proportion */
 #define ENTRIES_MAX 1048576u /* for the largest */
 #define STAGGER 16u
 #define DISK_SHARE 4u /* of bytes_max: log on disk */
@@ -35,12 +36,19 @@ static void applied_now(const struct node *n, uint64_t *ret_bytes, uint64_t *ret
     *ret_entries = s.entries;
 }
 
+static uint64_t entries_min(const struct node *n)
+{
+    uint64_t most = NODE_SNAPSHOT_BYTES;
+    uint64_t bytes = n->snapshot_bytes < most ? n->snapshot_bytes : most;
+    return ENTRIES_MIN * bytes / most + 1;
+}
+
 static bool is_due(const struct node *n)
 {
     uint64_t bytes;
     uint64_t entries;
     uint64_t bytes_max = n->snapshot_bytes;
-    uint64_t entries_max = ENTRIES_MIN + n->snapshot_last_bytes / 512;
+    uint64_t entries_max = entries_min(n) + n->snapshot_last_bytes / 512;
     applied_now(n, &bytes, &entries);
     if (bytes_max < n->snapshot_last_bytes / 2) {
         bytes_max = n->snapshot_last_bytes / 2;
