@@ -514,6 +514,7 @@ void sim_node_start(struct sim_node *n)
     n->lost_ms = 0;
     n->disk.error_now = false;
     n->kill_child = false;
+    n->labelled = n->labelled_change = 0;
     s->marks->snapshots_started_from += sim_disk_has_snapshot(n);
     s->current = n;
     uv_update_time(&n->loop);

@@ -288,6 +288,8 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
     int rv = __real_replica_install(r, now_ms, meta, fresh, ret_old);
     if (rv == 0 && !n->ghost) {
         n->sim->marks->snapshots_installed++;
+        n->labelled = meta->index;
+        n->labelled_change = meta->conf_index;
         sim_oracle_restored(n, meta->index);
     }
     return rv;

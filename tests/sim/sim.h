@@ -83,6 +83,12 @@ struct sim_event {
     struct sim_event *next; /* in an inbox */
 };
 
+/* In the queue: what orders it is here, so that nothing else is touched. */
+struct sim_due {
+    uint64_t at, seq;
+    struct sim_event *event;
+};
+
 struct sim_inbox {
     struct sim_event *first, *last;
 };
@@ -160,6 +166,7 @@ struct sim_node {
     struct snapshot_child *child;
     uint64_t child_serial;
     bool kill_child;
+    uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
     uint64_t failed; /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
@@ -494,7 +501,7 @@ struct sim {
     struct sim_random node_random; /* what nodes get from fli_random() */
     bool stopping;
     uint64_t now, seq;
-    struct sim_event **heap;
+    struct sim_due *heap;
     size_t heap_n, heap_cap;
     struct sim_event *spare;
     struct sim_node *current; /* whose code runs */

@@ -30,28 +30,35 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
     return fli_buf_append(ctx, bytes, len);
 }
 
-/* A snapshot has the configuration of the last change that its state contains. */
+/* A snapshot has the configuration of the last change that its state contains. What was looked at
+ * for the snapshot before is not looked at again: it was applied, so it stays. */
 static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
 {
     struct log *l = n->node->log;
-    uint64_t first = log_first_index(l);
-    uint64_t from = first > meta->conf_index ? first : meta->conf_index;
-    for (uint64_t i = from; i <= meta->index; i++) {
+    uint64_t index = n->labelled + 1;
+    uint64_t change = n->labelled_change;
+    index = log_first_index(l) > index ? log_first_index(l) : index;
+    for (; index <= meta->index; index++) {
         struct log_entry e;
-        if (log_read(l, i, &e) != 0) {
-            break; /* it has rotted */
+        if (log_read(l, index, &e) != 0) {
+            return; /* it has rotted */
         }
-        bool right = e.kind != RAFT_CHANGE || i == meta->conf_index;
-        if (i == meta->conf_index) {
-            right = e.kind == RAFT_CHANGE && e.len == meta->conf_len &&
-                    memcmp(e.data, meta->conf, e.len) == 0;
+        if (e.kind == RAFT_CHANGE) {
+            change = index;
+            SIM_CHECK(n->sim,
+                      index != meta->conf_index ||
+                          (e.len == meta->conf_len && memcmp(e.data, meta->conf, e.len) == 0),
+                      "node %u gives a snapshot another configuration than %llu is",
+                      n->index + 1, (unsigned long long)index);
         }
-        SIM_CHECK(n->sim, right,
-                  "node %u labels a snapshot at %llu with configuration %llu, and %llu is another",
-                  n->index + 1, (unsigned long long)meta->index,
-                  (unsigned long long)meta->conf_index, (unsigned long long)i);
     }
     log_read_done(l);
+    SIM_CHECK(n->sim, change == 0 || change == meta->conf_index,
+              "node %u labels a snapshot at %llu with configuration %llu, and the last is %llu",
+              n->index + 1, (unsigned long long)meta->index, (unsigned long long)meta->conf_index,
+              (unsigned long long)change);
+    n->labelled = meta->index;
+    n->labelled_change = meta->conf_index;
 }
 
 static void done_deliver(struct sim_event *e)

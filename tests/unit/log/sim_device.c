@@ -526,6 +526,24 @@ static int finish_write(struct sim_device *d, struct log_io *io)
 
 #define PREPARE_STEPS 6u
 
+/* Zeros; until all of it is done and synced, only some blocks have them. */
+static void fill(struct sim_device *d, struct inode *n, bool done, bool fresh)
+{
+    if (done) {
+        if (!fresh) {
+            memset(n->seen, 0, n->cap);
+            memset(n->stable, 0, n->cap);
+        }
+        n->stable_len = n->seen_len;
+        return;
+    }
+    for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
+        if (coin(d)) {
+            memset(n->seen + at, 0, LOG_BLOCK);
+        }
+    }
+}
+
 /* The first `steps` of making a segment ready; when it ends in the filling, with a part of it. */
 static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, struct inode **ret)
 {
@@ -550,15 +568,9 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
         return -ENOSPC;
     }
     if (steps > 2) {
+        bool fresh = n->cap == 0;
         inode_resize(n, (size_t)io->size);
-        for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
-            if (steps > 3 || coin(d)) {
-                memset(n->seen + at, 0, LOG_BLOCK);
-            }
-        }
-    }
-    if (steps > 3) {
-        inode_sync(n);
+        fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
         note_change(d, part, io->name, n);
