@@ -199,8 +199,8 @@ static void add_learner(struct membership *m, unsigned i)
     }
 }
 
-/* A learner is followed until it is close enough, and then gets its vote. The core notices that when
- * the learner confirms something new, so of one that has everything it would never do. */
+/* A learner is followed until it is close enough, and then gets its vote. The core notices that
+ * when the learner confirms something new, so of one that has everything it would never do. */
 static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
@@ -286,7 +286,8 @@ static void call_forgotten(struct membership *m)
 /* Once the node is out of the configuration its incarnation may go. */
 static void forget_step(struct membership *m)
 {
-    bool removed = server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
+    bool removed =
+        server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
     if (!removed) {
         return;
     }

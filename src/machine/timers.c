@@ -187,7 +187,8 @@ bool machine_is_late(const struct machine *m)
     return n != NULL && CONST_CONTAINER_OF(n, struct timer, node)->at_ms < m->due_ms;
 }
 
-/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and what
+/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and
+ * what
  * is made on the way (leases of the newly granted, delays) has its deadline after the clock. */
 static void expire_due(struct machine *m)
 {

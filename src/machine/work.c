@@ -1,6 +1,7 @@
 /* work.c: work that may be more than one batch has steps for.
  *
- * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a fail-over
+ * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a
+ * fail-over
  * end a million leases in one millisecond. One batch takes a bounded number of steps for such
  * things; what is left stays on a list, which is state, and goes on in the next batch before
  * anything else is due. New work goes in front of what it came from. So the same things happen in

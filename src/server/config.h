@@ -36,7 +36,7 @@ struct config {
     unsigned connections_max;
     unsigned idle_first_ms;
     uint64_t snapshot_bytes; /* of log, between two snapshots of a small state */
-    unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
+    unsigned log_level;      /* 1 error, 2 warning, 3 info, 4 debug */
     bool allow_remote;
     struct machine_limits limits; /* of a new cluster */
 };

@@ -522,8 +522,8 @@ static void run_in_pieces(struct world *w, const struct machine_command *c, bool
     }
 }
 
-/* One command at a time, each with so little room that its effects go on in many batches. In the end
- * the same has happened, in the same order. */
+/* One command at a time, each with so little room that its effects go on in many batches. In the
+ * end the same has happened, in the same order. */
 static void run_batch_tiny(struct world *w, bool mark)
 {
     static uint8_t copy[1 << 16];
@@ -666,7 +666,8 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
 
 /* ---- commands that come while work is left ----------------------------------------------------
  *
- * The model knows no budget, so here the machine is held against itself: every invariant after every
+ * The model knows no budget, so here the machine is held against itself: every invariant after
+ * every
  * batch, a twin that was fed the same bytes, snapshots in the midst of the work, and that a grant
  * that was once said to be over is never said to be held again. */
 

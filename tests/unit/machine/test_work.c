@@ -1,4 +1,5 @@
-/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones, and
+/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones,
+ * and
  * commands that come in between are answered rightly. That the same happens in the end, in the same
  * order, is what the model test shows in worlds that have steps for one thing a batch. */
 #include "kit.h"
