@@ -735,6 +735,11 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
     drop_changes_before(r, meta->index);
 }
 
+static bool is_snapshot_sound(const struct snapshot_meta *meta)
+{
+    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
+}
+
 /* Whatever leader is known now has all that is committed, so the snapshot is as good as its own. */
 static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
                            const struct configuration *conf)
@@ -761,7 +766,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
 {
     struct configuration conf;
     set_now(r, now_ms);
-    if (r->failed || meta->index <= r->applied || meta->term == 0 ||
+    if (r->failed || meta->index <= r->applied || !is_snapshot_sound(meta) ||
         configuration_decode(meta->conf, meta->conf_len, &conf) != 0) {
         return FL_EINVAL;
     }
@@ -958,7 +963,8 @@ static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errms
     if (meta == NULL) {
         return 0;
     }
-    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
+    int rv = is_snapshot_sound(meta) ? configuration_decode(meta->conf, meta->conf_len, &conf)
+                                     : FL_ECORRUPT;
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "the snapshot's configuration cannot be read: %s",
                  fl_strerror(rv));
