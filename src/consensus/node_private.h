@@ -2,6 +2,7 @@
  * it. Each part owns its state and knows nothing of the node but its struct host.
  *
  *   node.c           the turn of the loop, the way in for commands, status
+ *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_open.c      making a node
  *   node_snapshot.c  taking, sending and installing snapshots
  *   node_stop.c      the graceful end
@@ -28,6 +29,9 @@
 #define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
+#define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
+#define NODE_LOG_KEPT_ENTRIES 256u /* above what may be in flight to a follower */
+#define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
 #define NODE_BEAT_MS 100u       /* everything that is not urgent */
 #define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
@@ -52,7 +56,10 @@ struct node {
     /* configuration */
     uint64_t id;
     unsigned heartbeat_ms, election_ms, hold_ms;
-    uint64_t snapshot_bytes;
+    uint64_t snapshot_bytes, snapshot_entries;
+    unsigned log_kept_entries;
+    uint64_t log_segment_bytes;
+    size_t log_cache_bytes;
     struct machine_limits limits;
     struct data_dir dir;
     struct identity identity;
@@ -113,14 +120,15 @@ struct node {
     void *stop_ctx;
 };
 
+/* node_inbound.c */
 void node_wake(struct node *n); /* makes the loop turn without waiting */
-bool node_can_propose(struct node *n);
 bool node_running(const struct node *n);
+void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
+void node_drop_inbounds(struct node *n);
 
 /* node.c */
+bool node_can_propose(struct node *n);
 void node_turn_start(struct node *n); /* handles run from here on */
-void node_frame(struct node *n, const struct peer_identity *peer, struct stream *stream);
-void node_drop_inbounds(struct node *n);
 
 /* node_snapshot.c */
 void node_snapshot_turn(struct node *n);

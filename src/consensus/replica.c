@@ -960,6 +960,13 @@ static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errms
 {
     const struct snapshot_meta *meta = r->config.snapshot;
     struct configuration conf;
+    if (meta == NULL && log_first_index(r->log) > 1) {
+        snprintf(errmsg, errmsg_size,
+                 "the log begins with entry %" PRIu64
+                 ", and the snapshot of what came before is missing",
+                 log_first_index(r->log));
+        return FL_ECORRUPT;
+    }
     if (meta == NULL) {
         return 0;
     }

@@ -201,6 +201,7 @@ static int locks_section(struct fli_buf *b, const struct info *i)
                                  {"breaks", c.breaks},
                                  {"tokens_issued", c.tokens},
                                  {"waits_ended", c.waits_ended},
+                                 {"work_left", c.work},
                                  {"deadlocks_refused", c.deadlocks},
                                  {"limits_reached", c.limits},
                                  {"locks_max", l->locks_max},

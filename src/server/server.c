@@ -468,6 +468,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
+        .snapshot_bytes = c->snapshot_bytes,
     };
     struct node_callbacks cbs = {.ctx = s,
                                  .event = on_event,
