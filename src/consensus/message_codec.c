@@ -124,7 +124,9 @@ static int decode_entry(struct fli_slice body, size_t *at, struct raft_entry *re
     size_t len = fli_get_u32(head + 12);
     *at += MESSAGE_ENTRY_HEAD;
     bool known = kind == RAFT_COMMAND || kind == RAFT_BARRIER || kind == RAFT_CHANGE;
-    if (!known || len > MESSAGE_ENTRY_MAX || body.len - *at < len || fli_get_u64(head) == 0) {
+    bool zeros = (head[9] | head[10] | head[11]) == 0;
+    if (!known || !zeros || len > MESSAGE_ENTRY_MAX || body.len - *at < len ||
+        fli_get_u64(head) == 0) {
         return FL_EPROTO;
     }
     *ret = (struct raft_entry){.term = fli_get_u64(head), .type = (enum raft_entry_type)kind};

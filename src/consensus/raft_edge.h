@@ -15,6 +15,11 @@
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
  *                   behind what it has confirmed; it is then never sent anything again.
  *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
+ *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the time
+ *                   before counts as gone, and is sent new entries with heartbeats only. Two of them
+ *                   whose heartbeats are due at different times are gone each time, and the first
+ *                   entry behind a pause waits up to a heartbeat. The timer therefore waits until
+ *                   all heartbeats are due.
  *   pre-votes       One that is refused for its old term is answered with the term it asked for, so
  *                   the newer term is never learnt; a candidate that cannot win then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
@@ -67,6 +72,7 @@ struct raft_edge {
     uint64_t heard_id; /* the leader that was heard last, and when */
     uint64_t heard_ms;
     uint64_t gone_id; /* a peer that is known to be gone; 0: none */
+    uint64_t sent_ms; /* an APPEND, to whom ever */
     bool paused;      /* the process has just stood still */
     bool muted;       /* vote requests are not sent */
     bool refused;     /* the last answer to a vote request */

@@ -633,6 +633,11 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
     changes_compact(&r->changes, meta->index);
 }
 
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
+{
+    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
+}
+
 /* Whatever leader is known now has all that is committed, so the snapshot is as good as its own. */
 static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
                            const struct configuration *conf)
@@ -659,7 +664,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
 {
     struct configuration conf;
     set_now(r, now_ms);
-    if (r->failed || meta->index <= r->applied || meta->term == 0 ||
+    if (r->failed || meta->index <= r->applied || !replica_snapshot_is_sound(meta) ||
         configuration_decode(meta->conf, meta->conf_len, &conf) != 0) {
         return FL_EINVAL;
     }

@@ -128,7 +128,9 @@ static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errms
     if (meta == NULL) {
         return 0;
     }
-    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
+    int rv = replica_snapshot_is_sound(meta)
+                 ? configuration_decode(meta->conf, meta->conf_len, &conf)
+                 : FL_ECORRUPT;
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "the snapshot's configuration cannot be read: %s",
                  fl_strerror(rv));

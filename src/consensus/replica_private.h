@@ -39,4 +39,6 @@ struct replica {
 /* Gives the event to the core and carries out what it asks for. */
 void replica_step(struct replica *r, struct raft_event *event);
 
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
+
 #endif
