@@ -19,28 +19,9 @@
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
-static void idle_cb(uv_idle_t *idle)
-{
-    /* Nothing: the loop turns, and node_turn() does the work after the sockets were read. */
-}
-
-void node_wake(struct node *n)
-{
-    if (!n->woken && n->phase < PHASE_CLOSE) {
-        n->woken = true;
-        int rv = uv_idle_start(&n->idle, idle_cb);
-        FLI_ASSERT(rv == 0);
-    }
-}
-
 static void timer_cb(uv_timer_t *timer)
 {
     node_wake(timer->data);
-}
-
-bool node_running(const struct node *n)
-{
-    return n->phase == PHASE_RUN && !n->failed;
 }
 
 bool node_can_propose(struct node *n)
@@ -48,60 +29,6 @@ bool node_can_propose(struct node *n)
     return node_running(n) && uv_now(n->loop) >= n->doubt_until_ms &&
            uv_now(n->loop) - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership);
-}
-
-/* ---- messages of Raft ---- */
-
-static void inbound_close(struct inbound *in)
-{
-    fli_list_remove(&in->link);
-    stream_close(in->stream);
-    free(in);
-}
-
-static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
-{
-    struct inbound *in = ctx;
-    struct node *n = in->node;
-    if (n->phase >= PHASE_CLOSE || n->failed || membership_is_stranger(n->membership, in->from)) {
-        return;
-    }
-    if (replica_receive(n->replica, fli_clock_ms(), in->from, type, body) != 0) {
-        host_log(&n->host, 1,
-                 "node %" PRIu64 " has sent a message that no correct node sends: the connection is "
-                 "closed",
-                 in->from);
-        inbound_close(in);
-    }
-}
-
-static void inbound_lost(void *ctx, enum channel_end how, const char *why)
-{
-    inbound_close(ctx);
-}
-
-void node_frame(struct node *n, const struct peer_identity *peer, struct stream *stream)
-{
-    struct inbound *in = n->phase >= PHASE_CLOSE ? NULL : calloc(1, sizeof *in);
-    if (in == NULL) {
-        stream_close(stream);
-        return;
-    }
-    struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
-    in->node = n;
-    in->from = peer->node_id;
-    in->stream = stream;
-    fli_list_init(&in->link);
-    fli_list_push(&n->inbounds, &in->link);
-    (void)stream_start(stream, &cbs);
-}
-
-void node_drop_inbounds(struct node *n)
-{
-    FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
-    {
-        inbound_close(FLI_CONTAINER_OF(pos, struct inbound, link));
-    }
 }
 
 /* ---- leadership ---- */
@@ -243,8 +170,10 @@ static void node_turn(struct node *n)
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    replica_turn(n->replica, fli_clock_ms(), n->paused);
-    proposer_turn(n->proposer, fli_clock_ms());
+    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        proposer_turn(n->proposer, fli_clock_ms());
+    }
     watch_leadership(n);
     election_turn(&n->election, node_running(n));
     /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member
@@ -297,6 +226,7 @@ static void watch_disk(struct node *n)
 {
     struct log_stats s;
     log_get_stats(n->log, &s);
+    n->log_bytes = s.bytes;
     uint64_t waiting_ms = s.age_ns / 1000000;
     if (waiting_ms < NODE_DISK_SLOW_MS) {
         n->disk_said_ms = 0;

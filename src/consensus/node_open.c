@@ -139,7 +139,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
     }
     switch (kind) {
     case STREAM_RAFT:
-        node_frame(n, peer, stream);
+        node_inbound(n, peer, stream);
         break;
     case STREAM_RELAY:
         relay_server_accept(n->followers, peer, stream);
@@ -153,7 +153,7 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct node *n = ctx;
-    if (membership_is_stranger(n->membership, peer_id)) {
+    if (n->failed || membership_is_stranger(n->membership, peer_id)) {
         return;
     }
     /* What is not sent is a lost message, which Raft bears. */
@@ -413,8 +413,9 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .bind_address = c->peer_address,
         .members = n->identity.members,
         .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
-        .connect_ms = n->election_ms,
-        .unacked_ms = 2 * n->election_ms,
+        .connect_ms = n->election_ms / 2,
+        .answer_ms = n->election_ms,
+        .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
     config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};

@@ -2,6 +2,7 @@
  * it. Each part owns its state and knows nothing of the node but its struct host.
  *
  *   node.c           the turn of the loop, the way in for commands, status
+ *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_open.c      making a node
  *   node_snapshot.c  taking, sending and installing snapshots
  *   node_stop.c      the graceful end
@@ -100,6 +101,7 @@ struct node {
     uint64_t child_began_ns;
     uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied, at the last one */
     uint64_t child_bytes, child_entries;             /* applied, when the child began */
+    uint64_t log_bytes; /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
     bool snapshot_said_late;
@@ -112,14 +114,15 @@ struct node {
     void *stop_ctx;
 };
 
+/* node_inbound.c */
 void node_wake(struct node *n); /* makes the loop turn without waiting */
-bool node_can_propose(struct node *n);
 bool node_running(const struct node *n);
+void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
+void node_drop_inbounds(struct node *n);
 
 /* node.c */
+bool node_can_propose(struct node *n);
 void node_turn_start(struct node *n); /* handles run from here on */
-void node_frame(struct node *n, const struct peer_identity *peer, struct stream *stream);
-void node_drop_inbounds(struct node *n);
 
 /* node_snapshot.c */
 void node_snapshot_turn(struct node *n);

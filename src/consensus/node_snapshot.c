@@ -1,7 +1,7 @@
 /* node_snapshot.c: taking, sending and installing snapshots.
  *
- * A snapshot is taken after so many bytes of log, or entries, whichever is more for the size of the
- * state. A child process writes it (snapshot_child.h). What fails is said, counted, and tried again
+ * A snapshot is taken after so many bytes of entries, or entries, or when the log takes too much
+ * room on disk (each write fills a block at least); all three grow with the size of the state. A child process writes it (snapshot_child.h). What fails is said, counted, and tried again
  * after a pause that doubles up to a minute: a healthy node never ends for the want of a snapshot,
  * its log only grows. */
 #include <inttypes.h>
@@ -13,6 +13,7 @@
                               * snapshot_bytes, in proportion */
 #define ENTRIES_MAX 1048576u /* for the largest */
 #define STAGGER 16u
+#define DISK_SHARE 4u /* of bytes_max: log on disk */
 #define TRAILING_SHARE 4u  /* of snapshot_bytes: log kept behind a snapshot, for late followers */
 #define TRAILING_MIN 256u  /* above what may be in flight to a follower */
 #define TRAILING_MAX 8192u
@@ -53,6 +54,10 @@ static bool is_due(const struct node *n)
         bytes_max = n->snapshot_last_bytes / 2;
     }
     entries_max = staggered(n, entries_max < ENTRIES_MAX ? entries_max : ENTRIES_MAX);
+    if (n->log_bytes >= DISK_SHARE * staggered(n, bytes_max) &&
+        entries - n->entries_at_snapshot >= TRAILING_MAX) {
+        return true;
+    }
     return bytes - n->bytes_at_snapshot >= staggered(n, bytes_max) ||
            entries - n->entries_at_snapshot >= entries_max;
 }

@@ -606,6 +606,12 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     return rv;
 }
 
+static bool has_all(const struct replica *r, uint64_t id)
+{
+    raft_index match = 0;
+    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
+}
+
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     set_now(r, now_ms);
@@ -617,6 +623,9 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
     }
     if (replica_catch_up_status(r, id) == CATCH_UP_RUNNING) {
         return FL_EBUSY;
+    }
+    if (has_all(r, id)) {
+        return 0; /* the core would wait for progress that there is none to make */
     }
     struct raft_event event = {.type = RAFT_CATCH_UP};
     event.catch_up.server_id = id;
@@ -634,11 +643,11 @@ enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t 
     case RAFT_CATCH_UP_RUNNING:
         return CATCH_UP_RUNNING;
     case RAFT_CATCH_UP_ABORTED:
-        return CATCH_UP_ABORTED;
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_ABORTED;
     case RAFT_CATCH_UP_FINISHED:
         return CATCH_UP_FINISHED;
     default:
-        return CATCH_UP_NONE;
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_NONE;
     }
 }
 

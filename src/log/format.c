@@ -267,6 +267,7 @@ static const char *header_wrong(struct log_scan *s, const struct log_write *w, u
     }
     if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
         w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
+        w->before.last_index > LOG_INDEX_MAX ||
         log_round_up(w->len, w->block) > len - at) {
         return "the header of a write has impossible numbers";
     }
@@ -302,7 +303,7 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
     switch (r->type) {
     case LOG_RECORD_ENTRY:
         if (r->index != st->last_index + 1 || r->term < st->last_term || r->term == 0 ||
-            r->kind == 0) {
+            r->kind == 0 || r->index > LOG_INDEX_MAX) {
             return "an entry has an index or a term that cannot follow";
         }
         st->last_index = r->index;
@@ -319,7 +320,7 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
         st->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
         break;
     case LOG_RECORD_RESET:
-        if (r->index == UINT64_MAX) {
+        if (r->index > LOG_INDEX_MAX) {
             return "a reset has an impossible index";
         }
         st->last_index = r->index;

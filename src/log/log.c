@@ -203,7 +203,7 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
 {
     size_t size = log_record_size(e->len);
     FLI_ASSERT(!l->closing && e->index == l->entries.last + 1);
-    FLI_ASSERT(e->term != 0 && e->term >= log_last_term(l) && e->kind != 0);
+    FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) && e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
     log_read_done(l);
     if (size > log_room(l)) {
@@ -246,7 +246,7 @@ uint64_t log_truncate(struct log *l, uint64_t index)
 
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 {
-    FLI_ASSERT(!l->closing && index < UINT64_MAX);
+    FLI_ASSERT(!l->closing && index <= LOG_INDEX_MAX);
     log_read_done(l);
     struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {

@@ -22,6 +22,7 @@
 #include "log/device.h"
 
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
+#define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1) /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the disk */
 #define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read back from disk for one batch of reads */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
@@ -94,8 +95,8 @@ uint64_t log_last_term(const struct log *l);
  * only) LOG_PENDING_MAX is reached, and nothing has happened. They begin no write: log_flush()
  * does. After failed() they still work in memory.
  *
- * An entry's index is log_last_index() + 1, its term not below log_last_term() and not 0, its length at
- * most log_entry_max(). */
+ * An entry's index is log_last_index() + 1 and at most LOG_INDEX_MAX, its term not
+ * below log_last_term() and not 0, its length at most log_entry_max(). */
 FLI_MUST_USE uint64_t log_append(struct log *l, const struct log_entry *e);
 
 /* Entries >= index go; first <= index <= last + 1. (At last + 1 it is a record without effect.) */

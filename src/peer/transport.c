@@ -253,6 +253,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->shared.gone = channel_gone;
     t->connect_ms = config->connect_ms == 0 ? TRANSPORT_CONNECT_MS : config->connect_ms;
     t->answer_ms = config->answer_ms == 0 ? TRANSPORT_ANSWER_MS : config->answer_ms;
+    t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
     t->members = config->members;
     t->self = config->self;
     t->formats = config->formats;

@@ -23,7 +23,7 @@
  *
  * Limits, so that a stranger costs no descriptors: TRANSPORT_PENDING_MAX connections that have not
  * said their handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64
- * bits), each for TRANSPORT_PENDING_MS. Beyond, the oldest of that address (or of the address with
+ * bits), each for pending_ms. Beyond, the oldest of that address (or of the address with
  * the most) is dropped: a real peer says its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
  * streams of one member and kind: a newer one replaces the oldest, whose owner hears `lost` with
  * CHANNEL_REPLACED.
@@ -39,13 +39,13 @@ struct transport;
 
 #define TRANSPORT_PENDING_MAX 64u
 #define TRANSPORT_PENDING_ADDRESS_MAX 16u
-#define TRANSPORT_PENDING_MS 2000u
 #define TRANSPORT_ACCEPTED_MAX 4u
 
 /* Defaults. */
 #define TRANSPORT_CONNECT_MS 200u
 #define TRANSPORT_ANSWER_MS 400u
 #define TRANSPORT_UNACKED_MS 1000u
+#define TRANSPORT_PENDING_MS 2000u
 #define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
 #define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
 #define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
@@ -65,6 +65,7 @@ struct transport_config {
     unsigned answer_ms;  /* from then on, until the answer is whole */
     /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
     unsigned unacked_ms; /* 0: the default */
+    unsigned pending_ms; /* for a stranger's handshake; 0: the default */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
 };
 

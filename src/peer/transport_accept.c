@@ -293,7 +293,7 @@ static bool accept_one(struct transport *t)
     fli_list_init(&p->link);
     fli_list_push(&t->pending, &p->link);
     t->pending_n++;
-    deadline_set(t, &p->deadline, TRANSPORT_PENDING_MS);
+    deadline_set(t, &p->deadline, t->pending_ms);
     if (channel_read_start(c) != 0) {
         pending_drop(p);
     }

@@ -30,7 +30,7 @@ struct transport {
     struct peer_identity self;
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
-    unsigned connect_ms, answer_ms;
+    unsigned connect_ms, answer_ms, pending_ms;
     int fd; /* bound; the listener's once it listens */
     uint16_t port;
     bool started;   /* the timer is a live handle */

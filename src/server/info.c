@@ -148,11 +148,7 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"snapshot_last_ms", s->snapshot_last_ms},
                                  {"snapshot_last_bytes", s->snapshot_last_bytes},
                                  {"snapshot_failures", s->snapshot_failures},
-                                 {"log_writes", s->log_writes},
-                                 {"log_segments", s->log_segments},
-                                 {"log_segments_reused", s->log_recycled},
-                                 {"log_bytes", s->log_bytes},
-                                 {"log_waits_for_room", s->log_waits},
+                                 {"snapshots_installed", s->restores},
                                  {"batches_proposed", s->batches},
                                  {"commands_proposed", s->commands},
                                  {"queries_answered", s->queries},
@@ -164,8 +160,23 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
                                  {NULL, 0}};
-    int rc = put_lines(b, "Raft", lines);
-    return rc != 0 ? rc : put_text(b, "log_engine", s->log_engine);
+    return put_lines(b, "Raft", lines);
+}
+
+static int log_section(struct fli_buf *b, const struct info *i)
+{
+    const struct node_status *s = &i->status;
+    uint64_t writes = s->log_writes == 0 ? 1 : s->log_writes;
+    const struct line lines[] = {{"log_writes", s->log_writes},
+                                 {"log_write_avg_us", s->log_write_ns_sum / writes / 1000},
+                                 {"log_write_max_us", s->log_write_ns_max / 1000},
+                                 {"log_segments", s->log_segments},
+                                 {"log_bytes", s->log_bytes},
+                                 {"log_segments_recycled", s->log_recycled},
+                                 {"log_waits_for_segment", s->log_waits},
+                                 {NULL, 0}};
+    int rc = put_lines(b, "Log", lines);
+    return rc != 0 ? rc : put_text(b, "log_engine", s->log_engine == NULL ? "" : s->log_engine);
 }
 
 static int locks_section(struct fli_buf *b, const struct info *i)
@@ -190,6 +201,7 @@ static int locks_section(struct fli_buf *b, const struct info *i)
                                  {"breaks", c.breaks},
                                  {"tokens_issued", c.tokens},
                                  {"waits_ended", c.waits_ended},
+                                 {"work_left", c.work},
                                  {"deadlocks_refused", c.deadlocks},
                                  {"limits_reached", c.limits},
                                  {"locks_max", l->locks_max},
@@ -284,6 +296,7 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
                {"replication", replication_section},
                {"cluster", cluster_section},
                {"raft", raft_section},
+               {"log", log_section},
                {"locks", locks_section},
                {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||

@@ -200,6 +200,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
     ret->connect_ms = 5000;
     ret->answer_ms = 5000;
     ret->unacked_ms = 5000;
+    ret->pending_ms = 2 * PATIENCE_MS;
     for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
         ret->limits[kind] = RIG_LIMITS;
     }

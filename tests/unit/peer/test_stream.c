@@ -97,7 +97,9 @@ static void test_direct_in_part(void **state)
     struct fli_slice part = {body, size};
     unsigned n = 0;
     while (stream_send(s, 1, &part, 1) == 0) {
-        n++;
+        if (n++ == 0) {
+            assert_int_equal(stream_handed(s), stream_appended(s)); /* it may have left */
+        }
         assert_true(n < 20);
         stream_flush(s);
     }
@@ -205,6 +207,23 @@ static void test_hung_up(void **state)
     assert_int_equal(stream_handed(r->mine.s), handed); /* it surely never left */
     assert_int_equal(send_text(r->mine.s, "x"), FL_ENOCONN);
     stream_flush(r->mine.s);
+    assert_int_equal(r->mine.lost, 1);
+}
+
+/* Writing finds it as well, before anything is read. */
+static void test_hung_up_found_by_writing(void **state)
+{
+    struct rig *r = *state;
+    rig_pair(r, STREAM_RELAY);
+    held_close(theirs(r));
+    uint64_t deadline_ms = rig_deadline(r);
+    while (r->mine.lost == 0) {
+        assert_int_equal(send_text(r->mine.s, "x"), 0);
+        stream_flush(r->mine.s); /* without the loop, which would read */
+        uv_update_time(&r->loop);
+        assert_true(uv_now(&r->loop) < deadline_ms);
+    }
+    assert_int_equal(r->mine.end, CHANNEL_HUNG_UP);
     assert_int_equal(r->mine.lost, 1);
 }
 
@@ -358,6 +377,7 @@ int main(int argc, char **argv)
         TEST(test_ceilings),
         TEST(test_close_inside),
         TEST(test_hung_up),
+        TEST(test_hung_up_found_by_writing),
         TEST(test_lost_costs_no_descriptor),
         TEST(test_broken),
         TEST(test_cut),

@@ -1,4 +1,4 @@
-/* test_roster.c: members that lost their disk, were forgotten, and come back. */
+/* test_membership.c: members that lost their disk, were forgotten, and come back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "consensus/membership_private.h"
 #include "consensus/node_private.h"
 #include "scratch.h"
 
@@ -252,7 +253,7 @@ static void hand_over(struct cluster *c, unsigned to)
 }
 
 /* A node that was down while another one was forgotten and came back knows only that one's former
- * life, and must believe its present one, which leads. */
+ * incarnation, and must believe its present one, which leads. */
 static void test_back_after_another_was_forgotten(void **state)
 {
     struct cluster *c = up(state, 5);
@@ -267,12 +268,12 @@ static void test_back_after_another_was_forgotten(void **state)
     hand_over(c, lost);
     cluster_start(c, away);
     /* As if it had called before, and had been refused. */
-    c->nodes[away].node->peers[lost].other_life = true;
+    c->nodes[away].node->membership->peers[lost].other_incarnation = true;
     must_check(c, away, "b", token, MACHINE_DONE);
     cluster_expect_same_hash(c);
     assert_int_equal(cluster_wait_leader(c), lost);
-    roster_sync(c->nodes[away].node);
-    assert_false(c->nodes[away].node->peers[lost].other_life);
+    membership_sync(c->nodes[away].node->membership);
+    assert_false(c->nodes[away].node->membership->peers[lost].other_incarnation);
 }
 
 /* As the one before; but the other was wiped once more, and nobody has forgotten that life: it is
@@ -320,11 +321,11 @@ static void test_forgotten_joins_at_the_leader_only(void **state)
     struct node *n = c->nodes[behind].node;
     n->identity.known[lost] = 0;
     n->identity.known_index = UINT64_MAX; /* so it stays */
-    n->peers[lost].incarnation = 0;
+    n->membership->peers[lost].incarnation = 0;
     cluster_start(c, lost);
     cluster_until(c, has_failed, &c->nodes[lost], "the wiped node stops");
     assert_int_equal(c->nodes[lost].fatal, FL_EDENIED);
-    assert_int_equal(n->peers[lost].incarnation, 0);
+    assert_int_equal(n->membership->peers[lost].incarnation, 0);
 }
 
 /* A stream that was opened before more was known. */
@@ -336,32 +337,33 @@ static void test_strangers(void **state)
     acquire(c, other, "a", "owner-1");
     cluster_expect_same_hash(c);
     struct node *n = c->nodes[leader].node;
-    struct peer *p = &n->peers[other];
+    struct member_state *p = &n->membership->peers[other];
     uint64_t incarnation = p->incarnation;
     uint64_t known_index = n->identity.known_index;
     assert_int_equal(incarnation, n->identity.known[other]);
-    assert_false(roster_stranger(n, other + 1));
-    assert_false(roster_stranger(n, leader + 1));
-    assert_false(roster_stranger(n, 99));
+    assert_false(membership_is_stranger(n->membership, other + 1));
+    assert_false(membership_is_stranger(n->membership, leader + 1));
+    assert_false(membership_is_stranger(n->membership, 99));
     p->incarnation = incarnation + 1;
     p->admitted_index = known_index;
-    assert_true(roster_stranger(n, other + 1));
+    assert_true(membership_is_stranger(n->membership, other + 1));
     p->admitted_index = known_index + 1;
-    assert_false(roster_stranger(n, other + 1));
+    assert_false(membership_is_stranger(n->membership, other + 1));
     p->admitted_index = 0;
     n->identity.known[other] = 0; /* who is not known joins, or is in no configuration */
-    assert_false(roster_stranger(n, other + 1));
+    assert_false(membership_is_stranger(n->membership, other + 1));
     n->identity.known[other] = incarnation;
     p->incarnation = 0;
-    assert_false(roster_stranger(n, other + 1));
+    assert_false(membership_is_stranger(n->membership, other + 1));
     p->incarnation = incarnation;
 }
 
-static bool without_inlet(void *ctx)
+static bool without_stream(void *ctx)
 {
     struct rejoin *r = ctx;
     int leader = cluster_leader(r->c);
-    return leader >= 0 && r->c->nodes[leader].node->peers[r->i].inlet == NULL;
+    return leader >= 0 &&
+           !relay_server_connected(r->c->nodes[leader].node->followers, r->i + 1);
 }
 
 /* It runs, and its streams to the others are open: it is never told that it was forgotten, and
@@ -375,22 +377,14 @@ static void test_forgotten_while_it_runs(void **state)
     cluster_expect_same_hash(c);
     struct node *n = c->nodes[away].node;
     struct rejoin r = {c, away};
-    for (unsigned i = 0; i < 3; i++) {
-        n->peers[i].redial_ms = UINT64_MAX; /* it does not come back of its own accord */
-    }
-    outlet_close(n->peers[leader].outlet, "a test");
-    cluster_until(c, without_inlet, &r, "the leader has lost the stream");
+    relay_client_close(n->relay, "a test"); /* it calls nobody of its own accord any more */
+    cluster_until(c, without_stream, &r, "the leader has lost the stream");
     forget(c, away);
-    for (unsigned i = 0; i < 3; i++) {
-        n->peers[i].redial_ms = UINT64_MAX;
-    }
     cluster_until(c, is_voter_again, &r, "the node is a voter again");
-    for (unsigned i = 0; i < 3; i++) {
-        n->peers[i].redial_ms = 0;
-    }
-    acquire(c, away, "b", "owner-1");
+    acquire(c, leader, "b", "owner-1");
     cluster_expect_same_hash(c);
 }
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)

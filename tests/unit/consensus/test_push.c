@@ -47,10 +47,10 @@ static unsigned other_than(struct cluster *c, unsigned i)
     return (i + 1) % c->n;
 }
 
-static bool early_came(void *ctx)
+static bool push_came(void *ctx)
 {
     struct cluster_node *cn = ctx;
-    return cn->early > 0;
+    return cn->pushed > 0;
 }
 
 static bool log_came(void *ctx)
@@ -59,7 +59,7 @@ static bool log_came(void *ctx)
     return cn->log_wait != 0;
 }
 
-static void test_early(void **state)
+static void test_push(void **state)
 {
     struct cluster *c = up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -71,26 +71,26 @@ static void test_early(void **state)
     op_run(c, follower, &wait, &op);
     assert_int_equal(op.result.code, MACHINE_QUEUED);
     uint64_t id = op.result.wait;
-    assert_int_equal(c->nodes[follower].early, 0);
+    assert_int_equal(c->nodes[follower].pushed, 0);
     op_run(c, leader, &release, &op);
     assert_int_equal(op.result.code, MACHINE_DONE);
-    cluster_until(c, early_came, &c->nodes[follower], "the follower is told early");
-    assert_int_equal(c->nodes[follower].early_type, MACHINE_EVENT_GRANTED);
-    assert_int_equal(c->nodes[follower].early_wait, id);
+    cluster_until(c, push_came, &c->nodes[follower], "the follower is told ahead");
+    assert_int_equal(c->nodes[follower].pushed_type, MACHINE_EVENT_GRANTED);
+    assert_int_equal(c->nodes[follower].pushed_wait, id);
     cluster_until(c, log_came, &c->nodes[follower], "the log tells it as well");
     assert_int_equal(c->nodes[follower].log_wait, id);
-    assert_int_equal(c->nodes[follower].early, 1);
-    assert_int_equal(c->nodes[(leader + 2) % 3].early, 0);
+    assert_int_equal(c->nodes[follower].pushed, 1);
+    assert_int_equal(c->nodes[(leader + 2) % 3].pushed, 0);
 }
 
-static bool all_early_came(void *ctx)
+static bool all_push_came(void *ctx)
 {
     struct cluster_node *cn = ctx;
-    return cn->early == 2;
+    return cn->pushed == 2;
 }
 
 /* Waits that are older than the leader's term: it does not know whose they are. */
-static void test_early_after_a_change_of_leader(void **state)
+static void test_push_after_a_change_of_leader(void **state)
 {
     struct cluster *c = up(state, 3);
     unsigned leader = cluster_wait_leader(c);
@@ -105,15 +105,15 @@ static void test_early_after_a_change_of_leader(void **state)
     cluster_stop(c, leader, 0);
     unsigned next = cluster_wait_leader(c);
     unsigned follower = 3 - leader - next;
-    assert_int_equal(c->nodes[follower].early, 0);
+    assert_int_equal(c->nodes[follower].pushed, 0);
     for (unsigned i = 0; i < 2; i++) {
         struct machine_command release = cmd_release("a", token + i);
         op_run(c, next, &release, &op);
         assert_int_equal(op.result.code, MACHINE_DONE);
     }
-    cluster_until(c, all_early_came, &c->nodes[follower], "the follower is told early");
-    assert_int_equal(c->nodes[follower].early_type, MACHINE_EVENT_GRANTED);
-    assert_int_equal(c->nodes[next].early, 0);
+    cluster_until(c, all_push_came, &c->nodes[follower], "the follower is told ahead");
+    assert_int_equal(c->nodes[follower].pushed_type, MACHINE_EVENT_GRANTED);
+    assert_int_equal(c->nodes[next].pushed, 0);
     /* A wait of this term is told to its own node again, and to no other. */
     struct machine_command wait = cmd_acquire("a", "owner-4", 600000, 600000);
     op_run(c, next, &wait, &op);
@@ -122,7 +122,7 @@ static void test_early_after_a_change_of_leader(void **state)
     op_run(c, next, &release, &op);
     assert_int_equal(op.result.code, MACHINE_DONE);
     cluster_wait_level(c);
-    assert_int_equal(c->nodes[follower].early, 2);
+    assert_int_equal(c->nodes[follower].pushed, 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -130,8 +130,8 @@ static void test_early_after_a_change_of_leader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_early),
-        TEST(test_early_after_a_change_of_leader),
+        TEST(test_push),
+        TEST(test_push_after_a_change_of_leader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
