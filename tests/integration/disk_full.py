@@ -122,7 +122,7 @@ class DiskFull(Case):
         filler = use_up_bytes(small.data)
         def waits():
             self.fill(other)
-            return small.info()['log_waits_for_room']
+            return small.info()['log_waits_for_segment']
         wait_until(waits, 90.0, 'a node that waits for room')
         small.kill()
         small.start()
