@@ -43,6 +43,11 @@ struct node_config {
     unsigned hold_ms;              /* how long a command waits for a leader; 0: default */
     size_t pending_max;            /* bytes of commands that may wait; 0: default */
     uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
+    /* For tests, which have small states and short logs. 0: default. */
+    uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
+    unsigned log_kept_entries;  /* behind a snapshot, at least: what followers a little late need */
+    uint64_t log_segment_bytes; /* as in struct log_config, like the next one */
+    size_t log_cache_bytes;
 };
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };

@@ -21,7 +21,6 @@
 #define RAFT_OUT_MAX ((size_t)32 << 20)
 #define RELAY_FRAME_MAX ((size_t)96 << 10)
 #define RELAY_OUT_MAX ((size_t)32 << 20)
-#define LOG_CACHE_BYTES ((size_t)8 << 20)
 #define WRITE_WAIT_MS 10
 
 /* ---- what the parts call back ---- */
@@ -190,7 +189,8 @@ static void log_say_cb(void *ctx, enum log_level level, const char *message)
 
 static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
 {
-    struct log_config config = {.cache_bytes = LOG_CACHE_BYTES,
+    struct log_config config = {.cache_bytes = n->log_cache_bytes,
+                                .segment_bytes = n->log_segment_bytes,
                                 .ctx = n,
                                 .durable = durable_cb,
                                 .failed = log_failed_cb,
@@ -527,6 +527,15 @@ static void set_config(struct node *n, const struct node_config *c)
     n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
     n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
+    n->snapshot_entries = c->snapshot_entries;
+    if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
+        uint64_t bytes = n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes
+                                                                 : NODE_SNAPSHOT_BYTES;
+        n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
+    }
+    n->log_kept_entries = c->log_kept_entries != 0 ? c->log_kept_entries : NODE_LOG_KEPT_ENTRIES;
+    n->log_segment_bytes = c->log_segment_bytes;
+    n->log_cache_bytes = c->log_cache_bytes != 0 ? c->log_cache_bytes : NODE_LOG_CACHE_BYTES;
     n->limits = c->limits;
     held_init(&n->held, c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX);
 }

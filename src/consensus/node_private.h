@@ -29,6 +29,9 @@
 #define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
+#define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
+#define NODE_LOG_KEPT_ENTRIES 256u /* above what may be in flight to a follower */
+#define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
 #define NODE_BEAT_MS 100u       /* everything that is not urgent */
 #define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
@@ -53,7 +56,10 @@ struct node {
     /* configuration */
     uint64_t id;
     unsigned heartbeat_ms, election_ms, hold_ms;
-    uint64_t snapshot_bytes;
+    uint64_t snapshot_bytes, snapshot_entries;
+    unsigned log_kept_entries;
+    uint64_t log_segment_bytes;
+    size_t log_cache_bytes;
     struct machine_limits limits;
     struct data_dir dir;
     struct identity identity;

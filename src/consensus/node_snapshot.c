@@ -1,21 +1,19 @@
 /* node_snapshot.c: taking, sending and installing snapshots.
  *
  * A snapshot is taken after so many bytes of entries, or entries, or when the log takes too much
- * room on disk (each write fills a block at least); all three grow with the size of the state. A child process writes it (snapshot_child.h). What fails is said, counted, and tried again
- * after a pause that doubles up to a minute: a healthy node never ends for the want of a snapshot,
- * its log only grows. */
+ * room on disk (each write fills a block at least); all three grow with the size of the state. A
+ * child process writes it (snapshot_child.h). What fails is said, counted, and tried again after a
+ * pause that doubles up to a minute: a healthy node never ends for the want of a snapshot, its log
+ * only grows. */
 #include <inttypes.h>
 
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
-#define ENTRIES_MIN 65536u   /* between snapshots, for a small state; fewer with a small
-                              * snapshot_bytes, in proportion */
 #define ENTRIES_MAX 1048576u /* for the largest */
 #define STAGGER 16u
 #define DISK_SHARE 4u /* of bytes_max: log on disk */
 #define TRAILING_SHARE 4u  /* of snapshot_bytes: log kept behind a snapshot, for late followers */
-#define TRAILING_MIN 256u  /* above what may be in flight to a follower */
 #define TRAILING_MAX 8192u
 #define PAUSE_MIN_MS 1000u
 #define PAUSE_MAX_MS 60000u
@@ -36,19 +34,12 @@ static void applied_now(const struct node *n, uint64_t *ret_bytes, uint64_t *ret
     *ret_entries = s.entries;
 }
 
-static uint64_t entries_min(const struct node *n)
-{
-    uint64_t most = NODE_SNAPSHOT_BYTES;
-    uint64_t bytes = n->snapshot_bytes < most ? n->snapshot_bytes : most;
-    return ENTRIES_MIN * bytes / most + 1;
-}
-
 static bool is_due(const struct node *n)
 {
     uint64_t bytes;
     uint64_t entries;
     uint64_t bytes_max = n->snapshot_bytes;
-    uint64_t entries_max = entries_min(n) + n->snapshot_last_bytes / 512;
+    uint64_t entries_max = n->snapshot_entries + n->snapshot_last_bytes / 512;
     applied_now(n, &bytes, &entries);
     if (bytes_max < n->snapshot_last_bytes / 2) {
         bytes_max = n->snapshot_last_bytes / 2;
@@ -69,8 +60,8 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     uint64_t bytes = n->child_bytes - n->bytes_at_snapshot;
     uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
     uint64_t trailing = n->snapshot_bytes / TRAILING_SHARE / each;
-    trailing = trailing < TRAILING_MIN ? TRAILING_MIN : trailing;
     trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
+    trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
     /* A follower that is being sent an older snapshot needs what comes behind that. */
     for (unsigned i = 0; i < n->identity.members.n; i++) {
