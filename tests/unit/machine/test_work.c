@@ -1,6 +1,6 @@
-/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones, and
- * commands that come in between are answered rightly. That the same happens in the end, in the same
- * order, is what the model test shows in worlds that have steps for one thing a batch. */
+/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones,
+ * and commands that come in between are answered rightly. That the same happens in the end, in the
+ * same order, is what the model test shows in worlds that have steps for one thing a batch. */
 #include "kit.h"
 
 #include "machine/budget.h"
