@@ -339,9 +339,6 @@ static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
 static uint64_t pulse_deadline(const struct proposer *p)
 {
     const struct machine *m = fsm_machine(p->config.fsm);
-    if (p->in_flight == 0 && machine_has_work(m)) {
-        return 0; /* what the last batch had no steps for goes on at once */
-    }
     uint64_t deadline_ms = machine_next_deadline(m);
     if (deadline_ms == UINT64_MAX) {
         return UINT64_MAX;

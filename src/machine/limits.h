@@ -29,7 +29,8 @@ struct machine_limits {
 
 /* What one batch may cost, in steps. A step is an edge that a search for cycles follows, or a tenth
  * of what it takes to make, change or end one record (a grant, a wait, a session). What does not
- * fit goes on in the next batch, see work.c. */
+ * fit goes on in the next batch, see work.c. They are a part of what a log means: who changes one
+ * changes MACHINE_BATCH_FORMAT. */
 #define MACHINE_STEPS_RECORD 10u
 #define MACHINE_BATCH_DUE_STEPS 6000u     /* for what is due, and what earlier batches left */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for what the batch's commands set going */
