@@ -140,6 +140,9 @@ struct net_stats {
     uint64_t paused; /* times reading from a connection was paused */
 };
 void net_get_stats(const struct net_server *s, struct net_stats *ret);
+/* The section of INFO about TLS; port 0: there is none. 0, FL_ELIMIT, FL_ENOMEM. */
+int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
+                 const struct net_stats *stats) FLI_MUST_USE;
 
 /* Writes out everything answered in this turn. net does this itself in a uv_check handle and before
  * closing; a service calls it only when it answered outside of the loop's poll phase. */

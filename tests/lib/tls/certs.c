@@ -93,7 +93,7 @@ void certs_make(const char *dir, const char *name, const struct cert *cert)
 
 const char *certs_dir(char path[64])
 {
-    (void)snprintf(path, 64, "/tmp/fencelock-certs-XXXXXX");
+    (void)snprintf(path, 64, P_tmpdir "/fencelock-certs-XXXXXX");
     MUST(mkdtemp(path) != NULL);
     return path;
 }

@@ -16,7 +16,7 @@ struct cert {
 /* Ends the process when it cannot. */
 void certs_make(const char *dir, const char *name, const struct cert *cert);
 
-/* A new directory under /tmp, and its end with all that is in it. */
+/* A new directory for passing files, and its end with all that is in it. */
 const char *certs_dir(char path[64]);
 void certs_remove(const char *dir);
 

@@ -170,8 +170,8 @@ static void pipeline_of_thousands(void **state)
     size_t len = 0;
     size_t want_len = 0;
     for (int i = 0; i < N; i++) {
-        len += (size_t)sprintf(text + len, "*2\r\n$4\r\nECHO\r\n$6\r\n%06d\r\n", i);
-        want_len += (size_t)sprintf(want + want_len, "$6\r\n%06d\r\n", i);
+        len += (size_t)snprintf(text + len, 40, "*2\r\n$4\r\nECHO\r\n$6\r\n%06d\r\n", i);
+        want_len += (size_t)snprintf(want + want_len, 40, "$6\r\n%06d\r\n", i);
     }
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     begin(&f, &c);
