@@ -76,7 +76,7 @@ static void note_failure(struct net_conn *c, const char *why)
 static void answer_plainly(struct net_conn *c)
 {
     static const char text[] =
-        "-ERR this port takes TLS only: connect with TLS (fencelock --tls, redis-cli --tls), or "
+        "-DENIED this port takes TLS only: connect with TLS (fencelock --tls, redis-cli --tls), or "
         "use the port for plain connections if there is one\r\n";
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)text, sizeof text - 1);
     (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1);

@@ -263,7 +263,7 @@ static void plain_client(void **state)
     start(&f, test_limits(), FLI_TLS_AUTH_REQUIRED);
     int fd = client_open(&f);
     client_say(&f, fd, "*1\r\n$4\r\nPING\r\n");
-    client_hear(&f, fd, "-ERR this port takes TLS only");
+    client_hear(&f, fd, "-DENIED this port takes TLS only");
     client_expect_clean_end(&f, fd);
     client_close(fd);
     fd = client_open(&f);
