@@ -130,7 +130,7 @@ static void deliver(struct fl_redlock *r)
 static void flush(struct fl_redlock *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        if (r->servers[i].out.len > 0) {
+        if (r->servers[i].out.len > 0 || r->servers[i].cipher.len > 0) {
             fli_server_flush(&r->servers[i]);
         }
     }
