@@ -353,6 +353,7 @@ static bool complete_tls_port(struct options *o)
     uint16_t port;
     uint64_t number;
     const char *text = o->tls[TLS_PORT];
+    FLI_ASSERT(text != NULL);
     if (!fli_parse_u64(text, strlen(text), UINT16_MAX, &number)) {
         (void)snprintf(o->tls_listen, sizeof(o->tls_listen), "%s", text);
         return strlen(text) < sizeof(o->tls_listen);

@@ -55,7 +55,7 @@ struct net_secure {
     struct fli_tls *tls; /* NULL until the client has said something */
     bool shaken;         /* the handshake is over */
     bool ended;          /* the client sends no more, which is told when all is taken */
-    struct fli_list deferred; /* server->deferred: `in` waits for a later turn */
+    struct fli_list deferred; /* of the server: `in` waits for a later turn */
     struct fli_buf in, out;   /* ciphertext; empty but for moments */
 };
 
@@ -120,7 +120,7 @@ struct net_server {
     uint64_t turn_ns;        /* when this turn began to take requests */
     struct fli_list yielded; /* in the order in which they are to go on */
     uint64_t shake_ns;       /* spent on handshakes in this turn */
-    struct fli_list deferred; /* handshakes, in the order in which they are to go on */
+    struct fli_list deferred, deferred_begun; /* handshakes, in the order to go on */
     struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
     size_t conns_n;   /* on `conns` */
     size_t refused_n; /* of them, not admitted */

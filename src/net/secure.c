@@ -5,12 +5,13 @@
  * is about to take it, so that a slow reader costs no second copy.
  *
  * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
- * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits, first come, first
- * served, in buffers of their connections. */
+ * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits in buffers of their
+ * connections: those that have begun before those that begin, else first come, first served. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "net/conn.h"
 
@@ -168,7 +169,8 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
         return;
     }
     s->stats.tls_deferred++;
-    fli_list_push(&s->deferred, &sec->deferred);
+    /* Who has answered our words goes first: to begin costs a client nothing, and us the most. */
+    fli_list_push(sec->tls != NULL ? &s->deferred_begun : &s->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }
 
@@ -185,10 +187,23 @@ void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len)
     }
 }
 
+/* Whether the client has gone while it waited: then its handshake is not worth the trouble. */
+static bool has_gone(const struct net_conn *c)
+{
+    char byte;
+    uv_os_fd_t fd = -1;
+    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 &&
+           recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void net_secure_go_on(struct net_conn *c)
 {
     struct net_secure *sec = c->secure;
     if (c->doomed || c->last) {
+        return;
+    }
+    if (has_gone(c)) {
+        net_conn_doom(c);
         return;
     }
     struct fli_buf in = sec->in;

@@ -65,14 +65,16 @@ static void go_on(struct net_server *s)
     s->turn_ms = uv_now(s->loop);
     s->turn_ns = uv_hrtime();
     s->shake_ns = 0;
-    while (!net_shake_over(s) && (link = fli_list_pop(&s->deferred)) != NULL) {
+    while (!net_shake_over(s) && ((link = fli_list_pop(&s->deferred_begun)) != NULL ||
+                                  (link = fli_list_pop(&s->deferred)) != NULL)) {
         const struct net_secure *sec = FLI_CONTAINER_OF(link, struct net_secure, deferred);
         net_secure_go_on(sec->conn);
     }
     while (!net_turn_over(s) && (link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->deferred)) {
+    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->deferred) &&
+        fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
 }
@@ -353,6 +355,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->lingering);
     fli_list_init(&s->shaking);
     fli_list_init(&s->deferred);
+    fli_list_init(&s->deferred_begun);
     fli_list_init(&s->free_requests);
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);

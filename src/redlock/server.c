@@ -519,7 +519,12 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (!socket->connected) {
         connected(s);
     } else if (status < 0) {
-        drop(s, FL_REDLOCK_DOWN, uv_strerror(status));
+        /* What came before it broke may say why. */
+        while (s->socket == socket && read_some(s)) {
+        }
+        if (s->socket == socket) {
+            drop(s, FL_REDLOCK_DOWN, uv_strerror(status));
+        }
     } else if ((events & UV_READABLE) != 0) {
         (void)read_some(s);
     }
