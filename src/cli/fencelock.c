@@ -7,8 +7,11 @@
 #include "cli/fencelock_common.h"
 
 #define ERROR_SIZE 512u
-#define AT_NODES CLI_BIT(CLI_OPT_NODES)
-#define AT_STORE CLI_BIT(CLI_OPT_STORE)
+#define WITH_FILES                                                                                 \
+    (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
+#define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
+#define AT_NODES (CLI_BIT(CLI_OPT_NODES) | WITH_TLS)
+#define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
@@ -17,7 +20,8 @@
 #define AT_REDIS                                                                                   \
     (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
      CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
-     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET))
+     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET) | CLI_BIT(CLI_OPT_REDIS_TLS) |   \
+     WITH_FILES)
 #define HOW_TO_TAKE_IT                                                                             \
     (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."

@@ -21,6 +21,14 @@ struct fl_bytes cli_name_of(const struct cli_args *a);
 const char *cli_nodes_of(const struct cli_args *a);
 const char *cli_store_of(const struct cli_args *a);
 
+/* What --tls (flag; or --redis-tls) and the options that go with it say. `use` is NULL for no TLS;
+ * the struct must stay where it is. 0, or an exit code and what is wrong has been said. */
+struct cli_tls {
+    struct fl_tls_options options;
+    const struct fl_tls_options *use;
+};
+int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
+
 /* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code
  * in *ret_exit. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);

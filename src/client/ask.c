@@ -354,6 +354,19 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
     }
 }
 
+int fli_ask_judge_welcome(const redisReply *reply)
+{
+    static const char denied[] = "DENIED ";
+    int code = 0;
+    if (reply->type != REDIS_REPLY_ERROR || judge_error(reply, &code) != FLI_EVENT_REFUSED) {
+        return 0;
+    }
+    if (code == FL_EDENIED) { /* NOAUTH and the like are of one request */
+        return strncmp(reply->str, denied, sizeof denied - 1) == 0 ? code : 0;
+    }
+    return code == FL_ELIMIT ? code : 0;
+}
+
 enum fli_flow_event fli_ask_judge_probe(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;

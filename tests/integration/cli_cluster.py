@@ -280,7 +280,8 @@ class WithStore(ClusterCase):
                                             stdout=subprocess.PIPE).stdout)
         sanitize = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
         subprocess.run(['cc', os.path.join(root, 'docs', 'examples', 'counter.c'), '-I' + os.path.join(root, 'include'),
-                        os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-o', program]
+                        os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-lssl',
+                        '-lcrypto', '-o', program]
                        + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)
         codes = []
         def writer():
