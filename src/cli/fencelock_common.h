@@ -25,6 +25,7 @@ const char *cli_store_of(const struct cli_args *a);
  * in *ret_exit. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
+fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
 /* What a person can do about an error; NULL when nothing beyond its message. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
