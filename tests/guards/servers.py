@@ -99,3 +99,11 @@ class Postgres:
     def stop(self):
         self.kill()
         shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def install_postgresql(url):
+    """As `fencelock guard install` does where the extension's files are not: the script itself, in one transaction."""
+    done = subprocess.run(['psql', '-Xq1', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', 'SET client_min_messages = warning',
+                           '-c', 'CREATE SCHEMA IF NOT EXISTS fence', '-f', os.path.join(ROOT, 'src/guards/postgresql/guard.sql')],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    assert done.returncode == 0, done.stdout.decode()

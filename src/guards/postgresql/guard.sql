@@ -33,13 +33,12 @@ CREATE OR REPLACE FUNCTION fence.version() RETURNS text LANGUAGE sql IMMUTABLE A
 -- FL004 BUSY: nothing was done, and it may be tried again: a claim is under way, or older transactions still run.
 -- FL005 NOLOCK: the row belongs to no lock. FL006 REFUSED: not in this way; the message says how.
 CREATE OR REPLACE FUNCTION fence.refuse(word text, message text, remedy text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING MESSAGE = word || ' ' || message, HINT = remedy,
         ERRCODE = CASE word WHEN 'STALE' THEN 'FL001' WHEN 'NOTOKEN' THEN 'FL002' WHEN 'NOTCLAIMED' THEN 'FL003'
                        WHEN 'BUSY' THEN 'FL004' WHEN 'NOLOCK' THEN 'FL005' ELSE 'FL006' END;
 END $$;
-ALTER FUNCTION fence.refuse(text, text, text) SET search_path = pg_catalog, pg_temp;
 
 CREATE OR REPLACE FUNCTION fence.judge(a_lock text, a_token bigint, a_mark bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -220,14 +219,18 @@ END $$;
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION fence.mark_for_share(a_lock text) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT m.mark FROM fence.mark m WHERE m.lock = a_lock FOR SHARE $$;
+
 -- Lets the transaction write what belongs to this lock, or refuses. The advisory lock comes first; the mark is read
 -- after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds a
--- newer mark there (SQLSTATE 40001).
-CREATE OR REPLACE FUNCTION fence.admit(a_lock text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+-- newer mark there (SQLSTATE 40001). Runs once a row: no SECURITY DEFINER and no SET, which cost as much as the check.
+CREATE OR REPLACE FUNCTION fence.admit(a_lock text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     held text := pg_catalog.current_setting('fence.held', true);
     a_token bigint;
     now_mark bigint;
+    bound text;
 BEGIN
     IF a_lock IS NULL THEN
         PERFORM fence.refuse('NOLOCK', 'this row belongs to no lock: its lock is NULL', 'Give it one.');
@@ -246,16 +249,17 @@ BEGIN
     IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed' THEN
         SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock OPERATOR(pg_catalog.=) a_lock;
     ELSE
-        SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock OPERATOR(pg_catalog.=) a_lock FOR SHARE;
+        now_mark := fence.mark_for_share(a_lock);
     END IF;
     IF a_token OPERATOR(pg_catalog.=) now_mark THEN
         IF pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.=) '0' THEN
-            PERFORM fence.bound_idle();
+            bound := pg_catalog.current_setting('fence.idle_limit', true);
+            held := pg_catalog.set_config('idle_in_transaction_session_timeout',
+                CASE WHEN bound OPERATOR(pg_catalog.<>) '' THEN bound ELSE '10s' END, true);
         END IF;
         RETURN;
     END IF;
     PERFORM fence.judge(a_lock, a_token, now_mark);
-    PERFORM fence.refuse('REFUSED', 'no mark', ''); -- not reached
 END $$;
 
 -- ---- protecting tables ----------------------------------------------------------------------------------------------
@@ -438,4 +442,5 @@ GRANT USAGE ON SCHEMA fence TO PUBLIC;
 GRANT SELECT ON fence.mark, fence.origin, fence.protected TO PUBLIC;
 GRANT EXECUTE ON PROCEDURE fence.claim(text, bigint, boolean) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fence.use(text, bigint, boolean), fence.admit(text), fence.version(), fence.refuse(text, text, text),
+    fence.mark_for_share(text), fence.judge(text, bigint, bigint),
     fence.protect(regclass, text), fence.unprotect(regclass), fence.parts(regclass), fence.trigger_source(regclass, text) TO PUBLIC;
