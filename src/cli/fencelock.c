@@ -77,6 +77,16 @@ const struct cli_command cli_commands[] = {
      "Claim again: it does no harm twice.", cli_run_store_claim},
     {"store", "mark", "", 0, 0, AT_STORE | CLI_BIT(CLI_OPT_LOCK),
      "Prints the highest token seen for a lock.", NULL, cli_run_store_mark},
+    {"guard", "install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
+     "Makes a database check tokens; rows of TABLE belong to LOCK.", NULL, cli_run_guard},
+    {"guard", "check", "URL [TABLE]...", 1, CLI_ARGS_MAX, 0,
+     "Says what keeps the guard from holding there.", NULL, cli_run_guard},
+    {"guard", "attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, CLI_BIT(CLI_OPT_SEED),
+     "Attacks the guard, in a scratch database.", NULL, cli_run_guard},
+    {"guard", "adopt", "URL", 1, 1, AT_NODES,
+     "After a restore or fail-over: refuses all tokens until now.", NULL, cli_run_guard_adopt},
+    {"guard", "uninstall", "URL", 1, 1, 0, "Takes the guard and its marks away.", NULL,
+     cli_run_guard},
     {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL},
 };
 

@@ -12,7 +12,8 @@ from .suite import Broken, Skip, must, must_refuse
 WORDS = {'FL001': 'STALE', 'FL002': 'NOTOKEN', 'FL003': 'NOTCLAIMED', 'FL004': 'BUSY', 'FL005': 'NOLOCK', 'FL006': 'REFUSED',
          '40001': 'BUSY', '40P01': 'BUSY', '55P03': 'BUSY'}
 GONE = ('57P01', '57P02', '57P03', '25P03', '08006')
-ERROR = re.compile(r'^(?:psql:[^ ]* )?(?:ERROR|FATAL):  ([0-9A-Z]{5}): (.*)')
+# The first word is in the server's language; notices and warnings have codes from 00 to 02.
+ERROR = re.compile(r'^(?:psql:[^ ]* )?[^\s:]+:  (?!0[012])([0-9A-Z]{5}): (.*)')
 ISOLATION = ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 
 
@@ -24,7 +25,7 @@ class Psql(Child):
     def __init__(self, url, role=None):
         super().__init__([program('psql'), '-XqAtw', '-v', 'VERBOSITY=verbose', '-v', 'ON_ERROR_STOP=0', '-d', url],
                          {'PGCLIENTENCODING': 'UTF8', 'PGCONNECT_TIMEOUT': '10', 'LC_ALL': 'C.UTF-8'})
-        self.sql("SET lc_messages = 'C'" if role is None else 'SET ROLE %s' % role)
+        self.sql('SET client_min_messages = error' + ('' if role is None else '; SET ROLE %s' % role))
 
     def marker_command(self, marker):
         return '\\echo ' + marker
@@ -36,7 +37,7 @@ class Psql(Child):
                 raise Unknown(line)
             if found:
                 raise Refused(WORDS.get(found.group(1), found.group(1)), found.group(2))
-        return [line for line in lines if not line.startswith(('WARNING:', 'NOTICE:', 'LOCATION:', 'HINT:'))]
+        return lines
 
     def sql(self, statement, seconds=15.0):
         return self.judged(self.ask(statement if statement.endswith('\n') else statement + ';', seconds))
