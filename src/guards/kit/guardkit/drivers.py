@@ -9,11 +9,11 @@ import sys
 import urllib.parse
 
 from .child import program
+from . import redis
 from .postgresql import PostgreSQL, Psql, text
 from .storage import Refused, Unknown
 
 DATA = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
-KINDS = 'postgres://, sqlite:FILE, mysql://, redis://'
 
 
 class Usage(Exception):
@@ -24,12 +24,95 @@ def of(url):
     scheme = url.split(':')[0]
     if scheme in ('postgres', 'postgresql'):
         return PostgreSQLDriver(url)
+    if scheme in ('redis', 'rediss'):
+        return RedisDriver(url)
     raise Usage("'%s' names no storage that a guard can be put into from here: give a URL that begins with postgres://. "
                 'docs/FENCING.md has the others' % url[:60])
 
 
 def tell(as_json, sentence, **more):
     print(json.dumps(more) if as_json else sentence)
+
+
+class RedisDriver:
+    """The secret and the password are kept by the server: in the library's text, and in its list of users."""
+
+    WANTED = {'appendonly': 'yes', 'appendfsync': 'always', 'maxmemory-policy': 'noeviction'}
+
+    def __init__(self, url):
+        self.url, self.admin = url, redis.Connection(url)
+
+    def library(self):
+        found = self.admin.call('FUNCTION', 'LIST', 'LIBRARYNAME', 'fencelock', 'WITHCODE')
+        return found[0][found[0].index('library_code') + 1] if found else None
+
+    @staticmethod
+    def no_tables(tables):
+        if tables:
+            raise Usage("'%s': Redis has no tables; leave it out" % tables[0])
+
+    def install(self, tables, as_json):
+        self.no_tables(tables)
+        code, users = self.library(), self.admin.call('ACL', 'USERS')
+        secret = re.search("SECRET = '([^']*)'", code).group(1) if code else 'fence:' + secrets.token_hex(16)
+        self.admin.call('FUNCTION', 'LOAD', 'REPLACE', redis.library(os.path.join(DATA, 'redis', 'fencelock.lua'), secret))
+        password = None
+        rights = list(redis.RIGHTS)
+        if 'waitaof' not in (c.lower() for c in self.admin.call('COMMAND', 'LIST')):
+            rights.remove('+waitaof')
+        if redis.WRITER not in users:
+            password = secrets.token_urlsafe(24)
+            rights = ['on', '>' + password] + rights
+        self.admin.call('ACL', 'SETUSER', redis.WRITER, *rights, '~' + secret + ':*')
+        kept = True
+        try:
+            self.admin.call('ACL', 'SAVE')
+        except Refused:
+            try:
+                self.admin.call('CONFIG', 'REWRITE')
+            except Refused:
+                kept = False
+        tell(as_json, 'guard installed%s%s' % (
+            '; writers log in as %s with the password %s' % (redis.WRITER, password) if password else '; marks and password are as before',
+            '' if kept else '\nthe user is forgotten at the next start: give the server an aclfile or a configuration file'),
+            installed=True, user=redis.WRITER, password=password, kept=kept)
+        return 0
+
+    def check(self, tables, as_json, colours):
+        self.no_tables(tables)
+        if self.library() is None:
+            raise Refused('ERROR', 'there is no guard in this server. Install it: fencelock guard install URL')
+        found = []
+        for name, wanted in self.WANTED.items():
+            value = self.admin.call('CONFIG', 'GET', name)[1]
+            if value != wanted:
+                found.append(['loss', '%s is %s' % (name, value), 'CONFIG SET %s %s, and in the configuration file' % (name, wanted)])
+        if 'fence-writer' not in self.admin.call('ACL', 'USERS'):
+            found.append(['bad', 'there is no user fence-writer', 'fencelock guard install URL'])
+        if as_json:
+            print(json.dumps({'ok': not found, 'found': [{'grade': g, 'what': w, 'remedy': r} for g, w, r in found]}))
+        else:
+            for grade, what, remedy in found:
+                print('%-4s  %s\n      %s' % (grade, what, remedy))
+            if not found:
+                print('nothing found wrong')
+        return 1 if found else 0
+
+    def scratch(self):
+        """There are no databases apart: names nobody uses, under the guard that is installed."""
+        raise Usage('a Redis has no scratch database, and an attack would leave marks: attack a server of its own, as '
+                    'tests/guards/redis.py does')
+
+    def adopt(self, token, as_json):
+        raise Usage('Redis cannot tell which marks it lost: after a fail-over claim each lock with a new token')
+
+    def uninstall(self, as_json):
+        if self.library() is None:
+            raise Refused('ERROR', 'there is no guard in this server')
+        self.admin.call('FUNCTION', 'DELETE', 'fencelock')
+        self.admin.call('ACL', 'DELUSER', redis.WRITER)
+        tell(as_json, 'the guard is gone; marks and values stay, under a name that is lost with it', uninstalled=True)
+        return 0
 
 
 class PostgreSQLDriver:

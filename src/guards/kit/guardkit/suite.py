@@ -214,11 +214,13 @@ class Suite:
         key, lock = self.fresh('100')
         _, other = self.fresh()
         a = self.s.open()
-        self.s.claim(a, lock, self.token())
+        first = self.token()
+        self.s.claim(a, lock, first)
+        self.s.write(a, lock, first, key, '101', self.s.kinds[0])
         token = self.token()
         self.s.claim(a, other, token)
         must_refuse(None, 'a write under the token of another lock', self.s.write, a, other, token, key, '666', self.s.kinds[0])
-        must(self.value(lock, key) == '100', 'the value changed to %s', self.value(lock, key))
+        must(self.value(lock, key) == '101', 'the value changed to %s', self.value(lock, key))
 
     def names(self, name):
         with self.guard:
