@@ -218,8 +218,9 @@ class Suite:
         self.s.claim(a, lock, first)
         self.s.write(a, lock, first, key, '101', self.s.kinds[0])
         token = self.token()
-        self.s.claim(a, other, token)
-        must_refuse(None, 'a write under the token of another lock', self.s.write, a, other, token, key, '666', self.s.kinds[0])
+        b = self.s.open() # a has both
+        self.s.claim(b, other, token)
+        must_refuse(None, 'a write under the token of another lock', self.s.write, b, other, token, key, '666', self.s.kinds[0])
         must(self.value(lock, key) == '101', 'the value changed to %s', self.value(lock, key))
 
     def names(self, name):
