@@ -82,8 +82,9 @@ class SQLite(Storage):
         self.clients = []
 
     def open(self):
-        self.clients.append(Client(self.path))
-        return self.clients[-1]
+        client = Client(self.path)
+        self.clients.append(client)
+        return client
 
     def create(self, key, lock, value):
         self.admin.call('unprotect', 'account') # as a migration would

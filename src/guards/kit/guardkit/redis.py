@@ -72,8 +72,9 @@ class Redis(Storage):
             self.restart = lambda: (server.kill(), server.start())
 
     def open(self):
-        self.sessions.append(Connection(self.writer_url))
-        return self.sessions[-1]
+        session = Connection(self.writer_url)
+        self.sessions.append(session)
+        return session
 
     def create(self, key, lock, value):
         self.first = {**getattr(self, 'first', {}), key: value}   # a record begins with its first write
