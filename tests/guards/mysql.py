@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,7 +20,7 @@ class MariaDB:
     def __init__(self, lab):
         self.lab, self.data = lab, lab.path('mariadb')
         self.words, self.user = unprivileged('mysql')
-        self.socket = '/tmp/fencelock-maria-%d.sock' % os.getpid()
+        self.socket = os.path.join(tempfile.gettempdir(), 'fencelock-maria-%d.sock' % os.getpid())
         make_directory(self.data, self.user)
         done = subprocess.run(self.words + ['mariadb-install-db', '--no-defaults', '--datadir=' + self.data, '--skip-test-db',
                                             '--auth-root-authentication-method=normal'], stdout=subprocess.PIPE,

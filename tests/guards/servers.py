@@ -6,7 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
-import time
+import tempfile
 
 from harness import free_ports, wait_until
 
@@ -45,7 +45,7 @@ class Postgres:
         self.data = lab.path(name)
         self.port = free_ports(1)[0]
         # A socket's path has at most 107 bytes, which a build directory may exceed.
-        self.sockets = '/tmp/fencelock-%d-%d' % (os.getpid(), self.port)
+        self.sockets = os.path.join(tempfile.gettempdir(), 'fencelock-%d-%d' % (os.getpid(), self.port))
         self.process = None
 
     @staticmethod
