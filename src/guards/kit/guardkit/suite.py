@@ -359,4 +359,4 @@ class Suite:
 
 
 def _not_ours():
-    raise Skip('not on a server that is not ours to kill: the tests of fencelock do that')
+    raise Skip('this server is not ours to kill, or keeps nothing')
