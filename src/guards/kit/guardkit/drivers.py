@@ -26,7 +26,7 @@ def of(url):
         return PostgreSQLDriver(url)
     if scheme in ('redis', 'rediss'):
         return RedisDriver(url)
-    raise Usage("'%s' names no storage that a guard can be put into from here: give a URL that begins with postgres://. "
+    raise Usage("'%s' names no storage that a guard can be put into from here: give a URL that begins with postgres:// or redis://. "
                 'docs/FENCING.md has the others' % url[:60])
 
 
