@@ -170,9 +170,12 @@ FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_m
 FL_API int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
                                fl_token *ret) FL_MUST_USE;
 
-/* For operators: takes the lock from its holder and fences it. 0; FL_ENOTHELD (nobody held it);
- * FL_EUNCERTAIN (not repeated). */
-FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms) FL_MUST_USE;
+/* For operators: takes the lock from its holders and burns a token, larger than theirs and smaller
+ * than any granted later. They can still write until a storage has seen a newer token: claim there
+ * with *ret_burnt, which never shuts out a successor. ret_burnt may be NULL, and gets FL_TOKEN_NONE
+ * from a node too old to tell. 0; FL_ENOTHELD (nobody held it); FL_EUNCERTAIN (not repeated). */
+FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
+                    fl_token *ret_burnt) FL_MUST_USE;
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 

@@ -180,10 +180,14 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
 {
+    return cli_store_create_at(a, cli_store_of(a), ret_exit);
+}
+
+fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit)
+{
     struct fli_node node;
     char errmsg[256];
     char message[320];
-    const char *address = cli_store_of(a);
     int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message, "the storage's address is wrong: %s", errmsg);

@@ -33,6 +33,7 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
  * in *ret_exit. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
+fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
 /* What a person can do about an error; NULL when nothing beyond its message. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
@@ -79,5 +80,7 @@ int cli_run_store_set(const struct cli_args *a);
 int cli_run_store_del(const struct cli_args *a);
 int cli_run_store_claim(const struct cli_args *a);
 int cli_run_store_mark(const struct cli_args *a);
+int cli_run_guard(const struct cli_args *a);
+int cli_run_guard_adopt(const struct cli_args *a);
 
 #endif

@@ -43,6 +43,8 @@ static const struct {
     [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token it was granted"},
     [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
                        "the storage (default 127.0.0.1:7411)"},
+    [CLI_OPT_CLAIM] = {"--claim", KIND_TEXT, "HOST:PORT", NULL,
+                       "claim at this fencelock-store with the token that was burnt"},
     [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
                        "the nodes (default 127.0.0.1:7401; redlock: none)"},
     [CLI_OPT_TLS] = {"--tls", KIND_FLAG, NULL, "FENCELOCK_TLS", "connect with TLS"},

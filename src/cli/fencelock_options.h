@@ -41,6 +41,7 @@ enum cli_option {
     CLI_OPT_LOCK,
     CLI_OPT_TOKEN,
     CLI_OPT_STORE,
+    CLI_OPT_CLAIM,
     CLI_OPT_NODES,
     CLI_OPT_TLS,
     CLI_OPT_CACERT,

@@ -304,6 +304,11 @@ static enum fli_flow_event judge_flag(const redisReply *reply)
     return reply->integer == 1 ? FLI_EVENT_YES : FLI_EVENT_NO;
 }
 
+static bool is_zero(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_INTEGER && reply->integer == 0;
+}
+
 static enum fli_flow_event judge_token(const redisReply *reply, long long least)
 {
     bool good = reply->type == REDIS_REPLY_INTEGER && reply->integer >= least &&
@@ -330,12 +335,13 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
         return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : judge_token(reply, 1);
     case FLI_ASK_TOKEN:
         return judge_token(reply, 1);
+    case FLI_ASK_BREAK:
+        return is_zero(reply) ? FLI_EVENT_NO : judge_token(reply, 1);
     case FLI_ASK_MARK:
         return judge_token(reply, 0);
     case FLI_ASK_RENEW:
     case FLI_ASK_RELEASE:
     case FLI_ASK_CHECK:
-    case FLI_ASK_BREAK:
     case FLI_ASK_DEL:
     case FLI_ASK_SESSION_RENEW:
     case FLI_ASK_SESSION_CLOSE:

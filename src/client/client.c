@@ -335,13 +335,20 @@ int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl
     return fl_issue_token(ctx, name, timeout_ms, ret);
 }
 
-int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
+int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
 {
     const struct fli_call call = {.ask = {.op = FLI_ASK_BREAK, .name = name},
                                   .timeout_ms = timeout_ms,
                                   .no = "nobody holds the lock"};
     int rc = check_name(c, name, timeout_ms);
-    return rc == 0 ? fli_caller_run(&c->caller, &call, NULL, NULL) : rc;
+    redisReply *reply = NULL;
+    rc = rc == 0 ? fli_caller_run(&c->caller, &call, &reply, NULL) : rc;
+    if (rc == 0 && ret_burnt != NULL) {
+        /* No burnt token is 1: it is larger than one that was granted. Old nodes answer that. */
+        *ret_burnt = reply->integer > 1 ? (fl_token)reply->integer : FL_TOKEN_NONE;
+    }
+    freeReplyObject(reply);
+    return rc;
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */
