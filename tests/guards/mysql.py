@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The guard of MariaDB on a real server: every attack, with the guard and without, and Galera, which is refused."""
+"""The guard of MariaDB on a real server: every attack, with the guard and without."""
 
 import os
 import shutil
