@@ -327,6 +327,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
         .snapshot = meta->index == 0 ? NULL : meta,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
+        .in_flight = n->log_kept_entries / 2,
         .seed = seed,
         .ctx = n,
         .send = send_cb,

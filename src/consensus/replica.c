@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IN_FLIGHT_ENTRIES 128u /* sent to a follower and not confirmed */
 #define HELD_MAX 64u           /* messages that wait for the hard state */
 #define APPLY_BYTES ((size_t)4 << 20) /* of entries applied in one go */
 #define APPLY_ENTRIES 1024u
@@ -997,7 +996,7 @@ static int init_core(struct replica *r)
     raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
     raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
     raft_set_pre_vote(&r->raft, true);
-    raft_set_max_inflight_entries(&r->raft, IN_FLIGHT_ENTRIES);
+    raft_set_max_inflight_entries(&r->raft, r->config.in_flight);
     return 0;
 }
 
