@@ -140,6 +140,7 @@ struct sim_node {
     uint64_t turn_at;
     uint64_t spins, spins_at;
     struct node *node;
+    const struct raft *raft; /* the core in it */
     struct transport *transport;
     struct sim_disk disk;
     /* handles of the loop */
