@@ -510,10 +510,12 @@ static int finish_write(struct sim_device *d, struct log_io *io)
     }
     if (d->misplace_name[0] != '\0') {
         struct name *to = lookup(&d->seen, d->misplace_name);
-        FLI_ASSERT(to != NULL && d->misplace_offset + io->len <= to->inode->seen_len);
+        d->misplace_name[0] = '\0';
+        if (to == NULL || d->misplace_offset + io->len > to->inode->seen_len) {
+            return 0;
+        }
         n = to->inode;
         offset = d->misplace_offset;
-        d->misplace_name[0] = '\0';
     }
     memcpy(n->seen + offset, io->data, io->len);
     if (d->lies) {

@@ -70,7 +70,8 @@ uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
 /* Bytes that all files together may have; UINT64_MAX: any. Beyond, -ENOSPC. */
 void sim_device_capacity(struct sim_device *d, uint64_t bytes);
 
-/* The next write of the log is acknowledged and lands here instead. */
+/* The next write of the log is acknowledged and lands here instead; where it does not fit, nowhere.
+ * An empty name takes this back. */
 void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset);
 
 /* From now on writes of the log are acknowledged and not stable: a crash of the power keeps any
