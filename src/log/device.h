@@ -44,7 +44,7 @@ struct log_io {
     char name[LOG_NAME_MAX + 1]; /* PREPARE, REMOVE */
     char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that is used up by this */
     uint64_t size;               /* PREPARE: bytes */
-    uint32_t delay_ms;           /* PREPARE, REMOVE: wait so long first */
+    uint32_t delay_ms;           /* wait so long first */
     /* result: 0, or a negative errno (a short write is -EIO). -ECANCELED after log_device_cancel.
      * took_ns: since it was started, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
@@ -77,7 +77,8 @@ struct log_device_ops {
     int (*remove)(struct log_device *d, const char *name);
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
-    void (*cancel)(struct log_device *d); /* the one of lane BACKGROUND ends soon */
+    void (*cancel)(struct log_device *d); /* the one of lane BACKGROUND ends soon, and so does the
+                                           * pause before a write; until something is started */
     int (*fd)(struct log_device *d);      /* readable when poll has something to do; -1: none */
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */

@@ -407,10 +407,15 @@ static void start_in_thread(struct files *f, struct lane *lane, struct log_io *i
 static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
 {
     struct files *f = files_of(d);
-    if (lane == LOG_LANE_BACKGROUND) {
-        clear(f->cancel_fd);
+    clear(f->cancel_fd);
+    if (io->delay_ms > 0 && !f->lanes[lane].running) { /* a ring has no pauses */
+        int rv = start_thread(&f->lanes[lane]);
+        if (rv != 0) {
+            give_back(f, &f->lanes[lane], io, rv);
+            return;
+        }
     }
-    if (lane != LOG_LANE_WRITE || f->uring == NULL) {
+    if (io->delay_ms > 0 || lane != LOG_LANE_WRITE || f->uring == NULL) {
         start_in_thread(f, &f->lanes[lane], io);
         return;
     }

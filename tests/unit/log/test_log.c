@@ -478,7 +478,7 @@ static void full_disk(void **state)
         sim_device_drain(r.sim);
     }
     struct log_stats s = stats_of(&r);
-    assert_true(s.waiting_for_segment && s.age_ns > 0 && s.prepare_failures >= 50);
+    assert_true(s.waiting_for_room && s.age_ns > 0 && s.prepare_failures >= 50);
     assert_true(log_durable_index(r.log) > 2 && log_durable_index(r.log) < 12);
     assert_int_equal(log_last_index(r.log), 12);
     assert_int_equal(r.failed_calls, 0);
@@ -494,7 +494,7 @@ static void full_disk(void **state)
     assert_int_not_equal(log_truncate(r.log, 12), 0);
     sim_device_capacity(r.sim, UINT64_MAX);
     rig_sync(&r);
-    assert_false(stats_of(&r).waiting_for_segment);
+    assert_false(stats_of(&r).waiting_for_room);
     assert_int_equal(log_durable_index(r.log), 11);
     assert_int_equal(r.said[LOG_SAY_INFO], 1);
     rig_crash(&r, SIM_CRASH_POWER);
@@ -527,7 +527,7 @@ static void closed_while_full(void **state)
 
 static void failed_write(void **state)
 {
-    static const int errors[] = {-EIO, -ENOSPC, -EROFS};
+    static const int errors[] = {-EIO, -EROFS, -EAGAIN};
     for (unsigned i = 0; i < 3; i++) {
         struct rig r;
         rig_init(&r, 1, SMALL);
@@ -554,6 +554,43 @@ static void failed_write(void **state)
         rig_crash(&r, SIM_CRASH_POWER);
         rig_open(&r);
         assert_int_equal(log_last_index(r.log), 1);
+        rig_fini(&r);
+    }
+}
+
+/* A disk that is full at a write, though the segment is there: it waits as for a segment. */
+static void full_at_a_write(void **state)
+{
+    static const int errors[] = {-ENOSPC, -EDQUOT};
+    for (unsigned i = 0; i < 2; i++) {
+        struct rig r;
+        rig_init(&r, 1, SMALL);
+        rig_open(&r);
+        sim_device_fail(r.sim, SIM_LOG_WRITE, 1, 9, errors[i]);
+        append(&r, 1, 100);
+        log_flush(r.log);
+        for (unsigned k = 0; k < 9; k++) {
+            sim_device_finish(r.sim, LOG_LANE_WRITE);
+            assert_true(stats_of(&r).waiting_for_room && stats_of(&r).age_ns > 0);
+            append(&r, 1, 100);
+            log_flush(r.log);
+        }
+        assert_int_equal(r.said[LOG_SAY_ERROR], 4); /* of 1, 2, 4 and 8 */
+        assert_non_null(strstr(r.last_said, strerror(-errors[i])));
+        assert_int_equal(log_durable(r.log), 0);
+        rig_sync(&r);
+        assert_int_equal(log_durable_index(r.log), 10);
+        assert_false(stats_of(&r).waiting_for_room);
+        assert_int_equal(r.said[LOG_SAY_INFO], 1);
+        assert_int_equal(r.failed_calls, 0);
+        /* Closed while it waits. */
+        sim_device_fail(r.sim, SIM_LOG_WRITE, 1, 2, errors[i]);
+        append(&r, 1, 100);
+        log_flush(r.log);
+        sim_device_finish(r.sim, LOG_LANE_WRITE);
+        rig_close(&r);
+        rig_open(&r);
+        assert_int_equal(log_last_index(r.log), 10);
         rig_fini(&r);
     }
 }
@@ -727,6 +764,7 @@ int main(void)
         cmocka_unit_test(full_disk),
         cmocka_unit_test(closed_while_full),
         cmocka_unit_test(failed_write),
+        cmocka_unit_test(full_at_a_write),
         cmocka_unit_test(misplaced_write),
         cmocka_unit_test(failing_open),
         cmocka_unit_test(stable_after_open),
