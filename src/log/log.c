@@ -423,6 +423,7 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
     log_background(l);
     l->config.durable(l->config.ctx);
 }
+
 static void begin(struct log *l, struct log_buffer *b, size_t padded)
 {
     struct log_segment *s = log_segment_of(l, l->current);
@@ -552,7 +553,7 @@ void log_get_stats(struct log *l, struct log_stats *ret)
     *ret = l->stats;
     ret->engine = l->device->engine;
     ret->age_ns = l->since_ns == 0 ? 0 : l->device->ops->now_ns(l->device) - l->since_ns;
-    ret->waiting_for_room = l->waiting;
+    ret->waiting_for_segment = l->waiting;
     ret->segments = l->segments_len;
     ret->cache_bytes = l->entries.cache_used;
     ret->pending_bytes = l->waiting_bytes;

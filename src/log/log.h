@@ -161,7 +161,7 @@ struct log_stats {
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
     uint64_t age_ns;           /* of the write under way or waiting for a segment; 0: none */
-    bool waiting_for_room;     /* for a ready segment, or the disk is full at a write */
+    bool waiting_for_segment;  /* none is ready, or the disk is full at a write */
     uint64_t segments;         /* files, ready ones included */
     uint64_t bytes;            /* of these */
     uint64_t recycled;         /* segments that were used again */

@@ -478,7 +478,7 @@ static void full_disk(void **state)
         sim_device_drain(r.sim);
     }
     struct log_stats s = stats_of(&r);
-    assert_true(s.waiting_for_room && s.age_ns > 0 && s.prepare_failures >= 50);
+    assert_true(s.waiting_for_segment && s.age_ns > 0 && s.prepare_failures >= 50);
     assert_true(log_durable_index(r.log) > 2 && log_durable_index(r.log) < 12);
     assert_int_equal(log_last_index(r.log), 12);
     assert_int_equal(r.failed_calls, 0);
@@ -494,7 +494,7 @@ static void full_disk(void **state)
     assert_int_not_equal(log_truncate(r.log, 12), 0);
     sim_device_capacity(r.sim, UINT64_MAX);
     rig_sync(&r);
-    assert_false(stats_of(&r).waiting_for_room);
+    assert_false(stats_of(&r).waiting_for_segment);
     assert_int_equal(log_durable_index(r.log), 11);
     assert_int_equal(r.said[LOG_SAY_INFO], 1);
     rig_crash(&r, SIM_CRASH_POWER);
@@ -571,7 +571,7 @@ static void full_at_a_write(void **state)
         log_flush(r.log);
         for (unsigned k = 0; k < 9; k++) {
             sim_device_finish(r.sim, LOG_LANE_WRITE);
-            assert_true(stats_of(&r).waiting_for_room && stats_of(&r).age_ns > 0);
+            assert_true(stats_of(&r).waiting_for_segment && stats_of(&r).age_ns > 0);
             append(&r, 1, 100);
             log_flush(r.log);
         }
@@ -580,7 +580,7 @@ static void full_at_a_write(void **state)
         assert_int_equal(log_durable(r.log), 0);
         rig_sync(&r);
         assert_int_equal(log_durable_index(r.log), 10);
-        assert_false(stats_of(&r).waiting_for_room);
+        assert_false(stats_of(&r).waiting_for_segment);
         assert_int_equal(r.said[LOG_SAY_INFO], 1);
         assert_int_equal(r.failed_calls, 0);
         /* Closed while it waits. */

@@ -142,7 +142,7 @@ static void check(struct world *w)
     struct log_stats stats;
     log_get_stats(l, &stats);
     assert_true(stats.cache_bytes <= w->rig.config.cache_bytes + stats.pending_bytes + 40000 ||
-                stats.waiting_for_room || stats.pending_bytes > 0);
+                stats.waiting_for_segment || stats.pending_bytes > 0);
 }
 
 /* --- what happens --- */

@@ -310,10 +310,10 @@ static void full_file_system(void **state)
         assert_int_not_equal(rig_append(&r.rig, 1, 9000), 0);
         log_flush(r.rig.log);
         log_get_stats(r.rig.log, &s);
-        if (!s.waiting_for_room || s.prepare_failures == 0) {
+        if (!s.waiting_for_segment || s.prepare_failures == 0) {
             wait_for_device(&r);
         }
-    } while (!s.waiting_for_room || s.prepare_failures == 0);
+    } while (!s.waiting_for_segment || s.prepare_failures == 0);
     assert_true(r.rig.said[LOG_SAY_ERROR] > 0);
     assert_non_null(strstr(r.rig.last_said, "No space left"));
     assert_true(log_durable(r.rig.log) < log_position(r.rig.log));
