@@ -88,8 +88,8 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
         return rv;
     }
     uint64_t from = s->offset / l->block * l->block;
-    size_t need = log_round_up((size_t)(s->offset - from) + log_record_size(s->len), l->block);
-    size_t len = need < CHUNK ? log_round_up(CHUNK, l->block) : need;
+    size_t need = (size_t)(s->offset - from) + log_record_size(s->len);
+    size_t len = log_round_up(need < CHUNK ? CHUNK : need, l->block);
     if (l->chunks != NULL && l->chunks_bytes + len > LOG_READ_MAX) {
         return FL_ELIMIT;
     }

@@ -428,7 +428,8 @@ static int settle(struct recovery *r)
     }
     l->current = r->last_begun;
     l->durable_in = l->current;
-    l->offset = log_round_up((size_t)r->end, l->block);
+    /* Written in smaller blocks than are possible now: the next write begins the next segment. */
+    l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
     l->hard = r->scan.state.hard;

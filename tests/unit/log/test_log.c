@@ -466,6 +466,29 @@ static void other_segment_size(void **state)
     rig_fini(&r);
 }
 
+/* The directory moves to a disk with larger blocks, and back. */
+static void other_block(void **state)
+{
+    static const size_t blocks[] = {4096, 16384, 4096, 65536};
+    struct rig r;
+    rig_init(&r, 1, UINT64_C(128) << 10);
+    r.config.cache_bytes = 1;
+    for (unsigned i = 0; i < 12; i++) {
+        sim_device_base(r.sim)->block = blocks[i % 4];
+        rig_open(&r);
+        for (unsigned k = 0; k < 3; k++) {
+            append(&r, 1, 3000 * k + 100);
+            rig_sync(&r);
+        }
+        for (uint64_t k = 1; k <= log_last_index(r.log); k++) {
+            assert_true(rig_entry_ok(&r, k));
+        }
+        assert_int_equal(log_last_index(r.log), 3 * (i + 1));
+        rig_crash(&r, SIM_CRASH_POWER);
+    }
+    rig_fini(&r);
+}
+
 static void full_disk(void **state)
 {
     struct rig r;
@@ -761,6 +784,7 @@ int main(void)
         cmocka_unit_test(reading_ceiling),
         cmocka_unit_test(recycled),
         cmocka_unit_test(other_segment_size),
+        cmocka_unit_test(other_block),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(closed_while_full),
         cmocka_unit_test(failed_write),
