@@ -91,6 +91,7 @@ struct log_device {
     const char *where;  /* the directory, for messages */
     const char *engine; /* "io_uring", or "thread: " and why; for INFO */
     size_t block;       /* LOG_BLOCK or a power of two above it, at most LOG_BLOCK_MAX */
+    int keep_fd;        /* what a child of fork() must keep open for synchronous calls; -1: none */
 };
 
 /* For the owner's loop: watch the descriptor for reading and call poll when it is readable. */

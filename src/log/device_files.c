@@ -603,6 +603,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         return FL_EIO;
     }
     int uring = 0;
+    f->base.keep_fd = f->dir_fd;
     choose_engine(f, engine, &uring);
     if (engine == LOG_ENGINE_URING && uring != 0) {
         snprintf(errmsg, errmsg_size, "io_uring cannot be used: %s", strerror(-uring));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILES_MAX 64u
+#define FILES_MAX 256u
 #define CHANGES_MAX 256u
 
 struct inode {
@@ -46,8 +46,17 @@ struct fault {
     int error;
 };
 
+/* A write that was acknowledged and is not on stable storage yet. */
+struct late {
+    struct late *next;
+    struct inode *inode;
+    size_t offset, len;
+};
+
 struct sim_device {
     struct log_device base;
+    bool lies;
+    struct late *late_first, *late_last;
     uint64_t rng;
     uint64_t now_ns;
     struct directory seen, stable;
@@ -190,7 +199,8 @@ static void copy_directory(struct directory *to, const struct directory *from)
     while (to->len > 0) {
         inode_unref(to->names[--to->len].inode);
     }
-    *to = *from;
+    memcpy(to->names, from->names, from->len * sizeof from->names[0]);
+    to->len = from->len;
 }
 
 static void drop_changes(struct sim_device *d)
@@ -430,12 +440,72 @@ static const struct log_device_ops sim_ops = {
     .random = sim_random,
 };
 
+/* Of a write that is not done any sectors reach the file, and may reach the disk. */
+static void put_some(struct sim_device *d, const struct log_io *io, bool disk)
+{
+    struct inode *n = io->file->inode;
+    unsigned mode = (unsigned)sim_device_random(d, 4); /* 0: nothing, 1: all, else by chance */
+    for (size_t at = 0; at < io->len; at += LOG_SECTOR) {
+        size_t i = at / LOG_SECTOR;
+        bool reaches = d->tear != NULL ? (d->tear[i / 8] >> i % 8 & 1) != 0
+                                       : mode == 1 || (mode > 1 && coin(d));
+        if (reaches) {
+            memcpy(n->seen + io->offset + at, io->data + at, LOG_SECTOR);
+        }
+        if (reaches && disk) {
+            memcpy(n->stable + io->offset + at, io->data + at, LOG_SECTOR);
+        }
+    }
+    d->tear = NULL;
+}
+
+static void note_late(struct sim_device *d, struct inode *n, size_t offset, size_t len)
+{
+    struct late *l = fli_xmalloc(sizeof *l);
+    *l = (struct late){.inode = n, .offset = offset, .len = len};
+    n->refs++;
+    if (d->late_first == NULL) {
+        d->late_first = l;
+    } else {
+        d->late_last->next = l;
+    }
+    d->late_last = l;
+}
+
+/* The oldest one gets there, or is lost. */
+static void end_late(struct sim_device *d, bool kept)
+{
+    struct late *l = d->late_first;
+    struct inode *n = l->inode;
+    d->late_first = l->next;
+    if (l->offset + l->len <= n->seen_len) {
+        uint8_t *to = kept ? n->stable : n->seen;
+        const uint8_t *from = kept ? n->seen : n->stable;
+        memcpy(to + l->offset, from + l->offset, l->len);
+    }
+    inode_unref(n);
+    free(l);
+}
+
+void sim_device_lie(struct sim_device *d)
+{
+    d->lies = true;
+}
+
+void sim_device_settle(struct sim_device *d)
+{
+    if (d->late_first != NULL) {
+        end_late(d, true);
+    }
+}
+
 static int finish_write(struct sim_device *d, struct log_io *io)
 {
     struct inode *n = io->file->inode;
     uint64_t offset = io->offset;
     int error = fault(d, SIM_LOG_WRITE);
     if (error != 0) {
+        put_some(d, io, true);
         return error;
     }
     if (d->misplace_name[0] != '\0') {
@@ -446,11 +516,33 @@ static int finish_write(struct sim_device *d, struct log_io *io)
         d->misplace_name[0] = '\0';
     }
     memcpy(n->seen + offset, io->data, io->len);
-    memcpy(n->stable + offset, io->data, io->len);
+    if (d->lies) {
+        note_late(d, n, (size_t)offset, io->len);
+    } else {
+        memcpy(n->stable + offset, io->data, io->len);
+    }
     return 0;
 }
 
 #define PREPARE_STEPS 6u
+
+/* Zeros; until all of it is done and synced, only some blocks have them. */
+static void fill(struct sim_device *d, struct inode *n, bool done, bool fresh)
+{
+    if (done) {
+        if (!fresh) {
+            memset(n->seen, 0, n->cap);
+            memset(n->stable, 0, n->cap);
+        }
+        n->stable_len = n->seen_len;
+        return;
+    }
+    for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
+        if (coin(d)) {
+            memset(n->seen + at, 0, LOG_BLOCK);
+        }
+    }
+}
 
 /* The first `steps` of making a segment ready; when it ends in the filling, with a part of it. */
 static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, struct inode **ret)
@@ -476,15 +568,9 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
         return -ENOSPC;
     }
     if (steps > 2) {
+        bool fresh = n->cap == 0;
         inode_resize(n, (size_t)io->size);
-        for (size_t at = 0; at < n->seen_len; at += LOG_BLOCK) {
-            if (steps > 3 || coin(d)) {
-                memset(n->seen + at, 0, LOG_BLOCK);
-            }
-        }
-    }
-    if (steps > 3) {
-        inode_sync(n);
+        fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
         note_change(d, part, io->name, n);
@@ -564,24 +650,6 @@ void sim_device_drain(struct sim_device *d)
 
 /* --- crashes --- */
 
-static void crash_write(struct sim_device *d, const struct log_io *io, enum sim_crash how)
-{
-    struct inode *n = io->file->inode;
-    unsigned mode = (unsigned)sim_device_random(d, 4); /* 0: nothing, 1: all, else by chance */
-    for (size_t at = 0; at < io->len; at += LOG_SECTOR) {
-        size_t i = at / LOG_SECTOR;
-        bool reaches = d->tear != NULL ? (d->tear[i / 8] >> i % 8 & 1) != 0
-                                       : mode == 1 || (mode > 1 && coin(d));
-        if (reaches) {
-            memcpy(n->seen + io->offset + at, io->data + at, LOG_SECTOR);
-        }
-        if (reaches && how == SIM_CRASH_POWER) {
-            memcpy(n->stable + io->offset + at, io->data + at, LOG_SECTOR);
-        }
-    }
-    d->tear = NULL;
-}
-
 static void crash_background(struct sim_device *d, struct log_io *io)
 {
     struct inode *n = NULL;
@@ -632,10 +700,14 @@ void sim_device_crash(struct sim_device *d, enum sim_crash how)
     d->under_way[0] = d->under_way[1] = NULL;
     memset(d->faults, 0, sizeof d->faults);
     if (write != NULL) {
-        crash_write(d, write, how);
+        put_some(d, write, how == SIM_CRASH_POWER);
     }
     if (background != NULL) {
         crash_background(d, background);
+    }
+    for (bool kept = how != SIM_CRASH_POWER || coin(d); d->late_first != NULL;) {
+        end_late(d, kept);
+        kept = kept && (how != SIM_CRASH_POWER || coin(d));
     }
     if (how == SIM_CRASH_POWER) {
         lose_power(d);
@@ -715,6 +787,14 @@ void sim_device_put(struct sim_device *d, const char *name, const void *data, si
     link_name(&d->stable, name, n);
 }
 
+void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, unsigned bit)
+{
+    struct name *n = lookup(&d->seen, name);
+    FLI_ASSERT(n != NULL && offset < n->inode->cap && bit < 8);
+    n->inode->seen[offset] ^= (uint8_t)(1u << bit);
+    n->inode->stable[offset] ^= (uint8_t)(1u << bit);
+}
+
 void sim_device_unlink(struct sim_device *d, const char *name)
 {
     unlink_name(&d->seen, name);
@@ -744,7 +824,7 @@ struct sim_device *sim_device_create(uint64_t seed)
 {
     struct sim_device *d = fli_xcalloc(1, sizeof *d);
     d->base = (struct log_device){
-        .ops = &sim_ops, .where = "sim", .engine = "simulated", .block = LOG_BLOCK};
+        .ops = &sim_ops, .where = "sim", .engine = "simulated", .block = LOG_BLOCK, .keep_fd = -1};
     d->rng = seed;
     d->capacity = UINT64_MAX;
     return d;
@@ -754,6 +834,9 @@ void sim_device_destroy(struct sim_device *d)
 {
     struct directory none = {.len = 0};
     FLI_ASSERT(d->under_way[0] == NULL && d->under_way[1] == NULL);
+    while (d->late_first != NULL) {
+        end_late(d, false);
+    }
     drop_changes(d);
     copy_directory(&d->seen, &none);
     copy_directory(&d->stable, &none);

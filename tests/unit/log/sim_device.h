@@ -61,7 +61,7 @@ enum sim_call {
 };
 
 /* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno.
- */
+ * Of a write of the log that fails any sectors reach the disk. */
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);
@@ -72,6 +72,11 @@ void sim_device_capacity(struct sim_device *d, uint64_t bytes);
 /* The next write of the log is acknowledged and lands here instead. */
 void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset);
 
+/* From now on writes of the log are acknowledged and not stable: a crash of the power keeps any
+ * number of the oldest. Each call of settle makes the oldest stable. */
+void sim_device_lie(struct sim_device *d);
+void sim_device_settle(struct sim_device *d);
+
 /* Reads that touch this byte's sector fail with -EIO. */
 void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset);
 
@@ -79,6 +84,7 @@ void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offs
 
 uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len); /* NULL: none */
 void sim_device_put(struct sim_device *d, const char *name, const void *data, size_t len);
+void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, unsigned bit);
 void sim_device_unlink(struct sim_device *d, const char *name);
 uint64_t sim_device_random(struct sim_device *d, uint64_t below);
 size_t sim_device_files(const struct sim_device *d);

@@ -553,7 +553,7 @@ static void failed_write(void **state)
     static const int errors[] = {-EIO, -EROFS, -EAGAIN};
     for (unsigned i = 0; i < 3; i++) {
         struct rig r;
-        rig_init(&r, 1, SMALL);
+        rig_init(&r, i, SMALL);
         rig_open(&r);
         append(&r, 1, 100);
         rig_sync(&r);
@@ -576,7 +576,8 @@ static void failed_write(void **state)
         assert_true(rig_entry_ok(&r, 4));
         rig_crash(&r, SIM_CRASH_POWER);
         rig_open(&r);
-        assert_int_equal(log_last_index(r.log), 1);
+        /* It may have got there nevertheless; what came later never was begun. */
+        assert_in_range(log_last_index(r.log), 1, 2);
         rig_fini(&r);
     }
 }
