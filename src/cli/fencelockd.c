@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "consensus/raft_heap.h"
 #include "server/server.h"
 
 struct daemon {
@@ -138,7 +137,6 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 2;
     default:
-        raft_heap_install();
         return run(&d);
     }
 }

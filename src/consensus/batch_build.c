@@ -1,10 +1,11 @@
 /* batch_build.c: see batch_build.h. */
 #include "consensus/batch_build.h"
 
+#include <stdlib.h>
+
 #include "machine/batch.h"
 
 #define BATCH_CAP_MIN ((size_t)512)
-#define ROOM_KEPT ((size_t)64)
 
 _Static_assert(MACHINE_BATCH_HEADER_SIZE % 8 == 0, "an empty batch is padded by itself");
 _Static_assert(BATCH_CAP_MIN % 8 == 0, "capacities stay multiples of 8, so the padding has room");
@@ -26,8 +27,15 @@ void batch_fini(struct batch *b)
     FLI_ASSERT(fli_list_empty(&b->tickets));
     FLI_ASSERT(fli_list_empty(&b->queries));
     fli_buf_fini(&b->query_bytes);
-    raft_free(b->data);
+    free(b->data);
     b->data = NULL;
+}
+
+void batch_drop_bytes(struct batch *b)
+{
+    free(b->data);
+    b->data = NULL;
+    b->cap = 0;
 }
 
 bool batch_has_room(const struct batch *b, size_t len, bool query)
@@ -52,7 +60,7 @@ static int batch_reserve(struct batch *b, size_t n)
     if (cap > b->max) {
         cap = b->max;
     }
-    uint8_t *data = raft_realloc(b->data, cap);
+    uint8_t *data = realloc(b->data, cap);
     if (data == NULL) {
         return FL_ENOMEM;
     }
@@ -91,19 +99,6 @@ int batch_add(struct batch *b, struct node_ticket *t, const void *command, size_
     return 0;
 }
 
-/* The log keeps the block for long, so it must not keep room that nothing will fill. */
-static void give_back_room(struct batch *b, size_t size)
-{
-    if (b->cap - size < ROOM_KEPT) {
-        return;
-    }
-    uint8_t *data = raft_realloc(b->data, size);
-    if (data != NULL) {
-        b->data = data;
-        b->cap = size;
-    }
-}
-
 int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
 {
     int rv = batch_reserve(b, MACHINE_BATCH_HEADER_SIZE);
@@ -121,7 +116,6 @@ int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
     size_t size = machine_batch_seal(b->data, &h);
     FLI_ASSERT(size % 8 == 0);
     FLI_ASSERT(size <= b->cap);
-    give_back_room(b, size);
     *ret_size = size;
     return 0;
 }

@@ -1,27 +1,24 @@
 /* batch_build.h: one batch on its way: bytes growing towards a log entry, and whoever waits for it.
  *
- * The bytes are one block from raft_malloc with room for the header in front; raft takes the block
- * when it accepts the entry. Tickets of commands and queries are kept in the order of their
+ * The bytes are one block with room for the header in front. Tickets of commands and queries are
+ * kept in the order of their
  * positions. A query has the number of commands in front of it as its position; its bytes are kept
  * aside, since it is never written to the log. Private to the proposer. */
 #ifndef CONSENSUS_BATCH_BUILD_H
 #define CONSENSUS_BATCH_BUILD_H
 
-#include <raft.h>
-
-#include "consensus/node.h"
+#include "base/buf.h"
+#include "consensus/ticket.h"
 
 struct batch {
     struct fli_list link;
-    struct raft_apply apply; /* raft's from raft_apply until its callback */
-    void *owner;
-    bool flying;   /* raft has it and its tickets wait */
-    uint8_t *data; /* NULL before the first byte and after raft took it */
+    uint8_t *data; /* NULL before the first byte, and when the log has it */
     size_t len;    /* header space and commands */
     size_t cap;
     size_t max; /* a multiple of 8 */
     uint32_t count;
     uint32_t queries_count;
+    uint32_t cost;           /* of the commands, see machine_command_cost(); the proposer's */
     struct fli_list tickets; /* of commands */
     struct fli_list queries;
     struct fli_buf query_bytes; /* one behind the other; the first query_done are answered */
@@ -38,6 +35,9 @@ bool batch_has_room(const struct batch *b, size_t len, bool query);
 /* Appends; takes t (NULL: nobody waits). 0 or FL_ENOMEM, then nothing has changed. */
 int batch_add(struct batch *b, struct node_ticket *t, const void *command, size_t len,
               bool query) FLI_MUST_USE;
+
+/* Gives up the bytes, when the log has them. */
+void batch_drop_bytes(struct batch *b);
 
 /* Writes the header. The batch needs memory for one even if it is empty: 0 or FL_ENOMEM. Returns
  * through ret_size the padded size. May be repeated. */

@@ -1,18 +1,11 @@
-/* fsm.h: the raft_fsm around the machine: apply, snapshot, restore.
+/* fsm.h: the machine that is applied, and who hears of it.
  *
- * Each applied entry goes to the machine command by command. When the proposer recognises the batch
- * as its own (same term and sequence; raft copies the bytes, so their address tells nothing) it is
- * asked between the commands to answer tickets and queries. An entry that cannot be applied
- * (corrupt, unknown version) is fatal: the node halts rather than diverge, and no entry after it is
- * applied.
- *
- * Ownership. The fsm owns the machine, and the bytes of a snapshot until raft has written it,
- * unless an imager made them. The buffer of a snapshot to restore is raft's until the restore has
- * succeeded, then freed here. */
+ * Each applied entry goes to the machine command by command. When the observer recognises the batch
+ * as its own (same term and sequence) it is asked between the commands to answer tickets and
+ * queries. An entry that cannot be applied (corrupt, unknown version) is fatal: the node halts
+ * rather than diverge, and no entry after it is applied. The fsm owns the machine. One thread. */
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
-
-#include <raft.h>
 
 #include "machine/machine.h"
 
@@ -29,16 +22,7 @@ struct fsm_observer {
     void (*batch_end)(void *ctx);
 };
 
-/* Who encodes snapshots somewhere else, while this thread goes on. */
-struct fsm_imager {
-    void *ctx;
-    /* True: fsm_image_ready() comes later. False: it is encoded here and now. */
-    bool (*begin)(void *ctx, const struct machine *m);
-    void (*end)(void *ctx); /* raft needs the bytes no more, or never will */
-};
-
 struct fsm_config {
-    struct fsm_imager imager; /* begin may be NULL */
     machine_event_cb event;
     void *event_ctx;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
@@ -46,20 +30,24 @@ struct fsm_config {
     void *ctx;
 };
 
-int fsm_create(const struct fsm_config *config, struct fsm **ret) FLI_MUST_USE;
-void fsm_destroy(struct fsm *f);            /* after raft has closed; NULL is fine */
-struct raft_fsm *fsm_raft(struct fsm *f);   /* to give to raft_init */
-struct machine *fsm_machine(struct fsm *f); /* the pointer changes when a snapshot is restored */
-/* The bytes of the snapshot that the imager began; they must stay until its end. */
-void fsm_image_ready(struct fsm *f, struct fli_slice bytes);
+/* Owns `machine` from now on; NULL: an empty one. 0 or FL_ENOMEM. */
+int fsm_create(const struct fsm_config *config, struct machine *machine,
+               struct fsm **ret) FLI_MUST_USE;
+void fsm_destroy(struct fsm *f); /* NULL is fine */
+
+/* Applies one entry. 0; or what was told to `fatal`, also for each entry after that. */
+int fsm_apply(struct fsm *f, const void *entry, size_t len) FLI_MUST_USE;
+
+/* Another state takes the place of the machine, which the caller destroys. */
+FLI_MUST_USE struct machine *fsm_replace(struct fsm *f, struct machine *fresh);
+
+struct machine *fsm_machine(struct fsm *f); /* the pointer changes when it is replaced */
 void fsm_set_observer(struct fsm *f, const struct fsm_observer *o); /* copied; NULL for none */
 
 struct fsm_stats {
-    uint64_t entries;              /* batches applied since start */
-    uint64_t bytes_since_snapshot; /* of entries applied since the last snapshot was taken */
-    uint64_t snapshots, snapshot_last_bytes,
-        snapshot_last_ns; /* taken; the time is of encoding, wherever */
-    uint64_t restores;
+    uint64_t entries;  /* batches applied since start */
+    uint64_t bytes;    /* of these */
+    uint64_t restores; /* times that a snapshot replaced the state */
 };
 void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret);
 

@@ -2,7 +2,7 @@
  *
  * The file is text, so that an operator can read it, in exactly this order, one line each:
  *
- *   fencelock-identity 1       format version
+ *   fencelock-identity 2       format version
  *   id 2
  *   incarnation 1234           decimal, not 0
  *   cluster 0                  0 until the cluster is formed
@@ -13,11 +13,11 @@
  *   known 2 1234
  *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
  *
- * A new directory goes through: identity with bootstrapped 0; raft's first files; identity with
- * bootstrapped 1. A crash in between leaves bootstrapped 0: such a node has never spoken to
- * anybody, so whatever is in DIR/raft is thrown away and made again. With bootstrapped 1 raft's
- * files must be there; if they are not, somebody has removed them, and the node refuses to start
- * rather than to act as if it had promised nothing. */
+ * A new directory goes through: identity with bootstrapped 0; the first entry of the log; identity
+ * with bootstrapped 1. A crash in between leaves bootstrapped 0: such a node has never spoken to
+ * anybody, so whatever is in DIR/log is thrown away and made again. With bootstrapped 1 the log
+ * must be there; if it is not, somebody has removed it, and the node refuses to start rather than
+ * to act as if it had promised nothing. */
 #include "consensus/identity.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@
 #include "base/clock.h"
 #include "consensus/durable.h"
 
-#define IDENTITY_VERSION 1u
+#define IDENTITY_VERSION 2u /* 1: of 0.1.0, which was never released */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 
 /* ---- text ---- */
@@ -271,7 +271,7 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg, size_t e
         return FL_EINVAL;
     }
     memcpy(d.path, path, len);
-    snprintf(d.raft_path, sizeof d.raft_path, "%s/raft", d.path);
+    snprintf(d.log_path, sizeof d.log_path, "%s/log", d.path);
     int rv = make_dirs(d.path);
     if (rv != 0) {
         snprintf(errmsg, errmsg_size, "cannot make data directory %s: %s", d.path, strerror(errno));
@@ -292,28 +292,16 @@ void data_dir_close(struct data_dir *d)
     }
 }
 
-struct raft_files {
-    bool any;      /* anything at all */
-    bool metadata; /* term and vote */
-    bool log;      /* a segment or a snapshot */
-};
-
-static bool is_log_name(const char *name)
+/* Whether anything is in DIR/log. With `clear` everything found is removed. */
+static int scan_log(const char *path, bool clear, bool *ret_any)
 {
-    return (name[0] >= '0' && name[0] <= '9') || strncmp(name, "open-", 5) == 0 ||
-           strncmp(name, "snapshot-", 9) == 0;
-}
-
-/* What is in DIR/raft. With `clear` everything found is removed. */
-static int scan_raft(const char *path, bool clear, struct raft_files *ret)
-{
-    struct raft_files found = {false, false, false};
+    bool any = false;
     DIR *dir = opendir(path);
     if (dir == NULL) {
         if (errno != ENOENT) {
             return FL_ESYSTEM;
         }
-        *ret = found;
+        *ret_any = false;
         return 0;
     }
     int rv = 0;
@@ -321,9 +309,7 @@ static int scan_raft(const char *path, bool clear, struct raft_files *ret)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
             continue;
         }
-        found.any = true;
-        found.metadata = found.metadata || strncmp(e->d_name, "metadata", 8) == 0;
-        found.log = found.log || is_log_name(e->d_name);
+        any = true;
         if (clear && unlinkat(dirfd(dir), e->d_name, 0) != 0) {
             rv = FL_ESYSTEM;
         }
@@ -332,7 +318,7 @@ static int scan_raft(const char *path, bool clear, struct raft_files *ret)
     closedir(dir);
     errno = saved;
     if (rv == 0) {
-        *ret = found;
+        *ret_any = any;
     }
     return rv;
 }
@@ -405,28 +391,35 @@ static int check_identity(const struct data_dir *d, const struct identity *found
     return 0;
 }
 
-static int check_raft_files(const struct data_dir *d, const struct identity *id, char *errmsg,
-                            size_t errmsg_size)
+int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
+                             size_t errmsg_size)
 {
-    struct raft_files files;
-    int rv = scan_raft(d->raft_path, !id->bootstrapped, &files);
-    if (rv == 0 && mkdir(d->raft_path, 0700) != 0 && errno != EEXIST) {
+    snprintf(errmsg, errmsg_size,
+             "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the leader, "
+             "and start again with an empty directory (an older copy is not safe: it has forgotten "
+             "what it acknowledged)",
+             d->log_path, d->path, (unsigned long long)id->id);
+    return FL_EDENIED;
+}
+
+static int prepare_log_dir(const struct data_dir *d, const struct identity *id, char *errmsg,
+                           size_t errmsg_size)
+{
+    bool any = false;
+    int rv = scan_log(d->log_path, !id->bootstrapped, &any);
+    bool made = rv == 0 && mkdir(d->log_path, 0700) == 0;
+    if (rv == 0 && !made && errno != EEXIST) {
         rv = FL_ESYSTEM;
     }
-    if (rv == 0 && sync_dir(d->path) != 0) {
+    if (rv == 0 && made && sync_dir(d->path) != 0) {
         rv = FL_ESYSTEM;
     }
     if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "cannot prepare %s: %s", d->raft_path, strerror(errno));
+        snprintf(errmsg, errmsg_size, "cannot prepare %s: %s", d->log_path, strerror(errno));
         return rv;
     }
-    if (id->bootstrapped && (!files.metadata || !files.log)) {
-        snprintf(errmsg, errmsg_size,
-                 "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the "
-                 "leader, and start again with an empty directory (an older copy is not safe: it "
-                 "has forgotten what it acknowledged)",
-                 d->raft_path, d->path, (unsigned long long)id->id);
-        return FL_EDENIED;
+    if (id->bootstrapped && !any) {
+        return identity_refuse_lost_log(d, id, errmsg, errmsg_size);
     }
     return 0;
 }
@@ -437,8 +430,8 @@ static int load_identity(const struct data_dir *d, const char *path, const char 
     int rv = identity_parse(text, len, ret);
     if (rv == FL_EVERSION) {
         snprintf(errmsg, errmsg_size,
-                 "%s was written by a version of fencelock that this one does not know: start that "
-                 "version",
+                 "%s was written by another version of fencelock (0.1.0, which was never released, "
+                 "or a newer one): start that version, or use an empty directory",
                  path);
     } else if (rv != 0) {
         snprintf(errmsg, errmsg_size,
@@ -465,12 +458,12 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
         return rv;
     }
     if (rv == 0 && len == 0) {
-        struct raft_files files;
-        if (scan_raft(d->raft_path, false, &files) != 0 || files.any) {
+        bool any = false;
+        if (scan_log(d->log_path, false, &any) != 0 || any) {
             snprintf(errmsg, errmsg_size,
                      "%s is missing although %s is not empty: put back what was taken away, or "
                      "use an empty directory",
-                     path, d->raft_path);
+                     path, d->log_path);
             return FL_EDENIED;
         }
         rv = create_identity(d, id, members, &found, errmsg, errmsg_size);
@@ -481,7 +474,7 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
         }
     }
     if (rv == 0) {
-        rv = check_raft_files(d, &found, errmsg, errmsg_size);
+        rv = prepare_log_dir(d, &found, errmsg, errmsg_size);
     }
     if (rv == 0) {
         *ret = found;

@@ -2,7 +2,7 @@
  *
  *   DIR/lock       held with flock by the running process; its pid is inside
  *   DIR/identity   text, see identity.c; replaced whole, never written in place
- *   DIR/raft/      the library's files
+ *   DIR/log/       the log and its snapshots, see src/log
  *
  * The identity says which node and cluster the directory belongs to, and holds the incarnation: a
  * random number made together with the directory. A node that comes back with an empty disk under
@@ -15,21 +15,21 @@
 
 #include <stdbool.h>
 
-#include "consensus/members.h"
+#include "peer/members.h"
 
-#define DATA_DIR_PATH_MAX 512u /* raft's own limit on DIR/raft is a little above this */
+#define DATA_DIR_PATH_MAX 512u
 
 struct data_dir {
     int lock_fd;
     char path[DATA_DIR_PATH_MAX];
-    char raft_path[DATA_DIR_PATH_MAX + 8];
+    char log_path[DATA_DIR_PATH_MAX + 8];
 };
 
 struct identity {
     uint64_t id;
     uint64_t incarnation;
     uint64_t cluster_id;         /* 0 until the cluster is formed */
-    bool bootstrapped;           /* raft's files were begun: from now on they must be there */
+    bool bootstrapped;           /* the log was begun: from now on it must be there */
     uint64_t known_index;        /* `known` is what the machine said at this raft index */
     uint64_t known[MEMBERS_MAX]; /* incarnation of members.list[i]; 0: none, or forgotten */
     struct members members;
@@ -41,11 +41,16 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);
 
-/* Reads the identity, or makes one when the directory is pristine, and makes DIR/raft. 0;
+/* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. 0;
  * FL_EDENIED: it belongs to another id or cluster, or a part of it is missing; FL_ECORRUPT;
  * FL_EVERSION; FL_ESYSTEM. */
 int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
                   struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* FL_EDENIED, with a sentence that says that the log of a node that has promised something is gone,
+ * and what to do. */
+int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
+                             size_t errmsg_size) FLI_MUST_USE;
 
 /* Replaces the file: written beside, synced, renamed, directory synced. 0 or FL_EIO with errno. */
 int identity_store(const struct data_dir *d, const struct identity *id) FLI_MUST_USE;

@@ -25,26 +25,11 @@
 
 #include <uv.h>
 
-#include "base/list.h"
-#include "consensus/members.h"
+#include "consensus/ticket.h"
 #include "machine/machine.h"
+#include "peer/members.h"
 
 struct node;
-struct node_ticket;
-
-typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
-                               const struct machine_result *result, struct fli_slice payload);
-
-/* Embedded in whatever waits for the answer. Caller's memory, which must stay until the callback;
- * the fields below are the node's. */
-struct node_ticket {
-    struct fli_list link;
-    node_ticket_cb cb;
-    uint64_t sequence;
-    uint64_t deadline_ms; /* of holding, on the loop's clock */
-    uint32_t position;
-    uint32_t size;
-};
 
 struct node_config {
     uint64_t id;                   /* 1.. */
@@ -58,7 +43,11 @@ struct node_config {
     unsigned hold_ms;              /* how long a command waits for a leader; 0: default */
     size_t pending_max;            /* bytes of commands that may wait; 0: default */
     uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
-    uint64_t image_records; /* from so many records on, a child encodes snapshots; 0: default */
+    /* For tests, which have small states and short logs. 0: default. */
+    uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
+    unsigned log_kept_entries;  /* behind a snapshot, at least: what followers a little late need */
+    uint64_t log_segment_bytes; /* as in struct log_config, like the next one */
+    size_t log_cache_bytes;
 };
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };
@@ -72,7 +61,12 @@ struct node_status {
     uint64_t relayed, held, uncertain, leader_changes;
     uint64_t pending_bytes, pending_commands, in_flight;
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
-    uint64_t restores; /* snapshots it started from or got from a leader */
+    uint64_t snapshot_failures; /* not taken, not sent, not received: tried again each time */
+    uint64_t restores;          /* snapshots it started from or got from a leader */
+    const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
+    uint64_t log_writes, log_write_ns_sum, log_write_ns_max, log_segments, log_bytes;
+    uint64_t log_recycled; /* segments that were used again */
+    bool log_waits;        /* no segment is ready: the disk is full, or slow */
 };
 
 struct node_callbacks {
@@ -81,7 +75,7 @@ struct node_callbacks {
     void (*restored)(void *ctx);   /* a snapshot replaced the state: events were skipped. Comes
                                     * between the events before and behind; may be NULL */
     void (*leadership)(void *ctx); /* role or leader changed; ask node_status() */
-    machine_event_cb early; /* GRANTED and WAIT_ENDED of a wait that this node relayed, told by the
+    machine_event_cb push; /* GRANTED and WAIT_ENDED of a wait that this node relayed, told by the
                              * leader ahead of the local log, which brings the same event again */
     void (*fatal)(void *ctx, int error,
                   const char *message); /* the node cannot go on; stop the process */
@@ -89,11 +83,10 @@ struct node_callbacks {
                 const char *message); /* 1 error, 2 warning, 3 info, 4 debug */
 };
 
-/* Opens (and locks) the data directory, checks that it belongs to this id and cluster, starts raft
- * and listens for peers. 0 or a code, and *errmsg (errmsg_size bytes) says what to do. Events may
- * come before it returns (a cluster of one applies its log at once). When it fails after raft was
- * begun it runs the loop until raft has closed, so it must not be called from a callback of the
- * loop. */
+/* Opens (and locks) the data directory, checks that it belongs to this id and cluster, recovers the
+ * log and listens for peers. 0 or a code, and *errmsg (errmsg_size bytes) says what to do. When it
+ * fails late it runs the loop until everything has closed, so it must not be called from a callback
+ * of the loop. */
 int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
                 struct node **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
@@ -138,8 +131,8 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
                   void *ctx) FLI_MUST_USE;
 
 /* Graceful end: refuses new commands, hands leadership over when it leads and can, waits (bounded
- * by drain_ms) for what is pending, answers the rest, closes raft and the directory, then calls cb,
- * once, from the loop. Memory may be freed by node_destroy in cb or later. */
+ * by drain_ms) for what is pending, answers the rest, closes the log and the directory, then calls
+ * cb, once, from the loop. Memory may be freed by node_destroy in cb or later. */
 void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
 void node_destroy(struct node *n);
 

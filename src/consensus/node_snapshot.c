@@ -1,54 +1,219 @@
-/* node_snapshot.c: snapshots of a large state are encoded by a child process (image.h), and raft
- * waits for it without knowing: it is told of a snapshot whose bytes come later, and the guard
- * keeps the write until they are there. A small state is encoded at once, and so is a large one
- * when there is no child to be had.
+/* node_snapshot.c: taking, sending and installing snapshots.
  *
- * A child that ends without a result ends this process as well: raft knows no snapshot that fails,
- * and the state has moved on. */
-#include "consensus/node_private.h"
-#include "consensus/paced_write.h"
+ * A snapshot is taken after so many bytes of entries, or entries, or when the log takes too much
+ * room on disk (each write fills a block at least); all three grow with the size of the state. A
+ * child process writes it (snapshot_child.h). What fails is said, counted, and tried again after a
+ * pause that doubles up to a minute: a healthy node never ends for the want of a snapshot, its log
+ * only grows. */
+#include <inttypes.h>
 
-static void image_done(void *ctx, int error)
+#include "base/clock.h"
+#include "consensus/node_private.h"
+
+#define ENTRIES_MAX 1048576u /* for the largest */
+#define STAGGER 16u
+#define DISK_SHARE 4u     /* of bytes_max: log on disk */
+#define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
+#define TRAILING_MAX 8192u
+#define PAUSE_MIN_MS 1000u
+#define PAUSE_MAX_MS 60000u
+
+/* ---- taking ---- */
+
+/* Nodes that have the same log would all write their snapshots in the same moment. */
+static uint64_t staggered(const struct node *n, uint64_t most)
+{
+    return most + most / STAGGER * (n->id % 3);
+}
+
+static void applied_now(const struct node *n, uint64_t *ret_bytes, uint64_t *ret_entries)
+{
+    struct fsm_stats s;
+    fsm_get_stats(n->fsm, &s);
+    *ret_bytes = s.bytes;
+    *ret_entries = s.entries;
+}
+
+static bool is_due(const struct node *n)
+{
+    uint64_t bytes;
+    uint64_t entries;
+    uint64_t bytes_max = n->snapshot_bytes;
+    uint64_t entries_max = n->snapshot_entries + n->snapshot_last_bytes / 512;
+    applied_now(n, &bytes, &entries);
+    if (bytes_max < n->snapshot_last_bytes / 2) {
+        bytes_max = n->snapshot_last_bytes / 2;
+    }
+    entries_max = staggered(n, entries_max < ENTRIES_MAX ? entries_max : ENTRIES_MAX);
+    if (n->log_bytes >= DISK_SHARE * staggered(n, bytes_max) &&
+        entries - n->entries_at_snapshot >= TRAILING_MAX) {
+        return true;
+    }
+    return bytes - n->bytes_at_snapshot >= staggered(n, bytes_max) ||
+           entries - n->entries_at_snapshot >= entries_max;
+}
+
+/* Up to which index the log may be compacted. */
+static uint64_t keep_index(const struct node *n, const struct snapshot_meta *meta)
+{
+    uint64_t entries = n->child_entries - n->entries_at_snapshot;
+    uint64_t bytes = n->child_bytes - n->bytes_at_snapshot;
+    uint64_t each = bytes / (entries == 0 ? 1 : entries) + 1;
+    uint64_t trailing = n->snapshot_bytes / TRAILING_SHARE / each;
+    trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
+    trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
+    uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
+    /* A follower that is being sent an older snapshot needs what comes behind that. */
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        uint64_t sent = n->sends[i] == NULL ? 0 : snapshot_send_index(n->sends[i]);
+        keep = sent != 0 && sent < keep ? sent : keep;
+    }
+    return keep;
+}
+
+static void failed(struct node *n, const char *why)
+{
+    n->snapshot_failures++;
+    n->snapshot_pause_ms = n->snapshot_pause_ms == 0 ? PAUSE_MIN_MS : 2 * n->snapshot_pause_ms;
+    if (n->snapshot_pause_ms > PAUSE_MAX_MS) {
+        n->snapshot_pause_ms = PAUSE_MAX_MS;
+    }
+    n->snapshot_not_before_ms = uv_now(n->loop) + n->snapshot_pause_ms;
+    host_log(&n->host, 2, "no snapshot was taken: %s; next attempt in %" PRIu64 " ms", why,
+             n->snapshot_pause_ms);
+}
+
+static void clean(struct node *n)
+{
+    struct snapshot_error error;
+    if (snapshot_clean(n->device, SNAPSHOT_KEPT, false, &error) != 0) {
+        host_log(&n->host, 2, "an old snapshot cannot be removed: %s", error.text);
+    }
+}
+
+static void child_done(void *ctx, int error, const char *why, uint64_t size)
 {
     struct node *n = ctx;
+    snapshot_child_destroy(n->child);
+    n->child = NULL;
     if (error != 0) {
-        node_fail(n, error,
-                  "the process that encodes a snapshot was killed, or had not enough memory");
+        failed(n, why);
         return;
     }
-    fsm_image_ready(n->fsm, image_bytes(n->image));
-    raft_guard_put_ready(&n->guard);
+    n->snapshots++;
+    n->snapshot_pause_ms = 0;
+    n->snapshot_last_bytes = size;
+    n->snapshot_last_ns = fli_clock_ns() - n->child_began_ns;
+    replica_snapshot_taken(n->replica, fli_clock_ms(), &n->child_meta,
+                           keep_index(n, &n->child_meta));
+    n->bytes_at_snapshot = n->child_bytes;
+    n->entries_at_snapshot = n->child_entries;
+    clean(n);
+    host_log(&n->host, 4, "snapshot of entry %" PRIu64 ": %" PRIu64 " bytes in %" PRIu64 " ms",
+             n->child_meta.index, size, n->snapshot_last_ns / 1000000);
+    node_wake(n);
 }
 
-static bool image_begin(void *ctx, const struct machine *m)
+void node_snapshot_turn(struct node *n)
+{
+    struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
+    if (n->child != NULL || !node_running(n) || !is_due(n) ||
+        uv_now(n->loop) < n->snapshot_not_before_ms || snapshot_install_busy(n->install) ||
+        replica_snapshot_meta(n->replica, &n->child_meta) != 0) {
+        return;
+    }
+    applied_now(n, &n->child_bytes, &n->child_entries);
+    n->child_began_ns = fli_clock_ns();
+    if (snapshot_child_start(n->loop, n->device, fsm_machine(n->fsm), &n->child_meta, &cbs,
+                             &n->child) != 0) {
+        n->child = NULL;
+        failed(n, "there is no process to write it");
+        return;
+    }
+    n->open++;
+}
+
+/* ---- sending ---- */
+
+static struct snapshot_send *send_to(const struct node *n, uint64_t peer_id)
+{
+    const struct member *m = members_find(&n->identity.members, peer_id);
+    return m == NULL ? NULL : n->sends[m - n->identity.members.list];
+}
+
+void node_snapshot_wanted(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
-    struct machine_counts c;
-    struct image_callbacks cbs = {.ctx = n, .done = image_done, .gone = node_handle_gone};
-    FLI_ASSERT(n->image == NULL);
-    machine_get_counts(m, &c);
-    uint64_t records = c.locks_held + c.locks + c.sessions + c.waits;
-    if (records < n->image_records || n->phase >= PHASE_CLOSE) {
-        return false;
+    struct snapshot_send *s = send_to(n, peer_id);
+    if (s != NULL && node_running(n)) {
+        snapshot_send_start(s);
     }
-    if (image_create(n->loop, m, records, &cbs, &n->image) != 0) {
-        node_log(n, 2, "no process to encode a snapshot: this one does, and stands still for it");
-        return false;
-    }
-    n->handles++;
-    raft_guard_hold_put(&n->guard);
-    return true;
 }
 
-static void image_end(void *ctx)
+bool node_sends_snapshot(void *ctx, uint64_t peer_id)
+{
+    const struct snapshot_send *s = send_to(ctx, peer_id);
+    return s != NULL && snapshot_send_busy(s);
+}
+
+void node_snapshot_deposed(struct node *n)
+{
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        if (n->sends[i] != NULL) {
+            snapshot_send_stop(n->sends[i]);
+        }
+    }
+}
+
+/* ---- installing ---- */
+
+void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
 {
     struct node *n = ctx;
-    image_destroy(n->image);
-    n->image = NULL;
+    struct machine *garbage = fresh;
+    if (n->child != NULL && n->phase < PHASE_CLOSE) {
+        return; /* its memory is that of the state to be replaced; again at the next beat */
+    }
+    int rv = replica_install(n->replica, fli_clock_ms(), meta, fresh, &garbage);
+    if (rv == FL_EBUSY) {
+        return;
+    }
+    if (rv == 0) {
+        host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", meta->index);
+        n->snapshot_last_bytes = meta->size;
+        applied_now(n, &n->bytes_at_snapshot, &n->entries_at_snapshot);
+        clean(n);
+    }
+    snapshot_install_taken(n->install, rv, garbage);
+    node_wake(n);
 }
 
-struct fsm_imager snapshot_imager(struct node *n)
+void node_snapshot_beat(struct node *n)
 {
-    paced_write_init();
-    return (struct fsm_imager){.ctx = n, .begin = image_begin, .end = image_end};
+    snapshot_install_beat(n->install);
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        if (n->sends[i] != NULL) {
+            snapshot_send_beat(n->sends[i]);
+        }
+    }
+}
+
+uint64_t node_snapshot_failures(const struct node *n)
+{
+    uint64_t failures = n->snapshot_failures + snapshot_install_failures(n->install);
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        failures += n->sends[i] == NULL ? 0 : snapshot_send_failures(n->sends[i]);
+    }
+    return failures;
+}
+
+void node_snapshot_stop(struct node *n)
+{
+    node_snapshot_deposed(n);
+    if (n->child != NULL) {
+        snapshot_child_destroy(n->child);
+        n->child = NULL;
+    }
+    n->open++;
+    snapshot_install_stop(n->install);
 }

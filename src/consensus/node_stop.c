@@ -5,98 +5,133 @@
  * While draining: new commands are refused, held ones are answered ENOLEADER, followers' commands
  * are given back to them; what was proposed is answered; then leadership is handed over, so that
  * the others need no election; then what was relayed is answered. Closing answers the rest,
- * UNCERTAIN where it must be, and lets raft and all handles go. The beat timer's handle is closed
- * last, so that the end comes from its callback and not from within one of raft's. */
+ * UNCERTAIN where it must be, and lets the log, the streams and all handles go. The beat timer's
+ * handle is closed last, so that the end comes from its callback and not from within another. */
 #include <stdlib.h>
 
 #include "consensus/node_private.h"
+
+void node_free_parts(struct node *n)
+{
+    replica_destroy(n->replica);
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        snapshot_send_destroy(n->sends[i]);
+        n->sends[i] = NULL;
+    }
+    snapshot_install_destroy(n->install);
+    membership_destroy(n->membership);
+    relay_client_destroy(n->relay);
+    relay_server_destroy(n->followers);
+    proposer_destroy(n->proposer);
+    fsm_destroy(n->fsm);
+    if (n->log != NULL) {
+        log_destroy(n->log);
+    }
+    if (n->device != NULL) {
+        log_files_destroy(n->device);
+    }
+    outbound_destroy(n->outbound);
+    transport_destroy(n->transport);
+    data_dir_close(&n->dir);
+    n->replica = NULL;
+    n->install = NULL;
+    n->membership = NULL;
+    n->relay = NULL;
+    n->followers = NULL;
+    n->proposer = NULL;
+    n->fsm = NULL;
+    n->log = NULL;
+    n->device = NULL;
+    n->outbound = NULL;
+    n->transport = NULL;
+}
 
 static void finished(uv_handle_t *handle)
 {
     struct node *n = handle->data;
     void (*cb)(void *ctx) = n->stop_cb;
     void *ctx = n->stop_ctx;
-    raft_uv_close(&n->io);
-    proposer_destroy(n->proposer);
-    fsm_destroy(n->fsm);
-    transport_destroy(n->transport);
-    relay_fini(n);
-    ballot_close(&n->ballot);
-    data_dir_close(&n->dir);
-    n->proposer = NULL;
-    n->fsm = NULL;
-    n->transport = NULL;
+    node_free_parts(n);
     n->phase = PHASE_CLOSED;
     if (cb != NULL) {
         cb(ctx);
     }
 }
 
-/* One of the things counted in handles is gone; the last one but the beat ends it all. */
-void node_handle_gone(void *ctx)
+/* The last one but the beat ends it all. */
+void node_closed_one(void *ctx)
 {
     struct node *n = ctx;
-    FLI_ASSERT(n->handles > 0);
-    n->handles--;
-    if (n->phase == PHASE_CLOSE && n->handles == 1) {
-        n->handles = 0;
+    FLI_ASSERT(n->open > 0);
+    n->open--;
+    if (n->phase == PHASE_CLOSE && n->open == 1) {
+        n->open = 0;
         uv_close((uv_handle_t *)&n->beat, finished);
     }
 }
 
 static void handle_closed(uv_handle_t *handle)
 {
-    node_handle_gone(handle->data);
+    node_closed_one(handle->data);
 }
 
-static void raft_closed(struct raft *raft)
+/* The log's completions come through this handle, so it goes after the log. */
+static void log_closed(void *ctx)
 {
-    node_handle_gone(FLI_CONTAINER_OF(raft, struct node, raft));
+    struct node *n = ctx;
+    if (n->has_disk_handle) {
+        uv_close((uv_handle_t *)&n->disk, handle_closed);
+    } else {
+        node_closed_one(n);
+    }
 }
 
-void stop_close(struct node *n)
+void node_close(struct node *n)
 {
-    FLI_ASSERT(n->phase < PHASE_CLOSE && n->raft_live);
+    FLI_ASSERT(n->phase < PHASE_CLOSE);
     n->phase = PHASE_CLOSE;
-    roster_close(n);
+    membership_close(n->membership);
     proposer_close(n->proposer); /* first, so that followers hear of their commands */
-    relay_close(n);
-    hold_refuse_all(n, FL_ENOLEADER);
+    relay_server_close(n->followers, "this node stops");
+    relay_client_close(n->relay, "this node stops");
+    held_refuse_all(&n->held, FL_ENOLEADER);
+    node_drop_inbounds(n);
     uv_timer_stop(&n->beat);
     uv_close((uv_handle_t *)&n->check, handle_closed);
     uv_close((uv_handle_t *)&n->prepare, handle_closed);
     uv_close((uv_handle_t *)&n->timer, handle_closed);
     uv_close((uv_handle_t *)&n->idle, handle_closed);
-    n->handles++; /* raft */
-    n->raft_live = false;
-    raft_close(&n->raft, raft_closed);
+    n->open += n->has_disk_handle ? 2 : 3; /* outbound, transport, and the log */
+    node_snapshot_stop(n);
+    outbound_close(n->outbound, node_closed_one, n);
+    transport_close(n->transport, node_closed_one, n);
+    log_close(n->log, log_closed, n);
 }
 
 /* True when leadership need not, or cannot, be handed over, or it was tried. */
 static bool handed_over(struct node *n)
 {
     struct proposer_stats s;
-    if (n->failed || n->role != NODE_LEADER) {
-        return !n->transfer_busy;
-    }
-    if (n->handed_over) {
-        return !n->transfer_busy;
+    if (n->failed || n->role != NODE_LEADER || n->handed_over) {
+        return !membership_transferring(n->membership);
     }
     proposer_get_stats(n->proposer, &s);
     if (s.in_flight > 0 || s.pending_commands > 0) {
         return false;
     }
     n->handed_over = true;
-    return roster_transfer(n, 0, NULL, NULL) != 0;
+    return membership_transfer(n->membership, 0, NULL, NULL) != 0;
 }
 
-void stop_turn(struct node *n)
+void node_stop_turn(struct node *n)
 {
     bool late = uv_now(n->loop) >= n->drain_until_ms;
-    hold_refuse_all(n, FL_ENOLEADER);
-    relay_flush(n);
-    if (late || n->failed || (handed_over(n) && relay_quiet(n))) {
-        stop_close(n);
+    held_refuse_all(&n->held, FL_ENOLEADER);
+    relay_server_flush(n->followers);
+    relay_client_flush(n->relay);
+    bool quiet = handed_over(n) && relay_client_quiet(n->relay) && relay_server_quiet(n->followers);
+    if (late || n->failed || quiet) {
+        node_close(n);
     }
 }
 

@@ -2,16 +2,12 @@
  *
  * Where a batch is, and on which list:
  *
- *   waiting   grows or is full; its bytes are ours
- *   flying    raft accepted it; its bytes are raft's, its tickets still wait
- *   landed    applied (or given up): its tickets are answered, only raft's request is still out
+ *   waiting   grows or is full
+ *   flying    an entry of the log, with tickets that wait for it to be applied
  *
- * What raft_apply may answer, read from its source (0.18 to 0.22). NOTLEADER (also while leadership
- * is handed over, although the state still says leader) and NOSPACE come before anything was
- * touched: the batch stays ours and is tried again. Every other error may come after the entry was
- * appended and its bytes freed, for example when a message to a follower could not be sent. Then
- * nobody knows what raft holds, and the process must stop. That raft's last index has not moved is
- * checked as well, because events that raft adds behind ours can fail with NOTLEADER too. */
+ * What the replica refuses was surely not appended: the batch stays and is tried again. When
+ * leadership is lost, a batch that flies may still be applied, by any leader: its commands are
+ * uncertain, and for this node it is a stranger's batch from then on. */
 #include "consensus/proposer.h"
 
 #include <stdlib.h>
@@ -28,26 +24,19 @@ enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
 
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above what machine_query promises */
 
-struct barrier {
-    struct raft_barrier req;
-    struct proposer *p;
-    uint64_t term;
-};
-
 struct proposer {
     struct proposer_config config;
+    struct replica *replica;
     enum state state;
     bool barrier_sent; /* in this term; STATE_BARRIER */
     bool barrier_done;
     bool mark_due;     /* the first batch of the term is still to be proposed */
-    unsigned barriers; /* requests that raft holds, of any term */
     uint64_t term;     /* of leadership; STATE_BARRIER and STATE_OPEN */
     uint64_t sequence; /* of the last batch proposed in the term */
     uint64_t retry_at_ms;
     struct cluster_clock clock;
     struct fli_list waiting;
     struct fli_list flying;
-    struct fli_list landed;
     struct batch *applying; /* on flying; NULL outside an apply of ours */
     unsigned in_flight;     /* length of flying */
     struct fli_buf payload;
@@ -61,14 +50,9 @@ static void say(struct proposer *p, int level, const char *message)
     }
 }
 
-static bool raft_leads(const struct proposer *p)
+static bool leads(const struct proposer *p)
 {
-    return raft_state(p->config.raft) == RAFT_LEADER;
-}
-
-static uint64_t raft_term_now(const struct proposer *p)
-{
-    return raft_current_term(p->config.raft);
+    return replica_role(p->replica) == REPLICA_LEADER;
 }
 
 static struct batch *first_batch(struct fli_list *list)
@@ -82,7 +66,6 @@ static struct batch *batch_create(struct proposer *p)
     struct batch *b = malloc(sizeof *b);
     if (b != NULL) {
         batch_init(b, p->config.batch_max);
-        b->owner = p;
     }
     return b;
 }
@@ -111,7 +94,7 @@ static void return_queries(struct proposer *p, struct batch *b, uint32_t positio
     }
 }
 
-/* A batch that raft never got: everything in it goes back, in the order in which it came. */
+/* A batch that the log never got: everything in it goes back, in the order in which it came. */
 static void return_batch(struct proposer *p, struct batch *b)
 {
     size_t at = MACHINE_BATCH_HEADER_SIZE;
@@ -128,7 +111,7 @@ static void return_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-/* A batch that raft has, or may have: its commands are uncertain, its queries are not. */
+/* A batch that is in the log: its commands are uncertain, its queries are not. */
 static void give_up_batch(struct proposer *p, struct batch *b)
 {
     const struct fli_slice nothing = {NULL, 0};
@@ -143,15 +126,21 @@ static void give_up_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-/* Takes the batch off flying; from now on only raft's request is out. */
 static void land(struct proposer *p, struct batch *b)
 {
-    FLI_ASSERT(b->flying);
     FLI_ASSERT(p->in_flight > 0);
-    b->flying = false;
     p->in_flight--;
     fli_list_remove(&b->link);
-    fli_list_push(&p->landed, &b->link);
+}
+
+static void give_up_flying(struct proposer *p)
+{
+    struct batch *b;
+    while ((b = first_batch(&p->flying)) != NULL) {
+        land(p, b);
+        give_up_batch(p, b);
+        batch_destroy(b);
+    }
 }
 
 static void return_waiting(struct proposer *p)
@@ -169,18 +158,6 @@ static void return_waiting(struct proposer *p)
     }
 }
 
-static void fail(struct proposer *p, int error, const char *message)
-{
-    if (p->state == STATE_ENDED) {
-        return;
-    }
-    p->state = STATE_ENDED;
-    return_waiting(p);
-    if (p->config.fatal != NULL) {
-        p->config.fatal(p->config.ctx, error, message);
-    }
-}
-
 /* Leadership. */
 
 static void lose(struct proposer *p)
@@ -190,46 +167,22 @@ static void lose(struct proposer *p)
     p->barrier_sent = false;
     p->barrier_done = false;
     p->mark_due = false;
-    /* Batches in flight are answered by raft's callback, or by an apply that comes before it. */
+    give_up_flying(p);
     return_waiting(p);
 }
 
-static void barrier_cb(struct raft_barrier *req, int status)
+void proposer_barrier_applied(struct proposer *p, uint64_t term)
 {
-    struct barrier *barrier = FLI_CONTAINER_OF(req, struct barrier, req);
-    struct proposer *p = barrier->p;
-    /* Only noted: raft is in the middle of its callbacks, the next turn goes on from here. */
-    if (status == 0 && p->state == STATE_BARRIER && barrier->term == p->term) {
-        p->barrier_done = true;
-    }
-    FLI_ASSERT(p->barriers > 0);
-    p->barriers--;
-    free(barrier);
+    /* Only noted: this comes in the midst of an apply, the next turn goes on from here. */
+    p->barrier_done = p->barrier_done || (p->state == STATE_BARRIER && term == p->term);
 }
 
 static void send_barrier(struct proposer *p, uint64_t now_ms)
 {
-    struct barrier *barrier = calloc(1, sizeof *barrier);
-    if (barrier == NULL) {
+    p->barrier_sent = replica_barrier(p->replica, now_ms) == 0;
+    if (!p->barrier_sent) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-        return;
     }
-    barrier->p = p;
-    barrier->term = p->term;
-    raft_index last = raft_last_index(p->config.raft);
-    int rv = raft_barrier(p->config.raft, &barrier->req, barrier_cb);
-    if (rv == 0) {
-        p->barrier_sent = true;
-        p->barriers++;
-        return;
-    }
-    free(barrier);
-    bool refused = rv == RAFT_NOTLEADER || rv == RAFT_NOSPACE;
-    if (!refused || raft_last_index(p->config.raft) != last) {
-        fail(p, FL_EIO, "raft failed to write the barrier of a new term");
-        return;
-    }
-    p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
 }
 
 static void open_term(struct proposer *p, uint64_t now_ms)
@@ -247,12 +200,11 @@ static void open_term(struct proposer *p, uint64_t now_ms)
 
 static void follow_leadership(struct proposer *p, uint64_t now_ms)
 {
-    bool leads = raft_leads(p);
-    uint64_t term = raft_term_now(p);
-    if (p->state != STATE_CLOSED && (!leads || term != p->term)) {
+    uint64_t term = replica_term(p->replica);
+    if (p->state != STATE_CLOSED && (!leads(p) || term != p->term)) {
         lose(p);
     }
-    if (p->state == STATE_CLOSED && leads) {
+    if (p->state == STATE_CLOSED && leads(p)) {
         p->state = STATE_BARRIER;
         p->term = term;
         p->retry_at_ms = 0;
@@ -267,34 +219,12 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 
 /* Proposing. */
 
-static void apply_cb(struct raft_apply *req, int status, void *result)
-{
-    struct batch *b = FLI_CONTAINER_OF(req, struct batch, apply);
-    struct proposer *p = b->owner;
-    FLI_ASSERT(b != p->applying);
-    if (b->flying) {
-        /* It may still be applied, by any leader; for this node it is a stranger's batch then. */
-        FLI_ASSERT(status != 0);
-        land(p, b);
-        give_up_batch(p, b);
-    }
-    fli_list_remove(&b->link);
-    batch_destroy(b);
-}
-
-static void refused(struct proposer *p, int error, uint64_t now_ms)
-{
-    if (error == RAFT_NOSPACE && p->retry_at_ms == 0) {
-        say(p, 1, "raft refuses entries: the disks of a majority are full");
-    }
-    p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-}
-
-/* Seals the first waiting batch and hands it to raft. False: nothing more goes now. */
+/* Seals the first waiting batch and hands it to the replica. False: nothing more goes now. */
 static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
 {
     size_t size;
     uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
+    uint64_t commands = (uint64_t)b->count + b->queries_count;
     b->term = p->term;
     b->sequence = p->sequence + 1;
     b->stamp_ms = cluster_clock_stamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
@@ -302,36 +232,25 @@ static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
     }
-    struct raft_buffer buf = {b->data, size};
-    raft_index last = raft_last_index(p->config.raft);
-    int rv = raft_apply(p->config.raft, &b->apply, &buf, 1, apply_cb);
-    if (rv != 0 && (rv == RAFT_NOTLEADER || rv == RAFT_NOSPACE) &&
-        raft_last_index(p->config.raft) == last) {
-        refused(p, rv, now_ms);
+    if (replica_submit(p->replica, now_ms, b->data, size) != 0) {
+        p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;
     }
-    fli_list_remove(&b->link);
-    b->data = NULL; /* raft's, or lost in a failure after which it must not be freed twice */
     FLI_ASSERT(p->stats.pending_bytes >= pending);
-    FLI_ASSERT(p->stats.pending_commands >= (uint64_t)b->count + b->queries_count);
+    FLI_ASSERT(p->stats.pending_commands >= commands);
     p->stats.pending_bytes -= pending;
-    p->stats.pending_commands -= (uint64_t)b->count + b->queries_count;
-    if (rv != 0) {
-        give_up_batch(p, b);
-        batch_destroy(b);
-        fail(p, FL_EIO, "raft failed to take a log entry");
-        return false;
-    }
+    p->stats.pending_commands -= commands;
+    p->stats.batches++;
+    p->stats.commands += b->count;
+    p->stats.bytes += size;
+    fli_list_remove(&b->link);
     fli_list_push(&p->flying, &b->link);
-    b->flying = true;
+    batch_drop_bytes(b);
     p->in_flight++;
     p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
     cluster_clock_proposed(&p->clock, b->stamp_ms);
-    p->stats.batches++;
-    p->stats.commands += b->count;
-    p->stats.bytes += size;
     return true;
 }
 
@@ -347,6 +266,9 @@ static uint64_t pulse_deadline(const struct proposer *p)
         return UINT64_MAX; /* a batch in flight will apply it */
     }
     uint64_t clock_ms = machine_clock(m);
+    if (machine_has_work(m)) {
+        return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will go on with it */
+    }
     if (deadline_ms <= clock_ms) {
         return clock_ms > UINT64_MAX - PULSE_EARLY_MS ? UINT64_MAX : clock_ms + PULSE_EARLY_MS;
     }
@@ -402,7 +324,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return UINT64_MAX;
     }
     bool noticed = p->state != STATE_CLOSED;
-    if (noticed != raft_leads(p) || (noticed && raft_term_now(p) != p->term)) {
+    if (noticed != leads(p) || (noticed && replica_term(p->replica) != p->term)) {
         return 0;
     }
     if (p->state == STATE_CLOSED) {
@@ -416,7 +338,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     }
     uint64_t beat_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
     if (p->in_flight >= p->config.in_flight_max) {
-        return beat_ms; /* raft wakes the loop when one lands */
+        return beat_ms; /* the loop turns when one lands */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
     if (!fli_list_empty(&p->waiting) || p->mark_due) {
@@ -464,7 +386,6 @@ static bool batch_begin(void *ctx, const struct machine_batch_header *h)
 {
     struct proposer *p = ctx;
     FLI_ASSERT(p->applying == NULL);
-    /* Batches of an older term may be in front, when raft has not called back for them yet. */
     FLI_LIST_FOREACH(pos, &p->flying)
     {
         struct batch *b = FLI_CONTAINER_OF(pos, struct batch, link);
@@ -503,13 +424,14 @@ static void batch_end(void *ctx)
     FLI_ASSERT(fli_list_empty(&b->tickets));
     FLI_ASSERT(fli_list_empty(&b->queries));
     land(p, b);
+    batch_destroy(b);
 }
 
 /* The outside. */
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret)
 {
-    FLI_ASSERT(config->raft != NULL && config->fsm != NULL);
+    FLI_ASSERT(config->fsm != NULL);
     FLI_ASSERT(config->returned != NULL);
     struct proposer *p = calloc(1, sizeof *p);
     if (p == NULL) {
@@ -529,12 +451,16 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
     c->batch_max -= c->batch_max % 8;
     fli_list_init(&p->waiting);
     fli_list_init(&p->flying);
-    fli_list_init(&p->landed);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
     fsm_set_observer(c->fsm, &observer);
     *ret = p;
     return 0;
+}
+
+void proposer_set_replica(struct proposer *p, struct replica *r)
+{
+    p->replica = r;
 }
 
 void proposer_destroy(struct proposer *p)
@@ -545,8 +471,6 @@ void proposer_destroy(struct proposer *p)
     FLI_ASSERT(p->applying == NULL);
     FLI_ASSERT(fli_list_empty(&p->waiting));
     FLI_ASSERT(fli_list_empty(&p->flying));
-    FLI_ASSERT(fli_list_empty(&p->landed));
-    FLI_ASSERT(p->barriers == 0);
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
     free(p);
@@ -557,12 +481,13 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. */
-static struct batch *open_batch(struct proposer *p, size_t len, bool query)
+/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. It
+ * is full by bytes, or by what applying it costs each replica. */
+static struct batch *open_batch(struct proposer *p, size_t len, bool query, uint32_t cost)
 {
     if (!fli_list_empty(&p->waiting)) {
         struct batch *b = FLI_CONTAINER_OF(p->waiting.prev, struct batch, link);
-        if (batch_has_room(b, len, query)) {
+        if (batch_has_room(b, len, query) && b->cost + cost <= MACHINE_BATCH_COST_MAX) {
             return b;
         }
     }
@@ -593,7 +518,8 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (query && t == NULL) {
         return FL_EINVAL;
     }
-    struct batch *b = open_batch(p, len, query);
+    uint32_t cost = query ? 0 : machine_command_cost(&decoded);
+    struct batch *b = open_batch(p, len, query, cost);
     if (b == NULL) {
         return FL_ENOMEM;
     }
@@ -601,6 +527,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (rv != 0) {
         return rv;
     }
+    b->cost += cost;
     if (t != NULL) {
         t->cb = cb;
     }
@@ -613,11 +540,7 @@ void proposer_close(struct proposer *p)
 {
     p->state = STATE_ENDED;
     p->applying = NULL;
-    struct batch *b;
-    while ((b = first_batch(&p->flying)) != NULL) {
-        land(p, b);
-        give_up_batch(p, b);
-    }
+    give_up_flying(p);
     return_waiting(p);
 }
 

@@ -1,8 +1,7 @@
-/* proposer.h: group commit on the leader: commands become batches, batches become raft entries, and
+/* proposer.h: group commit on the leader: commands become batches, batches become log entries, and
  * every ticket gets its one answer.
  *
- * No libuv here: time comes in as an argument, raft is used through raft_apply() and
- * raft_barrier(), so that a simulator drives the very code that ships. The proposer owns the
+ * No libuv here: time comes in as an argument. The proposer owns the
  * cluster clock of a term (clock.h) and reads results straight out of the apply (fsm.h): a ticket
  * is answered while its command is applied, before the next command is, so that an event never
  * precedes the answer that announces it.
@@ -10,26 +9,24 @@
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
  *
- * Raft is called from proposer_turn() only, never from within one of its callbacks, and never after
- * proposer_close(), which must come before raft_close(). Callbacks of tickets may call
+ * The replica is called from proposer_turn() only, never from within one of its callbacks.
+ * Callbacks of tickets may call
  * proposer_add() and proposer_close(), nothing else here. One thread. */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H
 
-#include <raft.h>
-
 #include "consensus/fsm.h"
-#include "consensus/node.h"
+#include "consensus/replica.h"
+#include "consensus/ticket.h"
 
 #define PROPOSER_IN_FLIGHT_DEFAULT 4u
 #define PROPOSER_BATCH_DEFAULT ((size_t)256 << 10)
 #define PROPOSER_PENDING_DEFAULT ((size_t)16 << 20)
-#define PROPOSER_RETRY_MS 20u /* after raft refused a batch for the moment */
+#define PROPOSER_RETRY_MS 20u /* after the replica refused a batch for the moment */
 
 struct proposer;
 
 struct proposer_config {
-    struct raft *raft;
     struct fsm *fsm;        /* its observer is taken */
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
@@ -41,13 +38,17 @@ struct proposer_config {
     /* First batch of the term may be written now: the node adds what a new leader has to say (INIT,
      * JOIN). */
     void (*opened)(void *ctx, uint64_t term);
-    /* Raft failed in a way that leaves unknown what it holds; stop the process. At most once. */
-    void (*fatal)(void *ctx, int error, const char *message);
     void (*log)(void *ctx, int level, const char *message);
 };
 
 int proposer_create(const struct proposer_config *config, struct proposer **ret) FLI_MUST_USE;
-/* After raft has closed; everything must have been answered or returned. NULL is fine. */
+/* The replica that it proposes to: once, before the first turn. */
+void proposer_set_replica(struct proposer *p, struct replica *r);
+
+/* The barrier that it sent in this term is applied (replica_config.barrier_applied). */
+void proposer_barrier_applied(struct proposer *p, uint64_t term);
+
+/* Everything must have been answered or returned. NULL is fine. */
 void proposer_destroy(struct proposer *p);
 
 /* Whether commands are accepted (the barrier of this term is through). */

@@ -5,7 +5,7 @@
  *              8 deadline, 8 clock, then the payload; all but sequence and status are zero unless
  *              the status is
  *   RETURNED   8 sequence
- *   EARLY      1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
+ *   PUSH       1 type, 1 reason, 1 explicit, 1 zero, 2 name length, 2 owner length, 8 token,
  *              8 wait, 8 deadline, 8 clock, name, owner
  *   READY, PING, PONG  nothing
  *
@@ -14,6 +14,17 @@
 #define CONSENSUS_RELAY_CODEC_H
 
 #include "machine/machine.h"
+
+/* Types of frames on a stream of kind STREAM_RELAY. Values travel and must not change. */
+enum relay_frame {
+    RELAY_COMMAND = 1,  /* to the leader: sequence, command */
+    RELAY_RESULT = 2,   /* from the leader: sequence, status, result, payload */
+    RELAY_RETURNED = 3, /* from the leader: sequence; surely not done, send it to whoever leads */
+    RELAY_PUSH = 4,     /* from the leader: an event of a wait */
+    RELAY_READY = 5,    /* to the leader: this node knows every member's incarnation, on disk */
+    RELAY_PING = 6,     /* to the leader */
+    RELAY_PONG = 7      /* from the leader */
+};
 
 #define RELAY_RESULT_SIZE 52u
 #define RELAY_EVENT_SIZE 40u

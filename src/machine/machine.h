@@ -4,7 +4,7 @@
  * replica; every command gets a result. Time is data: the cluster clock is the largest stamp
  * applied. Nothing here reads a clock, does I/O, starts a thread, or iterates in hash order. Out of
  * memory while applying stops the process (crash-stop is safe, divergence is not). One thread at a
- * time per machine.
+ * time per machine; two machines have nothing in common.
  *
  * Identity. A session is explicit (opened by SESSION OPEN, named by its owner, may hold many locks)
  * or implicit (made by ACQUIRE with a TTL, named by owner AND lock, holds that one lock and ends
@@ -19,7 +19,10 @@
  * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
  * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
  * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
- * lock on the way has a lease from the new clock. */
+ * lock on the way has a lease from the new clock.
+ *
+ * Bounded work. A batch takes a bounded number of steps; what does not fit goes on in the next one
+ * (work.c). Until then it is not held any more by who has lost it, and not yet free. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -126,7 +129,9 @@ typedef void (*machine_event_cb)(void *ctx, const struct machine_event *event);
 
 /* Empty machine. hash_seed: 16 random bytes; it must not influence anything visible. */
 struct machine *machine_create(const uint64_t hash_seed[2]);
-void machine_destroy(struct machine *m); /* NULL is fine */
+/* Takes time in proportion to the state; on any thread that has the machine to itself. NULL is
+ * fine. */
+void machine_destroy(struct machine *m);
 
 /* Where events go; NULL for nowhere. */
 void machine_set_event_cb(struct machine *m, machine_event_cb cb, void *ctx);
@@ -162,9 +167,19 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
-/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is.
- * May be early after a fail-over, never late. */
+/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is;
+ * the clock itself while work is left. May be early after a fail-over, never late. */
 uint64_t machine_next_deadline(const struct machine *m);
+
+/* Whether the last batch had too few steps for all that was due or set going (limits.h). What is
+ * left goes on in the next one: whoever leads proposes it at once, empty if need be. */
+bool machine_has_work(const struct machine *m);
+
+/* What this command may cost, in steps (limits.h), beside what the batch has for what it sets
+ * going.
+ * Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no apply
+ * takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
+uint32_t machine_command_cost(const struct machine_command *c);
 
 uint64_t machine_clock(const struct machine *m);
 fl_token machine_last_token(const struct machine *m);
@@ -180,6 +195,7 @@ struct machine_counts {
     /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several
      * locks in waits once for each of these. */
     uint64_t locks_held, locks, sessions, sessions_explicit, waits;
+    uint64_t work; /* sessions that end, locks that are passed on, and so on, in batches to come */
     /* Ever; part of the state. A grant or a wait of several locks counts once. Releases, expiries,
      * breaks: grants that ended so; tokens: by TOKEN; limits:
      * commands answered LIMIT. */
@@ -187,15 +203,40 @@ struct machine_counts {
 };
 void machine_get_counts(const struct machine *m, struct machine_counts *ret);
 
-/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes). The format is
- * described at the top of snapshot.c. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then
- * nothing was appended. Decode checks everything before it returns a machine: 0, FL_ECORRUPT,
- * FL_EVERSION; *ret is written on success only; out of memory stops the process, as in apply. */
+/* Snapshot: versioned, checksummed, canonical (equal states give equal bytes), of any size. The
+ * format is described at the top of snapshot.c.
+ *
+ * Where its bytes go: 0, or an error, which ends the writing. */
+typedef int (*machine_sink)(void *ctx, const void *bytes, size_t len);
+
+/* Writes the snapshot to a sink in pieces of at most 64 KiB. Changes nothing and allocates nothing,
+ * so it may run in the child of a fork. Returns the sink's first error, after which the sink is not
+ * called again, or 0. */
+int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx) FLI_MUST_USE;
+
+/* Reading one, in pieces of any length. The bytes may be anything; each record is checked before it
+ * is linked, and memory grows only with records that have come. Out of memory for a record stops
+ * the process, as in apply. A machine is made beside those that live: it shares nothing with them,
+ * so all of this may run on another thread, as machine_destroy() may, and the machine may go to
+ * another thread when it is whole.
+ *
+ * begin: 0 or FL_ENOMEM. feed: 0 or FL_ECORRUPT, which it then goes on to say. finish checks the
+ * whole and gives the machine: 0, FL_ECORRUPT, FL_EVERSION (whole, of a format that this version
+ * does not read). finish and abort free the restore; NULL is fine for abort. */
+struct machine_restore;
+int machine_restore_begin(const uint64_t hash_seed[2], struct machine_restore **ret) FLI_MUST_USE;
+int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t len) FLI_MUST_USE;
+int machine_restore_finish(struct machine_restore *r, struct machine **ret) FLI_MUST_USE;
+void machine_restore_abort(struct machine_restore *r);
+
+/* The same in one piece. Encode: 0, FL_ENOMEM, FL_ELIMIT (the buffer's ceiling); then nothing was
+ * appended. Decode: as restore. */
 int machine_snapshot_encode(const struct machine *m, struct fli_buf *out) FLI_MUST_USE;
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret) FLI_MUST_USE;
 
-/* 64-bit hash of the state; equal on replicas that applied the same log. O(size of the state). */
+/* 64-bit hash of the state; equal on replicas that applied the same log. Kept while the state
+ * changes (digest.c): asking for it costs next to nothing. */
 uint64_t machine_hash(const struct machine *m);
 
 /* Checks every invariant listed at the top of invariants.c; aborts with a message when one is

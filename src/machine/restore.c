@@ -1,4 +1,4 @@
-/* restore.c: a machine out of a snapshot (byte table in snapshot.c).
+/* restore.c: a machine out of a snapshot (byte table in snapshot.c), which comes in pieces.
  *
  * The bytes may be anything: a disk that rotted, a file that was cut, a peer that lies. Nothing is
  * believed before it is checked, each record is checked as a whole before it is linked, and memory
@@ -6,19 +6,26 @@
  * invariants.c. */
 #include "machine/snapshot.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "machine/state.h"
 
+enum part {
+    PART_HEAD,
+    PART_NODES,
+    PART_SESSIONS,
+    PART_HELD,
+    PART_IDLE,
+    PART_WORK,
+    PART_WAITS,
+    PART_END
+};
+
 struct loader {
     struct machine *m;
-    struct fli_reader r;
-    unsigned format;
-    uint64_t n_nodes;
-    uint64_t n_sessions;
-    uint64_t n_held;
-    uint64_t n_idle;
-    uint64_t n_waits;
+    struct fli_reader r;     /* over what there is of one record, and what follows it */
+    uint64_t left[PART_END]; /* records to come, by part */
 };
 
 /* The part that held locks and waits have in common. */
@@ -39,21 +46,16 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
-/* Whether a duration that is running now, and was at most max_ms when it began, can end then. */
+/* Whether a duration that was at most max_ms when it began can end then. It may be over, and left
+ * for the next batch. */
 static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t max_ms)
 {
-    return deadline_ms >= m->clock_ms && deadline_ms - m->clock_ms <= max_ms;
+    return deadline_ms <= m->clock_ms + max_ms;
 }
 
 static bool ttl_ok(uint64_t ttl_ms)
 {
     return ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS;
-}
-
-/* The slots of a seat or the permits of a lock, which older formats do not have. */
-static uint32_t read_slots(struct loader *l)
-{
-    return l->format == 1 ? 1 : fli_read_u32(&l->r);
 }
 
 static bool permits_ok(uint32_t permits)
@@ -65,7 +67,15 @@ static bool load_head(struct loader *l)
 {
     struct machine *m = l->m;
     struct fli_reader *r = &l->r;
+    if (fli_reader_left(r) < SNAPSHOT_HEAD_SIZE) {
+        r->bad = true;
+        return false;
+    }
     m->clock_ms = fli_read_u64(r);
+    m->floor_ms = fli_read_u64(r);
+    m->due_ms = fli_read_u64(r);
+    unsigned mark_due = fli_read_u8(r);
+    m->mark_due = mark_due == 1;
     m->last_token = fli_read_u64(r);
     m->serial = fli_read_u64(r);
     m->cluster_id = fli_read_u64(r);
@@ -82,15 +92,18 @@ static bool load_head(struct loader *l)
     m->ever.waits_ended = fli_read_u64(r);
     m->ever.deadlocks = fli_read_u64(r);
     m->ever.limits = fli_read_u64(r);
-    l->n_nodes = fli_read_u64(r);
-    l->n_sessions = fli_read_u64(r);
-    l->n_held = fli_read_u64(r);
-    l->n_idle = fli_read_u64(r);
-    l->n_waits = fli_read_u64(r);
+    l->left[PART_NODES] = fli_read_u64(r);
+    l->left[PART_SESSIONS] = fli_read_u64(r);
+    l->left[PART_HELD] = fli_read_u64(r);
+    l->left[PART_IDLE] = fli_read_u64(r);
+    l->left[PART_WORK] = fli_read_u64(r);
+    l->left[PART_WAITS] = fli_read_u64(r);
     const struct machine_limits *x = &m->limits;
-    return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->last_token <= FL_TOKEN_MAX &&
+    return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
+           m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
-           x->lock_waits_max >= 1 && x->session_locks_max >= 1 && l->n_nodes <= MACHINE_NODES_MAX;
+           x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
+           l->left[PART_NODES] <= MACHINE_NODES_MAX;
 }
 
 static bool load_node(struct loader *l)
@@ -113,6 +126,17 @@ static bool key_ok(const struct order *o, uint64_t key, uint64_t max)
     return key > (last == NULL ? 0 : last->key) && key <= max;
 }
 
+/* How a session ends: at a deadline, or it is ending already. */
+static bool session_ends_ok(const struct machine *m, unsigned ending, uint64_t deadline_ms,
+                            uint32_t ttl_ms)
+{
+    if (ending == 0) {
+        return deadline_ok(m, deadline_ms, FL_TTL_MAX_MS) && deadline_ms >= ttl_ms;
+    }
+    return deadline_ms == 0 &&
+           (ending == MACHINE_REASON_CLOSE || ending == MACHINE_REASON_DEADLINE);
+}
+
 static bool load_session(struct loader *l)
 {
     struct machine *m = l->m;
@@ -120,26 +144,32 @@ static bool load_session(struct loader *l)
     uint64_t deadline_ms = fli_read_u64(&l->r);
     uint32_t ttl_ms = fli_read_u32(&l->r);
     uint32_t lockdelay_ms = fli_read_u32(&l->r);
+    uint64_t tired_ms = fli_read_u64(&l->r);
+    unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
     if (l->r.bad || !key_ok(&m->opened, serial, m->serial) || !ttl_ok(ttl_ms) ||
-        !deadline_ok(m, deadline_ms, FL_TTL_MAX_MS) || deadline_ms < ttl_ms ||
-        lockdelay_ms > FL_LOCKDELAY_MAX_MS || owner.len == 0 ||
-        machine_session_find(m, owner) != NULL) {
+        !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
+        tired_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS || lockdelay_ms > FL_LOCKDELAY_MAX_MS ||
+        owner.len == 0 || machine_session_find(m, owner) != NULL) {
         return false;
     }
     struct session_explicit *s = machine_session_create(m, owner, serial);
-    s->base.lease.ttl_ms = ttl_ms;
-    s->lockdelay_ms = lockdelay_ms;
-    machine_session_set_label(s, label);
-    machine_timer_set(m, &s->base.lease, deadline_ms);
+    machine_session_describe(m, s, lockdelay_ms, label);
+    machine_session_set_tired(m, s, tired_ms);
+    if (ending != 0) {
+        s->base.lease.ttl_ms = ttl_ms;
+        machine_session_set_ending(m, s, (enum machine_reason)ending);
+    } else {
+        machine_lease_set(m, &s->base.lease, ttl_ms, deadline_ms);
+    }
     return true;
 }
 
 /* Whether the names are there and different. */
 static bool load_names(struct loader *l, struct seat_record *s)
 {
-    s->n = l->format < 3 ? 1 : fli_read_u8(&l->r);
+    s->n = fli_read_u8(&l->r);
     if (l->r.bad || s->n < 1 || s->n > MACHINE_NAMES_MAX) {
         return false;
     }
@@ -164,24 +194,31 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
     if (!load_names(l, &s)) {
         return false;
     }
-    unsigned is_explicit = fli_read_u8(&l->r);
-    s.owner = read_short(&l->r);
-    if (is_explicit == 0) {
+    unsigned kind = fli_read_u8(&l->r);
+    uint64_t serial = kind == SNAPSHOT_ENDING ? fli_read_u64(&l->r) : 0;
+    s.owner = kind == SNAPSHOT_ENDING ? s.owner : read_short(&l->r);
+    if (kind == 0) {
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
     }
     s.value = fli_read_bytes(&l->r, fli_read_u16(&l->r));
-    if (l->r.bad || is_explicit > 1 || s.owner.len == 0 || s.value.len > FL_VALUE_MAX) {
+    if (l->r.bad || kind > SNAPSHOT_ENDING || s.value.len > FL_VALUE_MAX) {
         return false;
     }
-    if (is_explicit == 1) {
-        s.session = machine_session_find(l->m, s.owner);
+    if (kind == 0) {
         *ret = s;
-        return s.session != NULL;
+        return s.owner.len > 0 && ttl_ok(s.ttl_ms) &&
+               (waits ||
+                (deadline_ok(l->m, s.deadline_ms, FL_TTL_MAX_MS) && s.deadline_ms >= s.ttl_ms));
     }
+    s.session = kind == SNAPSHOT_ENDING ? machine_session_find_ending(l->m, serial)
+                                        : machine_session_find(l->m, s.owner);
+    if (s.session == NULL) {
+        return false;
+    }
+    s.owner = machine_session_owner(&s.session->base);
     *ret = s;
-    return ttl_ok(s.ttl_ms) && (waits || (deadline_ok(l->m, s.deadline_ms, FL_TTL_MAX_MS) &&
-                                          s.deadline_ms >= s.ttl_ms));
+    return true;
 }
 
 /* Returns the first of them. */
@@ -228,8 +265,8 @@ static bool load_held(struct loader *l)
     struct machine *m = l->m;
     fl_token token = fli_read_u64(&l->r);
     uint64_t since_ms = fli_read_u64(&l->r);
-    uint32_t slots = read_slots(l);
-    uint64_t until_ms = l->format == 1 ? 0 : fli_read_u64(&l->r);
+    uint32_t slots = fli_read_u32(&l->r);
+    uint64_t until_ms = fli_read_u64(&l->r);
     const struct order_node *last = machine_order_last(&m->held);
     struct seat_record s;
     if (!load_seat(l, false, &s) || token > m->last_token ||
@@ -248,7 +285,7 @@ static bool load_held(struct loader *l)
         machine_lock_delay(m, seat->lock, until_ms);
     }
     if (s.session == NULL) {
-        machine_timer_set(m, &seat_session(seat)->lease, s.deadline_ms);
+        machine_lease_set(m, &seat_session(seat)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
     }
     return true;
 }
@@ -258,7 +295,7 @@ static bool load_idle(struct loader *l)
     struct machine *m = l->m;
     uint64_t serial = fli_read_u64(&l->r);
     uint64_t until_ms = fli_read_u64(&l->r);
-    uint32_t permits = read_slots(l);
+    uint32_t permits = fli_read_u32(&l->r);
     struct fli_slice name = read_short(&l->r);
     uint64_t hash;
     if (l->r.bad || name.len == 0 || !permits_ok(permits) || !key_ok(&m->idle, serial, m->serial) ||
@@ -278,13 +315,63 @@ static bool load_idle(struct loader *l)
     return true;
 }
 
+static bool load_lock_work(struct loader *l)
+{
+    struct machine *m = l->m;
+    unsigned broken = fli_read_u8(&l->r);
+    uint32_t permits = fli_read_u32(&l->r);
+    struct fli_slice name = read_short(&l->r);
+    if (l->r.bad || name.len == 0 || broken > 1 || !permits_ok(permits)) {
+        return false;
+    }
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, name, &hash);
+    bool is_new = lock == NULL;
+    if (is_new) {
+        lock = machine_lock_create(m, name, hash);
+        machine_lock_crowd(lock)->permits = permits;
+    }
+    struct crowd *c = machine_lock_crowd(lock);
+    c->is_broken = broken == 1;
+    bool linked = fli_list_linked(&c->work.link);
+    machine_work_load(m, &c->work);
+    return !linked && c->permits == permits && (broken == 0 || c->n_shares > 0);
+}
+
+static bool load_work(struct loader *l)
+{
+    struct machine *m = l->m;
+    unsigned kind = fli_read_u8(&l->r);
+    if (kind == WORK_LOCK) {
+        return load_lock_work(l);
+    }
+    uint64_t number = fli_read_u64(&l->r);
+    struct work *w = NULL;
+    if (l->r.bad || kind > WORK_LOCK) {
+        return false;
+    }
+    if (kind == WORK_SESSION) {
+        struct session_explicit *s = machine_session_find_ending(m, number);
+        w = s == NULL ? NULL : &s->work;
+    } else if (number >= 1 && number <= m->last_token) {
+        struct order_node *n = machine_order_seek(&m->held, held_key(number, 0) - 1);
+        bool found = n != NULL && n->key == held_key(number, 0) && seat_of_held(n)->grouped;
+        w = found ? &seat_group(seat_of_held(n))->work : NULL;
+    }
+    if (w == NULL || fli_list_linked(&w->link)) {
+        return false;
+    }
+    machine_work_load(m, w);
+    return true;
+}
+
 static bool load_wait(struct loader *l)
 {
     struct machine *m = l->m;
     uint64_t id = fli_read_u64(&l->r);
     uint64_t asking = fli_read_u64(&l->r);
     uint64_t deadline_ms = fli_read_u64(&l->r);
-    uint32_t slots = read_slots(l);
+    uint32_t slots = fli_read_u32(&l->r);
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
     struct seat_record s;
     if (!load_seat(l, true, &s) || id <= last_id || id > m->serial || asking == 0 ||
@@ -306,19 +393,15 @@ static bool load_wait(struct loader *l)
     return true;
 }
 
-/* One section: `count` records, which must fit the bytes that are left. */
-static bool load_section(struct loader *l, uint64_t count, size_t record_min,
-                         bool (*load)(struct loader *l))
+/* Whether all sessions that are ending have that to come. */
+static bool work_ok(const struct machine *m)
 {
-    if (count > fli_reader_left(&l->r) / record_min) {
-        return false;
+    uint64_t sessions = 0;
+    FLI_LIST_FOREACH(link, &m->work)
+    {
+        sessions += FLI_CONTAINER_OF(link, struct work, link)->kind == WORK_SESSION;
     }
-    for (uint64_t i = 0; i < count; i++) {
-        if (!load(l)) {
-            return false;
-        }
-    }
-    return true;
+    return sessions == m->ending.len;
 }
 
 /* What only shows when everything is there. */
@@ -328,51 +411,184 @@ static bool whole_ok(const struct loader *l)
     for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
          n = machine_order_next(&m->idle, n)) {
         const struct crowd *c = crowd_of_idle(n);
-        if (!c->is_delayed && c->queue.len == 0) {
+        if (!c->is_delayed && c->queue.len == 0 && !fli_list_linked(&c->work.link)) {
             return false;
         }
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
         const struct lock *lock = wait_of_all(link)->seat->lock;
-        if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
+        if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock) &&
+            !machine_lock_is_pending(lock)) {
             return false;
         }
     }
-    return fli_reader_left(&l->r) == 0 && machine_deadlock_free(m);
+    return work_ok(m) && machine_deadlock_free(m);
 }
 
-static bool load_machine(struct loader *l)
+/* ---- bytes in pieces ------------------------------------------------------------------------- */
+
+/* Bytes are gathered in a window that has room for several of the largest records, and records are
+ * loaded out of it when it is full, and at the end. So it makes no difference where the bytes were
+ * cut, and a loader that meets the end of the window has seen a part of a record: nothing was
+ * changed by it, and it is called again when more is there. */
+#define WINDOW_SIZE ((size_t)64 << 10)
+_Static_assert(WINDOW_SIZE >= 4 * SNAPSHOT_RECORD_MAX, "a full window has a whole record");
+
+enum phase {
+    PHASE_HEADER,  /* magic and format are to come */
+    PHASE_RECORDS, /* of a format that is known */
+    PHASE_OTHER    /* of another one: only the checksum is looked at */
+};
+
+struct machine_restore {
+    struct loader loader;
+    enum phase phase;
+    enum part part;
+    int error; /* the first; nothing is looked at any more */
+    uint32_t crc;
+    size_t used;
+    uint8_t window[WINDOW_SIZE];
+};
+
+static bool (*const loaders[PART_END])(struct loader *l) = {
+    [PART_HEAD] = load_head,  [PART_NODES] = load_node, [PART_SESSIONS] = load_session,
+    [PART_HELD] = load_held,  [PART_IDLE] = load_idle,  [PART_WORK] = load_work,
+    [PART_WAITS] = load_wait,
+};
+
+/* Loads whole records from these bytes. Returns how many bytes they had. */
+static size_t load_records(struct machine_restore *r, const uint8_t *bytes, size_t len)
 {
-    return load_head(l) && load_section(l, l->n_nodes, 16, load_node) &&
-           load_section(l, l->n_sessions, SNAPSHOT_SESSION_MIN, load_session) &&
-           load_section(l, l->n_held, SNAPSHOT_HELD_MIN, load_held) &&
-           load_section(l, l->n_idle, SNAPSHOT_IDLE_MIN, load_idle) &&
-           load_section(l, l->n_waits, SNAPSHOT_WAIT_MIN, load_wait) && whole_ok(l);
+    struct loader *l = &r->loader;
+    size_t done = 0;
+    while (true) {
+        while (r->part < PART_END && l->left[r->part] == 0) {
+            r->part++;
+        }
+        if (r->part == PART_END) {
+            return done;
+        }
+        fli_reader_init(&l->r, bytes + done, len - done);
+        if (!loaders[r->part](l)) {
+            r->error = l->r.bad ? 0 : FL_ECORRUPT;
+            return done;
+        }
+        l->left[r->part]--;
+        done = len - fli_reader_left(&l->r);
+    }
+}
+
+static size_t load_header(struct machine_restore *r)
+{
+    if (r->used < SNAPSHOT_HEADER_SIZE) {
+        return 0;
+    }
+    if (memcmp(r->window, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE) != 0) {
+        r->error = FL_ECORRUPT;
+        return 0;
+    }
+    bool known = fli_get_u16(r->window + 8) == SNAPSHOT_FORMAT && fli_get_u16(r->window + 10) == 0;
+    r->phase = known ? PHASE_RECORDS : PHASE_OTHER;
+    return SNAPSHOT_HEADER_SIZE;
+}
+
+/* Takes what can be understood from the window, and moves the rest to its front. The trailer, and
+ * what may be it, stays. */
+static void drain(struct machine_restore *r)
+{
+    size_t done = r->phase == PHASE_HEADER ? load_header(r) : 0;
+    if (r->error == 0 && r->phase == PHASE_RECORDS) {
+        done += load_records(r, r->window + done, r->used - done);
+    } else if (r->error == 0 && r->phase == PHASE_OTHER && r->used - done > SNAPSHOT_TRAILER_SIZE) {
+        done = r->used - SNAPSHOT_TRAILER_SIZE;
+    }
+    r->crc = fli_crc32c(r->crc, r->window, done);
+    r->used -= done;
+    memmove(r->window, r->window + done, r->used);
+}
+
+int machine_restore_begin(const uint64_t hash_seed[2], struct machine_restore **ret)
+{
+    struct machine_restore *r = malloc(sizeof *r);
+    if (r == NULL) {
+        return FL_ENOMEM;
+    }
+    r->loader = (struct loader){.m = machine_create(hash_seed), .left = {[PART_HEAD] = 1}};
+    r->phase = PHASE_HEADER;
+    r->part = PART_HEAD;
+    r->error = 0;
+    r->crc = 0;
+    r->used = 0;
+    *ret = r;
+    return 0;
+}
+
+int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t len)
+{
+    const uint8_t *p = bytes;
+    while (len > 0 && r->error == 0) {
+        size_t n = len < WINDOW_SIZE - r->used ? len : WINDOW_SIZE - r->used;
+        memcpy(r->window + r->used, p, n);
+        r->used += n;
+        p += n;
+        len -= n;
+        if (r->used == WINDOW_SIZE) {
+            drain(r);
+            /* Nothing more is expected, or a record longer than any can be. */
+            r->error = r->error == 0 && r->used == WINDOW_SIZE ? FL_ECORRUPT : r->error;
+        }
+    }
+    return r->error;
+}
+
+static int finish(struct machine_restore *r)
+{
+    if (r->error == 0) {
+        drain(r);
+    }
+    if (r->error != 0) {
+        return r->error;
+    }
+    bool whole = r->phase != PHASE_HEADER && r->used == SNAPSHOT_TRAILER_SIZE &&
+                 fli_get_u32(r->window) == r->crc;
+    if (whole && r->phase == PHASE_OTHER) {
+        return FL_EVERSION;
+    }
+    return whole && r->part == PART_END && whole_ok(&r->loader) ? 0 : FL_ECORRUPT;
+}
+
+int machine_restore_finish(struct machine_restore *r, struct machine **ret)
+{
+    int rc = finish(r);
+    if (rc == 0) {
+        *ret = r->loader.m;
+        r->loader.m = NULL;
+    }
+    machine_restore_abort(r);
+    return rc;
+}
+
+void machine_restore_abort(struct machine_restore *r)
+{
+    if (r != NULL) {
+        machine_destroy(r->loader.m);
+        free(r);
+    }
 }
 
 int machine_snapshot_decode(const void *data, size_t len, const uint64_t hash_seed[2],
                             struct machine **ret)
 {
-    const uint8_t *p = data;
-    if (len < SNAPSHOT_HEADER_SIZE + SNAPSHOT_TRAILER_SIZE ||
-        memcmp(p, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE) != 0) {
-        return FL_ECORRUPT;
+    struct machine_restore *r;
+    int rc = machine_restore_begin(hash_seed, &r);
+    if (rc != 0) {
+        return rc;
     }
-    size_t body = len - SNAPSHOT_TRAILER_SIZE;
-    if (fli_get_u32(p + body) != fli_crc32c(0, p, body)) {
-        return FL_ECORRUPT;
+    rc = machine_restore_feed(r, data, len);
+    if (rc != 0) {
+        machine_restore_abort(r);
+        return rc;
     }
-    unsigned format = fli_get_u16(p + 8);
-    if (format < SNAPSHOT_FORMAT_OLDEST || format > SNAPSHOT_FORMAT || fli_get_u16(p + 10) != 0) {
-        return FL_EVERSION;
-    }
-    struct loader l = {.m = machine_create(hash_seed), .format = format};
-    fli_reader_init(&l.r, p + SNAPSHOT_HEADER_SIZE, body - SNAPSHOT_HEADER_SIZE);
-    if (!load_machine(&l)) {
-        machine_destroy(l.m);
-        return FL_ECORRUPT;
-    }
-    *ret = l.m;
-    return 0;
+    return machine_restore_finish(r, ret);
 }

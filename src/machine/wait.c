@@ -105,8 +105,10 @@ struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t sl
     for (unsigned i = 0; i < seat_mates(seat); i++) {
         join_one(m, seat_mate(seat, i), slots, id, asking);
     }
-    machine_timer_set(m, &seat->at.wait->timer, deadline_ms);
-    return seat->at.wait;
+    struct wait *w = seat->at.wait;
+    m->digest += machine_digest_wait(w) + machine_digest_asking(w);
+    machine_timer_set(m, &w->timer, deadline_ms);
+    return w;
 }
 
 static void detach_one(struct machine *m, struct seat *seat)
@@ -135,17 +137,18 @@ static void detach_one(struct machine *m, struct seat *seat)
 
 struct seat *machine_wait_detach(struct machine *m, struct wait *w)
 {
-    struct seat *seat = w->seat;
+    struct seat *seat = seat_mate(w->seat, 0);
+    m->digest -= machine_digest_wait(seat->at.wait) + machine_digest_asking(seat->at.wait);
     for (unsigned i = 0; i < seat_mates(seat); i++) {
         detach_one(m, seat_mate(seat, i));
     }
-    return seat_mate(seat, 0);
+    return seat;
 }
 
-void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
+unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_reason reason,
+                             struct lock *locks[MACHINE_NAMES_MAX])
 {
     struct seat *seat = seat_mate(w->seat, 0);
-    struct lock *locks[MACHINE_NAMES_MAX];
     unsigned n = seat_mates(seat);
     m->ever.waits_ended++;
     for (unsigned i = 0; i < n; i++) {
@@ -160,8 +163,12 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
                                        .wait = wait_id(w)});
     }
     machine_seat_free(m, machine_wait_detach(m, w));
-    /* Settling one frees no other: it may only grant them. */
-    for (unsigned i = 0; i < n; i++) {
-        machine_lock_settle(m, locks[i]);
-    }
+    return n;
+}
+
+void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
+{
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = machine_wait_remove(m, w, reason, locks);
+    machine_lock_settle_all(m, locks, n);
 }

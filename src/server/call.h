@@ -60,7 +60,6 @@ struct dispatch {
     unsigned listings_waiting, listings_in_flight;
     struct fli_buf scratch;
     struct info_counts counts;
-    struct info_hash hash;
     bool stopping;
     uint64_t restores; /* snapshots that replaced the state */
     size_t random_left;

@@ -46,6 +46,7 @@ static const struct option options[] = {
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
+    NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
@@ -81,6 +82,7 @@ static const char help[] =
     "  --drain-ms MS           how long stopping may take (5000)\n"
     "  --connections-max N     clients at once (16384)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
+    "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
     "  --log-level LEVEL       error, warning, info or debug (info)\n"
     "\n"
     "limits of a new cluster (they are part of its state from then on):\n"
@@ -579,6 +581,7 @@ static void set_defaults(struct config *c)
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,
                          .connections_max = 16384,
+                         .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .log_level = 3};
     c->limits = MACHINE_LIMITS_DEFAULT;
 }

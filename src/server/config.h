@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "consensus/members.h"
+#include "peer/members.h"
 #include "machine/limits.h"
 #include "net/address.h"
 
@@ -19,6 +19,9 @@
 #define CONFIG_LISTEN_DEFAULT "127.0.0.1:7401"
 #define CONFIG_PEER_DEFAULT "127.0.0.1:7501"
 #define CONFIG_DATA_DEFAULT "fencelock-data"
+#define CONFIG_SNAPSHOT_BYTES_MIN (UINT64_C(64) << 10)
+#define CONFIG_SNAPSHOT_BYTES_MAX (UINT64_C(1) << 30)
+#define CONFIG_SNAPSHOT_BYTES_DEFAULT (UINT64_C(32) << 20)
 
 struct config {
     uint64_t id;
@@ -32,7 +35,8 @@ struct config {
     unsigned drain_ms;
     unsigned connections_max;
     unsigned idle_first_ms;
-    unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
+    uint64_t snapshot_bytes; /* of log, between two snapshots of a small state */
+    unsigned log_level;      /* 1 error, 2 warning, 3 info, 4 debug */
     bool allow_remote;
     struct machine_limits limits; /* of a new cluster */
 };

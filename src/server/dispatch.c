@@ -324,7 +324,6 @@ static void fill_info(struct dispatch *d, struct info *i)
     i->members_n = node->members(node->ctx, i->members, MEMBERS_MAX);
     i->machine = node->machine(node->ctx);
     dispatch_get_counts(d, &i->counts);
-    i->hash = &d->hash;
     if (d->config.describe != NULL) {
         d->config.describe(d->config.ctx, &i->shell);
     }

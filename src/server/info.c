@@ -147,6 +147,8 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"snapshots", s->snapshots},
                                  {"snapshot_last_ms", s->snapshot_last_ms},
                                  {"snapshot_last_bytes", s->snapshot_last_bytes},
+                                 {"snapshot_failures", s->snapshot_failures},
+                                 {"snapshots_installed", s->restores},
                                  {"batches_proposed", s->batches},
                                  {"commands_proposed", s->commands},
                                  {"queries_answered", s->queries},
@@ -159,6 +161,22 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"uncertain_in_node", s->uncertain},
                                  {NULL, 0}};
     return put_lines(b, "Raft", lines);
+}
+
+static int log_section(struct fli_buf *b, const struct info *i)
+{
+    const struct node_status *s = &i->status;
+    uint64_t writes = s->log_writes == 0 ? 1 : s->log_writes;
+    const struct line lines[] = {{"log_writes", s->log_writes},
+                                 {"log_write_avg_us", s->log_write_ns_sum / writes / 1000},
+                                 {"log_write_max_us", s->log_write_ns_max / 1000},
+                                 {"log_segments", s->log_segments},
+                                 {"log_bytes", s->log_bytes},
+                                 {"log_segments_recycled", s->log_recycled},
+                                 {"log_waits_for_segment", s->log_waits},
+                                 {NULL, 0}};
+    int rc = put_lines(b, "Log", lines);
+    return rc != 0 ? rc : put_text(b, "log_engine", s->log_engine == NULL ? "" : s->log_engine);
 }
 
 static int locks_section(struct fli_buf *b, const struct info *i)
@@ -183,6 +201,7 @@ static int locks_section(struct fli_buf *b, const struct info *i)
                                  {"breaks", c.breaks},
                                  {"tokens_issued", c.tokens},
                                  {"waits_ended", c.waits_ended},
+                                 {"work_left", c.work},
                                  {"deadlocks_refused", c.deadlocks},
                                  {"limits_reached", c.limits},
                                  {"locks_max", l->locks_max},
@@ -194,35 +213,16 @@ static int locks_section(struct fli_buf *b, const struct info *i)
     return put_lines(b, "Locks", lines);
 }
 
-static bool is_small(struct machine *m)
+static int state_section(struct fli_buf *b, const struct info *i)
 {
-    struct machine_counts c;
-    machine_get_counts(m, &c);
-    return c.locks + c.sessions + c.waits <= INFO_HASH_OBJECTS_MAX;
-}
-
-/* The state changes with the index only, and the index only between turns of the loop: at most one
- * walk a turn. */
-static uint64_t hash_of(const struct info *i)
-{
-    struct info_hash *h = i->hash;
-    if (!h->known || h->index != i->status.applied_index) {
-        *h = (struct info_hash){true, i->status.applied_index, machine_hash(i->machine)};
-    }
-    return h->value;
-}
-
-/* The hash walks the whole state, so a large one is hashed only on demand. */
-static int state_section(struct fli_buf *b, const struct info *i, bool asked)
-{
-    if (i->machine == NULL || !(asked || is_small(i->machine))) {
+    if (i->machine == NULL) {
         return 0;
     }
     return fli_buf_printf(b,
                           "# State\r\n"
                           "state_hash:%016" PRIx64 "\r\n"
                           "state_hash_index:%" PRIu64 "\r\n",
-                          hash_of(i), i->status.applied_index);
+                          machine_hash(i->machine), i->status.applied_index);
 }
 
 static int memory_section(struct fli_buf *b, const struct info *i)
@@ -296,7 +296,9 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
                {"replication", replication_section},
                {"cluster", cluster_section},
                {"raft", raft_section},
-               {"locks", locks_section}};
+               {"log", log_section},
+               {"locks", locks_section},
+               {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||
                       asked_for(sections, n, "default") || asked_for(sections, n, "everything");
     bool first = true;
@@ -307,11 +309,6 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
             rc = rc != 0 ? rc : all[k].write(b, i);
             first = false;
         }
-    }
-    bool state = asked_for(sections, n, "state");
-    if (rc == 0 && (everything || state)) {
-        rc = first ? 0 : fli_buf_append(b, "\r\n", 2);
-        rc = rc != 0 ? rc : state_section(b, i, state);
     }
     return rc;
 }

@@ -29,13 +29,6 @@ struct info_shell {
     struct events_counts events;
 };
 
-/* The hash of the machine's state at an index of the log, kept between calls: it walks the whole
- * state, and a pipeline of INFOs must not do so once each. Zero at first. */
-struct info_hash {
-    bool known;
-    uint64_t index, value;
-};
-
 struct info {
     struct node_status status;
     struct node_member members[MEMBERS_MAX];
@@ -43,11 +36,9 @@ struct info {
     struct machine *machine; /* NULL: leave its sections short */
     struct info_counts counts;
     struct info_shell shell;
-    struct info_hash *hash; /* the caller's; not NULL when there is a machine */
 };
 
 #define INFO_TEXT_MAX (64u * 1024u)
-#define INFO_HASH_OBJECTS_MAX 65536u /* larger states are hashed only when asked for by name */
 
 /* Appends the sections asked for, all of them for none or for "all", "default", "everything";
  * unknown ones give nothing, as in Redis. 0, FL_ELIMIT, FL_ENOMEM. */

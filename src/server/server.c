@@ -468,11 +468,12 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
+        .snapshot_bytes = c->snapshot_bytes,
     };
     struct node_callbacks cbs = {.ctx = s,
                                  .event = on_event,
                                  .restored = on_restored,
-                                 .early = on_early,
+                                 .push = on_early,
                                  .fatal = on_fatal,
                                  .log = on_net_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);

@@ -177,13 +177,13 @@ class Life(HoldCase):
         for d, name in self.each_shell():
             names = ['%s-%d' % (name, i) for i in range(10)]
             for n in names:
-                d.say('take', n, 600, 0, 0, 0)
+                d.say('take', n, 3000, 0, 0, 0)
             tokens = {}
             for _ in names:
                 _, n, result, token = d.next()
                 self.assertEqual(result, 'OK')
                 tokens[n] = int(token)
-            deadline = Deadline(1.5)
+            deadline = Deadline(4)  # more than one lease
             while not deadline.passed():
                 for n, token in tokens.items():
                     self.assertEqual(self.call('CHECK', n, token), 1)
@@ -196,8 +196,8 @@ class Life(HoldCase):
             held = {}
             for i in range(5):
                 one = '%s-%d' % (name, i)
-                held[one] = d.hold(one, ttl=600)
-                deadline = Deadline(0.5)
+                held[one] = d.hold(one, ttl=3000)
+                deadline = Deadline(1.2)  # a renewal comes within it
                 while not deadline.passed():
                     for n, token in held.items():
                         self.assertEqual(self.call('CHECK', n, token), 1)

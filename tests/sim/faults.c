@@ -10,6 +10,7 @@
 #include "sim.h"
 
 #define TEND_MS 100u
+#define PING_MS 500u /* as in relay_client.c */
 
 /* ---- what a seed chooses ---- */
 
@@ -78,6 +79,17 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
     o->jumps = o->weight[SIM_FAULT_JUMP] != 0;
 }
 
+static void choose_log(struct sim_options *o, struct sim_random *r)
+{
+    o->segment_bytes = (uint64_t)LOG_SEGMENT_MIN
+                       << (sim_draw_chance(r, 90) ? sim_draw_below(r, 3) : 4);
+    o->cache_bytes = sim_draw_chance(r, 50) ? 0 : (size_t)pick(r, 1, 20000);
+    o->log_kept_entries = sim_draw_chance(r, 50) ? 0 : (unsigned)pick(r, 1, 60);
+    o->weight[SIM_FAULT_FULL] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 5) : 0;
+    o->weight[SIM_FAULT_SNAPSHOT] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 10) : 0;
+    o->weight[SIM_FAULT_ROT] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 4) : 0;
+}
+
 /* What came later than the first seeds that are kept: with numbers of its own, so that those are
  * still the same runs. */
 static void choose_more(struct sim *s)
@@ -86,6 +98,7 @@ static void choose_more(struct sim *s)
     struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 3};
     struct sim_random *r = &random;
     o->weight[SIM_FAULT_DISMISS] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 4) : 0;
+    choose_log(o, r);
     /* Now and then one change of the configuration after the other, and as many snapshots. */
     if (sim_draw_chance(r, 10)) {
         o->weight[SIM_FAULT_WIPE] = 10;
@@ -148,6 +161,9 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_REDIS_RESTART] = "redis-restart",
     [SIM_FAULT_REDIS_JUMP] = "redis-jump",
     [SIM_FAULT_DISMISS] = "dismiss",
+    [SIM_FAULT_FULL] = "disk-full",
+    [SIM_FAULT_SNAPSHOT] = "snapshot-trouble",
+    [SIM_FAULT_ROT] = "disk-rot",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -281,14 +297,14 @@ static void do_cut(struct sim *s, const struct sim_fault *f)
 static bool may_wipe(struct sim *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
-        if (s->nodes[i].wiped) {
+        if (s->nodes[i].wiped || s->nodes[i].rotten) {
             return false;
         }
     }
     return true;
 }
 
-static void crash(struct sim_node *n, uint64_t ms)
+static void crash(struct sim_node *n, uint64_t ms, bool power)
 {
     struct sim *s = n->sim;
     if (!sim_node_runs(n)) {
@@ -296,7 +312,7 @@ static void crash(struct sim_node *n, uint64_t ms)
     }
     SIM_TRACE(s, "node %u crashes", n->index + 1);
     s->marks->crashes++;
-    sim_node_crash(n);
+    sim_node_crash(n, power);
     n->restart_at = s->now + ms;
 }
 
@@ -324,6 +340,12 @@ static void resume_fire(struct sim *s, struct sim_event *e)
     if (mine && n->paused) {
         SIM_TRACE(s, "node %u goes on", n->index + 1);
         sim_node_resume(n);
+        if (n->disk.device != NULL) {
+            sim_device_capacity(n->disk.device, UINT64_MAX);
+        }
+        if (n->rotten) {
+            crash(n, 100, false); /* it shows at the next start, if it is to show */
+        }
     }
 }
 
@@ -352,7 +374,7 @@ static void do_jump(struct sim *s, const struct sim_fault *f)
 static void do_dismiss(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
-    uint64_t ms = 3 * (uint64_t)s->options.election_ms + NODE_PING_MS + f->ms;
+    uint64_t ms = 3 * (uint64_t)s->options.election_ms + PING_MS + f->ms;
     if (!may_wipe(s)) {
         return;
     }
@@ -372,7 +394,7 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
     struct sim_node *n = &s->nodes[f->i];
     switch (f->kind) {
     case SIM_FAULT_CRASH:
-        crash(n, f->ms);
+        crash(n, f->ms, f->both);
         break;
     case SIM_FAULT_STOP:
         n->restart_at = s->now + 1000 + f->ms;
@@ -381,7 +403,7 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
     case SIM_FAULT_POWER:
         s->marks->power_cuts++;
         for (unsigned i = 0; i < s->n; i++) {
-            crash(&s->nodes[i], f->ms / 2 + sim_below(s, 200));
+            crash(&s->nodes[i], f->ms / 2 + sim_below(s, 200), true);
         }
         break;
     case SIM_FAULT_PAUSE:
@@ -396,7 +418,7 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
         break;
     case SIM_FAULT_WIPE:
         if (may_wipe(s)) {
-            crash(n, f->ms);
+            crash(n, f->ms, false);
             sim_disk_wipe(n);
             n->wiped = true;
             n->whole = false;
@@ -405,6 +427,17 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
         break;
     case SIM_FAULT_DISMISS:
         do_dismiss(s, f);
+        break;
+    case SIM_FAULT_FULL:
+        sim_disk_fill(n, f->ms);
+        break;
+    case SIM_FAULT_SNAPSHOT:
+        sim_disk_trouble(n, f->k);
+        break;
+    case SIM_FAULT_ROT:
+        if (may_wipe(s)) {
+            sim_disk_rot(n, f->k);
+        }
         break;
     default:
         sim_fail(s, "this is no fault of a node");
@@ -487,6 +520,13 @@ static void forgotten(void *ctx, int status)
     SIM_TRACE(n->sim, "FORGET of node %u ends with %s", n->index + 1, fl_err_name(status));
 }
 
+static bool knows_all(const struct sim *s, const struct sim_node *n, const struct replica *leader)
+{
+    const struct replica *r = n->node->replica;
+    return replica_applied_index(r) >= s->oracle.max_index && replica_configuration_committed(r) &&
+           replica_configuration_index(r) == replica_configuration_index(leader);
+}
+
 /* A node that lost its disk has to be forgotten once; then it is taken in again, and is back when
  * it has everything and a vote, and knows of its vote: the raft library lets nobody vote who has
  * not seen itself get one, so the only other node that has seen it could not be elected. */
@@ -500,17 +540,15 @@ static void tend_wiped(struct sim_node *n)
     struct machine *m = fsm_machine(leader->node->fsm);
     uint64_t known = machine_incarnation(m, n->index + 1);
     if (known != 0 && known == n->disk.identity.incarnation) {
-        bool there = n->power == SIM_UP && raft_last_applied(&n->node->raft) >= s->oracle.max_index;
-        for (unsigned i = 0; there && i < leader->node->raft.configuration.n; i++) {
-            const struct raft_server *server = &leader->node->raft.configuration.servers[i];
-            if (server->id == n->index + 1 && server->role == RAFT_VOTER &&
-                leader->node->raft.configuration_uncommitted_index == 0 &&
-                n->node->raft.configuration_committed_index ==
-                    leader->node->raft.configuration_committed_index) {
-                SIM_TRACE(s, "node %u has everything again", n->index + 1);
-                n->wiped = false;
-                s->marks->nodes_restored++;
-            }
+        const struct replica *r = leader->node->replica;
+        const struct configuration_server *server =
+            configuration_find(replica_configuration(r), n->index + 1);
+        bool votes = server != NULL && server->role == CONFIGURATION_VOTER &&
+                     replica_configuration_committed(r);
+        if (votes && n->power == SIM_UP && knows_all(s, n, r)) {
+            SIM_TRACE(s, "node %u has everything again", n->index + 1);
+            n->wiped = false;
+            s->marks->nodes_restored++;
         }
         return;
     }
@@ -589,5 +627,11 @@ void sim_heal(struct sim *s)
         n->disk.errors = 0;
         n->dismiss_until = 0;
         sim_node_resume(n);
+        if (n->disk.device != NULL) {
+            sim_device_capacity(n->disk.device, UINT64_MAX);
+        }
+        if (n->rotten) {
+            crash(n, 100, false); /* it shows at the next start, if it is to show */
+        }
     }
 }

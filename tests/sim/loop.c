@@ -11,7 +11,6 @@
 #include "sim.h"
 
 #define SPINS_MAX 400u /* turns in one millisecond */
-#define SIM_SHORT_IN_FLIGHT 8u
 
 static struct sim_node *node_of(const uv_loop_t *loop)
 {
@@ -36,8 +35,13 @@ int uv_timer_init(uv_loop_t *loop, uv_timer_t *t)
     struct sim_node *n = node_of(loop);
     t->loop = loop;
     t->timeout = SIM_NEVER;
-    n->timers[n->timers[0] == NULL ? 0 : 1] = t;
-    return 0;
+    for (unsigned i = 0; i < SIM_TIMERS_MAX; i++) {
+        if (n->timers[i] == NULL) {
+            n->timers[i] = t;
+            return 0;
+        }
+    }
+    FLI_ASSERT(false);
 }
 
 int uv_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t timeout, uint64_t repeat)
@@ -104,7 +108,7 @@ int uv_idle_stop(uv_idle_t *h)
 
 static void forget_handle(struct sim_node *n, const uv_handle_t *h)
 {
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SIM_TIMERS_MAX; i++) {
         if ((uv_handle_t *)n->timers[i] == h) {
             n->timers[i] = NULL;
         }
@@ -123,7 +127,6 @@ static void forget_handle(struct sim_node *n, const uv_handle_t *h)
 void uv_close(uv_handle_t *h, uv_close_cb cb)
 {
     struct sim_node *n = node_of(h->loop);
-    sim_net_closing(n->sim, h);
     forget_handle(n, h);
     FLI_ASSERT(n->closing_n < sizeof n->closing / sizeof n->closing[0]);
     n->closing[n->closing_n].handle = h;
@@ -152,43 +155,75 @@ int uv_run(uv_loop_t *loop, uv_run_mode mode)
     return 0;
 }
 
-/* ---- raft's callbacks ---- */
+/* ---- work for threads ---- */
 
-#define TRANSFER_REQUEST (RAFT_CHANGE + 1) /* the library's own number for it */
-
-/* The library's libuv backend calls those back who wait, before and after it reads sockets; it does
- * so by a function that the library does not export. The queue is a ring through the requests. */
-static void fire_completed(struct sim_node *n)
+static void forget_work(struct sim_node *n, const uv_work_t *req)
 {
-    void **ring = n->node->raft.legacy.requests;
-    while (n->node->raft_live && ring[0] != (void *)ring) {
-        void **head = ring[0];
-        struct raft_apply *any = FLI_CONTAINER_OF(head, struct raft_apply, queue);
-        void **next = head[0];
-        next[1] = ring;
-        ring[0] = next;
-        switch (any->type) {
-        case RAFT_COMMAND:
-            any->cb(any, any->status, any->result);
-            break;
-        case RAFT_BARRIER: {
-            struct raft_barrier *req = FLI_CONTAINER_OF(head, struct raft_barrier, queue);
-            req->cb(req, req->status);
-            break;
-        }
-        case RAFT_CHANGE: {
-            struct raft_change *req = FLI_CONTAINER_OF(head, struct raft_change, queue);
-            req->cb(req, req->status);
-            break;
-        }
-        default: {
-            struct raft_transfer *req = FLI_CONTAINER_OF(head, struct raft_transfer, queue);
-            FLI_ASSERT(any->type == TRANSFER_REQUEST);
-            req->cb(req);
-            break;
-        }
+    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
+        if (n->works[i].req == req) {
+            n->works[i].req = NULL;
         }
     }
+}
+
+static void end_work_deliver(struct sim_event *e)
+{
+    uv_work_t *req = e->p;
+    forget_work(e->node, req);
+    req->after_work_cb(req, 0);
+}
+
+/* Threads stand still when their process does. */
+static void work_deliver(struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    uv_work_t *req = e->p;
+    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
+        if (n->works[i].req == req) {
+            n->works[i].done = true;
+        }
+    }
+    req->work_cb(req);
+    e = sim_to_node(n, sim_below(n->sim, 5), end_work_deliver);
+    e->p = req;
+}
+
+int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb work_cb, uv_after_work_cb after_cb)
+{
+    struct sim_node *n = node_of(loop);
+    unsigned i = 0;
+    req->loop = loop;
+    req->work_cb = work_cb;
+    req->after_work_cb = after_cb;
+    while (n->works[i].req != NULL) {
+        i++;
+        FLI_ASSERT(i < SIM_WORKS_MAX);
+    }
+    n->works[i].req = req;
+    n->works[i].done = false;
+    if (!n->ghost) {
+        sim_to_node(n, sim_below(n->sim, 10), work_deliver)->p = req;
+    }
+    return 0;
+}
+
+/* A ghost's work ends at once: it only frees memory. */
+static bool run_works(struct sim_node *n)
+{
+    bool any = false;
+    for (unsigned i = 0; i < SIM_WORKS_MAX; i++) {
+        uv_work_t *req = n->works[i].req;
+        if (req == NULL) {
+            continue;
+        }
+        if (!n->works[i].done) {
+            req->work_cb(req);
+        }
+        n->works[i].req = NULL;
+        req->after_work_cb(req, 0);
+        any = true;
+    }
+    return any;
 }
 
 /* ---- turns ---- */
@@ -215,7 +250,7 @@ static void turn_soon(struct sim_node *n)
 
 static void run_timers(struct sim_node *n)
 {
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SIM_TIMERS_MAX; i++) {
         uv_timer_t *t = n->timers[i];
         if (t != NULL && t->timeout <= n->loop_ms) {
             t->timeout = t->repeat != 0 ? n->loop_ms + t->repeat : SIM_NEVER;
@@ -234,7 +269,7 @@ static void plan(struct sim_node *n)
         turn_at(n, n->sim->now);
         return;
     }
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SIM_TIMERS_MAX; i++) {
         if (n->timers[i] != NULL && n->timers[i]->timeout < due) {
             due = n->timers[i]->timeout;
         }
@@ -258,20 +293,8 @@ static void die_of_failure(struct sim_node *n)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u ends itself: %s", n->index + 1, n->failed_why);
-    sim_node_crash(n);
+    sim_node_crash(n, sim_below(s, 4) == 0);
     n->restart_at = s->now + 200 + sim_below(s, 800);
-}
-
-/* Some seeds have logs so short that snapshots go from node to node all the time. The bounds keep
- * to what raft_guard.h asks of them; the node sets its own ones in every turn. */
-static void set_short_log(struct sim_node *n)
-{
-    unsigned entries = n->sim->options.snapshot_entries;
-    if (entries != 0 && n->node != NULL && n->node->raft_live) {
-        raft_set_max_inflight_entries(&n->node->raft, SIM_SHORT_IN_FLIGHT);
-        raft_set_snapshot_threshold(&n->node->raft, SIM_SHORT_IN_FLIGHT + entries);
-        raft_set_snapshot_trailing(&n->node->raft, SIM_SHORT_IN_FLIGHT + entries / 2 + 1);
-    }
 }
 
 static void turn(struct sim_node *n)
@@ -285,13 +308,12 @@ static void turn(struct sim_node *n)
     count_spin(n);
     uv_update_time(&n->loop);
     run_timers(n);
-    fire_completed(n);
     if (n->prepare != NULL && n->prepare->prepare_cb != NULL) {
         n->prepare->prepare_cb(n->prepare);
     }
     while ((e = sim_inbox_pop(&arrived)) != NULL) {
         if (n->failed != 0) {
-            sim_inbox_push(&n->inbox, e); /* raft is owed its callbacks when it is closed */
+            sim_drop(s, e);
             continue;
         }
         if (n->life == life && n->power != SIM_DOWN) {
@@ -299,14 +321,11 @@ static void turn(struct sim_node *n)
         }
         sim_drop(s, e);
     }
-    fire_completed(n);
     if (n->check != NULL && n->check->check_cb != NULL) {
         n->check->check_cb(n->check);
     }
-    set_short_log(n);
     run_closing(n);
     if (n->life == life && n->power == SIM_UP && n->failed == 0) {
-        sim_disk_check_changes(n);
         sim_oracle_node(n);
     }
     s->current = NULL;
@@ -368,7 +387,7 @@ static void on_event(void *ctx, const struct machine_event *e)
     sim_server_event(n, e);
 }
 
-static void on_early(void *ctx, const struct machine_event *e)
+static void on_push(void *ctx, const struct machine_event *e)
 {
     struct sim_node *n = ctx;
     if (!n->ghost) {
@@ -410,7 +429,8 @@ static void on_fatal(void *ctx, int error, const char *message)
     }
     bool refused = error == FL_EDENIED && n->wiped && !n->whole;
     bool disk = error == FL_EIO && n->disk.error_now;
-    SIM_CHECK(s, refused || disk, "node %u halts: %s (%s)", n->index + 1, message,
+    bool rot = (error == FL_EIO || error == FL_ECORRUPT) && n->rotten;
+    SIM_CHECK(s, refused || disk || rot, "node %u halts: %s (%s)", n->index + 1, message,
               fl_err_name(error));
     s->marks->nodes_refused += refused;
     n->failed = 1;
@@ -425,11 +445,67 @@ static void on_log(void *ctx, int level, const char *message)
     }
 }
 
+/* A node that cannot live with its disk is given an empty one, and forgotten, as if by an
+ * operator. */
+static void exchange_disk(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    SIM_TRACE(s, "node %u is given an empty disk", n->index + 1);
+    sim_disk_wipe(n);
+    n->rotten = false;
+    n->wiped = true;
+    n->whole = false;
+    n->restart_at = s->now + 200 + sim_below(s, 800);
+    s->marks->rot_found++;
+}
+
+static void not_started(struct sim_node *n, int rv, const char *errmsg)
+{
+    struct sim *s = n->sim;
+    bool rot = n->rotten && (rv == FL_ECORRUPT || rv == FL_EIO);
+    bool disk = rv == FL_EIO && n->disk.error_now;
+    SIM_CHECK(s, rot || disk, "node %u does not start: %s (%s)", n->index + 1, errmsg,
+              fl_err_name(rv));
+    SIM_TRACE(s, "node %u does not start: %s", n->index + 1, errmsg);
+    n->power = SIM_DOWN;
+    if (rot) {
+        exchange_disk(n);
+    } else {
+        n->restart_at = s->now + 200 + sim_below(s, 800);
+    }
+}
+
+static struct node_config config_of(const struct sim_node *n, const char *dir)
+{
+    const struct sim_options *o = &n->sim->options;
+    return (struct node_config){.id = n->index + 1,
+                                .data_dir = dir,
+                                .client_address = dir,
+                                .members = &n->sim->members,
+                                .limits = o->limits,
+                                .heartbeat_ms = o->heartbeat_ms,
+                                .election_ms = o->election_ms,
+                                .hold_ms = o->hold_ms,
+                                .pending_max = o->pending_max,
+                                .snapshot_bytes = o->snapshot_bytes,
+                                .snapshot_entries = o->snapshot_entries,
+                                .log_kept_entries = o->log_kept_entries,
+                                .log_segment_bytes = o->segment_bytes,
+                                .log_cache_bytes = o->cache_bytes};
+}
+
 void sim_node_start(struct sim_node *n)
 {
     struct sim *s = n->sim;
     char dir[32];
-    char errmsg[256] = "";
+    char errmsg[512] = "";
+    struct node_callbacks cbs = {.ctx = n,
+                                 .event = on_event,
+                                 .restored = on_restored,
+                                 .leadership = on_leadership,
+                                 .push = on_push,
+                                 .fatal = on_fatal,
+                                 .log = on_log};
     FLI_ASSERT(n->power == SIM_DOWN && n->node == NULL);
     n->power = SIM_UP;
     n->life++;
@@ -438,53 +514,52 @@ void sim_node_start(struct sim_node *n)
     n->turn_at = SIM_NEVER;
     n->lost_ms = 0;
     n->disk.error_now = false;
-    memset(n->raft_conn, 0, sizeof n->raft_conn);
-    SIM_TRACE(s, "node %u starts, with %zu entries on disk", n->index + 1, (size_t)n->disk.n);
+    n->kill_child = false;
+    n->labelled = n->labelled_change = 0;
+    s->marks->snapshots_started_from += sim_disk_has_snapshot(n);
     s->current = n;
     uv_update_time(&n->loop);
     snprintf(dir, sizeof dir, "node-%u", n->index + 1);
-    struct node_config config = {.id = n->index + 1,
-                                 .data_dir = dir,
-                                 .client_address = dir,
-                                 .members = &s->members,
-                                 .limits = s->options.limits,
-                                 .heartbeat_ms = s->options.heartbeat_ms,
-                                 .election_ms = s->options.election_ms,
-                                 .hold_ms = s->options.hold_ms,
-                                 .pending_max = s->options.pending_max,
-                                 .snapshot_bytes = s->options.snapshot_bytes};
-    struct node_callbacks cbs = {.ctx = n,
-                                 .event = on_event,
-                                 .restored = on_restored,
-                                 .leadership = on_leadership,
-                                 .early = on_early,
-                                 .fatal = on_fatal,
-                                 .log = on_log};
+    struct node_config config = config_of(n, dir);
     int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
-    SIM_CHECK(s, rv == 0, "node %u does not start: %s (%s)", n->index + 1, errmsg, fl_err_name(rv));
-    set_short_log(n);
+    if (rv != 0) {
+        s->current = NULL;
+        not_started(n, rv, errmsg);
+        return;
+    }
+    SIM_TRACE(s, "node %u starts, with entries %llu to %llu on disk", n->index + 1,
+              (unsigned long long)log_first_index(n->node->log),
+              (unsigned long long)log_last_index(n->node->log));
+    n->rotten = false; /* what it starts with is right, or is overwritten before it is read */
     sim_oracle_watch(n);
     s->current = NULL;
     turn_soon(n);
+}
+
+static void note_relayed(struct sim_node *n)
+{
+    if (n->node->relay != NULL) {
+        n->sim->marks->relayed += relay_client_relayed(n->node->relay);
+    }
 }
 
 static void end_of_life(struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_event *e;
-    s->marks->relayed += n->node->relayed;
     node_destroy(n->node);
     n->node = NULL;
     n->power = SIM_DOWN;
     n->paused = false;
-    n->tick = NULL;
-    n->recv = NULL;
     while ((e = sim_inbox_pop(&n->inbox)) != NULL || (e = sim_inbox_pop(&n->deferred)) != NULL) {
         sim_drop(s, e);
     }
+    if (n->disk.unseen) {
+        exchange_disk(n);
+    }
 }
 
-void sim_node_crash(struct sim_node *n)
+void sim_node_crash(struct sim_node *n, bool power)
 {
     struct sim *s = n->sim;
     struct sim_node *before = s->current;
@@ -492,16 +567,21 @@ void sim_node_crash(struct sim_node *n)
         return;
     }
     n->ghost = true;
-    sim_disk_crash(n);
+    n->disk.frozen = true;
     sim_server_ended(n);
     sim_net_reset(n);
     s->current = n;
+    note_relayed(n);
     if (n->node->phase < PHASE_CLOSE) {
-        stop_close(n->node);
+        node_close(n->node);
     }
-    run_closing(n);
+    sim_disk_crash(n, power || s->orders.sabotage == SIM_SABOTAGE_NO_SYNC);
+    do {
+        run_closing(n);
+    } while (run_works(n));
     s->current = before;
     FLI_ASSERT(n->node->phase == PHASE_CLOSED);
+    n->disk.frozen = false;
     end_of_life(n);
     n->ghost = false;
 }
@@ -514,7 +594,7 @@ static void stopped(void *ctx)
     }
     SIM_TRACE(n->sim, "node %u has stopped", n->index + 1);
     n->sim->marks->stops++;
-    sim_disk_crash(n);
+    sim_disk_crash(n, n->sim->orders.sabotage == SIM_SABOTAGE_NO_SYNC);
     sim_server_ended(n);
     sim_net_reset(n);
     end_of_life(n);
@@ -526,6 +606,7 @@ void sim_node_stop(struct sim_node *n)
         return;
     }
     n->power = SIM_STOPPING;
+    note_relayed(n);
     n->sim->current = n;
     node_stop(n->node, 500, stopped, n);
     n->sim->current = NULL;
@@ -593,9 +674,8 @@ void sim_nodes_init(struct sim *s)
 void sim_nodes_fini(struct sim *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
-        sim_node_crash(&s->nodes[i]);
+        sim_node_crash(&s->nodes[i], false);
         sim_disk_wipe(&s->nodes[i]);
-        free(s->nodes[i].disk.entries);
     }
 }
 
@@ -617,14 +697,15 @@ bool sim_converged(struct sim *s)
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
         struct proposer_stats stats;
-        if (n->power != SIM_UP || n->paused || n->wiped) {
+        if (n->power != SIM_UP || n->paused || n->wiped || n->rotten) {
             return false;
         }
         proposer_get_stats(n->node->proposer, &stats);
         open += proposer_is_open(n->node->proposer);
-        if (raft_last_applied(&n->node->raft) < s->oracle.max_index ||
-            raft_last_applied(&n->node->raft) != raft_last_index(&s->nodes[0].node->raft) ||
-            stats.in_flight > 0 || stats.pending_commands > 0 || n->tickets > 0) {
+        uint64_t applied = replica_applied_index(n->node->replica);
+        if (applied < s->oracle.max_index ||
+            applied != replica_last_index(s->nodes[0].node->replica) || stats.in_flight > 0 ||
+            stats.pending_commands > 0 || n->tickets > 0) {
             return false;
         }
     }
@@ -640,9 +721,8 @@ void sim_nodes_describe(struct sim *s, FILE *out)
 {
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
-        if (n->node == NULL || n->node->proposer == NULL || !n->node->raft_live) {
-            fprintf(out, "  node %u: down%s, entries %llu to %llu on disk\n", i + 1, away(n),
-                    n->disk.start, sim_disk_last(&n->disk));
+        if (n->node == NULL || n->node->phase == PHASE_CLOSED) {
+            fprintf(out, "  node %u: down%s\n", i + 1, away(n));
             continue;
         }
         struct node_status st;
@@ -651,10 +731,12 @@ void sim_nodes_describe(struct sim *s, FILE *out)
                 "  node %u: %s%s, %s%s, term %llu, last %llu, commit %llu, applied %llu, in flight "
                 "%llu, pending %llu, held %llu\n",
                 i + 1, n->paused ? "paused" : "up", away(n),
-                raft_state_name((int)raft_state(&n->node->raft)),
+                st.role == NODE_LEADER      ? "leader"
+                : st.role == NODE_CANDIDATE ? "candidate"
+                                            : "follower",
                 proposer_is_open(n->node->proposer) ? " (open)" : "", (unsigned long long)st.term,
                 (unsigned long long)st.last_index, (unsigned long long)st.commit_index,
                 (unsigned long long)st.applied_index, (unsigned long long)st.in_flight,
-                (unsigned long long)st.pending_commands, (unsigned long long)n->node->held_count);
+                (unsigned long long)st.pending_commands, (unsigned long long)n->node->held.count);
     }
 }

@@ -67,6 +67,12 @@
     X(disk_errors, 100)                                                                            \
     X(disk_stalls, 50)                                                                             \
     X(disks_lost, 100)                                                                             \
+    X(disks_full, 100)                                                                             \
+    X(rot, 100)                                                                                    \
+    X(rot_found, 200)                                                                              \
+    X(snapshot_troubles, 100)                                                                      \
+    X(snapshots_failed, 100)                                                                       \
+    X(streams_given_up, 50)                                                                        \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
     X(nodes_dismissed, 400)                                                                        \

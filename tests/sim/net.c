@@ -1,77 +1,85 @@
-/* net.c: what goes between nodes. Stands in for transport.c, transport_dial.c and link.c.
+/* net.c: what goes between nodes. Stands in for transport*.c, stream.c and channel.c; the real
+ * outbound.c and frame.c run on it.
  *
- * Streams begin with a hello of each side, which the other side's node judges, as transport.h says;
- * so a node with an empty disk is turned away. A relay stream is bytes in order, which may be held
- * up, and may break with any part of them delivered. Raft's messages are single: they may be lost,
- * late, twice, or overtake each other, as between one stream and the next. */
+ * A stream begins with an identity of each side, which the other side's node judges, as transport.h
+ * says; so a node with an empty disk is turned away. Streams for the relay and for snapshots are
+ * bytes in order, which may be held up, and may break with any part of them delivered. Messages of
+ * Raft are single: they may be lost, late, twice, or overtake each other, as between one stream and
+ * the next. What is not acknowledged for too long ends the stream for its sender. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "sim.h"
 
 #define RETRANSMIT_MS 40u
-#define RAFT_REDIAL_MS 100u
 
 struct sim_end {
     struct sim_node *node;
     uint64_t life;
-    struct stream *stream; /* until it has a link */
-    struct link *link;
-    bool linked, closed;
+    struct stream *stream; /* until its owner has closed it */
+    bool closed;
     uint64_t next_at;        /* bytes sent later arrive later */
     uint64_t sent, received; /* chunks of this end's sending */
+    uint64_t blocked_since;  /* 0: they get through */
 };
 
-/* One relay stream. Lives until the run ends. */
+/* One stream. Lives until the run ends. */
 struct sim_conn {
     struct sim_conn *next;
     struct sim *sim;
+    enum stream_kind kind;
+    unsigned unacked_ms;
     struct sim_end end[2]; /* 0 called, 1 was called */
 };
 
-/* What the node knows as a stream until it makes a link of it. */
-struct stream {
-    uv_tcp_t tcp;
-    struct sim_conn *conn;
-    unsigned side;
+/* A message of Raft. */
+struct sim_frame {
+    struct sim_frame *next;
+    size_t len;
+    uint8_t type;
+    uint8_t bytes[];
 };
 
-enum dial_kind { DIAL_RAFT, DIAL_RELAY };
+struct stream {
+    struct sim_conn *conn;
+    unsigned side, depth;
+    struct stream_limits limits;
+    struct stream_callbacks cbs;
+    bool started, lost, closed;
+    enum channel_end how;
+    struct frame_reader in;
+    struct fli_buf out;
+    struct sim_frame *first, **last; /* messages that were not flushed */
+    uint64_t appended, handed, heard_ms;
+};
 
 /* A call. Lives until the run ends. */
 struct sim_dial {
     struct sim_dial *next;
-    enum dial_kind kind;
+    enum stream_kind kind;
     struct sim_node *from, *to;
     uint64_t life;
     bool done;
-    transport_link_cb cb;
+    transport_dial_cb cb;
     void *ctx;
-    enum transport_verdict verdict;
-    char reason[TRANSPORT_REASON_MAX];
-    struct transport_identity answer;
+    enum handshake_verdict verdict; /* 0: nobody listens there */
+    char reason[HANDSHAKE_REASON_MAX];
+    struct peer_identity answer;
     struct sim_conn *conn;
-    uint64_t to_life;
 };
 
 struct transport {
+    uv_timer_t handle; /* only to be closed */
     struct sim_node *node;
-    struct transport_identity self;
+    struct peer_identity self;
+    struct stream_limits limits[STREAM_KINDS + 1];
+    unsigned connect_ms, unacked_ms;
     struct transport_callbacks cbs;
+    bool started, closing, ending;
+    unsigned streams;
+    void (*close_cb)(void *ctx);
+    void *close_ctx;
 };
-
-struct link {
-    struct sim_conn *conn;
-    unsigned side;
-    struct link_callbacks cbs;
-    struct stream *stream;
-    struct fli_buf out, in;
-    uint64_t appended, handed, heard_ms;
-    bool closed, lost;
-};
-
-/* ---- links between places ---- */
 
 static bool loses(struct sim *s, unsigned from, unsigned to)
 {
@@ -80,16 +88,51 @@ static bool loses(struct sim *s, unsigned from, unsigned to)
            (l->lossy_until > s->now && sim_permille(s, l->lossy_permille));
 }
 
-/* ---- closing streams ---- */
+/* ---- the ends of streams ---- */
+
+static void stream_free(struct stream *st)
+{
+    frame_reader_fini(&st->in);
+    fli_buf_fini(&st->out);
+    while (st->first != NULL) {
+        struct sim_frame *f = st->first;
+        st->first = f->next;
+        free(f);
+    }
+    free(st);
+}
+
+static void leave(struct stream *st)
+{
+    if (--st->depth == 0 && st->closed) {
+        stream_free(st);
+    }
+}
+
+static void say_owner(struct stream *st)
+{
+    st->depth++;
+    st->cbs.lost(st->cbs.ctx, st->how, "the stream broke");
+    leave(st);
+}
+
+static void lose(struct stream *st, enum channel_end how)
+{
+    if (st == NULL || st->closed || st->lost) {
+        return;
+    }
+    st->lost = true;
+    st->how = how;
+    if (st->started) {
+        say_owner(st);
+    }
+}
 
 static void lost_deliver(struct sim_event *e)
 {
     struct sim_conn *c = e->p;
-    struct link *l = c->end[e->a].link;
-    if (l != NULL && !l->closed && !l->lost) {
-        l->lost = true;
-        l->cbs.lost(l->cbs.ctx, "the stream broke");
-    }
+    c->end[e->a].closed = true;
+    lose(c->end[e->a].stream, (enum channel_end)e->b);
 }
 
 /* The end of a stream travels like everything else. */
@@ -105,7 +148,7 @@ static void lost_fire(struct sim *s, struct sim_event *e)
 }
 
 /* Tells the end `side` that the other one is gone. */
-static void say_lost(struct sim_conn *c, unsigned side)
+static void say_lost(struct sim_conn *c, unsigned side, enum channel_end how)
 {
     struct sim *s = c->sim;
     struct sim_end *other = &c->end[1 - side];
@@ -116,91 +159,45 @@ static void say_lost(struct sim_conn *c, unsigned side)
     e->deliver = lost_deliver;
     e->p = c;
     e->a = side;
+    e->b = how;
 }
 
 static void hang_up(struct sim_conn *c, unsigned side)
 {
     if (!c->end[side].closed) {
         c->end[side].closed = true;
-        say_lost(c, 1 - side);
+        say_lost(c, 1 - side, CHANNEL_HUNG_UP);
     }
 }
 
-static void dial_ended(struct sim_dial *d, bool welcome);
-
-void sim_net_close(struct sim_node *n)
+/* What was sent by `side` is not acknowledged for too long: its own system gives the stream up, and
+ * the other side hears of it when it can. */
+static void give_up(struct sim_conn *c, unsigned side)
 {
-    for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
-        if (d->from == n && d->life == n->life && !d->done && d->kind == DIAL_RELAY) {
-            dial_ended(d, false);
-        }
-    }
-}
-
-/* A stream is closed that nobody has made a link of. */
-void sim_net_closing(struct sim *s, const uv_handle_t *h)
-{
-    for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
-        for (unsigned side = 0; side < 2; side++) {
-            struct sim_end *end = &c->end[side];
-            if (end->stream != NULL && (const uv_handle_t *)&end->stream->tcp == h) {
-                end->stream = NULL;
-                hang_up(c, side);
-            }
-        }
-    }
-}
-
-/* ---- raft's streams ---- */
-
-static void hung_up_deliver(struct sim_event *e)
-{
-    struct sim_node *n = e->node;
-    struct sim_peer_conn *p = &n->raft_conn[e->a];
-    struct transport *t = n->transport;
-    if (p->open && p->life == e->b && t != NULL) {
-        p->open = false;
-        t->cbs.hung_up(t->cbs.ctx, e->a + 1);
-    }
-}
-
-static void hung_up_fire(struct sim *s, struct sim_event *e)
-{
-    if (sim_net_blocked(s, (unsigned)e->a, e->node->index)) {
-        sim_again(s, e, RETRANSMIT_MS);
+    struct sim *s = c->sim;
+    if (c->end[side].closed) {
         return;
     }
-    sim_node_fire(s, e);
-}
-
-/* The stream that `n` writes raft's messages to has lost its other end. */
-static void raft_stream_ends(struct sim_node *n, unsigned peer)
-{
-    struct sim *s = n->sim;
-    if (!n->raft_conn[peer].open || n->power == SIM_DOWN) {
-        return;
-    }
-    struct sim_event *e = sim_after(s, sim_net_delay(s, peer, n->index), hung_up_fire);
-    e->node = n;
-    e->life = n->life;
-    e->deliver = hung_up_deliver;
-    e->a = peer;
-    e->b = n->raft_conn[peer].life;
+    s->marks->streams_given_up++;
+    hang_up(c, side);
+    struct sim_event *e = sim_after(s, 0, sim_node_fire);
+    e->node = c->end[side].node;
+    e->life = c->end[side].life;
+    e->deliver = lost_deliver;
+    e->p = c;
+    e->a = side;
+    e->b = CHANNEL_FAILED;
 }
 
 void sim_net_reset(struct sim_node *n)
 {
-    struct sim *s = n->sim;
-    for (struct sim_conn *c = s->conns; c != NULL; c = c->next) {
+    for (struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
         for (unsigned side = 0; side < 2; side++) {
             struct sim_end *end = &c->end[side];
             if (end->node == n && end->life == n->life) {
                 hang_up(c, side);
             }
         }
-    }
-    for (unsigned i = 0; i < s->n; i++) {
-        raft_stream_ends(&s->nodes[i], n->index);
     }
 }
 
@@ -212,101 +209,181 @@ void sim_net_break(struct sim *s, unsigned i, unsigned j)
         if (((a == i && b == j) || (a == j && b == i)) && !c->end[0].closed && !c->end[1].closed) {
             c->end[0].closed = true;
             c->end[1].closed = true;
-            say_lost(c, 0);
-            say_lost(c, 1);
+            say_lost(c, 0, CHANNEL_FAILED);
+            say_lost(c, 1, CHANNEL_FAILED);
             s->marks->streams_broken++;
         }
     }
-    raft_stream_ends(&s->nodes[i], j);
-    raft_stream_ends(&s->nodes[j], i);
 }
 
-/* ---- link.h ---- */
+/* ---- messages of Raft ---- */
 
-static void stream_freed(uv_handle_t *h)
+static void message_drop(struct sim_event *e)
 {
-    struct stream *st = (struct stream *)(void *)h;
-    struct link *l = st->tcp.data;
-    void (*gone)(void *) = l->cbs.gone;
-    void *gone_ctx = l->cbs.gone_ctx;
-    raft_free(st);
-    fli_buf_fini(&l->in);
-    fli_buf_fini(&l->out);
-    l->conn->end[l->side].link = NULL;
-    free(l);
-    gone(gone_ctx);
+    free(e->p);
 }
 
-int link_create(uv_stream_t *stream, const struct link_callbacks *cbs, struct link **ret)
+static void message_deliver(struct sim_event *e)
 {
-    struct stream *st = (struct stream *)(void *)stream;
-    struct link *l = fli_xcalloc(1, sizeof *l);
-    struct sim_end *end = &st->conn->end[st->side];
-    l->conn = st->conn;
-    l->side = st->side;
-    l->cbs = *cbs;
-    l->stream = st;
-    l->heard_ms = end->node->loop_ms;
-    fli_buf_init(&l->out, LINK_OUT_MAX);
-    fli_buf_init(&l->in, LINK_OUT_MAX);
-    st->tcp.data = l;
-    end->stream = NULL;
-    end->link = l;
-    end->linked = true;
-    *ret = l;
-    return 0;
-}
-
-int link_send(struct link *l, uint8_t type, const struct fli_slice *parts, unsigned n)
-{
-    uint8_t head[5];
-    size_t len = 1;
-    for (unsigned i = 0; i < n; i++) {
-        len += parts[i].len;
+    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    struct stream *st = c->end[e->a].stream;
+    const struct sim_frame *f = e->p;
+    if (st == NULL || st->closed || st->lost || !st->started) {
+        return;
     }
-    FLI_ASSERT(len <= LINK_FRAME_MAX);
-    if (l->out.len + len + 4 > LINK_OUT_MAX) {
-        return FL_ELIMIT;
-    }
-    fli_put_u32(head, (uint32_t)len);
-    head[4] = type;
-    int rv = fli_buf_append(&l->out, head, sizeof head);
-    for (unsigned i = 0; i < n && rv == 0; i++) {
-        rv = fli_buf_append(&l->out, parts[i].data, parts[i].len);
-    }
-    FLI_ASSERT(rv == 0);
-    l->appended += len + 4;
-    return 0;
+    st->heard_ms = e->node->loop_ms;
+    st->depth++;
+    st->cbs.frame(st->cbs.ctx, f->type, (struct fli_slice){f->bytes, f->len});
+    leave(st);
 }
 
-static void take_frames(struct link *l)
+static void message_fire(struct sim *s, struct sim_event *e)
 {
-    size_t at = 0;
-    while (!l->closed && !l->lost && l->in.len - at >= 5) {
-        uint32_t len = fli_get_u32(l->in.data + at);
-        if (l->in.len - at - 4 < len) {
-            break;
+    struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    const struct sim_end *to = &c->end[e->a];
+    unsigned from = c->end[1 - e->a].node->index;
+    if (to->closed || e->node->life != e->life || e->node->power == SIM_DOWN) {
+        sim_drop(s, e);
+        return;
+    }
+    if (sim_net_blocked(s, from, e->node->index)) {
+        /* A stream that is cut holds its bytes back; some of them until the cut is over. */
+        e->b += RETRANSMIT_MS;
+        if (e->b > c->unacked_ms) {
+            give_up(c, 1 - (unsigned)e->a);
         }
-        struct fli_slice body = {l->in.data + at + 5, len - 1};
-        uint8_t type = l->in.data[at + 4];
-        at += len + 4;
-        l->cbs.frame(l->cbs.ctx, type, body);
+        if (sim_below(s, 2) == 0 && e->b < 100 * RETRANSMIT_MS) {
+            sim_again(s, e, RETRANSMIT_MS);
+        } else {
+            s->marks->messages_lost++;
+            sim_drop(s, e);
+        }
+        return;
     }
-    memmove(l->in.data, l->in.data + at, l->in.len - at);
-    l->in.len -= at;
+    sim_node_fire(s, e);
+}
+
+static void message_post(struct sim_conn *c, unsigned side, const struct sim_frame *f)
+{
+    struct sim *s = c->sim;
+    struct sim_end *from = &c->end[side];
+    struct sim_end *to = &c->end[1 - side];
+    uint64_t at = s->now + sim_net_delay(s, from->node->index, to->node->index);
+    struct sim_frame *copy = fli_xmalloc(sizeof *copy + f->len);
+    memcpy(copy, f, sizeof *f + f->len);
+    struct sim_event *e = sim_after(s, at - s->now, message_fire);
+    e->node = to->node;
+    e->life = to->life;
+    e->deliver = message_deliver;
+    e->drop = message_drop;
+    e->p = copy;
+    e->a = 1 - side;
+    e->c = (uintptr_t)c;
+    from->next_at = at > from->next_at ? at : from->next_at;
+}
+
+/* Sabotage: the leader is told that a follower has what was just sent to it; so many are spoken for
+ * that it always has a majority. */
+static void forge_result(struct sim_conn *c, const struct sim_frame *f)
+{
+    struct sim *s = c->sim;
+    struct sim_node *leader = c->end[0].node;
+    struct sim_node *spoken_for = c->end[1].node;
+    unsigned distance = (spoken_for->index + s->n - leader->index) % s->n;
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+    struct raft_message m;
+    struct message_body body;
+    if (s->clients_n == 0 || distance > s->n / 2 ||
+        message_decode(f->type, (struct fli_slice){f->bytes, f->len}, entries, &m) != 0 ||
+        m.type != RAFT_APPEND_ENTRIES || m.append_entries.n_entries == 0) {
+        return;
+    }
+    struct raft_message forged = {.type = RAFT_APPEND_ENTRIES_RESULT};
+    forged.append_entries_result = (struct raft_append_entries_result){
+        .version = 1,
+        .term = m.append_entries.term,
+        .last_log_index = m.append_entries.prev_log_index + m.append_entries.n_entries};
+    int rv = message_encode(&forged, &body);
+    FLI_ASSERT(rv == 0);
+    /* It takes the way of what the follower itself sends. */
+    for (struct sim_conn *back = s->conns; back != NULL; back = back->next) {
+        if (back->kind != STREAM_RAFT || back->end[0].node != spoken_for ||
+            back->end[1].node != leader || back->end[1].closed) {
+            continue;
+        }
+        struct sim_frame *answer = fli_xcalloc(1, sizeof *answer + 256);
+        answer->type = body.type;
+        for (unsigned i = 0; i < body.n; i++) {
+            FLI_ASSERT(answer->len + body.parts[i].len <= 256);
+            memcpy(answer->bytes + answer->len, body.parts[i].data, body.parts[i].len);
+            answer->len += body.parts[i].len;
+        }
+        struct sim_event *e = sim_after(s, 0, sim_node_fire);
+        e->node = leader;
+        e->life = leader->life;
+        e->deliver = message_deliver;
+        e->drop = message_drop;
+        e->p = answer;
+        e->a = 1;
+        e->c = (uintptr_t)back;
+        return;
+    }
+}
+
+static void flush_message(struct stream *st, const struct sim_frame *f)
+{
+    struct sim_conn *c = st->conn;
+    struct sim *s = c->sim;
+    unsigned from = c->end[st->side].node->index;
+    unsigned to = c->end[1 - st->side].node->index;
+    if (s->orders.sabotage == SIM_SABOTAGE_UNSAFE_ACK) {
+        forge_result(c, f);
+    }
+    if (loses(s, from, to)) {
+        s->marks->messages_lost++;
+        return;
+    }
+    message_post(c, st->side, f);
+    if (sim_permille(s, s->options.twice_permille)) {
+        s->marks->messages_twice++;
+        message_post(c, st->side, f);
+    }
+}
+
+static void flush_messages(struct stream *st)
+{
+    while (st->first != NULL) {
+        struct sim_frame *f = st->first;
+        st->first = f->next;
+        st->handed += FRAME_HEADER_SIZE + f->len;
+        flush_message(st, f);
+        free(f);
+    }
+    st->last = &st->first;
+}
+
+/* ---- bytes in order ---- */
+
+static bool show(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct stream *st = ctx;
+    st->cbs.frame(st->cbs.ctx, type, body);
+    return !st->closed && !st->lost;
 }
 
 static void chunk_deliver(struct sim_event *e)
 {
     struct fli_buf *b = e->p;
-    struct link *l = ((struct sim_conn *)(uintptr_t)e->c)->end[e->a].link;
-    if (l == NULL || l->closed || l->lost) {
+    struct stream *st = ((struct sim_conn *)(uintptr_t)e->c)->end[e->a].stream;
+    if (st == NULL || st->closed || st->lost) {
         return;
     }
-    l->heard_ms = e->node->loop_ms;
-    int rv = fli_buf_append(&l->in, b->data, b->len);
-    FLI_ASSERT(rv == 0);
-    take_frames(l);
+    st->heard_ms = e->node->loop_ms;
+    st->depth++;
+    const char *why = frame_reader_feed(&st->in, b->data, b->len, show, st);
+    SIM_CHECK(e->node->sim, why == NULL, "node %u cannot read a stream: %s", e->node->index + 1,
+              why);
+    leave(st);
 }
 
 static void chunk_drop(struct sim_event *e)
@@ -320,27 +397,35 @@ static void chunk_drop(struct sim_event *e)
 static void chunk_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
+    struct sim_end *to = &c->end[e->a];
     struct sim_end *sender = &c->end[1 - e->a];
-    if (c->end[e->a].closed || e->node->life != e->life) {
+    if (to->closed || e->node->life != e->life) {
         sim_drop(s, e);
         return;
     }
-    bool early = sender->received != e->b || !c->end[e->a].linked;
-    if (early || sim_net_blocked(s, sender->node->index, e->node->index)) {
+    bool early = sender->received != e->b || to->stream == NULL || !to->stream->started;
+    bool blocked = sim_net_blocked(s, sender->node->index, e->node->index);
+    if (early || blocked) {
+        if (blocked && sender->blocked_since == 0) {
+            sender->blocked_since = s->now;
+        } else if (blocked && s->now - sender->blocked_since > c->unacked_ms) {
+            give_up(c, 1 - (unsigned)e->a);
+        }
         sim_again(s, e, early ? 1 : RETRANSMIT_MS);
         return;
     }
+    sender->blocked_since = 0;
     sender->received++;
     sim_node_fire(s, e);
 }
 
-void link_flush(struct link *l)
+static void flush_bytes(struct stream *st)
 {
-    struct sim_end *end = &l->conn->end[l->side];
-    struct sim *s = l->conn->sim;
-    struct sim_end *peer = &l->conn->end[1 - l->side];
-    size_t len = l->out.len;
-    if (len == 0 || l->closed || l->lost || end->closed || end->node->ghost) {
+    struct sim_end *end = &st->conn->end[st->side];
+    struct sim_end *peer = &st->conn->end[1 - st->side];
+    struct sim *s = st->conn->sim;
+    size_t len = st->out.len;
+    if (len == 0) {
         return;
     }
     /* The socket's buffer may be full, also in the middle of a frame. */
@@ -348,12 +433,11 @@ void link_flush(struct link *l)
         len = 1 + sim_below(s, len);
     }
     struct fli_buf *b = fli_xcalloc(1, sizeof *b);
-    fli_buf_init(b, LINK_OUT_MAX);
-    int rv = fli_buf_append(b, l->out.data, len);
+    fli_buf_init(b, STREAM_OUT_MAX);
+    int rv = fli_buf_append(b, st->out.data, len);
     FLI_ASSERT(rv == 0);
-    memmove(l->out.data, l->out.data + len, l->out.len - len);
-    l->out.len -= len;
-    l->handed += len;
+    fli_buf_consume(&st->out, len);
+    st->handed += len;
     uint64_t at = s->now + sim_net_delay(s, end->node->index, peer->node->index);
     if (loses(s, end->node->index, peer->node->index)) {
         at += RETRANSMIT_MS;
@@ -365,78 +449,181 @@ void link_flush(struct link *l)
     e->deliver = chunk_deliver;
     e->drop = chunk_drop;
     e->p = b;
-    e->a = 1 - l->side;
+    e->a = 1 - st->side;
     e->b = end->sent++;
-    e->c = (uintptr_t)l->conn;
+    e->c = (uintptr_t)st->conn;
 }
 
-uint64_t link_appended(const struct link *l)
+/* ---- stream.h ---- */
+
+bool stream_start(struct stream *st, const struct stream_callbacks *cbs)
 {
-    return l->appended;
+    FLI_ASSERT(!st->started);
+    st->cbs = *cbs;
+    st->started = true;
+    if (st->lost) {
+        say_owner(st);
+        return false;
+    }
+    return true;
 }
 
-uint64_t link_handed(const struct link *l)
+static int append_message(struct stream *st, uint8_t type, const struct fli_slice *parts,
+                          unsigned n, size_t len)
 {
-    return l->handed;
+    struct sim_frame *f = fli_xmalloc(sizeof *f + len);
+    size_t at = 0;
+    f->next = NULL;
+    f->type = type;
+    f->len = len;
+    for (unsigned i = 0; i < n; i++) {
+        memcpy(f->bytes + at, parts[i].data, parts[i].len);
+        at += parts[i].len;
+    }
+    *st->last = f;
+    st->last = &f->next;
+    st->appended += FRAME_HEADER_SIZE + len;
+    return 0;
 }
 
-bool link_idle(const struct link *l)
+int stream_send(struct stream *st, uint8_t type, const struct fli_slice *parts, unsigned n)
 {
-    return l->out.len == 0;
+    uint8_t head[FRAME_HEADER_SIZE];
+    size_t len = 0;
+    FLI_ASSERT(!st->closed && n <= STREAM_PARTS_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        len += parts[i].len;
+    }
+    if (len > st->limits.frame_max) {
+        return FL_EINVAL;
+    }
+    if (st->lost) {
+        return FL_ENOCONN;
+    }
+    if (st->conn->kind == STREAM_RAFT) {
+        return append_message(st, type, parts, n, len);
+    }
+    if (st->out.len + len + sizeof head > st->limits.out_max) {
+        return FL_ELIMIT;
+    }
+    frame_header_encode(type, parts, n, head);
+    int rv = fli_buf_append(&st->out, head, sizeof head);
+    for (unsigned i = 0; i < n && rv == 0; i++) {
+        rv = fli_buf_append(&st->out, parts[i].data, parts[i].len);
+    }
+    FLI_ASSERT(rv == 0);
+    st->appended += len + sizeof head;
+    return 0;
 }
 
-uint64_t link_heard_ms(const struct link *l)
+void stream_flush(struct stream *st)
 {
-    return l->heard_ms;
-}
-
-void link_close(struct link *l)
-{
-    if (l == NULL || l->closed) {
+    struct sim_end *end = &st->conn->end[st->side];
+    if (st->closed || st->lost || end->closed || end->node->ghost) {
         return;
     }
-    struct sim_end *end = &l->conn->end[l->side];
-    l->closed = true;
-    if (!end->closed) {
-        end->closed = true;
-        if (!end->node->ghost) {
-            say_lost(l->conn, 1 - l->side);
-        }
+    if (st->conn->kind == STREAM_RAFT) {
+        flush_messages(st);
+    } else {
+        flush_bytes(st);
     }
-    uv_close((uv_handle_t *)&l->stream->tcp, stream_freed);
+}
+
+void *stream_keep(struct stream *st, struct fli_slice *body)
+{
+    return frame_reader_keep(&st->in, body);
+}
+
+uint64_t stream_appended(const struct stream *st)
+{
+    return st->appended;
+}
+
+uint64_t stream_handed(const struct stream *st)
+{
+    return st->handed;
+}
+
+size_t stream_unsent(const struct stream *st)
+{
+    return (size_t)(st->appended - st->handed);
+}
+
+bool stream_idle(const struct stream *st)
+{
+    return st->lost || st->appended == st->handed;
+}
+
+bool stream_lost(const struct stream *st)
+{
+    return st->lost;
+}
+
+uint64_t stream_heard_ms(const struct stream *st)
+{
+    return st->heard_ms;
+}
+
+static void maybe_closed(struct transport *t);
+
+void stream_close(struct stream *st)
+{
+    if (st == NULL || st->closed) {
+        return;
+    }
+    struct sim_end *end = &st->conn->end[st->side];
+    struct transport *t = end->node->transport;
+    st->closed = true;
+    end->stream = NULL;
+    if (end->node->ghost) {
+        end->closed = true;
+    } else {
+        hang_up(st->conn, st->side);
+    }
+    if (st->depth == 0) {
+        stream_free(st);
+    }
+    FLI_ASSERT(t->streams > 0);
+    t->streams--;
+    maybe_closed(t);
 }
 
 /* ---- transport.h ---- */
 
-int transport_create(uv_loop_t *loop, const char *bind_address, const struct members *members,
-                     const struct transport_identity *self, const struct transport_callbacks *cbs,
-                     struct transport **ret, char *errmsg, size_t errmsg_size)
+int transport_create(uv_loop_t *loop, const struct transport_config *config,
+                     const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
+                     size_t errmsg_size)
 {
     struct transport *t = fli_xcalloc(1, sizeof *t);
-    (void)bind_address;
-    (void)members;
     (void)errmsg;
     (void)errmsg_size;
+    t->handle.loop = loop;
     t->node = FLI_CONTAINER_OF(loop, struct sim_node, loop);
-    t->self = *self;
+    t->self = config->self;
+    memcpy(t->limits, config->limits, sizeof t->limits);
+    t->connect_ms = config->connect_ms;
+    t->unacked_ms = config->unacked_ms;
     t->cbs = *cbs;
     t->node->transport = t;
     *ret = t;
     return 0;
 }
 
+int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
+{
+    (void)errmsg;
+    (void)errmsg_size;
+    t->started = true;
+    return 0;
+}
+
 void transport_destroy(struct transport *t)
 {
     if (t != NULL) {
+        FLI_ASSERT(t->streams == 0);
         t->node->transport = NULL;
         free(t);
     }
-}
-
-struct raft_uv_transport *transport_raft(struct transport *t)
-{
-    (void)t;
-    return NULL;
 }
 
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
@@ -447,12 +634,19 @@ void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t ad
 
 static struct stream *stream_make(struct sim_conn *c, unsigned side)
 {
-    struct stream *st = raft_calloc(1, sizeof *st);
-    FLI_ASSERT(st != NULL);
+    struct stream *st = fli_xcalloc(1, sizeof *st);
+    struct sim_node *n = c->end[side].node;
     st->conn = c;
     st->side = side;
-    st->tcp.loop = &c->end[side].node->loop;
+    st->limits = n->transport->limits[c->kind];
+    st->last = &st->first;
+    st->heard_ms = n->loop_ms;
+    st->lost = c->end[side].closed; /* the end of the other side has overtaken its answer */
+    st->how = CHANNEL_HUNG_UP;
+    frame_reader_init(&st->in, st->limits.frame_max);
+    fli_buf_init(&st->out, STREAM_OUT_MAX);
     c->end[side].stream = st;
+    n->transport->streams++;
     return st;
 }
 
@@ -461,6 +655,8 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     struct sim *s = d->from->sim;
     struct sim_conn *c = fli_xcalloc(1, sizeof *c);
     c->sim = s;
+    c->kind = d->kind;
+    c->unacked_ms = d->from->transport->unacked_ms;
     c->end[0].node = d->from;
     c->end[0].life = d->life;
     c->end[1].node = d->to;
@@ -470,50 +666,44 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     return c;
 }
 
-/* The caller hears the end of its call: an answer, or none in time. */
-static void dial_ended(struct sim_dial *d, bool welcome)
+/* The caller hears the end of its call. */
+static void dial_ended(struct sim_dial *d, int status)
 {
-    struct sim_node *n = d->from;
     d->done = true;
-    if (!welcome && d->conn != NULL) {
+    if (status != 0 && d->conn != NULL) {
         hang_up(d->conn, 0);
     }
-    if (d->kind == DIAL_RAFT) {
-        struct sim_peer_conn *p = &n->raft_conn[d->to->index];
-        p->dialing = false;
-        p->open = welcome && d->to->life == d->to_life && d->to->power != SIM_DOWN;
-        p->life = d->to_life;
-        p->retry_at = n->sim->now + RAFT_REDIAL_MS;
-    } else if (welcome) {
-        d->cb(d->ctx, 0, &d->answer, (uv_stream_t *)(void *)stream_make(d->conn, 0));
-    } else {
-        d->cb(d->ctx, FL_ENOCONN, NULL, NULL);
-    }
+    d->cb(d->ctx, status, status == 0 ? &d->answer : NULL,
+          status == 0 ? stream_make(d->conn, 0) : NULL);
 }
 
 static void answered_deliver(struct sim_event *e)
 {
     struct sim_dial *d = e->p;
     struct transport *t = e->node->transport;
-    char reason[TRANSPORT_REASON_MAX];
-    if (d->done) {
+    char reason[HANDSHAKE_REASON_MAX];
+    if (d->done || t == NULL || t->closing) {
         return;
     }
     if (d->verdict == 0) {
+        dial_ended(d, FL_ENOCONN);
         t->cbs.absent(t->cbs.ctx, d->to->index + 1);
-        dial_ended(d, false);
         return;
     }
+    bool welcome = d->verdict == HANDSHAKE_WELCOME;
+    if (welcome && t->cbs.judge(t->cbs.ctx, &d->answer, reason) != HANDSHAKE_WELCOME) {
+        dial_ended(d, FL_EDENIED);
+        return;
+    }
+    dial_ended(d, welcome ? 0 : FL_EDENIED);
     t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
-    dial_ended(d, d->verdict == TRANSPORT_WELCOME &&
-                      t->cbs.judge(t->cbs.ctx, &d->answer, reason) == TRANSPORT_WELCOME);
 }
 
 static void timeout_deliver(struct sim_event *e)
 {
     struct sim_dial *d = e->p;
     if (!d->done) {
-        dial_ended(d, false);
+        dial_ended(d, FL_ENOCONN);
     }
 }
 
@@ -538,22 +728,41 @@ static void answer(struct sim_dial *d)
     e->p = d;
 }
 
+/* A newer stream of the same node and kind takes the place of the oldest. */
+static void replace_oldest(struct sim_conn *made)
+{
+    struct stream *oldest = NULL;
+    unsigned n = 0;
+    for (struct sim_conn *c = made->sim->conns; c != NULL; c = c->next) {
+        const struct sim_end *end = &c->end[1];
+        if (c->kind == made->kind && c->end[0].node == made->end[0].node &&
+            end->node == made->end[1].node && end->life == made->end[1].life &&
+            end->stream != NULL && !end->stream->lost) {
+            oldest = end->stream;
+            n++;
+        }
+    }
+    if (n > TRANSPORT_ACCEPTED_MAX) {
+        lose(oldest, CHANNEL_REPLACED);
+    }
+}
+
 static void called_deliver(struct sim_event *e)
 {
     struct sim_dial *d = e->p;
     struct transport *t = e->node->transport;
     struct transport *from = d->from->transport;
-    if (d->done || from == NULL || d->from->life != d->life || e->node->node == NULL ||
-        e->node->node->phase >= PHASE_CLOSE) {
+    if (d->done || from == NULL || d->from->life != d->life || t == NULL || t->closing) {
         return;
     }
-    struct transport_identity self = from->self;
+    struct peer_identity self = from->self;
     d->verdict = t->cbs.judge(t->cbs.ctx, &self, d->reason);
     d->answer = t->self;
-    d->to_life = e->node->life;
-    if (d->verdict == TRANSPORT_WELCOME && d->kind == DIAL_RELAY) {
+    if (d->verdict == HANDSHAKE_WELCOME) {
         d->conn = conn_make(d);
-        t->cbs.link(t->cbs.ctx, &self, (uv_stream_t *)(void *)stream_make(d->conn, 1));
+        struct stream *st = stream_make(d->conn, 1);
+        replace_oldest(d->conn);
+        t->cbs.accepted(t->cbs.ctx, d->kind, &self, st);
     }
     answer(d);
 }
@@ -565,7 +774,7 @@ static void called_fire(struct sim *s, struct sim_event *e)
         sim_again(s, e, RETRANSMIT_MS);
         return;
     }
-    if (d->to->power == SIM_DOWN || d->to->node == NULL) {
+    if (d->to->power == SIM_DOWN || d->to->transport == NULL || !d->to->transport->started) {
         answer(d);
         sim_drop(s, e);
         return;
@@ -574,10 +783,15 @@ static void called_fire(struct sim *s, struct sim_event *e)
     sim_node_fire(s, e);
 }
 
-static void dial(struct sim_node *from, struct sim_node *to, enum dial_kind kind,
-                 transport_link_cb cb, void *ctx)
+int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
+                   transport_dial_cb cb, void *ctx)
 {
+    struct sim_node *from = t->node;
     struct sim *s = from->sim;
+    struct sim_node *to = &s->nodes[peer_id - 1];
+    if (!t->started || t->closing) {
+        return FL_ENOCONN;
+    }
     struct sim_dial *d = fli_xcalloc(1, sizeof *d);
     *d = (struct sim_dial){.kind = kind,
                            .from = from,
@@ -591,184 +805,44 @@ static void dial(struct sim_node *from, struct sim_node *to, enum dial_kind kind
     e->node = to;
     e->deliver = called_deliver;
     e->p = d;
-    e = sim_to_node(from, TRANSPORT_CONNECT_MS, timeout_deliver);
+    e = sim_to_node(from, t->connect_ms, timeout_deliver);
     e->p = d;
-}
-
-int transport_link(struct transport *t, uint64_t peer_id, transport_link_cb cb, void *ctx)
-{
-    dial(t->node, &t->node->sim->nodes[peer_id - 1], DIAL_RELAY, cb, ctx);
     return 0;
 }
 
-/* ---- raft's messages ---- */
-
-/* Entries in one block, as raft expects it of what it receives. */
-static void copy_entries(struct raft_append_entries *m)
+static void closed(uv_handle_t *h)
 {
-    const struct raft_entry *from = m->entries;
-    size_t bytes = 0;
-    size_t at = 0;
-    if (m->n_entries == 0) {
-        m->entries = NULL;
-        return;
-    }
-    for (unsigned i = 0; i < m->n_entries; i++) {
-        bytes += from[i].buf.len;
-    }
-    uint8_t *batch = raft_malloc(bytes);
-    m->entries = raft_calloc(m->n_entries, sizeof *m->entries);
-    FLI_ASSERT(batch != NULL && m->entries != NULL);
-    for (unsigned i = 0; i < m->n_entries; i++) {
-        m->entries[i] = from[i];
-        m->entries[i].batch = batch;
-        m->entries[i].buf.base = batch + at;
-        memcpy(batch + at, from[i].buf.base, from[i].buf.len);
-        at += from[i].buf.len;
+    struct transport *t = (struct transport *)(void *)h;
+    t->close_cb(t->close_ctx);
+}
+
+static void maybe_closed(struct transport *t)
+{
+    if (t->closing && t->streams == 0 && !t->ending) {
+        t->ending = true;
+        uv_close((uv_handle_t *)&t->handle, closed);
     }
 }
 
-static struct raft_message *message_copy(const struct raft_message *m)
+/* The calls end first: each of them may have a stream of its own to close. */
+static void end_calls(uv_handle_t *h)
 {
-    struct raft_message *copy = fli_xmalloc(sizeof *copy);
-    *copy = *m;
-    if (m->type == RAFT_APPEND_ENTRIES) {
-        copy_entries(&copy->append_entries);
-    } else if (m->type == RAFT_INSTALL_SNAPSHOT) {
-        struct raft_install_snapshot *is = &copy->install_snapshot;
-        const struct raft_configuration *conf = &m->install_snapshot.conf;
-        raft_configuration_init(&is->conf);
-        for (unsigned i = 0; i < conf->n; i++) {
-            int rv = raft_configuration_add(&is->conf, conf->servers[i].id,
-                                            conf->servers[i].address, conf->servers[i].role);
-            FLI_ASSERT(rv == 0);
+    struct transport *t = (struct transport *)(void *)h;
+    struct sim_node *n = t->node;
+    for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
+        if (d->from == n && d->life == n->life && !d->done) {
+            dial_ended(d, FL_ENOCONN);
         }
-        is->data.base = raft_malloc(is->data.len);
-        FLI_ASSERT(is->data.base != NULL);
-        memcpy(is->data.base, m->install_snapshot.data.base, is->data.len);
     }
-    return copy;
+    maybe_closed(t);
 }
 
-static void message_free(struct raft_message *m, bool contents)
+void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
 {
-    if (contents && m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
-        raft_free(m->append_entries.entries[0].batch);
-        raft_free(m->append_entries.entries);
-    }
-    if (contents && m->type == RAFT_INSTALL_SNAPSHOT) {
-        raft_configuration_close(&m->install_snapshot.conf);
-        raft_free(m->install_snapshot.data.base);
-    }
-    free(m);
-}
-
-static void message_drop(struct sim_event *e)
-{
-    if (e->p != NULL) {
-        message_free(e->p, true);
-    }
-}
-
-static void message_deliver(struct sim_event *e)
-{
-    struct sim_node *n = e->node;
-    struct raft_message *m = e->p;
-    struct sim_node *from = &n->sim->nodes[e->a];
-    if (!n->node->raft_live) {
-        return;
-    }
-    e->p = NULL;
-    m->server_id = from->index + 1;
-    m->server_address = n->sim->members.list[from->index].address;
-    n->recv(&n->node->io, m);
-    message_free(m, false);
-}
-
-static void message_fire(struct sim *s, struct sim_event *e)
-{
-    struct sim_node *from = &s->nodes[e->a];
-    if (e->node->life != e->life || e->node->power == SIM_DOWN) {
-        from->raft_conn[e->node->index].open = false;
-        sim_drop(s, e);
-        return;
-    }
-    if (sim_net_blocked(s, from->index, e->node->index)) {
-        /* A stream that is cut holds its bytes back; some of them until the cut is over. */
-        if (sim_below(s, 2) == 0 && e->b < 100) {
-            e->b++;
-            sim_again(s, e, RETRANSMIT_MS);
-        } else {
-            s->marks->messages_lost++;
-            sim_drop(s, e);
-        }
-        return;
-    }
-    sim_node_fire(s, e);
-}
-
-static void message_post(struct sim_node *from, struct sim_node *to, const struct raft_message *m)
-{
-    struct sim *s = from->sim;
-    uint64_t ms = sim_net_delay(s, from->index, to->index);
-    struct sim_event *e = sim_after(s, ms, message_fire);
-    e->node = to;
-    e->life = from->raft_conn[to->index].life;
-    e->deliver = message_deliver;
-    e->drop = message_drop;
-    e->p = message_copy(m);
-    e->a = from->index;
-}
-
-/* Sabotage: the leader is told that a follower has what was just sent to it; so many are spoken for
- * that it always has a majority. */
-static bool spoken_for(struct sim_node *from, const struct sim_node *to)
-{
-    struct sim *s = from->sim;
-    unsigned distance = (to->index + s->n - from->index) % s->n;
-    return s->clients_n > 0 && distance <= s->n / 2;
-}
-
-static void forge_result(struct sim_node *from, struct sim_node *to, const struct raft_message *m)
-{
-    const struct raft_append_entries *ae = &m->append_entries;
-    struct raft_message forged = {.type = RAFT_APPEND_ENTRIES_RESULT};
-    forged.append_entries_result = (struct raft_append_entries_result){
-        .version = 1, .term = ae->term, .last_log_index = ae->prev_log_index + ae->n_entries};
-    struct sim_event *e = sim_after(from->sim, 0, sim_node_fire);
-    e->node = from;
-    e->life = from->life;
-    e->deliver = message_deliver;
-    e->drop = message_drop;
-    e->p = message_copy(&forged);
-    e->a = to->index;
-}
-
-void sim_net_send(struct sim_node *from, const struct raft_message *m)
-{
-    struct sim *s = from->sim;
-    struct sim_node *to = &s->nodes[m->server_id - 1];
-    struct sim_peer_conn *p = &from->raft_conn[to->index];
-    if (!p->open) {
-        if (!p->dialing && s->now >= p->retry_at) {
-            p->dialing = true;
-            dial(from, to, DIAL_RAFT, NULL, NULL);
-        }
-        return;
-    }
-    if (s->orders.sabotage == SIM_SABOTAGE_UNSAFE_ACK && m->type == RAFT_APPEND_ENTRIES &&
-        m->append_entries.n_entries > 0 && spoken_for(from, to)) {
-        forge_result(from, to, m);
-    }
-    if (loses(s, from->index, to->index)) {
-        s->marks->messages_lost++;
-        return;
-    }
-    message_post(from, to, m);
-    if (sim_permille(s, s->options.twice_permille)) {
-        s->marks->messages_twice++;
-        message_post(from, to, m);
-    }
+    t->closing = true;
+    t->close_cb = cb;
+    t->close_ctx = ctx;
+    uv_close((uv_handle_t *)&t->handle, end_calls);
 }
 
 void sim_net_fini(struct sim *s)

@@ -124,9 +124,6 @@ void sim_oracle_sealed(struct sim_node *n, const void *data, size_t len)
     struct machine_batch_header h;
     int rv = machine_batch_open(data, len, &h);
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is written");
-    if (raft_state(&n->node->raft) != RAFT_LEADER) {
-        return;
-    }
     if (o->seals_len > 0 && o->seals[o->seals_len - 1].term == h.term &&
         o->seals[o->seals_len - 1].sequence >= h.sequence) {
         return;
@@ -234,62 +231,75 @@ static void sim_oracle_restored(struct sim_node *n, raft_index index)
               index);
 }
 
-/* ---- between raft and the node's own functions ---- */
+/* ---- between the replica and its parts: the linker puts these in their place ---- */
 
-static struct raft_fsm shipping;
+int __real_fsm_apply(struct fsm *f, const void *entry, size_t len);
+int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len);
+int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
+int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
+int __real_replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
+                           struct machine *fresh, struct machine **ret_old);
+int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
+                           struct machine *fresh, struct machine **ret_old);
 
-static struct sim_node *applying_node(const struct raft_fsm *fsm)
+int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len)
 {
     struct sim_node *n = sim_world->current;
-    FLI_ASSERT(n != NULL && fsm == fsm_raft(n->node->fsm));
-    return n;
-}
-
-static int watch_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **result)
-{
-    struct sim_node *n = applying_node(fsm);
     struct sim_oracle *o = &n->sim->oracle;
+    FLI_ASSERT(n->node->fsm == f);
     if (n->ghost) {
-        return shipping.apply(fsm, buf, result);
+        return __real_fsm_apply(f, entry, len);
     }
-    raft_index index = raft_last_applied(&n->node->raft) + 1;
+    uint64_t index = replica_applied_index(n->node->replica) + 1;
     o->applied = sim_grow(o->applied, &o->applied_cap, index + 1, sizeof *o->applied);
     n->applying = index;
     n->first = index > o->max_index;
     n->event_digest = 1;
     if (n->first) {
-        sim_oracle_batch(n, buf->base, buf->len);
-        sim_order_begin(n->sim, buf->base, buf->len);
+        sim_oracle_batch(n, entry, len);
+        sim_order_begin(n->sim, entry, len);
     }
-    int rv = shipping.apply(fsm, buf, result);
-    SIM_CHECK(n->sim, rv == 0, "node %u cannot apply index %llu", n->index + 1, index);
+    uint32_t crc = fli_get_u32((const uint8_t *)entry + 36);
+    int rv = __real_fsm_apply(f, entry, len);
+    SIM_CHECK(n->sim, rv == 0, "node %u cannot apply index %llu", n->index + 1,
+              (unsigned long long)index);
     if (n->first) {
         sim_order_end(n->sim);
     }
-    sim_oracle_applied(n, index, fli_get_u32((const uint8_t *)buf->base + 36));
+    sim_oracle_applied(n, index, crc);
     n->applying = 0;
     return rv;
 }
 
-static int watch_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
+int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
 {
-    struct sim_node *n = applying_node(fsm);
-    int rv = shipping.restore(fsm, buf);
-    SIM_CHECK(n->sim, rv == 0, "node %u cannot restore a snapshot", n->index + 1);
-    if (!n->ghost) {
-        sim_oracle_restored(n, raft_commit_index(&n->node->raft));
+    struct sim_node *n = sim_world->current;
+    int rv = __real_replica_submit(r, now_ms, data, len);
+    if (rv == 0 && !n->ghost) {
+        sim_oracle_sealed(n, data, len);
+    }
+    return rv;
+}
+
+int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
+                           struct machine *fresh, struct machine **ret_old)
+{
+    struct sim_node *n = sim_world->current;
+    int rv = __real_replica_install(r, now_ms, meta, fresh, ret_old);
+    if (rv == 0 && !n->ghost) {
+        n->sim->marks->snapshots_installed++;
+        n->labelled = meta->index;
+        n->labelled_change = meta->conf_index;
+        sim_oracle_restored(n, meta->index);
     }
     return rv;
 }
 
 void sim_oracle_watch(struct sim_node *n)
 {
-    struct raft_fsm *fsm = fsm_raft(n->node->fsm);
-    shipping = *fsm;
-    fsm->apply = watch_apply;
-    fsm->restore = watch_restore;
-    if (n->disk.has_snapshot) {
-        sim_oracle_restored(n, n->disk.snapshot.index);
+    uint64_t index = replica_snapshot_index(n->node->replica);
+    if (index != 0) {
+        sim_oracle_restored(n, index);
     }
 }
 
@@ -603,9 +613,9 @@ void sim_oracle_node(struct sim_node *n)
     SIM_CHECK(s,
               c.locks <= l->locks_max && c.sessions <= l->sessions_max && c.waits <= l->waits_max,
               "node %u is beyond its limits", n->index + 1);
-    SIM_CHECK(s, n->node->held_bytes <= s->options.pending_max,
+    SIM_CHECK(s, n->node->held.bytes <= s->options.pending_max,
               "node %u keeps %zu bytes of commands, %zu are allowed", n->index + 1,
-              n->node->held_bytes, s->options.pending_max);
+              n->node->held.bytes, s->options.pending_max);
     unsigned open = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
@@ -623,9 +633,10 @@ void sim_oracle_end(struct sim *s)
         struct machine *m = fsm_machine(n->node->fsm);
         machine_check(m);
         SIM_CHECK(s, machine_hash(m) == hash, "node %u ends in another state", i + 1);
-        SIM_CHECK(s, raft_last_applied(&n->node->raft) >= s->oracle.max_index,
+        SIM_CHECK(s, replica_applied_index(n->node->replica) >= s->oracle.max_index,
                   "node %u ends at index %llu, and %llu was applied", i + 1,
-                  raft_last_applied(&n->node->raft), s->oracle.max_index);
+                  (unsigned long long)replica_applied_index(n->node->replica),
+                  (unsigned long long)s->oracle.max_index);
         SIM_CHECK(s, machine_last_token(m) >= s->oracle.token_max,
                   "node %u ends with token %llu, and %llu was issued", i + 1,
                   (unsigned long long)machine_last_token(m),

@@ -2,8 +2,10 @@
  *
  *   world     time, randomness, the queue of everything that is going to happen
  *   loop      what the shipping node asks of libuv, and nodes as processes: start, crash, pause
- *   disk      raft's disk and the node's identity file: what is not synced is lost in a crash
- *   net       streams between nodes (transport.h, link.h) and raft's messages
+ *   disk      the device of the log and of the snapshots, and the identity file: what is not synced
+ *             is lost in a crash
+ *   snapshot  the process that writes a snapshot
+ *   net       streams between nodes (transport.h, stream.h)
  *   server    a node's clients: requests in, answers out, waits that are answered later
  *   lane      one call of a client, as src/client/flow orders it
  *   client    what clients have in common
@@ -15,10 +17,12 @@
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * Shipping code: the machine, the whole node (node*.c, relay*.c, proposer, fsm, guard, clock) and
- * the raft library below it; the client's flow and hold; the rule of fencing; Redlock's attempt,
- * quorum, keeping and its judge of servers. Ours: the seams just named, so no bytes of client
- * protocols, no files, no sockets.
+ * Shipping code: the machine, all of src/consensus but the process of snapshot_child.c and the
+ * files
+ * of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
+ * frame.c of src/peer; the client's flow and hold; the rule of fencing; Redlock's attempt, quorum,
+ * keeping and its judge of servers. Ours: the seams just named, so no bytes of client protocols, no
+ * files, no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
@@ -33,11 +37,13 @@
 #include "client/flow.h"
 #include "client/hold.h"
 #include "consensus/clock.h"
+#include "consensus/identity.h"
 #include "consensus/node_private.h"
 #include "machine/view.h"
 #include "redlock/attempt.h"
 #include "redlock/quorum.h"
 #include "marks.h"
+#include "sim_device.h"
 
 #define SIM_NODES_MAX 5u
 #define SIM_CLIENTS_MAX 16u
@@ -78,6 +84,12 @@ struct sim_event {
     struct sim_event *next; /* in an inbox */
 };
 
+/* In the queue: what orders it is here, so that nothing else is touched. */
+struct sim_due {
+    uint64_t at, seq;
+    struct sim_event *event;
+};
+
 struct sim_inbox {
     struct sim_event *first, *last;
 };
@@ -90,57 +102,18 @@ struct sim_clock {
 
 /* ---- disk ---- */
 
-struct sim_entry {
-    raft_term term;
-    int type;
-    size_t len;
-    uint8_t *data;
-};
-
-struct sim_snapshot {
-    raft_index index;
-    raft_term term;
-    raft_index conf_index;
-    uint64_t ids[SIM_NODES_MAX];
-    int roles[SIM_NODES_MAX];
-    unsigned n;
-    uint8_t *data;
-    size_t len;
-};
-
-enum sim_write_kind { SIM_WRITE_APPEND, SIM_WRITE_TRUNCATE, SIM_WRITE_SNAPSHOT };
-
-struct sim_write {
-    struct sim_write *next;
-    enum sim_write_kind kind;
-    uint64_t at;
-    bool told; /* acknowledged already: only without sync */
-    struct sim_entry *entries;
-    unsigned n;
-    raft_index index; /* truncate */
-    unsigned trailing;
-    struct sim_snapshot snapshot;
-    struct raft_io_append *append;
-    raft_io_append_cb append_cb;
-    struct raft_io_snapshot_put *put;
-    raft_io_snapshot_put_cb put_cb;
-};
-
 struct sim_disk {
-    raft_term term, ballot_term; /* of src/consensus/ballot.c: never behind */
-    raft_id voted_for, ballot_vote;
-    bool has_snapshot, has_identity, has_ballot;
-    struct sim_snapshot snapshot;
-    struct sim_entry *entries;
-    size_t n, cap;
-    raft_index start; /* index of entries[0] */
+    struct sim_device *device; /* NULL: the directory is empty */
+    char where[24];
+    bool has_identity;
     struct identity identity;
-    /* Not on disk yet; first in, first out. */
-    struct sim_write *first, *last;
-    uint64_t busy_until;
+    uint64_t serial[2]; /* of the operation under way, by lane */
     uint64_t stalled_until;
     unsigned errors; /* so many of the next writes fail */
     bool error_now;
+    bool frozen;     /* nothing of it changes: its process is no more */
+    bool misplacing; /* the next write lands elsewhere */
+    bool unseen;     /* one has, and nothing was written behind it */
 };
 
 /* ---- nodes ---- */
@@ -155,12 +128,10 @@ struct sim_parked {
 #define SIM_PARKED_MAX 64u
 #define SIM_RECENT_MAX 256u
 
-enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
+#define SIM_TIMERS_MAX 8u
+#define SIM_WORKS_MAX 4u
 
-struct sim_peer_conn {
-    bool open, dialing;
-    uint64_t life, retry_at; /* of the other node; of a call */
-};
+enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
 
 struct sim_node {
     uv_loop_t loop; /* only its address is used */
@@ -178,7 +149,7 @@ struct sim_node {
     struct transport *transport;
     struct sim_disk disk;
     /* handles of the loop */
-    uv_timer_t *timers[2];
+    uv_timer_t *timers[SIM_TIMERS_MAX];
     uv_check_t *check;
     uv_prepare_t *prepare;
     uv_idle_t *idle;
@@ -187,16 +158,22 @@ struct sim_node {
         uv_close_cb cb;
     } closing[128];
     unsigned closing_n;
-    /* raft's side of raft_io */
-    raft_io_tick_cb tick;
-    raft_io_recv_cb recv;
-    unsigned tick_ms;
-    struct sim_peer_conn raft_conn[SIM_NODES_MAX];
-    uint64_t failed; /* told to end itself: error, else 0 */
+    /* work that is with a thread, or whose end was not told yet */
+    struct {
+        uv_work_t *req;
+        bool done;
+    } works[SIM_WORKS_MAX];
+    /* the process that writes a snapshot */
+    struct snapshot_child *child;
+    uint64_t child_serial;
+    bool kill_child;
+    uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
+    uint64_t failed;                    /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
     bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
+    bool rotten;            /* its disk is, and nobody has noticed yet */
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
     struct sim_parked parked[SIM_PARKED_MAX];
@@ -452,6 +429,9 @@ enum sim_fault_kind {
     SIM_FAULT_REDIS_RESTART,
     SIM_FAULT_REDIS_JUMP,
     SIM_FAULT_DISMISS,
+    SIM_FAULT_FULL,
+    SIM_FAULT_SNAPSHOT,
+    SIM_FAULT_ROT,
     SIM_FAULT_KINDS
 };
 
@@ -477,7 +457,9 @@ struct sim_options {
     unsigned think_ms, hold_back_percent;
     size_t pending_max;
     uint64_t snapshot_bytes;
-    unsigned snapshot_entries; /* 0: as the node wants */
+    unsigned snapshot_entries, log_kept_entries; /* 0: as the node wants */
+    uint64_t segment_bytes;
+    size_t cache_bytes;
     struct machine_limits limits;
     bool jumps;      /* clocks of nodes or clients jump: leases may be short then */
     bool redis_lies; /* restarted Redis count at once, though they have forgotten */
@@ -520,7 +502,7 @@ struct sim {
     struct sim_random node_random; /* what nodes get from fli_random() */
     bool stopping;
     uint64_t now, seq;
-    struct sim_event **heap;
+    struct sim_due *heap;
     size_t heap_n, heap_cap;
     struct sim_event *spare;
     struct sim_node *current; /* whose code runs */
@@ -590,8 +572,8 @@ void sim_node_fire(struct sim *s, struct sim_event *e); /* `fire` of events for 
 void sim_nodes_init(struct sim *s);
 void sim_nodes_fini(struct sim *s);
 void sim_node_start(struct sim_node *n);
-void sim_node_crash(struct sim_node *n);
-void sim_node_stop(struct sim_node *n); /* gracefully */
+void sim_node_crash(struct sim_node *n, bool power); /* power: of the machine, not the process */
+void sim_node_stop(struct sim_node *n);              /* gracefully */
 void sim_node_pause(struct sim_node *n);
 void sim_node_resume(struct sim_node *n);
 bool sim_node_runs(const struct sim_node *n); /* up, paused or not */
@@ -600,19 +582,15 @@ bool sim_converged(struct sim *s);
 void sim_nodes_describe(struct sim *s, FILE *out);
 
 /* disk.c */
-void sim_disk_init_io(struct sim_node *n, struct raft_io *io);
-void sim_disk_crash(struct sim_node *n);
+void sim_disk_crash(struct sim_node *n, bool power);
 void sim_disk_wipe(struct sim_node *n);
-void sim_disk_check_changes(struct sim_node *n);
-struct sim_node *sim_disk_node(const struct data_dir *d);
-bool sim_disk_fails(struct sim_node *n); /* the next write of it */
-raft_index sim_disk_last(const struct sim_disk *d);
+bool sim_disk_has_snapshot(const struct sim_node *n);
+void sim_disk_fill(struct sim_node *n, uint64_t ms);
+void sim_disk_trouble(struct sim_node *n, unsigned how); /* to what is done for snapshots */
+void sim_disk_rot(struct sim_node *n, unsigned how);
 
 /* net.c */
-void sim_net_send(struct sim_node *from, const struct raft_message *m);
 void sim_net_reset(struct sim_node *n); /* it has ended: its streams break */
-void sim_net_close(struct sim_node *n); /* its calls end without an answer */
-void sim_net_closing(struct sim *s, const uv_handle_t *h);
 void sim_net_break(struct sim *s, unsigned i, unsigned j);
 bool sim_net_blocked(struct sim *s, unsigned from, unsigned to);
 uint64_t sim_net_delay(struct sim *s, unsigned from, unsigned to);

@@ -114,38 +114,47 @@ void *sim_grow(void *p, size_t *cap, size_t need, size_t size)
     return p;
 }
 
-/* ---- events: a binary heap by time, then by the order in which they were made ---- */
+/* ---- events: a heap of four by time, then by the order in which they were made ---- */
 
-static bool earlier(const struct sim_event *a, const struct sim_event *b)
+#define HEAP_WIDTH 4u
+
+static bool earlier(const struct sim_due *a, const struct sim_due *b)
 {
     return a->at != b->at ? a->at < b->at : a->seq < b->seq;
 }
 
 static void heap_push(struct sim *s, struct sim_event *e)
 {
-    s->heap = sim_grow(s->heap, &s->heap_cap, s->heap_n + 1, sizeof(struct sim_event *));
+    struct sim_due due = {.at = e->at, .seq = e->seq, .event = e};
+    s->heap = sim_grow(s->heap, &s->heap_cap, s->heap_n + 1, sizeof *s->heap);
     size_t i = s->heap_n++;
-    while (i > 0 && earlier(e, s->heap[(i - 1) / 2])) {
-        s->heap[i] = s->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i > 0 && earlier(&due, &s->heap[(i - 1) / HEAP_WIDTH])) {
+        s->heap[i] = s->heap[(i - 1) / HEAP_WIDTH];
+        i = (i - 1) / HEAP_WIDTH;
     }
-    s->heap[i] = e;
+    s->heap[i] = due;
+}
+
+static size_t first_child(const struct sim *s, size_t i)
+{
+    size_t best = HEAP_WIDTH * i + 1;
+    size_t end = best + HEAP_WIDTH < s->heap_n ? best + HEAP_WIDTH : s->heap_n;
+    for (size_t child = best + 1; child < end; child++) {
+        if (earlier(&s->heap[child], &s->heap[best])) {
+            best = child;
+        }
+    }
+    return best;
 }
 
 static struct sim_event *heap_pop(struct sim *s)
 {
-    struct sim_event *top = s->heap[0];
-    struct sim_event *last = s->heap[--s->heap_n];
+    struct sim_event *top = s->heap[0].event;
+    struct sim_due last = s->heap[--s->heap_n];
     size_t i = 0;
     for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= s->heap_n) {
-            break;
-        }
-        if (child + 1 < s->heap_n && earlier(s->heap[child + 1], s->heap[child])) {
-            child++;
-        }
-        if (!earlier(s->heap[child], last)) {
+        size_t child = first_child(s, i);
+        if (child >= s->heap_n || !earlier(&s->heap[child], &last)) {
             break;
         }
         s->heap[i] = s->heap[child];

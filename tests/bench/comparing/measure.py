@@ -11,7 +11,7 @@ import time
 
 from harness import Cluster, Resp, RespError, free_ports, seed, wait_until
 
-from .services import Fencelock, memory, run_json
+from .services import Fencelock, kernel_cpu_seconds, memory, run_json
 
 HELD_NAME_BYTES = 32
 
@@ -22,6 +22,17 @@ def pairs(service, clients, seconds, in_flight=1):
     result = service.pairs(clients, seconds, in_flight)
     used = service.cpu() - before
     result['cpu_s_per_1000'] = used / max(result['all'], 1) * 1000
+    return result
+
+
+def epoll_pairs(service, clients, seconds, in_flight=1):
+    """The same by an independent generator, with what its own process took, and the threads of the kernel."""
+    before, kernel, began = service.cpu(), kernel_cpu_seconds(), time.monotonic()
+    result = service.epoll_pairs(clients, seconds, in_flight)
+    took = time.monotonic() - began
+    result['cpu_s_per_1000'] = (service.cpu() - before) / max(result['all'], 1) * 1000
+    result['kernel_cores'] = (kernel_cpu_seconds() - kernel) / took
+    result['client_cores'] = result['client_cpu_s'] / took
     return result
 
 

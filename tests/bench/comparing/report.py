@@ -41,6 +41,27 @@ def _pairs(result, titles):
     return '\n\n'.join(blocks)
 
 
+def _epoll(result):
+    """By the second generator: ratios to Redis, and who else took CPU."""
+    counts = sorted((tuple(map(int, key.split('/'))) for key in result['epoll']), key=lambda c: (c[1], c[0]))
+    rows = [['one epoll loop, hiredis'] + ['%d client%s%s' % (c, '' if c == 1 else 's', '' if f == 1 else ' x %d' % f)
+                                           for c, f in counts]]
+    def row(title, cell):
+        rows.append([title] + [cell(result['epoll']['%d/%d' % count]) for count in counts])
+    for name in ('fencelock', 'redis'):
+        for field, what in (('per_s', 'pairs/s'), ('cpu_s_per_1000', 'server CPU-s/1000'), ('client_cores', 'cores of the client'),
+                            ('kernel_cores', 'cores of kernel threads')):
+            row('%s, %s' % (name, what), lambda c, n=name, f=field: _number(median(c.get(n), f)))
+    def ratio(field):
+        def cell(c):
+            a, b = median(c.get('fencelock'), field), median(c.get('redis'), field)
+            return '%.2f' % (a / b) if a is not None and b else '-'
+        return cell
+    row('pairs/s, of Redis', ratio('per_s'))
+    row('server CPU, of Redis', ratio('cpu_s_per_1000'))
+    return _table(rows)
+
+
 def _grouped(result, group, title, columns, titles):
     rows = [[title] + [head for head, _ in columns] + ['runs']]
     for name, runs in result[group].items():
@@ -76,6 +97,8 @@ def text(result):
             min(result['load_during']), max(result['load_during']), result['noise']))
     if result.get('pairs'):
         parts.append(_pairs(result, titles))
+    if result.get('epoll'):
+        parts.append(_epoll(result))
     if result.get('disk'):
         parts.append('disk, three synced 4 KiB writes at once: %s/s, p50 %s us' % (
             _number(median(result['disk'], 'per_s')), _number(median(result['disk'], 'p50_us'))))

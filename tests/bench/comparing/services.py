@@ -25,6 +25,21 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def kernel_cpu_seconds():
+    """CPU time of all threads of the kernel, which write and complete on behalf of everybody."""
+    total = 0.0
+    for name in os.listdir('/proc'):
+        if name.isdigit():
+            try:
+                with open('/proc/%s/stat' % name) as f:
+                    fields = f.read().rpartition(')')[2].split()
+            except OSError:
+                continue
+            if fields[1] == '2':
+                total += (int(fields[11]) + int(fields[12])) / TICKS
+    return total
+
+
 def memory(pid, field='VmRSS'):
     with open('/proc/%d/status' % pid) as f:
         return int(re.search(r'^%s:\s+(\d+) kB' % field, f.read(), re.M).group(1)) * 1024
@@ -101,6 +116,11 @@ class Fencelock(Service):
     def pairs(self, clients, seconds, in_flight=1):
         return from_load(self.load('lock', '--clients', clients, '--in-flight', in_flight, '--seconds', seconds))
 
+    def epoll_pairs(self, clients, seconds, in_flight=1):
+        """The same, by another generator."""
+        said = run_json([self.programs.epoll_load, 'lock', self.cluster.leader().address, clients, in_flight, seconds])
+        return dict(from_load(said), client_cpu_s=said['client_cpu_s'])
+
     def handoff(self, clients, seconds):
         said = self.load('queue', '--clients', clients, '--seconds', seconds)
         result = from_load(said, 'handoff')
@@ -152,6 +172,10 @@ class Redis(Service):
 
     def pairs(self, clients, seconds, in_flight=1):
         return from_load(self.load(self.KIND, '--clients', clients, '--in-flight', in_flight, '--seconds', seconds))
+
+    def epoll_pairs(self, clients, seconds, in_flight=1):
+        said = run_json([self.programs.epoll_load, 'redis', self.addresses[0], clients, in_flight, seconds])
+        return dict(from_load(said), client_cpu_s=said['client_cpu_s'])
 
     def sets(self, clients, seconds):
         return from_load(self.load('redis-set', '--clients', clients, '--seconds', seconds), 'release')

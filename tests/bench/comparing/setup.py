@@ -85,7 +85,7 @@ class Programs:
             _run(['meson', 'setup', self.build, ROOT])
         say('building fencelock in %s' % os.path.relpath(self.build))
         _run(['ninja', '-C', self.build, 'src/cli/fencelockd', 'src/cli/fencelock-store', 'tests/bench/load',
-              'tests/bench/disk'])
+              'tests/bench/epoll_load', 'tests/bench/disk'])
         os.makedirs(self.clients, exist_ok=True)
 
     def ours(self, name):
@@ -94,6 +94,10 @@ class Programs:
     @property
     def load(self):
         return os.path.join(self.build, 'tests', 'bench', 'load')
+
+    @property
+    def epoll_load(self):
+        return os.path.join(self.build, 'tests', 'bench', 'epoll_load')
 
     @property
     def disk(self):

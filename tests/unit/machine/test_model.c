@@ -6,9 +6,13 @@
  * that was fed the same bytes. Now and then the machine is replaced by one decoded from its
  * snapshot, which must not make any difference; the second machine never is.
  *
+ * Every third world has machines with steps for one thing a batch; what is left is then worked off
+ * by empty batches, and the second machine, which has the usual steps, must end in the same state.
+ *
  * The default is a short slice: 60 worlds of 200 batches. FENCELOCK_ROUNDS=600 makes that 36 000
  * worlds, in some minutes; FENCELOCK_SEED gives the same ones again. */
 #include "kit.h"
+#include "machine/budget.h"
 #include "model.h"
 
 #include <stdio.h>
@@ -29,10 +33,15 @@ struct world {
     uint8_t also[MACHINE_ALSO_SIZE];
     uint64_t patience; /* factor of all durations */
     bool narrow;       /* limits are changed to small ones */
+    bool tiny;         /* a batch has steps for next to nothing */
     uint64_t codes[16];
     uint64_t several[16];
     uint64_t several_waited; /* how often each result code came */
+    uint64_t pieces;         /* batches that work took beside those of commands */
 };
+
+static const struct budget tiny_budget = {
+    .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
 
 static uint64_t below(struct world *w, uint64_t n)
 {
@@ -481,6 +490,68 @@ static void compare_all(struct world *w)
     }
 }
 
+/* A batch of this command (NULL: none), at this clock, and as many more as the work takes that it
+ * leaves. */
+static void run_in_pieces(struct world *w, const struct machine_command *c, bool mark,
+                          struct machine_result *ret)
+{
+    unsigned pieces = 0;
+    w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
+    kit_start(&w->k);
+    if (c != NULL) {
+        kit_add(&w->k, *c);
+    }
+    for (;;) {
+        size_t len = kit_seal(&w->k);
+        assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, ret), 0);
+        assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
+        assert_false(machine_has_work(w->twin));
+        machine_check(w->k.m);
+        if (!machine_has_work(w->k.m)) {
+            return;
+        }
+        w->pieces++;
+        assert_true(pieces++ < 1000);
+        if (below(w, 10) == 0) {
+            kit_reload(&w->k);
+            machine_set_event_cb(w->k.m, record, w);
+            machine_set_budget(w->k.m, &tiny_budget);
+        }
+        kit_start(&w->k);
+        ret = NULL;
+    }
+}
+
+/* One command at a time, each with so little room that its effects go on in many batches. In the
+ * end the same has happened, in the same order. */
+static void run_batch_tiny(struct world *w, bool mark)
+{
+    static uint8_t copy[1 << 16];
+    size_t len = kit_seal(&w->k);
+    struct machine_cursor cur;
+    assert_true(len <= sizeof copy);
+    memcpy(copy, w->k.batch.data, len);
+    struct machine_batch_header h;
+    assert_int_equal(machine_batch_open(copy, len, &h), 0);
+    run_in_pieces(w, NULL, mark, NULL);
+    model_begin(&w->model, w->k.clock_ms, mark);
+    compare_events(w);
+    cur.p = copy + MACHINE_BATCH_HEADER_SIZE;
+    for (uint32_t i = 0; i < h.count; i++) {
+        struct machine_command c;
+        struct machine_result r;
+        size_t size;
+        assert_int_equal(
+            machine_command_decode(cur.p, (size_t)(copy + h.length - cur.p), &c, &size), 0);
+        cur.p += size;
+        run_in_pieces(w, &c, false, &r);
+        struct machine_result expected = model_apply(&w->model, &c);
+        compare_results(&r, &expected);
+        compare_events(w);
+        compare_counts(w);
+    }
+}
+
 /* The commands are decoded from the sealed batch, so that the model and the machine read the
  * same. */
 static void run_batch(struct world *w, bool mark)
@@ -532,12 +603,19 @@ static void step(struct world *w, uint64_t i)
     for (uint64_t n = below(w, 6); n > 0; n--) {
         kit_add(&w->k, any_command(w));
     }
-    run_batch(w, mark);
+    if (w->tiny) {
+        run_batch_tiny(w, mark);
+    } else {
+        run_batch(w, mark);
+    }
     w->k.clock_ms = stamp;
     compare_all(w);
     if (below(w, 25) == 0) {
         kit_reload(&w->k);
         machine_set_event_cb(w->k.m, record, w);
+        if (w->tiny) {
+            machine_set_budget(w->k.m, &tiny_budget);
+        }
     }
     assert_int_equal(machine_hash(w->k.m), machine_hash(w->twin));
     assert_true(machine_next_deadline(w->k.m) > machine_clock(w->k.m));
@@ -547,6 +625,7 @@ struct tally {
     uint64_t codes[16];
     uint64_t several[16];
     uint64_t several_waited;
+    uint64_t pieces;
 };
 
 static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
@@ -564,7 +643,12 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     w.several_percent = (const uint64_t[]){0, 25, 70}[below(&w, 3)];
     w.patience = below(&w, 2) == 0 ? 1 : 20;
     w.narrow = below(&w, 2) == 0;
-    w.max_tokens_at = below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
+    w.tiny = below(&w, 3) == 0;
+    /* Where tokens run out decides which locks get numbers as idle ones, in which order. */
+    w.max_tokens_at = !w.tiny && below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
+    if (w.tiny) {
+        machine_set_budget(w.k.m, &tiny_budget);
+    }
     model_init(&w.model);
     model_begin(&w.model, w.k.clock_ms, false);
     for (uint64_t i = 0; i < steps; i++) {
@@ -575,8 +659,138 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
         t->several[i] += w.several[i];
     }
     t->several_waited += w.several_waited;
+    t->pieces += w.pieces;
     machine_destroy(w.twin);
     kit_fini(&w.k);
+}
+
+/* ---- commands that come while work is left ----------------------------------------------------
+ *
+ * The model knows no budget, so here the machine is held against itself: every invariant after
+ * every
+ * batch, a twin that was fed the same bytes, snapshots in the midst of the work, and that a grant
+ * that was once said to be over is never said to be held again. */
+
+#define GRANTS 64u
+
+struct loose {
+    struct world w;
+    struct {
+        char name;
+        uint64_t token;
+        bool over;
+    } grants[GRANTS];
+    uint64_t n_grants;
+    uint64_t n_over, n_behind;
+};
+
+static void note(void *ctx, const struct machine_event *e)
+{
+    struct loose *l = ctx;
+    if (e->type == MACHINE_EVENT_GRANTED) {
+        uint64_t i = l->n_grants++ % GRANTS;
+        l->grants[i].name = (char)e->name.data[0];
+        l->grants[i].token = e->token;
+        l->grants[i].over = false;
+    }
+}
+
+static struct machine_command any_loose(struct loose *l)
+{
+    struct machine_command c = any_command(&l->w);
+    if (c.op == MACHINE_OP_RELEASE || c.op == MACHINE_OP_RENEW) {
+        uint64_t i = below(&l->w, GRANTS);
+        c.name = l->grants[i].name == 0 ? letter('a') : letter(l->grants[i].name);
+        c.token = l->grants[i].token;
+    }
+    return c;
+}
+
+static void ask_all(struct loose *l)
+{
+    for (unsigned i = 0; i < GRANTS; i++) {
+        if (l->grants[i].token == 0) {
+            continue;
+        }
+        struct machine_command q = {
+            .op = MACHINE_OP_CHECK, .name = letter(l->grants[i].name), .token = l->grants[i].token};
+        bool over = kit_query(&l->w.k, q).code == MACHINE_NO;
+        assert_true(over || !l->grants[i].over);
+        l->n_over += over && !l->grants[i].over;
+        l->grants[i].over = over;
+    }
+}
+
+static void step_loosely(struct loose *l, const struct budget *budget)
+{
+    struct world *w = &l->w;
+    w->k.clock_ms += below(w, 8) == 0 ? 100 : below(w, 12);
+    w->k.flags = below(w, 12) == 0 ? MACHINE_BATCH_TERM_MARK : 0;
+    kit_start(&w->k);
+    uint64_t cost = 0;
+    for (uint64_t n = below(w, 12); n > 0; n--) {
+        struct machine_command c = any_loose(l);
+        cost += machine_command_cost(&c);
+        kit_add(&w->k, c);
+    }
+    size_t len = kit_seal(&w->k);
+    assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, NULL), 0);
+    assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
+    assert_in_range(machine_spent(w->k.m), 0,
+                    budget->due + budget->commands + cost + 2 * MACHINE_STEPS_OVER_MAX);
+    machine_check(w->k.m);
+    ask_all(l);
+    l->n_behind += machine_has_work(w->k.m);
+    if (below(w, 10) == 0) {
+        kit_reload(&w->k);
+        machine_set_event_cb(w->k.m, note, l);
+        machine_set_budget(w->k.m, budget);
+    }
+    assert_int_equal(machine_hash(w->k.m), machine_hash(w->twin));
+}
+
+static void run_loose_world(uint64_t seed, uint64_t steps, uint64_t *over, uint64_t *behind)
+{
+    struct loose l = {.w = {.rng = seed, .patience = 1}};
+    struct world *w = &l.w;
+    kit_init(&w->k);
+    w->k.check = false;
+    machine_set_event_cb(w->k.m, note, &l);
+    w->twin = machine_create((const uint64_t[2]){kit_random(&w->rng), kit_random(&w->rng)});
+    assert_int_equal(machine_apply(w->twin, w->k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
+    w->explicit_percent = (const uint64_t[]){20, 50, 98}[below(w, 3)];
+    w->shared_percent = (const uint64_t[]){0, 40, 80}[below(w, 3)];
+    w->semaphores = (const uint64_t[]){0, 1, 3}[below(w, 3)];
+    w->several_percent = (const uint64_t[]){0, 25, 70}[below(w, 3)];
+    model_init(&w->model);
+    struct budget budget = {.due = 1 + (uint32_t)below(w, 40),
+                            .commands = (uint32_t)below(w, 40),
+                            .search_min = (uint32_t)below(w, 10),
+                            .search_max = 10 + (uint32_t)below(w, 40)};
+    machine_set_budget(w->k.m, &budget);
+    machine_set_budget(w->twin, &budget);
+    for (uint64_t i = 0; i < steps; i++) {
+        step_loosely(&l, &budget);
+    }
+    kit_drain(&w->k);
+    machine_check(w->k.m);
+    *over += l.n_over;
+    *behind += l.n_behind;
+    machine_destroy(w->twin);
+    kit_fini(&w->k);
+}
+
+static void test_commands_in_between(void **state)
+{
+    uint64_t rng = kit_seed();
+    uint64_t over = 0;
+    uint64_t behind = 0;
+    for (uint64_t i = kit_rounds(60); i > 0; i--) {
+        run_loose_world(kit_random(&rng), 300, &over, &behind);
+    }
+    print_message("grants that were over: %llu; batches that left work: %llu\n",
+                  (unsigned long long)over, (unsigned long long)behind);
+    assert_true(over > 0 && behind > 0);
 }
 
 static void test_random_worlds(void **state)
@@ -602,12 +816,15 @@ static void test_random_worlds(void **state)
     print_message("several locks granted out of their queues: %llu\n",
                   (unsigned long long)t.several_waited);
     assert_true(t.several_waited > 0);
+    print_message("batches for work that was left: %llu\n", (unsigned long long)t.pieces);
+    assert_true(t.pieces > 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_worlds),
+        cmocka_unit_test(test_commands_in_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

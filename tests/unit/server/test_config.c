@@ -63,6 +63,7 @@ static void no_options_at_all(void **state)
     assert_int_equal(g->config.log_level, 3);
     assert_false(g->config.allow_remote);
     assert_int_equal(g->config.limits.locks_max, 2000000);
+    assert_int_equal(g->config.snapshot_bytes, 32 << 20);
 }
 
 static void three_nodes(void **state)
@@ -141,6 +142,9 @@ static void wrong_command_lines(void **state)
         {"--config /no/such/file",
          "--config: cannot open the config file /no/such/file: No such file"},
         {"--locks-max 4294967296", "--locks-max: '4294967296' is not a whole number"},
+        {"--snapshot-bytes 65535",
+         "--snapshot-bytes: '65535' is not a whole number from 65536 to 1073741824"},
+        {"--snapshot-bytes 1073741825", "--snapshot-bytes: '1073741825' is not a whole number"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         must_say(read_words(rows[i].line, NULL), rows[i].says);
@@ -164,6 +168,10 @@ static void values_at_their_limits(void **state)
     must_run(read_words("--election-ms 20", NULL));
     must_run(read_words("--election-ms 60000", NULL));
     must_run(read_words("--locks-max 4294967295", NULL));
+    must_run(read_words("--snapshot-bytes 65536", NULL));
+    const struct got *g = read_words("--snapshot-bytes 1073741824", NULL);
+    must_run(g);
+    assert_int_equal(g->config.snapshot_bytes, 1073741824);
     must_run(read_words("--id 9223372036854775807", NULL));
     must_say(read_words("--id 9223372036854775808", NULL), "--id");
     static char line[CONFIG_PATH_MAX + 32];

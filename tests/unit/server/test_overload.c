@@ -126,41 +126,6 @@ static void requests_are_limited(void **state)
     fake_end(&f);
 }
 
-static void info_hash(struct fake *f, char out[32])
-{
-    struct asked *a = ask(f, 2, "INFO state");
-    assert_int_equal(fli_buf_append(&a->reply, "", 1), 0);
-    const char *line = strstr((const char *)a->reply.data, "state_hash:");
-    assert_non_null(line);
-    snprintf(out, 32, "%.27s", line);
-}
-
-/* Told by a change behind its back: a pipeline of INFOs walks the state once an index. */
-static void the_state_is_hashed_once_an_index(void **state)
-{
-    (void)state;
-    struct fake f;
-    const uint64_t seed[2] = {1, 2};
-    char one[32];
-    char two[32];
-    char three[32];
-    fake_start(&f);
-    f.machine = machine_create(seed);
-    f.status.applied_index = 5;
-    info_hash(&f, one);
-    uint8_t batch[MACHINE_BATCH_HEADER_SIZE];
-    struct machine_batch_header h = {.stamp_ms = 77, .length = sizeof batch};
-    assert_int_equal(machine_apply(f.machine, batch, machine_batch_seal(batch, &h), NULL), 0);
-    info_hash(&f, two);
-    f.status.applied_index = 6;
-    info_hash(&f, three);
-    assert_string_equal(one, two);
-    assert_string_not_equal(one, three);
-    machine_destroy(f.machine);
-    f.machine = NULL;
-    fake_end(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,7 +133,6 @@ int main(void)
         cmocka_unit_test(who_stands_in_line_is_answered),
         cmocka_unit_test(the_line_has_an_end),
         cmocka_unit_test(requests_are_limited),
-        cmocka_unit_test(the_state_is_hashed_once_an_index),
     };
     return cmocka_run_group_tests_name("overload", tests, NULL, NULL);
 }

@@ -1,0 +1,59 @@
+/* configuration.h: the configuration of the Raft group: its servers and their roles. Pure.
+ *
+ * The bytes stand in log entries, in snapshots and in messages:
+ *
+ *   offset size   little endian
+ *   0      1      format, CONFIGURATION_FORMAT
+ *   1      1      number of servers, 1 to MEMBERS_MAX
+ *   2      ...    for each server: 8 id, 1 role, 2 length of the address, the address
+ *
+ * The raft library has an encoding of its own, whose decoder trusts the lengths that it reads. It
+ * is given only what is encoded here, in memory, from a configuration that was checked. */
+#ifndef CONSENSUS_CONFIGURATION_H
+#define CONSENSUS_CONFIGURATION_H
+
+#include <raft.h>
+
+#include "peer/members.h"
+
+#define CONFIGURATION_FORMAT 1u
+#define CONFIGURATION_SIZE_MAX (2u + MEMBERS_MAX * (11u + MEMBER_ADDRESS_MAX))
+
+/* Values are written to disk and must not change. */
+enum configuration_role { CONFIGURATION_VOTER = 1, CONFIGURATION_LEARNER = 2 };
+
+struct configuration_server {
+    uint64_t id;
+    enum configuration_role role;
+    char address[MEMBER_ADDRESS_MAX];
+};
+
+struct configuration {
+    unsigned n;
+    struct configuration_server servers[MEMBERS_MAX]; /* sorted by id */
+};
+
+/* The server with this id; NULL when there is none. */
+const struct configuration_server *configuration_find(const struct configuration *c, uint64_t id);
+
+/* 0; FL_EINVAL: the id is 0, the address empty or too long, or one of them is there already;
+ * FL_ELIMIT: MEMBERS_MAX servers are there. */
+int configuration_add(struct configuration *c, uint64_t id, const char *address,
+                      enum configuration_role role) FLI_MUST_USE;
+int configuration_remove(struct configuration *c, uint64_t id) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
+int configuration_set_role(struct configuration *c, uint64_t id,
+                           enum configuration_role role) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
+unsigned configuration_voters(const struct configuration *c);
+
+/* Returns the length. */
+size_t configuration_encode(const struct configuration *c, uint8_t out[CONFIGURATION_SIZE_MAX]);
+/* 0; FL_ECORRUPT: not what configuration_encode() makes; FL_EVERSION: another format. */
+int configuration_decode(const void *bytes, size_t len, struct configuration *ret) FLI_MUST_USE;
+
+/* For the raft library: its struct, and its bytes. What is returned is allocated with raft_malloc()
+ * and given away, or freed with raft_configuration_close() and raft_free(). Out of memory ends the
+ * process. */
+void configuration_to_raft(const struct configuration *c, struct raft_configuration *ret);
+struct raft_buffer configuration_to_raft_bytes(const struct configuration *c);
+
+#endif

@@ -1,0 +1,136 @@
+/* election.c: see election.h. */
+#include "consensus/election.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define TURN_MS 20u /* between the turns of two nodes: some votes' round trips */
+#define ROUNDS_MAX 10u
+
+void election_init(struct election *e, const struct host *host, const struct members *members,
+                   uint64_t id, unsigned heartbeat_ms)
+{
+    *e = (struct election){
+        .host = *host, .members = members, .id = id, .heartbeat_ms = heartbeat_ms};
+}
+
+static bool *gone(struct election *e, uint64_t id)
+{
+    const struct member *m = members_find(e->members, id);
+    FLI_ASSERT(m != NULL);
+    return &e->gone[m - e->members->list];
+}
+
+/* Its place among those that may take over. */
+static unsigned turn_of(const struct election *e)
+{
+    unsigned before = 0;
+    for (unsigned i = 0; i < e->members->n; i++) {
+        before += e->members->list[i].id < e->id && !e->gone[i];
+    }
+    return before;
+}
+
+/* A random part keeps nodes apart whose turns a slow machine has moved together. */
+static uint64_t until_turn_ms(const struct election *e)
+{
+    uint8_t number;
+    fli_random(&number, sizeof number);
+    return turn_of(e) * (uint64_t)TURN_MS + number % (TURN_MS / 2);
+}
+
+static uint64_t enough_silence_ms(const struct election *e)
+{
+    return e->heartbeat_ms + e->heartbeat_ms / 2;
+}
+
+static void begin(struct election *e, uint64_t leader_id)
+{
+    uint64_t now_ms = host_now_ms(&e->host);
+    uint64_t silent_ms = replica_silence_ms(e->replica, now_ms);
+    uint64_t enough_ms = enough_silence_ms(e);
+    e->gone_id = leader_id;
+    e->hurries_left = ROUNDS_MAX;
+    e->hurry_term = replica_term(e->replica);
+    e->hurry_at_ms = now_ms + until_turn_ms(e);
+    e->hurry_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
+    replica_set_gone(e->replica, leader_id);
+    host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
+    e->host.wake(e->host.ctx);
+}
+
+static void end(struct election *e)
+{
+    e->gone_id = 0;
+    if (e->replica != NULL) {
+        replica_set_gone(e->replica, 0);
+    }
+}
+
+static void look_at_leader(struct election *e, bool running)
+{
+    uint64_t leader = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
+    if (!running) {
+        e->gone_id = 0;
+    } else if (leader != 0 && leader != e->id && members_find(e->members, leader) != NULL &&
+               *gone(e, leader) && e->gone_id != leader) {
+        begin(e, leader);
+    }
+}
+
+void election_peer_absent(struct election *e, uint64_t id)
+{
+    if (!*gone(e, id)) {
+        *gone(e, id) = true;
+        e->host.wake(e->host.ctx);
+    }
+}
+
+void election_peer_back(struct election *e, uint64_t id)
+{
+    *gone(e, id) = false;
+    if (e->gone_id == id) {
+        end(e);
+    }
+}
+
+void election_turn(struct election *e, bool running)
+{
+    uint64_t now_ms = host_now_ms(&e->host);
+    look_at_leader(e, running);
+    if (e->gone_id == 0 || now_ms < e->hurry_at_ms) {
+        return;
+    }
+    uint64_t leader = replica_leader(e->replica);
+    bool replaced =
+        replica_role(e->replica) == REPLICA_LEADER || (leader != 0 && leader != e->gone_id);
+    if (replaced || e->hurries_left == 0) {
+        end(e);
+        return;
+    }
+    if (leader == e->gone_id && replica_silence_ms(e->replica, now_ms) < enough_silence_ms(e)) {
+        e->hurry_at_ms = now_ms + enough_silence_ms(e); /* it was heard after all */
+        return;
+    }
+    /* A round is long enough for everybody's turn. When there was a vote in it, its outcome is
+     * waited for once more. */
+    uint64_t term = replica_term(e->replica);
+    e->hurries_left--;
+    e->hurry_at_ms = now_ms + e->members->n * (uint64_t)TURN_MS + until_turn_ms(e);
+    if (term == e->hurry_term) {
+        (void)replica_hurry(e->replica, now_ms);
+        e->host.wake(e->host.ctx);
+    }
+    e->hurry_term = replica_term(e->replica);
+}
+
+uint64_t election_next_ms(const struct election *e)
+{
+    uint64_t now_ms = host_now_ms(&e->host);
+    if (e->gone_id == 0) {
+        return UINT64_MAX;
+    }
+    return e->hurry_at_ms <= now_ms ? 0 : e->hurry_at_ms - now_ms;
+}

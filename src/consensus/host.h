@@ -1,0 +1,25 @@
+/* host.h: what the parts of a node ask of the node that holds them. */
+#ifndef CONSENSUS_HOST_H
+#define CONSENSUS_HOST_H
+
+#include <uv.h>
+
+#include "base/base.h"
+
+struct host {
+    uv_loop_t *loop;
+    void *ctx;
+    void (*log)(void *ctx, int level, const char *message);  /* 1 error to 4 debug; may be NULL */
+    void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
+    void (*wake)(void *ctx); /* the loop must turn without waiting for anything */
+};
+
+void host_log(const struct host *h, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+void host_fail(const struct host *h, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+static inline uint64_t host_now_ms(const struct host *h)
+{
+    return uv_now(h->loop);
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* message_codec.h: Raft's messages as bodies of frames (peer/frame.h), and back. Pure.
+ *
+ *   type            body, little endian
+ *   APPEND          8 term, 8 previous index, 8 previous term, 8 commit index, 4 entries,
+ *                   then for each entry: 8 term, 1 kind, 3 zero, 4 length, the bytes
+ *   APPEND_RESULT   8 term, 8 rejected index (0: taken), 8 last index
+ *   VOTE            8 term, 8 candidate, 8 last index, 8 last term, 1 flags: 1 disrupts the leader,
+ *                   2 pre-vote
+ *   VOTE_RESULT     8 term, 1 flags: 1 granted, 2 pre-vote
+ *   TIMEOUT_NOW     8 term, 8 last index, 8 last term
+ *
+ * A snapshot is never a message: snapshot_sender.h. What is decoded came over a socket: lengths are
+ * checked before they are used, FL_EPROTO otherwise. Entries stay where they are in the body. */
+#ifndef CONSENSUS_MESSAGE_CODEC_H
+#define CONSENSUS_MESSAGE_CODEC_H
+
+#include <raft.h>
+
+#include "base/base.h"
+
+#define MESSAGE_ENTRIES_MAX 31u /* two parts each, and the head, fit in STREAM_PARTS_MAX */
+/* Bytes of the entries of one message, unless the first alone has more. */
+#define MESSAGE_BYTES_MAX ((size_t)1 << 20)
+#define MESSAGE_HEAD_MAX 40u
+#define MESSAGE_ENTRY_HEAD 16u
+/* A log entry is at most a batch of the machine; see the assertion in message_codec.c. */
+#define MESSAGE_ENTRY_MAX (((size_t)4 << 20) + 4096u)
+#define MESSAGE_BODY_MAX                                                                           \
+    (MESSAGE_HEAD_MAX + MESSAGE_ENTRIES_MAX * MESSAGE_ENTRY_HEAD + MESSAGE_BYTES_MAX +             \
+     MESSAGE_ENTRY_MAX)
+
+/* Types of frames on a stream of Raft messages. Values travel and must not change. */
+enum message_type {
+    MESSAGE_APPEND = 1,
+    MESSAGE_APPEND_RESULT = 2,
+    MESSAGE_VOTE = 3,
+    MESSAGE_VOTE_RESULT = 4,
+    MESSAGE_TIMEOUT_NOW = 6
+};
+
+/* A body in pieces: `parts[0]` is the head, and each entry adds two. Large: not for the stack of a
+ * deep call. */
+struct message_body {
+    uint8_t type; /* enum message_type */
+    unsigned entries, n;
+    size_t bytes; /* of entries */
+    uint8_t head[MESSAGE_HEAD_MAX];
+    uint8_t entry_heads[MESSAGE_ENTRIES_MAX][MESSAGE_ENTRY_HEAD];
+    struct fli_slice parts[1 + 2 * MESSAGE_ENTRIES_MAX];
+};
+
+/* Encodes all but the entries, of which there are none until they are added. FL_EINVAL: a message
+ * of this type is not sent. */
+int message_encode(const struct raft_message *m, struct message_body *ret) FLI_MUST_USE;
+
+/* Adds one entry to an APPEND; the data must stay until the body is sent. False: it is full. */
+bool message_add_entry(struct message_body *b, uint64_t term, uint8_t kind, struct fli_slice data);
+
+/* 0 or FL_EPROTO. Entries go to `entries` (MESSAGE_ENTRIES_MAX of them), their bytes point into
+ * `body`. Sets neither sender nor address. */
+int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entries,
+                   struct raft_message *ret) FLI_MUST_USE;
+
+#endif

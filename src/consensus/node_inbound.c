@@ -1,0 +1,79 @@
+/* node_inbound.c: streams on which other nodes send messages of Raft; and what every part of a node
+ * needs of it. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "consensus/node_private.h"
+
+static void idle_cb(uv_idle_t *idle)
+{
+    /* Nothing: the loop turns, and node_turn() does the work after the sockets were read. */
+}
+
+void node_wake(struct node *n)
+{
+    if (!n->woken && n->phase < PHASE_CLOSE) {
+        n->woken = true;
+        int rv = uv_idle_start(&n->idle, idle_cb);
+        FLI_ASSERT(rv == 0);
+    }
+}
+
+bool node_running(const struct node *n)
+{
+    return n->phase == PHASE_RUN && !n->failed;
+}
+
+static void inbound_close(struct inbound *in)
+{
+    fli_list_remove(&in->link);
+    stream_close(in->stream);
+    free(in);
+}
+
+static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct inbound *in = ctx;
+    struct node *n = in->node;
+    if (n->phase >= PHASE_CLOSE || n->failed || membership_is_stranger(n->membership, in->from)) {
+        return;
+    }
+    if (replica_receive(n->replica, fli_clock_ms(), in->from, type, body) != 0) {
+        host_log(&n->host, 1,
+                 "node %" PRIu64
+                 " has sent a message that no correct node sends: the connection is "
+                 "closed",
+                 in->from);
+        inbound_close(in);
+    }
+}
+
+static void inbound_lost(void *ctx, enum channel_end how, const char *why)
+{
+    inbound_close(ctx);
+}
+
+void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream)
+{
+    struct inbound *in = n->phase >= PHASE_CLOSE ? NULL : calloc(1, sizeof *in);
+    if (in == NULL) {
+        stream_close(stream);
+        return;
+    }
+    struct stream_callbacks cbs = {.ctx = in, .frame = inbound_frame, .lost = inbound_lost};
+    in->node = n;
+    in->from = peer->node_id;
+    in->stream = stream;
+    fli_list_init(&in->link);
+    fli_list_push(&n->inbounds, &in->link);
+    (void)stream_start(stream, &cbs);
+}
+
+void node_drop_inbounds(struct node *n)
+{
+    FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
+    {
+        inbound_close(FLI_CONTAINER_OF(pos, struct inbound, link));
+    }
+}

@@ -1,0 +1,712 @@
+/* node_open.c: making a node: the directory, what it holds, the parts, and the loop's handles.
+ *
+ * Everything that can fail comes first, while nothing is on the loop. The log is recovered before a
+ * peer can call; a new one gets its first entry, the configuration of the cluster, and only then is
+ * the identity told that there is a log: a crash in between leaves a directory that has promised
+ * nothing, and is made anew. */
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "consensus/node_private.h"
+#include "machine/batch.h"
+#include "machine/snapshot.h"
+
+#define RAFT_FRAME_MAX MESSAGE_BODY_MAX
+#define RAFT_OUT_MAX ((size_t)32 << 20)
+#define RELAY_FRAME_MAX ((size_t)96 << 10)
+#define RELAY_OUT_MAX ((size_t)32 << 20)
+#define WRITE_WAIT_MS 10
+
+/* ---- what the parts call back ---- */
+
+static void host_log_cb(void *ctx, int level, const char *message)
+{
+    struct node *n = ctx;
+    if (n->cbs.log != NULL) {
+        n->cbs.log(n->cbs.ctx, level, message);
+    }
+}
+
+static void host_fail_cb(void *ctx, int error, const char *message)
+{
+    struct node *n = ctx;
+    if (!n->failed) {
+        n->failed = true;
+        n->cbs.fatal(n->cbs.ctx, error, message);
+    }
+}
+
+static void host_wake_cb(void *ctx)
+{
+    node_wake(ctx);
+}
+
+static void event_cb(void *ctx, const struct machine_event *event)
+{
+    struct node *n = ctx;
+    relay_server_event(n->followers, event);
+    if (n->cbs.event != NULL) {
+        n->cbs.event(n->cbs.ctx, event);
+    }
+}
+
+static void restored_cb(void *ctx)
+{
+    struct node *n = ctx;
+    relay_server_restored(n->followers);
+    if (n->cbs.restored != NULL) {
+        n->cbs.restored(n->cbs.ctx);
+    }
+}
+
+static void push_cb(void *ctx, const struct machine_event *event)
+{
+    struct node *n = ctx;
+    if (n->cbs.push != NULL) {
+        n->cbs.push(n->cbs.ctx, event);
+    }
+}
+
+static void returned_cb(void *ctx, struct node_ticket *t, const void *command, size_t len)
+{
+    struct node *n = ctx;
+    if (!membership_returned(n->membership, t) && !relay_server_returned(n->followers, t)) {
+        held_give_back(&n->held, t, command, len);
+        node_wake(n);
+    }
+}
+
+static void opened_cb(void *ctx, uint64_t term)
+{
+    struct node *n = ctx;
+    host_log(&n->host, 3, "this node leads in term %" PRIu64, term);
+    relay_server_opened(n->followers);
+    node_wake(n);
+}
+
+static bool can_propose_cb(void *ctx)
+{
+    return node_can_propose(ctx);
+}
+
+static void all_known_cb(void *ctx)
+{
+    struct node *n = ctx;
+    relay_client_set_ready(n->relay);
+}
+
+static void peer_back_cb(void *ctx, uint64_t id)
+{
+    struct node *n = ctx;
+    election_peer_back(&n->election, id);
+    outbound_hurry(n->outbound, id);
+}
+
+static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
+                                       char reason[HANDSHAKE_REASON_MAX])
+{
+    struct node *n = ctx;
+    return membership_judge(n->membership, peer, reason);
+}
+
+static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+                        const char *reason)
+{
+    struct node *n = ctx;
+    membership_answered(n->membership, peer_id, verdict, reason);
+}
+
+static void absent_cb(void *ctx, uint64_t peer_id)
+{
+    struct node *n = ctx;
+    election_peer_absent(&n->election, peer_id);
+}
+
+static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                        struct stream *stream)
+{
+    struct node *n = ctx;
+    if (n->phase >= PHASE_CLOSE || n->failed) {
+        stream_close(stream);
+        return;
+    }
+    switch (kind) {
+    case STREAM_RAFT:
+        node_inbound(n, peer, stream);
+        break;
+    case STREAM_RELAY:
+        relay_server_accept(n->followers, peer, stream);
+        break;
+    default:
+        snapshot_install_accept(n->install, peer->node_id, stream);
+        break;
+    }
+}
+
+static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
+{
+    struct node *n = ctx;
+    if (n->failed || membership_is_stranger(n->membership, peer_id)) {
+        return;
+    }
+    /* What is not sent is a lost message, which Raft bears. */
+    if (outbound_send(n->outbound, peer_id, body->type, body->parts, body->n) != 0) {
+        return;
+    }
+}
+
+static void barrier_applied_cb(void *ctx, uint64_t term)
+{
+    struct node *n = ctx;
+    proposer_barrier_applied(n->proposer, term);
+}
+
+static void durable_cb(void *ctx)
+{
+    struct node *n = ctx;
+    if (n->replica != NULL && n->phase < PHASE_CLOSE) {
+        replica_durable(n->replica, fli_clock_ms());
+    }
+}
+
+static void log_failed_cb(void *ctx, int error, const char *message)
+{
+    host_fail_cb(ctx, error, message);
+}
+
+static void log_say_cb(void *ctx, enum log_level level, const char *message)
+{
+    host_log_cb(ctx, (int)level, message);
+}
+
+/* ---- the log, the snapshot and the first entry ---- */
+
+static int open_log(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    struct log_config config = {.cache_bytes = n->log_cache_bytes,
+                                .segment_bytes = n->log_segment_bytes,
+                                .ctx = n,
+                                .durable = durable_cb,
+                                .failed = log_failed_cb,
+                                .say = log_say_cb};
+    int rv = log_files_create(n->dir.log_path, LOG_ENGINE_BEST, &n->device, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    config.device = n->device;
+    return log_open(&config, &n->log, errmsg, errmsg_size);
+}
+
+static int decode_snapshot(struct node *n, struct snapshot_reader *reader, struct machine **ret,
+                           struct snapshot_error *error)
+{
+    struct machine_restore *restore;
+    struct fli_slice bytes;
+    int rv = machine_restore_begin(n->hash_seed, &restore);
+    if (rv != 0) {
+        return rv;
+    }
+    while ((rv = snapshot_reader_next(reader, &bytes, error)) == 0 && bytes.len > 0) {
+        rv = machine_restore_feed(restore, bytes.data, bytes.len);
+        if (rv != 0) {
+            break;
+        }
+    }
+    if (rv != 0) {
+        machine_restore_abort(restore);
+        return rv;
+    }
+    return machine_restore_finish(restore, ret);
+}
+
+/* The newest snapshot, if there is one; *ret_machine stays NULL if not. */
+static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
+                         struct machine **ret_machine, char *errmsg, size_t errmsg_size)
+{
+    struct snapshot_reader *reader;
+    struct snapshot_error error = {0};
+    int rv = snapshot_clean(n->device, SNAPSHOT_KEPT, true, &error);
+    rv = rv != 0 ? rv : snapshot_reader_open(n->device, 0, &reader, &error);
+    if (rv == FL_ENOTFOUND) {
+        return 0;
+    }
+    if (rv == 0) {
+        *ret_meta = *snapshot_reader_meta(reader);
+        rv = decode_snapshot(n, reader, ret_machine, &error);
+        snapshot_reader_close(reader);
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size,
+                 "the snapshot in %s cannot be read: %s; move the data directory out of the way, "
+                 "run CLUSTER FORGET %" PRIu64
+                 " on the leader, and start again with an empty directory",
+                 n->dir.log_path, error.code != 0 ? error.text : fl_strerror(rv), n->id);
+    }
+    return rv;
+}
+
+/* A snapshot that was received may be newer than the log, when the node ended before the log was
+ * begun anew behind it. All that the log holds is in the snapshot then, or was never committed. */
+static int join_log_and_snapshot(struct node *n, const struct snapshot_meta *meta)
+{
+    bool continues = log_last_index(n->log) >= meta->index &&
+                     log_first_index(n->log) <= meta->index + 1 &&
+                     log_term_of(n->log, meta->index) == meta->term;
+    if (continues || log_first_index(n->log) > meta->index + 1) {
+        return 0; /* the replica refuses the latter */
+    }
+    return log_reset(n->log, meta->index, meta->term) == 0 ? FL_ENOMEM : 0;
+}
+
+/* Waits until all that was appended is on disk. Only while nothing runs yet. */
+static int write_out(struct node *n)
+{
+    log_flush(n->log);
+    while (!n->failed && log_durable(n->log) < log_position(n->log)) {
+        struct pollfd fd = {.fd = log_device_fd(n->device), .events = POLLIN};
+        (void)poll(&fd, fd.fd < 0 ? 0 : 1, fd.fd < 0 ? 0 : WRITE_WAIT_MS);
+        log_device_poll(n->device);
+    }
+    return n->failed ? FL_EIO : 0;
+}
+
+static int append_first_entry(struct node *n)
+{
+    struct configuration c = {0};
+    uint8_t bytes[CONFIGURATION_SIZE_MAX];
+    struct log_hard_state hs = {.term = 1};
+    int rv = 0;
+    for (unsigned i = 0; i < n->identity.members.n && rv == 0; i++) {
+        const struct member *m = &n->identity.members.list[i];
+        rv = configuration_add(&c, m->id, m->address, CONFIGURATION_VOTER);
+    }
+    if (rv != 0) {
+        return rv;
+    }
+    struct log_entry entry = {.index = 1, .term = 1, .kind = RAFT_CHANGE, .data = bytes};
+    entry.len = (uint32_t)configuration_encode(&c, bytes);
+    bool appended = log_set_hard_state(n->log, &hs) != 0 && log_append(n->log, &entry) != 0;
+    return appended ? write_out(n) : FL_ENOMEM;
+}
+
+static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
+    if (n->identity.bootstrapped) {
+        return empty ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size) : 0;
+    }
+    if (append_first_entry(n) != 0) {
+        snprintf(errmsg, errmsg_size, "cannot write the first entry of the log in %s",
+                 n->dir.log_path);
+        return FL_EIO;
+    }
+    n->identity.bootstrapped = true;
+    if (identity_store(&n->dir, &n->identity) != 0) {
+        snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
+        return FL_EIO;
+    }
+    return 0;
+}
+
+static int open_replica(struct node *n, const struct snapshot_meta *meta, char *errmsg,
+                        size_t errmsg_size)
+{
+    unsigned seed;
+    fli_random(&seed, sizeof seed);
+    struct replica_config config = {
+        .id = n->id,
+        .address = members_find(&n->identity.members, n->id)->address,
+        .log = n->log,
+        .fsm = n->fsm,
+        .snapshot = meta->index == 0 ? NULL : meta,
+        .election_ms = n->election_ms,
+        .heartbeat_ms = n->heartbeat_ms,
+        .seed = seed,
+        .ctx = n,
+        .send = send_cb,
+        .snapshot_wanted = node_snapshot_wanted,
+        .sends_snapshot = node_sends_snapshot,
+        .barrier_applied = barrier_applied_cb,
+        .fatal = host_fail_cb,
+    };
+    char why[400];
+    int rv = replica_create(&config, fli_clock_ms(), &n->replica, why, sizeof why);
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "%s: %s", n->dir.log_path, why);
+        return rv;
+    }
+    proposer_set_replica(n->proposer, n->replica);
+    membership_set_replica(n->membership, n->replica);
+    n->election.replica = n->replica;
+    return 0;
+}
+
+static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    struct snapshot_meta meta = {0};
+    struct machine *machine = NULL;
+    struct fsm_config config = {.event = event_cb,
+                                .event_ctx = n,
+                                .fatal = host_fail_cb,
+                                .restored = restored_cb,
+                                .ctx = n};
+    int rv = open_log(n, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    n->snapshot_last_bytes = meta.size;
+    rv = fsm_create(&config, machine, &n->fsm);
+    if (rv == 0 && meta.index != 0) {
+        rv = join_log_and_snapshot(n, &meta);
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
+        return rv;
+    }
+    return bootstrap(n, errmsg, errmsg_size);
+}
+
+/* The meta is needed once more, when the parts are there that the replica talks to. */
+static int read_meta(struct node *n, struct snapshot_meta *ret)
+{
+    struct snapshot_reader *reader;
+    struct snapshot_error error;
+    int rv = snapshot_reader_open(n->device, 0, &reader, &error);
+    if (rv == 0) {
+        *ret = *snapshot_reader_meta(reader);
+        snapshot_reader_close(reader);
+    }
+    return rv == FL_ENOTFOUND ? 0 : rv;
+}
+
+/* ---- parts ---- */
+
+static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
+{
+    char text[MEMBERS_TEXT_MAX];
+    size_t len = members_format(&n->identity.members, text, sizeof text);
+    memset(self, 0, sizeof *self);
+    self->node_id = n->id;
+    self->incarnation = n->identity.incarnation;
+    self->cluster_id = n->identity.cluster_id;
+    self->admitted_index = membership_admitted_index(&n->identity);
+    self->members_crc = fli_crc32c(0, text, len);
+    if (c->client_address != NULL) {
+        snprintf(self->client_address, sizeof self->client_address, "%s", c->client_address);
+    }
+}
+
+static int make_transport(struct node *n, const struct node_config *c, char *errmsg,
+                          size_t errmsg_size)
+{
+    struct transport_callbacks cbs = {.ctx = n,
+                                      .judge = judge_cb,
+                                      .accepted = accepted_cb,
+                                      .answered = answered_cb,
+                                      .absent = absent_cb,
+                                      .log = host_log_cb};
+    struct transport_config config = {
+        .bind_address = c->peer_address,
+        .members = n->identity.members,
+        .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
+        .connect_ms = n->election_ms / 2,
+        .answer_ms = n->election_ms,
+        .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
+    };
+    config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
+    config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};
+    config.limits[STREAM_SNAPSHOT] =
+        (struct stream_limits){SNAPSHOT_FRAME_MAX, 4 * SNAPSHOT_WINDOW};
+    fill_self(n, c, &config.self);
+    if (config.bind_address == NULL) {
+        config.bind_address = members_find(&n->identity.members, n->id)->address;
+    }
+    return transport_create(n->loop, &config, &cbs, &n->transport, errmsg, errmsg_size);
+}
+
+static int make_snapshot_parts(struct node *n)
+{
+    struct snapshot_install_config ic = {.loop = n->loop,
+                                         .device = n->device,
+                                         .ctx = n,
+                                         .ready = node_snapshot_ready,
+                                         .log = host_log_cb,
+                                         .idle = node_closed_one};
+    int rv = snapshot_install_create(&ic, &n->install);
+    for (unsigned i = 0; i < n->identity.members.n && rv == 0; i++) {
+        struct snapshot_send_config sc = {.loop = n->loop,
+                                          .transport = n->transport,
+                                          .device = n->device,
+                                          .peer_id = n->identity.members.list[i].id,
+                                          .ctx = n,
+                                          .log = host_log_cb};
+        if (sc.peer_id != n->id) {
+            rv = snapshot_send_create(&sc, &n->sends[i]);
+        }
+    }
+    return rv;
+}
+
+static int make_relays(struct node *n)
+{
+    struct relay_server_config sc = {.host = n->host,
+                                     .proposer = n->proposer,
+                                     .ctx = n,
+                                     .can_propose = can_propose_cb,
+                                     .hash_seed = n->hash_seed};
+    struct relay_client_config cc = {.host = n->host,
+                                     .transport = n->transport,
+                                     .members = &n->identity.members,
+                                     .id = n->id,
+                                     .election_ms = n->election_ms,
+                                     .queue = &n->held,
+                                     .ctx = n,
+                                     .push = push_cb};
+    int rv = relay_server_create(&sc, &n->followers);
+    return rv != 0 ? rv : relay_client_create(&cc, &n->relay);
+}
+
+static int make_membership(struct node *n, const struct node_config *c)
+{
+    struct membership_config mc = {.host = n->host,
+                                   .dir = &n->dir,
+                                   .identity = &n->identity,
+                                   .limits = &n->limits,
+                                   .fsm = n->fsm,
+                                   .proposer = n->proposer,
+                                   .followers = n->followers,
+                                   .ctx = n,
+                                   .all_known = all_known_cb,
+                                   .peer_back = peer_back_cb};
+    int rv = membership_create(&mc, &n->membership);
+    if (rv == 0) {
+        membership_set_transport(n->membership, n->transport);
+        if (c->client_address != NULL) {
+            membership_set_client_address(n->membership, n->id, c->client_address);
+        }
+    }
+    return rv;
+}
+
+/* Everything that can fail without leaving a handle on the loop. */
+static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
+{
+    struct snapshot_meta meta = {0};
+    struct outbound_callbacks ocbs = {.ctx = n, .log = host_log_cb};
+    struct proposer_config pc = {
+        .ctx = n, .returned = returned_cb, .opened = opened_cb, .log = host_log_cb};
+    int rv = open_state(n, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    rv =
+        outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs, &n->outbound);
+    pc.fsm = n->fsm;
+    rv = rv != 0 ? rv : proposer_create(&pc, &n->proposer);
+    rv = rv != 0 ? rv : make_relays(n);
+    rv = rv != 0 ? rv : make_membership(n, c);
+    rv = rv != 0 ? rv : make_snapshot_parts(n);
+    rv = rv != 0 ? rv : read_meta(n, &meta);
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
+        return rv;
+    }
+    return open_replica(n, &meta, errmsg, errmsg_size);
+}
+
+/* ---- configuration ---- */
+
+static void set_config(struct node *n, const struct node_config *c)
+{
+    n->heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
+    n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
+    n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
+    n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
+    n->snapshot_entries = c->snapshot_entries;
+    if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
+        uint64_t bytes =
+            n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes : NODE_SNAPSHOT_BYTES;
+        n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
+    }
+    n->log_kept_entries = c->log_kept_entries != 0 ? c->log_kept_entries : NODE_LOG_KEPT_ENTRIES;
+    n->log_segment_bytes = c->log_segment_bytes;
+    n->log_cache_bytes = c->log_cache_bytes != 0 ? c->log_cache_bytes : NODE_LOG_CACHE_BYTES;
+    n->limits = c->limits;
+    held_init(&n->held, c->pending_max != 0 ? c->pending_max : NODE_PENDING_MAX);
+}
+
+static int check_config(const struct node_config *c, char *errmsg, size_t errmsg_size)
+{
+    if (members_find(c->members, c->id) == NULL) {
+        snprintf(errmsg, errmsg_size, "node %" PRIu64 " is not among the members of the cluster",
+                 c->id);
+        return FL_EINVAL;
+    }
+    unsigned heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
+    unsigned election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
+    if (heartbeat_ms < 5 || election_ms > 60000 || election_ms < 3 * heartbeat_ms) {
+        snprintf(errmsg, errmsg_size,
+                 "heartbeat %u ms and election %u ms: the heartbeat must be at least 5 ms, the "
+                 "election at least three heartbeats and at most 60000 ms",
+                 heartbeat_ms, election_ms);
+        return FL_EINVAL;
+    }
+    if (c->pending_max != 0 && c->pending_max < MACHINE_COMMAND_MAX) {
+        snprintf(errmsg, errmsg_size, "pending_max must be at least %u bytes", MACHINE_COMMAND_MAX);
+        return FL_EINVAL;
+    }
+    return 0;
+}
+
+/* What stands between raft and its messages was read against one version (docs/RAFT.md). */
+static int check_library(char *errmsg, size_t errmsg_size)
+{
+    int version = raft_version_number();
+    if (version == RAFT_VERSION_NUMBER) {
+        return 0;
+    }
+    snprintf(errmsg, errmsg_size,
+             "the raft library is version %d.%d.%d, and this program was built and tested with "
+             "%d.%d.%d: install that version, or rebuild once docs/RAFT.md was checked against the "
+             "other",
+             version / 10000, version / 100 % 100, version % 100, RAFT_VERSION_MAJOR,
+             RAFT_VERSION_MINOR, RAFT_VERSION_RELEASE);
+    return FL_EVERSION;
+}
+
+/* Only a process that has not decided about SIGPIPE itself is changed. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        (void)signal(SIGPIPE, SIG_IGN);
+    }
+}
+
+/* ---- the loop ---- */
+
+static void init_handles(struct node *n)
+{
+    int fd = log_device_fd(n->device);
+    int rv = uv_check_init(n->loop, &n->check);
+    rv = rv != 0 ? rv : uv_prepare_init(n->loop, &n->prepare);
+    rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->timer);
+    rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->beat);
+    rv = rv != 0 ? rv : uv_idle_init(n->loop, &n->idle);
+    n->has_disk_handle = fd >= 0;
+    if (n->has_disk_handle) {
+        rv = rv != 0 ? rv : uv_poll_init(n->loop, &n->disk, fd);
+    }
+    FLI_ASSERT(rv == 0); /* they cannot fail */
+    n->check.data = n;
+    n->prepare.data = n;
+    n->timer.data = n;
+    n->beat.data = n;
+    n->idle.data = n;
+    n->disk.data = n;
+    n->open = n->has_disk_handle ? 6 : 5;
+}
+
+static int start(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    init_handles(n);
+    int rv = transport_start(n->transport, errmsg, errmsg_size);
+    outbound_start(n->outbound);
+    if (rv == 0) {
+        node_turn_start(n);
+        return 0;
+    }
+    node_close(n);
+    while (n->phase != PHASE_CLOSED) {
+        uv_run(n->loop, UV_RUN_ONCE);
+    }
+    node_destroy(n);
+    return rv;
+}
+
+static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
+                              const struct node_callbacks *cbs)
+{
+    struct node *n = calloc(1, sizeof *n);
+    if (n == NULL) {
+        return NULL;
+    }
+    n->loop = loop;
+    n->cbs = *cbs;
+    n->host = (struct host){
+        .loop = loop, .ctx = n, .log = host_log_cb, .fail = host_fail_cb, .wake = host_wake_cb};
+    n->id = config->id;
+    n->dir.lock_fd = -1;
+    fli_list_init(&n->inbounds);
+    fli_random(n->hash_seed, sizeof n->hash_seed);
+    set_config(n, config);
+    return n;
+}
+
+/* The log is closed at once: nothing is under way. */
+static void closed_at_once(void *ctx)
+{
+    bool *closed = ctx;
+    *closed = true;
+}
+
+static void drop(struct node *n)
+{
+    bool closed = n->log == NULL;
+    if (n->proposer != NULL) {
+        proposer_close(n->proposer);
+    }
+    if (n->log != NULL) {
+        log_close(n->log, closed_at_once, &closed);
+    }
+    while (!closed) {
+        struct pollfd fd = {.fd = log_device_fd(n->device), .events = POLLIN};
+        (void)poll(&fd, fd.fd < 0 ? 0 : 1, fd.fd < 0 ? 0 : WRITE_WAIT_MS);
+        log_device_poll(n->device);
+    }
+    node_free_parts(n);
+    free(n);
+}
+
+int node_create(uv_loop_t *loop, const struct node_config *config, const struct node_callbacks *cbs,
+                struct node **ret, char *errmsg, size_t errmsg_size)
+{
+    FLI_ASSERT(cbs->fatal != NULL);
+    int rv = check_config(config, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : check_library(errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
+    }
+    struct node *n = make_node(loop, config, cbs);
+    if (n == NULL) {
+        snprintf(errmsg, errmsg_size, "out of memory");
+        return FL_ENOMEM;
+    }
+    ignore_sigpipe();
+    uv_update_time(loop);
+    rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
+    if (rv == 0) {
+        rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
+    }
+    if (rv == 0) {
+        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms);
+        rv = make_parts(n, config, errmsg, errmsg_size);
+    }
+    if (rv != 0) {
+        drop(n);
+        return rv;
+    }
+    rv = start(n, errmsg, errmsg_size);
+    if (rv == 0) {
+        *ret = n;
+    }
+    return rv;
+}

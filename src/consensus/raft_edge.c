@@ -1,0 +1,342 @@
+/* raft_edge.c: see raft_edge.h. */
+#include "consensus/raft_edge.h"
+
+raft_time raft_edge_time(const struct raft_edge *e)
+{
+    return e->now_ms + e->skew_ms;
+}
+
+static void set_now(struct raft_edge *e, uint64_t now_ms)
+{
+    e->now_ms = now_ms > e->now_ms ? now_ms : e->now_ms;
+}
+
+static void step(struct raft_edge *e, struct raft_event *event)
+{
+    event->time = raft_edge_time(e);
+    e->step(e->ctx, event);
+}
+
+static bool leads(const struct raft_edge *e)
+{
+    return raft_state(e->raft) == RAFT_LEADER;
+}
+
+static uint64_t leader_of(const struct raft_edge *e)
+{
+    raft_id id = 0;
+    const char *address;
+    raft_leader(e->raft, &id, &address);
+    return id;
+}
+
+/* ---- silence, and elections out of turn ---- */
+
+static void note_leader(struct raft_edge *e, uint64_t from)
+{
+    if (raft_state(e->raft) == RAFT_FOLLOWER && leader_of(e) == from) {
+        e->heard_id = from;
+        e->heard_ms = e->now_ms;
+    }
+}
+
+uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms)
+{
+    bool heard = raft_state(e->raft) == RAFT_FOLLOWER && e->heard_id != 0 &&
+                 leader_of(e) == e->heard_id && now_ms > e->heard_ms;
+    return heard ? now_ms - e->heard_ms : 0;
+}
+
+void raft_edge_set_paused(struct raft_edge *e, bool paused)
+{
+    e->paused = paused;
+}
+
+void raft_edge_set_gone(struct raft_edge *e, uint64_t id)
+{
+    e->gone_id = id;
+}
+
+void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms)
+{
+    struct raft_event event = {.type = RAFT_TIMEOUT};
+    set_now(e, now_ms);
+    step(e, &event);
+}
+
+uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
+{
+    raft_time at = raft_timeout(e->raft);
+    uint64_t at_ms = at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* then each heartbeat is due */
+    if (!leads(e) || all_ms <= at_ms) {
+        return at_ms;
+    }
+    return all_ms < at_ms + e->heartbeat_ms ? all_ms : at_ms + e->heartbeat_ms;
+}
+
+/* The timer runs for one or two milliseconds then, and is over by the core's clock, which stays
+ * ahead: it must never go back. */
+bool raft_edge_hurry(struct raft_edge *e, uint64_t now_ms)
+{
+    if (leads(e)) {
+        return false;
+    }
+    e->stats.hurries++;
+    e->skew_ms += 2;
+    raft_set_election_timeout(e->raft, 1);
+    raft_edge_timeout(e, now_ms);
+    raft_set_election_timeout(e->raft, e->election_ms);
+    return raft_state(e->raft) == RAFT_CANDIDATE;
+}
+
+/* Whether to give up a leader that another node wants to replace. */
+static bool may_yield(const struct raft_edge *e, const struct raft_message *m)
+{
+    uint64_t silence_ms = raft_edge_silence_ms(e, e->now_ms);
+    uint64_t enough_ms = e->election_ms;
+    if (e->gone_id != 0 && e->heard_id == e->gone_id) {
+        enough_ms = e->heartbeat_ms + e->heartbeat_ms / 2;
+    }
+    return !e->paused && m->type == RAFT_REQUEST_VOTE && m->request_vote.pre_vote &&
+           m->server_id != e->heard_id && silence_ms != 0 && silence_ms >= enough_ms;
+}
+
+static void receive(struct raft_edge *e, struct raft_message *m)
+{
+    struct raft_event event = {.type = RAFT_RECEIVE};
+    event.receive.message = m;
+    step(e, &event);
+}
+
+/* The follower becomes a candidate, since only that makes it forget its leader, but asks nobody for
+ * votes: two that ask at once get each other's pre-votes, and then none of the votes. Only when it
+ * must refuse, having more of the log than the one that asks, it asks itself. */
+static void yield(struct raft_edge *e, struct raft_message *m)
+{
+    e->muted = true;
+    e->stats.yields += raft_edge_hurry(e, e->now_ms);
+    e->muted = false;
+    e->refused = false;
+    receive(e, m);
+    if (e->refused && raft_state(e->raft) == RAFT_CANDIDATE) {
+        (void)raft_edge_hurry(e, e->now_ms);
+    }
+}
+
+/* ---- messages that no correct peer sends ---- */
+
+static uint64_t term_of_message(const struct raft_message *m)
+{
+    switch (m->type) {
+    case RAFT_APPEND_ENTRIES:
+        return m->append_entries.term;
+    case RAFT_APPEND_ENTRIES_RESULT:
+        return m->append_entries_result.term;
+    case RAFT_REQUEST_VOTE:
+        return m->request_vote.term;
+    case RAFT_REQUEST_VOTE_RESULT:
+        return m->request_vote_result.term;
+    case RAFT_INSTALL_SNAPSHOT:
+        return m->install_snapshot.term;
+    case RAFT_TIMEOUT_NOW:
+        return m->timeout_now.term;
+    default:
+        return UINT64_MAX;
+    }
+}
+
+/* Whether the message says another term for an entry that is committed here. */
+static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)
+{
+    uint64_t ours = index > raft_commit_index(e->raft) ? 0 : e->term_of(e->ctx, index);
+    return ours != 0 && ours != term;
+}
+
+static bool contradicts_the_log(const struct raft_edge *e, const struct raft_append_entries *m)
+{
+    if (m->term < raft_current_term(e->raft)) {
+        return false; /* an old leader's; refused for its term */
+    }
+    bool found = m->prev_log_index != 0 && contradicts(e, m->prev_log_index, m->prev_log_term);
+    for (unsigned i = 0; i < m->n_entries && !found; i++) {
+        found = contradicts(e, m->prev_log_index + 1 + i, m->entries[i].term);
+    }
+    return found;
+}
+
+static bool impossible(const struct raft_edge *e, const struct raft_message *m)
+{
+    uint64_t current = raft_current_term(e->raft);
+    uint64_t term = term_of_message(m);
+    if (m->server_id == e->id || m->server_id == 0 || term == 0 ||
+        (term > current && term - current > RAFT_EDGE_TERM_STEP_MAX)) {
+        return true;
+    }
+    bool from_leader = m->type == RAFT_APPEND_ENTRIES || m->type == RAFT_INSTALL_SNAPSHOT;
+    if (from_leader && leads(e) && term == current) {
+        return true; /* two leaders of one term */
+    }
+    if (m->type == RAFT_REQUEST_VOTE) {
+        return m->request_vote.candidate_id != m->server_id;
+    }
+    return m->type == RAFT_APPEND_ENTRIES && contradicts_the_log(e, &m->append_entries);
+}
+
+/* ---- answers of followers ---- */
+
+/* What a follower has confirmed is on its disk, and while one leader leads nobody else may cut it
+ * off. So a rejection at or below that is from before. */
+static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result *m,
+                         raft_index match)
+{
+    if (m->rejected <= match) {
+        e->stats.rejections_dropped++;
+        return true;
+    }
+    if (m->last_log_index < match) {
+        m->last_log_index = match;
+        e->stats.rejections_corrected++;
+    }
+    return false;
+}
+
+/* False: the core must not see it. */
+static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_append_entries_result *m)
+{
+    raft_index match = 0;
+    bool ours = leads(e) && m->term == raft_current_term(e->raft) && m->rejected != 0 &&
+                raft_match_index(e->raft, from, &match) == 0;
+    if (!ours) {
+        return true;
+    }
+    if (e->sends_snapshot(e->ctx, from)) {
+        /* It lacks what the snapshot will bring. That it answers still counts. */
+        m->rejected = 0;
+        m->last_log_index = 0;
+        e->stats.rejections_expected++;
+        return true;
+    }
+    return !is_overtaken(e, m, match);
+}
+
+/* ---- entries ---- */
+
+static void deliver(struct raft_edge *e, const struct raft_message *whole, unsigned first,
+                    unsigned n)
+{
+    struct raft_message piece = *whole;
+    struct raft_append_entries *m = &piece.append_entries;
+    if (first > 0) {
+        m->prev_log_term = m->entries[first - 1].term;
+    }
+    m->prev_log_index += first;
+    m->entries += first;
+    m->n_entries = n;
+    raft_index last = m->prev_log_index + n;
+    if (m->leader_commit > last && last < raft_commit_index(e->raft)) {
+        m->leader_commit = 0; /* the core keeps what it has */
+        e->stats.commits_corrected++;
+    }
+    if (n > 0) {
+        void *batch = raft_malloc(1);
+        if (batch == NULL) {
+            fli_fatal("out of memory for a message of Raft");
+        }
+        for (unsigned i = 0; i < n; i++) {
+            m->entries[i].batch = batch;
+        }
+    }
+    receive(e, &piece);
+}
+
+/* The next change of the configuration at or behind `from`. */
+static unsigned next_change(const struct raft_append_entries *m, unsigned from)
+{
+    while (from < m->n_entries && m->entries[from].type != RAFT_CHANGE) {
+        from++;
+    }
+    return from;
+}
+
+/* Whether the core has taken the first `n` entries in: then it may have those behind them. */
+static bool was_taken(const struct raft_edge *e, const struct raft_append_entries *m, unsigned n)
+{
+    raft_index last = m->prev_log_index + n;
+    uint64_t term = n == 0 ? m->prev_log_term : m->entries[n - 1].term;
+    return raft_state(e->raft) == RAFT_FOLLOWER && raft_current_term(e->raft) == m->term &&
+           raft_last_index(e->raft) >= last && (last == 0 || e->term_of(e->ctx, last) == term);
+}
+
+static void receive_entries(struct raft_edge *e, const struct raft_message *whole)
+{
+    const struct raft_append_entries *m = &whole->append_entries;
+    unsigned at = next_change(m, 0);
+    e->stats.messages_split += at < m->n_entries;
+    deliver(e, whole, 0, at);
+    while (at < m->n_entries && was_taken(e, m, at)) {
+        unsigned end = next_change(m, at + 1);
+        deliver(e, whole, at, end - at);
+        at = end;
+    }
+}
+
+/* ---- the way in and out ---- */
+
+int raft_edge_receive(struct raft_edge *e, uint64_t now_ms, struct raft_message *message)
+{
+    set_now(e, now_ms);
+    if (impossible(e, message)) {
+        e->stats.impossible++;
+        return FL_EPROTO;
+    }
+    if (may_yield(e, message)) {
+        yield(e, message);
+        return 0;
+    }
+    switch (message->type) {
+    case RAFT_APPEND_ENTRIES:
+        receive_entries(e, message);
+        note_leader(e, message->server_id);
+        break;
+    case RAFT_APPEND_ENTRIES_RESULT:
+        if (correct_result(e, message->server_id, &message->append_entries_result)) {
+            receive(e, message);
+        }
+        break;
+    case RAFT_REQUEST_VOTE_RESULT:
+        if (raft_state(e->raft) == RAFT_CANDIDATE) {
+            receive(e, message);
+        } else {
+            e->stats.votes_dropped++;
+        }
+        break;
+    default:
+        receive(e, message);
+        if (message->type == RAFT_INSTALL_SNAPSHOT) {
+            note_leader(e, message->server_id);
+        }
+        break;
+    }
+    return 0;
+}
+
+bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
+{
+    if (message->type == RAFT_REQUEST_VOTE) {
+        return !e->muted;
+    }
+    if (message->type == RAFT_APPEND_ENTRIES) {
+        e->sent_ms = e->now_ms;
+    }
+    if (message->type == RAFT_REQUEST_VOTE_RESULT) {
+        struct raft_request_vote_result *m = &message->request_vote_result;
+        raft_term term = raft_current_term(e->raft);
+        e->refused = !m->vote_granted;
+        if (m->pre_vote && !m->vote_granted && m->term < term) {
+            m->term = term;
+            e->stats.refusals_corrected++;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,435 @@
+/* relay_client.c: see relay_client.h. */
+#include "consensus/relay_client.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "consensus/relay_codec.h"
+
+#define WINDOW 16384u               /* commands sent and not answered */
+#define QUERIES_MAX 256u            /* of these, queries: each answer may have 64 KiB */
+#define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
+#define PING_MS 500u
+#define PING_WAITING_MS 100u /* while commands are unanswered */
+#define REDIAL_MS 100u
+#define PROBE_MS 5u /* between attempts on a leader that is not ready */
+
+/* Our stream to a node that leads, or led: it stays until everything on it is answered. */
+struct relay_stream {
+    struct leader *leader;
+    struct stream *stream;
+    uint64_t first; /* sequence of the oldest that may be unanswered */
+    uint64_t next;  /* sequence of the next to send */
+    uint32_t count; /* unanswered */
+    uint32_t queries;
+    size_t bytes;
+    uint64_t pinged_ms;
+    uint64_t probe_ms; /* not 0: the leader gave a command back; until it answers one again, it is
+                        * asked with one at a time, not before this */
+    bool ready_said;
+    struct held *slots[WINDOW];
+};
+
+/* Another member. */
+struct leader {
+    struct relay_client *client;
+    uint64_t id;
+    struct relay_stream *out; /* NULL: none */
+    bool dialing;
+    uint64_t redial_ms;
+};
+
+struct relay_client {
+    struct relay_client_config config;
+    struct leader leaders[MEMBERS_MAX];
+    unsigned n;
+    uint64_t leader_id; /* whom this node follows; 0: nobody */
+    uint64_t relayed;
+    bool ready, closed;
+};
+
+static struct fli_slice slice(const void *data, size_t len)
+{
+    return (struct fli_slice){data, len};
+}
+
+static uint64_t now_ms(const struct relay_client *c)
+{
+    return host_now_ms(&c->config.host);
+}
+
+static struct leader *find(const struct relay_client *c, uint64_t id)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].id == id) {
+            return (struct leader *)(uintptr_t)&c->leaders[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- what is on its way ---- */
+
+static struct held **slot(struct relay_stream *o, uint64_t sequence)
+{
+    return &o->slots[sequence % WINDOW];
+}
+
+/* Takes what was sent as `sequence`; NULL when nothing is out under that number. */
+static struct held *take(struct relay_stream *o, uint64_t sequence)
+{
+    if (sequence < o->first || sequence >= o->next || *slot(o, sequence) == NULL) {
+        return NULL;
+    }
+    struct held *h = *slot(o, sequence);
+    *slot(o, sequence) = NULL;
+    FLI_ASSERT(o->count > 0 && o->bytes >= h->len && o->queries >= (h->query ? 1u : 0u));
+    o->count--;
+    o->bytes -= h->len;
+    o->queries -= h->query ? 1 : 0;
+    while (o->first < o->next && *slot(o, o->first) == NULL) {
+        o->first++;
+    }
+    return h;
+}
+
+static bool has_room(const struct relay_stream *o, const struct held *h)
+{
+    if (o->probe_ms != 0 && (o->count > 0 || now_ms(o->leader->client) < o->probe_ms)) {
+        return false;
+    }
+    return o->next - o->first < WINDOW && o->bytes + h->len <= BYTES_MAX &&
+           (!h->query || o->queries < QUERIES_MAX);
+}
+
+bool relay_client_send(struct relay_client *c, struct held *h)
+{
+    struct leader *leader = find(c, c->leader_id);
+    struct relay_stream *o = leader == NULL ? NULL : leader->out;
+    uint8_t head[8];
+    if (o == NULL || !has_room(o, h)) {
+        return false;
+    }
+    fli_put_u64(head, o->next);
+    struct fli_slice parts[2] = {slice(head, sizeof head), slice(h->data, h->len)};
+    uint64_t start = stream_appended(o->stream);
+    if (stream_send(o->stream, RELAY_COMMAND, parts, 2) != 0) {
+        return false;
+    }
+    h->start = start;
+    *slot(o, o->next) = h;
+    o->next++;
+    o->count++;
+    o->bytes += h->len;
+    o->queries += h->query ? 1 : 0;
+    c->relayed++;
+    return true;
+}
+
+/* Everything that is out goes back or is uncertain. */
+static void give_up(struct relay_stream *o, const char *why)
+{
+    struct leader *leader = o->leader;
+    struct relay_client *c = leader->client;
+    struct held_queue *q = c->config.queue;
+    struct fli_list uncertain;
+    struct fli_list *pos;
+    uint64_t handed = stream_handed(o->stream);
+    fli_list_init(&uncertain);
+    if (o->count > 0) {
+        host_log(&c->config.host, 2,
+                 "the stream to node %" PRIu64 " is given up with %u commands unanswered: %s",
+                 leader->id, o->count, why);
+    }
+    for (uint64_t s = o->first; s < o->next; s++) {
+        struct held *h = take(o, s);
+        if (h != NULL) {
+            bool safe = h->query || h->start >= handed;
+            fli_list_push(safe ? &q->returned : &uncertain, &h->link);
+        }
+    }
+    FLI_ASSERT(o->count == 0 && o->bytes == 0 && o->queries == 0);
+    leader->out = NULL;
+    leader->redial_ms = now_ms(c) + REDIAL_MS;
+    stream_close(o->stream);
+    free(o);
+    while ((pos = fli_list_pop(&uncertain)) != NULL) {
+        held_answer(q, FLI_CONTAINER_OF(pos, struct held, link), FL_EUNCERTAIN);
+    }
+    c->config.host.wake(c->config.host.ctx);
+}
+
+/* ---- what comes back ---- */
+
+static void on_result(struct relay_stream *o, struct fli_slice body)
+{
+    struct held_queue *q = o->leader->client->config.queue;
+    struct relay_answer a;
+    if (relay_result_decode(body, &a) != 0) {
+        give_up(o, "an answer that is not understood");
+        return;
+    }
+    struct held *h = take(o, a.sequence);
+    if (h == NULL) {
+        give_up(o, "an answer to nothing that was asked");
+        return;
+    }
+    struct node_ticket *t = h->t;
+    o->probe_ms = 0;
+    if (a.status != 0) {
+        held_answer(q, h, a.status);
+        return;
+    }
+    held_destroy(q, h);
+    t->cb(t, 0, &a.result, a.payload);
+}
+
+static void on_returned(struct relay_stream *o, struct fli_slice body)
+{
+    struct relay_client *c = o->leader->client;
+    uint64_t sequence;
+    struct fli_slice rest;
+    struct held *h = NULL;
+    if (relay_sequence_decode(body, &sequence, &rest) == 0 && rest.len == 0) {
+        h = take(o, sequence);
+    }
+    if (h == NULL) {
+        give_up(o, "a command was given back that was not sent");
+        return;
+    }
+    o->probe_ms = now_ms(c) + PROBE_MS;
+    fli_list_push(&c->config.queue->returned, &h->link);
+    c->config.host.wake(c->config.host.ctx);
+}
+
+static void on_push(struct relay_stream *o, struct fli_slice body)
+{
+    const struct relay_client_config *config = &o->leader->client->config;
+    struct machine_event e;
+    if (relay_event_decode(body, &e) != 0) {
+        give_up(o, "an event that is not understood");
+    } else if (config->push != NULL) {
+        config->push(config->ctx, &e);
+    }
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct relay_stream *o = ctx;
+    switch (type) {
+    case RELAY_RESULT:
+        on_result(o, body);
+        break;
+    case RELAY_RETURNED:
+        on_returned(o, body);
+        break;
+    case RELAY_PUSH:
+        on_push(o, body);
+        break;
+    case RELAY_PONG:
+        break;
+    default:
+        give_up(o, "a frame of unknown type");
+        break;
+    }
+}
+
+static void lost_cb(void *ctx, enum channel_end how, const char *why)
+{
+    give_up(ctx, why);
+}
+
+/* ---- streams ---- */
+
+static void say_ready(struct relay_stream *o)
+{
+    if (!o->ready_said && o->leader->client->ready) {
+        o->ready_said = stream_send(o->stream, RELAY_READY, NULL, 0) == 0;
+    }
+}
+
+static void open_stream(struct leader *leader, struct stream *stream)
+{
+    struct relay_client *c = leader->client;
+    struct relay_stream *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        stream_close(stream);
+        return;
+    }
+    struct stream_callbacks cbs = {.ctx = o, .frame = frame_cb, .lost = lost_cb};
+    o->leader = leader;
+    o->stream = stream;
+    o->first = 1;
+    o->next = 1;
+    o->pinged_ms = now_ms(c);
+    leader->out = o;
+    if (stream_start(stream, &cbs)) {
+        say_ready(o);
+        c->config.host.wake(c->config.host.ctx);
+    }
+}
+
+static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
+                      struct stream *stream)
+{
+    struct leader *leader = ctx;
+    struct relay_client *c = leader->client;
+    leader->dialing = false;
+    leader->redial_ms = now_ms(c) + REDIAL_MS;
+    if (status == 0 && (c->closed || leader->out != NULL)) {
+        stream_close(stream);
+    } else if (status == 0) {
+        FLI_ASSERT(peer->node_id == leader->id);
+        open_stream(leader, stream);
+    }
+}
+
+static void connect_leader(struct relay_client *c)
+{
+    struct leader *leader = find(c, c->leader_id);
+    if (leader == NULL || leader->out != NULL || leader->dialing || c->closed ||
+        now_ms(c) < leader->redial_ms) {
+        return;
+    }
+    int rv = transport_dial(c->config.transport, leader->id, STREAM_RELAY, dialed_cb, leader);
+    leader->dialing = rv == 0;
+}
+
+static void beat_stream(struct relay_stream *o)
+{
+    struct relay_client *c = o->leader->client;
+    bool leads = c->leader_id == o->leader->id;
+    uint64_t silent_ms = now_ms(c) - stream_heard_ms(o->stream);
+    if (!leads && o->count == 0) {
+        give_up(o, "not needed any more");
+        return;
+    }
+    /* A ping is answered at once, so a leader that says nothing for this long does not turn. One
+     * that was replaced is given less time, as it was replaced for its silence. */
+    uint64_t patience_ms =
+        leads ? PING_MS + 2 * (uint64_t)c->config.election_ms : c->config.election_ms;
+    if (silent_ms > patience_ms) {
+        give_up(o, "silence");
+        return;
+    }
+    if (now_ms(c) - o->pinged_ms >= (o->count > 0 ? PING_WAITING_MS : PING_MS)) {
+        o->pinged_ms = now_ms(c);
+        if (stream_send(o->stream, RELAY_PING, NULL, 0) != 0) {
+            give_up(o, "too much is waiting to be sent");
+            return;
+        }
+    }
+    say_ready(o);
+}
+
+void relay_client_follow(struct relay_client *c, uint64_t leader_id)
+{
+    if (c->leader_id != leader_id) {
+        c->leader_id = leader_id;
+        for (unsigned i = 0; i < c->n; i++) {
+            struct relay_stream *o = c->leaders[i].out;
+            if (o != NULL && o->count > 0) {
+                beat_stream(o);
+            }
+        }
+    }
+    connect_leader(c);
+}
+
+void relay_client_set_ready(struct relay_client *c)
+{
+    c->ready = true;
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].out != NULL) {
+            say_ready(c->leaders[i].out);
+        }
+    }
+}
+
+uint64_t relay_client_next_ms(const struct relay_client *c)
+{
+    const struct leader *leader = find(c, c->leader_id);
+    const struct relay_stream *o = leader == NULL ? NULL : leader->out;
+    if (o == NULL || o->probe_ms <= now_ms(c) || o->count > 0) {
+        return UINT64_MAX;
+    }
+    return o->probe_ms - now_ms(c);
+}
+
+void relay_client_beat(struct relay_client *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].out != NULL) {
+            beat_stream(c->leaders[i].out);
+        }
+    }
+    connect_leader(c);
+}
+
+void relay_client_flush(struct relay_client *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].out != NULL) {
+            stream_flush(c->leaders[i].out->stream);
+        }
+    }
+}
+
+bool relay_client_quiet(const struct relay_client *c)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].out != NULL && c->leaders[i].out->count > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool relay_client_connected(const struct relay_client *c, uint64_t peer_id)
+{
+    const struct leader *leader = find(c, peer_id);
+    return leader != NULL && leader->out != NULL;
+}
+
+uint64_t relay_client_relayed(const struct relay_client *c)
+{
+    return c->relayed;
+}
+
+void relay_client_close(struct relay_client *c, const char *why)
+{
+    c->closed = true;
+    relay_client_flush(c);
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->leaders[i].out != NULL) {
+            give_up(c->leaders[i].out, why);
+        }
+    }
+}
+
+int relay_client_create(const struct relay_client_config *config, struct relay_client **ret)
+{
+    struct relay_client *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    c->config = *config;
+    for (unsigned i = 0; i < config->members->n; i++) {
+        uint64_t id = config->members->list[i].id;
+        if (id != config->id) {
+            c->leaders[c->n++] = (struct leader){.client = c, .id = id};
+        }
+    }
+    *ret = c;
+    return 0;
+}
+
+void relay_client_destroy(struct relay_client *c)
+{
+    for (unsigned i = 0; c != NULL && i < c->n; i++) {
+        FLI_ASSERT(c->leaders[i].out == NULL && !c->leaders[i].dialing);
+    }
+    free(c);
+}

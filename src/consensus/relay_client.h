@@ -1,0 +1,58 @@
+/* relay_client.h: commands of this node's clients, on their way to the leader and back.
+ *
+ *   follower                                leader (relay_server.h)
+ *   COMMAND: sequence, command     ---->    proposed with a ticket of the relay's
+ *   keeps the bytes                <----    RESULT, when the ticket is answered
+ *                                  <----    RETURNED: surely not done, it is held again
+ *                                  <----    PUSH, behind the RESULT that said QUEUED
+ *
+ * When a stream breaks, what was never handed to the kernel and every query is held again; what may
+ * have left is uncertain. When another node becomes leader the old stream stays until it is empty,
+ * since a leader that stepped down in order still answers; a dead one is noticed by its silence.
+ * One thread, the loop's. */
+#ifndef CONSENSUS_RELAY_CLIENT_H
+#define CONSENSUS_RELAY_CLIENT_H
+
+#include "consensus/held.h"
+#include "consensus/host.h"
+#include "peer/transport.h"
+
+struct relay_client;
+
+struct relay_client_config {
+    struct host host;
+    struct transport *transport;
+    const struct members *members;
+    uint64_t id; /* this node */
+    unsigned election_ms;
+    struct held_queue *queue; /* where commands come from, and go back to */
+    void *ctx;
+    machine_event_cb push; /* an event of a wait, told ahead of the log; may be NULL */
+};
+
+int relay_client_create(const struct relay_client_config *config,
+                        struct relay_client **ret) FLI_MUST_USE;
+void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
+
+/* Whom this node follows; 0: nobody, or it leads. Sees to a stream to it, now and at each beat. A
+ * stream to a node that does not lead any more is given up when that says nothing. */
+void relay_client_follow(struct relay_client *c, uint64_t leader_id);
+
+/* This node knows every member's incarnation, on disk, and tells the leader. */
+void relay_client_set_ready(struct relay_client *c);
+
+/* Hands one command to the leader; takes `h`, which is on no list. False: there is no stream, or it
+ * has no room now. */
+bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
+
+/* Until relay_client_send() may succeed where it has failed; UINT64_MAX: something will happen. */
+uint64_t relay_client_next_ms(const struct relay_client *c);
+
+void relay_client_beat(struct relay_client *c);
+void relay_client_flush(struct relay_client *c);
+bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
+bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);
+uint64_t relay_client_relayed(const struct relay_client *c);      /* commands, since start */
+void relay_client_close(struct relay_client *c, const char *why); /* what is out is given up */
+
+#endif

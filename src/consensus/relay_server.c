@@ -1,0 +1,496 @@
+/* relay_server.c: see relay_server.h. */
+#include "consensus/relay_server.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/map.h"
+#include "consensus/relay_codec.h"
+#include "machine/batch.h"
+
+#define SPARE_TICKETS_MAX 4096u
+#define SILENCE_MS 10000u /* a follower pings; one that does not is gone */
+
+/* A follower's stream. It goes when the stream is closed and no ticket of its is out. */
+struct follower {
+    struct fli_list link;
+    struct relay_server *server;
+    uint64_t id, incarnation;
+    struct stream *stream; /* NULL once closed */
+    uint32_t count;        /* tickets in the proposer */
+    bool ready;
+    struct fli_list waits; /* of struct pushed */
+};
+
+struct relay_ticket {
+    struct node_ticket t;
+    struct follower *follower;
+    uint64_t sequence;
+    struct relay_ticket *next_spare;
+};
+
+/* A wait that was queued over a stream: its end is pushed there. */
+struct pushed {
+    struct fli_map_node node;
+    struct fli_list link; /* of its follower */
+    uint64_t wait;
+    struct follower *follower;
+};
+
+struct relay_server {
+    struct relay_server_config config;
+    struct fli_list followers; /* the newest of a node has its `stream` and stands last */
+    struct relay_ticket *spare_tickets;
+    unsigned spare_count;
+    struct fli_map waits; /* wait id -> struct pushed */
+    uint64_t wait_seen;   /* id of the youngest wait in the log; UINT64_MAX: not known */
+    uint64_t wait_before; /* waits up to this are older than our leadership */
+    bool leads;
+};
+
+static struct fli_slice slice(const void *data, size_t len)
+{
+    return (struct fli_slice){data, len};
+}
+
+static void close_follower(struct follower *f, const char *why);
+
+/* ---- pushed events ---- */
+
+static bool wait_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    const struct pushed *p = FLI_CONTAINER_OF(node, struct pushed, node);
+    FLI_ASSERT(key_len == sizeof p->wait);
+    return memcmp(&p->wait, key, sizeof p->wait) == 0;
+}
+
+static void drop_wait(struct relay_server *s, struct pushed *p)
+{
+    fli_map_remove(&s->waits, &p->node);
+    fli_list_remove(&p->link);
+    free(p);
+}
+
+static void drop_waits(struct follower *f)
+{
+    struct fli_list *pos;
+    while ((pos = fli_list_first(&f->waits)) != NULL) {
+        drop_wait(f->server, FLI_CONTAINER_OF(pos, struct pushed, link));
+    }
+}
+
+static struct pushed *find_wait(struct relay_server *s, uint64_t wait)
+{
+    struct fli_map_node *node = fli_map_find(&s->waits, &wait, sizeof wait);
+    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed, node);
+}
+
+/* Without memory for it nothing is lost but time: the follower's own log tells it as well. */
+static void note_wait(struct follower *f, uint64_t wait)
+{
+    struct relay_server *s = f->server;
+    struct pushed *p = find_wait(s, wait);
+    if (p != NULL) {
+        fli_list_remove(&p->link);
+    } else {
+        p = calloc(1, sizeof *p);
+        if (p == NULL) {
+            return;
+        }
+        p->wait = wait;
+        fli_list_init(&p->link);
+        uint64_t hash = fli_map_hash(&s->waits, &wait, sizeof wait);
+        if (fli_map_insert(&s->waits, &p->node, hash) != 0) {
+            free(p);
+            return;
+        }
+    }
+    p->follower = f;
+    fli_list_push(&f->waits, &p->link);
+}
+
+static void push_event(struct follower *f, const struct machine_event *e)
+{
+    uint8_t head[RELAY_EVENT_SIZE];
+    relay_event_encode(e, head);
+    struct fli_slice parts[3] = {slice(head, sizeof head), e->name, e->owner};
+    if (stream_send(f->stream, RELAY_PUSH, parts, 3) != 0) {
+        close_follower(f, "too much is waiting to be sent");
+    }
+}
+
+/* Which follower relayed a wait that is older than our term, its former leader knew. So all are
+ * told, and those that do not have it pass over it. Without this a queue that outlived its leader
+ * would move one heartbeat at a time. */
+static void push_to_all(struct relay_server *s, const struct machine_event *e)
+{
+    FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
+    {
+        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        if (f->stream != NULL) {
+            push_event(f, e);
+        }
+    }
+}
+
+void relay_server_event(struct relay_server *s, const struct machine_event *e)
+{
+    if (e->type == MACHINE_EVENT_QUEUED) {
+        s->wait_seen = e->wait;
+        if (e->wait <= s->wait_before) { /* so all before it are older, whatever was known */
+            s->wait_before = e->wait - 1;
+        }
+    }
+    if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
+        return;
+    }
+    struct pushed *p = find_wait(s, e->wait);
+    if (p != NULL) {
+        struct follower *f = p->follower;
+        drop_wait(s, p);
+        push_event(f, e);
+    } else if (e->wait <= s->wait_before && proposer_is_open(s->config.proposer)) {
+        push_to_all(s, e);
+    }
+}
+
+void relay_server_opened(struct relay_server *s)
+{
+    s->leads = true;
+    s->wait_before = s->wait_seen;
+}
+
+void relay_server_deposed(struct relay_server *s)
+{
+    s->leads = false;
+    FLI_LIST_FOREACH(pos, &s->followers)
+    {
+        drop_waits(FLI_CONTAINER_OF(pos, struct follower, link));
+    }
+    FLI_ASSERT(s->waits.len == 0);
+}
+
+void relay_server_restored(struct relay_server *s)
+{
+    s->wait_seen = UINT64_MAX;
+}
+
+/* ---- followers ---- */
+
+static void maybe_free(struct follower *f)
+{
+    if (f->stream == NULL && f->count == 0) {
+        fli_list_remove(&f->link);
+        free(f);
+    }
+}
+
+static void close_follower(struct follower *f, const char *why)
+{
+    if (f->stream == NULL) {
+        return;
+    }
+    host_log(&f->server->config.host, f->count > 0 ? 2 : 4,
+             "the stream from node %" PRIu64 " is closed: %s", f->id, why);
+    drop_waits(f);
+    stream_close(f->stream);
+    f->stream = NULL;
+    maybe_free(f);
+}
+
+/* The one with a stream; NULL: it has none to us. */
+static struct follower *find_follower(const struct relay_server *s, uint64_t id)
+{
+    FLI_LIST_FOREACH(pos, &s->followers)
+    {
+        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        if (f->id == id && f->stream != NULL) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+/* ---- tickets ---- */
+
+static struct relay_ticket *get_ticket(struct follower *f, uint64_t sequence)
+{
+    struct relay_server *s = f->server;
+    struct relay_ticket *rt = s->spare_tickets;
+    if (rt != NULL) {
+        s->spare_tickets = rt->next_spare;
+        s->spare_count--;
+    } else {
+        rt = malloc(sizeof *rt);
+        if (rt == NULL) {
+            return NULL;
+        }
+    }
+    memset(rt, 0, sizeof *rt);
+    fli_list_init(&rt->t.link);
+    rt->follower = f;
+    rt->sequence = sequence;
+    f->count++;
+    return rt;
+}
+
+static void put_ticket(struct relay_ticket *rt)
+{
+    struct relay_server *s = rt->follower->server;
+    FLI_ASSERT(rt->follower->count > 0);
+    rt->follower->count--;
+    if (s->spare_count >= SPARE_TICKETS_MAX) {
+        free(rt);
+        return;
+    }
+    rt->next_spare = s->spare_tickets;
+    s->spare_tickets = rt;
+    s->spare_count++;
+}
+
+static void send_result(struct follower *f, uint64_t sequence, int status,
+                        const struct machine_result *result, struct fli_slice payload)
+{
+    uint8_t head[RELAY_RESULT_SIZE];
+    if (f->stream == NULL) {
+        return;
+    }
+    relay_result_encode(sequence, status, result, head);
+    struct fli_slice parts[2] = {slice(head, sizeof head), payload};
+    if (stream_send(f->stream, RELAY_RESULT, parts, status == 0 ? 2 : 1) != 0) {
+        close_follower(f, "too much is waiting to be sent");
+        return;
+    }
+    if (status == 0 && result->code == MACHINE_QUEUED && f->server->leads) {
+        note_wait(f, result->wait);
+    }
+}
+
+static void send_returned(struct follower *f, uint64_t sequence)
+{
+    uint8_t head[8];
+    if (f->stream == NULL) {
+        return;
+    }
+    fli_put_u64(head, sequence);
+    struct fli_slice part = slice(head, sizeof head);
+    if (stream_send(f->stream, RELAY_RETURNED, &part, 1) != 0) {
+        close_follower(f, "too much is waiting to be sent");
+    }
+}
+
+/* The proposer's answer to a command that came over a stream. The follower stays until its ticket
+ * is put back, whatever the sending does. */
+static void answered_cb(struct node_ticket *t, int status, const struct machine_result *result,
+                        struct fli_slice payload)
+{
+    struct relay_ticket *rt = FLI_CONTAINER_OF(t, struct relay_ticket, t);
+    struct follower *f = rt->follower;
+    send_result(f, rt->sequence, status, result, payload);
+    put_ticket(rt);
+    maybe_free(f);
+}
+
+bool relay_server_returned(struct relay_server *s, struct node_ticket *t)
+{
+    if (t->cb != answered_cb) {
+        return false;
+    }
+    struct relay_ticket *rt = FLI_CONTAINER_OF(t, struct relay_ticket, t);
+    struct follower *f = rt->follower;
+    FLI_ASSERT(f->server == s);
+    send_returned(f, rt->sequence);
+    put_ticket(rt);
+    maybe_free(f);
+    return true;
+}
+
+/* ---- frames ---- */
+
+/* What a client may ask for. What the cluster says of itself (members, limits, the raising of the
+ * counter) is a leader's own, and comes over no stream. */
+static bool may_be_relayed(uint8_t op)
+{
+    switch (op) {
+    case MACHINE_OP_ACQUIRE:
+    case MACHINE_OP_CANCEL:
+    case MACHINE_OP_RENEW:
+    case MACHINE_OP_RELEASE:
+    case MACHINE_OP_BREAK:
+    case MACHINE_OP_TOKEN:
+    case MACHINE_OP_SESSION_OPEN:
+    case MACHINE_OP_SESSION_RENEW:
+    case MACHINE_OP_SESSION_CLOSE:
+        return true;
+    default:
+        return MACHINE_OP_IS_QUERY(op);
+    }
+}
+
+static void on_command(struct follower *f, struct fli_slice body)
+{
+    struct relay_server *s = f->server;
+    uint64_t sequence;
+    struct fli_slice command;
+    if (relay_sequence_decode(body, &sequence, &command) != 0 || command.len == 0 ||
+        command.len > MACHINE_COMMAND_MAX || !may_be_relayed(command.data[0])) {
+        close_follower(f, "a command that no follower relays");
+        return;
+    }
+    if (!s->config.can_propose(s->config.ctx)) {
+        send_returned(f, sequence);
+        return;
+    }
+    struct relay_ticket *rt = get_ticket(f, sequence);
+    if (rt == NULL) {
+        send_result(f, sequence, FL_ENOMEM, NULL, slice(NULL, 0));
+        return;
+    }
+    int rv = proposer_add(s->config.proposer, &rt->t, command.data, command.len, answered_cb);
+    if (rv == 0) {
+        return;
+    }
+    put_ticket(rt);
+    if (rv == FL_ENOLEADER) {
+        send_returned(f, sequence);
+    } else {
+        send_result(f, sequence, rv, NULL, slice(NULL, 0));
+    }
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct follower *f = ctx;
+    switch (type) {
+    case RELAY_COMMAND:
+        on_command(f, body);
+        break;
+    case RELAY_READY:
+        f->ready = true;
+        break;
+    case RELAY_PING:
+        if (stream_send(f->stream, RELAY_PONG, NULL, 0) != 0) {
+            close_follower(f, "too much is waiting to be sent");
+        }
+        break;
+    default:
+        close_follower(f, "a frame of unknown type");
+        break;
+    }
+}
+
+static void lost_cb(void *ctx, enum channel_end how, const char *why)
+{
+    close_follower(ctx, why);
+}
+
+void relay_server_accept(struct relay_server *s, const struct peer_identity *peer,
+                         struct stream *stream)
+{
+    struct follower *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        stream_close(stream);
+        return;
+    }
+    struct stream_callbacks cbs = {.ctx = f, .frame = frame_cb, .lost = lost_cb};
+    f->server = s;
+    f->id = peer->node_id;
+    f->incarnation = peer->incarnation;
+    f->stream = stream;
+    fli_list_init(&f->link);
+    fli_list_init(&f->waits);
+    /* A node has one stream to us: a second one means that it has given the first one up. */
+    struct follower *before = find_follower(s, peer->node_id);
+    if (before != NULL) {
+        close_follower(before, "the node called again");
+    }
+    fli_list_push(&s->followers, &f->link);
+    (void)stream_start(stream, &cbs);
+}
+
+bool relay_server_connected(const struct relay_server *s, uint64_t peer_id)
+{
+    return find_follower(s, peer_id) != NULL;
+}
+
+bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t incarnation)
+{
+    const struct follower *f = find_follower(s, peer_id);
+    return f != NULL && f->ready && f->incarnation == incarnation;
+}
+
+/* ---- the rest ---- */
+
+void relay_server_beat(struct relay_server *s)
+{
+    uint64_t now_ms = host_now_ms(&s->config.host);
+    FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
+    {
+        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        if (f->stream != NULL && now_ms - stream_heard_ms(f->stream) > SILENCE_MS) {
+            close_follower(f, "silence");
+        }
+    }
+}
+
+void relay_server_flush(struct relay_server *s)
+{
+    FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
+    {
+        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        if (f->stream != NULL) {
+            stream_flush(f->stream);
+        }
+    }
+}
+
+bool relay_server_quiet(const struct relay_server *s)
+{
+    FLI_LIST_FOREACH(pos, &s->followers)
+    {
+        struct follower *f = FLI_CONTAINER_OF(pos, struct follower, link);
+        if (f->count > 0 || (f->stream != NULL && !stream_idle(f->stream))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void relay_server_close(struct relay_server *s, const char *why)
+{
+    relay_server_flush(s);
+    FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
+    {
+        close_follower(FLI_CONTAINER_OF(pos, struct follower, link), why);
+    }
+}
+
+int relay_server_create(const struct relay_server_config *config, struct relay_server **ret)
+{
+    struct relay_server *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->config = *config;
+    fli_list_init(&s->followers);
+    fli_map_init(&s->waits, wait_eq, config->hash_seed);
+    *ret = s;
+    return 0;
+}
+
+void relay_server_destroy(struct relay_server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(fli_list_empty(&s->followers) && s->waits.len == 0);
+    while (s->spare_tickets != NULL) {
+        struct relay_ticket *rt = s->spare_tickets;
+        s->spare_tickets = rt->next_spare;
+        free(rt);
+    }
+    fli_map_fini(&s->waits);
+    free(s);
+}

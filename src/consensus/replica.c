@@ -1,0 +1,688 @@
+/* replica.c: see replica.h.
+ *
+ * Whose memory an entry is. The core keeps terms only; entries pass through it. Those of a message
+ * point into its frame, and come back in the update of the same step, which copies them to the log.
+ * `batch` of each is a token that the core frees when it drops the message, and that is freed here
+ * when it does not. The bytes of a configuration are the library's while they are in the core, and
+ * our own (configuration.h) in frames and in the log: `sources` has the latter. */
+#include "consensus/replica_private.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define APPLY_ENTRIES 1024u
+
+/* ---- small things ---- */
+
+static void fail(struct replica *r, int error, const char *fmt, ...) FLI_PRINTF(3, 4);
+static void fail(struct replica *r, int error, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    if (r->failed) {
+        return;
+    }
+    r->failed = true;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    r->config.fatal(r->config.ctx, error, text);
+}
+
+static void must_have(uint64_t position)
+{
+    if (position == 0) {
+        fli_fatal("out of memory for the log");
+    }
+}
+
+/* ---- configurations ---- */
+
+/* Each change is told as committed before the core hears of the next one. */
+static void tell_committed_changes(struct replica *r)
+{
+    uint64_t commit = raft_commit_index(&r->raft);
+    for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
+        const struct change *c = &r->changes.list[i];
+        if (c->index <= r->told_committed || c->index > commit) {
+            continue;
+        }
+        struct raft_event event = {.type = RAFT_CONFIGURATION};
+        r->told_committed = c->index;
+        event.configuration.index = c->index;
+        configuration_to_raft(&c->conf, &event.configuration.conf);
+        replica_step(r, &event);
+    }
+}
+
+/* ---- applying ---- */
+
+static void apply_entry(struct replica *r, const struct log_entry *e)
+{
+    FLI_ASSERT(e->index == r->applied + 1);
+    if (e->kind == RAFT_COMMAND) {
+        if (fsm_apply(r->config.fsm, e->data, e->len) != 0) {
+            r->failed = true; /* it has told the owner */
+            return;
+        }
+    }
+    r->applied = e->index;
+    if (e->kind == RAFT_BARRIER && r->config.barrier_applied != NULL) {
+        r->config.barrier_applied(r->config.ctx, e->term);
+    }
+}
+
+/* The bytes of an entry are the log's, which nothing may touch while they are applied. */
+static void apply_committed(struct replica *r)
+{
+    struct log_entry entries[REPLICA_READ_ENTRIES];
+    size_t bytes = 0;
+    unsigned count = 0;
+    if (r->applying) {
+        return;
+    }
+    r->applying = true;
+    while (!r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
+           bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
+        uint64_t left = raft_commit_index(&r->raft) - r->applied;
+        unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
+        unsigned n = 0;
+        int rv = log_read_some(r->log, r->applied + 1, REPLICA_READ_BYTES, entries, want, &n);
+        if (rv != 0) {
+            fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", r->applied + 1,
+                 fl_strerror(rv));
+            break;
+        }
+        for (unsigned i = 0; i < n && !r->failed; i++) {
+            bytes += entries[i].len;
+            apply_entry(r, &entries[i]);
+        }
+        count += n;
+        log_read_done(r->log);
+    }
+    r->applying = false;
+}
+
+static bool has_to_apply(const struct replica *r)
+{
+    return !r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft);
+}
+
+/* ---- messages on their way out ---- */
+
+/* Sends an APPEND, in several messages when one cannot hold all its entries: the next one then
+ * follows the last entry of the one before. */
+static void send_entries(struct replica *r, const struct raft_message *m)
+{
+    struct raft_message part = *m;
+    struct raft_append_entries *a = &part.append_entries;
+    struct log_entry entries[MESSAGE_ENTRIES_MAX];
+    unsigned left = m->append_entries.n_entries;
+    do {
+        unsigned n = 0;
+        unsigned want = left < MESSAGE_ENTRIES_MAX ? left : MESSAGE_ENTRIES_MAX;
+        int rv = message_encode(&part, &r->body);
+        FLI_ASSERT(rv == 0);
+        if (left > 0) {
+            rv = log_read_some(r->log, a->prev_log_index + 1, MESSAGE_BYTES_MAX, entries, want, &n);
+            if (rv == FL_ENOTFOUND) {
+                return; /* compacted: the follower will need a snapshot */
+            }
+            if (rv != 0) {
+                fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s",
+                     (uint64_t)a->prev_log_index + 1, fl_strerror(rv));
+                return;
+            }
+        }
+        unsigned sent = 0;
+        while (sent < n) {
+            struct fli_slice data = {entries[sent].data, entries[sent].len};
+            if (!message_add_entry(&r->body, entries[sent].term, entries[sent].kind, data)) {
+                break;
+            }
+            sent++;
+        }
+        r->config.send(r->config.ctx, m->server_id, &r->body);
+        if (sent > 0) {
+            a->prev_log_term = entries[sent - 1].term;
+        }
+        a->prev_log_index += sent;
+        left -= sent;
+        log_read_done(r->log);
+    } while (left > 0);
+}
+
+static void send_now(struct replica *r, const struct raft_message *m)
+{
+    if (m->type == RAFT_INSTALL_SNAPSHOT) {
+        r->config.snapshot_wanted(r->config.ctx, m->server_id);
+    } else if (m->type == RAFT_APPEND_ENTRIES) {
+        send_entries(r, m);
+    } else {
+        int rv = message_encode(m, &r->body);
+        FLI_ASSERT(rv == 0);
+        r->config.send(r->config.ctx, m->server_id, &r->body);
+    }
+}
+
+/* Term and vote must be on disk before anybody hears what they promise. Those that wait are lost
+ * when the term changes once more, as any message may be. */
+static void send_message(struct replica *r, struct raft_message *m)
+{
+    if (!raft_edge_send(&r->edge, m)) {
+        return;
+    }
+    if (log_durable(r->log) >= r->hard_state_at) {
+        send_now(r, m);
+        return;
+    }
+    if (r->held_term != raft_current_term(&r->raft)) {
+        r->held_n = 0;
+        r->held_term = raft_current_term(&r->raft);
+    }
+    if (r->held_n < REPLICA_HELD_MAX) {
+        r->held[r->held_n++] = *m;
+    }
+}
+
+static void send_held(struct replica *r)
+{
+    if (r->held_n == 0 || log_durable(r->log) < r->hard_state_at) {
+        return;
+    }
+    unsigned n = r->held_n;
+    r->held_n = 0;
+    if (r->held_term != raft_current_term(&r->raft)) {
+        return;
+    }
+    bool leads = raft_state(&r->raft) == RAFT_LEADER;
+    for (unsigned i = 0; i < n && !r->failed; i++) {
+        bool of_leader =
+            r->held[i].type == RAFT_APPEND_ENTRIES || r->held[i].type == RAFT_INSTALL_SNAPSHOT;
+        if (!of_leader || leads) {
+            send_now(r, &r->held[i]);
+        }
+    }
+}
+
+/* ---- what a step asks for ---- */
+
+static void keep_hard_state(struct replica *r)
+{
+    struct log_hard_state hs = {raft_current_term(&r->raft), raft_voted_for(&r->raft)};
+    r->hard_state_at = log_set_hard_state(r->log, &hs);
+    must_have(r->hard_state_at);
+}
+
+/* The bytes as they go to the log. */
+static struct fli_slice source_of(const struct replica *r, const struct raft_entry *e)
+{
+    if (e >= r->entries && e < r->entries + MESSAGE_ENTRIES_MAX) {
+        return r->sources[e - r->entries];
+    }
+    return (struct fli_slice){e->buf.base, e->buf.len};
+}
+
+static void append_entry(struct replica *r, uint64_t index, const struct raft_entry *e)
+{
+    struct fli_slice data = source_of(r, e);
+    struct log_entry entry = {.index = index,
+                              .term = e->term,
+                              .kind = (uint8_t)e->type,
+                              .len = (uint32_t)data.len,
+                              .data = data.data};
+    if (log_append(r->log, &entry) == 0) {
+        fli_fatal("out of memory for an entry of the log");
+    }
+    if (e->type == RAFT_CHANGE) {
+        struct configuration conf;
+        int rv = configuration_decode(data.data, data.len, &conf);
+        FLI_ASSERT(rv == 0); /* it was decoded before the core saw it */
+        changes_add(&r->changes, index, &conf);
+    }
+}
+
+static void keep_entries(struct replica *r, const struct raft_update *u)
+{
+    uint64_t index = u->entries.index;
+    if (index <= log_last_index(r->log)) {
+        FLI_ASSERT(index > r->applied);
+        must_have(log_truncate(r->log, index));
+        changes_truncate(&r->changes, index);
+        r->stored = r->stored < index ? r->stored : index - 1;
+    }
+    for (unsigned i = 0; i < u->entries.n; i++) {
+        append_entry(r, index + i, &u->entries.batch[i]);
+    }
+    raft_free(u->entries.batch[0].batch);
+}
+
+static void begin_install(struct replica *r, const struct raft_update *u)
+{
+    FLI_ASSERT(u->snapshot.metadata.index == r->installing.index);
+    r->install_at = log_reset(r->log, r->installing.index, r->installing.term);
+    must_have(r->install_at);
+}
+
+void replica_step(struct replica *r, struct raft_event *event)
+{
+    struct raft_update u = {0};
+    event->time = raft_edge_time(&r->edge);
+    if (r->failed) {
+        return;
+    }
+    int rv = raft_step(&r->raft, event, &u);
+    if (rv != 0) {
+        fail(r, FL_ESYSTEM, "the raft library failed at an event of kind %d: %s", (int)event->type,
+             raft_strerror(rv));
+        return;
+    }
+    if ((u.flags & (RAFT_UPDATE_CURRENT_TERM | RAFT_UPDATE_VOTED_FOR)) != 0) {
+        keep_hard_state(r);
+    }
+    if ((u.flags & (RAFT_UPDATE_ENTRIES)) != 0) {
+        keep_entries(r, &u);
+    }
+    if ((u.flags & (RAFT_UPDATE_SNAPSHOT)) != 0) {
+        begin_install(r, &u);
+    }
+    if ((u.flags & (RAFT_UPDATE_MESSAGES)) != 0) {
+        for (unsigned i = 0; i < u.messages.n && !r->failed; i++) {
+            send_message(r, &u.messages.batch[i]);
+        }
+    }
+    if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
+        tell_committed_changes(r);
+    }
+}
+
+/* Answers are given here, and not in the midst of an event. */
+static void after_event(struct replica *r)
+{
+    if (has_to_apply(r)) {
+        apply_committed(r);
+    }
+}
+
+/* ---- events ---- */
+
+static void set_now(struct replica *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms > r->now_ms ? now_ms : r->now_ms;
+    r->edge.now_ms = r->now_ms;
+}
+
+/* The core is given the library's bytes of each configuration. */
+static int take_entries(struct replica *r, const struct raft_append_entries *m)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < m->n_entries; i++) {
+        struct raft_entry *e = &r->entries[i];
+        struct configuration conf;
+        r->sources[i] = (struct fli_slice){e->buf.base, e->buf.len};
+        bytes += e->buf.len + 64;
+        if (e->type == RAFT_CHANGE && configuration_decode(e->buf.base, e->buf.len, &conf) != 0) {
+            return FL_EPROTO;
+        }
+    }
+    if (m->n_entries > 0 && bytes > log_room(r->log)) {
+        return FL_EBUSY;
+    }
+    for (unsigned i = 0; i < m->n_entries; i++) {
+        struct configuration conf;
+        if (r->entries[i].type == RAFT_CHANGE) {
+            int rv = configuration_decode(r->sources[i].data, r->sources[i].len, &conf);
+            FLI_ASSERT(rv == 0);
+            r->entries[i].buf = configuration_to_raft_bytes(&conf);
+        }
+    }
+    return 0;
+}
+
+static void drop_entries(struct replica *r, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (r->entries[i].type == RAFT_CHANGE) {
+            raft_free(r->entries[i].buf.base);
+        }
+    }
+}
+
+int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t type,
+                    struct fli_slice body)
+{
+    struct raft_message m;
+    int rv = message_decode(type, body, r->entries, &m);
+    if (rv != 0) {
+        return rv;
+    }
+    if (r->failed) {
+        return 0;
+    }
+    set_now(r, now_ms);
+    m.server_id = from;
+    const struct configuration_server *server =
+        configuration_find(&changes_last(&r->changes)->conf, from);
+    m.server_address = server == NULL ? "" : server->address;
+    unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
+    if (m.type == RAFT_APPEND_ENTRIES) {
+        rv = take_entries(r, &m.append_entries);
+        if (rv != 0) {
+            return rv == FL_EBUSY ? 0 : rv; /* with a disk that is behind, it is a lost message */
+        }
+    }
+    rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+    drop_entries(r, n);
+    after_event(r);
+    return rv;
+}
+
+static void tell_persisted(struct replica *r)
+{
+    uint64_t index = log_durable_index(r->log);
+    if (r->install_at != 0 || index <= r->stored || raft_state(&r->raft) == RAFT_CANDIDATE) {
+        return;
+    }
+    struct raft_event event = {.type = RAFT_PERSISTED_ENTRIES};
+    r->stored = index;
+    event.persisted_entries.index = index;
+    replica_step(r, &event);
+}
+
+static void finish_install(struct replica *r)
+{
+    if (r->install_at == 0 || log_durable(r->log) < r->install_at) {
+        return;
+    }
+    struct configuration conf;
+    struct raft_event event = {.type = RAFT_PERSISTED_SNAPSHOT};
+    struct raft_snapshot_metadata *meta = &event.persisted_snapshot.metadata;
+    int rv = configuration_decode(r->installing.conf, r->installing.conf_len, &conf);
+    FLI_ASSERT(rv == 0); /* replica_install() has looked */
+    r->install_at = 0;
+    r->stored = r->installing.index;
+    meta->index = r->installing.index;
+    meta->term = r->installing.term;
+    meta->configuration_index = r->installing.conf_index;
+    configuration_to_raft(&conf, &meta->configuration);
+    event.persisted_snapshot.last = true;
+    replica_step(r, &event);
+}
+
+void replica_durable(struct replica *r, uint64_t now_ms)
+{
+    set_now(r, now_ms);
+    if (r->failed) {
+        return;
+    }
+    send_held(r);
+    finish_install(r);
+    tell_persisted(r);
+    after_event(r);
+}
+
+void replica_turn(struct replica *r, uint64_t now_ms, bool paused)
+{
+    set_now(r, now_ms);
+    raft_edge_set_paused(&r->edge, paused);
+    if (!r->failed && !paused && r->now_ms >= raft_edge_timeout_ms(&r->edge)) {
+        raft_edge_timeout(&r->edge, r->now_ms);
+    }
+    if (!r->failed) {
+        tell_persisted(r);
+    }
+    after_event(r);
+}
+
+uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms)
+{
+    if (r->failed) {
+        return UINT64_MAX;
+    }
+    uint64_t at_ms = raft_edge_timeout_ms(&r->edge);
+    return has_to_apply(r) || at_ms <= now_ms ? 0 : at_ms - now_ms;
+}
+
+/* ---- what a leader does ---- */
+
+static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
+                  struct fli_slice data, struct raft_buffer for_core)
+{
+    set_now(r, now_ms);
+    if (r->failed || replica_role(r) != REPLICA_LEADER || raft_transferee(&r->raft) != 0) {
+        return FL_ENOLEADER;
+    }
+    void *batch = data.len + 64 > log_room(r->log) ? NULL : raft_malloc(1);
+    if (batch == NULL) {
+        return FL_EBUSY;
+    }
+    r->entries[0] = (struct raft_entry){
+        .term = raft_current_term(&r->raft), .type = type, .buf = for_core, .batch = batch};
+    r->sources[0] = data;
+    struct raft_event event = {.type = RAFT_SUBMIT};
+    event.submit.entries = r->entries;
+    event.submit.n = 1;
+    replica_step(r, &event);
+    return 0;
+}
+
+int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len)
+{
+    struct fli_slice bytes = {data, len};
+    struct raft_buffer buf = {(void *)(uintptr_t)data, len};
+    FLI_ASSERT(len > 0 && len <= MESSAGE_ENTRY_MAX);
+    return submit(r, now_ms, RAFT_COMMAND, bytes, buf);
+}
+
+int replica_barrier(struct replica *r, uint64_t now_ms)
+{
+    static const uint8_t nothing[8] = {0};
+    struct fli_slice bytes = {nothing, sizeof nothing};
+    struct raft_buffer buf = {(void *)(uintptr_t)nothing, sizeof nothing};
+    return submit(r, now_ms, RAFT_BARRIER, bytes, buf);
+}
+
+int replica_change(struct replica *r, uint64_t now_ms, const struct configuration *c)
+{
+    uint8_t bytes[CONFIGURATION_SIZE_MAX];
+    size_t len = configuration_encode(c, bytes);
+    if (!replica_configuration_committed(r)) {
+        return FL_EBUSY;
+    }
+    const struct configuration *now = replica_configuration(r);
+    for (unsigned i = 0; i < now->n; i++) { /* the core refuses while one catches up */
+        if (replica_catch_up_status(r, now->servers[i].id) == CATCH_UP_RUNNING) {
+            return FL_EBUSY;
+        }
+    }
+    struct raft_buffer for_core = configuration_to_raft_bytes(c);
+    int rv = submit(r, now_ms, RAFT_CHANGE, (struct fli_slice){bytes, len}, for_core);
+    raft_free(for_core.base);
+    return rv;
+}
+
+static bool has_all(const struct replica *r, uint64_t id)
+{
+    raft_index match = 0;
+    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
+}
+
+int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
+{
+    set_now(r, now_ms);
+    if (r->failed || replica_role(r) != REPLICA_LEADER) {
+        return FL_ENOLEADER;
+    }
+    if (configuration_find(replica_configuration(r), id) == NULL || id == r->config.id) {
+        return FL_ENOTFOUND;
+    }
+    if (replica_catch_up_status(r, id) == CATCH_UP_RUNNING) {
+        return FL_EBUSY;
+    }
+    if (has_all(r, id)) {
+        return 0; /* the core would wait for progress that there is none to make */
+    }
+    struct raft_event event = {.type = RAFT_CATCH_UP};
+    event.catch_up.server_id = id;
+    replica_step(r, &event);
+    return 0;
+}
+
+enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t id)
+{
+    int status = RAFT_CATCH_UP_NONE;
+    if (raft_catch_up(&r->raft, id, &status) != 0) {
+        return CATCH_UP_NONE;
+    }
+    switch (status) {
+    case RAFT_CATCH_UP_RUNNING:
+        return CATCH_UP_RUNNING;
+    case RAFT_CATCH_UP_ABORTED:
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_ABORTED;
+    case RAFT_CATCH_UP_FINISHED:
+        return CATCH_UP_FINISHED;
+    default:
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_NONE;
+    }
+}
+
+int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
+{
+    set_now(r, now_ms);
+    if (r->failed || replica_role(r) != REPLICA_LEADER) {
+        return FL_ENOLEADER;
+    }
+    const struct configuration_server *server = configuration_find(replica_configuration(r), id);
+    if (server == NULL || server->role != CONFIGURATION_VOTER || id == r->config.id) {
+        return FL_ENOTFOUND;
+    }
+    if (raft_transferee(&r->raft) != 0) {
+        return FL_EBUSY;
+    }
+    struct raft_event event = {.type = RAFT_TRANSFER};
+    event.transfer.server_id = id;
+    replica_step(r, &event);
+    return 0;
+}
+
+uint64_t replica_transferee(const struct replica *r)
+{
+    return raft_transferee(&r->raft);
+}
+
+/* ---- elections out of turn ---- */
+
+bool replica_hurry(struct replica *r, uint64_t now_ms)
+{
+    set_now(r, now_ms);
+    return !r->failed && raft_edge_hurry(&r->edge, r->now_ms);
+}
+
+void replica_set_gone(struct replica *r, uint64_t id)
+{
+    raft_edge_set_gone(&r->edge, id);
+}
+
+uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
+{
+    return raft_edge_silence_ms(&r->edge, now_ms);
+}
+
+/* ---- snapshots ---- */
+
+int replica_snapshot_meta(const struct replica *r, struct snapshot_meta *ret)
+{
+    bool on_disk = r->install_at == 0 && r->applied <= log_durable_index(r->log);
+    if (!on_disk || r->applied <= r->snapshot_index) {
+        return FL_EBUSY;
+    }
+    const struct change *c = changes_at(&r->changes, r->applied);
+    _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
+    memset(ret, 0, sizeof *ret);
+    ret->index = r->applied;
+    ret->term = log_term_of(r->log, r->applied);
+    ret->conf_index = c->index;
+    ret->conf_len = (uint32_t)configuration_encode(&c->conf, ret->conf);
+    FLI_ASSERT(ret->term != 0);
+    return 0;
+}
+
+void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
+                            uint64_t keep_index)
+{
+    struct configuration conf;
+    set_now(r, now_ms);
+    if (r->failed || meta->index <= r->snapshot_index) {
+        return; /* one of a leader came in between */
+    }
+    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
+    FLI_ASSERT(rv == 0 && keep_index <= meta->index);
+    struct raft_event event = {.type = RAFT_SNAPSHOT};
+    event.snapshot.metadata.index = meta->index;
+    event.snapshot.metadata.term = meta->term;
+    event.snapshot.metadata.configuration_index = meta->conf_index;
+    configuration_to_raft(&conf, &event.snapshot.metadata.configuration);
+    event.snapshot.trailing = (unsigned)(meta->index - keep_index);
+    r->snapshot_index = meta->index;
+    r->snapshot_term = meta->term;
+    replica_step(r, &event);
+    log_compact(r->log, keep_index);
+    changes_compact(&r->changes, meta->index);
+}
+
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
+{
+    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
+}
+
+/* Whatever leader is known now has all that is committed, so the snapshot is as good as its own. */
+static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
+                           const struct configuration *conf)
+{
+    struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+    const char *address;
+    raft_leader(&r->raft, &m.server_id, &address);
+    m.server_address = address;
+    m.install_snapshot.term = raft_current_term(&r->raft);
+    m.install_snapshot.last_index = meta->index;
+    m.install_snapshot.last_term = meta->term;
+    m.install_snapshot.conf_index = meta->conf_index;
+    configuration_to_raft(conf, &m.install_snapshot.conf);
+    r->installing = *meta;
+    int rv = raft_edge_receive(&r->edge, r->now_ms, &m);
+    FLI_ASSERT(rv == 0); /* it is from our leader, of our term */
+    if (r->install_at != 0) {
+        raft_configuration_close(&m.install_snapshot.conf); /* else the core has freed it */
+    }
+}
+
+int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
+                    struct machine *fresh, struct machine **ret_old)
+{
+    struct configuration conf;
+    set_now(r, now_ms);
+    if (r->failed || meta->index <= r->applied || !replica_snapshot_is_sound(meta) ||
+        configuration_decode(meta->conf, meta->conf_len, &conf) != 0) {
+        return FL_EINVAL;
+    }
+    if (r->install_at != 0 || replica_role(r) != REPLICA_FOLLOWER || replica_leader(r) == 0 ||
+        meta->term > replica_term(r)) {
+        return FL_EBUSY;
+    }
+    offer_snapshot(r, meta, &conf);
+    if (r->install_at == 0) {
+        return FL_EINVAL; /* the log has all of it */
+    }
+    *ret_old = fsm_replace(r->config.fsm, fresh);
+    r->applied = meta->index;
+    r->stored = meta->index;
+    r->told_committed = meta->index;
+    r->snapshot_index = meta->index;
+    r->snapshot_term = meta->term;
+    changes_clear(&r->changes);
+    changes_add(&r->changes, meta->conf_index, &conf);
+    return 0;
+}

@@ -1,0 +1,244 @@
+/* snapshot_child.c: see snapshot_child.h. */
+#include "consensus/snapshot_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define NICENESS 10 /* the child's: requests come first, but it is not starved for long */
+#define SYNC_BYTES (UINT64_C(1) << 20)
+#define REST_MAX_NS UINT64_C(50000000)
+
+/* What the child says in the end, through the pipe. Less than PIPE_BUF. */
+struct verdict {
+    int error;
+    uint64_t size;
+    char why[256];
+};
+
+struct snapshot_child {
+    struct snapshot_child_callbacks cbs;
+    pid_t pid; /* 0: it was waited for */
+    int pipe;  /* comes to its end when the child does */
+    uv_poll_t poll;
+};
+
+/* ---- the child ------------------------------------------------------------------------------- */
+
+/* Where the bytes of the machine go. */
+struct sink {
+    struct snapshot_writer *writer;
+    struct snapshot_error error;
+    uint64_t size, synced;
+};
+
+static void close_between(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0u) == 0) {
+        return;
+    }
+    long n = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
+    unsigned end = n > 0 && (unsigned long)n <= last ? (unsigned)n : last;
+    for (unsigned fd = first; fd < end; fd++) {
+        close((int)fd);
+    }
+    if (end == last) {
+        close((int)last);
+    }
+}
+
+/* Keeps standard error, for an assertion's last words, the pipe, and the directory. A socket that
+ * stayed open here would not be closed for its peer when our parent closes it. */
+static void close_all_but(int pipe, int dir)
+{
+    dir = dir < 0 ? pipe : dir;
+    int low = pipe < dir ? pipe : dir;
+    int high = pipe < dir ? dir : pipe;
+    close(STDIN_FILENO);
+    close(STDOUT_FILENO);
+    if (low > 2) {
+        close_between(3, (unsigned)low - 1);
+        close_between((unsigned)low + 1, (unsigned)high - 1);
+    } else {
+        close_between(3, (unsigned)high - 1);
+    }
+    close_between((unsigned)high + 1, UINT32_MAX);
+}
+
+/* The log shares the disk: after each sync the child rests for as long as it took. */
+static int sync_and_rest(struct sink *s)
+{
+    uint64_t start_ns = fli_clock_ns();
+    int rv = snapshot_writer_sync(s->writer, &s->error);
+    uint64_t rest_ns = fli_clock_ns() - start_ns;
+    rest_ns = rest_ns < REST_MAX_NS ? rest_ns : REST_MAX_NS;
+    struct timespec rest = {.tv_nsec = (long)rest_ns};
+    (void)nanosleep(&rest, NULL);
+    s->synced = s->size;
+    return rv;
+}
+
+static int take_bytes(void *ctx, const void *bytes, size_t len)
+{
+    struct sink *s = ctx;
+    int rv = snapshot_writer_write(s->writer, bytes, len, &s->error);
+    s->size += len;
+    if (rv == 0 && s->size - s->synced >= SYNC_BYTES) {
+        rv = sync_and_rest(s);
+    }
+    return rv;
+}
+
+static void write_snapshot(struct log_device *device, const struct machine *m,
+                           const struct snapshot_meta *meta, struct verdict *v)
+{
+    struct sink s = {0};
+    int rv = snapshot_writer_open(device, meta, &s.writer, &s.error);
+    if (rv == 0) {
+        rv = machine_snapshot_write(m, take_bytes, &s);
+        if (rv == 0) {
+            rv = snapshot_writer_finish(s.writer, &s.error);
+        } else {
+            snapshot_writer_abort(s.writer);
+        }
+    }
+    v->error = rv;
+    v->size = s.size;
+    snprintf(v->why, sizeof v->why, "%s", s.error.code != 0 ? s.error.text : fl_strerror(rv));
+}
+
+static _Noreturn void run_child(struct log_device *device, const struct machine *m,
+                                const struct snapshot_meta *meta, pid_t parent, int pipe)
+{
+    struct verdict v = {0};
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) {
+        _exit(1);
+    }
+    close_all_but(pipe, device->keep_fd);
+    /* Slower or not, it is right. One that inherited real time would keep us from a core. */
+    (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
+    (void)setpriority(PRIO_PROCESS, 0, NICENESS);
+    write_snapshot(device, m, meta, &v);
+    _exit(write(pipe, &v, sizeof v) == (ssize_t)sizeof v ? 0 : 1);
+}
+
+/* ---- the parent ------------------------------------------------------------------------------ */
+
+static void reap(struct snapshot_child *c)
+{
+    while (c->pid != 0 && waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    c->pid = 0;
+}
+
+static void poll_cb(uv_poll_t *poll, int status, int events)
+{
+    struct snapshot_child *c = poll->data;
+    struct verdict v;
+    ssize_t n = read(c->pipe, &v, sizeof v);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    (void)uv_poll_stop(poll);
+    reap(c);
+    if (n != (ssize_t)sizeof v) {
+        v = (struct verdict){.error = FL_ESYSTEM, .why = "the process that writes it was killed"};
+    }
+    v.why[sizeof v.why - 1] = '\0';
+    c->cbs.done(c->cbs.ctx, v.error, v.why, v.size);
+}
+
+static void closed(uv_handle_t *handle)
+{
+    struct snapshot_child *c = handle->data;
+    void (*gone)(void *ctx) = c->cbs.gone;
+    void *ctx = c->cbs.ctx;
+    close(c->pipe);
+    free(c);
+    gone(ctx);
+}
+
+/* No signal may reach a handler of ours in the child: it would talk to our loop. */
+static pid_t fork_quietly(struct log_device *device, const struct machine *m,
+                          const struct snapshot_meta *meta, int pipe)
+{
+    sigset_t all;
+    sigset_t before;
+    pid_t self = getpid();
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return -1;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_child(device, m, meta, self, pipe);
+    }
+    int rv = pthread_sigmask(SIG_SETMASK, &before, NULL);
+    FLI_ASSERT(rv == 0);
+    return pid;
+}
+
+static int start(struct snapshot_child *c, uv_loop_t *loop, struct log_device *device,
+                 const struct machine *m, const struct snapshot_meta *meta)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return FL_ESYSTEM;
+    }
+    c->pid = ends[1] > 2 ? fork_quietly(device, m, meta, ends[1]) : -1;
+    close(ends[1]);
+    if (c->pid < 0) {
+        close(ends[0]);
+        return FL_ESYSTEM;
+    }
+    c->pipe = ends[0];
+    if (uv_poll_init(loop, &c->poll, c->pipe) != 0) {
+        (void)kill(c->pid, SIGKILL);
+        reap(c);
+        close(ends[0]);
+        return FL_ESYSTEM;
+    }
+    c->poll.data = c;
+    int rv = uv_poll_start(&c->poll, UV_READABLE, poll_cb);
+    FLI_ASSERT(rv == 0);
+    return 0;
+}
+
+int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
+                         const struct snapshot_meta *meta,
+                         const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
+{
+    struct snapshot_child *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ESYSTEM;
+    }
+    c->cbs = *cbs;
+    int rv = start(c, loop, device, m, meta);
+    if (rv != 0) {
+        free(c);
+        return rv;
+    }
+    *ret = c;
+    return 0;
+}
+
+void snapshot_child_destroy(struct snapshot_child *c)
+{
+    if (c->pid != 0) {
+        (void)kill(c->pid, SIGKILL);
+        reap(c);
+    }
+    uv_close((uv_handle_t *)&c->poll, closed);
+}

@@ -1,0 +1,456 @@
+/* snapshot_install.c: see snapshot_install.h.
+ *
+ *   IDLE --BEGIN--> RECEIVING --all pieces--> DECODING --whole--> READY --taken--> IDLE
+ *     ^---------------failure--------------------'                  |
+ *     ^---------------------------- garbage destroyed --------------'
+ *
+ * One piece of work is with the worker at a time, and while it is, its fields are the worker's. A
+ * stream that ends meanwhile is noticed when the work comes back. */
+#include "consensus/snapshot_install.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+#define SYNC_BYTES (UINT64_C(4) << 20)
+#define SAY_MS 500u /* the sender hears that this side is alive */
+
+enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
+
+struct piece {
+    struct piece *next;
+    void *block;
+    uint64_t offset;
+    struct fli_slice data;
+};
+
+/* What the worker does, and what came of it. */
+struct work {
+    uv_work_t req;
+    struct snapshot_install *owner;
+    struct log_device *device;
+    struct snapshot_receiver *receiver; /* taken over */
+    struct piece *pieces;
+    bool last; /* finish the file, and decode it */
+    uint64_t index;
+    uint64_t synced;
+    struct snapshot_meta meta;
+    struct machine *fresh, *garbage;
+    struct snapshot_error error;
+};
+
+struct snapshot_install {
+    struct snapshot_install_config config;
+    enum state state;
+    bool working, stopping, stopped, failed;
+    uint64_t from;
+    struct stream *stream;
+    uint64_t index, term, size;
+    uint64_t received; /* bytes that have come */
+    uint64_t taken;    /* bytes that the worker has written */
+    uint64_t said_ms;
+    uint64_t failures;
+    struct piece *first, **last;
+    struct work work;
+};
+
+static void say(struct snapshot_install *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+static void say(struct snapshot_install *s, int level, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    s->config.log(s->config.ctx, level, text);
+}
+
+static void free_pieces(struct piece *p)
+{
+    while (p != NULL) {
+        struct piece *next = p->next;
+        free(p->block);
+        free(p);
+        p = next;
+    }
+}
+
+static void drop_pieces(struct snapshot_install *s)
+{
+    free_pieces(s->first);
+    s->first = NULL;
+    s->last = &s->first;
+}
+
+/* ---- the worker ------------------------------------------------------------------------------ */
+
+static int write_pieces(struct work *w)
+{
+    int rv = 0;
+    for (struct piece *p = w->pieces; p != NULL && rv == 0; p = p->next) {
+        rv = snapshot_receiver_take(w->receiver, p->offset, p->data.data, p->data.len, &w->error);
+    }
+    uint64_t received = snapshot_receiver_received(w->receiver);
+    if (rv == 0 && received - w->synced >= SYNC_BYTES) {
+        w->synced = received;
+        rv = snapshot_receiver_sync(w->receiver, &w->error);
+    }
+    return rv;
+}
+
+static int decode_file(struct work *w, struct snapshot_reader *reader)
+{
+    struct machine_restore *restore;
+    uint64_t seed[2];
+    struct fli_slice bytes;
+    fli_random(seed, sizeof seed);
+    int rv = machine_restore_begin(seed, &restore);
+    if (rv != 0) {
+        return rv;
+    }
+    while ((rv = snapshot_reader_next(reader, &bytes, &w->error)) == 0 && bytes.len > 0) {
+        rv = machine_restore_feed(restore, bytes.data, bytes.len);
+        if (rv != 0) {
+            break;
+        }
+    }
+    if (rv != 0) {
+        machine_restore_abort(restore);
+        return rv;
+    }
+    return machine_restore_finish(restore, &w->fresh);
+}
+
+static int finish_file(struct work *w)
+{
+    struct snapshot_reader *reader;
+    int rv = snapshot_receiver_finish(w->receiver, &w->error);
+    w->receiver = NULL;
+    rv = rv != 0 ? rv : snapshot_reader_open(w->device, w->index, &reader, &w->error);
+    if (rv != 0) {
+        return rv;
+    }
+    w->meta = *snapshot_reader_meta(reader);
+    rv = decode_file(w, reader);
+    snapshot_reader_close(reader);
+    return rv;
+}
+
+static void work_cb(uv_work_t *req)
+{
+    struct work *w = FLI_CONTAINER_OF(req, struct work, req);
+    int rv = 0;
+    machine_destroy(w->garbage);
+    w->garbage = NULL;
+    if (w->receiver != NULL) {
+        rv = write_pieces(w);
+    }
+    free_pieces(w->pieces);
+    w->pieces = NULL;
+    if (rv == 0 && w->last) {
+        rv = finish_file(w);
+    }
+    if (rv != 0) {
+        if (w->error.code == 0) {
+            snprintf(w->error.text, sizeof w->error.text, "%s", fl_strerror(rv));
+        }
+        w->error.code = rv;
+    }
+    if (rv != 0 && w->receiver != NULL) {
+        snapshot_receiver_abort(w->receiver);
+        w->receiver = NULL;
+    }
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void go_on(struct snapshot_install *s);
+
+static void hang_up(struct snapshot_install *s)
+{
+    stream_close(s->stream);
+    s->stream = NULL;
+}
+
+static void send_taken(struct snapshot_install *s)
+{
+    uint8_t body[8];
+    struct fli_slice part = {body, sizeof body};
+    if (s->stream == NULL) {
+        return;
+    }
+    s->said_ms = uv_now(s->config.loop);
+    fli_put_u64(body, s->taken);
+    if (stream_send(s->stream, SNAPSHOT_TAKEN, &part, 1) == 0) {
+        stream_flush(s->stream);
+    }
+}
+
+static void send_done(struct snapshot_install *s, int error, const char *text)
+{
+    uint8_t code[4];
+    struct fli_slice parts[2] = {{code, sizeof code}, {(const uint8_t *)text, strlen(text)}};
+    if (s->stream == NULL) {
+        return;
+    }
+    fli_put_u32(code, (uint32_t)(error < 0 ? -error : error));
+    if (stream_send(s->stream, SNAPSHOT_DONE, parts, 2) == 0) {
+        stream_flush(s->stream);
+    }
+}
+
+/* Everything that is not with the worker goes. The sender closes the stream when it has read. */
+static void fail(struct snapshot_install *s, int error, const char *why)
+{
+    s->failures++;
+    say(s, 2, "the snapshot from node %" PRIu64 " is given up: %s", s->from, why);
+    send_done(s, error, why);
+    drop_pieces(s);
+    s->failed = true;
+    go_on(s);
+}
+
+static void worked_cb(uv_work_t *req, int status)
+{
+    struct work *w = FLI_CONTAINER_OF(req, struct work, req);
+    struct snapshot_install *s = w->owner;
+    s->working = false;
+    if (w->receiver != NULL && w->error.code == 0) {
+        s->taken = snapshot_receiver_received(w->receiver);
+    }
+    if (w->error.code != 0 && !s->failed) {
+        int error = w->error.code;
+        char why[sizeof w->error.text];
+        memcpy(why, w->error.text, sizeof why);
+        fail(s, error, why);
+        return;
+    }
+    if (s->state == STATE_DECODING && w->fresh != NULL) {
+        s->state = STATE_READY;
+    } else if (s->state == STATE_RECEIVING && !s->failed) {
+        send_taken(s);
+    }
+    go_on(s);
+}
+
+static void begin_work(struct snapshot_install *s)
+{
+    struct work *w = &s->work;
+    w->pieces = s->first;
+    s->first = NULL;
+    s->last = &s->first;
+    w->last = s->state == STATE_RECEIVING && !s->failed && s->received == s->size;
+    if (w->last) {
+        s->state = STATE_DECODING;
+    }
+    memset(&w->error, 0, sizeof w->error);
+    s->working = true;
+    int rv = uv_queue_work(s->config.loop, &w->req, work_cb, worked_cb);
+    FLI_ASSERT(rv == 0);
+}
+
+/* Back to the beginning, when nothing is left to clean up. */
+static void reset(struct snapshot_install *s)
+{
+    struct work *w = &s->work;
+    if (w->receiver != NULL) {
+        snapshot_receiver_abort(w->receiver);
+        w->receiver = NULL;
+    }
+    if (w->fresh != NULL) {
+        w->garbage = w->fresh;
+        w->fresh = NULL;
+    }
+    s->state = STATE_IDLE;
+    s->failed = false;
+}
+
+static void go_on(struct snapshot_install *s)
+{
+    struct work *w = &s->work;
+    if (s->working) {
+        return;
+    }
+    if (s->failed || s->stopping) {
+        drop_pieces(s);
+        reset(s);
+    }
+    if (w->garbage != NULL) {
+        begin_work(s);
+        return;
+    }
+    if (s->stopping) {
+        if (!s->stopped) {
+            s->stopped = true;
+            s->config.idle(s->config.ctx);
+        }
+        return;
+    }
+    if (s->state == STATE_RECEIVING && (s->first != NULL || s->received == s->size)) {
+        begin_work(s);
+    } else if (s->state == STATE_READY) {
+        s->config.ready(s->config.ctx, &w->meta, w->fresh);
+    }
+}
+
+static void on_begin(struct snapshot_install *s, struct fli_slice body)
+{
+    struct snapshot_error error;
+    if (body.len != 24 || s->state != STATE_IDLE || s->working) {
+        send_done(s, FL_EBUSY, "another snapshot is being installed");
+        return;
+    }
+    s->index = fli_get_u64(body.data);
+    s->term = fli_get_u64(body.data + 8);
+    s->size = fli_get_u64(body.data + 16);
+    int rv = snapshot_receiver_open(s->config.device, s->index, s->term, &s->work.receiver, &error);
+    if (rv != 0) {
+        s->work.receiver = NULL;
+        fail(s, rv, error.text);
+        return;
+    }
+    say(s, 3, "a snapshot of entry %" PRIu64 " comes from node %" PRIu64 " (%" PRIu64 " bytes)",
+        s->index, s->from, s->size);
+    s->work.device = s->config.device;
+    s->work.index = s->index;
+    s->work.synced = 0;
+    s->received = 0;
+    s->taken = 0;
+    s->state = STATE_RECEIVING;
+}
+
+static void on_data(struct snapshot_install *s, struct fli_slice body)
+{
+    if (s->state != STATE_RECEIVING || s->failed) {
+        return; /* of a snapshot that was given up */
+    }
+    bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
+                body.len - 8 <= s->size - s->received && s->received - s->taken <= SNAPSHOT_WINDOW;
+    struct piece *p = fits ? malloc(sizeof *p) : NULL;
+    void *block = p == NULL ? NULL : stream_keep(s->stream, &body);
+    if (block == NULL) {
+        free(p);
+        fail(s, FL_EPROTO, fits ? "out of memory" : "a piece that does not follow the one before");
+        return;
+    }
+    *p = (struct piece){.block = block, .offset = s->received};
+    p->data = (struct fli_slice){body.data + 8, body.len - 8};
+    s->received += p->data.len;
+    *s->last = p;
+    s->last = &p->next;
+    go_on(s);
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct snapshot_install *s = ctx;
+    if (type == SNAPSHOT_BEGIN) {
+        on_begin(s, body);
+    } else if (type == SNAPSHOT_DATA) {
+        on_data(s, body);
+    }
+}
+
+static void lost_cb(void *ctx, enum channel_end how, const char *why)
+{
+    struct snapshot_install *s = ctx;
+    hang_up(s);
+    if (s->state == STATE_RECEIVING && !s->failed) {
+        fail(s, FL_ENOCONN, why);
+    }
+}
+
+void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct stream *stream)
+{
+    struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
+    if (s->stopping) {
+        stream_close(stream);
+        return;
+    }
+    if (s->stream != NULL) {
+        hang_up(s);
+    }
+    if (s->state == STATE_RECEIVING && !s->failed) {
+        fail(s, FL_EBUSY, "its sender has begun again");
+    }
+    s->from = from;
+    s->stream = stream;
+    (void)stream_start(stream, &cbs);
+}
+
+void snapshot_install_taken(struct snapshot_install *s, int error, struct machine *garbage)
+{
+    FLI_ASSERT(s->state == STATE_READY && !s->working);
+    send_done(s, error, error == 0 ? "" : fl_strerror(error));
+    s->work.fresh = NULL;
+    s->work.garbage = garbage;
+    s->state = STATE_IDLE;
+    go_on(s);
+}
+
+void snapshot_install_beat(struct snapshot_install *s)
+{
+    if (s->stream != NULL && s->state != STATE_IDLE &&
+        uv_now(s->config.loop) - s->said_ms >= SAY_MS) {
+        send_taken(s);
+    }
+    if (s->state == STATE_READY) {
+        go_on(s);
+    }
+}
+
+bool snapshot_install_busy(const struct snapshot_install *s)
+{
+    return s->state != STATE_IDLE || s->working;
+}
+
+uint64_t snapshot_install_failures(const struct snapshot_install *s)
+{
+    return s->failures;
+}
+
+int snapshot_install_create(const struct snapshot_install_config *config,
+                            struct snapshot_install **ret)
+{
+    struct snapshot_install *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->config = *config;
+    s->last = &s->first;
+    s->work.owner = s;
+    *ret = s;
+    return 0;
+}
+
+void snapshot_install_stop(struct snapshot_install *s)
+{
+    FLI_ASSERT(!s->stopping);
+    s->stopping = true;
+    if (s->stream != NULL) {
+        hang_up(s);
+    }
+    if (!s->working) {
+        /* `idle` never comes inside: a worker's turn is as good as any. */
+        s->failed = s->state != STATE_IDLE;
+        if (s->failed) {
+            drop_pieces(s);
+            reset(s);
+        }
+        begin_work(s);
+    }
+}
+
+void snapshot_install_destroy(struct snapshot_install *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(!s->working && s->first == NULL);
+    free(s);
+}

@@ -1,0 +1,252 @@
+/* snapshot_send.c: see snapshot_send.h. */
+#include "consensus/snapshot_send.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/bytes.h"
+
+#define PAUSE_MIN_MS 100u
+#define PAUSE_MAX_MS 5000u
+#define SILENCE_MS 30000u /* the follower syncs and decodes the whole before it says DONE */
+
+enum state { STATE_IDLE, STATE_DIALING, STATE_SENDING };
+
+struct snapshot_send {
+    struct snapshot_send_config config;
+    enum state state;
+    bool stopped; /* while it was dialing */
+    struct snapshot_reader *reader;
+    struct stream *stream;
+    uint64_t sent, taken, size;
+    uint64_t not_before_ms;
+    uint64_t pause_ms;
+    uint64_t failures;
+    uint8_t piece[SNAPSHOT_SEND_PIECE];
+};
+
+static uint64_t now_ms(const struct snapshot_send *s)
+{
+    return uv_now(s->config.loop);
+}
+
+static void say(struct snapshot_send *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+static void say(struct snapshot_send *s, int level, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    s->config.log(s->config.ctx, level, text);
+}
+
+static void end(struct snapshot_send *s)
+{
+    stream_close(s->stream);
+    s->stream = NULL;
+    if (s->reader != NULL) {
+        snapshot_reader_close(s->reader);
+        s->reader = NULL;
+    }
+    s->state = STATE_IDLE;
+}
+
+static void give_up(struct snapshot_send *s, const char *why)
+{
+    s->failures++;
+    s->pause_ms = s->pause_ms == 0 ? PAUSE_MIN_MS : 2 * s->pause_ms;
+    s->pause_ms = s->pause_ms < PAUSE_MAX_MS ? s->pause_ms : PAUSE_MAX_MS;
+    s->not_before_ms = now_ms(s) + s->pause_ms;
+    say(s, 2, "the snapshot for node %" PRIu64 " was not sent: %s; next attempt in %" PRIu64 " ms",
+        s->config.peer_id, why, s->pause_ms);
+    end(s);
+}
+
+/* As many pieces as the window has room for. */
+static void send_more(struct snapshot_send *s)
+{
+    while (s->sent < s->size && s->sent - s->taken < SNAPSHOT_WINDOW) {
+        struct snapshot_error error;
+        uint8_t head[8];
+        size_t len = 0;
+        int rv = snapshot_reader_raw(s->reader, s->sent, s->piece, sizeof s->piece, &len, &error);
+        if (rv != 0 || len == 0) {
+            give_up(s, rv != 0 ? error.text : "the file has become shorter");
+            return;
+        }
+        fli_put_u64(head, s->sent);
+        struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, len}};
+        rv = stream_send(s->stream, SNAPSHOT_DATA, parts, 2);
+        if (rv == FL_ELIMIT) {
+            break; /* when some of it has left */
+        }
+        if (rv != 0) {
+            give_up(s, fl_strerror(rv));
+            return;
+        }
+        s->sent += len;
+    }
+    stream_flush(s->stream);
+}
+
+static void on_done(struct snapshot_send *s, struct fli_slice body)
+{
+    if (body.len < 4) {
+        give_up(s, "an answer that is not understood");
+        return;
+    }
+    uint32_t code = fli_get_u32(body.data);
+    if (code != 0) {
+        char why[200];
+        int len = body.len - 4 < 180 ? (int)(body.len - 4) : 180;
+        snprintf(why, sizeof why, "it says: %.*s", len, (const char *)body.data + 4);
+        for (char *c = why; *c != '\0'; c++) {
+            *c = *c < ' ' || *c > '~' ? '?' : *c;
+        }
+        give_up(s, why);
+        return;
+    }
+    say(s, 3, "node %" PRIu64 " has the snapshot of entry %" PRIu64, s->config.peer_id,
+        snapshot_reader_meta(s->reader)->index);
+    s->pause_ms = 0;
+    end(s);
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct snapshot_send *s = ctx;
+    if (type == SNAPSHOT_DONE) {
+        on_done(s, body);
+        return;
+    }
+    uint64_t taken = body.len == 8 ? fli_get_u64(body.data) : UINT64_MAX;
+    if (type != SNAPSHOT_TAKEN || taken < s->taken || taken > s->sent) {
+        give_up(s, "an answer that is not understood");
+        return;
+    }
+    s->taken = taken;
+    send_more(s);
+}
+
+static void lost_cb(void *ctx, enum channel_end how, const char *why)
+{
+    give_up(ctx, why);
+}
+
+static void begin(struct snapshot_send *s)
+{
+    uint8_t head[24];
+    const struct snapshot_meta *meta = snapshot_reader_meta(s->reader);
+    struct stream_callbacks cbs = {.ctx = s, .frame = frame_cb, .lost = lost_cb};
+    fli_put_u64(head, meta->index);
+    fli_put_u64(head + 8, meta->term);
+    fli_put_u64(head + 16, s->size);
+    struct fli_slice part = {head, sizeof head};
+    if (!stream_start(s->stream, &cbs)) {
+        return; /* `lost` has come */
+    }
+    int rv = stream_send(s->stream, SNAPSHOT_BEGIN, &part, 1);
+    if (rv != 0) {
+        give_up(s, fl_strerror(rv));
+        return;
+    }
+    say(s, 3, "the snapshot of entry %" PRIu64 " (%" PRIu64 " bytes) is sent to node %" PRIu64,
+        meta->index, s->size, s->config.peer_id);
+    send_more(s);
+}
+
+static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
+                      struct stream *stream)
+{
+    struct snapshot_send *s = ctx;
+    FLI_ASSERT(s->state == STATE_DIALING);
+    if (s->stopped) {
+        if (status == 0) {
+            stream_close(stream);
+        }
+        end(s);
+    } else if (status != 0) {
+        give_up(s, "it cannot be reached");
+    } else {
+        s->stream = stream;
+        s->state = STATE_SENDING;
+        begin(s);
+    }
+}
+
+void snapshot_send_start(struct snapshot_send *s)
+{
+    struct snapshot_error error;
+    if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
+        return;
+    }
+    s->stopped = false;
+    if (snapshot_reader_open(s->config.device, 0, &s->reader, &error) != 0) {
+        s->reader = NULL;
+        give_up(s, error.text);
+        return;
+    }
+    s->size = snapshot_reader_file_size(s->reader);
+    s->sent = 0;
+    s->taken = 0;
+    s->state = STATE_DIALING;
+    int rv = transport_dial(s->config.transport, s->config.peer_id, STREAM_SNAPSHOT, dialed_cb, s);
+    if (rv != 0) {
+        give_up(s, fl_strerror(rv));
+    }
+}
+
+bool snapshot_send_busy(const struct snapshot_send *s)
+{
+    return s->state != STATE_IDLE;
+}
+
+uint64_t snapshot_send_index(const struct snapshot_send *s)
+{
+    return s->reader == NULL ? 0 : snapshot_reader_meta(s->reader)->index;
+}
+
+void snapshot_send_beat(struct snapshot_send *s)
+{
+    if (s->state != STATE_SENDING) {
+        return;
+    }
+    if (now_ms(s) - stream_heard_ms(s->stream) > SILENCE_MS) {
+        give_up(s, "silence");
+        return;
+    }
+    send_more(s);
+}
+
+void snapshot_send_stop(struct snapshot_send *s)
+{
+    s->stopped = true;
+    if (s->state == STATE_SENDING) {
+        end(s);
+    }
+}
+
+uint64_t snapshot_send_failures(const struct snapshot_send *s)
+{
+    return s->failures;
+}
+
+int snapshot_send_create(const struct snapshot_send_config *config, struct snapshot_send **ret)
+{
+    struct snapshot_send *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->config = *config;
+    *ret = s;
+    return 0;
+}
+
+void snapshot_send_destroy(struct snapshot_send *s)
+{
+    FLI_ASSERT(s == NULL || s->state == STATE_IDLE);
+    free(s);
+}

@@ -1,0 +1,24 @@
+/* ticket.h: who waits for the outcome of a command. */
+#ifndef CONSENSUS_TICKET_H
+#define CONSENSUS_TICKET_H
+
+#include "base/list.h"
+#include "machine/machine.h"
+
+struct node_ticket;
+
+typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
+                               const struct machine_result *result, struct fli_slice payload);
+
+/* Embedded in whatever waits for the answer. The memory is the caller's and must stay until the
+ * callback; the fields belong to src/consensus. */
+struct node_ticket {
+    struct fli_list link;
+    node_ticket_cb cb;
+    uint64_t sequence;
+    uint64_t deadline_ms; /* how long the command may wait for a leader, on the loop's clock */
+    uint32_t position;
+    uint32_t size;
+};
+
+#endif

@@ -1,0 +1,124 @@
+/* digest.c: the hash of the state, kept while the state changes.
+ *
+ * Every record and every timer has a hash of its own; the digest is their sum (mod 2^64), so a
+ * change costs the hash of what changed, twice, and the order of changes does not matter. Numbers
+ * of the machine itself (clock, counters, limits, nodes) are few, and are added when the hash is
+ * asked for. Two replicas that applied the same log have the same; so has a machine restored from a
+ * snapshot, which holds everything that is hashed.
+ *
+ * It is there to find replicas that differ by a fault of ours or of a memory. It is no defence
+ * against who chooses names so that two states have the same hash. A step multiplies two words
+ * and folds the product, as in wyhash (Wang Yi 2019). */
+#include "machine/state.h"
+
+enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER, TAG_WORK };
+
+__extension__ typedef unsigned __int128 wide;
+
+static inline uint64_t mix(uint64_t h, uint64_t a, uint64_t b)
+{
+    wide w = (wide)(a ^ UINT64_C(0x9e3779b97f4a7c15)) * (b ^ h);
+    return (uint64_t)w ^ (uint64_t)(w >> 64);
+}
+
+static uint64_t short_word(struct fli_slice s)
+{
+    uint64_t word = 0;
+    for (size_t i = 0; i < s.len; i++) {
+        word = word << 8 | s.data[i];
+    }
+    return word;
+}
+
+/* The last bytes are read a second time where that saves a loop; the length keeps them apart. */
+static inline uint64_t mix_bytes(uint64_t h, struct fli_slice s)
+{
+    if (s.len < 8) {
+        return mix(h, s.len, short_word(s));
+    }
+    size_t i = 0;
+    for (; i + 16 <= s.len; i += 16) {
+        h = mix(h, fli_get_u64(s.data + i), fli_get_u64(s.data + i + 8));
+    }
+    uint64_t next = i + 8 <= s.len ? fli_get_u64(s.data + i) : 0;
+    return mix(h, next ^ (uint64_t)s.len << 56, fli_get_u64(s.data + s.len - 8));
+}
+
+static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
+{
+    const struct session *s = seat_session(seat);
+    unsigned n = seat_mates(seat);
+    h = mix(h, slots, n << 1 | session_is_explicit(s));
+    for (unsigned i = 0; i < n; i++) {
+        h = mix_bytes(h, lock_name(seat_mate(seat, i)->lock));
+    }
+    h = mix_bytes(h, machine_session_owner(s));
+    return seat->value_len == 0 ? h : mix_bytes(h, machine_seat_value(seat));
+}
+
+uint64_t machine_digest_session(const struct session_explicit *s)
+{
+    uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
+    h = mix(h, s->tired_ms, s->ending);
+    h = mix_bytes(h, machine_session_owner(&s->base));
+    return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
+}
+
+uint64_t machine_digest_grant(struct seat *seat)
+{
+    FLI_ASSERT(seat_mate(seat, 0) == seat);
+    uint64_t h = mix(TAG_GRANT, seat_token(seat), seat->since_ms);
+    return mix_seat(h, seat, lock_slots(seat->lock));
+}
+
+uint64_t machine_digest_wait(const struct wait *w)
+{
+    return mix_seat(mix(TAG_WAIT, wait_id(w), w->slots), w->seat, w->slots);
+}
+
+uint64_t machine_digest_asking(const struct wait *w)
+{
+    const struct session *s = seat_session(w->seat);
+    uint64_t h = mix(TAG_ASKING, wait_id(w), w->asking);
+    return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
+}
+
+uint64_t machine_digest_idle(const struct crowd *c)
+{
+    return mix_bytes(mix(TAG_IDLE, c->idle.key, c->permits), lock_name(c->lock));
+}
+
+uint64_t machine_digest_timer(const struct timer *t)
+{
+    uint64_t h = mix(TAG_TIMER << 3 | t->kind, machine_timer_id(t), t->at_ms);
+    return t->kind == TIMER_DELAY ? mix_bytes(h, machine_timer_name(t)) : mix(h, 0, t->ttl_ms);
+}
+
+uint64_t machine_digest_work(struct work *w)
+{
+    if (w->kind == WORK_SESSION) {
+        return 0; /* a session says itself that it is ending */
+    }
+    if (w->kind == WORK_GROUP) {
+        return mix(TAG_WORK, seat_token(group_seat(machine_work_group(w), 0)), 0);
+    }
+    const struct crowd *c = machine_work_crowd(w);
+    return mix_bytes(mix(TAG_WORK, 0, 2 + (uint64_t)c->is_broken), lock_name(c->lock));
+}
+
+uint64_t machine_hash(const struct machine *m)
+{
+    const struct machine_limits *x = &m->limits;
+    const struct machine_counts *ever = &m->ever;
+    uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
+    h = mix(h, m->due_ms, m->mark_due);
+    h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
+    h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
+            (uint64_t)x->waits_max << 32 | x->lock_waits_max);
+    h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);
+    h = mix(mix(h, ever->tokens, ever->waits_ended), ever->deadlocks, ever->limits);
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        h = mix(h, m->nodes[i].id, m->nodes[i].incarnation);
+    }
+    return h;
+}

@@ -1,0 +1,316 @@
+/* channel.c: see channel.h.
+ *
+ *   created --> connecting --> open --> lost (descriptor closed, reported) --> closed by the owner
+ *
+ * The handle is closed when the connection is lost or when the owner closes, whichever is first;
+ * the memory is freed when both have happened and the loop has let go of the handle. */
+#include "peer/channel.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define KEEPALIVE_S 1
+#define KEEPALIVE_PROBES 3
+
+struct channel {
+    uv_tcp_t tcp;
+    struct channel_shared *shared;
+    struct channel_callbacks cbs;
+    uv_connect_t connect;
+    void (*connected)(void *ctx);
+    int later; /* an error that is known, and reported from the loop */
+    uv_write_t write;
+    struct fli_buf out; /* being written */
+    bool reading, writing, lost;
+    bool closing; /* the handle */
+    bool closed;  /* the loop has let go of it */
+    bool let_go;  /* by the owner */
+};
+
+static void channel_free(struct channel *c)
+{
+    struct channel_shared *shared = c->shared;
+    fli_buf_fini(&c->out);
+    free(c);
+    shared->gone(shared->gone_ctx);
+}
+
+static enum channel_end end_of(int error)
+{
+    switch (error) {
+    case UV_EOF:
+    case UV_ECONNRESET:
+    case UV_EPIPE:
+        return CHANNEL_HUNG_UP;
+    case UV_ECONNREFUSED:
+        return CHANNEL_REFUSED;
+    default:
+        return CHANNEL_FAILED;
+    }
+}
+
+static void closed_cb(uv_handle_t *handle)
+{
+    struct channel *c = handle->data;
+    c->closed = true;
+    if (c->let_go) {
+        channel_free(c);
+    } else if (c->later != 0) {
+        int error = c->later;
+        c->later = 0;
+        c->cbs.lost(c->cbs.ctx, end_of(error), uv_strerror(error));
+    }
+}
+
+static void close_handle(struct channel *c)
+{
+    if (!c->closing) {
+        c->closing = true;
+        uv_close((uv_handle_t *)&c->tcp, closed_cb);
+    }
+}
+
+void channel_lose(struct channel *c, enum channel_end end, const char *why)
+{
+    if (c->lost || c->let_go) {
+        return;
+    }
+    c->lost = true;
+    close_handle(c);
+    c->cbs.lost(c->cbs.ctx, end, why);
+}
+
+static void lose_by(struct channel *c, int error)
+{
+    channel_lose(c, end_of(error), error == UV_EOF ? "the peer closed it" : uv_strerror(error));
+}
+
+static void lose_later(struct channel *c, int error)
+{
+    if (!c->lost && !c->let_go) {
+        c->lost = true;
+        c->later = error;
+        close_handle(c);
+    }
+}
+
+void channel_cancel(struct channel *c)
+{
+    lose_later(c, UV_ECANCELED);
+}
+
+int channel_create(struct channel_shared *shared, struct channel **ret)
+{
+    struct channel *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return FL_ENOMEM;
+    }
+    if (uv_tcp_init(shared->loop, &c->tcp) != 0) {
+        free(c);
+        return FL_ESYSTEM;
+    }
+    c->shared = shared;
+    c->tcp.data = c;
+    c->connect.data = c;
+    c->write.data = c;
+    fli_buf_init(&c->out, SIZE_MAX);
+    *ret = c;
+    return 0;
+}
+
+uv_tcp_t *channel_tcp(struct channel *c)
+{
+    return &c->tcp;
+}
+
+void channel_own(struct channel *c, const struct channel_callbacks *cbs)
+{
+    FLI_ASSERT(cbs->bytes != NULL && cbs->lost != NULL);
+    c->cbs = *cbs;
+}
+
+/* All of these only make a dead peer noticed earlier or a live one faster: an error changes
+ * nothing that matters. Thin linear time-outs send again each 0.2 s at first, not ever more
+ * seldom. */
+static void tune(struct channel *c)
+{
+    int on = 1;
+    int second = KEEPALIVE_S;
+    int probes = KEEPALIVE_PROBES;
+    uv_os_fd_t fd;
+    (void)uv_tcp_nodelay(&c->tcp, 1);
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &second, sizeof second);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &second, sizeof second);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &c->shared->unacked_ms,
+                         sizeof c->shared->unacked_ms);
+    }
+}
+
+int channel_accept(struct channel *c, uv_stream_t *listener)
+{
+    if (uv_accept(listener, (uv_stream_t *)&c->tcp) != 0) {
+        return FL_ESYSTEM;
+    }
+    tune(c);
+    return 0;
+}
+
+static void connect_cb(uv_connect_t *connect, int status)
+{
+    struct channel *c = connect->data;
+    if (c->closing) {
+        return;
+    }
+    if (status != 0) {
+        lose_by(c, status);
+        return;
+    }
+    tune(c);
+    c->connected(c->cbs.ctx);
+}
+
+void channel_connect(struct channel *c, const struct sockaddr *to, void (*connected)(void *ctx))
+{
+    FLI_ASSERT(!c->closing && c->connected == NULL);
+    c->connected = connected;
+    int rv = uv_tcp_connect(&c->connect, &c->tcp, to, connect_cb);
+    if (rv != 0) {
+        lose_later(c, rv);
+    }
+}
+
+/* ---- reading ---- */
+
+static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct channel *c = handle->data;
+    (void)suggested;
+    *buf = uv_buf_init((char *)c->shared->read_buf, sizeof c->shared->read_buf);
+}
+
+static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
+{
+    struct channel *c = stream->data;
+    if (nread < 0) {
+        lose_by(c, (int)nread);
+    } else if (nread > 0) {
+        c->cbs.bytes(c->cbs.ctx, (const uint8_t *)buf->base, (size_t)nread);
+    }
+}
+
+int channel_read_start(struct channel *c)
+{
+    if (c->reading) {
+        return 0;
+    }
+    if (c->closing || uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb) != 0) {
+        return FL_ESYSTEM;
+    }
+    c->reading = true;
+    return 0;
+}
+
+void channel_read_stop(struct channel *c)
+{
+    if (c->reading && !c->closing) {
+        uv_read_stop((uv_stream_t *)&c->tcp);
+    }
+    c->reading = false;
+}
+
+/* ---- writing ---- */
+
+size_t channel_memory(const struct channel *c)
+{
+    return sizeof *c + c->out.cap;
+}
+
+bool channel_busy(const struct channel *c)
+{
+    return c->writing;
+}
+
+size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n)
+{
+    uv_buf_t bufs[CHANNEL_PARTS_MAX];
+    FLI_ASSERT(n <= CHANNEL_PARTS_MAX);
+    if (c->closing || c->writing) {
+        return 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        bufs[i] = uv_buf_init((char *)(uintptr_t)parts[i].data, (unsigned)parts[i].len);
+    }
+    int sent = uv_try_write((uv_stream_t *)&c->tcp, bufs, n);
+    return sent < 0 ? 0 : (size_t)sent;
+}
+
+static void write_cb(uv_write_t *write, int status)
+{
+    struct channel *c = write->data;
+    c->writing = false;
+    fli_buf_clear(&c->out);
+    fli_buf_shrink(&c->out);
+    if (c->closing) {
+        return;
+    }
+    if (status != 0) {
+        lose_by(c, status);
+    } else if (c->cbs.drained != NULL) {
+        c->cbs.drained(c->cbs.ctx);
+    }
+}
+
+bool channel_write(struct channel *c, struct fli_buf *from)
+{
+    FLI_ASSERT(!c->writing && c->out.len == 0);
+    if (c->closing) {
+        return false;
+    }
+    uv_buf_t buf = uv_buf_init((char *)from->data, (unsigned)from->len);
+    int sent = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    if (sent == (int)from->len) {
+        fli_buf_clear(from);
+        return true;
+    }
+    if (sent < 0 && sent != UV_EAGAIN) {
+        lose_by(c, sent);
+        return false;
+    }
+    size_t done = sent < 0 ? 0 : (size_t)sent;
+    struct fli_buf taken = *from;
+    size_t max = from->max;
+    *from = c->out;
+    from->max = max;
+    c->out = taken;
+    buf = uv_buf_init((char *)taken.data + done, (unsigned)(taken.len - done));
+    c->writing = true;
+    int rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, write_cb);
+    if (rv != 0) {
+        c->writing = false;
+        fli_buf_clear(&c->out);
+        lose_by(c, rv);
+        return false;
+    }
+    return true;
+}
+
+void channel_close(struct channel *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    FLI_ASSERT(!c->let_go);
+    c->let_go = true;
+    if (c->closed) {
+        channel_free(c);
+    } else {
+        close_handle(c);
+    }
+}

@@ -1,0 +1,84 @@
+/* channel.h: the bytes of one TCP connection to another node. The only place of src/peer where
+ * bytes go in and out: encryption between nodes fits in here, and nothing above it changes.
+ *
+ * Reading: all channels share one buffer of their transport, so an idle one keeps none. What has
+ * arrived is shown to the owner, who takes some of it and keeps the rest himself.
+ *
+ * Writing: channel_try_write() offers bytes to the kernel at once; channel_write() takes a whole
+ * buffer, and while the kernel has not taken all of that the channel is busy: `drained` tells when
+ * it is free again.
+ *
+ * Ownership: channel_create allocates. channel_close closes the descriptor at once and frees when
+ * the loop has let go of the handle; `gone` comes then, and no other callback after channel_close.
+ * One thread, the loop's. */
+#ifndef PEER_CHANNEL_H
+#define PEER_CHANNEL_H
+
+#include <uv.h>
+
+#include "base/buf.h"
+
+#define CHANNEL_READ_SIZE ((size_t)64 << 10)
+#define CHANNEL_PARTS_MAX 66u /* of one try to write */
+
+/* How a connection ends. */
+enum channel_end {
+    CHANNEL_HUNG_UP = 1,  /* the peer's process ended it: end of stream, or a reset */
+    CHANNEL_FAILED = 2,   /* the network or this system did: no acknowledgement in time, and such */
+    CHANNEL_BROKEN = 3,   /* what came is not what was agreed */
+    CHANNEL_REPLACED = 4, /* by a newer one of the same peer */
+    CHANNEL_REFUSED = 5   /* nobody listens there */
+};
+
+struct channel;
+
+struct channel_callbacks {
+    void *ctx;
+    void (*bytes)(void *ctx, const uint8_t *data, size_t len);      /* valid during the call only */
+    void (*drained)(void *ctx);                                     /* may be NULL */
+    void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
+};
+
+/* What the channels of one transport share. */
+struct channel_shared {
+    uv_loop_t *loop;
+    unsigned unacked_ms; /* a connection with bytes unacknowledged for so long is given up */
+    void *gone_ctx;
+    void (*gone)(void *gone_ctx); /* for each channel that was created and is freed now */
+    uint8_t read_buf[CHANNEL_READ_SIZE];
+};
+
+/* A channel without a connection: for uv_accept, or to connect. The shared part must outlive it. */
+int channel_create(struct channel_shared *shared, struct channel **ret) FLI_MUST_USE;
+/* Takes the connection that waits at the listener. 0 or FL_ESYSTEM. */
+int channel_accept(struct channel *c, uv_stream_t *listener) FLI_MUST_USE;
+
+/* `connected` or `lost` comes, from the loop; neither after channel_close. */
+void channel_connect(struct channel *c, const struct sockaddr *to, void (*connected)(void *ctx));
+uv_tcp_t *channel_tcp(struct channel *c);
+
+/* Who hears of it from now on. */
+void channel_own(struct channel *c, const struct channel_callbacks *cbs);
+
+int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
+void channel_read_stop(struct channel *c);
+
+/* How many bytes of the parts left at once: 0 when busy, when the kernel has no room, and when the
+ * connection has ended, which the next channel_write or read finds. Never calls back. */
+size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n);
+
+/* Takes all of `from`, which is left empty, with memory or without. Not while busy. False: the
+ * connection is lost, and `lost` was called. */
+bool channel_write(struct channel *c, struct fli_buf *from);
+size_t channel_memory(const struct channel *c);
+bool channel_busy(const struct channel *c);
+
+/* Reports the end once, and closes the descriptor; channel_close must still be called. */
+void channel_lose(struct channel *c, enum channel_end end, const char *why);
+
+/* As channel_lose, but reports it from the loop. */
+void channel_cancel(struct channel *c);
+
+void channel_close(struct channel *c); /* NULL is fine */
+
+#endif

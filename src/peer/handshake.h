@@ -1,0 +1,96 @@
+/* handshake.h: the first bytes of each side of a stream between two nodes. Pure.
+ *
+ *   offset size   little endian
+ *   0      8      "fencelok"
+ *   8      4      CRC-32C of bytes 12 to 511
+ *   12     2      HANDSHAKE_PROTOCOL; what follows is read only when it is the same
+ *   14     2      format of log entries
+ *   16     2      format of snapshots
+ *   18     1      kind of stream, enum stream_kind
+ *   19     1      verdict: 0 from the dialer, enum handshake_verdict in the answer
+ *   20     4      checksum of the members
+ *   24     8      cluster id, 0 when not known yet
+ *   32     8      sender's node id
+ *   40     8      sender's incarnation
+ *   48     8      node id of the one that is meant
+ *   56     8      index at which the sender knows itself to be a member, or 0
+ *   64     2      length of the client address
+ *   66     2      length of the reason
+ *   68     4      zeros
+ *   72     264    client address, then zeros
+ *   336    176    reason, then zeros
+ *
+ * Decoding checks magic and checksum before anything else is believed. Both strings hold only
+ * printable ASCII, since they end up in logs. Nodes of different versions do not talk to each
+ * other: one could lead and write what the other must stop at.
+ *
+ * A refusal says who is refused and why, and nothing of the node that refuses: in it the members'
+ * checksum, cluster id, node id, incarnation, index and client address are 0. The three version
+ * numbers are in every handshake. */
+#ifndef PEER_HANDSHAKE_H
+#define PEER_HANDSHAKE_H
+
+#include "peer/members.h"
+
+#define HANDSHAKE_SIZE 512u
+/* Of what is said on streams. Raised also when a command, a flag or a field is new to log entries:
+ * a node that meets one it does not know stops. Numbers from 256 up are older layouts'. */
+#define HANDSHAKE_PROTOCOL 2u
+#define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
+
+/* Values travel and must not change. */
+enum stream_kind {
+    STREAM_RAFT = 1,    /* messages of the one who dialed; the other never sends */
+    STREAM_RELAY = 2,   /* commands of a follower's clients, and their answers */
+    STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and what was taken of it */
+};
+#define STREAM_KINDS 3u
+
+/* Values travel and must not change. */
+enum handshake_verdict {
+    HANDSHAKE_WELCOME = 1,
+    HANDSHAKE_STRANGER = 2, /* not a member, or not yet again, or not the one that was called */
+    HANDSHAKE_OTHER_CLUSTER = 3,     /* another cluster id */
+    HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
+    HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
+    HANDSHAKE_OTHER_VERSION = 6      /* of the protocol or of a format */
+};
+
+/* What a node says of itself. */
+struct peer_identity {
+    uint64_t node_id, incarnation, cluster_id;
+    uint32_t members_crc; /* of the canonical text; nodes that disagree must not meet */
+    /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
+    uint64_t admitted_index;
+    char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
+};
+
+/* Formats of what the caller sends on the streams. */
+struct handshake_formats {
+    uint16_t entry, snapshot;
+};
+
+struct handshake {
+    enum stream_kind kind;
+    uint8_t verdict; /* 0 or enum handshake_verdict */
+    uint64_t target;
+    struct peer_identity from; /* all 0 in a refusal */
+    char reason[HANDSHAKE_REASON_MAX];
+};
+
+void handshake_encode(const struct handshake *h, const struct handshake_formats *formats,
+                      uint8_t out[HANDSHAKE_SIZE]);
+
+/* 0; FL_EPROTO: not a handshake; FL_EVERSION: one of another version (nothing is returned). */
+int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
+                     struct handshake *ret) FLI_MUST_USE;
+
+/* After FL_EVERSION: which version the sender has, and which this node. Always NUL-terminated; 176
+ * bytes are enough. */
+void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
+                               const struct handshake_formats *formats, char *out, size_t size);
+
+/* What a verdict means, for a log, where no reason was given. Never NULL. */
+const char *handshake_verdict_text(enum handshake_verdict verdict);
+
+#endif

@@ -1,0 +1,199 @@
+/* members.c: parsing of the cluster's configuration.
+ *
+ * The text is a list of ID=HOST:PORT separated by commas; blanks around a part are allowed. The
+ * result is sorted by id, so that two nodes that were given the same members in another order have
+ * the same canonical text, and so the same first entry in their logs. */
+#include "peer/members.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+/* Ids stay within what a signed 64-bit number holds: some clients read them so. */
+#define MEMBER_ID_MAX UINT64_C(0x7fffffffffffffff)
+
+static bool host_char(char c, bool bracketed)
+{
+    if (isalnum((unsigned char)c) || c == '.' || c == '-' || c == '_') {
+        return true;
+    }
+    return bracketed && (c == ':' || c == '%');
+}
+
+/* Finds host and port text in address. The host of [V6]:PORT is without its brackets. */
+static bool address_parts(const char *address, struct fli_slice *host, const char **port)
+{
+    const char *end;
+    const char *start = address;
+    bool bracketed = address[0] == '[';
+    if (bracketed) {
+        start++;
+        end = strchr(start, ']');
+        if (end == NULL || end[1] != ':') {
+            return false;
+        }
+        *port = end + 2;
+    } else {
+        end = strchr(start, ':');
+        if (end == NULL) {
+            return false;
+        }
+        *port = end + 1;
+    }
+    if (end == start || end - start > 255) {
+        return false;
+    }
+    for (const char *p = start; p < end; p++) {
+        if (!host_char(*p, bracketed)) {
+            return false;
+        }
+    }
+    *host = (struct fli_slice){(const uint8_t *)start, (size_t)(end - start)};
+    return true;
+}
+
+int address_split(const char *address, char host[256], uint16_t *ret_port)
+{
+    struct fli_slice name;
+    const char *port;
+    uint64_t number;
+    if (!address_parts(address, &name, &port)) {
+        return FL_EINVAL;
+    }
+    size_t digits = strlen(port);
+    if (digits == 0 || digits > 5 || !fli_parse_u64(port, digits, 65535, &number) || number == 0) {
+        return FL_EINVAL;
+    }
+    memcpy(host, name.data, name.len);
+    host[name.len] = '\0';
+    *ret_port = (uint16_t)number;
+    return 0;
+}
+
+static struct fli_slice trim(const char *start, const char *end)
+{
+    while (start < end && (*start == ' ' || *start == '\t')) {
+        start++;
+    }
+    while (end > start && (end[-1] == ' ' || end[-1] == '\t')) {
+        end--;
+    }
+    return (struct fli_slice){(const uint8_t *)start, (size_t)(end - start)};
+}
+
+/* One ID=HOST:PORT. */
+static int parse_one(struct fli_slice part, struct member *ret, char *errmsg, size_t errmsg_size)
+{
+    int shown = part.len > 100 ? 100 : (int)part.len;
+    const char *text = (const char *)part.data;
+    const uint8_t *equals = part.len == 0 ? NULL : memchr(part.data, '=', part.len);
+    if (equals == NULL) {
+        snprintf(errmsg, errmsg_size, "member '%.*s' is not of the form ID=HOST:PORT", shown, text);
+        return FL_EINVAL;
+    }
+    size_t id_len = (size_t)(equals - part.data);
+    if (!fli_parse_u64(part.data, id_len, MEMBER_ID_MAX, &ret->id) || ret->id == 0) {
+        snprintf(errmsg, errmsg_size, "member '%.*s': the id must be a number from 1 up", shown,
+                 text);
+        return FL_EINVAL;
+    }
+    size_t len = part.len - id_len - 1;
+    char host[256];
+    uint16_t port;
+    if (len >= sizeof ret->address) {
+        snprintf(errmsg, errmsg_size, "member %llu: the address is longer than %zu bytes",
+                 (unsigned long long)ret->id, sizeof ret->address - 1);
+        return FL_EINVAL;
+    }
+    memcpy(ret->address, equals + 1, len);
+    ret->address[len] = '\0';
+    if (strlen(ret->address) != len || address_split(ret->address, host, &port) != 0) {
+        snprintf(errmsg, errmsg_size,
+                 "member %llu: '%.100s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)",
+                 (unsigned long long)ret->id, ret->address);
+        return FL_EINVAL;
+    }
+    return 0;
+}
+
+/* Adds m in the place its id says. */
+static int insert(struct members *all, const struct member *m, char *errmsg, size_t errmsg_size)
+{
+    unsigned at = all->n;
+    for (unsigned i = 0; i < all->n; i++) {
+        if (all->list[i].id == m->id) {
+            snprintf(errmsg, errmsg_size, "id %llu appears twice", (unsigned long long)m->id);
+            return FL_EINVAL;
+        }
+        if (strcmp(all->list[i].address, m->address) == 0) {
+            snprintf(errmsg, errmsg_size, "members %llu and %llu have the same address %s",
+                     (unsigned long long)all->list[i].id, (unsigned long long)m->id, m->address);
+            return FL_EINVAL;
+        }
+        if (all->list[i].id > m->id && at == all->n) {
+            at = i;
+        }
+    }
+    if (all->n == MEMBERS_MAX) {
+        snprintf(errmsg, errmsg_size, "more than %u members", MEMBERS_MAX);
+        return FL_EINVAL;
+    }
+    memmove(&all->list[at + 1], &all->list[at], (all->n - at) * sizeof all->list[0]);
+    all->list[at] = *m;
+    all->n++;
+    return 0;
+}
+
+int members_parse(const char *text, struct members *ret, char *errmsg, size_t errmsg_size)
+{
+    struct members all;
+    memset(&all, 0, sizeof all);
+    const char *p = text;
+    for (;;) {
+        const char *end = strchr(p, ',');
+        struct member m;
+        memset(&m, 0, sizeof m);
+        int rv = parse_one(trim(p, end == NULL ? p + strlen(p) : end), &m, errmsg, errmsg_size);
+        if (rv == 0) {
+            rv = insert(&all, &m, errmsg, errmsg_size);
+        }
+        if (rv != 0) {
+            return rv;
+        }
+        if (end == NULL) {
+            break;
+        }
+        p = end + 1;
+    }
+    FLI_ASSERT(all.n > 0 && all.n <= MEMBERS_MAX);
+    *ret = all;
+    return 0;
+}
+
+const struct member *members_find(const struct members *m, uint64_t id)
+{
+    for (unsigned i = 0; i < m->n; i++) {
+        if (m->list[i].id == id) {
+            return &m->list[i];
+        }
+    }
+    return NULL;
+}
+
+size_t members_format(const struct members *m, char *out, size_t size)
+{
+    size_t len = 0;
+    if (size > 0) {
+        out[0] = '\0';
+    }
+    for (unsigned i = 0; i < m->n; i++) {
+        size_t room = len < size ? size - len : 0;
+        int n = snprintf(room == 0 ? NULL : out + len, room, "%s%llu=%s", i == 0 ? "" : ",",
+                         (unsigned long long)m->list[i].id, m->list[i].address);
+        FLI_ASSERT(n > 0);
+        len += (size_t)n;
+    }
+    return len;
+}

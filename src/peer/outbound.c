@@ -1,0 +1,356 @@
+/* outbound.c: see outbound.h. */
+#include "peer/outbound.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "peer/said.h"
+
+#define STEADY_MS 1000u /* a stream that was up for so long was no vain attempt */
+
+struct outbound_peer {
+    struct outbound *o;
+    uint64_t id;
+    struct stream *stream;
+    bool dialing;
+    bool flooded; /* said that messages are dropped, until half of the room is free again */
+    unsigned pause_ms;
+    uint64_t dial_at_ms; /* when neither up nor dialing */
+    uint64_t dialed_ms;  /* when the last dial began */
+    uint64_t up_since_ms;
+    uint64_t sent, dropped, times_up;
+};
+
+struct outbound {
+    uv_loop_t *loop;
+    struct transport *transport;
+    struct outbound_callbacks cbs;
+    size_t queue_max;
+    bool started, closing;
+    bool timer_live;
+    uv_timer_t timer; /* of the next dial */
+    unsigned dialing_n;
+    unsigned n;
+    struct outbound_peer peers[MEMBERS_MAX];
+    void (*close_cb)(void *ctx);
+    void *close_ctx;
+    struct said said;
+};
+
+static unsigned long long ull(uint64_t v)
+{
+    return v;
+}
+
+static void say(struct outbound *o, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+static void say(struct outbound *o, int level, const char *fmt, ...)
+{
+    char text[256];
+    uint64_t left_out;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (o->cbs.log != NULL && said_allows(&o->said, text, fli_clock_ms(), &left_out)) {
+        o->cbs.log(o->cbs.ctx, level, text);
+    }
+}
+
+static struct outbound_peer *find(const struct outbound *o, uint64_t peer_id)
+{
+    for (unsigned i = 0; i < o->n; i++) {
+        if (o->peers[i].id == peer_id) {
+            return (struct outbound_peer *)(uintptr_t)&o->peers[i];
+        }
+    }
+    return NULL;
+}
+
+static void maybe_closed(struct outbound *o)
+{
+    if (o->closing && !o->timer_live && o->dialing_n == 0 && o->close_cb != NULL) {
+        void (*cb)(void *ctx) = o->close_cb;
+        o->close_cb = NULL;
+        o->started = false;
+        cb(o->close_ctx);
+    }
+}
+
+/* ---- dialing ---- */
+
+static void dial_due(struct outbound *o);
+
+static void timer_cb(uv_timer_t *timer)
+{
+    dial_due(timer->data);
+}
+
+static void set_timer(struct outbound *o)
+{
+    uint64_t at_ms = UINT64_MAX;
+    uint64_t now_ms = uv_now(o->loop);
+    for (unsigned i = 0; i < o->n; i++) {
+        const struct outbound_peer *p = &o->peers[i];
+        if (p->stream == NULL && !p->dialing && p->dial_at_ms < at_ms) {
+            at_ms = p->dial_at_ms;
+        }
+    }
+    if (o->closing) {
+        return;
+    }
+    if (at_ms == UINT64_MAX) {
+        uv_timer_stop(&o->timer);
+        return;
+    }
+    int rv = uv_timer_start(&o->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+    FLI_ASSERT(rv == 0);
+}
+
+static void pause_then_dial(struct outbound_peer *p, unsigned least_ms)
+{
+    unsigned pause_ms = p->pause_ms > least_ms ? p->pause_ms : least_ms;
+    uint64_t soonest_ms = uv_now(p->o->loop) + OUTBOUND_PAUSE_MIN_MS;
+    p->dial_at_ms = p->dialed_ms + pause_ms;
+    p->dial_at_ms = p->dial_at_ms > soonest_ms ? p->dial_at_ms : soonest_ms;
+    p->pause_ms = p->pause_ms * 2 < OUTBOUND_PAUSE_MAX_MS ? p->pause_ms * 2 : OUTBOUND_PAUSE_MAX_MS;
+    set_timer(p->o);
+}
+
+static void go_down(struct outbound_peer *p, bool hung_up, const char *why)
+{
+    struct outbound *o = p->o;
+    struct stream *s = p->stream;
+    p->stream = NULL;
+    p->flooded = false;
+    if (uv_now(o->loop) - p->up_since_ms >= STEADY_MS) {
+        p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
+    }
+    stream_close(s);
+    say(o, 3, "the stream to node %llu ended: %s", ull(p->id), why);
+    pause_then_dial(p, 0);
+    if (o->cbs.down != NULL) {
+        o->cbs.down(o->cbs.ctx, p->id, hung_up, why);
+    }
+}
+
+static void lost_cb(void *ctx, enum channel_end end, const char *why)
+{
+    go_down(ctx, end == CHANNEL_HUNG_UP, why);
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    (void)type;
+    (void)body;
+    go_down(ctx, false, "the peer sent on a stream that is not its to send on");
+}
+
+static void go_up(struct outbound_peer *p, const struct peer_identity *peer, struct stream *s)
+{
+    struct outbound *o = p->o;
+    struct stream_callbacks cbs = {.ctx = p, .frame = frame_cb, .lost = lost_cb};
+    p->stream = s;
+    p->up_since_ms = uv_now(o->loop);
+    p->times_up++;
+    say(o, 3, "connected to node %llu", ull(p->id));
+    if (o->cbs.up != NULL) {
+        o->cbs.up(o->cbs.ctx, peer);
+    }
+    if (p->stream == s) {
+        (void)stream_start(s, &cbs);
+    }
+}
+
+static void dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
+{
+    struct outbound_peer *p = ctx;
+    struct outbound *o = p->o;
+    FLI_ASSERT(p->dialing && p->stream == NULL && o->dialing_n > 0);
+    p->dialing = false;
+    o->dialing_n--;
+    if (o->closing) {
+        stream_close(s);
+        maybe_closed(o);
+    } else if (status == 0) {
+        go_up(p, peer, s);
+    } else {
+        pause_then_dial(p, status == FL_EDENIED ? OUTBOUND_REFUSED_MS : 0);
+    }
+}
+
+static void dial(struct outbound_peer *p)
+{
+    struct outbound *o = p->o;
+    p->dialed_ms = uv_now(o->loop);
+    int rv = transport_dial(o->transport, p->id, STREAM_RAFT, dialed, p);
+    if (rv == 0) {
+        p->dialing = true;
+        o->dialing_n++;
+    } else {
+        pause_then_dial(p, OUTBOUND_PAUSE_MAX_MS);
+    }
+}
+
+static void dial_due(struct outbound *o)
+{
+    uint64_t now_ms = uv_now(o->loop);
+    for (unsigned i = 0; i < o->n; i++) {
+        struct outbound_peer *p = &o->peers[i];
+        if (p->stream == NULL && !p->dialing && now_ms >= p->dial_at_ms) {
+            dial(p);
+        }
+    }
+    set_timer(o);
+}
+
+void outbound_hurry(struct outbound *o, uint64_t peer_id)
+{
+    struct outbound_peer *p = find(o, peer_id);
+    if (p != NULL && o->started && !o->closing && p->stream == NULL && !p->dialing) {
+        p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
+        p->dial_at_ms = uv_now(o->loop);
+        set_timer(o);
+    }
+}
+
+/* ---- sending ---- */
+
+static int drop(struct outbound_peer *p, int why)
+{
+    p->dropped++;
+    return why;
+}
+
+int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
+                  unsigned n)
+{
+    struct outbound_peer *p = find(o, peer_id);
+    size_t size = FRAME_HEADER_SIZE;
+    if (p == NULL) {
+        return FL_EINVAL;
+    }
+    if (p->stream == NULL) {
+        return drop(p, FL_ENOCONN);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        size += parts[i].len;
+    }
+    size_t unsent = stream_unsent(p->stream);
+    p->flooded = p->flooded && unsent > o->queue_max / 2;
+    /* A message that is larger than all may wait alone. */
+    int rv = unsent > 0 && (unsent >= o->queue_max || size > o->queue_max - unsent)
+                 ? FL_ELIMIT
+                 : stream_send(p->stream, type, parts, n);
+    if (rv == 0) {
+        p->sent++;
+        return 0;
+    }
+    if (rv == FL_EINVAL) {
+        return rv;
+    }
+    if (rv == FL_ELIMIT && !p->flooded) {
+        p->flooded = true;
+        say(o, 2, "node %llu does not take its messages: those beyond %zu KiB are dropped",
+            ull(p->id), o->queue_max >> 10);
+    }
+    return drop(p, rv);
+}
+
+void outbound_flush(struct outbound *o)
+{
+    for (unsigned i = 0; i < o->n; i++) {
+        if (o->peers[i].stream != NULL) {
+            stream_flush(o->peers[i].stream);
+        }
+    }
+}
+
+bool outbound_is_up(const struct outbound *o, uint64_t peer_id)
+{
+    const struct outbound_peer *p = find(o, peer_id);
+    return p != NULL && p->stream != NULL;
+}
+
+void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
+                         struct outbound_peer_stats *ret)
+{
+    const struct outbound_peer *p = find(o, peer_id);
+    memset(ret, 0, sizeof *ret);
+    if (p != NULL) {
+        ret->up = p->stream != NULL;
+        ret->unsent = p->stream == NULL ? 0 : stream_unsent(p->stream);
+        ret->sent = p->sent;
+        ret->dropped = p->dropped;
+        ret->times_up = p->times_up;
+    }
+}
+
+/* ---- life ---- */
+
+int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
+                    uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
+                    struct outbound **ret)
+{
+    struct outbound *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        return FL_ENOMEM;
+    }
+    o->loop = loop;
+    o->transport = t;
+    o->cbs = *cbs;
+    o->queue_max = queue_max == 0 ? SIZE_MAX : queue_max;
+    for (unsigned i = 0; i < members->n; i++) {
+        if (members->list[i].id != self_id) {
+            struct outbound_peer *p = &o->peers[o->n++];
+            p->o = o;
+            p->id = members->list[i].id;
+            p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
+        }
+    }
+    *ret = o;
+    return 0;
+}
+
+void outbound_start(struct outbound *o)
+{
+    FLI_ASSERT(!o->started);
+    int rv = uv_timer_init(o->loop, &o->timer);
+    FLI_ASSERT(rv == 0);
+    o->timer.data = o;
+    o->started = true;
+    o->timer_live = true;
+    dial_due(o);
+}
+
+static void timer_closed(uv_handle_t *handle)
+{
+    struct outbound *o = handle->data;
+    o->timer_live = false;
+    maybe_closed(o);
+}
+
+void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(o->started && !o->closing);
+    o->closing = true;
+    o->close_cb = cb;
+    o->close_ctx = ctx;
+    for (unsigned i = 0; i < o->n; i++) {
+        stream_close(o->peers[i].stream);
+        o->peers[i].stream = NULL;
+    }
+    uv_close((uv_handle_t *)&o->timer, timer_closed);
+}
+
+void outbound_destroy(struct outbound *o)
+{
+    if (o == NULL) {
+        return;
+    }
+    FLI_ASSERT(!o->started);
+    free(o);
+}

@@ -1,0 +1,73 @@
+/* outbound.h: one RAFT stream to each other member, kept up.
+ *
+ *   dialing --> up --> pause --> dialing ...
+ *      `-------------->'
+ *
+ * Dials each member from outbound_start on. A stream that ends, or a dial that fails, is followed
+ * by another dial OUTBOUND_PAUSE_MIN_MS later at the soonest. Dials begin at least so far from each
+ * other as a pause says that grows to OUTBOUND_PAUSE_MAX_MS; after a refusal it is
+ * OUTBOUND_REFUSED_MS. So one that waits for a network that drops everything is followed at once.
+ *
+ * Messages may be lost: while a stream is down they are dropped, and so is what would make more
+ * than queue_max bytes wait for one peer. Whoever sends them must bear it, as Raft does.
+ *
+ * The peer never sends on such a stream: if it does, the stream ends. One thread, the loop's. */
+#ifndef PEER_OUTBOUND_H
+#define PEER_OUTBOUND_H
+
+#include "peer/transport.h"
+
+#define OUTBOUND_PAUSE_MIN_MS 10u
+#define OUTBOUND_PAUSE_MAX_MS 100u
+#define OUTBOUND_REFUSED_MS 250u
+
+struct outbound;
+
+struct outbound_callbacks {
+    void *ctx;
+    void (*up)(void *ctx, const struct peer_identity *peer); /* may be NULL */
+    /* hung_up: the peer's process ended it (as a process that ends does), noticed at once. Only
+     * after `up`. May be NULL. */
+    void (*down)(void *ctx, uint64_t peer_id, bool hung_up, const char *why);
+    void (*log)(void *ctx, int level, const char *message); /* may be NULL; as the transport's */
+};
+
+struct outbound_peer_stats {
+    bool up;
+    size_t unsent;    /* bytes that the kernel has not taken */
+    uint64_t sent;    /* messages appended */
+    uint64_t dropped; /* messages not sent, for want of a stream or of room */
+    uint64_t times_up;
+};
+
+/* The transport must be created, and outlive it. queue_max: bytes that may wait for one peer (one
+ * message that is larger may wait alone), at most what the transport's limits of STREAM_RAFT allow;
+ * 0: all of that. 0 or FL_ENOMEM. */
+int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
+                    uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
+                    struct outbound **ret) FLI_MUST_USE;
+
+void outbound_start(struct outbound *o); /* once, when the transport was started */
+
+/* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: in all
+ * three the message is dropped, and counted. FL_EINVAL: larger than a frame may be, or not another
+ * member. Never calls back. */
+int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
+                  unsigned n) FLI_MUST_USE;
+
+void outbound_flush(struct outbound *o); /* once a turn; may call `down` */
+
+bool outbound_is_up(const struct outbound *o, uint64_t peer_id);
+void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
+                         struct outbound_peer_stats *ret); /* all 0 for nobody */
+
+/* Dials now rather than after the pause: the peer has shown that it is there. */
+void outbound_hurry(struct outbound *o, uint64_t peer_id);
+
+/* Ends all streams without `down`, and calls cb, never inside, when nothing of it is left in the
+ * loop; then outbound_destroy. Only when started. A dial that is under way ends with its time or
+ * with the transport. */
+void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx);
+void outbound_destroy(struct outbound *o); /* when closed, or never started; NULL is fine */
+
+#endif

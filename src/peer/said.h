@@ -1,0 +1,29 @@
+/* said.h: which lines were logged lately, so that retries and strangers do not fill the log. Pure.
+ *
+ * The same line is said again after SAID_AGAIN_MS; different ones up to SAID_BURST at once and then
+ * one in SAID_EVERY_MS. */
+#ifndef PEER_SAID_H
+#define PEER_SAID_H
+
+#include "base/base.h"
+
+#define SAID_LINES 32u
+#define SAID_AGAIN_MS 60000u
+#define SAID_BURST 32u
+#define SAID_EVERY_MS 1000u
+
+struct said {
+    struct {
+        uint32_t crc; /* of the text */
+        uint64_t at_ms;
+    } lines[SAID_LINES];
+    unsigned next;
+    uint64_t spent_until_ms; /* the burst is spent this far ahead of now */
+    uint64_t left_out;
+};
+
+/* Whether a line is to be said now; notes it if it is. *left_out: how many were not, for being too
+ * many, since the last one that was (0 unless the result is true). */
+bool said_allows(struct said *s, const char *text, uint64_t now_ms, uint64_t *left_out);
+
+#endif

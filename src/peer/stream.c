@@ -1,0 +1,323 @@
+/* stream.c: see stream.h. */
+#include "peer/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "peer/stream_private.h"
+
+/* Memory that an empty buffer keeps, so that turns do not allocate, for so many turns. */
+#define OUT_KEEP ((size_t)256 << 10)
+#define OUT_KEEP_TURNS 256u
+
+_Static_assert(STREAM_PARTS_MAX < CHANNEL_PARTS_MAX, "a header fits in front of the parts");
+
+struct stream {
+    struct channel *channel;
+    uv_loop_t *loop;
+    struct stream_limits limits;
+    struct stream_callbacks cbs;
+    struct stream_place place;
+    unsigned *open;
+    unsigned depth; /* calls of the owner that we are in */
+    bool started, lost, closed;
+    bool torn;            /* part of a frame has left and the rest is lost */
+    struct fli_buf early; /* read past the handshake */
+    struct frame_reader in;
+    struct fli_buf gather; /* appended, not handed over */
+    unsigned quiet_turns;  /* in which nothing was to be sent */
+    size_t writing;        /* bytes that the channel is busy with */
+    uint64_t appended;
+    uint64_t handed;
+    uint64_t heard_ms;
+};
+
+static void stream_free(struct stream *s)
+{
+    frame_reader_fini(&s->in);
+    fli_buf_fini(&s->gather);
+    fli_buf_fini(&s->early);
+    free(s);
+}
+
+static void leave(struct stream *s)
+{
+    FLI_ASSERT(s->depth > 0);
+    s->depth--;
+    if (s->depth == 0 && s->closed) {
+        stream_free(s);
+    }
+}
+
+static void leave_place(struct stream *s)
+{
+    if (fli_list_linked(&s->place.link)) {
+        fli_list_remove(&s->place.link);
+        FLI_ASSERT(*s->place.count > 0);
+        (*s->place.count)--;
+    }
+}
+
+static void lost_cb(void *ctx, enum channel_end end, const char *why)
+{
+    struct stream *s = ctx;
+    if (s->lost || s->closed) {
+        return;
+    }
+    s->lost = true;
+    leave_place(s);
+    fli_buf_clear(&s->gather);
+    fli_buf_shrink(&s->gather);
+    s->writing = 0;
+    if (s->started) {
+        s->depth++;
+        s->cbs.lost(s->cbs.ctx, end, why);
+        leave(s);
+    }
+}
+
+void stream_lose(struct stream *s, enum channel_end end, const char *why)
+{
+    channel_lose(s->channel, end, why);
+}
+
+/* ---- reading ---- */
+
+static bool show(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct stream *s = ctx;
+    s->cbs.frame(s->cbs.ctx, type, body);
+    return !s->closed && !s->lost;
+}
+
+static void feed(struct stream *s, const uint8_t *data, size_t len)
+{
+    const char *why = frame_reader_feed(&s->in, data, len, show, s);
+    if (why != NULL && !s->closed) {
+        channel_lose(s->channel, CHANNEL_BROKEN, why);
+    }
+}
+
+static void bytes_cb(void *ctx, const uint8_t *data, size_t len)
+{
+    struct stream *s = ctx;
+    s->heard_ms = uv_now(s->loop);
+    s->depth++;
+    feed(s, data, len);
+    leave(s);
+}
+
+static void drained_cb(void *ctx)
+{
+    struct stream *s = ctx;
+    s->writing = 0;
+    stream_flush(s);
+}
+
+struct stream_place *stream_place(struct stream *s)
+{
+    return &s->place;
+}
+
+struct stream *stream_of_place(struct fli_list *link)
+{
+    return FLI_CONTAINER_OF(link, struct stream, place.link);
+}
+
+int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice early,
+                  unsigned *open, struct stream **ret)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    FLI_ASSERT(limits->frame_max > 0 && limits->frame_max <= FRAME_MAX);
+    FLI_ASSERT(limits->out_max >= limits->frame_max + FRAME_HEADER_SIZE);
+    FLI_ASSERT(limits->out_max <= STREAM_OUT_MAX);
+    if (s != NULL) {
+        fli_buf_init(&s->early, CHANNEL_READ_SIZE);
+    }
+    if (s == NULL || fli_buf_append(&s->early, early.data, early.len) != 0) {
+        free(s);
+        channel_close(c);
+        return FL_ENOMEM;
+    }
+    struct channel_callbacks cbs = {
+        .ctx = s, .bytes = bytes_cb, .drained = drained_cb, .lost = lost_cb};
+    s->channel = c;
+    s->loop = channel_tcp(c)->loop;
+    s->limits = *limits;
+    s->open = open;
+    s->heard_ms = uv_now(s->loop);
+    (*open)++;
+    fli_list_init(&s->place.link);
+    frame_reader_init(&s->in, limits->frame_max);
+    fli_buf_init(&s->gather, limits->out_max);
+    channel_own(c, &cbs);
+    channel_read_stop(c);
+    *ret = s;
+    return 0;
+}
+
+bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
+{
+    FLI_ASSERT(!s->started && !s->closed && cbs->frame != NULL && cbs->lost != NULL);
+    s->cbs = *cbs;
+    s->started = true;
+    s->depth++;
+    if (s->lost) {
+        s->cbs.lost(s->cbs.ctx, CHANNEL_REPLACED, "it was replaced before it was used");
+    } else if (s->early.len > 0) {
+        struct fli_buf early = s->early;
+        fli_buf_init(&s->early, 0);
+        feed(s, early.data, early.len);
+        fli_buf_fini(&early);
+    }
+    if (!s->lost && !s->closed && channel_read_start(s->channel) != 0) {
+        channel_lose(s->channel, CHANNEL_FAILED, "it cannot be read");
+    }
+    bool fine = !s->lost && !s->closed;
+    leave(s);
+    return fine;
+}
+
+void *stream_keep(struct stream *s, struct fli_slice *body)
+{
+    return frame_reader_keep(&s->in, body);
+}
+
+/* ---- writing ---- */
+
+size_t stream_unsent(const struct stream *s)
+{
+    return s->gather.len + s->writing;
+}
+
+/* Appends what is behind the first `skip` bytes of the parts. */
+static int append_from(struct stream *s, const struct fli_slice *parts, unsigned n, size_t skip)
+{
+    size_t len = 0;
+    for (unsigned i = 0; i < n; i++) {
+        len += parts[i].len;
+    }
+    int rv = fli_buf_reserve(&s->gather, len - skip);
+    for (unsigned i = 0; i < n && rv == 0; i++) {
+        size_t past = skip < parts[i].len ? skip : parts[i].len;
+        skip -= past;
+        rv = fli_buf_append(&s->gather, parts[i].data + past, parts[i].len - past);
+    }
+    return rv;
+}
+
+int stream_send(struct stream *s, uint8_t type, const struct fli_slice *parts, unsigned n)
+{
+    uint8_t header[FRAME_HEADER_SIZE];
+    struct fli_slice all[STREAM_PARTS_MAX + 1];
+    size_t length = 0;
+    FLI_ASSERT(!s->closed && n <= STREAM_PARTS_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        if (parts[i].len > s->limits.frame_max - length) {
+            return FL_EINVAL;
+        }
+        length += parts[i].len;
+        all[i + 1] = parts[i];
+    }
+    size_t size = FRAME_HEADER_SIZE + length;
+    if (s->lost || s->torn) {
+        return FL_ENOCONN;
+    }
+    if (size > s->limits.out_max - stream_unsent(s)) {
+        return FL_ELIMIT;
+    }
+    frame_header_encode(type, parts, n, header);
+    all[0] = (struct fli_slice){header, sizeof header};
+    size_t left = 0;
+    if (size >= STREAM_DIRECT && stream_unsent(s) == 0) {
+        left = channel_try_write(s->channel, all, n + 1);
+    }
+    int rv = left == size ? 0 : append_from(s, all, n + 1, left);
+    if (rv != 0 && left == 0) {
+        return rv;
+    }
+    /* Part of it has left: whether all of it arrives is not known, and flushing says so. */
+    s->torn = rv != 0;
+    s->appended += size;
+    if (left > 0) {
+        s->handed = s->appended;
+    }
+    return 0;
+}
+
+void stream_flush(struct stream *s)
+{
+    FLI_ASSERT(!s->closed);
+    if (s->lost) {
+        return;
+    }
+    if (s->torn) {
+        channel_lose(s->channel, CHANNEL_FAILED, "out of memory for the rest of a frame");
+        return;
+    }
+    if (s->gather.len == 0) {
+        if (++s->quiet_turns == OUT_KEEP_TURNS) {
+            fli_buf_shrink(&s->gather);
+        }
+        return;
+    }
+    s->quiet_turns = 0;
+    if (channel_busy(s->channel)) {
+        return;
+    }
+    size_t len = s->gather.len;
+    s->handed = s->appended;
+    s->depth++;
+    if (channel_write(s->channel, &s->gather) && !s->lost && !s->closed) {
+        s->writing = channel_busy(s->channel) ? len : 0;
+        if (s->gather.cap > OUT_KEEP) {
+            fli_buf_shrink(&s->gather);
+        }
+    }
+    leave(s);
+}
+
+uint64_t stream_appended(const struct stream *s)
+{
+    return s->appended;
+}
+
+uint64_t stream_handed(const struct stream *s)
+{
+    return s->handed;
+}
+
+size_t stream_memory(const struct stream *s)
+{
+    return sizeof *s + s->gather.cap + s->in.in.cap + s->early.cap + channel_memory(s->channel);
+}
+
+bool stream_idle(const struct stream *s)
+{
+    return s->lost || stream_unsent(s) == 0;
+}
+
+bool stream_lost(const struct stream *s)
+{
+    return s->lost;
+}
+
+uint64_t stream_heard_ms(const struct stream *s)
+{
+    return s->heard_ms;
+}
+
+void stream_close(struct stream *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    FLI_ASSERT(!s->closed && *s->open > 0);
+    s->closed = true;
+    leave_place(s);
+    (*s->open)--;
+    channel_close(s->channel);
+    if (s->depth == 0) {
+        stream_free(s);
+    }
+}

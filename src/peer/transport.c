@@ -1,0 +1,371 @@
+/* transport.c: binding, deadlines, judging, log lines, closing. See transport.h. */
+#include "peer/transport.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "peer/transport_private.h"
+
+#define BACKLOG 128
+
+static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
+    [STREAM_RAFT] = {TRANSPORT_RAFT_FRAME_MAX, TRANSPORT_RAFT_OUT_MAX},
+    [STREAM_RELAY] = {TRANSPORT_RELAY_FRAME_MAX, TRANSPORT_RELAY_OUT_MAX},
+    [STREAM_SNAPSHOT] = {TRANSPORT_SNAPSHOT_FRAME_MAX, TRANSPORT_SNAPSHOT_OUT_MAX},
+};
+
+/* ---- log ---- */
+
+void transport_say(struct transport *t, int level, const char *fmt, ...)
+{
+    char text[TRANSPORT_SAY_MAX];
+    char note[TRANSPORT_SAY_MAX];
+    uint64_t left_out;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (t->cbs.log == NULL || !said_allows(&t->said, text, fli_clock_ms(), &left_out)) {
+        return;
+    }
+    if (left_out > 0) {
+        snprintf(note, sizeof note, "%llu more lines about connections between nodes were left out",
+                 (unsigned long long)left_out);
+        t->cbs.log(t->cbs.ctx, level, note);
+    }
+    t->cbs.log(t->cbs.ctx, level, text);
+}
+
+/* ---- judging ---- */
+
+enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
+                                       char reason[HANDSHAKE_REASON_MAX])
+{
+    const struct peer_identity *peer = &h->from;
+    unsigned long long peer_id = peer->node_id;
+    unsigned long long self_id = t->self.node_id;
+    *alike = false;
+    if (peer->members_crc != t->self.members_crc) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "nodes %llu and %llu are configured with different members: give all nodes the "
+                 "same",
+                 self_id, peer_id);
+        return HANDSHAKE_OTHER_MEMBERS;
+    }
+    if (peer->cluster_id != 0 && t->self.cluster_id != 0 &&
+        peer->cluster_id != t->self.cluster_id) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %llu belongs to cluster %016llx, node %llu to cluster %016llx", self_id,
+                 (unsigned long long)t->self.cluster_id, peer_id,
+                 (unsigned long long)peer->cluster_id);
+        return HANDSHAKE_OTHER_CLUSTER;
+    }
+    *alike = true;
+    if (h->target != t->self.node_id) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu was called, but this is node %llu",
+                 (unsigned long long)h->target, self_id);
+        return HANDSHAKE_STRANGER;
+    }
+    if (peer->node_id == t->self.node_id || members_find(&t->members, peer->node_id) == NULL) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
+                 peer_id, self_id);
+        return HANDSHAKE_STRANGER;
+    }
+    return t->cbs.judge(t->cbs.ctx, peer, reason);
+}
+
+/* ---- deadlines ---- */
+
+void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms)
+{
+    d->at_ms = uv_now(t->shared.loop) + after_ms;
+    d->late = false;
+}
+
+bool deadline_over(struct transport *t, struct deadline *d)
+{
+    uint64_t now_ms = uv_now(t->shared.loop);
+    if (now_ms < d->at_ms) {
+        return false;
+    }
+    if (d->late) {
+        return true;
+    }
+    d->late = true;
+    d->at_ms = now_ms + 1;
+    return false;
+}
+
+static void timer_cb(uv_timer_t *timer)
+{
+    struct transport *t = timer->data;
+    accept_sweep(t);
+    dial_sweep(t);
+    deadlines_changed(t);
+}
+
+void deadlines_changed(struct transport *t)
+{
+    uint64_t at_ms = UINT64_MAX;
+    uint64_t now_ms = uv_now(t->shared.loop);
+    FLI_ASSERT(t->started);
+    if (t->closing) {
+        return;
+    }
+    accept_earliest(t, &at_ms);
+    dial_earliest(t, &at_ms);
+    if (at_ms == UINT64_MAX) {
+        uv_timer_stop(&t->timer);
+        return;
+    }
+    int rv = uv_timer_start(&t->timer, timer_cb, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+    FLI_ASSERT(rv == 0);
+}
+
+/* ---- binding ---- */
+
+static int bind_first(const struct addrinfo *list, uint16_t *ret_port)
+{
+    int saved = EADDRNOTAVAIL;
+    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
+        struct sockaddr_storage bound;
+        socklen_t len = sizeof bound;
+        int on = 1;
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0) {
+            saved = errno;
+            continue;
+        }
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        /* Listening already here makes "address in use" an error now, not after the log was read.
+         * Nobody is accepted before transport_start. */
+        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0 &&
+            getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
+            *ret_port =
+                ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+            return fd;
+        }
+        saved = errno;
+        close(fd);
+    }
+    errno = saved;
+    return -1;
+}
+
+/* As address_split, but port 0 is allowed and means any. */
+static int split_bind(const char *address, char host[256], char service[6])
+{
+    uint16_t port = 0;
+    char copy[MEMBER_ADDRESS_MAX];
+    size_t len = strlen(address);
+    bool any = len > 2 && len < sizeof copy && strcmp(address + len - 2, ":0") == 0;
+    if (any) {
+        memcpy(copy, address, len - 1);
+        memcpy(copy + len - 1, "1", 2);
+    }
+    int rv = address_split(any ? copy : address, host, &port);
+    snprintf(service, 6, "%u", any ? 0u : port);
+    return rv;
+}
+
+static int transport_bind(struct transport *t, const char *address, char *errmsg,
+                          size_t errmsg_size)
+{
+    char host[256];
+    char service[6];
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    if (split_bind(address, host, service) != 0) {
+        snprintf(errmsg, errmsg_size,
+                 "peer address '%.200s' is not HOST:PORT (write [ADDRESS]:PORT for IPv6)", address);
+        return FL_EINVAL;
+    }
+    int rv = getaddrinfo(host, service, &hints, &list);
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "peer address %s: %s", address, gai_strerror(rv));
+        return FL_ESYSTEM;
+    }
+    t->fd = bind_first(list, &t->port);
+    freeaddrinfo(list);
+    if (t->fd < 0) {
+        snprintf(errmsg, errmsg_size, "cannot listen for peers on %s: %s", address,
+                 strerror(errno));
+        return FL_ESYSTEM;
+    }
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void channel_gone(void *ctx)
+{
+    struct transport *t = ctx;
+    FLI_ASSERT(t->channels > 0);
+    t->channels--;
+    transport_maybe_closed(t);
+}
+
+int transport_channel(struct transport *t, struct channel **ret)
+{
+    int rv = channel_create(&t->shared, ret);
+    t->channels += rv == 0 ? 1 : 0;
+    return rv;
+}
+
+static void set_limits(struct transport *t, const struct transport_config *c)
+{
+    for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
+        struct stream_limits *l = &t->limits[kind];
+        *l = c->limits[kind];
+        l->frame_max = l->frame_max == 0 ? DEFAULT_LIMITS[kind].frame_max : l->frame_max;
+        l->out_max = l->out_max == 0 ? DEFAULT_LIMITS[kind].out_max : l->out_max;
+        FLI_ASSERT(l->frame_max <= FRAME_MAX && l->out_max <= STREAM_OUT_MAX);
+        FLI_ASSERT(l->out_max >= l->frame_max + FRAME_HEADER_SIZE);
+    }
+}
+
+int transport_create(uv_loop_t *loop, const struct transport_config *config,
+                     const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
+                     size_t errmsg_size)
+{
+    FLI_ASSERT(cbs->judge != NULL && cbs->accepted != NULL);
+    FLI_ASSERT(config->self.node_id != 0 && config->self.incarnation != 0);
+    FLI_ASSERT(members_find(&config->members, config->self.node_id) != NULL);
+    struct transport *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        snprintf(errmsg, errmsg_size, "out of memory");
+        return FL_ENOMEM;
+    }
+    t->shared.loop = loop;
+    t->shared.unacked_ms = config->unacked_ms == 0 ? TRANSPORT_UNACKED_MS : config->unacked_ms;
+    t->shared.gone_ctx = t;
+    t->shared.gone = channel_gone;
+    t->connect_ms = config->connect_ms == 0 ? TRANSPORT_CONNECT_MS : config->connect_ms;
+    t->answer_ms = config->answer_ms == 0 ? TRANSPORT_ANSWER_MS : config->answer_ms;
+    t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
+    t->members = config->members;
+    t->self = config->self;
+    t->formats = config->formats;
+    t->cbs = *cbs;
+    t->fd = -1;
+    set_limits(t, config);
+    fli_list_init(&t->pending);
+    fli_list_init(&t->dialing);
+    for (unsigned i = 0; i < MEMBERS_MAX * STREAM_KINDS; i++) {
+        fli_list_init(&t->accepted[i / STREAM_KINDS][i % STREAM_KINDS].streams);
+    }
+    int rv = transport_bind(t, config->bind_address, errmsg, errmsg_size);
+    if (rv != 0) {
+        free(t);
+        return rv;
+    }
+    *ret = t;
+    return 0;
+}
+
+uint16_t transport_port(const struct transport *t)
+{
+    return t->port;
+}
+
+int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
+{
+    FLI_ASSERT(!t->started);
+    int rv = uv_timer_init(t->shared.loop, &t->timer);
+    FLI_ASSERT(rv == 0);
+    t->timer.data = t;
+    t->started = true;
+    return accept_start(t, errmsg, errmsg_size);
+}
+
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
+{
+    t->self.cluster_id = cluster_id;
+    t->self.admitted_index = admitted_index;
+}
+
+int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
+                   transport_dial_cb cb, void *ctx)
+{
+    const struct member *m = members_find(&t->members, peer_id);
+    FLI_ASSERT(kind >= 1 && (unsigned)kind <= STREAM_KINDS && cb != NULL);
+    if (m == NULL || peer_id == t->self.node_id) {
+        return FL_EINVAL;
+    }
+    if (t->closing || !t->started) {
+        return FL_ENOCONN;
+    }
+    return dial_start(t, kind, m, cb, ctx);
+}
+
+void transport_stats(const struct transport *t, struct transport_stats *ret)
+{
+    *ret = (struct transport_stats){.pending = t->pending_n,
+                                    .streams = t->streams,
+                                    .dialing = t->dialing_n,
+                                    .accepted = t->accepted_ever,
+                                    .replaced = t->replaced,
+                                    .refused = t->refused,
+                                    .dropped = t->dropped};
+}
+
+static void listener_closed(uv_handle_t *handle)
+{
+    struct transport *t = handle->data;
+    t->listening = false;
+    transport_maybe_closed(t);
+}
+
+static void timer_closed(uv_handle_t *handle)
+{
+    struct transport *t = handle->data;
+    t->started = false;
+    t->close_cb(t->close_ctx);
+}
+
+void transport_maybe_closed(struct transport *t)
+{
+    if (t->closing && !t->timer_closing && !t->listening && t->channels == 0 && t->dialing_n == 0) {
+        FLI_ASSERT(t->streams == 0 && t->pending_n == 0);
+        t->timer_closing = true;
+        uv_close((uv_handle_t *)&t->timer, timer_closed);
+    }
+}
+
+void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
+{
+    FLI_ASSERT(t->started && !t->closing);
+    t->closing = true;
+    t->close_cb = cb;
+    t->close_ctx = ctx;
+    uv_timer_stop(&t->timer);
+    if (t->listening) {
+        uv_close((uv_handle_t *)&t->listener, listener_closed);
+    }
+    accept_drop_all(t);
+    dial_cancel_all(t);
+    transport_maybe_closed(t);
+}
+
+void transport_destroy(struct transport *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    FLI_ASSERT(!t->started && t->channels == 0 && t->dialing_n == 0);
+    if (t->fd >= 0) {
+        close(t->fd);
+    }
+    free(t);
+}

@@ -1,0 +1,132 @@
+/* transport.h: connections between nodes: one peer port for all kinds of stream.
+ *
+ * Every stream opens with a handshake of each side (handshake.h). A stranger (other cluster, other
+ * members, unknown id, another incarnation of a known id, wrong version) is refused. Each side
+ * judges the other: the one that was called before it answers, the caller by the answer.
+ *
+ *   dialer                             acceptor
+ *   connect, handshake (asks)  ---->   judges
+ *   judges                     <----   handshake (welcome, or a refusal, then closes)
+ *   hands the stream on                hands the stream on
+ *
+ * What a refusal tells: its verdict and the version numbers; to one that is configured with the
+ * same members, and has the same cluster id or none, also the reason. Never anything of this node.
+ *
+ * Order. Bytes of one stream keep theirs; two streams between the same nodes keep none, also when
+ * the second was opened because the first had ended: what its sender's kernel still had may come
+ * later. Whoever uses them must bear that.
+ *
+ * Ends. A connection whose bytes are not acknowledged for unacked_ms is given up, so that none
+ * waits for TCP to send again, ever more seldom, after a partition has healed; a silent one is
+ * probed. No delay of small packets: two entries in flight would cost 40 ms each. Names are
+ * resolved at each dial.
+ *
+ * Limits, so that a stranger costs no descriptors: TRANSPORT_PENDING_MAX connections that have not
+ * said their handshake, TRANSPORT_PENDING_ADDRESS_MAX of one address (IPv6: one network of 64
+ * bits), each for pending_ms. Beyond, the oldest of that address (or of the address with
+ * the most) is dropped: a real peer says its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
+ * streams of one member and kind: a newer one replaces the oldest, whose owner hears `lost` with
+ * CHANNEL_REPLACED.
+ *
+ * One thread, the loop's. */
+#ifndef PEER_TRANSPORT_H
+#define PEER_TRANSPORT_H
+
+#include "peer/handshake.h"
+#include "peer/stream.h"
+
+struct transport;
+
+#define TRANSPORT_PENDING_MAX 64u
+#define TRANSPORT_PENDING_ADDRESS_MAX 16u
+#define TRANSPORT_ACCEPTED_MAX 4u
+
+/* Defaults. */
+#define TRANSPORT_CONNECT_MS 200u
+#define TRANSPORT_ANSWER_MS 400u
+#define TRANSPORT_UNACKED_MS 1000u
+#define TRANSPORT_PENDING_MS 2000u
+#define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
+#define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
+#define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
+#define TRANSPORT_RELAY_OUT_MAX ((size_t)32 << 20)
+#define TRANSPORT_SNAPSHOT_FRAME_MAX (((size_t)1 << 20) + 4096)
+#define TRANSPORT_SNAPSHOT_OUT_MAX ((size_t)4 << 20)
+
+struct transport_config {
+    const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
+    struct members members;
+    struct peer_identity self;
+    struct handshake_formats formats;
+    /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
+     * lost is sent again by the next dial, sooner than TCP would: connect_ms is how long a
+     * partition that has healed goes unnoticed, and must be more than a round trip. */
+    unsigned connect_ms; /* until the connection is there */
+    unsigned answer_ms;  /* from then on, until the answer is whole */
+    /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
+    unsigned unacked_ms;                           /* 0: the default */
+    unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
+    struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
+};
+
+struct transport_callbacks {
+    void *ctx;
+    /* Judges a peer's handshake, after the transport's own checks: fills `reason` unless it is
+     * HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is configured alike:
+     * it must not name a cluster id or an incarnation. */
+    enum handshake_verdict (*judge)(void *ctx, const struct peer_identity *peer,
+                                    char reason[HANDSHAKE_REASON_MAX]);
+    /* A stream from another node, to own: stream_start or stream_close it. */
+    void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                     struct stream *s);
+    /* A peer has answered a call of this node: it is welcome, or refused. The reason is what the
+     * peer said, or what the verdict means. May be NULL. */
+    void (*answered)(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
+                     const char *reason);
+    /* Nobody listens at a peer: each of its addresses was reached, and refused. May be NULL. */
+    void (*absent)(void *ctx, uint64_t peer_id);
+    /* level 1 error, 2 warning, 3 notice, 4 debug. May be NULL. */
+    void (*log)(void *ctx, int level, const char *message);
+};
+
+struct transport_stats {
+    unsigned pending; /* connected, handshake not whole yet */
+    unsigned streams; /* accepted and dialed, not closed */
+    unsigned dialing;
+    uint64_t accepted, replaced; /* streams */
+    uint64_t refused;            /* strangers, by verdict */
+    uint64_t dropped;            /* too many, too slow, or not a handshake at all */
+};
+
+/* Binds, and listens in so far that nobody else can; nobody is accepted before transport_start.
+ * 0, FL_EINVAL, FL_ESYSTEM, FL_ENOMEM; errmsg says what is wrong and what to do. */
+int transport_create(uv_loop_t *loop, const struct transport_config *config,
+                     const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
+                     size_t errmsg_size) FLI_MUST_USE;
+uint16_t transport_port(const struct transport *t); /* that was bound */
+
+/* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
+int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* The cluster id, once it is known, and the node's place in it; said in handshakes from now on. */
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index);
+
+/* Opens a stream to another member. cb once, never inside: status 0 and a stream to own, or
+ * FL_ENOCONN (also when the transport closes), FL_EDENIED (this side or the other refused).
+ * 0; FL_EINVAL: not another member; FL_ENOCONN: not started, or closing; FL_ENOMEM, FL_ESYSTEM;
+ * when it is not 0 cb never comes. */
+typedef void (*transport_dial_cb)(void *ctx, int status, const struct peer_identity *peer,
+                                  struct stream *s);
+int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
+                   transport_dial_cb cb, void *ctx) FLI_MUST_USE;
+
+void transport_stats(const struct transport *t, struct transport_stats *ret);
+
+/* Stops to listen, drops strangers, ends dials, and calls cb, never inside, when each stream that
+ * was handed out is closed too: their owners must call stream_close, before or after. Once; also
+ * when transport_start failed; not without it. */
+void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx);
+
+void transport_destroy(struct transport *t); /* when closed, or never started; NULL is fine */
+
+#endif

@@ -1,0 +1,374 @@
+/* transport_accept.c: strangers until they are judged, and the accepted streams of each member.
+ *
+ * A connection that was accepted is `pending` until its handshake is whole. The happy path: accept,
+ * read HANDSHAKE_SIZE bytes, judge, write the answer, hand the stream on. It ends early by end of
+ * stream, by its deadline, as one of too many, by a bad handshake, or when the transport closes.
+ *
+ * The answer is written at once: a fresh socket takes 512 bytes, and one that does not is dropped.
+ * The dialer sends nothing between its handshake and our answer, so closing after a refusal leaves
+ * no unread bytes behind, and the reason arrives. */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "peer/transport_private.h"
+
+#define BACKLOG 128
+#define ACCEPT_RETRY_MS 100u
+
+/* Where a connection is from: an IPv4 address, or the network part of an IPv6 one. */
+struct origin {
+    uint8_t bytes[8];
+};
+
+struct pending {
+    struct fli_list link;
+    struct transport *t;
+    struct channel *channel;
+    struct deadline deadline;
+    struct origin origin;
+    char address[64]; /* for the log */
+    size_t got;
+    uint8_t buf[HANDSHAKE_SIZE];
+};
+
+static struct pending *pending_of(struct fli_list *pos)
+{
+    return FLI_CONTAINER_OF(pos, struct pending, link);
+}
+
+/* Forgets it, without its channel. */
+static void pending_free(struct pending *p)
+{
+    fli_list_remove(&p->link);
+    FLI_ASSERT(p->t->pending_n > 0);
+    p->t->pending_n--;
+    free(p);
+}
+
+static void pending_drop(struct pending *p)
+{
+    struct channel *c = p->channel;
+    pending_free(p);
+    channel_close(c);
+}
+
+/* ---- accepted streams ---- */
+
+static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
+{
+    unsigned i = 0;
+    while (i < t->members.n && t->members.list[i].id != peer_id) {
+        i++;
+    }
+    FLI_ASSERT(i < t->members.n);
+    return &t->accepted[i][kind - 1];
+}
+
+static void hand_on(struct transport *t, struct channel *c, const struct handshake *h,
+                    struct fli_slice early)
+{
+    struct stream *s;
+    struct accepted *a = accepted_of(t, h->from.node_id, h->kind);
+    if (stream_create(c, &t->limits[h->kind], early, &t->streams, &s) != 0) {
+        t->dropped++;
+        transport_say(t, 2, "out of memory for a stream from node %llu",
+                      (unsigned long long)h->from.node_id);
+        return;
+    }
+    struct stream_place *place = stream_place(s);
+    place->count = &a->n;
+    fli_list_push(&a->streams, &place->link);
+    a->n++;
+    t->accepted_ever++;
+    if (a->n > TRANSPORT_ACCEPTED_MAX) {
+        t->replaced++;
+        stream_lose(stream_of_place(a->streams.next), CHANNEL_REPLACED,
+                    "a newer stream of the same node took its place");
+        FLI_ASSERT(a->n <= TRANSPORT_ACCEPTED_MAX);
+    }
+    t->cbs.accepted(t->cbs.ctx, h->kind, &h->from, s);
+}
+
+/* ---- the answer ---- */
+
+static bool send_answer(struct pending *p, const struct handshake *answer)
+{
+    uint8_t bytes[HANDSHAKE_SIZE];
+    handshake_encode(answer, &p->t->formats, bytes);
+    struct fli_slice part = {bytes, sizeof bytes};
+    return channel_try_write(p->channel, &part, 1) == sizeof bytes;
+}
+
+static bool answer_welcome(struct pending *p, const struct handshake *asked)
+{
+    struct handshake answer;
+    memset(&answer, 0, sizeof answer);
+    answer.kind = asked->kind;
+    answer.verdict = HANDSHAKE_WELCOME;
+    answer.target = asked->from.node_id;
+    answer.from = p->t->self;
+    return send_answer(p, &answer);
+}
+
+/* Of this node it says nothing; see handshake.h. */
+static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t target,
+                           enum handshake_verdict verdict, const char *reason)
+{
+    struct handshake answer;
+    memset(&answer, 0, sizeof answer);
+    answer.kind = kind;
+    answer.verdict = (uint8_t)verdict;
+    answer.target = target;
+    snprintf(answer.reason, sizeof answer.reason, "%s", reason);
+    (void)send_answer(p, &answer);
+    p->t->refused++;
+}
+
+static void judge_pending(struct pending *p, struct fli_slice early)
+{
+    struct transport *t = p->t;
+    struct handshake h;
+    char reason[HANDSHAKE_REASON_MAX] = {0};
+    bool alike;
+    int rv = handshake_decode(p->buf, &t->formats, &h);
+    if (rv == FL_EVERSION) {
+        handshake_explain_version(p->buf, &t->formats, reason, sizeof reason);
+        answer_refusal(p, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
+        transport_say(t, 2, "a node of another version at %s was refused: %s", p->address, reason);
+        pending_drop(p);
+        return;
+    }
+    if (rv != 0 || h.verdict != 0) {
+        t->dropped++;
+        transport_say(t, 2, "a connection from %s to the peer port was dropped: not a node",
+                      p->address);
+        pending_drop(p);
+        return;
+    }
+    enum handshake_verdict verdict = transport_judge(t, &h, &alike, reason);
+    if (verdict != HANDSHAKE_WELCOME) {
+        answer_refusal(p, h.kind, h.from.node_id, verdict, alike ? reason : "");
+        transport_say(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
+                      p->address, reason);
+        pending_drop(p);
+        return;
+    }
+    if (!answer_welcome(p, &h)) {
+        t->dropped++;
+        pending_drop(p);
+        return;
+    }
+    struct channel *c = p->channel;
+    pending_free(p);
+    hand_on(t, c, &h, early);
+}
+
+/* ---- strangers ---- */
+
+static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
+{
+    struct pending *p = ctx;
+    struct transport *t = p->t;
+    size_t n = HANDSHAKE_SIZE - p->got < len ? HANDSHAKE_SIZE - p->got : len;
+    memcpy(p->buf + p->got, data, n);
+    p->got += n;
+    if (p->got == HANDSHAKE_SIZE) {
+        judge_pending(p, (struct fli_slice){data + n, len - n});
+        deadlines_changed(t);
+    }
+}
+
+static void pending_lost(void *ctx, enum channel_end end, const char *why)
+{
+    struct pending *p = ctx;
+    (void)end;
+    (void)why;
+    p->t->dropped++;
+    pending_drop(p);
+}
+
+static void find_origin(struct channel *c, struct pending *p)
+{
+    struct sockaddr_storage from;
+    int len = sizeof from;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&from;
+    memset(&from, 0, sizeof from);
+    snprintf(p->address, sizeof p->address, "an unknown address");
+    if (uv_tcp_getpeername(channel_tcp(c), (struct sockaddr *)&from, &len) != 0) {
+        return;
+    }
+    if (from.ss_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)&from;
+        memcpy(p->origin.bytes, &four->sin_addr, 4);
+        (void)uv_ip4_name(four, p->address, sizeof p->address);
+        return;
+    }
+    (void)uv_ip6_name(six, p->address, sizeof p->address);
+    if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+        memcpy(p->origin.bytes, six->sin6_addr.s6_addr + 12, 4);
+    } else {
+        memcpy(p->origin.bytes, six->sin6_addr.s6_addr, sizeof p->origin.bytes);
+    }
+}
+
+static unsigned count_of(const struct transport *t, const struct origin *o)
+{
+    unsigned n = 0;
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        n += memcmp(&pending_of(pos)->origin, o, sizeof *o) == 0;
+    }
+    return n;
+}
+
+/* The oldest of the origin that has the most. */
+static struct pending *least_likely(struct transport *t)
+{
+    struct pending *found = NULL;
+    unsigned most = 0;
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        unsigned n = count_of(t, &pending_of(pos)->origin);
+        if (n > most) {
+            most = n;
+            found = pending_of(pos);
+        }
+    }
+    return found;
+}
+
+static struct pending *oldest_of(struct transport *t, const struct origin *o)
+{
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        if (memcmp(&pending_of(pos)->origin, o, sizeof *o) == 0) {
+            return pending_of(pos);
+        }
+    }
+    return NULL;
+}
+
+/* A real peer says its handshake at once, so the oldest is the one least likely to be one. */
+static void make_room(struct transport *t, const struct origin *o)
+{
+    struct pending *victim = NULL;
+    if (count_of(t, o) >= TRANSPORT_PENDING_ADDRESS_MAX) {
+        victim = oldest_of(t, o);
+    } else if (t->pending_n >= TRANSPORT_PENDING_MAX) {
+        victim = least_likely(t);
+    }
+    if (victim != NULL) {
+        t->dropped++;
+        transport_say(t, 2,
+                      "too many connections to the peer port say nothing: one of %s is dropped",
+                      victim->address);
+        pending_drop(victim);
+    }
+}
+
+/* Takes the connection that waits. False when there is no memory: it waits on, and so do those
+ * behind it. */
+static bool accept_one(struct transport *t)
+{
+    struct channel *c;
+    struct pending *p = calloc(1, sizeof *p);
+    if (p == NULL || transport_channel(t, &c) != 0) {
+        free(p);
+        return false;
+    }
+    struct channel_callbacks cbs = {.ctx = p, .bytes = pending_bytes, .lost = pending_lost};
+    channel_own(c, &cbs);
+    p->t = t;
+    p->channel = c;
+    if (channel_accept(c, (uv_stream_t *)&t->listener) != 0) {
+        free(p);
+        channel_close(c);
+        return true;
+    }
+    find_origin(c, p);
+    make_room(t, &p->origin);
+    fli_list_init(&p->link);
+    fli_list_push(&t->pending, &p->link);
+    t->pending_n++;
+    deadline_set(t, &p->deadline, t->pending_ms);
+    if (channel_read_start(c) != 0) {
+        pending_drop(p);
+    }
+    return true;
+}
+
+static void listener_cb(uv_stream_t *listener, int status)
+{
+    struct transport *t = listener->data;
+    if (t->closing) {
+        return;
+    }
+    if (status != 0) {
+        transport_say(t, 2, "a connection to the peer port cannot be accepted: %s",
+                      uv_strerror(status));
+        return;
+    }
+    if (!accept_one(t)) {
+        t->accept_waits = true;
+        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+    }
+    deadlines_changed(t);
+}
+
+int accept_start(struct transport *t, char *errmsg, size_t errmsg_size)
+{
+    int rv = uv_tcp_init(t->shared.loop, &t->listener);
+    if (rv == 0) {
+        t->listener.data = t;
+        t->listening = true;
+        rv = uv_tcp_open(&t->listener, t->fd);
+    }
+    if (rv == 0) {
+        t->fd = -1;
+        rv = uv_listen((uv_stream_t *)&t->listener, BACKLOG, listener_cb);
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "cannot listen on the peer port: %s", uv_strerror(rv));
+        return FL_ESYSTEM;
+    }
+    return 0;
+}
+
+void accept_sweep(struct transport *t)
+{
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->pending)
+    {
+        struct pending *p = pending_of(pos);
+        if (deadline_over(t, &p->deadline)) {
+            t->dropped++;
+            pending_drop(p);
+        }
+    }
+    if (t->accept_waits && deadline_over(t, &t->accept_retry)) {
+        t->accept_waits = !accept_one(t);
+        deadline_set(t, &t->accept_retry, ACCEPT_RETRY_MS);
+    }
+}
+
+void accept_earliest(const struct transport *t, uint64_t *at_ms)
+{
+    if (t->accept_waits) {
+        *at_ms = t->accept_retry.at_ms < *at_ms ? t->accept_retry.at_ms : *at_ms;
+    }
+    FLI_LIST_FOREACH(pos, &t->pending)
+    {
+        uint64_t mine_ms = pending_of(pos)->deadline.at_ms;
+        *at_ms = mine_ms < *at_ms ? mine_ms : *at_ms;
+    }
+}
+
+void accept_drop_all(struct transport *t)
+{
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &t->pending)
+    {
+        pending_drop(pending_of(pos));
+    }
+}

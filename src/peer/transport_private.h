@@ -1,0 +1,84 @@
+/* transport_private.h: what the parts of the transport share: transport.c (life, deadlines, log),
+ * transport_accept.c (strangers, accepted streams) and transport_dial.c (calling). */
+#ifndef PEER_TRANSPORT_PRIVATE_H
+#define PEER_TRANSPORT_PRIVATE_H
+
+#include "base/list.h"
+#include "peer/said.h"
+#include "peer/stream_private.h"
+#include "peer/transport.h"
+
+#define TRANSPORT_SAY_MAX 512u
+
+/* A deadline after which whatever has it gets one more look at what has arrived: a turn of the loop
+ * that took long says nothing about the peer. */
+struct deadline {
+    uint64_t at_ms;
+    bool late;
+};
+
+/* The accepted streams of one member and kind, oldest first. */
+struct accepted {
+    struct fli_list streams;
+    unsigned n;
+};
+
+struct transport {
+    struct channel_shared shared;
+    struct transport_callbacks cbs;
+    struct members members;
+    struct peer_identity self;
+    struct handshake_formats formats;
+    struct stream_limits limits[STREAM_KINDS + 1];
+    unsigned connect_ms, answer_ms, pending_ms;
+    int fd; /* bound; the listener's once it listens */
+    uint16_t port;
+    bool started;   /* the timer is a live handle */
+    bool listening; /* the listener is a live handle */
+    bool closing;
+    bool timer_closing;
+    bool accept_waits; /* a connection, for want of memory */
+    struct deadline accept_retry;
+    uv_tcp_t listener;
+    uv_timer_t timer; /* of the earliest deadline */
+    struct fli_list pending;
+    unsigned pending_n;
+    struct fli_list dialing;
+    unsigned dialing_n;
+    unsigned channels; /* not freed */
+    unsigned streams;  /* not closed by their owners */
+    struct accepted accepted[MEMBERS_MAX][STREAM_KINDS];
+    uint64_t accepted_ever, replaced, refused, dropped;
+    void (*close_cb)(void *ctx);
+    void *close_ctx;
+    struct said said;
+};
+
+/* Says no text again within a minute, and not too many different ones. */
+void transport_say(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
+
+/* `alike`: the peer is configured with the same members and is of no other cluster. */
+enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
+                                       char reason[HANDSHAKE_REASON_MAX]);
+
+int transport_channel(struct transport *t, struct channel **ret) FLI_MUST_USE;
+void transport_maybe_closed(struct transport *t);
+
+void deadline_set(struct transport *t, struct deadline *d, unsigned after_ms);
+bool deadline_over(struct transport *t, struct deadline *d);
+void deadlines_changed(struct transport *t); /* sets the timer */
+
+/* transport_accept.c */
+int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+void accept_sweep(struct transport *t);
+void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers it */
+void accept_drop_all(struct transport *t);
+
+/* transport_dial.c */
+int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,
+               transport_dial_cb cb, void *ctx) FLI_MUST_USE;
+void dial_sweep(struct transport *t);
+void dial_earliest(const struct transport *t, uint64_t *at_ms);
+void dial_cancel_all(struct transport *t);
+
+#endif

@@ -1,0 +1,198 @@
+/* snapshot.c: the process that writes a snapshot, in the place of snapshot_child.c: the state as it
+ * was when the process began, written by the real writer, in steps, while its node goes on, stands
+ * still or ends. It may fail, or be killed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "sim.h"
+
+#define BYTES_MAX ((size_t)64 << 20)
+#define STEPS 3u
+
+struct snapshot_child {
+    uv_poll_t handle; /* only to be closed */
+    struct sim_node *node;
+    uint64_t life;
+    struct snapshot_child_callbacks cbs;
+    struct log_device *device;
+    struct snapshot_meta meta;
+    struct fli_buf bytes;
+    struct snapshot_writer *writer;
+    unsigned step;
+    bool over, gone; /* it has ended; its verdict is of no interest any more */
+    int error;
+    struct snapshot_error why;
+};
+
+static int take_bytes(void *ctx, const void *bytes, size_t len)
+{
+    return fli_buf_append(ctx, bytes, len);
+}
+
+/* A snapshot has the configuration of the last change that its state contains. What was looked at
+ * for the snapshot before is not looked at again: it was applied, so it stays. */
+static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
+{
+    struct log *l = n->node->log;
+    uint64_t index = n->labelled + 1;
+    uint64_t change = n->labelled_change;
+    index = log_first_index(l) > index ? log_first_index(l) : index;
+    for (; index <= meta->index; index++) {
+        struct log_entry e;
+        if (log_read(l, index, &e) != 0) {
+            return; /* it has rotted */
+        }
+        if (e.kind == RAFT_CHANGE) {
+            change = index;
+            SIM_CHECK(n->sim,
+                      index != meta->conf_index ||
+                          (e.len == meta->conf_len && memcmp(e.data, meta->conf, e.len) == 0),
+                      "node %u gives a snapshot another configuration than %llu is", n->index + 1,
+                      (unsigned long long)index);
+        }
+    }
+    log_read_done(l);
+    SIM_CHECK(n->sim, change == 0 || change == meta->conf_index,
+              "node %u labels a snapshot at %llu with configuration %llu, and the last is %llu",
+              n->index + 1, (unsigned long long)meta->index, (unsigned long long)meta->conf_index,
+              (unsigned long long)change);
+    n->labelled = meta->index;
+    n->labelled_change = meta->conf_index;
+}
+
+static void done_deliver(struct sim_event *e)
+{
+    struct snapshot_child *c = e->p;
+    if (c == NULL || e->node->child != c) {
+        return;
+    }
+    c->cbs.done(c->cbs.ctx, c->error, c->why.text, c->bytes.len);
+}
+
+/* The process is no more: what it has written stays as it is. */
+static void die(struct snapshot_child *c)
+{
+    struct sim_disk *d = &c->node->disk;
+    bool before = d->frozen;
+    if (c->writer != NULL) {
+        d->frozen = true;
+        snapshot_writer_abort(c->writer);
+        d->frozen = before;
+        c->writer = NULL;
+    }
+    c->over = true;
+}
+
+static int step(struct snapshot_child *c)
+{
+    size_t half = c->bytes.len / 2;
+    switch (c->step++) {
+    case 0: {
+        int rv = snapshot_writer_open(c->device, &c->meta, &c->writer, &c->why);
+        if (rv != 0) {
+            c->writer = NULL;
+            return rv;
+        }
+        return snapshot_writer_write(c->writer, c->bytes.data, half, &c->why);
+    }
+    case 1: {
+        int rv =
+            snapshot_writer_write(c->writer, c->bytes.data + half, c->bytes.len - half, &c->why);
+        return rv != 0 ? rv : snapshot_writer_sync(c->writer, &c->why);
+    }
+    default: {
+        struct snapshot_writer *w = c->writer;
+        c->writer = NULL;
+        return snapshot_writer_finish(w, &c->why);
+    }
+    }
+}
+
+static void work(struct snapshot_child *c)
+{
+    struct sim_node *n = c->node;
+    if (n->kill_child) {
+        n->kill_child = false;
+        die(c);
+        c->error = FL_ESYSTEM;
+        snprintf(c->why.text, sizeof c->why.text, "the process that writes it was killed");
+        return;
+    }
+    c->error = step(c);
+    if (c->error != 0 && c->writer != NULL) {
+        snapshot_writer_abort(c->writer);
+        c->writer = NULL;
+    }
+    c->over = c->error != 0 || c->step == STEPS;
+}
+
+static void child_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    struct snapshot_child *c = n->child;
+    if (n->life != e->life || n->power == SIM_DOWN || c == NULL || e->a != n->child_serial) {
+        sim_drop(s, e);
+        return;
+    }
+    if (n->disk.stalled_until > s->now) {
+        sim_again(s, e, n->disk.stalled_until - s->now);
+        return;
+    }
+    s->current = n;
+    work(c);
+    s->current = NULL;
+    if (!c->over) {
+        sim_again(s, e, s->options.disk_ms + sim_below(s, s->options.disk_spread_ms + 1));
+        return;
+    }
+    sim_drop(s, e);
+    SIM_TRACE(s, "node %u: a snapshot at %llu %s", n->index + 1, (unsigned long long)c->meta.index,
+              c->error == 0 ? "is taken" : c->why.text);
+    s->marks->snapshots_taken += c->error == 0;
+    s->marks->snapshots_failed += c->error != 0;
+    e = sim_to_node(n, 0, done_deliver);
+    e->p = c;
+}
+
+int snapshot_child_start(uv_loop_t *loop, struct log_device *device, const struct machine *m,
+                         const struct snapshot_meta *meta,
+                         const struct snapshot_child_callbacks *cbs, struct snapshot_child **ret)
+{
+    struct sim_node *n = FLI_CONTAINER_OF(loop, struct sim_node, loop);
+    struct sim *s = n->sim;
+    struct snapshot_child *c = fli_xcalloc(1, sizeof *c);
+    c->handle.loop = loop;
+    c->node = n;
+    c->cbs = *cbs;
+    c->device = device;
+    c->meta = *meta;
+    fli_buf_init(&c->bytes, BYTES_MAX);
+    int rv = machine_snapshot_write(m, take_bytes, &c->bytes);
+    FLI_ASSERT(rv == 0);
+    check_label(n, meta);
+    n->child = c;
+    struct sim_event *e = sim_after(s, sim_below(s, 20), child_fire);
+    e->node = n;
+    e->life = n->life;
+    e->a = ++n->child_serial;
+    *ret = c;
+    return 0;
+}
+
+static void closed(uv_handle_t *h)
+{
+    struct snapshot_child *c = (struct snapshot_child *)(void *)h;
+    void (*gone)(void *ctx) = c->cbs.gone;
+    void *ctx = c->cbs.ctx;
+    fli_buf_fini(&c->bytes);
+    free(c);
+    gone(ctx);
+}
+
+void snapshot_child_destroy(struct snapshot_child *c)
+{
+    die(c);
+    c->node->child = NULL;
+    uv_close((uv_handle_t *)&c->handle, closed);
+}

@@ -1,0 +1,287 @@
+/* One RAFT stream to each other member, kept up. */
+#include "rig.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "peer/outbound.h"
+
+struct keeper {
+    struct rig *r;
+    struct outbound *o;
+    unsigned up, down, closed, logged;
+    uint64_t up_id, down_id;
+    bool hung_up;
+    char why[128];
+    char log[256];
+};
+
+static void up_cb(void *ctx, const struct peer_identity *peer)
+{
+    struct keeper *k = ctx;
+    k->up++;
+    k->up_id = peer->node_id;
+    assert_true(outbound_is_up(k->o, peer->node_id));
+}
+
+static void down_cb(void *ctx, uint64_t peer_id, bool hung_up, const char *why)
+{
+    struct keeper *k = ctx;
+    k->down++;
+    k->down_id = peer_id;
+    k->hung_up = hung_up;
+    snprintf(k->why, sizeof k->why, "%s", why);
+    assert_false(outbound_is_up(k->o, peer_id));
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+    struct keeper *k = ctx;
+    (void)level;
+    k->logged++;
+    snprintf(k->log, sizeof k->log, "%s", message);
+}
+
+static void closed_cb(void *ctx)
+{
+    ((struct keeper *)ctx)->closed++;
+}
+
+static void keeper_open(struct keeper *k, const char *third, size_t queue_max)
+{
+    struct outbound_callbacks cbs = {.ctx = k, .up = up_cb, .down = down_cb, .log = log_cb};
+    memset(k, 0, sizeof *k);
+    k->r = rig_open(third);
+    assert_int_equal(
+        outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, queue_max, &cbs, &k->o), 0);
+    outbound_start(k->o);
+}
+
+static void keeper_close(struct keeper *k)
+{
+    struct rig *r = k->r;
+    unsigned down = k->down;
+    outbound_close(k->o, closed_cb, k);
+    assert_int_equal(k->closed, 0);
+    RUN_UNTIL(r, k->closed == 1);
+    assert_int_equal(k->down, down);
+    outbound_destroy(k->o);
+    rig_close(r);
+}
+
+static int send_text(struct keeper *k, uint64_t id, const char *text)
+{
+    struct fli_slice part = {(const uint8_t *)text, strlen(text)};
+    return outbound_send(k->o, id, 8, &part, 1);
+}
+
+static void test_up(void **state)
+{
+    struct keeper k;
+    struct outbound_peer_stats stats;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    assert_int_equal(send_text(&k, 2, "too early"), FL_ENOCONN);
+    assert_int_equal(send_text(&k, 1, "to myself"), FL_EINVAL);
+    assert_int_equal(send_text(&k, 4, "to nobody"), FL_EINVAL);
+    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    assert_int_equal(k.up_id, 2);
+    assert_false(outbound_is_up(k.o, 3));
+    assert_int_equal(send_text(&k, 2, "hello"), 0);
+    assert_int_equal(r->b.streams[0].frames, 0);
+    outbound_flush(k.o);
+    RUN_UNTIL(r, r->b.streams[0].frames == 1);
+    assert_int_equal(r->b.streams[0].type, 8);
+    assert_memory_equal(r->b.streams[0].body.data, "hello", 5);
+    assert_int_equal(r->b.streams[0].kind, STREAM_RAFT);
+    outbound_peer_stats(k.o, 2, &stats);
+    assert_true(stats.up && stats.sent == 1 && stats.dropped == 1 && stats.times_up == 1);
+    outbound_peer_stats(k.o, 4, &stats);
+    assert_true(!stats.up && stats.sent == 0);
+    keeper_close(&k);
+}
+
+/* The other side ends it: told at once, and dialed again. */
+static void test_hung_up(void **state)
+{
+    struct keeper k;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    for (unsigned i = 1; i <= 5; i++) {
+        RUN_UNTIL(r, k.up == i && r->b.accepted == i);
+        held_close(&r->b.streams[i - 1]);
+        RUN_UNTIL(r, k.down == i);
+        assert_true(k.hung_up);
+        assert_int_equal(k.down_id, 2);
+    }
+    RUN_UNTIL(r, k.up == 6);
+    keeper_close(&k);
+}
+
+/* The other node goes away, and comes back. */
+static void test_comes_back(void **state)
+{
+    struct keeper k;
+    struct transport_config config;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    side_stop(&r->b);
+    RUN_UNTIL(r, k.down == 1);
+    unsigned absent = r->a.absent;
+    RUN_UNTIL(r, r->a.absent >= absent + 5);
+    r->b.accepted = 0;
+    side_config(r, &r->b, &config);
+    side_start(r, &r->b, &config);
+    RUN_UNTIL(r, k.up == 2 && r->b.accepted == 1);
+    keeper_close(&k);
+}
+
+static void test_refused(void **state)
+{
+    struct keeper k;
+    struct transport_stats stats;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    r->b.refuse = true;
+    RUN_UNTIL(r, r->a.answered >= 2);
+    assert_int_equal(k.up, 0);
+    r->b.refuse = false;
+    RUN_UNTIL(r, k.up == 1);
+    transport_stats(r->b.t, &stats);
+    assert_int_equal(stats.refused, r->a.answered - 1);
+    keeper_close(&k);
+}
+
+/* The pause does not have to be waited for. */
+static void test_hurry(void **state)
+{
+    struct keeper k;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
+    for (unsigned i = 0; i < 20; i++) {
+        unsigned before = r->a.absent;
+        outbound_hurry(k.o, 3);
+        RUN_UNTIL(r, r->a.absent > before);
+    }
+    outbound_hurry(k.o, 2); /* up, or nobody: nothing happens */
+    outbound_hurry(k.o, 4);
+    keeper_close(&k);
+}
+
+/* A peer that takes nothing: what is beyond the queue is dropped, and that is said once. */
+static void test_queue(void **state)
+{
+    struct keeper k;
+    static uint8_t body[100000];
+    struct fli_slice part = {body, sizeof body};
+    struct outbound_peer_stats stats;
+    (void)state;
+    keeper_open(&k, NULL, 250000);
+    struct rig *r = k.r;
+    r->b.unstarted = true;
+    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    unsigned taken = 0;
+    while (outbound_send(k.o, 2, 1, &part, 1) == 0) {
+        outbound_flush(k.o);
+        taken++;
+        assert_true(taken < 1000);
+    }
+    unsigned logged = k.logged;
+    assert_non_null(strstr(k.log, "node 2"));
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_ELIMIT);
+    }
+    assert_int_equal(k.logged, logged);
+    outbound_peer_stats(k.o, 2, &stats);
+    assert_true(stats.dropped >= 11 && stats.sent == taken);
+    assert_true(stats.unsent > 0 && stats.unsent <= 250000);
+    held_start(&r->b.streams[0]);
+    RUN_UNTIL(r, r->b.streams[0].frames == taken);
+    RUN_UNTIL(r, (outbound_peer_stats(k.o, 2, &stats), stats.unsent == 0));
+    assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
+    assert_int_equal(k.down, 0);
+    keeper_close(&k);
+}
+
+/* One message may be larger than the queue; a frame may not be larger than a frame. */
+static void test_large_message(void **state)
+{
+    struct keeper k;
+    static uint8_t body[(1 << 20) + 1];
+    struct fli_slice part = {body, sizeof body};
+    (void)state;
+    keeper_open(&k, NULL, 1000);
+    struct rig *r = k.r;
+    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), FL_EINVAL);
+    part.len--;
+    assert_int_equal(outbound_send(k.o, 2, 1, &part, 1), 0);
+    outbound_flush(k.o);
+    RUN_UNTIL(r, r->b.streams[0].frames == 1);
+    assert_int_equal(r->b.streams[0].body.len, 1 << 20);
+    keeper_close(&k);
+}
+
+/* A peer that sends on it breaks the agreement. */
+static void test_peer_sends(void **state)
+{
+    struct keeper k;
+    (void)state;
+    keeper_open(&k, NULL, 0);
+    struct rig *r = k.r;
+    RUN_UNTIL(r, k.up == 1 && r->b.accepted == 1);
+    assert_int_equal(stream_send(r->b.streams[0].s, 1, NULL, 0), 0);
+    stream_flush(r->b.streams[0].s);
+    RUN_UNTIL(r, k.down == 1);
+    assert_false(k.hung_up);
+    RUN_UNTIL(r, k.up == 2);
+    keeper_close(&k);
+}
+
+/* Node 3 takes connections and says nothing: others are not kept waiting, and it can be closed. */
+static void test_close_while_dialing(void **state)
+{
+    struct keeper k;
+    uint16_t port;
+    char address[64];
+    int listener = plain_listener(&port, 8);
+    (void)state;
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    keeper_open(&k, address, 0);
+    struct rig *r = k.r;
+    RUN_UNTIL(r, k.up == 1);
+    int fd = accept(listener, NULL, NULL);
+    RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
+    close(fd);
+    keeper_close(&k);
+    close(listener);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_up),
+        cmocka_unit_test(test_hung_up),
+        cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hurry),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_large_message),
+        cmocka_unit_test(test_peer_sends),
+        cmocka_unit_test(test_close_while_dialing),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,734 @@
+/* The peer port: who is let in, who is refused and told what, and how others are called. Two
+ * transports and plain sockets on one loop. */
+#include "rig.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+
+static int set_up(void **state)
+{
+    *state = rig_open(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig_close(*state);
+    return 0;
+}
+
+/* ---- strangers ---- */
+
+static void test_garbage(void **state)
+{
+    struct rig *r = *state;
+    uint8_t bytes[4096];
+    int fd = plain_connect(r->ports[1]);
+    memset(bytes, 0xa5, sizeof bytes);
+    plain_send(fd, bytes, sizeof bytes);
+    RUN_UNTIL(r, plain_peek(fd) < 0);
+    assert_int_equal(r->b.accepted, 0);
+    assert_int_equal(rig_pending(&r->b), 0);
+    assert_non_null(strstr(r->b.log, "127.0.0.1"));
+    close(fd);
+}
+
+/* Each bit of a good handshake, as an attacker or a bad cable would have it: no answer. */
+static void test_damaged(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    uint8_t bytes[HANDSHAKE_SIZE];
+    handshake_encode(&h, &RIG_FORMATS, bytes);
+    for (unsigned bit = 0; bit < 8 * HANDSHAKE_SIZE; bit += 13) {
+        int fd = plain_connect(r->ports[1]);
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        plain_send(fd, bytes, sizeof bytes);
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        RUN_UNTIL(r, plain_peek(fd) != 0);
+        assert_true(plain_peek(fd) < 0);
+        close(fd);
+    }
+    assert_int_equal(r->b.accepted + r->b.judged, 0);
+}
+
+static void test_hangs_up_half_way(void **state)
+{
+    struct rig *r = *state;
+    int fd = plain_connect(r->ports[1]);
+    plain_send(fd, "fencelok", 8);
+    RUN_UNTIL(r, rig_pending(&r->b) == 1);
+    close(fd);
+    RUN_UNTIL(r, rig_pending(&r->b) == 0);
+}
+
+static void test_silent(void **state)
+{
+    struct rig *r = *state;
+    struct transport_config config;
+    side_stop(&r->b);
+    side_config(r, &r->b, &config);
+    config.pending_ms = 100;
+    side_start(r, &r->b, &config);
+    int fd = plain_connect(r->ports[1]);
+    RUN_UNTIL(r, plain_peek(fd) == -1);
+    assert_int_equal(rig_pending(&r->b), 0);
+    close(fd);
+}
+
+/* One more of an address than it may have: its oldest goes, and a real peer there is heard. */
+static void test_many_silent_of_one_address(void **state)
+{
+    struct rig *r = *state;
+    int fds[TRANSPORT_PENDING_ADDRESS_MAX + 1];
+    struct handshake h = rig_handshake(r);
+    int other = plain_connect_from(INADDR_LOOPBACK + 1, r->ports[1]);
+    for (unsigned i = 0; i < TRANSPORT_PENDING_ADDRESS_MAX; i++) {
+        fds[i] = plain_connect(r->ports[1]);
+        RUN_UNTIL(r, rig_pending(&r->b) == i + 2);
+    }
+    assert_int_equal(plain_peek(fds[0]), 0);
+    fds[TRANSPORT_PENDING_ADDRESS_MAX] = plain_connect(r->ports[1]);
+    RUN_UNTIL(r, plain_peek(fds[0]) == -1);
+    assert_int_equal(rig_pending(&r->b), TRANSPORT_PENDING_ADDRESS_MAX + 1);
+    assert_int_equal(plain_peek(fds[1]), 0);
+    assert_int_equal(plain_peek(other), 0);
+    int fd = plain_connect(r->ports[1]);
+    plain_say(fd, &h);
+    RUN_UNTIL(r, r->b.accepted == 1);
+    assert_int_equal(plain_peek(other), 0);
+    close(fd);
+    close(other);
+    for (unsigned i = 0; i <= TRANSPORT_PENDING_ADDRESS_MAX; i++) {
+        close(fds[i]);
+    }
+}
+
+/* One more of all than there may be: the oldest of the address that has the most goes. */
+static void test_many_silent_of_many_addresses(void **state)
+{
+    struct rig *r = *state;
+    int fds[TRANSPORT_PENDING_MAX];
+    unsigned n = 0;
+    for (uint32_t address = 1; n < TRANSPORT_PENDING_MAX; address++) {
+        unsigned of_it = address == 1 ? 1 : address == 2 ? 5 : 2;
+        for (unsigned i = 0; i < of_it && n < TRANSPORT_PENDING_MAX; i++) {
+            fds[n] = plain_connect_from(INADDR_LOOPBACK + address, r->ports[1]);
+            RUN_UNTIL(r, rig_pending(&r->b) == n + 1);
+            n++;
+        }
+    }
+    int fd = plain_connect(r->ports[1]);
+    RUN_UNTIL(r, plain_peek(fds[1]) == -1);
+    assert_int_equal(plain_peek(fds[0]), 0);
+    assert_int_equal(rig_pending(&r->b), TRANSPORT_PENDING_MAX);
+    struct handshake h = rig_handshake(r);
+    plain_say(fd, &h);
+    RUN_UNTIL(r, r->b.accepted == 1);
+    close(fd);
+    for (unsigned i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+}
+
+/* ---- handshakes ---- */
+
+/* In pieces of one byte. */
+static void test_slow_handshake(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    uint8_t bytes[HANDSHAKE_SIZE];
+    int fd = plain_connect(r->ports[1]);
+    handshake_encode(&h, &RIG_FORMATS, bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        assert_int_equal(r->b.accepted, 0);
+        plain_send(fd, bytes + i, 1);
+        uv_run(&r->loop, UV_RUN_NOWAIT);
+    }
+    RUN_UNTIL(r, r->b.accepted == 1);
+    close(fd);
+}
+
+static void test_welcome_answer(void **state)
+{
+    struct rig *r = *state;
+    for (unsigned kind = 1; kind <= STREAM_KINDS; kind++) {
+        struct handshake h = rig_handshake(r);
+        struct handshake answer;
+        uint8_t bytes[HANDSHAKE_SIZE];
+        int fd = plain_connect(r->ports[1]);
+        h.kind = (enum stream_kind)kind;
+        plain_say(fd, &h);
+        plain_read_answer(r, fd, bytes);
+        assert_int_equal(handshake_decode(bytes, &RIG_FORMATS, &answer), 0);
+        assert_int_equal(answer.verdict, HANDSHAKE_WELCOME);
+        assert_int_equal(answer.kind, kind);
+        assert_int_equal(answer.target, 1);
+        assert_memory_equal(&answer.from, &r->b.self, sizeof answer.from);
+        RUN_UNTIL(r, r->b.accepted == kind);
+        assert_int_equal(r->b.streams[kind - 1].kind, kind);
+        assert_string_equal(r->b.streams[kind - 1].peer.client_address, "client-1:1");
+        close(fd);
+    }
+}
+
+/* The bytes that a stranger gets, each of them known beforehand: nothing of node 2 is in them. */
+static void expect_refusal(struct rig *r, const struct handshake *h, const uint8_t *asked,
+                           enum handshake_verdict verdict, const char *reason)
+{
+    uint8_t want[HANDSHAKE_SIZE] = {'f', 'e', 'n', 'c', 'e', 'l', 'o', 'k'};
+    uint8_t bytes[HANDSHAKE_SIZE];
+    unsigned accepted = r->b.accepted;
+    int fd = plain_connect(r->ports[1]);
+    plain_send(fd, asked, HANDSHAKE_SIZE);
+    plain_read_answer(r, fd, bytes);
+    fli_put_u16(want + 12, HANDSHAKE_PROTOCOL);
+    fli_put_u16(want + 14, RIG_FORMATS.entry);
+    fli_put_u16(want + 16, RIG_FORMATS.snapshot);
+    want[18] = h == NULL ? STREAM_RAFT : (uint8_t)h->kind;
+    want[19] = (uint8_t)verdict;
+    fli_put_u64(want + 48, h == NULL ? 0 : h->from.node_id);
+    fli_put_u16(want + 66, (uint16_t)strlen(reason));
+    memcpy(want + 336, reason, strlen(reason));
+    fli_put_u32(want + 8, fli_crc32c(0, want + 12, HANDSHAKE_SIZE - 12));
+    assert_memory_equal(bytes, want, sizeof want);
+    RUN_UNTIL(r, plain_peek(fd) == -1);
+    assert_int_equal(r->b.accepted, accepted);
+    close(fd);
+}
+
+static void refuse(struct rig *r, const struct handshake *h, enum handshake_verdict verdict,
+                   const char *reason)
+{
+    uint8_t asked[HANDSHAKE_SIZE];
+    handshake_encode(h, &RIG_FORMATS, asked);
+    expect_refusal(r, h, asked, verdict, reason);
+}
+
+static void test_refusals(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    h.from.cluster_id = 8;
+    refuse(r, &h, HANDSHAKE_OTHER_CLUSTER, "");
+    assert_non_null(strstr(r->b.log, "belongs to cluster 0000000000000007"));
+    h = rig_handshake(r);
+    h.from.members_crc = 43;
+    refuse(r, &h, HANDSHAKE_OTHER_MEMBERS, "");
+    assert_non_null(strstr(r->b.log, "different members"));
+    h = rig_handshake(r);
+    h.target = 3;
+    h.kind = STREAM_SNAPSHOT;
+    refuse(r, &h, HANDSHAKE_STRANGER, "node 3 was called, but this is node 2");
+    h = rig_handshake(r);
+    h.from.node_id = 4;
+    refuse(r, &h, HANDSHAKE_STRANGER, "node 4 is not another member for node 2");
+    h = rig_handshake(r);
+    h.from.node_id = 2;
+    refuse(r, &h, HANDSHAKE_STRANGER, "node 2 is not another member for node 2");
+    h = rig_handshake(r);
+    h.from.cluster_id = 0;
+    r->b.refuse = true;
+    refuse(r, &h, HANDSHAKE_OTHER_INCARNATION, "no: node 1");
+}
+
+/* Also when it is wrong in all ways at once. */
+static void test_a_stranger_learns_no_reason(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    r->b.refuse = true;
+    h.from.members_crc = 43;
+    h.from.cluster_id = 0;
+    h.from.node_id = 4;
+    h.target = 3;
+    refuse(r, &h, HANDSHAKE_OTHER_MEMBERS, "");
+    h.from.members_crc = 42;
+    h.from.cluster_id = 9;
+    refuse(r, &h, HANDSHAKE_OTHER_CLUSTER, "");
+}
+
+static void test_other_version(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    for (unsigned at = 12; at <= 16; at += 2) {
+        uint8_t bytes[HANDSHAKE_SIZE];
+        handshake_encode(&h, &RIG_FORMATS, bytes);
+        bytes[at]++;
+        fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
+        expect_refusal(r, NULL, bytes, HANDSHAKE_OTHER_VERSION, "");
+        assert_non_null(strstr(r->b.log, "another version"));
+    }
+}
+
+/* A node that has not learned its cluster yet is no stranger. */
+static void test_cluster_not_known(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    int fd = plain_connect(r->ports[1]);
+    h.from.cluster_id = 0;
+    plain_say(fd, &h);
+    RUN_UNTIL(r, r->b.accepted == 1);
+    close(fd);
+}
+
+/* One more of a kind than a member may have: its oldest is lost; other kinds do not count. */
+static void test_replaced(void **state)
+{
+    struct rig *r = *state;
+    int fds[TRANSPORT_ACCEPTED_MAX + 3];
+    unsigned before = descriptors();
+    struct transport_stats stats;
+    for (unsigned i = 0; i < TRANSPORT_ACCEPTED_MAX + 3; i++) {
+        struct handshake h = rig_handshake(r);
+        h.kind = i == 1 ? STREAM_SNAPSHOT : STREAM_RAFT;
+        if (i == 2) {
+            h.from.node_id = 3;
+        }
+        fds[i] = plain_connect(r->ports[1]);
+        plain_say(fds[i], &h);
+        RUN_UNTIL(r, r->b.accepted == i + 1);
+    }
+    assert_int_equal(r->b.streams[0].lost, 1);
+    assert_int_equal(r->b.streams[0].end, CHANNEL_REPLACED);
+    RUN_UNTIL(r, plain_peek(fds[0]) == (ssize_t)HANDSHAKE_SIZE);
+    assert_int_equal(descriptors(), before + 2 * (TRANSPORT_ACCEPTED_MAX + 3) - 1);
+    for (unsigned i = 1; i < TRANSPORT_ACCEPTED_MAX + 3; i++) {
+        assert_int_equal(r->b.streams[i].lost, 0);
+    }
+    transport_stats(r->b.t, &stats);
+    assert_int_equal(stats.replaced, 1);
+    assert_int_equal(stats.accepted, TRANSPORT_ACCEPTED_MAX + 3);
+    /* One that ended makes room. */
+    close(fds[3]);
+    RUN_UNTIL(r, r->b.streams[3].lost == 1);
+    struct handshake h = rig_handshake(r);
+    fds[3] = plain_connect(r->ports[1]);
+    plain_say(fds[3], &h);
+    RUN_UNTIL(r, r->b.accepted == TRANSPORT_ACCEPTED_MAX + 4);
+    assert_int_equal(r->b.streams[4].lost, 0);
+    for (unsigned i = 0; i < TRANSPORT_ACCEPTED_MAX + 3; i++) {
+        close(fds[i]);
+    }
+}
+
+/* Replaced before their owner began to read. */
+static void test_replaced_before_it_started(void **state)
+{
+    struct rig *r = *state;
+    int fds[TRANSPORT_ACCEPTED_MAX + 1];
+    r->b.unstarted = true;
+    for (unsigned i = 0; i <= TRANSPORT_ACCEPTED_MAX; i++) {
+        struct handshake h = rig_handshake(r);
+        fds[i] = plain_connect(r->ports[1]);
+        plain_say(fds[i], &h);
+        RUN_UNTIL(r, r->b.accepted == i + 1);
+    }
+    assert_int_equal(r->b.streams[0].lost, 0);
+    held_start(&r->b.streams[0]);
+    assert_int_equal(r->b.streams[0].lost, 1);
+    assert_int_equal(r->b.streams[0].end, CHANNEL_REPLACED);
+    for (unsigned i = 0; i <= TRANSPORT_ACCEPTED_MAX; i++) {
+        close(fds[i]);
+    }
+}
+
+/* ---- calling ---- */
+
+static void test_call(void **state)
+{
+    struct rig *r = *state;
+    rig_pair(r, STREAM_RAFT);
+    assert_int_equal(r->b.streams[0].peer.node_id, 1);
+    assert_int_equal(r->a.verdict, HANDSHAKE_WELCOME);
+    assert_int_equal(r->mine.peer.incarnation, 1002);
+    assert_int_equal(r->a.answered, 1);
+}
+
+static void ignore_dialed(void *ctx, int status, const struct peer_identity *peer, struct stream *s)
+{
+    (void)ctx;
+    (void)status;
+    (void)peer;
+    stream_close(s);
+}
+
+static void test_call_who_is_none(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(transport_dial(r->a.t, 1, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
+    assert_int_equal(transport_dial(r->a.t, 4, STREAM_RELAY, ignore_dialed, r), FL_EINVAL);
+}
+
+static void test_call_nobody(void **state)
+{
+    struct rig *r = *state;
+    rig_dial(r, 3, STREAM_RAFT);
+    assert_int_equal(r->status, FL_ENOCONN);
+    assert_int_equal(r->a.absent, 1);
+    assert_int_equal(r->a.absent_id, 3);
+    rig_dial(r, 3, STREAM_RELAY);
+    assert_int_equal(r->status, FL_ENOCONN);
+    assert_int_equal(r->a.absent, 2);
+    assert_non_null(strstr(r->a.log, "node 3"));
+    assert_non_null(strstr(r->a.log, r->members.list[2].address));
+    assert_int_equal(r->a.logged, 1); /* the same again is not said */
+}
+
+static void test_call_refused(void **state)
+{
+    struct rig *r = *state;
+    r->b.refuse = true;
+    rig_dial(r, 2, STREAM_RAFT);
+    assert_int_equal(r->status, FL_EDENIED);
+    assert_int_equal(r->a.verdict, HANDSHAKE_OTHER_INCARNATION);
+    assert_string_equal(r->a.reason, "no: node 1");
+    assert_int_equal(r->b.accepted + r->a.absent, 0);
+}
+
+/* The caller is told what the verdict means, when it is not told more. */
+static void test_call_another_cluster(void **state)
+{
+    struct rig *r = *state;
+    transport_set_cluster(r->b.t, 8, 0);
+    rig_dial(r, 2, STREAM_RAFT);
+    assert_int_equal(r->status, FL_EDENIED);
+    assert_int_equal(r->a.verdict, HANDSHAKE_OTHER_CLUSTER);
+    assert_string_equal(r->a.reason, handshake_verdict_text(HANDSHAKE_OTHER_CLUSTER));
+}
+
+/* The caller judges as well. */
+static void test_call_refuses(void **state)
+{
+    struct rig *r = *state;
+    r->a.refuse = true;
+    rig_dial(r, 2, STREAM_RAFT);
+    assert_int_equal(r->status, FL_EDENIED);
+    assert_int_equal(r->a.answered, 0);
+    RUN_UNTIL(r, r->b.streams[0].lost == 1);
+}
+
+/* What a node says of itself changes once it knows its cluster. */
+static void test_set_cluster(void **state)
+{
+    struct rig *r = *state;
+    transport_set_cluster(r->a.t, 0, 0);
+    rig_pair(r, STREAM_RELAY);
+    assert_int_equal(r->b.peer.cluster_id, 0);
+    held_close(&r->mine);
+    transport_set_cluster(r->a.t, 7, 99);
+    rig_dial(r, 2, STREAM_RELAY);
+    RUN_UNTIL(r, r->b.accepted == 2);
+    assert_int_equal(r->b.peer.cluster_id, 7);
+    assert_int_equal(r->b.peer.admitted_index, 99);
+}
+
+/* An answer that is damaged, for another node, no verdict, cut short, of another version, of
+ * another kind. */
+static void test_call_bad_answers(void **state)
+{
+    uint16_t port;
+    char address[64];
+    int listener = plain_listener(&port, 8);
+    (void)state;
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    struct rig *r = rig_open(address);
+    for (unsigned i = 0; i < 7; i++) {
+        struct handshake h = rig_handshake(r);
+        uint8_t bytes[HANDSHAKE_SIZE];
+        unsigned before = r->dialed;
+        h.from.node_id = i == 6 ? 2 : 3;
+        h.target = i == 1 ? 2 : 1;
+        h.verdict = i == 2 ? 0 : HANDSHAKE_WELCOME;
+        h.kind = i == 5 ? STREAM_RELAY : STREAM_RAFT;
+        handshake_encode(&h, &RIG_FORMATS, bytes);
+        bytes[13] ^= i == 4; /* of another version */
+        fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
+        if (i == 0) {
+            bytes[100] ^= 1;
+        }
+        assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, ignore_dialed, r), 0);
+        int fd = accept(listener, NULL, NULL);
+        RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
+        plain_send(fd, bytes, i == 3 ? HANDSHAKE_SIZE - 1 : HANDSHAKE_SIZE);
+        struct transport_stats stats;
+        (void)shutdown(fd, SHUT_WR);
+        do {
+            assert_true(rig_turn(r, UINT64_MAX));
+            transport_stats(r->a.t, &stats);
+        } while (stats.dialing > 0);
+        assert_int_equal(stats.streams, 0);
+        assert_int_equal(r->a.verdict, i == 4 ? HANDSHAKE_OTHER_VERSION : r->a.verdict);
+        assert_int_not_equal(r->a.verdict, HANDSHAKE_WELCOME);
+        assert_int_equal(r->dialed, before);
+        close(fd);
+    }
+    rig_close(r);
+    close(listener);
+}
+
+/* Who accepts and says nothing, and who does not even accept (a full backlog drops what comes). */
+static void test_call_black_hole(void **state)
+{
+    (void)state;
+    for (unsigned full = 0; full < 2; full++) {
+        uint16_t port;
+        char address[64];
+        int filler[4] = {-1, -1, -1, -1};
+        int listener = plain_listener(&port, full == 1 ? 0 : 8);
+        struct sockaddr_in to = {.sin_family = AF_INET,
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                 .sin_port = htons(port)};
+        for (unsigned i = 0; i < 4 && full == 1; i++) {
+            filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+            (void)connect(filler[i], (struct sockaddr *)&to, sizeof to);
+        }
+        snprintf(address, sizeof address, "127.0.0.1:%u", port);
+        struct rig *r = rig_open(address);
+        struct transport_config config;
+        side_stop(&r->a);
+        side_config(r, &r->a, &config);
+        config.connect_ms = 150;
+        config.answer_ms = 150;
+        side_start(r, &r->a, &config);
+        rig_dial(r, 3, STREAM_RAFT);
+        assert_int_equal(r->status, FL_ENOCONN);
+        assert_int_equal(r->a.absent, 0); /* nobody said so */
+        assert_non_null(strstr(r->a.log, full == 1 ? "no connection in" : "no answer in"));
+        rig_close(r);
+        for (unsigned i = 0; i < 4 && full == 1; i++) {
+            close(filler[i]);
+        }
+        close(listener);
+    }
+}
+
+/* The loop was busy for longer than a dial may take, and the answer is there: it is looked at. */
+static void test_call_in_a_long_turn(void **state)
+{
+    uint16_t port;
+    char address[64];
+    uint8_t bytes[HANDSHAKE_SIZE];
+    int listener = plain_listener(&port, 8);
+    (void)state;
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    struct rig *r = rig_open(address);
+    struct transport_config config;
+    struct handshake h = rig_handshake(r);
+    side_stop(&r->a);
+    side_config(r, &r->a, &config);
+    config.answer_ms = 1500;
+    side_start(r, &r->a, &config);
+    assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, ignore_dialed, r), 0);
+    int fd = accept(listener, NULL, NULL);
+    RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
+    h.from.node_id = 3;
+    h.target = 1;
+    h.verdict = HANDSHAKE_WELCOME;
+    handshake_encode(&h, &RIG_FORMATS, bytes);
+    plain_send(fd, bytes, sizeof bytes);
+    usleep(config.answer_ms * 1000 + 100000);
+    RUN_UNTIL(r, r->a.answered == 1);
+    assert_int_equal(r->a.verdict, HANDSHAKE_WELCOME);
+    rig_close(r);
+    close(fd);
+    close(listener);
+}
+
+/* The name has more than one address here and there; the one that answers is found. */
+static void test_call_by_name(void **state)
+{
+    struct rig *r = *state;
+    struct transport_config config;
+    side_stop(&r->a);
+    side_config(r, &r->a, &config);
+    snprintf(config.members.list[1].address, MEMBER_ADDRESS_MAX, "localhost:%u", r->ports[1]);
+    side_start(r, &r->a, &config);
+    rig_pair(r, STREAM_RAFT);
+}
+
+/* A label of 64 bytes is no name, which the resolver knows without asking anybody. */
+static void test_call_bad_name(void **state)
+{
+    (void)state;
+    struct rig *r = rig_open("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:1");
+    rig_dial(r, 3, STREAM_RAFT);
+    assert_int_equal(r->status, FL_ENOCONN);
+    assert_int_equal(r->a.absent, 0); /* nobody said so */
+    assert_non_null(strstr(r->a.log, "cannot be resolved"));
+    rig_close(r);
+}
+
+/* An address that cannot even be tried: the answer still comes from the loop. */
+static void test_call_impossible_address(void **state)
+{
+    (void)state;
+    struct rig *r = rig_open("255.255.255.255:7");
+    rig_dial(r, 3, STREAM_RAFT);
+    assert_int_equal(r->status, FL_ENOCONN);
+    assert_int_equal(r->a.absent, 0);
+    rig_close(r);
+}
+
+static int option(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof value;
+    assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+/* Both ends, found among the descriptors of this process. */
+static void test_options(void **state)
+{
+    struct rig *r = *state;
+    unsigned found = 0;
+    rig_pair(r, STREAM_RAFT);
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t len = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0 || peer.ss_family != AF_INET) {
+            continue;
+        }
+        found++;
+        assert_true(option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+        assert_true(option(fd, SOL_SOCKET, SO_KEEPALIVE) != 0);
+        assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 5000);
+    }
+    assert_int_equal(found, 2);
+}
+
+/* ---- closing ---- */
+
+/* With everything under way: strangers, a call that waits for its answer, one for the resolver, one
+ * that connects, a stream that nobody has started. */
+static void test_close_in_the_middle(void **state)
+{
+    uint16_t port;
+    char address[64];
+    int listener = plain_listener(&port, 8);
+    (void)state;
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    struct rig *r = rig_open(address);
+    struct transport_config config;
+    side_stop(&r->a);
+    side_config(r, &r->a, &config);
+    snprintf(config.members.list[1].address, MEMBER_ADDRESS_MAX, "localhost:%u", r->ports[1]);
+    side_start(r, &r->a, &config);
+    r->a.unstarted = true;
+    int stranger = plain_connect(r->ports[0]);
+    int member = plain_connect(r->ports[0]);
+    struct handshake h = rig_handshake(r);
+    h.from = r->b.self;
+    h.target = 1;
+    plain_say(member, &h);
+    RUN_UNTIL(r, rig_pending(&r->a) == 1 && r->a.accepted == 1);
+    assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, ignore_dialed, r), 0);
+    int fd = accept(listener, NULL, NULL);
+    RUN_UNTIL(r, plain_peek(fd) == (ssize_t)HANDSHAKE_SIZE);
+    assert_int_equal(transport_dial(r->a.t, 3, STREAM_RAFT, ignore_dialed, r), 0);
+    assert_int_equal(transport_dial(r->a.t, 2, STREAM_RAFT, ignore_dialed, r), 0);
+    side_stop(&r->a);
+    close(fd);
+    close(listener);
+    close(stranger);
+    close(member);
+    rig_close(r);
+}
+
+static enum handshake_verdict judge_none(void *ctx, const struct peer_identity *peer,
+                                         char reason[HANDSHAKE_REASON_MAX])
+{
+    (void)ctx;
+    (void)peer;
+    (void)reason;
+    return HANDSHAKE_STRANGER;
+}
+
+static void accept_none(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                        struct stream *s)
+{
+    (void)ctx;
+    (void)kind;
+    (void)peer;
+    stream_close(s);
+}
+
+static void test_bind_errors(void **state)
+{
+    struct rig *r = *state;
+    struct transport_callbacks cbs = {.judge = judge_none, .accepted = accept_none};
+    struct transport *t;
+    struct transport_config config;
+    static const char *const BAD[] = {"",  "host", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536",
+                                      ":0"};
+    side_config(r, &r->a, &config);
+    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+        config.bind_address = BAD[i];
+        assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg),
+                         FL_EINVAL);
+    }
+    config.bind_address = r->members.list[0].address;
+    assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg),
+                     FL_ESYSTEM);
+    assert_non_null(strstr(r->errmsg, strerror(EADDRINUSE)));
+    assert_non_null(strstr(r->errmsg, r->members.list[0].address));
+    /* Destroyed without having been started. */
+    config.bind_address = "127.0.0.1:0";
+    assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg), 0);
+    assert_int_not_equal(transport_port(t), 0);
+    assert_int_equal(transport_dial(t, 2, STREAM_RAFT, ignore_dialed, r), FL_ENOCONN);
+    transport_destroy(t);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_garbage),
+        TEST(test_damaged),
+        TEST(test_hangs_up_half_way),
+        TEST(test_silent),
+        TEST(test_many_silent_of_one_address),
+        TEST(test_many_silent_of_many_addresses),
+        TEST(test_slow_handshake),
+        TEST(test_welcome_answer),
+        TEST(test_refusals),
+        TEST(test_a_stranger_learns_no_reason),
+        TEST(test_other_version),
+        TEST(test_cluster_not_known),
+        TEST(test_replaced),
+        TEST(test_replaced_before_it_started),
+        TEST(test_call),
+        TEST(test_call_who_is_none),
+        TEST(test_call_nobody),
+        TEST(test_call_refused),
+        TEST(test_call_another_cluster),
+        TEST(test_call_refuses),
+        TEST(test_set_cluster),
+        cmocka_unit_test(test_call_bad_answers),
+        cmocka_unit_test(test_call_black_hole),
+        cmocka_unit_test(test_call_in_a_long_turn),
+        TEST(test_call_by_name),
+        cmocka_unit_test(test_call_bad_name),
+        cmocka_unit_test(test_call_impossible_address),
+        TEST(test_options),
+        cmocka_unit_test(test_close_in_the_middle),
+        TEST(test_bind_errors),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
