@@ -176,9 +176,8 @@ uint64_t machine_next_deadline(const struct machine *m);
 bool machine_has_work(const struct machine *m);
 
 /* What this command may cost, in steps (limits.h), beside what the batch has for what it sets
- * going.
- * Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no apply
- * takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
+ * going. Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no
+ * apply takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
 uint32_t machine_command_cost(const struct machine_command *c);
 
 uint64_t machine_clock(const struct machine *m);
