@@ -280,7 +280,8 @@ static void call_forgotten(struct membership *m)
 /* Once the node is out of the configuration its incarnation may go. */
 static void forget_step(struct membership *m)
 {
-    bool removed = server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
+    bool removed =
+        server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
     if (!removed) {
         return;
     }

@@ -202,8 +202,7 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
 }
 
 /* False: the core must not see it. */
-static bool correct_result(struct raft_edge *e, uint64_t from,
-                           struct raft_append_entries_result *m)
+static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_append_entries_result *m)
 {
     raft_index match = 0;
     bool ours = leads(e) && m->term == raft_current_term(e->raft) && m->rejected != 0 &&

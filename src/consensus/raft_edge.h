@@ -15,8 +15,10 @@
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
  *                   behind what it has confirmed; it is then never sent anything again.
  *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
- *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the time
- *                   before counts as gone, and is sent new entries with heartbeats only. Two of them
+ *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the
+ * time
+ *                   before counts as gone, and is sent new entries with heartbeats only. Two of
+ * them
  *                   whose heartbeats are due at different times are gone each time, and the first
  *                   entry behind a pause waits up to a heartbeat. The timer therefore waits until
  *                   all heartbeats are due.

@@ -114,7 +114,7 @@ __attribute__((constructor)) static void set_up(void)
     (void)syscall(SYS_close, fd);
     if (undo != NULL) {
         shim_undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
-                               O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+                                    O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         /* Let go when the last process is gone that could write to it. */
         (void)syscall(SYS_flock, shim_undo_fd, LOCK_SH);
     }
@@ -265,7 +265,8 @@ static int write_error(int fd, enum kind kind, uint64_t end)
     struct stat st;
     int error = shim_fails(kind);
     error = error != 0 ? error : (int)shim_slot(SLOT_WRITE_ERRNO);
-    if (error == 0 && shim_slot(SLOT_FULL) != 0 && look(fd, &st) == 0 && end > (uint64_t)st.st_size) {
+    if (error == 0 && shim_slot(SLOT_FULL) != 0 && look(fd, &st) == 0 &&
+        end > (uint64_t)st.st_size) {
         error = ENOSPC;
     }
     return error;

@@ -61,8 +61,8 @@ _Static_assert(SLOT_KINDS + 4 * KINDS <= SLOTS, "all kinds have their slots");
         }                                                                                          \
     } while (0)
 
-extern _Atomic int64_t *shim_slots;   /* NULL: not in use */
-extern int shim_undo_fd;              /* of the journal; -1: none */
+extern _Atomic int64_t *shim_slots;    /* NULL: not in use */
+extern int shim_undo_fd;               /* of the journal; -1: none */
 extern pthread_mutex_t shim_undo_lock; /* of the journal */
 
 int64_t shim_slot(int which);

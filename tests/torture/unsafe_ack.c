@@ -1,7 +1,7 @@
 /* unsafe_ack.c: breaks a node on purpose, without a line of that in the program that ships.
- * Preloaded (LD_PRELOAD) into fencelockd, it says of each write of the log that it is on disk and
- * keeps it in memory for LATE_MS. So what the node acknowledges meanwhile is lost when it is killed,
- * and it comes back as if it had never heard of that. An io_uring is refused, since nothing can come
+ * Preloaded (LD_PRELOAD) into fencelockd, it says of each write of the log that it is on disk, and
+ * keeps it in memory for LATE_MS. What the node acknowledges meanwhile is lost when it is killed;
+ * it comes back as if it had never heard of that. An io_uring is refused, since nothing can come
  * between that and the disk. */
 #include <dlfcn.h>
 #include <errno.h>

@@ -14,7 +14,7 @@ import random
 import struct
 import threading
 
-MAGIC, HELLO_SIZE, SENDER_OFFSET = b'fencelok', 512, 32
+MAGIC, HELLO_SIZE, KIND_OFFSET, SENDER_OFFSET = b'fencelok', 512, 18, 32
 
 
 class Loop:
@@ -63,6 +63,7 @@ class PeerProxy:
         self.stalled = 0       # pieces of traffic that met a block
         self.bytes = 0
         self.writers = set()
+        self.hellos = {}       # (from, to, kind of stream) -> its first bytes
         self.damage, self.damaged, self.random = 0.0, 0, random.Random(0)
 
     def start(self):
@@ -137,6 +138,7 @@ class PeerProxy:
             if not hello.startswith(MAGIC):
                 return
             sender = struct.unpack_from('<Q', hello, SENDER_OFFSET)[0]
+            self.hellos[sender, node, hello[KIND_OFFSET]] = hello
             await self._pass((sender, node))
             back, out = await asyncio.open_connection('127.0.0.1', target)
             out.write(hello)

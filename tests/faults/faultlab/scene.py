@@ -28,7 +28,7 @@ REDIS_N = 3
 CALM_S = 20.0                                # how long it may take
 
 
-class _ProxiedCluster(Cluster):
+class ProxiedCluster(Cluster):
     """A cluster whose nodes know each other by the addresses of proxies."""
 
     def __init__(self, lab, n):
@@ -285,7 +285,7 @@ class Scene:
                 print('no slow links: this kernel has no netem', flush=True)
                 o.nemesis = [k for k in o.nemesis if k != 'delay']
         else:
-            self.cluster = _ProxiedCluster(self.lab, o.nodes)
+            self.cluster = ProxiedCluster(self.lab, o.nodes)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab)

@@ -171,8 +171,8 @@ static void a_late_vote_changes_no_term(void **state)
 
 /* ---- rejections ---- */
 
-/* Server 3 confirms entry 3, is not heard for a while, and then a rejection from before arrives. Can
- * it be sent what comes next? */
+/* Server 3 confirms entry 3, is not heard for a while, and then a rejection from before arrives.
+ * Can it be sent what comes next? */
 static unsigned entries_after_an_overtaken_rejection(enum mode mode)
 {
     struct core c;
@@ -406,7 +406,8 @@ static void a_silent_leader_is_given_up_for_another(void **state)
     assert_false(is_granted_after(CORE_ALONE, ELECTION_MS, 0, false));
     assert_true(is_granted_after(WITH_EDGE, ELECTION_MS, 0, false));
     assert_false(is_granted_after(WITH_EDGE, ELECTION_MS - 1, 0, false));
-    /* Less is enough when its process is known to be gone; nothing is, before the sockets are read. */
+    /* Less is enough when its process is known to be gone; nothing is, before the sockets are
+     * read. */
     assert_true(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 2, false));
     assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2 - 1, 2, false));
     assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 3, false));
