@@ -306,8 +306,8 @@ int __wrap_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, r
     return __real_raft_init(r, io, fsm, id, address);
 }
 
-/* What the core has noted of the configurations of the log: which is the last one, and whether it is
- * committed. */
+/* What the core has noted of the configurations of the log: which is the last one, and whether it
+ * is committed. */
 static void check_changes(const struct sim_node *n)
 {
     const struct raft *r = n->raft;
