@@ -351,8 +351,11 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
     struct machine *machine = NULL;
-    struct fsm_config config = {
-        .event = event_cb, .event_ctx = n, .fatal = host_fail_cb, .restored = restored_cb, .ctx = n};
+    struct fsm_config config = {.event = event_cb,
+                                .event_ctx = n,
+                                .fatal = host_fail_cb,
+                                .restored = restored_cb,
+                                .ctx = n};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
@@ -504,8 +507,8 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs,
-                         &n->outbound);
+    rv =
+        outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs, &n->outbound);
     pc.fsm = n->fsm;
     rv = rv != 0 ? rv : proposer_create(&pc, &n->proposer);
     rv = rv != 0 ? rv : make_relays(n);
@@ -529,8 +532,8 @@ static void set_config(struct node *n, const struct node_config *c)
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
     n->snapshot_entries = c->snapshot_entries;
     if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
-        uint64_t bytes = n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes
-                                                                 : NODE_SNAPSHOT_BYTES;
+        uint64_t bytes =
+            n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes : NODE_SNAPSHOT_BYTES;
         n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
     }
     n->log_kept_entries = c->log_kept_entries != 0 ? c->log_kept_entries : NODE_LOG_KEPT_ENTRIES;

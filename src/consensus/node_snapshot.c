@@ -12,8 +12,8 @@
 
 #define ENTRIES_MAX 1048576u /* for the largest */
 #define STAGGER 16u
-#define DISK_SHARE 4u /* of bytes_max: log on disk */
-#define TRAILING_SHARE 4u  /* of snapshot_bytes: log kept behind a snapshot, for late followers */
+#define DISK_SHARE 4u     /* of bytes_max: log on disk */
+#define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
 #define TRAILING_MAX 8192u
 #define PAUSE_MIN_MS 1000u
 #define PAUSE_MAX_MS 60000u

@@ -67,7 +67,12 @@ void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms)
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
 {
     raft_time at = raft_timeout(e->raft);
-    return at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t at_ms = at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* then each heartbeat is due */
+    if (!leads(e) || all_ms <= at_ms) {
+        return at_ms;
+    }
+    return all_ms < at_ms + e->heartbeat_ms ? all_ms : at_ms + e->heartbeat_ms;
 }
 
 /* The timer runs for one or two milliseconds then, and is over by the core's clock, which stays
@@ -355,6 +360,9 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
     }
     if (message->type == RAFT_INSTALL_SNAPSHOT) {
         note_asked(e, message);
+    }
+    if (message->type == RAFT_APPEND_ENTRIES) {
+        e->sent_ms = e->now_ms;
     }
     if (message->type == RAFT_REQUEST_VOTE_RESULT) {
         struct raft_request_vote_result *m = &message->request_vote_result;

@@ -12,9 +12,9 @@
 
 #include "base/base.h"
 
-#define LOG_NAME_MAX 63u          /* bytes of a file's name */
-#define LOG_SECTOR ((size_t)512)  /* what a disk writes wholly or not at all */
-#define LOG_BLOCK ((size_t)4096)  /* what the log writes at least, and its alignment in memory */
+#define LOG_NAME_MAX 63u         /* bytes of a file's name */
+#define LOG_SECTOR ((size_t)512) /* what a disk writes wholly or not at all */
+#define LOG_BLOCK ((size_t)4096) /* what the log writes at least, and its alignment in memory */
 #define LOG_BLOCK_MAX ((size_t)65536)
 
 struct log_device;
@@ -29,7 +29,8 @@ enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
     LOG_IO_PREPARE, /* a file `name` of `size` zeros, durable with its name; made from the file
                      * `from` when that is not empty and there. Until it is done the file is called
-                     * `name`.part. After an error the same may be started again. Lane BACKGROUND. */
+                     * `name`.part. After an error the same may be started again. Lane BACKGROUND.
+                     * */
     LOG_IO_REMOVE,  /* the file `name` goes, durably; it may be gone. Lane BACKGROUND. */
 };
 
@@ -69,8 +70,8 @@ struct log_device_ops {
     int64_t (*read)(struct log_device *d, struct log_file *f, void *data, size_t len,
                     uint64_t offset);
     int (*write)(struct log_device *d, struct log_file *f, const void *data, size_t len,
-                 uint64_t offset);                          /* all of it, or an error */
-    int (*sync)(struct log_device *d, struct log_file *f);  /* data and size; also what another
+                 uint64_t offset);                         /* all of it, or an error */
+    int (*sync)(struct log_device *d, struct log_file *f); /* data and size; also what another
                                                              * process had written before */
     int (*rename)(struct log_device *d, const char *from, const char *to);
     int (*remove)(struct log_device *d, const char *name);
@@ -105,10 +106,11 @@ static inline void log_device_poll(struct log_device *d)
 /* --- a directory of a real file system (device_files.c, device_uring.c) --- */
 
 enum log_engine {
-    LOG_ENGINE_BEST,   /* io_uring where the kernel lets us, else a thread */
-    LOG_ENGINE_URING,  /* or fail; for tests */
+    LOG_ENGINE_BEST,  /* io_uring where the kernel lets us, else a thread */
+    LOG_ENGINE_URING, /* or fail; for tests */
     LOG_ENGINE_THREAD,
-    LOG_ENGINE_NO_DIRECT = 8, /* or'ed: through the page cache, as on a file system without O_DIRECT */
+    LOG_ENGINE_NO_DIRECT =
+        8, /* or'ed: through the page cache, as on a file system without O_DIRECT */
 };
 
 /* Opens a directory that exists. 0; FL_EIO; FL_ESYSTEM: LOG_ENGINE_URING and the kernel forbids it;

@@ -224,7 +224,8 @@ static int fill(struct files *f, int fd, uint64_t size)
     if (ftruncate(fd, (off_t)size) != 0) {
         return -errno;
     }
-    /* Says at once when the disk is full; a file system that does not know it says so at a write. */
+    /* Says at once when the disk is full; a file system that does not know it says so at a write.
+     * */
     int rv = fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP ? 0 : errno;
     for (uint64_t at = 0; rv == 0 && at < size; at += FILL_BYTES) {
         size_t n = size - at < FILL_BYTES ? (size_t)(size - at) : FILL_BYTES;
@@ -248,8 +249,9 @@ static int prepare(struct files *f, struct log_io *io)
     } else if (rv == -ENOENT) {
         rv = 0;
     }
-    int fd = rv != 0 ? rv : openat(f->dir_fd, part,
-                                   O_CREAT | O_RDWR | O_CLOEXEC | (f->direct ? O_DIRECT : 0), 0600);
+    int fd = rv != 0 ? rv
+                     : openat(f->dir_fd, part,
+                              O_CREAT | O_RDWR | O_CLOEXEC | (f->direct ? O_DIRECT : 0), 0600);
     if (rv == 0 && fd < 0) {
         rv = -errno;
     }
@@ -310,14 +312,9 @@ static void tell(struct files *f)
 static bool pause_first(struct lane *lane, uint32_t delay_ms)
 {
     struct files *f = lane->device;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += delay_ms / 1000;
-    until.tv_nsec += (long)(delay_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    uint64_t until_ns = fli_clock_ns() + delay_ms * UINT64_C(1000000);
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
     while (!f->cancelled) {
         if (pthread_cond_timedwait(&lane->wake, &f->mutex, &until) == ETIMEDOUT) {
             return true;

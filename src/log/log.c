@@ -203,7 +203,8 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
 {
     size_t size = log_record_size(e->len);
     FLI_ASSERT(!l->closing && e->index == l->entries.last + 1);
-    FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) && e->kind != 0);
+    FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) &&
+               e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
     log_read_done(l);
     if (size > log_room(l)) {
@@ -238,8 +239,7 @@ uint64_t log_truncate(struct log *l, uint64_t index)
     if (b->keep > t->last) {
         b->keep = t->last;
     }
-    struct log_record r = {
-        .type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
+    struct log_record r = {.type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
     l->cut_position = put_record(l, b, &r);
     return l->cut_position;
 }
@@ -290,8 +290,7 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
         return 0;
     }
     l->hard = *hs;
-    struct log_record r = {
-        .type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
+    struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
     return put_record(l, b, &r);
 }
 
@@ -326,7 +325,8 @@ static void fail(struct log *l, int error)
     l->config.failed(l->config.ctx, FL_EIO, text);
 }
 
-/* What is durable among the entries once b is, and what waits behind it has not yet taken effect. */
+/* What is durable among the entries once b is, and what waits behind it has not yet taken effect.
+ * */
 static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
 {
     uint64_t index = b->after.last_index;

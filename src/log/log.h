@@ -7,7 +7,8 @@
  * of all appends up to some position that is not below the last log_durable().
  *
  * Entries lie in segments, files that are filled with zeros before they are used (format.h has the
- * bytes, segments.h how segments come and go, docs/adr/0024 why). When no segment is ready since the
+ * bytes, segments.h how segments come and go, docs/adr/0024 why). When no segment is ready since
+ * the
  * disk is full, appends stay in memory until one is; nothing is lost and nothing becomes durable.
  *
  * Memory: max(cache_bytes, what is not durable) + LOG_PENDING_MAX + two buffers of one write each +
@@ -22,7 +23,7 @@
 #include "log/device.h"
 
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
-#define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1) /* so that no sum of indexes overflows */
+#define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the disk */
 #define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read back from disk for one batch of reads */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
@@ -70,8 +71,10 @@ struct log_config {
 int log_open(const struct log_config *config, struct log **ret, char *errmsg,
              size_t errmsg_size) FLI_MUST_USE;
 
-/* Finishes the write under way, then calls back once, from log_device_poll() or at once when nothing
- * is under way. What was appended and not flushed is dropped. No other callback comes afterwards. */
+/* Finishes the write under way, then calls back once, from log_device_poll() or at once when
+ * nothing
+ * is under way. What was appended and not flushed is dropped. No other callback comes afterwards.
+ * */
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx);
 
 /* Frees a log that is closed. */

@@ -16,8 +16,8 @@
 #include "log/format.h"
 #include "log/log.h"
 
-#define LOG_READY 2u               /* segments kept ready */
-#define LOG_USED_KEPT 4u           /* segments that could go and wait to be used again */
+#define LOG_READY 2u                      /* segments kept ready */
+#define LOG_USED_KEPT 4u                  /* segments that could go and wait to be used again */
 #define LOG_BUFFER_FULL ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record */
 #define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
@@ -88,8 +88,8 @@ struct log {
 
     struct log_io background;
     bool background_busy;
-    uint32_t retry_ms;     /* 0: the last attempt went well */
-    uint64_t retries;      /* since then */
+    uint32_t retry_ms; /* 0: the last attempt went well */
+    uint64_t retries;  /* since then */
 
     struct log_file *read_file; /* of segment read_segment; NULL: none */
     uint32_t read_segment;
@@ -114,8 +114,8 @@ void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);
 bool log_segment_parse(const char *name, uint32_t *ret); /* exactly such a name */
 FLI_MUST_USE int log_segments_add(struct log *l, uint32_t number, uint64_t size);
 struct log_segment *log_segment_of(struct log *l, uint32_t number); /* which is there */
-bool log_next_segment(struct log *l);  /* the next ready one becomes the current one */
-void log_background(struct log *l);    /* begins what is to be done beside the writes */
+bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
+void log_background(struct log *l);   /* begins what is to be done beside the writes */
 
 /* read.c */
 void log_read_fini(struct log *l);

@@ -106,11 +106,8 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
         return trouble(l, s, n < 0 ? FL_EIO : FL_ECORRUPT,
                        n < 0 ? strerror((int)-n) : "the file is shorter than it was");
     }
-    *c = (struct log_chunk){.next = l->chunks,
-                            .segment = s->segment,
-                            .offset = from,
-                            .len = (size_t)n,
-                            .data = data};
+    *c = (struct log_chunk){
+        .next = l->chunks, .segment = s->segment, .offset = from, .len = (size_t)n, .data = data};
     l->chunks = c;
     l->chunks_bytes += len;
     *ret = c;

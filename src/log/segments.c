@@ -96,8 +96,8 @@ bool log_next_segment(struct log *l)
     return true;
 }
 
-/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state that
- * they leave behind is on disk in a later one. */
+/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state
+ * that they leave behind is on disk in a later one. */
 static uint32_t keep_from(struct log *l)
 {
     struct log_entries *t = &l->entries;
@@ -175,7 +175,8 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
     }
     if (io->type == LOG_IO_PREPARE) {
         uint32_t number = 0;
-        bool ok = log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
+        bool ok =
+            log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
         FLI_ASSERT(ok); /* room was made before it began */
         l->ready[l->ready_len++] = io->file;
         l->stats.prepared++;

@@ -242,8 +242,8 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     }
 }
 
-/* What this session has at the lock, and has lost already, goes first. False when there are no steps
- * left for that. */
+/* What this session has at the lock, and has lost already, goes first. False when there are no
+ * steps left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
     bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;

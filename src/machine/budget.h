@@ -1,5 +1,5 @@
-/* budget.h (private to machine): what one batch may cost. Replicas must agree on it, since what does
- * not fit goes on in the next batch; only tests set another one. */
+/* budget.h (private to machine): what one batch may cost. Replicas must agree on it, since what
+ * does not fit goes on in the next batch; only tests set another one. */
 #ifndef MACHINE_BUDGET_H
 #define MACHINE_BUDGET_H
 

@@ -1,21 +1,21 @@
 /* invariants.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
- *  1. A lock is stored exactly when it is held, awaited or delayed, or has work to come. One held exclusively has one
- *     holder and no share; one held with slots for several has a share for each holder, in the
- *     order of grants, found by its seat and by its token, and not more than slots; every other is
- *     among the idle ones, or has work to come.
+ *  1. A lock is stored exactly when it is held, awaited or delayed, or has work to come. One held
+ *     exclusively has one holder and no share; one held with slots for several has a share for
+ *     each holder, in the order of grants, found by its seat and by its token, and not more than
+ *     slots; every other is among the idle ones, or has work to come.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
  *  3. Nobody is kept waiting at the head of a queue, or of all its queues, whom the holders let in,
- *     unless tokens have run out, a lock is delayed, or that is work to come. All who hold or await a lock agree on its
- *     permits.
+ *     unless tokens have run out, a lock is delayed, or that is work to come. All who hold or
+ *     await a lock agree on its permits.
  *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
  *     holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one seat, or those of its group, and a lease exactly while it
  *     holds. Mates wait, or hold exclusively, all together, under one id or token, in their order.
- *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by its
- *     serial and among the work to come; it lists just its own seats.
+ *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by
+ *     its serial and among the work to come; it lists just its own seats.
  *  7. What is over is left undone only for want of steps; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.

@@ -175,9 +175,9 @@ uint64_t machine_next_deadline(const struct machine *m);
  * left goes on in the next one: whoever leads proposes it at once, empty if need be. */
 bool machine_has_work(const struct machine *m);
 
-/* What this command may cost, in steps (limits.h), beside what the batch has for what it sets going.
- * Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no apply
- * takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
+/* What this command may cost, in steps (limits.h), beside what the batch has for what it sets
+ * going. Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no
+ * apply takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
 uint32_t machine_command_cost(const struct machine_command *c);
 
 uint64_t machine_clock(const struct machine *m);

@@ -97,7 +97,7 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     return 0;
 }
 
-/* The first of those that hold the lock still; NULL when none does. A bounded number is looked at. */
+/* The first of those that still hold the lock; NULL when none does. Looks at a bounded number. */
 static struct seat *first_holder(const struct machine *m, const struct lock *lock)
 {
     struct seat *seat = lock_holder(lock);
@@ -122,7 +122,7 @@ static struct seat *first_holder(const struct machine *m, const struct lock *loc
     return NULL;
 }
 
-/* The holders but for the first one. False when there is no room for all, or too many to look at. */
+/* The holders but for the first one. False when they are too many to show or to look at. */
 static bool show_shares(struct machine *m, const struct lock *lock, const struct seat *first,
                         struct page_writer *w)
 {

@@ -1,8 +1,8 @@
 /* snapshot.c: the state as bytes. The reader is restore.c.
  *
  *   magic 8 ("FLSNAP\r\n"), format 2, zero 2
- *   clock 8, floor 8 (clock of the last term mark), due 8 (what has a deadline before is over), term
- *   mark to come 1, last token 8, serial 8, cluster id 8
+ *   clock 8, floor 8 (clock of the last term mark), due 8 (what has a deadline before is over),
+ *   term mark to come 1, last token 8, serial 8, cluster id 8
  *   limits: five numbers of 4, in the order of struct machine_limits
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
@@ -14,8 +14,8 @@
  *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
  *                                 the oldest of several holders), names, session; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
- *   work, first one first:        kind 1, and a session's serial 8, a token 8, or of a lock: broken 1,
- *                                 permits 4, name
+ *   work, first one first:        kind 1, and a session's serial 8, a token 8, or of a lock:
+ *                                 broken 1, permits 4, name
  *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
  *   CRC-32C 4 of everything before
  *

@@ -16,7 +16,7 @@
  * is later than the true one, a lease on top whose two deadlines agree is truly the first. */
 #include "machine/state.h"
 
-#define STEPS_CORRECTION 2u
+#define STEPS_CORRECTION 5u
 
 static bool is_lease(const struct timer *t)
 {
@@ -187,8 +187,8 @@ bool machine_is_late(const struct machine *m)
     return n != NULL && CONST_CONTAINER_OF(n, struct timer, node)->at_ms < m->due_ms;
 }
 
-/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and what
- * is made on the way (leases of the newly granted, delays) has its deadline after the clock. */
+/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and
+ * what is made on the way (new leases, delays) has its deadline after the clock. */
 static void expire_due(struct machine *m)
 {
     while (m->steps > 0 && machine_is_late(m)) {

@@ -1,8 +1,8 @@
 /* work.c: work that may be more than one batch has steps for.
  *
- * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a fail-over
- * end a million leases in one millisecond. One batch takes a bounded number of steps for such
- * things; what is left stays on a list, which is state, and goes on in the next batch before
+ * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a
+ * fail-over end a million leases in one millisecond. One batch takes a bounded number of steps for
+ * such things; what is left stays on a list, which is state, and goes on in the next batch before
  * anything else is due. New work goes in front of what it came from. So the same things happen in
  * the same order as if there were no bound, only cut into batches, as long as no commands come in
  * between.

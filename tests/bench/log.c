@@ -2,7 +2,8 @@
  *
  *   log [DIR] [SECONDS]     DIR: on the disk that is to be measured (default: the current one)
  *
- * Each row keeps so many entries of 64 bytes on their way: as many as there are go into each write. */
+ * Each row keeps so many entries of 64 bytes on their way: as many as there are go into each
+ * write. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -56,11 +57,8 @@ static void turn(struct run *r)
 static void append(struct run *r)
 {
     static const uint8_t data[ENTRY] = "a lock is a lock is a lock";
-    struct log_entry e = {.index = log_last_index(r->log) + 1,
-                          .term = 1,
-                          .kind = 1,
-                          .len = ENTRY,
-                          .data = data};
+    struct log_entry e = {
+        .index = log_last_index(r->log) + 1, .term = 1, .kind = 1, .len = ENTRY, .data = data};
     if (log_append(r->log, &e) == 0) {
         fprintf(stderr, "log: no room\n");
         exit(1);

@@ -187,8 +187,11 @@ static void check(struct sim_device *sim)
     close_log(sim, l);
     l = open_log(sim);
     FLI_ASSERT(l != NULL && sum_of(l) == sum);
-    struct log_entry e = {
-        .index = last + 1, .term = log_last_term(l), .kind = 1, .len = 3, .data = (const uint8_t *)"new"};
+    struct log_entry e = {.index = last + 1,
+                          .term = log_last_term(l),
+                          .kind = 1,
+                          .len = 3,
+                          .data = (const uint8_t *)"new"};
     e.term = e.term == 0 ? 1 : e.term;
     if (last < LOG_INDEX_MAX) {
         FLI_ASSERT(log_append(l, &e) == 1);

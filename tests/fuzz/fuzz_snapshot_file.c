@@ -46,8 +46,7 @@ static size_t mend(uint8_t *data, size_t len, struct snapshot_stream *s)
             fli_put_u32(p, fli_crc32c(0, p + 4, need - 4));
         }
         at += need;
-        if (snapshot_take_unit(s, p, need, &meta, &piece) != NULL ||
-            s->stage == SNAPSHOT_AT_END) {
+        if (snapshot_take_unit(s, p, need, &meta, &piece) != NULL || s->stage == SNAPSHOT_AT_END) {
             return at;
         }
     }

@@ -29,7 +29,7 @@ struct cluster_node {
     bool stopping;
     int fatal;
     char fatal_text[512];
-    uint64_t grants;     /* events */
+    uint64_t grants;      /* events */
     uint64_t pushed;      /* events told ahead of the log */
     uint64_t pushed_wait; /* of the last of them */
     uint8_t pushed_type;

@@ -395,12 +395,6 @@ unsigned group_elect(struct group *g)
     return (unsigned)group_leader(g);
 }
 
-void group_call_election(struct group *g, unsigned i)
-{
-    assert_true(replica_hurry(g->servers[i].replica, g->now_ms));
-    GROUP_UNTIL(g, group_leader(g) == (int)i && is_settled(g));
-}
-
 /* ---- commands ---- */
 
 int group_submit(struct group *g, unsigned i)

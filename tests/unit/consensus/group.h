@@ -89,7 +89,6 @@ void group_isolate(struct group *g, unsigned i, bool isolated);
 
 int group_leader(const struct group *g); /* of the newest term, among those that are up; -1 */
 unsigned group_elect(struct group *g);   /* steps until one leads and has committed in its term */
-void group_call_election(struct group *g, unsigned i); /* and it must win */
 
 /* Puts a message on its way. */
 void group_send(struct group *g, uint64_t from, uint64_t to, const struct message_body *body);

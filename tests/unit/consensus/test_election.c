@@ -122,7 +122,7 @@ static void break_cb(uv_handle_t *handle, void *arg)
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;
     uv_os_fd_t fd;
-    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) && 
+    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
         uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
         assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
         (*broken)++;

@@ -362,8 +362,7 @@ static bool without_stream(void *ctx)
 {
     struct rejoin *r = ctx;
     int leader = cluster_leader(r->c);
-    return leader >= 0 &&
-           !relay_server_connected(r->c->nodes[leader].node->followers, r->i + 1);
+    return leader >= 0 && !relay_server_connected(r->c->nodes[leader].node->followers, r->i + 1);
 }
 
 /* It runs, and its streams to the others are open: it is never told that it was forgotten, and

@@ -171,8 +171,8 @@ static void a_late_vote_changes_no_term(void **state)
 
 /* ---- rejections ---- */
 
-/* Server 3 confirms entry 3, is not heard for a while, and then a rejection from before arrives. Can
- * it be sent what comes next? */
+/* Server 3 confirms entry 3, is not heard for a while, and then a rejection from before arrives.
+ * Can it be sent what comes next? */
 static unsigned entries_after_an_overtaken_rejection(enum mode mode)
 {
     struct core c;
@@ -326,6 +326,66 @@ static void a_snapshot_that_was_not_sent_is_tried_again(void **state)
     assert_int_equal(snapshots_after_one_that_failed(WITH_EDGE), 6);
 }
 
+/* ---- heartbeats ---- */
+
+/* Answers what was sent in the last event a millisecond later. */
+static void answer(struct core *c)
+{
+    unsigned to_2 = core_sent(c, 2, RAFT_APPEND_ENTRIES);
+    unsigned to_3 = core_sent(c, 3, RAFT_APPEND_ENTRIES);
+    c->now_ms++;
+    if (to_2 > 0) {
+        assert_int_equal(core_result(c, 2, 0, c->last), 0);
+    }
+    if (to_3 > 0) {
+        assert_int_equal(core_result(c, 3, 0, c->last), 0);
+    }
+}
+
+static bool is_due(struct core *c)
+{
+    return c->now_ms >=
+           (c->mode == WITH_EDGE ? raft_edge_timeout_ms(&c->edge) : raft_timeout(&c->raft));
+}
+
+/* Server 3 is sent something between two heartbeats; both answer always. How many of the two are
+ * sent the first entry after a pause at once? */
+static unsigned sent_after_a_pause(enum mode mode)
+{
+    struct core c;
+    core_begin(&c, mode);
+    core_lead(&c);
+    assert_int_equal(core_submit(&c), 0);
+    core_persist(&c);
+    assert_int_equal(core_result(&c, 2, 0, c.last), 0);
+    assert_int_equal(core_result(&c, 3, 0, c.last), 0);
+    c.now_ms += 10;
+    assert_int_equal(core_result(&c, 3, c.last + 1, c.last), 0); /* it has lost a message */
+    answer(&c);
+    for (unsigned i = 0; i < 300; i++) {
+        c.now_ms++;
+        if (is_due(&c)) {
+            core_timeout(&c, 0);
+            answer(&c);
+        }
+        if (i == 3) {
+            assert_int_equal(core_submit(&c), 0);
+            answer(&c);
+            core_persist(&c);
+        }
+    }
+    assert_int_equal(core_submit(&c), 0);
+    unsigned n = core_sent(&c, 2, RAFT_APPEND_ENTRIES) + core_sent(&c, 3, RAFT_APPEND_ENTRIES);
+    core_end(&c);
+    return n;
+}
+
+static void no_entry_waits_for_a_heartbeat(void **state)
+{
+    assert_int_equal(sent_after_a_pause(CORE_ALONE), 0);
+    assert_int_equal(sent_after_a_pause(WITH_EDGE), 2);
+}
+
 /* ---- pre-votes ---- */
 
 /* Its term is 5, and it is asked for a pre-vote of term 3. */
@@ -396,7 +456,8 @@ static void a_silent_leader_is_given_up_for_another(void **state)
     assert_false(is_granted_after(CORE_ALONE, ELECTION_MS, 0, false));
     assert_true(is_granted_after(WITH_EDGE, ELECTION_MS, 0, false));
     assert_false(is_granted_after(WITH_EDGE, ELECTION_MS - 1, 0, false));
-    /* Less is enough when its process is known to be gone; nothing is, before the sockets are read. */
+    /* Less is enough when its process is known to be gone; nothing is, before the sockets are
+     * read. */
     assert_true(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 2, false));
     assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2 - 1, 2, false));
     assert_false(is_granted_after(WITH_EDGE, HEARTBEAT_MS * 3 / 2, 3, false));
@@ -638,6 +699,7 @@ int main(void)
         cmocka_unit_test(half_of_a_rejection_may_be_overtaken),
         cmocka_unit_test(a_snapshot_is_sent_once),
         cmocka_unit_test(a_snapshot_that_was_not_sent_is_tried_again),
+        cmocka_unit_test(no_entry_waits_for_a_heartbeat),
         cmocka_unit_test(a_refused_pre_vote_tells_the_term),
         cmocka_unit_test(a_granted_pre_vote_keeps_the_term),
         cmocka_unit_test(a_silent_leader_is_given_up_for_another),

@@ -1,5 +1,5 @@
-/* sim_device.c: see sim_device.h. A file that is seen and a file on stable storage are two arrays of
- * the same length; what was not synced is where they differ. */
+/* sim_device.c: see sim_device.h. A file that is seen and a file on stable storage are two arrays
+ * of the same length; what was not synced is where they differ. */
 #include "sim_device.h"
 
 #include <errno.h>
@@ -551,7 +551,7 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     snprintf(part, sizeof part, "%s.part", io->name);
     struct name *from = io->from[0] == '\0' ? NULL : lookup(&d->seen, io->from);
     struct name *old = lookup(&d->seen, part);
-    struct inode *n = from != NULL ? from->inode
+    struct inode *n = from != NULL  ? from->inode
                       : old != NULL ? old->inode
                                     : fli_xcalloc(1, sizeof *n);
     if (steps > 0 && (from != NULL || old == NULL)) {
@@ -635,9 +635,9 @@ bool sim_device_step(struct sim_device *d)
     if (d->under_way[0] == NULL && d->under_way[1] == NULL) {
         return false;
     }
-    enum log_lane lane = d->under_way[0] == NULL                      ? LOG_LANE_BACKGROUND
+    enum log_lane lane = d->under_way[0] == NULL              ? LOG_LANE_BACKGROUND
                          : d->under_way[1] != NULL && coin(d) ? LOG_LANE_BACKGROUND
-                                                                      : LOG_LANE_WRITE;
+                                                              : LOG_LANE_WRITE;
     sim_device_finish(d, lane);
     return true;
 }

@@ -589,8 +589,8 @@ static void misplaced_write(void **state)
 /* Each call that opening makes fails once: an error, and the next attempt works. */
 static void failing_open(void **state)
 {
-    static const enum sim_call calls[] = {SIM_LIST,  SIM_OPEN,   SIM_READ,    SIM_WRITE,
-                                          SIM_SYNC,  SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
+    static const enum sim_call calls[] = {SIM_LIST, SIM_OPEN,   SIM_READ,   SIM_WRITE,
+                                          SIM_SYNC, SIM_RENAME, SIM_REMOVE, SIM_SYNC_DIR};
     unsigned failures = 0;
     for (unsigned c = 0; c < 8; c++) {
         for (unsigned nth = 1; nth < 10; nth++) {

@@ -1,6 +1,6 @@
-/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones, and
- * commands that come in between are answered rightly. That the same happens in the end, in the same
- * order, is what the model test shows in worlds that have steps for one thing a batch. */
+/* test_work.c: one batch takes a bounded number of steps, what is left goes on in the next ones,
+ * and commands that come in between are answered rightly. That the same happens in the end, in the
+ * same order, is what the model test shows in worlds that have steps for one thing a batch. */
 #include "kit.h"
 
 #include "machine/budget.h"
@@ -420,7 +420,6 @@ static void test_costs(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define FULL(name) cmocka_unit_test_setup_teardown(name, setup_full, teardown)
 
 int main(void)
 {
@@ -432,12 +431,12 @@ int main(void)
         TEST(test_break_of_many),
         TEST(test_grants_that_follow),
         TEST(test_release_of_several),
-        FULL(test_leases_at_the_ceiling),
-        FULL(test_session_at_the_ceiling),
-        FULL(test_break_at_the_ceiling),
-        FULL(test_grants_at_the_ceiling),
-        FULL(test_any_holder),
-        FULL(test_costs),
+        cmocka_unit_test_setup_teardown(test_leases_at_the_ceiling, setup_full, teardown),
+        cmocka_unit_test_setup_teardown(test_session_at_the_ceiling, setup_full, teardown),
+        cmocka_unit_test_setup_teardown(test_break_at_the_ceiling, setup_full, teardown),
+        cmocka_unit_test_setup_teardown(test_grants_at_the_ceiling, setup_full, teardown),
+        cmocka_unit_test_setup_teardown(test_any_holder, setup_full, teardown),
+        cmocka_unit_test_setup_teardown(test_costs, setup_full, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
