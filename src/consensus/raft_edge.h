@@ -15,8 +15,8 @@
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
  *                   behind what it has confirmed; it is then never sent anything again.
  *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
- *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow the
- *                   newer one, and the core ignores a rejection of anything but the older one:
+ *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow
+ *                   the newer one, and the core ignores a rejection of anything but the older one:
  *                   that follower is sent nothing more while this leader leads.
  *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the
  * time
