@@ -45,7 +45,7 @@ struct node_config {
     uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
     /* For tests, which have small states and short logs. 0: default. */
     uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
-    unsigned log_kept_entries;  /* behind a snapshot, at least: what followers a little late need */
+    unsigned log_kept_entries;  /* behind a snapshot, at least 2: what late followers need */
     uint64_t log_segment_bytes; /* as in struct log_config, like the next one */
     size_t log_cache_bytes;
 };

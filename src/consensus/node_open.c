@@ -327,6 +327,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
         .snapshot = meta->index == 0 ? NULL : meta,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
+        .in_flight = n->log_kept_entries / 2,
         .seed = seed,
         .ctx = n,
         .send = send_cb,
@@ -510,6 +511,8 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     rv =
         outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs, &n->outbound);
     pc.fsm = n->fsm;
+    pc.batch_max = log_entry_max(n->log);
+    pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
     rv = rv != 0 ? rv : proposer_create(&pc, &n->proposer);
     rv = rv != 0 ? rv : make_relays(n);
     rv = rv != 0 ? rv : make_membership(n, c);

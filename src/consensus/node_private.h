@@ -30,7 +30,7 @@
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
-#define NODE_LOG_KEPT_ENTRIES 256u /* above what may be in flight to a follower */
+#define NODE_LOG_KEPT_ENTRIES 256u /* twice what may be in flight to a follower */
 #define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
 #define NODE_BEAT_MS 100u       /* everything that is not urgent */

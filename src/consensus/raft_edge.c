@@ -358,11 +358,11 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
     if (message->type == RAFT_REQUEST_VOTE) {
         return !e->muted;
     }
-    if (message->type == RAFT_INSTALL_SNAPSHOT) {
-        note_asked(e, message);
-    }
     if (message->type == RAFT_APPEND_ENTRIES) {
         e->sent_ms = e->now_ms;
+    }
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        note_asked(e, message);
     }
     if (message->type == RAFT_REQUEST_VOTE_RESULT) {
         struct raft_request_vote_result *m = &message->request_vote_result;

@@ -15,16 +15,15 @@
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
  *                   behind what it has confirmed; it is then never sent anything again.
  *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
- *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow
- *                   the newer one, and the core ignores a rejection of anything but the older one:
- *                   that follower is sent nothing more while this leader leads.
  *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the
- * time
- *                   before counts as gone, and is sent new entries with heartbeats only. Two of
- * them
+ *                   time before counts as gone, and is sent new entries with heartbeats only. Two
  *                   whose heartbeats are due at different times are gone each time, and the first
  *                   entry behind a pause waits up to a heartbeat. The timer therefore waits until
  *                   all heartbeats are due.
+ *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow
+ * the
+ *                   newer one, and the core ignores a rejection of anything but the older one:
+ *                   that follower is sent nothing more while this leader leads.
  *   pre-votes       One that is refused for its old term is answered with the term it asked for, so
  *                   the newer term is never learnt; a candidate that cannot win then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its

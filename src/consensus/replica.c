@@ -364,9 +364,12 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     }
     set_now(r, now_ms);
     m.server_id = from;
+    /* A copy: what is in the message may change the list of configurations. */
     const struct configuration_server *server =
         configuration_find(&changes_last(&r->changes)->conf, from);
-    m.server_address = server == NULL ? "" : server->address;
+    struct configuration_server sender = {.id = from};
+    sender = server == NULL ? sender : *server;
+    m.server_address = sender.address;
     unsigned n = m.type == RAFT_APPEND_ENTRIES ? m.append_entries.n_entries : 0;
     if (m.type == RAFT_APPEND_ENTRIES) {
         rv = take_entries(r, &m.append_entries);

@@ -38,6 +38,9 @@ struct replica_config {
     struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
     unsigned election_ms, heartbeat_ms;
+    /* Entries sent to a follower and not confirmed, at most. Fewer than each server keeps behind a
+     * snapshot: a follower whose core has forgotten the entry before what it is sent refuses it. */
+    unsigned in_flight;
     unsigned seed; /* of election times: no two servers may have the same */
     void *ctx;
     /* One message; its parts are valid during the call only. */

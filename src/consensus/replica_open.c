@@ -5,7 +5,6 @@
 
 #include "consensus/replica_private.h"
 
-#define IN_FLIGHT_ENTRIES 128u /* sent to a follower and not confirmed */
 #define INSTALL_NEVER_MS                                                                           \
     (24u * 3600u * 1000u) /* sending is the owner's, who knows when it failed */
 
@@ -175,7 +174,7 @@ static int init_core(struct replica *r)
     raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
     raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
     raft_set_pre_vote(&r->raft, true);
-    raft_set_max_inflight_entries(&r->raft, IN_FLIGHT_ENTRIES);
+    raft_set_max_inflight_entries(&r->raft, r->config.in_flight);
     return 0;
 }
 

@@ -36,8 +36,7 @@
  *           32       data, padded with zeros to a multiple of 8
  *
  * A sector is written wholly or not at all, and one that is not written is still zero. Hence a
- * write
- * was torn exactly if more of its sectors are zero than its header says, or the sector of the
+ * write was torn exactly if more of its sectors are zero than its header says, or the sector of the
  * header itself is; any other difference is damage. docs/adr/0024 goes through the cases. */
 #include "log/format.h"
 

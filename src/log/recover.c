@@ -1,10 +1,9 @@
 /* recover.c: log_open: finds out what a directory holds, and makes an empty one into a log.
  *
  * All segments are read once, in order, and their records are applied as they were appended.
- * Nothing
- * on disk is changed before everything was judged; then the remains of a torn last write become
- * zeros again, half made segments go, and all is synced: what was read may have been in a cache of
- * a process or of the disk, and what is built on it must not be more durable than it. */
+ * Nothing on disk is changed before everything was judged; then the remains of a torn last write
+ * become zeros again, half made segments go, and all is synced: what was read may have been in a
+ * cache of a process or of the disk, and what is built on it must not be more durable than it. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -60,8 +59,8 @@ static int no_memory(struct recovery *r)
 
 static int io_error(struct recovery *r, const char *what, const char *name, int error)
 {
-    return explain(r, FL_EIO, "cannot %s %s%s%s: %s", what, r->d->where, name[0] == '\0' ? "" : "/",
-                   name, strerror(-error));
+    return explain(r, error == -ENOMEM ? FL_ENOMEM : FL_EIO, "cannot %s %s%s%s: %s", what,
+                   r->d->where, name[0] == '\0' ? "" : "/", name, strerror(-error));
 }
 
 static int segment_error(struct recovery *r, int error, uint32_t number, uint64_t at,
@@ -429,7 +428,8 @@ static int settle(struct recovery *r)
     }
     l->current = r->last_begun;
     l->durable_in = l->current;
-    l->offset = log_round_up((size_t)r->end, l->block);
+    /* Written in smaller blocks than are possible now: the next write begins the next segment. */
+    l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
     l->hard = r->scan.state.hard;

@@ -62,12 +62,12 @@ FLI_MUST_USE int snapshot_reader_open(struct log_device *d, uint64_t index,
 const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r);
 
 /* The next piece, verified; it is valid until the next call. len 0: the end, all of it was right.
- * */
+ */
 FLI_MUST_USE int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *ret,
                                       struct snapshot_error *e);
 
 /* The file as it is, for sending: its length, and bytes of it, at most len, less only at its end.
- * */
+ */
 uint64_t snapshot_reader_file_size(const struct snapshot_reader *r);
 FLI_MUST_USE int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data,
                                      size_t len, size_t *ret_len, struct snapshot_error *e);
@@ -88,7 +88,7 @@ uint64_t snapshot_receiver_received(const struct snapshot_receiver *r);
 FLI_MUST_USE int snapshot_receiver_sync(struct snapshot_receiver *r, struct snapshot_error *e);
 
 /* As snapshot_writer_finish. FL_ECORRUPT: it is not whole, or not of the index and term expected.
- * */
+ */
 FLI_MUST_USE int snapshot_receiver_finish(struct snapshot_receiver *r, struct snapshot_error *e);
 void snapshot_receiver_abort(struct snapshot_receiver *r);
 

@@ -23,8 +23,8 @@ struct snapshot_stream {
     bool short_piece; /* the last piece was not a full one */
 };
 
-/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data
- * lies at out + SNAPSHOT_PIECE_HEADER already. */
+/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data lies
+ * at out + SNAPSHOT_PIECE_HEADER already. */
 size_t snapshot_put_header(struct snapshot_stream *s, const struct snapshot_meta *meta,
                            uint8_t *out);
 size_t snapshot_put_piece(struct snapshot_stream *s, size_t len, uint8_t *out);

@@ -2,8 +2,8 @@
  *
  *   log [DIR] [SECONDS]     DIR: on the disk that is to be measured (default: the current one)
  *
- * Each row keeps so many entries of 64 bytes on their way: as many as there are go into each
- * write. */
+ * Each row keeps so many entries of 64 bytes on their way: as many as there are go into each write.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -518,6 +518,9 @@ int stream_send(struct stream *st, uint8_t type, const struct fli_slice *parts, 
 
 void stream_flush(struct stream *st)
 {
+    if (st->appended == st->handed) {
+        return;
+    }
     struct sim_end *end = &st->conn->end[st->side];
     if (st->closed || st->lost || end->closed || end->node->ghost) {
         return;

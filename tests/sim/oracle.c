@@ -235,6 +235,10 @@ static void sim_oracle_restored(struct sim_node *n, raft_index index)
 
 int __real_fsm_apply(struct fsm *f, const void *entry, size_t len);
 int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len);
+int __real_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, raft_id id,
+                     const char *address);
+int __wrap_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, raft_id id,
+                     const char *address);
 int __real_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __wrap_replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len);
 int __real_replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_meta *meta,
@@ -293,6 +297,34 @@ int __wrap_replica_install(struct replica *r, uint64_t now_ms, const struct snap
         sim_oracle_restored(n, meta->index);
     }
     return rv;
+}
+
+int __wrap_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, raft_id id,
+                     const char *address)
+{
+    sim_world->current->raft = r;
+    return __real_raft_init(r, io, fsm, id, address);
+}
+
+/* What the core has noted of the configurations of the log: which is the last one, and whether it
+ * is committed. */
+static void check_changes(const struct sim_node *n)
+{
+    const struct raft *r = n->raft;
+    uint64_t last = replica_configuration_index(n->node->replica);
+    uint64_t noted = r->configuration_uncommitted_index;
+    if (r->snapshot.installing) {
+        return; /* it hears of the snapshot's when that is on disk */
+    }
+    SIM_CHECK(
+        n->sim, (noted != 0 ? noted : r->configuration_committed_index) == last,
+        "node %u notes %llu as the change that is not committed and %llu as the last that is, "
+        "and the last of its log is %llu",
+        n->index + 1, (unsigned long long)noted,
+        (unsigned long long)r->configuration_committed_index, (unsigned long long)last);
+    SIM_CHECK(n->sim, noted == 0 || r->configuration_committed_index < noted,
+              "node %u notes %llu both as committed and as not committed", n->index + 1,
+              (unsigned long long)noted);
 }
 
 void sim_oracle_watch(struct sim_node *n)
@@ -606,6 +638,7 @@ void sim_oracle_node(struct sim_node *n)
     struct sim *s = n->sim;
     const struct machine_limits *l = &s->options.limits;
     struct machine_counts c;
+    check_changes(n);
     if (s->marks->events % LOOK_EVERY != 0) {
         return;
     }
@@ -619,7 +652,8 @@ void sim_oracle_node(struct sim_node *n)
     unsigned open = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
-        open += other->power == SIM_UP && proposer_is_open(other->node->proposer);
+        open += other->power == SIM_UP && other->node != NULL &&
+                proposer_is_open(other->node->proposer);
     }
     s->marks->stale_leaders += open > 1;
 }

@@ -55,6 +55,7 @@
 #define SIM_PLACES (SIM_NODES_MAX + 1u) /* ends of links: nodes, and the storage */
 #define SIM_STORE_PLACE SIM_NODES_MAX
 #define SIM_NEVER UINT64_MAX
+#define SIM_WHEEL 4096u /* milliseconds; a power of two */
 #define SIM_TTL_MIN_MS 100u
 #define SIM_SHARED UINT32_MAX /* as permits: any number of holders, in shared mode */
 /* Locks are named by a letter and their number: "L0" to "L5", "R6", "R7". A set is a mask. */
@@ -81,13 +82,7 @@ struct sim_event {
     uint64_t life; /* of the node; another one by now: dropped */
     uint64_t a, b, c;
     void *p;
-    struct sim_event *next; /* in an inbox */
-};
-
-/* In the queue: what orders it is here, so that nothing else is touched. */
-struct sim_due {
-    uint64_t at, seq;
-    struct sim_event *event;
+    struct sim_event *next; /* in a list */
 };
 
 struct sim_inbox {
@@ -128,7 +123,7 @@ struct sim_parked {
 #define SIM_PARKED_MAX 64u
 #define SIM_RECENT_MAX 256u
 
-#define SIM_TIMERS_MAX 8u
+#define SIM_TIMERS_MAX 3u
 #define SIM_WORKS_MAX 4u
 
 enum sim_lane_number { SIM_LANE_MAIN, SIM_LANE_RENEW, SIM_LANES };
@@ -146,6 +141,7 @@ struct sim_node {
     uint64_t turn_at;
     uint64_t spins, spins_at;
     struct node *node;
+    const struct raft *raft; /* the core in it */
     struct transport *transport;
     struct sim_disk disk;
     /* handles of the loop */
@@ -502,8 +498,11 @@ struct sim {
     struct sim_random node_random; /* what nodes get from fli_random() */
     bool stopping;
     uint64_t now, seq;
-    struct sim_due *heap;
-    size_t heap_n, heap_cap;
+    struct sim_inbox wheel[SIM_WHEEL]; /* what happens in the next milliseconds */
+    uint64_t wheel_bits[SIM_WHEEL / 64];
+    size_t wheel_n;
+    struct sim_event **far; /* and later */
+    size_t far_n, far_cap;
     struct sim_event *spare;
     struct sim_node *current; /* whose code runs */
     struct sim_node nodes[SIM_NODES_MAX];

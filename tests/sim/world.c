@@ -114,56 +114,100 @@ void *sim_grow(void *p, size_t *cap, size_t need, size_t size)
     return p;
 }
 
-/* ---- events: a heap of four by time, then by the order in which they were made ---- */
+/* ---- events, by time and then by the order in which they were made: a list for each of the next
+ * SIM_WHEEL milliseconds, and a binary heap for what is later than that ---- */
 
-#define HEAP_WIDTH 4u
-
-static bool earlier(const struct sim_due *a, const struct sim_due *b)
+static bool earlier(const struct sim_event *a, const struct sim_event *b)
 {
     return a->at != b->at ? a->at < b->at : a->seq < b->seq;
 }
 
-static void heap_push(struct sim *s, struct sim_event *e)
+static void far_push(struct sim *s, struct sim_event *e)
 {
-    struct sim_due due = {.at = e->at, .seq = e->seq, .event = e};
-    s->heap = sim_grow(s->heap, &s->heap_cap, s->heap_n + 1, sizeof *s->heap);
-    size_t i = s->heap_n++;
-    while (i > 0 && earlier(&due, &s->heap[(i - 1) / HEAP_WIDTH])) {
-        s->heap[i] = s->heap[(i - 1) / HEAP_WIDTH];
-        i = (i - 1) / HEAP_WIDTH;
+    s->far = sim_grow(s->far, &s->far_cap, s->far_n + 1, sizeof(struct sim_event *));
+    size_t i = s->far_n++;
+    while (i > 0 && earlier(e, s->far[(i - 1) / 2])) {
+        s->far[i] = s->far[(i - 1) / 2];
+        i = (i - 1) / 2;
     }
-    s->heap[i] = due;
+    s->far[i] = e;
 }
 
-static size_t first_child(const struct sim *s, size_t i)
+static struct sim_event *far_pop(struct sim *s)
 {
-    size_t best = HEAP_WIDTH * i + 1;
-    size_t end = best + HEAP_WIDTH < s->heap_n ? best + HEAP_WIDTH : s->heap_n;
-    for (size_t child = best + 1; child < end; child++) {
-        if (earlier(&s->heap[child], &s->heap[best])) {
-            best = child;
-        }
-    }
-    return best;
-}
-
-static struct sim_event *heap_pop(struct sim *s)
-{
-    struct sim_event *top = s->heap[0].event;
-    struct sim_due last = s->heap[--s->heap_n];
+    struct sim_event *top = s->far[0];
+    struct sim_event *last = s->far[--s->far_n];
     size_t i = 0;
     for (;;) {
-        size_t child = first_child(s, i);
-        if (child >= s->heap_n || !earlier(&s->heap[child], &last)) {
+        size_t child = 2 * i + 1;
+        if (child >= s->far_n) {
             break;
         }
-        s->heap[i] = s->heap[child];
+        if (child + 1 < s->far_n && earlier(s->far[child + 1], s->far[child])) {
+            child++;
+        }
+        if (!earlier(s->far[child], last)) {
+            break;
+        }
+        s->far[i] = s->far[child];
         i = child;
     }
-    if (s->heap_n > 0) {
-        s->heap[i] = last;
+    if (s->far_n > 0) {
+        s->far[i] = last;
     }
     return top;
+}
+
+static void near_push(struct sim *s, struct sim_event *e)
+{
+    size_t slot = e->at % SIM_WHEEL;
+    sim_inbox_push(&s->wheel[slot], e);
+    s->wheel_bits[slot / 64] |= UINT64_C(1) << slot % 64;
+    s->wheel_n++;
+}
+
+static void event_push(struct sim *s, struct sim_event *e)
+{
+    if (e->at - s->now < SIM_WHEEL) {
+        near_push(s, e);
+    } else {
+        far_push(s, e);
+    }
+}
+
+/* The slot of the next event on the wheel, which has one. */
+static size_t next_slot(const struct sim *s)
+{
+    size_t from = s->now % SIM_WHEEL;
+    size_t word = from / 64;
+    uint64_t bits = s->wheel_bits[word] & (UINT64_MAX << from % 64);
+    while (bits == 0) {
+        word = (word + 1) % (SIM_WHEEL / 64);
+        bits = s->wheel_bits[word];
+    }
+    return word * 64 + (size_t)__builtin_ctzll(bits);
+}
+
+/* Time moves on to the event. What has come near is put in its place before anything new can be. */
+static struct sim_event *event_pop(struct sim *s)
+{
+    struct sim_event *e;
+    if (s->wheel_n == 0) {
+        e = far_pop(s);
+    } else {
+        size_t slot = next_slot(s);
+        e = sim_inbox_pop(&s->wheel[slot]);
+        s->wheel_n--;
+        if (s->wheel[slot].first == NULL) {
+            s->wheel_bits[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+        }
+    }
+    FLI_ASSERT(e->at >= s->now);
+    s->now = e->at;
+    while (s->far_n > 0 && s->far[0]->at - s->now < SIM_WHEEL) {
+        near_push(s, far_pop(s));
+    }
+    return e;
 }
 
 struct sim_event *sim_after(struct sim *s, uint64_t ms,
@@ -176,7 +220,7 @@ struct sim_event *sim_after(struct sim *s, uint64_t ms,
         e = fli_xmalloc(sizeof *e);
     }
     *e = (struct sim_event){.at = s->now + ms, .seq = s->seq++, .fire = fire};
-    heap_push(s, e);
+    event_push(s, e);
     return e;
 }
 
@@ -184,7 +228,7 @@ void sim_again(struct sim *s, struct sim_event *e, uint64_t ms)
 {
     e->at = s->now + ms;
     e->seq = s->seq++;
-    heap_push(s, e);
+    event_push(s, e);
 }
 
 void sim_drop(struct sim *s, struct sim_event *e)
@@ -198,12 +242,10 @@ void sim_drop(struct sim *s, struct sim_event *e)
 
 bool sim_step(struct sim *s)
 {
-    if (s->heap_n == 0) {
+    if (s->wheel_n == 0 && s->far_n == 0) {
         return false;
     }
-    struct sim_event *e = heap_pop(s);
-    FLI_ASSERT(e->at >= s->now);
-    s->now = e->at;
+    struct sim_event *e = event_pop(s);
     s->marks->events++;
     e->fire(s, e);
     return true;
@@ -292,16 +334,16 @@ void sim_world_fini(struct sim *s)
         drop_inbox(s, &s->clients[i].deferred);
     }
     drop_inbox(s, &s->store.deferred);
-    while (s->heap_n > 0) {
-        sim_drop(s, heap_pop(s));
+    while (s->wheel_n > 0 || s->far_n > 0) {
+        sim_drop(s, event_pop(s));
     }
     while (s->spare != NULL) {
         struct sim_event *e = s->spare;
         s->spare = e->next;
         free(e);
     }
-    free(s->heap);
-    s->heap = NULL;
+    free(s->far);
+    s->far = NULL;
     sim_world = NULL;
 }
 

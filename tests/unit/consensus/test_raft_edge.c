@@ -276,56 +276,6 @@ static void a_snapshot_is_sent_once(void **state)
     assert_int_equal(snapshots_that_are_asked_for(WITH_EDGE), 1);
 }
 
-static void take_snapshot(struct core *c, uint64_t index)
-{
-    struct configuration conf = core_servers(3);
-    struct raft_event event = {.type = RAFT_SNAPSHOT};
-    event.snapshot.metadata.index = index;
-    event.snapshot.metadata.term = c->terms[index];
-    event.snapshot.metadata.configuration_index = 1;
-    configuration_to_raft(&conf, &event.snapshot.metadata.configuration);
-    core_step(c, &event);
-    assert_int_equal(c->error, 0);
-}
-
-/* One cannot be sent, and meanwhile the leader takes another. */
-static unsigned snapshots_after_one_that_failed(enum mode mode)
-{
-    struct core c;
-    unsigned asked = 0;
-    core_begin(&c, mode);
-    core_lead(&c);
-    assert_int_equal(core_submit(&c), 0);
-    assert_int_equal(core_submit(&c), 0);
-    core_persist(&c);
-    assert_int_equal(core_result(&c, 2, 0, 3), 0);
-    take_snapshot(&c, 3);
-    assert_int_equal(core_result(&c, 3, 1, 0), 0); /* an empty log */
-    asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
-    assert_int_equal(asked, 1);
-    assert_int_equal(core_submit(&c), 0);
-    assert_int_equal(core_submit(&c), 0);
-    core_persist(&c);
-    assert_int_equal(core_result(&c, 2, 0, 5), 0);
-    take_snapshot(&c, 5);
-    for (unsigned i = 0; i < 5; i++) {
-        core_timeout(&c, HEARTBEAT_MS);
-        assert_int_equal(core_message(&c, 3, RAFT_APPEND_ENTRIES)->append_entries.prev_log_index,
-                         5);
-        assert_int_equal(core_result(&c, 2, 0, 5), 0);
-        assert_int_equal(core_result(&c, 3, 5, 0), 0);
-        asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
-    }
-    core_end(&c);
-    return asked;
-}
-
-static void a_snapshot_that_was_not_sent_is_tried_again(void **state)
-{
-    assert_int_equal(snapshots_after_one_that_failed(CORE_ALONE), 1);
-    assert_int_equal(snapshots_after_one_that_failed(WITH_EDGE), 6);
-}
-
 /* ---- heartbeats ---- */
 
 /* Answers what was sent in the last event a millisecond later. */
@@ -384,6 +334,56 @@ static void no_entry_waits_for_a_heartbeat(void **state)
 {
     assert_int_equal(sent_after_a_pause(CORE_ALONE), 0);
     assert_int_equal(sent_after_a_pause(WITH_EDGE), 2);
+}
+
+static void take_snapshot(struct core *c, uint64_t index)
+{
+    struct configuration conf = core_servers(3);
+    struct raft_event event = {.type = RAFT_SNAPSHOT};
+    event.snapshot.metadata.index = index;
+    event.snapshot.metadata.term = c->terms[index];
+    event.snapshot.metadata.configuration_index = 1;
+    configuration_to_raft(&conf, &event.snapshot.metadata.configuration);
+    core_step(c, &event);
+    assert_int_equal(c->error, 0);
+}
+
+/* One cannot be sent, and meanwhile the leader takes another. */
+static unsigned snapshots_after_one_that_failed(enum mode mode)
+{
+    struct core c;
+    unsigned asked = 0;
+    core_begin(&c, mode);
+    core_lead(&c);
+    assert_int_equal(core_submit(&c), 0);
+    assert_int_equal(core_submit(&c), 0);
+    core_persist(&c);
+    assert_int_equal(core_result(&c, 2, 0, 3), 0);
+    take_snapshot(&c, 3);
+    assert_int_equal(core_result(&c, 3, 1, 0), 0); /* an empty log */
+    asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
+    assert_int_equal(asked, 1);
+    assert_int_equal(core_submit(&c), 0);
+    assert_int_equal(core_submit(&c), 0);
+    core_persist(&c);
+    assert_int_equal(core_result(&c, 2, 0, 5), 0);
+    take_snapshot(&c, 5);
+    for (unsigned i = 0; i < 5; i++) {
+        core_timeout(&c, HEARTBEAT_MS);
+        assert_int_equal(core_message(&c, 3, RAFT_APPEND_ENTRIES)->append_entries.prev_log_index,
+                         5);
+        assert_int_equal(core_result(&c, 2, 0, 5), 0);
+        assert_int_equal(core_result(&c, 3, 5, 0), 0);
+        asked += core_sent(&c, 3, RAFT_INSTALL_SNAPSHOT);
+    }
+    core_end(&c);
+    return asked;
+}
+
+static void a_snapshot_that_was_not_sent_is_tried_again(void **state)
+{
+    assert_int_equal(snapshots_after_one_that_failed(CORE_ALONE), 1);
+    assert_int_equal(snapshots_after_one_that_failed(WITH_EDGE), 6);
 }
 
 /* ---- pre-votes ---- */
@@ -698,8 +698,8 @@ int main(void)
         cmocka_unit_test(an_overtaken_rejection_stops_nothing),
         cmocka_unit_test(half_of_a_rejection_may_be_overtaken),
         cmocka_unit_test(a_snapshot_is_sent_once),
-        cmocka_unit_test(a_snapshot_that_was_not_sent_is_tried_again),
         cmocka_unit_test(no_entry_waits_for_a_heartbeat),
+        cmocka_unit_test(a_snapshot_that_was_not_sent_is_tried_again),
         cmocka_unit_test(a_refused_pre_vote_tells_the_term),
         cmocka_unit_test(a_granted_pre_vote_keeps_the_term),
         cmocka_unit_test(a_silent_leader_is_given_up_for_another),

@@ -369,6 +369,64 @@ static void a_write_that_fails_is_fatal(void **state)
     assert_int_equal(replica_match_index(replica(g, leader), follower + 1), match);
 }
 
+/* The process stood still: what others have sent waits in its sockets, and is read before a leader
+ * is given up. */
+static void no_timer_runs_out_right_after_a_pause(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    struct replica *r = replica(g, (leader + 1) % 3);
+    group_run(g, 50);
+    assert_true(replica_leader(r) == leader + 1);
+    g->now_ms += 10 * GROUP_ELECTION_MS;
+    replica_turn(r, g->now_ms, true);
+    assert_true(replica_role(r) == REPLICA_FOLLOWER);
+    assert_true(replica_leader(r) == leader + 1);
+    replica_turn(r, g->now_ms, false);
+    assert_true(replica_role(r) == REPLICA_CANDIDATE);
+}
+
+/* Entries of a leader that is over, or that do not follow ours: what they say of the configuration
+ * is not noted either. */
+static void a_change_that_was_refused_is_not_noted(void **state)
+{
+    static struct message_body body;
+    struct group *g = &group;
+    struct configuration c;
+    uint8_t conf[CONFIGURATION_SIZE_MAX];
+    uint8_t bytes[2048];
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_vote(g, 2, 0, 5), 0);
+    c = g->conf;
+    assert_int_equal(configuration_remove(&c, 3), 0);
+    size_t conf_len = configuration_encode(&c, conf);
+    static const struct {
+        uint64_t term, prev;
+    } ROWS[] = {{4, 1}, {5, 2}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+        size_t len = 0;
+        m.append_entries.term = ROWS[i].term;
+        m.append_entries.prev_log_index = ROWS[i].prev;
+        m.append_entries.prev_log_term = 1;
+        assert_int_equal(message_encode(&m, &body), 0);
+        assert_true(message_add_entry(&body, ROWS[i].term, RAFT_CHANGE,
+                                      (struct fli_slice){conf, conf_len}));
+        for (unsigned k = 0; k < body.n; k++) {
+            assert_true(len + body.parts[k].len <= sizeof bytes);
+            memcpy(bytes + len, body.parts[k].data, body.parts[k].len);
+            len += body.parts[k].len;
+        }
+        assert_int_equal(
+            replica_receive(replica(g, 0), g->now_ms, 2, body.type, (struct fli_slice){bytes, len}),
+            0);
+        assert_int_equal(replica_configuration(replica(g, 0))->n, 3);
+        assert_int_equal(replica_configuration_index(replica(g, 0)), 1);
+        assert_int_equal(replica_last_index(replica(g, 0)), 1);
+    }
+}
+
 /* ---- changes of the configuration ---- */
 
 static void change_to(struct group *g, unsigned leader, const struct configuration *c)
@@ -513,6 +571,8 @@ int main(void)
         TEST(a_barrier_is_told_when_it_is_applied),
         TEST(a_disk_that_is_behind_refuses),
         TEST(a_write_that_fails_is_fatal),
+        TEST(no_timer_runs_out_right_after_a_pause),
+        TEST(a_change_that_was_refused_is_not_noted),
         TEST(a_server_leaves_and_comes_back),
         TEST(a_learner_that_is_level_has_caught_up),
         TEST(a_change_that_is_cut_off_is_taken_back),
