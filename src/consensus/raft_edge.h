@@ -21,8 +21,7 @@
  *                   entry behind a pause waits up to a heartbeat. The timer therefore waits until
  *                   all heartbeats are due.
  *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow
- * the
- *                   newer one, and the core ignores a rejection of anything but the older one:
+ *                   the newer one, and the core ignores a rejection of anything but the older one:
  *                   that follower is sent nothing more while this leader leads.
  *   pre-votes       One that is refused for its old term is answered with the term it asked for, so
  *                   the newer term is never learnt; a candidate that cannot win then asks for ever.

@@ -526,7 +526,9 @@ static int listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size
     if (rc == 0 && c->tls_port[0] != '\0') {
         rc = listen_with_tls(s, errmsg, errmsg_size);
     }
-    two_addresses(s);
+    if (rc == 0) {
+        two_addresses(s);
+    }
     return rc;
 }
 

@@ -88,9 +88,8 @@ class DiskFull(Case):
             os.unlink(path)
         old.start()
         self.cluster.wait_serving(old)
+        # What it had not proposed yet may have gone to the new leader, so a lonely lock may be held: then on every node.
         self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
-        for i in range(5):
-            self.assertIsNone(old.call('SHOW', 'lonely-%d' % i))
 
     def test_a_snapshot_for_which_there_is_no_room_is_taken_later(self):
         """The node says so, counts it and goes on: its log only grows."""
