@@ -1,4 +1,4 @@
-/* A peer that has said a proper hello and then breaks the rules of the relay. A plain socket plays
+/* test_relay.c: a peer that has shaken hands properly and then breaks the rules of the relay. A plain socket plays
  * a follower, with the identity of one that is down. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,18 +16,26 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 #include "cluster.h"
-#include "consensus/hello.h"
 #include "consensus/identity.h"
-#include "consensus/link.h"
 #include "consensus/relay_codec.h"
+#include "machine/batch.h"
+#include "machine/snapshot.h"
+#include "peer/frame.h"
+#include "peer/handshake.h"
 #include "scratch.h"
+
+#define RELAY_FRAME_MAX ((size_t)96 << 10) /* node_open.c's */
+
+static const struct handshake_formats FORMATS = {.entry = MACHINE_BATCH_FORMAT,
+                                                 .snapshot = SNAPSHOT_FORMAT};
 
 struct fixture {
     struct cluster c;
     unsigned leader;
     unsigned away;
-    struct hello hello; /* of the one that is away */
+    struct handshake hello; /* of the one that is away */
     int fd;
 };
 
@@ -70,15 +78,15 @@ static void call_leader(struct fixture *f)
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                .sin_port = htons(port_of(f, f->leader))};
-    uint8_t bytes[HELLO_SIZE];
-    struct hello answer;
+    uint8_t bytes[HANDSHAKE_SIZE];
+    struct handshake answer;
     f->fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(f->fd, (struct sockaddr *)&addr, sizeof addr), 0);
-    hello_encode(&f->hello, bytes);
+    handshake_encode(&f->hello, &FORMATS, bytes);
     assert_int_equal(send(f->fd, bytes, sizeof bytes, MSG_NOSIGNAL), (int)sizeof bytes);
     read_all(f, bytes, sizeof bytes);
-    assert_int_equal(hello_decode(bytes, &answer), 0);
-    assert_int_equal(answer.verdict, TRANSPORT_WELCOME);
+    assert_int_equal(handshake_decode(bytes, &FORMATS, &answer), 0);
+    assert_int_equal(answer.verdict, HANDSHAKE_WELCOME);
 }
 
 static void read_hello(struct fixture *f)
@@ -90,7 +98,7 @@ static void read_hello(struct fixture *f)
     assert_int_equal(identity_parse(text, scratch_read(path, text, sizeof text), &id), 0);
     free(path);
     memset(&f->hello, 0, sizeof f->hello);
-    f->hello.kind = HELLO_LINK;
+    f->hello.kind = STREAM_RELAY;
     f->hello.target = f->leader + 1;
     f->hello.from.node_id = id.id;
     f->hello.from.incarnation = id.incarnation;
@@ -130,9 +138,9 @@ static void send_all(struct fixture *f, const void *data, size_t len)
 
 static void send_frame(struct fixture *f, uint8_t type, const void *body, size_t len)
 {
-    uint8_t head[5];
-    fli_put_u32(head, (uint32_t)(len + 1));
-    head[4] = type;
+    uint8_t head[FRAME_HEADER_SIZE];
+    struct fli_slice part = {body, len};
+    frame_header_encode(type, &part, 1, head);
     send_all(f, head, sizeof head);
     if (len > 0) {
         send_all(f, body, len);
@@ -141,9 +149,9 @@ static void send_frame(struct fixture *f, uint8_t type, const void *body, size_t
 
 static size_t read_frame(struct fixture *f, uint8_t *ret_type, uint8_t *body, size_t size)
 {
-    uint8_t head[5];
+    uint8_t head[FRAME_HEADER_SIZE];
     read_all(f, head, sizeof head);
-    size_t len = fli_get_u32(head) - 1;
+    size_t len = fli_get_u32(head);
     assert_true(len <= size);
     read_all(f, body, len);
     *ret_type = head[4];
@@ -155,10 +163,10 @@ static void send_command(struct fixture *f, uint64_t sequence, const struct mach
     struct fli_buf buf;
     uint8_t head[8];
     fli_put_u64(head, sequence);
-    fli_buf_init(&buf, LINK_FRAME_MAX);
+    fli_buf_init(&buf, RELAY_FRAME_MAX);
     assert_int_equal(fli_buf_append(&buf, head, sizeof head), 0);
     assert_int_equal(machine_command_encode(cmd, &buf), 0);
-    send_frame(f, LINK_COMMAND, buf.data, buf.len);
+    send_frame(f, RELAY_COMMAND, buf.data, buf.len);
     fli_buf_fini(&buf);
 }
 
@@ -179,14 +187,14 @@ static void test_command(void **state)
     struct relay_answer a;
     send_command(f, UINT64_MAX, &cmd);
     size_t len = read_frame(f, &type, body, sizeof body);
-    assert_int_equal(type, LINK_RESULT);
+    assert_int_equal(type, RELAY_RESULT);
     assert_int_equal(relay_result_decode((struct fli_slice){body, len}, &a), 0);
     assert_int_equal(a.sequence, UINT64_MAX);
     assert_int_equal(a.status, 0);
     assert_int_equal(a.result.code, MACHINE_GRANTED);
-    send_frame(f, LINK_PING, NULL, 0);
+    send_frame(f, RELAY_PING, NULL, 0);
     assert_int_equal(read_frame(f, &type, body, sizeof body), 0);
-    assert_int_equal(type, LINK_PONG);
+    assert_int_equal(type, RELAY_PONG);
 }
 
 /* Framing is intact, the command is not: refused, and the stream lives. */
@@ -196,11 +204,12 @@ static void test_malformed_command(void **state)
     uint8_t body[256];
     uint8_t type;
     struct relay_answer a;
-    for (uint8_t fill = 0; fill < 255; fill += 17) {
-        memset(body, fill, 100);
-        send_frame(f, LINK_COMMAND, body, 9 + fill % 90);
+    for (unsigned i = 0; i < 15; i++) {
+        memset(body, (int)(17 * i), sizeof body);
+        body[8] = MACHINE_OP_ACQUIRE;
+        send_frame(f, RELAY_COMMAND, body, 9 + 6 * i);
         size_t len = read_frame(f, &type, body, sizeof body);
-        assert_int_equal(type, LINK_RESULT);
+        assert_int_equal(type, RELAY_RESULT);
         assert_int_equal(relay_result_decode((struct fli_slice){body, len}, &a), 0);
         assert_int_equal(a.status, FL_EINVAL);
     }
@@ -213,19 +222,20 @@ static void expect_closed(struct fixture *f)
     still_serves(f);
 }
 
-static void test_length_zero(void **state)
+/* A header with a length of its own, which is right otherwise. */
+static void send_header(struct fixture *f, uint32_t len)
 {
-    struct fixture *f = *state;
-    send_all(f, "\0\0\0\0", 4);
-    expect_closed(f);
+    uint8_t head[FRAME_HEADER_SIZE];
+    frame_header_encode(RELAY_COMMAND, NULL, 0, head);
+    fli_put_u32(head, len);
+    fli_put_u32(head + 12, fli_crc32c(0, head, 12));
+    send_all(f, head, sizeof head);
 }
 
 static void test_length_beyond(void **state)
 {
     struct fixture *f = *state;
-    uint8_t head[4];
-    fli_put_u32(head, (uint32_t)LINK_FRAME_MAX + 1);
-    send_all(f, head, sizeof head);
+    send_header(f, (uint32_t)RELAY_FRAME_MAX + 1);
     expect_closed(f);
 }
 
@@ -233,47 +243,93 @@ static void test_length_beyond(void **state)
 static void test_length_most(void **state)
 {
     struct fixture *f = *state;
-    uint8_t head[5];
-    uint8_t zeros[4096] = {0};
-    fli_put_u32(head, (uint32_t)LINK_FRAME_MAX);
-    head[4] = LINK_COMMAND;
+    static uint8_t body[RELAY_FRAME_MAX];
+    uint8_t head[FRAME_HEADER_SIZE];
+    struct fli_slice part = {body, sizeof body};
+    frame_header_encode(RELAY_COMMAND, &part, 1, head);
     send_all(f, head, sizeof head);
-    size_t left = LINK_FRAME_MAX - 1;
-    while (left > 1) {
-        size_t n = left - 1 < sizeof zeros ? left - 1 : sizeof zeros;
-        send_all(f, zeros, n);
-        left -= n;
-    }
+    send_all(f, body, sizeof body - 1);
     still_serves(f);
     assert_false(readable(f));
-    send_all(f, zeros, 1);
+    send_all(f, body, 1);
     expect_closed(f);
+}
+
+static void test_damage(void **state)
+{
+    struct fixture *f = *state;
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t frame[FRAME_HEADER_SIZE + 16] = {0};
+        struct fli_slice part = {frame + FRAME_HEADER_SIZE, 16};
+        frame_header_encode(RELAY_COMMAND, &part, 1, frame);
+        frame[i == 0 ? 2 : FRAME_HEADER_SIZE + 9] ^= 1; /* the header, the body */
+        send_all(f, frame, sizeof frame);
+        expect_closed(f);
+        close(f->fd);
+        call_leader(f);
+    }
+}
+
+/* What the cluster says of itself is its leader's own: members, limits, the counter of tokens. */
+static void test_forbidden_commands(void **state)
+{
+    struct fixture *f = *state;
+    struct op before;
+    struct op after;
+    struct machine_command token = cmd_token("t");
+    const struct machine_command FORBIDDEN[] = {
+        {.op = MACHINE_OP_INIT, .number = 7, .limits = MACHINE_LIMITS_DEFAULT},
+        {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT},
+        {.op = MACHINE_OP_RAISE, .number = 1000000},
+        {.op = MACHINE_OP_JOIN, .number = 3, .number2 = 77},
+        {.op = MACHINE_OP_FORGET, .number = f->leader + 1},
+    };
+    op_run(&f->c, f->leader, &token, &before);
+    for (size_t i = 0; i < sizeof FORBIDDEN / sizeof FORBIDDEN[0]; i++) {
+        send_command(f, i, &FORBIDDEN[i]);
+        expect_closed(f);
+        close(f->fd);
+        call_leader(f);
+    }
+    /* Nor one that nobody knows. */
+    static const uint8_t UNKNOWN[] = {0, MACHINE_OP_RAISE + 1, 127};
+    for (size_t i = 0; i < sizeof UNKNOWN; i++) {
+        uint8_t body[64] = {[8] = UNKNOWN[i]};
+        send_frame(f, RELAY_COMMAND, body, sizeof body);
+        expect_closed(f);
+        close(f->fd);
+        call_leader(f);
+    }
+    op_run(&f->c, f->leader, &token, &after);
+    assert_true(after.result.token > before.result.token);
+    assert_true(after.result.token < before.result.token + 1000); /* still_serves() took some */
+    cluster_expect_same_hash(&f->c);
 }
 
 static void test_command_beyond(void **state)
 {
     struct fixture *f = *state;
-    uint8_t body[8 + MACHINE_COMMAND_MAX + 1] = {0};
+    uint8_t body[8 + MACHINE_COMMAND_MAX + 1] = {[8] = MACHINE_OP_ACQUIRE};
     uint8_t type;
     uint8_t answer[256];
-    send_frame(f, LINK_COMMAND, body, sizeof body - 1);
+    send_frame(f, RELAY_COMMAND, body, sizeof body - 1);
     (void)read_frame(f, &type, answer, sizeof answer);
-    assert_int_equal(type, LINK_RESULT);
-    send_frame(f, LINK_COMMAND, body, sizeof body);
+    assert_int_equal(type, RELAY_RESULT);
+    send_frame(f, RELAY_COMMAND, body, sizeof body);
     expect_closed(f);
 }
 
 static void test_types(void **state)
 {
     struct fixture *f = *state;
-    static const uint8_t BAD[] = {0, LINK_RESULT, LINK_RETURNED, LINK_EARLY, LINK_PONG, 8, 255};
+    static const uint8_t BAD[] = {0, RELAY_RESULT, RELAY_RETURNED, RELAY_PUSH, RELAY_PONG, 8, 255};
     for (size_t i = 0; i < sizeof BAD; i++) {
         send_frame(f, BAD[i], "x", 1);
         expect_closed(f);
         close(f->fd);
         call_leader(f);
     }
-    send_frame(f, LINK_COMMAND, "1234567", 7);
+    send_frame(f, RELAY_COMMAND, "1234567", 7);
     expect_closed(f);
 }
 
@@ -296,8 +352,9 @@ static void test_called_again(void **state)
 static bool cannot_write(void *ctx)
 {
     struct fixture *f = ctx;
-    static const uint8_t PING[5] = {1, 0, 0, 0, LINK_PING};
-    return send(f->fd, PING, sizeof PING, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN;
+    uint8_t ping[FRAME_HEADER_SIZE];
+    frame_header_encode(RELAY_PING, NULL, 0, ping);
+    return send(f->fd, ping, sizeof ping, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN;
 }
 
 /* Asks for a great deal and reads nothing: the leader gives up at its ceiling. */
@@ -324,10 +381,10 @@ static void test_never_reads(void **state)
         assert_int_equal(fli_buf_append(&buf, head, 8), 0);
         assert_int_equal(machine_command_encode(&list, &buf), 0);
         uint8_t frame[256];
-        fli_put_u32(frame, (uint32_t)buf.len + 1);
-        frame[4] = LINK_COMMAND;
-        memcpy(frame + 5, buf.data, buf.len);
-        gone = send(f->fd, frame, 5 + buf.len, MSG_NOSIGNAL) < 0;
+        struct fli_slice part = {buf.data, buf.len};
+        frame_header_encode(RELAY_COMMAND, &part, 1, frame);
+        memcpy(frame + FRAME_HEADER_SIZE, buf.data, buf.len);
+        gone = send(f->fd, frame, FRAME_HEADER_SIZE + buf.len, MSG_NOSIGNAL) < 0;
         fli_buf_fini(&buf);
         uv_run(&f->c.loop, UV_RUN_NOWAIT);
     }
@@ -342,9 +399,16 @@ static void test_never_reads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_command),       TEST(test_malformed_command), TEST(test_length_zero),
-        TEST(test_length_beyond), TEST(test_length_most),       TEST(test_command_beyond),
-        TEST(test_types),         TEST(test_called_again),      TEST(test_never_reads),
+        TEST(test_command),
+        TEST(test_malformed_command),
+        TEST(test_length_beyond),
+        TEST(test_length_most),
+        TEST(test_damage),
+        TEST(test_command_beyond),
+        TEST(test_forbidden_commands),
+        TEST(test_types),
+        TEST(test_called_again),
+        TEST(test_never_reads),
     };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);

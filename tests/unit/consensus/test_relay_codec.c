@@ -1,4 +1,4 @@
-/* What nodes say to each other: hellos and relay frames, whole, damaged and random. */
+/* test_relay_codec.c: the bodies of relay frames, whole, damaged and random. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,6 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "consensus/hello.h"
 #include "consensus/relay_codec.h"
 
 static uint64_t seed;
@@ -22,122 +21,6 @@ static uint64_t next_random(void)
     seed ^= seed >> 7;
     seed ^= seed << 17;
     return seed;
-}
-
-static struct hello sample(void)
-{
-    struct hello h;
-    memset(&h, 0, sizeof h);
-    h.kind = HELLO_LINK;
-    h.verdict = TRANSPORT_OTHER_LIFE;
-    h.target = 3;
-    h.from.node_id = 2;
-    h.from.incarnation = UINT64_MAX;
-    h.from.cluster_id = 77;
-    h.from.members_crc = 0xdeadbeef;
-    h.from.admitted_index = UINT64_MAX - 1;
-    memset(h.from.client_address, 'a', sizeof h.from.client_address - 1);
-    memset(h.reason, 'r', sizeof h.reason - 1);
-    return h;
-}
-
-static void reseal(uint8_t *bytes)
-{
-    fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HELLO_SIZE - 12));
-}
-
-static void test_hello_round(void **state)
-{
-    struct hello h = sample();
-    struct hello back;
-    uint8_t bytes[HELLO_SIZE];
-    hello_encode(&h, bytes);
-    assert_int_equal(hello_decode(bytes, &back), 0);
-    assert_memory_equal(&back, &h, sizeof h);
-    h.from.client_address[0] = '\0';
-    h.reason[0] = '\0';
-    hello_encode(&h, bytes);
-    assert_int_equal(hello_decode(bytes, &back), 0);
-    assert_string_equal(back.reason, "");
-}
-
-static void test_hello_damage(void **state)
-{
-    struct hello h = sample();
-    uint8_t bytes[HELLO_SIZE];
-    hello_encode(&h, bytes);
-    for (size_t i = 0; i < HELLO_SIZE * 8; i++) {
-        bytes[i / 8] ^= (uint8_t)(1u << (i % 8));
-        assert_int_equal(hello_decode(bytes, &h), FL_EPROTO);
-        bytes[i / 8] ^= (uint8_t)(1u << (i % 8));
-    }
-}
-
-static void test_hello_of_another_version(void **state)
-{
-    struct hello h = sample();
-    uint8_t bytes[HELLO_SIZE];
-    char text[TRANSPORT_REASON_MAX];
-    hello_encode(&h, bytes);
-    bytes[12] = 0x52;
-    bytes[13] = 255;
-    reseal(bytes);
-    assert_int_equal(hello_decode(bytes, &h), FL_EVERSION);
-    hello_explain_version(bytes, text, sizeof text);
-    assert_non_null(strstr(text, "it has protocol 2, log format 5, snapshot format 255, and this"));
-    assert_non_null(strstr(text, ": run one version of fencelock on all nodes"));
-}
-
-/* Fields out of range under a good checksum. */
-static void test_hello_ranges(void **state)
-{
-    struct hello h = sample();
-    struct hello out;
-    static const struct {
-        size_t at;
-        uint8_t value;
-        int error;
-    } ROWS[] = {
-        {12, 2, FL_EVERSION}, {13, 2, FL_EVERSION}, {14, 0, FL_EPROTO},
-        {14, 3, FL_EPROTO},   {15, 7, FL_EPROTO},   {52, 8, FL_EPROTO},
-        {54, 184, FL_EPROTO}, {56, 10, FL_EPROTO},  {320, 127, FL_EPROTO},
-    };
-    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
-        uint8_t bytes[HELLO_SIZE];
-        hello_encode(&h, bytes);
-        bytes[ROWS[i].at] = ROWS[i].value;
-        reseal(bytes);
-        assert_int_equal(hello_decode(bytes, &out), ROWS[i].error);
-    }
-    uint8_t bytes[HELLO_SIZE];
-    hello_encode(&h, bytes);
-    fli_put_u64(bytes + 24, 0);
-    reseal(bytes);
-    assert_int_equal(hello_decode(bytes, &out), FL_EPROTO);
-    hello_encode(&h, bytes);
-    fli_put_u64(bytes + 32, 0);
-    reseal(bytes);
-    assert_int_equal(hello_decode(bytes, &out), FL_EPROTO);
-}
-
-static void test_hello_random(void **state)
-{
-    struct hello h = sample();
-    for (unsigned i = 0; i < 20000; i++) {
-        uint8_t bytes[HELLO_SIZE];
-        struct hello out;
-        hello_encode(&h, bytes);
-        unsigned changes = 1 + (unsigned)(next_random() % 8);
-        for (unsigned j = 0; j < changes; j++) {
-            bytes[12 + next_random() % (HELLO_SIZE - 12)] = (uint8_t)next_random();
-        }
-        reseal(bytes);
-        if (hello_decode(bytes, &out) == 0) {
-            uint8_t again[HELLO_SIZE];
-            hello_encode(&out, again);
-            assert_int_equal(hello_decode(again, &out), 0);
-        }
-    }
 }
 
 static void test_result_round(void **state)
@@ -257,11 +140,6 @@ int main(void)
     seed |= 1;
     printf("FENCELOCK_SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hello_round),
-        cmocka_unit_test(test_hello_damage),
-        cmocka_unit_test(test_hello_of_another_version),
-        cmocka_unit_test(test_hello_ranges),
-        cmocka_unit_test(test_hello_random),
         cmocka_unit_test(test_result_round),
         cmocka_unit_test(test_result_unknown_status),
         cmocka_unit_test(test_event_round),
