@@ -108,7 +108,8 @@ static bool expect(SSL *ssl, const char *name)
     }
     X509_VERIFY_PARAM_set_hostflags(p, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return X509_VERIFY_PARAM_set1_host(p, name, 0) == 1 &&
-           SSL_set_tlsext_host_name(ssl, name) == 1;
+           SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+                    (void *)(uintptr_t)name) == 1;
 }
 
 int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret)
