@@ -1,5 +1,5 @@
-/* test_relay.c: a peer that has shaken hands properly and then breaks the rules of the relay. A plain socket plays
- * a follower, with the identity of one that is down. */
+/* test_relay.c: a peer that has shaken hands properly and then breaks the rules of the relay. A
+ * plain socket plays a follower, with the identity of one that is down. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

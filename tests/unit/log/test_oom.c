@@ -308,9 +308,11 @@ static void each_allocation(void **state)
         allocations = 0;
         live = 0;
         fail_at = n;
-        counting = tracking = true;
+        counting = true;
+        tracking = true;
         live_once(&life);
-        counting = tracking = false;
+        counting = false;
+        tracking = false;
         bool done = allocations < n;
         assert_int_equal(live, 0);
         assert_true(!done || !life.short_of_memory);
