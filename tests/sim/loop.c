@@ -445,7 +445,7 @@ static void on_log(void *ctx, int level, const char *message)
     }
 }
 
-/* A node that cannot live with its disk is given an empty one, and forgotten, as if by an operator. */
+/* A node that cannot live with its disk is given an empty one, as if by an operator. */
 static void exchange_disk(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -703,8 +703,8 @@ bool sim_converged(struct sim *s)
         open += proposer_is_open(n->node->proposer);
         uint64_t applied = replica_applied_index(n->node->replica);
         if (applied < s->oracle.max_index ||
-            applied != replica_last_index(s->nodes[0].node->replica) ||
-            stats.in_flight > 0 || stats.pending_commands > 0 || n->tickets > 0) {
+            applied != replica_last_index(s->nodes[0].node->replica) || stats.in_flight > 0 ||
+            stats.pending_commands > 0 || n->tickets > 0) {
             return false;
         }
     }

@@ -306,8 +306,8 @@ int __wrap_raft_init(struct raft *r, struct raft_io *io, struct raft_fsm *fsm, r
     return __real_raft_init(r, io, fsm, id, address);
 }
 
-/* What the core has noted of the configurations of the log: which is the last one, and whether it is
- * committed. */
+/* What the core has noted of the configurations of the log: which is the last one, and whether it
+ * is committed. */
 static void check_changes(const struct sim_node *n)
 {
     const struct raft *r = n->raft;
@@ -316,11 +316,12 @@ static void check_changes(const struct sim_node *n)
     if (r->snapshot.installing) {
         return; /* it hears of the snapshot's when that is on disk */
     }
-    SIM_CHECK(n->sim, (noted != 0 ? noted : r->configuration_committed_index) == last,
-              "node %u notes %llu as the change that is not committed and %llu as the last that is, "
-              "and the last of its log is %llu",
-              n->index + 1, (unsigned long long)noted,
-              (unsigned long long)r->configuration_committed_index, (unsigned long long)last);
+    SIM_CHECK(
+        n->sim, (noted != 0 ? noted : r->configuration_committed_index) == last,
+        "node %u notes %llu as the change that is not committed and %llu as the last that is, "
+        "and the last of its log is %llu",
+        n->index + 1, (unsigned long long)noted,
+        (unsigned long long)r->configuration_committed_index, (unsigned long long)last);
     SIM_CHECK(n->sim, noted == 0 || r->configuration_committed_index < noted,
               "node %u notes %llu both as committed and as not committed", n->index + 1,
               (unsigned long long)noted);
@@ -651,7 +652,8 @@ void sim_oracle_node(struct sim_node *n)
     unsigned open = 0;
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *other = &s->nodes[i];
-        open += other->power == SIM_UP && other->node != NULL && proposer_is_open(other->node->proposer);
+        open += other->power == SIM_UP && other->node != NULL &&
+                proposer_is_open(other->node->proposer);
     }
     s->marks->stale_leaders += open > 1;
 }

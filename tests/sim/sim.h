@@ -5,7 +5,7 @@
  *   disk      the device of the log and of the snapshots, and the identity file: what is not synced
  *             is lost in a crash
  *   snapshot  the process that writes a snapshot
- *   net       streams between nodes (transport.h, stream.h)
+ *   net, dial streams between nodes, and how they come about (stream.h, transport.h)
  *   server    a node's clients: requests in, answers out, waits that are answered later
  *   lane      one call of a client, as src/client/flow orders it
  *   client    what clients have in common
@@ -17,8 +17,8 @@
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * Shipping code: the machine, all of src/consensus but the process of snapshot_child.c and the files
- * of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
+ * Shipping code: the machine, all of src/consensus but the process of snapshot_child.c and the
+ * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
  * frame.c of src/peer; the client's flow and hold; the rule of fencing; Redlock's attempt, quorum,
  * keeping and its judge of servers. Ours: the seams just named, so no bytes of client protocols, no
  * files, no sockets.
@@ -163,7 +163,7 @@ struct sim_node {
     uint64_t child_serial;
     bool kill_child;
     uint64_t labelled, labelled_change; /* of the last snapshot that was begun in this life */
-    uint64_t failed; /* told to end itself: error, else 0 */
+    uint64_t failed;                    /* told to end itself: error, else 0 */
     char failed_why[200];
     uint64_t restart_at;
     bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
@@ -571,7 +571,7 @@ void sim_nodes_init(struct sim *s);
 void sim_nodes_fini(struct sim *s);
 void sim_node_start(struct sim_node *n);
 void sim_node_crash(struct sim_node *n, bool power); /* power: of the machine, not the process */
-void sim_node_stop(struct sim_node *n); /* gracefully */
+void sim_node_stop(struct sim_node *n);              /* gracefully */
 void sim_node_pause(struct sim_node *n);
 void sim_node_resume(struct sim_node *n);
 bool sim_node_runs(const struct sim_node *n); /* up, paused or not */

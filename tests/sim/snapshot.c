@@ -51,8 +51,8 @@ static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
             SIM_CHECK(n->sim,
                       index != meta->conf_index ||
                           (e.len == meta->conf_len && memcmp(e.data, meta->conf, e.len) == 0),
-                      "node %u gives a snapshot another configuration than %llu is",
-                      n->index + 1, (unsigned long long)index);
+                      "node %u gives a snapshot another configuration than %llu is", n->index + 1,
+                      (unsigned long long)index);
         }
     }
     log_read_done(l);
@@ -100,8 +100,8 @@ static int step(struct snapshot_child *c)
         return snapshot_writer_write(c->writer, c->bytes.data, half, &c->why);
     }
     case 1: {
-        int rv = snapshot_writer_write(c->writer, c->bytes.data + half, c->bytes.len - half,
-                                       &c->why);
+        int rv =
+            snapshot_writer_write(c->writer, c->bytes.data + half, c->bytes.len - half, &c->why);
         return rv != 0 ? rv : snapshot_writer_sync(c->writer, &c->why);
     }
     default: {

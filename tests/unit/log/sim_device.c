@@ -1,40 +1,14 @@
-/* sim_device.c: see sim_device.h. A file that is seen and a file on stable storage are two arrays of
- * the same length; what was not synced is where they differ. */
+/* sim_device.c: see sim_device.h. */
 #include "sim_device.h"
+
+#include "sim_files.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FILES_MAX 256u
 #define CHANGES_MAX 256u
-
-struct inode {
-    unsigned refs; /* names, changes and handles */
-    uint8_t *seen, *stable;
-    size_t cap; /* of both */
-    size_t seen_len, stable_len;
-    uint64_t bad[8]; /* sectors, + 1 */
-    unsigned bad_len;
-};
-
-struct name {
-    char text[LOG_NAME_MAX + 1];
-    struct inode *inode;
-};
-
-struct directory {
-    struct name names[FILES_MAX];
-    size_t len;
-};
-
-/* A change of the directory that is not synced. */
-struct change {
-    char from[LOG_NAME_MAX + 1]; /* "": a new file */
-    char to[LOG_NAME_MAX + 1];   /* "": removed */
-    struct inode *inode;
-};
 
 struct log_file {
     struct inode *inode;
@@ -106,107 +80,10 @@ static int fault(struct sim_device *d, enum sim_call call)
     return n >= f->from && n < f->to ? f->error : 0;
 }
 
-/* --- inodes and names --- */
-
-static void inode_resize(struct inode *n, size_t len)
-{
-    if (len > n->cap) {
-        uint8_t *seen = fli_xcalloc(1, len);
-        uint8_t *stable = fli_xcalloc(1, len);
-        if (n->cap > 0) {
-            memcpy(seen, n->seen, n->cap);
-            memcpy(stable, n->stable, n->cap);
-        }
-        free(n->seen);
-        free(n->stable);
-        n->seen = seen;
-        n->stable = stable;
-        n->cap = len;
-    }
-    if (len < n->seen_len) {
-        memset(n->seen + len, 0, n->seen_len - len);
-    }
-    n->seen_len = len;
-}
-
-static void inode_unref(struct inode *n)
-{
-    if (--n->refs == 0) {
-        free(n->seen);
-        free(n->stable);
-        free(n);
-    }
-}
-
-static void inode_sync(struct inode *n)
-{
-    if (n->cap > 0) {
-        memcpy(n->stable, n->seen, n->cap);
-    }
-    n->stable_len = n->seen_len;
-}
-
-static struct name *lookup(struct directory *dir, const char *text)
-{
-    for (size_t i = 0; i < dir->len; i++) {
-        if (strcmp(dir->names[i].text, text) == 0) {
-            return &dir->names[i];
-        }
-    }
-    return NULL;
-}
-
-static void unlink_name(struct directory *dir, const char *text)
-{
-    struct name *n = lookup(dir, text);
-    if (n != NULL) {
-        inode_unref(n->inode);
-        *n = dir->names[--dir->len];
-    }
-}
-
-static void link_name(struct directory *dir, const char *text, struct inode *inode)
-{
-    inode->refs++;
-    unlink_name(dir, text);
-    FLI_ASSERT(dir->len < FILES_MAX);
-    struct name *n = &dir->names[dir->len++];
-    snprintf(n->text, sizeof n->text, "%s", text);
-    n->inode = inode;
-}
-
-static void change_directory(struct directory *dir, const struct change *c)
-{
-    if (c->from[0] != '\0') {
-        struct name *n = lookup(dir, c->from);
-        if (n == NULL || n->inode != c->inode) {
-            return; /* it never got there */
-        }
-    }
-    if (c->to[0] != '\0') {
-        link_name(dir, c->to, c->inode);
-    }
-    if (c->from[0] != '\0') {
-        unlink_name(dir, c->from);
-    }
-}
-
-static void copy_directory(struct directory *to, const struct directory *from)
-{
-    for (size_t i = 0; i < from->len; i++) {
-        from->names[i].inode->refs++;
-    }
-    while (to->len > 0) {
-        inode_unref(to->names[--to->len].inode);
-    }
-    memcpy(to->names, from->names, from->len * sizeof from->names[0]);
-    to->len = from->len;
-}
-
 static void drop_changes(struct sim_device *d)
 {
     for (size_t i = 0; i < d->changes_len; i++) {
-        inode_unref(d->changes[i].inode);
+        sim_inode_unref(d->changes[i].inode);
     }
     d->changes_len = 0;
 }
@@ -219,7 +96,7 @@ static void note_change(struct sim_device *d, const char *from, const char *to, 
     snprintf(c->to, sizeof c->to, "%s", to);
     c->inode = inode;
     inode->refs++;
-    change_directory(&d->seen, c);
+    sim_change_directory(&d->seen, c);
 }
 
 static uint64_t used_bytes(struct sim_device *d)
@@ -257,7 +134,7 @@ static int sim_open(struct log_device *base, const char *name, unsigned flags,
     if (error != 0) {
         return error;
     }
-    struct name *n = lookup(&d->seen, name);
+    struct name *n = sim_lookup(&d->seen, name);
     if ((flags & LOG_OPEN_CREATE) != 0 && n != NULL) {
         return -EEXIST;
     }
@@ -277,7 +154,7 @@ static int sim_open(struct log_device *base, const char *name, unsigned flags,
 
 static void sim_close(struct log_device *base, struct log_file *f)
 {
-    inode_unref(f->inode);
+    sim_inode_unref(f->inode);
     free(f);
 }
 
@@ -323,7 +200,7 @@ static int sim_write(struct log_device *base, struct log_file *f, const void *da
         return -ENOSPC;
     }
     if (offset + len > f->inode->seen_len) {
-        inode_resize(f->inode, (size_t)offset + len);
+        sim_inode_resize(f->inode, (size_t)offset + len);
     }
     memcpy(f->inode->seen + offset, data, len);
     return 0;
@@ -333,7 +210,7 @@ static int sim_sync(struct log_device *base, struct log_file *f)
 {
     int error = fault(sim_of(base), SIM_SYNC);
     if (error == 0) {
-        inode_sync(f->inode);
+        sim_inode_sync(f->inode);
     }
     return error;
 }
@@ -342,7 +219,7 @@ static int sim_rename(struct log_device *base, const char *from, const char *to)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_RENAME);
-    struct name *n = lookup(&d->seen, from);
+    struct name *n = sim_lookup(&d->seen, from);
     if (error != 0 || n == NULL) {
         return error != 0 ? error : -ENOENT;
     }
@@ -354,7 +231,7 @@ static int sim_remove(struct log_device *base, const char *name)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_REMOVE);
-    struct name *n = lookup(&d->seen, name);
+    struct name *n = sim_lookup(&d->seen, name);
     if (error != 0 || n == NULL) {
         return error != 0 ? error : -ENOENT;
     }
@@ -367,7 +244,7 @@ static int sim_sync_dir(struct log_device *base)
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_SYNC_DIR);
     if (error == 0) {
-        copy_directory(&d->stable, &d->seen);
+        sim_copy_directory(&d->stable, &d->seen);
         drop_changes(d);
     }
     return error;
@@ -483,7 +360,7 @@ static void end_late(struct sim_device *d, bool kept)
         const uint8_t *from = kept ? n->seen : n->stable;
         memcpy(to + l->offset, from + l->offset, l->len);
     }
-    inode_unref(n);
+    sim_inode_unref(n);
     free(l);
 }
 
@@ -509,7 +386,7 @@ static int finish_write(struct sim_device *d, struct log_io *io)
         return error;
     }
     if (d->misplace_name[0] != '\0') {
-        struct name *to = lookup(&d->seen, d->misplace_name);
+        struct name *to = sim_lookup(&d->seen, d->misplace_name);
         d->misplace_name[0] = '\0';
         if (to == NULL || d->misplace_offset + io->len > to->inode->seen_len) {
             return 0;
@@ -551,9 +428,9 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
 {
     char part[LOG_NAME_MAX + 8];
     snprintf(part, sizeof part, "%s.part", io->name);
-    struct name *from = io->from[0] == '\0' ? NULL : lookup(&d->seen, io->from);
-    struct name *old = lookup(&d->seen, part);
-    struct inode *n = from != NULL ? from->inode
+    struct name *from = io->from[0] == '\0' ? NULL : sim_lookup(&d->seen, io->from);
+    struct name *old = sim_lookup(&d->seen, part);
+    struct inode *n = from != NULL  ? from->inode
                       : old != NULL ? old->inode
                                     : fli_xcalloc(1, sizeof *n);
     if (steps > 0 && (from != NULL || old == NULL)) {
@@ -571,7 +448,7 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     }
     if (steps > 2) {
         bool fresh = n->cap == 0;
-        inode_resize(n, (size_t)io->size);
+        sim_inode_resize(n, (size_t)io->size);
         fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
@@ -637,9 +514,9 @@ bool sim_device_step(struct sim_device *d)
     if (d->under_way[0] == NULL && d->under_way[1] == NULL) {
         return false;
     }
-    enum log_lane lane = d->under_way[0] == NULL                      ? LOG_LANE_BACKGROUND
+    enum log_lane lane = d->under_way[0] == NULL              ? LOG_LANE_BACKGROUND
                          : d->under_way[1] != NULL && coin(d) ? LOG_LANE_BACKGROUND
-                                                                      : LOG_LANE_WRITE;
+                                                              : LOG_LANE_WRITE;
     sim_device_finish(d, lane);
     return true;
 }
@@ -685,11 +562,11 @@ static void lose_power(struct sim_device *d)
 {
     for (size_t i = 0; i < d->changes_len; i++) {
         if (coin(d)) {
-            change_directory(&d->stable, &d->changes[i]);
+            sim_change_directory(&d->stable, &d->changes[i]);
         }
     }
     drop_changes(d);
-    copy_directory(&d->seen, &d->stable);
+    sim_copy_directory(&d->seen, &d->stable);
     for (size_t i = 0; i < d->seen.len; i++) {
         lose_unsynced(d, d->seen.names[i].inode);
     }
@@ -756,7 +633,7 @@ void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset
 
 void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset)
 {
-    struct name *found = lookup(&d->seen, name);
+    struct name *found = sim_lookup(&d->seen, name);
     FLI_ASSERT(found != NULL);
     struct inode *n = found->inode;
     FLI_ASSERT(n->bad_len < sizeof n->bad / sizeof n->bad[0]);
@@ -767,7 +644,7 @@ void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offs
 
 uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len)
 {
-    struct name *n = lookup(&d->seen, name);
+    struct name *n = sim_lookup(&d->seen, name);
     if (n == NULL) {
         return NULL;
     }
@@ -780,18 +657,18 @@ uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len
 void sim_device_put(struct sim_device *d, const char *name, const void *data, size_t len)
 {
     struct inode *n = fli_xcalloc(1, sizeof *n);
-    inode_resize(n, len);
+    sim_inode_resize(n, len);
     if (len > 0) {
         memcpy(n->seen, data, len);
     }
-    inode_sync(n);
-    link_name(&d->seen, name, n);
-    link_name(&d->stable, name, n);
+    sim_inode_sync(n);
+    sim_link_name(&d->seen, name, n);
+    sim_link_name(&d->stable, name, n);
 }
 
 void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, unsigned bit)
 {
-    struct name *n = lookup(&d->seen, name);
+    struct name *n = sim_lookup(&d->seen, name);
     FLI_ASSERT(n != NULL && offset < n->inode->cap && bit < 8);
     n->inode->seen[offset] ^= (uint8_t)(1u << bit);
     n->inode->stable[offset] ^= (uint8_t)(1u << bit);
@@ -799,8 +676,8 @@ void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, un
 
 void sim_device_unlink(struct sim_device *d, const char *name)
 {
-    unlink_name(&d->seen, name);
-    unlink_name(&d->stable, name);
+    sim_unlink_name(&d->seen, name);
+    sim_unlink_name(&d->stable, name);
 }
 
 size_t sim_device_files(const struct sim_device *d)
@@ -840,8 +717,8 @@ void sim_device_destroy(struct sim_device *d)
         end_late(d, false);
     }
     drop_changes(d);
-    copy_directory(&d->seen, &none);
-    copy_directory(&d->stable, &none);
+    sim_copy_directory(&d->seen, &none);
+    sim_copy_directory(&d->stable, &none);
     free(d);
 }
 

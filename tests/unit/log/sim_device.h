@@ -28,7 +28,8 @@ void sim_device_on_start(struct sim_device *d, void (*started)(void *ctx, enum l
 bool sim_device_busy(const struct sim_device *d, enum log_lane lane);
 void sim_device_finish(struct sim_device *d, enum log_lane lane); /* the one under way there */
 bool sim_device_step(struct sim_device *d); /* one of those under way, by chance; false: none is */
-void sim_device_drain(struct sim_device *d); /* until none is; one that fails again and again: 100 */
+void sim_device_drain(
+    struct sim_device *d); /* until none is; one that fails again and again: 100 */
 
 /* --- crashes --- */
 
@@ -58,7 +59,8 @@ enum sim_call {
     SIM_CALLS
 };
 
-/* Of a write of the log that fails any sectors reach the disk. The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno. */
+/* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno. Of
+ * a write of the log that fails any sectors reach the disk. */
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);

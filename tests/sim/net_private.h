@@ -1,0 +1,82 @@
+/* net_private.h: streams and calls between nodes, shared by net.c and dial.c. */
+#ifndef SIM_NET_PRIVATE_H
+#define SIM_NET_PRIVATE_H
+
+#include "sim.h"
+
+#define RETRANSMIT_MS 40u
+
+struct sim_end {
+    struct sim_node *node;
+    uint64_t life;
+    struct stream *stream; /* until its owner has closed it */
+    bool closed;
+    uint64_t next_at;        /* bytes sent later arrive later */
+    uint64_t sent, received; /* chunks of this end's sending */
+    uint64_t blocked_since;  /* 0: they get through */
+};
+
+/* One stream. Lives until the run ends. */
+struct sim_conn {
+    struct sim_conn *next;
+    struct sim *sim;
+    enum stream_kind kind;
+    unsigned unacked_ms;
+    struct sim_end end[2]; /* 0 called, 1 was called */
+};
+
+/* A message of Raft. */
+struct sim_frame {
+    struct sim_frame *next;
+    size_t len;
+    uint8_t type;
+    uint8_t bytes[];
+};
+
+struct stream {
+    struct sim_conn *conn;
+    unsigned side, depth;
+    struct stream_limits limits;
+    struct stream_callbacks cbs;
+    bool started, lost, closed;
+    enum channel_end how;
+    struct frame_reader in;
+    struct fli_buf out;
+    struct sim_frame *first, **last; /* messages that were not flushed */
+    uint64_t appended, handed, heard_ms;
+};
+
+/* A call. Lives until the run ends. */
+struct sim_dial {
+    struct sim_dial *next;
+    enum stream_kind kind;
+    struct sim_node *from, *to;
+    uint64_t life;
+    bool done;
+    transport_dial_cb cb;
+    void *ctx;
+    enum handshake_verdict verdict; /* 0: nobody listens there */
+    char reason[HANDSHAKE_REASON_MAX];
+    struct peer_identity answer;
+    struct sim_conn *conn;
+};
+
+struct transport {
+    uv_timer_t handle; /* only to be closed */
+    struct sim_node *node;
+    struct peer_identity self;
+    struct stream_limits limits[STREAM_KINDS + 1];
+    unsigned connect_ms, unacked_ms;
+    struct transport_callbacks cbs;
+    bool started, closing, ending;
+    unsigned streams;
+    void (*close_cb)(void *ctx);
+    void *close_ctx;
+};
+
+struct stream *sim_stream_make(struct sim_conn *c, unsigned side);
+void sim_stream_lose(struct stream *st, enum channel_end how);
+void sim_conn_hang_up(struct sim_conn *c, unsigned side);
+void sim_transport_maybe_closed(struct transport *t); /* a stream of it was closed */
+
+#endif
