@@ -49,6 +49,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "fencelock/tls.h"
 #include "fencelock/types.h"
 
 #ifdef __cplusplus
@@ -71,10 +72,16 @@ struct fl_client_options {
                             answer is late is left sooner, when another one is found to serve. */
     struct fl_bytes owner; /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: 32 hex digits of 128
                               random bits. Nobody else may use the same one. */
+    const struct fl_tls_options *tls; /* NULL: connections are plain */
 };
 
+/* Whether these files and this name can be used, for a message that says why a create does not
+ * take them. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Any thread. */
+FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
+                        size_t errmsg_size) FL_MUST_USE;
+
 /* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
- * yet. 0; FL_EINVAL (a bad address or option); FL_ENOMEM. */
+ * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM. */
 FL_API int fl_client_create(const char *nodes, const struct fl_client_options *options,
                             fl_client **ret) FL_MUST_USE;
 
@@ -163,9 +170,12 @@ FL_API int fl_issue_token(fl_client *c, struct fl_bytes name, uint64_t timeout_m
 FL_API int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
                                fl_token *ret) FL_MUST_USE;
 
-/* For operators: takes the lock from its holder and fences it. 0; FL_ENOTHELD (nobody held it);
- * FL_EUNCERTAIN (not repeated). */
-FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms) FL_MUST_USE;
+/* For operators: takes the lock from its holders and burns a token, larger than theirs and smaller
+ * than any granted later. They can still write until a storage has seen a newer token: claim there
+ * with *ret_burnt, which never shuts out a successor. ret_burnt may be NULL, and gets FL_TOKEN_NONE
+ * from a node too old to tell. 0; FL_ENOTHELD (nobody held it); FL_EUNCERTAIN (not repeated). */
+FL_API int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
+                    fl_token *ret_burnt) FL_MUST_USE;
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 

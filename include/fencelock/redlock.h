@@ -41,7 +41,8 @@
  * Threads. A handle belongs to one thread. No thread is started, no signal handler is installed,
  * and SIGPIPE cannot come from here. Host names are resolved once, by fl_redlock_create().
  *
- * TLS. Not in this build: hiredis before 1.0 has none. `tls` is answered with FL_EINVAL. */
+ * TLS. To all servers or to none, but for sockets of this machine, which are never encrypted. Each
+ * must prove the host it is given with. */
 #ifndef FENCELOCK_REDLOCK_H
 #define FENCELOCK_REDLOCK_H
 
@@ -49,6 +50,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fencelock/tls.h"
 #include "fencelock/types.h"
 
 #ifdef __cplusplus
@@ -90,7 +92,7 @@ struct fl_redlock_options {
     const char *servers;
     struct fl_redlock_login login;       /* of all servers */
     const struct fl_redlock_login *each; /* or one for each, in the order of `servers`; else NULL */
-    bool tls;                            /* FL_EINVAL, see above */
+    const struct fl_tls_options *tls;    /* NULL: connections are plain */
 
     /* How a lock's name becomes a key: exactly one %s, and %% for a percent sign. NULL: "%s", the
      * name itself, as most Redlock libraries have it. Some prefix it ("redlock:%s"). */

@@ -32,6 +32,16 @@ struct fl_fencing {
 /* address: HOST:PORT. timeout_ms: of a call that gives 0; 0 for FL_TIMEOUT_DEFAULT_MS. Connects to
  * nobody yet. 0; FL_EINVAL; FL_ENOMEM. */
 FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
+
+/* All zero (or a NULL pointer) means the defaults. */
+struct fl_store_options {
+    uint64_t timeout_ms;
+    const struct fl_tls_options *tls; /* NULL: connections are plain */
+};
+
+/* The same with all that can be said. FL_EINVAL also for files of TLS: see fl_tls_check(). */
+FL_API int fl_store_create_with(const char *address, const struct fl_store_options *options,
+                                fl_store **ret) FL_MUST_USE;
 FL_API void fl_store_destroy(fl_store *s);            /* NULL is fine */
 FL_API const char *fl_store_error(const fl_store *s); /* as fl_client_error() */
 

@@ -7,8 +7,11 @@
 #include "cli/fencelock_common.h"
 
 #define ERROR_SIZE 512u
-#define AT_NODES CLI_BIT(CLI_OPT_NODES)
-#define AT_STORE CLI_BIT(CLI_OPT_STORE)
+#define WITH_FILES                                                                                 \
+    (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
+#define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
+#define AT_NODES (CLI_BIT(CLI_OPT_NODES) | WITH_TLS)
+#define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
@@ -17,7 +20,8 @@
 #define AT_REDIS                                                                                   \
     (CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) | \
      CLI_BIT(CLI_OPT_REDIS_DB) | CLI_BIT(CLI_OPT_KEY_FORMAT) | CLI_BIT(CLI_OPT_MAX_TTL) |          \
-     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET))
+     CLI_BIT(CLI_OPT_RESTARTS_ARE_SAFE) | CLI_BIT(CLI_OPT_BUDGET) | CLI_BIT(CLI_OPT_REDIS_TLS) |   \
+     WITH_FILES)
 #define HOW_TO_TAKE_IT                                                                             \
     (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
@@ -44,7 +48,8 @@ const struct cli_command cli_commands[] = {
     {"show", NULL, "NAME", 1, 1, AT_NODES, "Describes a lock and its queue.", NULL, cli_run_show},
     {"locks", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_MATCH) | CLI_BIT(CLI_OPT_LIMIT),
      "Lists locks.", NULL, cli_run_locks},
-    {"break", NULL, "NAME", 1, 1, AT_NODES, "Takes a lock from its holder and fences it off.",
+    {"break", NULL, "NAME", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_CLAIM),
+     "Takes a lock from its holders; prints the token to claim with.",
      "See fencelock show before breaking it again: it may have a new holder.", cli_run_break},
     {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes.", NULL, cli_run_status},
     {"bench", NULL, "", 0, 0,
@@ -76,6 +81,16 @@ const struct cli_command cli_commands[] = {
      "Claim again: it does no harm twice.", cli_run_store_claim},
     {"store", "mark", "", 0, 0, AT_STORE | CLI_BIT(CLI_OPT_LOCK),
      "Prints the highest token seen for a lock.", NULL, cli_run_store_mark},
+    {"guard", "install", "URL [TABLE=LOCK]...", 1, CLI_ARGS_MAX, 0,
+     "Makes a database check tokens; rows of TABLE belong to LOCK.", NULL, cli_run_guard},
+    {"guard", "check", "URL [TABLE]...", 1, CLI_ARGS_MAX, 0,
+     "Says what keeps the guard from holding there.", NULL, cli_run_guard},
+    {"guard", "attack", "URL [TABLE]...", 1, CLI_ARGS_MAX, CLI_BIT(CLI_OPT_SEED),
+     "Attacks the guard, in a scratch database.", NULL, cli_run_guard},
+    {"guard", "adopt", "URL", 1, 1, AT_NODES,
+     "After a restore or fail-over: refuses all tokens until now.", NULL, cli_run_guard_adopt},
+    {"guard", "uninstall", "URL", 1, 1, 0, "Takes the guard and its marks away.", NULL,
+     cli_run_guard},
     {NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL},
 };
 

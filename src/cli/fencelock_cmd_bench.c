@@ -97,6 +97,10 @@ static int set_up(const struct cli_args *a, struct bench *b)
     uint32_t run = 0;
     fli_random(&run, sizeof run);
     struct loadgen_config *c = &b->config;
+    if (cli_has(a, CLI_OPT_TLS)) {
+        return cli_fail(a, FL_EINVAL, "bench measures plain connections only: leave out --tls",
+                        NULL, NULL);
+    }
     int rc = fli_nodes_parse(cli_nodes_of(a), b->nodes, &c->n_nodes, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message, "the nodes are wrong: %s", errmsg);

@@ -219,15 +219,91 @@ int cli_run_check(const struct cli_args *a)
     return ask(a, "held", "held", call_check);
 }
 
-static int call_break(fl_client *c, const struct cli_args *a, fl_token token)
+/* Claims at the storage with the burnt token. A newer mark there fences the broken holders too. */
+static int claim_burnt(fl_store *s, const struct cli_args *a, fl_token burnt, fl_token *ret_mark)
 {
-    (void)token;
-    return fl_break(c, cli_name_of(a), 0);
+    *ret_mark = burnt;
+    int rc = fl_store_claim(s, cli_name_of(a), burnt, 0, ret_mark);
+    return rc == FL_ESTALE ? 0 : rc;
+}
+
+static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
+{
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "broken", true);
+        cli_json_bytes(&j, "name", cli_name_of(a));
+        if (burnt != FL_TOKEN_NONE) {
+            cli_json_u64(&j, "token", burnt);
+        }
+        if (mark != FL_TOKEN_NONE) {
+            cli_json_u64(&j, "mark", mark);
+        }
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+        return;
+    }
+    cli_print_safe(stdout, cli_name_of(a));
+    printf(": %sbroken%s", cli_colour_on(CLI_GREEN, style.colours),
+           cli_colour_off(CLI_GREEN, style.colours));
+    if (mark != FL_TOKEN_NONE) {
+        printf("; the storage refuses its old holders from here on (mark %" PRIu64 ")\n", mark);
+    } else if (burnt != FL_TOKEN_NONE) {
+        printf("; its old holders can write until the storage is claimed with token %" PRIu64
+               " or a later one\n", burnt);
+    } else {
+        puts("; the node is of an older version and does not tell the token to claim with");
+    }
+}
+
+/* The lock is broken; what is left is the storage. Trouble there must not hide the token. */
+static int claim_after_break(const struct cli_args *a, fl_store *s, fl_token burnt)
+{
+    fl_token mark = FL_TOKEN_NONE;
+    if (s != NULL && burnt != FL_TOKEN_NONE) {
+        int rc = claim_burnt(s, a, burnt, &mark);
+        if (rc != 0) {
+            cli_complain("the lock is broken, but its old holders are not shut out: %s. Claim with "
+                         "fencelock store claim --store %s --lock NAME --token %" PRIu64,
+                         fl_store_error(s), a->text[CLI_OPT_CLAIM], burnt);
+            show_break(a, burnt, FL_TOKEN_NONE);
+            return (int)cli_exit_of(rc);
+        }
+    }
+    show_break(a, burnt, mark);
+    return s != NULL && mark == FL_TOKEN_NONE ? CLI_EXIT_UNKNOWN : CLI_EXIT_DONE;
 }
 
 int cli_run_break(const struct cli_args *a)
 {
-    return ask(a, "broken", "broken; its holder is fenced off", call_break);
+    int code = CLI_EXIT_DONE;
+    fl_store *s = NULL;
+    if (cli_has(a, CLI_OPT_CLAIM)) { /* a bad address is told before anything is broken */
+        s = cli_store_create_at(a, a->text[CLI_OPT_CLAIM], &code);
+        if (s == NULL) {
+            return code;
+        }
+    }
+    fl_client *c = cli_client_create(a, &code);
+    if (c != NULL) {
+        fl_token burnt = FL_TOKEN_NONE;
+        int rc = fl_break(c, cli_name_of(a), 0, &burnt);
+        if (rc == 0) {
+            code = claim_after_break(a, s, burnt);
+        } else if (rc == FL_ENOTHELD) {
+            code = say_yes_or_no(a, "broken", false, fl_client_error(c), FL_TOKEN_NONE);
+        } else {
+            code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        }
+        fl_client_destroy(c);
+    }
+    if (s != NULL) {
+        fl_store_destroy(s);
+    }
+    return code;
 }
 
 int cli_run_token(const struct cli_args *a)

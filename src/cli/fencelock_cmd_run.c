@@ -317,7 +317,13 @@ int cli_run_run(const struct cli_args *a)
         return code;
     }
     fl_client_destroy(checked);
-    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
+    struct cli_tls tls;
+    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (code != 0) {
+        return code;
+    }
+    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                              .tls = tls.use};
     int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;

@@ -25,6 +25,7 @@ struct watcher {
     fl_client *client; /* asks the node who leads, on connections of its own */
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n_nodes, at;
+    struct fli_link_tls tls;
     struct fli_link link;
     struct fli_buf request; /* the subscriptions */
     unsigned n_requests;
@@ -98,7 +99,7 @@ static int subscribe(struct watcher *w)
     uint64_t until_ms = fli_clock_ms() + ATTEMPT_MS;
     w->asked = false;
     w->leaderless = 0;
-    if (fli_link_connect(&w->link, &w->nodes[w->at], until_ms) != 0) {
+    if (fli_link_connect(&w->link, &w->tls, &w->nodes[w->at], until_ms) != 0) {
         return give_up(w, FL_ENOCONN, w->link.error);
     }
     if (fli_link_send(&w->link, w->request.data, w->request.len, until_ms) != 0) {
@@ -292,6 +293,12 @@ int cli_run_watch(const struct cli_args *a)
     if (w.client == NULL) {
         return code;
     }
+    struct cli_tls tls;
+    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (code != 0 || fli_link_tls_init(&w.tls, tls.use, errmsg, sizeof errmsg) != 0) {
+        fl_client_destroy(w.client);
+        return code != 0 ? code : cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
+    }
     fli_link_init(&w.link);
     fli_buf_init(&w.request, REQUEST_MAX);
     int rc = fli_nodes_parse(cli_nodes_of(a), w.nodes, &w.n_nodes, errmsg, sizeof errmsg);
@@ -308,6 +315,7 @@ int cli_run_watch(const struct cli_args *a)
         code = watch(&w);
     }
     fli_link_close(&w.link);
+    fli_link_tls_fini(&w.tls);
     fli_buf_fini(&w.request);
     fl_client_destroy(w.client);
     return code;

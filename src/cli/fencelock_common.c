@@ -111,6 +111,43 @@ int cli_fail(const struct cli_args *a, int code, const char *message,
     return (int)cli_exit_of(code);
 }
 
+int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret)
+{
+    static const struct {
+        enum cli_option option;
+        const char *name;
+    } files[] = {{CLI_OPT_CACERT, "--cacert"},
+                 {CLI_OPT_CERT, "--cert"},
+                 {CLI_OPT_KEY, "--key"},
+                 {CLI_OPT_SNI, "--sni"}};
+    char errmsg[320];
+    *ret = (struct cli_tls){.use = NULL};
+    bool any = cli_has(a, CLI_OPT_TLS) || cli_has(a, CLI_OPT_REDIS_TLS);
+    for (size_t i = 0; !any && i < sizeof files / sizeof files[0]; i++) {
+        if (cli_has(a, files[i].option)) {
+            /* Going on in clear text is not what was meant. */
+            cli_complain("%s is given without --tls%s: add it, or leave %s out", files[i].name,
+                         (a->command->options & CLI_BIT(CLI_OPT_REDIS)) != 0 ? " or --redis-tls"
+                                                                             : "",
+                         files[i].name);
+            return CLI_EXIT_USAGE;
+        }
+    }
+    if (!cli_has(a, flag)) {
+        return 0;
+    }
+    ret->options = (struct fl_tls_options){.ca_file = a->text[CLI_OPT_CACERT],
+                                           .cert_file = a->text[CLI_OPT_CERT],
+                                           .key_file = a->text[CLI_OPT_KEY],
+                                           .server_name = a->text[CLI_OPT_SNI]};
+    int rc = fl_tls_check(&ret->options, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        return cli_fail(a, rc, errmsg, NULL, NULL);
+    }
+    ret->use = &ret->options;
+    return 0;
+}
+
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 {
     struct fli_node nodes[FL_NODES_MAX];
@@ -124,7 +161,12 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
         *ret_exit = cli_fail(a, rc, message, NULL, NULL);
         return NULL;
     }
-    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT]};
+    struct cli_tls tls;
+    *ret_exit = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
+    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT], .tls = tls.use};
     fl_client *c = NULL;
     rc = fl_client_create(cli_nodes_of(a), &options, &c);
     if (rc != 0) {
@@ -138,18 +180,29 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
 {
+    return cli_store_create_at(a, cli_store_of(a), ret_exit);
+}
+
+fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit)
+{
     struct fli_node node;
     char errmsg[256];
     char message[320];
-    const char *address = cli_store_of(a);
     int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message, "the storage's address is wrong: %s", errmsg);
         *ret_exit = cli_fail(a, rc, message, NULL, NULL);
         return NULL;
     }
+    struct cli_tls tls;
+    *ret_exit = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
     fl_store *s = NULL;
-    rc = fl_store_create(address, a->number[CLI_OPT_TIMEOUT], &s);
+    const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                             .tls = tls.use};
+    rc = fl_store_create_with(address, &options, &s);
     if (rc != 0) {
         snprintf(message, sizeof message, "%s",
                  rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));

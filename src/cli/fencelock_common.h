@@ -21,10 +21,19 @@ struct fl_bytes cli_name_of(const struct cli_args *a);
 const char *cli_nodes_of(const struct cli_args *a);
 const char *cli_store_of(const struct cli_args *a);
 
+/* What --tls (flag; or --redis-tls) and the options that go with it say. `use` is NULL for no TLS;
+ * the struct must stay where it is. 0, or an exit code and what is wrong has been said. */
+struct cli_tls {
+    struct fl_tls_options options;
+    const struct fl_tls_options *use;
+};
+int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
+
 /* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code
  * in *ret_exit. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
+fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
 /* What a person can do about an error; NULL when nothing beyond its message. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
@@ -71,5 +80,7 @@ int cli_run_store_set(const struct cli_args *a);
 int cli_run_store_del(const struct cli_args *a);
 int cli_run_store_claim(const struct cli_args *a);
 int cli_run_store_mark(const struct cli_args *a);
+int cli_run_guard(const struct cli_args *a);
+int cli_run_guard_adopt(const struct cli_args *a);
 
 #endif

@@ -43,8 +43,20 @@ static const struct {
     [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token it was granted"},
     [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
                        "the storage (default 127.0.0.1:7411)"},
+    [CLI_OPT_CLAIM] = {"--claim", KIND_TEXT, "HOST:PORT", NULL,
+                       "claim at this fencelock-store with the token that was burnt"},
     [CLI_OPT_NODES] = {"--nodes", KIND_TEXT, "A:P,B:P", "FENCELOCK_NODES",
                        "the nodes (default 127.0.0.1:7401; redlock: none)"},
+    [CLI_OPT_TLS] = {"--tls", KIND_FLAG, NULL, "FENCELOCK_TLS", "connect with TLS"},
+    [CLI_OPT_CACERT] = {"--cacert", KIND_TEXT, "FILE", "FENCELOCK_CACERT",
+                        "the CAs to trust (default: those of the system)"},
+    [CLI_OPT_CERT] = {"--cert", KIND_TEXT, "FILE", "FENCELOCK_CERT",
+                      "own certificate, where one is asked for"},
+    [CLI_OPT_KEY] = {"--key", KIND_TEXT, "FILE", "FENCELOCK_KEY", "the key of --cert"},
+    [CLI_OPT_SNI] = {"--sni", KIND_TEXT, "HOST", "FENCELOCK_SNI",
+                     "the name the server must prove, if not its host"},
+    [CLI_OPT_REDIS_TLS] = {"--redis-tls", KIND_FLAG, NULL, "FENCELOCK_REDIS_TLS",
+                           "TLS to the Redis servers, by --cacert and so on"},
     [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
                        "the Redis servers, the same at all clients"},
     [CLI_OPT_REDIS_USER] = {"--redis-user", KIND_TEXT, "NAME", "FENCELOCK_REDIS_USER",
@@ -425,6 +437,16 @@ static int take_args(struct parse *p)
     return 0;
 }
 
+static int take_flag(struct parse *p, enum cli_option o, const char *value, const char *from)
+{
+    bool yes = strcmp(value, "1") == 0 || strcmp(value, "yes") == 0;
+    if (!yes && strcmp(value, "0") != 0 && strcmp(value, "no") != 0) {
+        return wrong(p, "%s '%s' is neither yes nor no", from, value);
+    }
+    p->args.given |= yes ? CLI_BIT(o) : 0;
+    return 0;
+}
+
 static int take_environment(struct parse *p, const char *(*getenv_fn)(const char *name))
 {
     uint64_t wanted = p->args.command != NULL ? p->args.command->options : 0;
@@ -435,7 +457,9 @@ static int take_environment(struct parse *p, const char *(*getenv_fn)(const char
         }
         const char *value = getenv_fn(name);
         if (value != NULL && value[0] != '\0') {
-            int rc = take_value(p, (enum cli_option)o, value, name);
+            int rc = options[o].kind == KIND_FLAG
+                         ? take_flag(p, (enum cli_option)o, value, name)
+                         : take_value(p, (enum cli_option)o, value, name);
             if (rc != 0) {
                 return rc;
             }

@@ -22,6 +22,24 @@
 #define DATA_DEFAULT "./fencelock-store-data"
 #define ERRMSG_SIZE 512u
 
+/* Options of TLS that are texts; with the rest of their names. */
+enum tls_text { TLS_PORT, TLS_CERT, TLS_KEY, TLS_CA, TLS_AUTH, TLS_PROTOCOLS, TLS_TEXTS };
+
+static const struct {
+    const char *option, *variable;
+} tls_names[TLS_TEXTS] = {
+    [TLS_PORT] = {"tls-port", "FENCELOCK_STORE_TLS_PORT"},
+    [TLS_CERT] = {"tls-cert-file", "FENCELOCK_STORE_TLS_CERT_FILE"},
+    [TLS_KEY] = {"tls-key-file", "FENCELOCK_STORE_TLS_KEY_FILE"},
+    [TLS_CA] = {"tls-ca-cert-file", "FENCELOCK_STORE_TLS_CA_CERT_FILE"},
+    [TLS_AUTH] = {"tls-auth-clients", "FENCELOCK_STORE_TLS_AUTH_CLIENTS"},
+    [TLS_PROTOCOLS] = {"tls-protocols", "FENCELOCK_STORE_TLS_PROTOCOLS"},
+};
+
+static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
+#define SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
+#define TLS_OPTION 256 /* getopt's values from here on are enum tls_text */
+
 struct options {
     const char *listen;
     const char *data;
@@ -30,11 +48,14 @@ struct options {
     bool no_fencing;
     const char *strict; /* NULL: off */
     unsigned strict_timeout_ms;
+    bool strict_tls;
+    char tls_listen[NET_ADDRESS_MAX]; /* of tls_port, completed; "" for none */
+    const char *tls[TLS_TEXTS];
 };
 
 struct app {
     uv_loop_t loop;
-    uv_signal_t signals[2];
+    uv_signal_t signals[SIGNALS];
     struct store *store;
     struct service *service;
     bool stopping;
@@ -46,11 +67,15 @@ static const char help[] =
     "below\n"
     "the highest one it has seen for the lock. Speaks the Redis protocol.\n"
     "\n"
-    "  --listen HOST:PORT   address to serve (default " LISTEN_DEFAULT "; port 0 picks one)\n"
+    "  --listen HOST:PORT   address to serve (default " LISTEN_DEFAULT "; port 0 picks one;\n"
+    "                       off: none without TLS)\n"
     "  --data DIR           directory of the database (default " DATA_DEFAULT ")\n"
     "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
     "                       the file may become a sixteenth (at least 1M) larger\n"
-    "  --allow-remote       permit --listen beyond this machine; there is no authentication yet\n"
+    "  --allow-remote       listen beyond this machine where nothing proves who a client is\n"
+    "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
+    "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
+    "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
     "  --strict HOST:PORT[,HOST:PORT...]\n"
     "                       strict mode: ask these nodes of the lock service, for every operation\n"
     "                       with a token, whether the lock is still held under it (CHECK), before\n"
@@ -60,12 +85,15 @@ static const char help[] =
     "                       held: with them everything would be refused\n"
     "  --strict-timeout MS  how long the lock service may take to answer (10 to 60000, default\n"
     "                       1000); after half of it the next node is asked\n"
+    "  --strict-tls         talk to the lock service with TLS: its certificates must lead to\n"
+    "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
+    "                       shown to it\n"
     "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
     "  --help, --version\n"
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
-    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _ALLOW_REMOTE, _NO_FENCING (the last two:\n"
-    "1 or 0). Options win over variables.\n"
+    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT and so on; _STRICT_TLS,\n"
+    "_ALLOW_REMOTE and _NO_FENCING (1 or 0). Options win over variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
@@ -186,29 +214,51 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_switch(&o->allow_remote, "FENCELOCK_STORE_ALLOW_REMOTE", v)) {
         return false;
     }
+    for (int i = 0; i < TLS_TEXTS; i++) {
+        o->tls[i] = getenv(tls_names[i].variable);
+    }
+    v = getenv("FENCELOCK_STORE_STRICT_TLS");
+    if (v != NULL && !set_switch(&o->strict_tls, "FENCELOCK_STORE_STRICT_TLS", v)) {
+        return false;
+    }
     v = getenv("FENCELOCK_STORE_NO_FENCING");
     return v == NULL || set_switch(&o->no_fencing, "FENCELOCK_STORE_NO_FENCING", v);
 }
 
+static const struct option table[] = {
+    {"listen", required_argument, NULL, 'l'},
+    {"data", required_argument, NULL, 'd'},
+    {"size-max", required_argument, NULL, 's'},
+    {"allow-remote", no_argument, NULL, 'r'},
+    {"no-fencing", no_argument, NULL, 'n'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {"strict", required_argument, NULL, 'c'},
+    {"strict-timeout", required_argument, NULL, 't'},
+    {"strict-tls", no_argument, NULL, 'T'},
+    {"tls-port", required_argument, NULL, TLS_OPTION + TLS_PORT},
+    {"tls-cert-file", required_argument, NULL, TLS_OPTION + TLS_CERT},
+    {"tls-key-file", required_argument, NULL, TLS_OPTION + TLS_KEY},
+    {"tls-ca-cert-file", required_argument, NULL, TLS_OPTION + TLS_CA},
+    {"tls-auth-clients", required_argument, NULL, TLS_OPTION + TLS_AUTH},
+    {"tls-protocols", required_argument, NULL, TLS_OPTION + TLS_PROTOCOLS},
+    {NULL, 0, NULL, 0},
+};
+
 /* -1: go on; otherwise the exit code. */
 static int read_arguments(struct options *o, int argc, char **argv)
 {
-    static const struct option table[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"data", required_argument, NULL, 'd'},
-        {"size-max", required_argument, NULL, 's'},
-        {"allow-remote", no_argument, NULL, 'r'},
-        {"no-fencing", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {"strict", required_argument, NULL, 'c'},
-        {"strict-timeout", required_argument, NULL, 't'},
-        {NULL, 0, NULL, 0},
-    };
     int c;
     opterr = 0;
     while ((c = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
+        if (c >= TLS_OPTION) {
+            o->tls[c - TLS_OPTION] = optarg;
+            continue;
+        }
         switch (c) {
+        case 'T':
+            o->strict_tls = true;
+            break;
         case 'l':
             o->listen = optarg;
             break;
@@ -257,10 +307,107 @@ static int read_arguments(struct options *o, int argc, char **argv)
     return -1;
 }
 
-static bool check_options(const struct options *o)
+static bool listens_plainly(const struct options *o)
+{
+    return strcmp(o->listen, "off") != 0;
+}
+
+static bool check_reach(const struct options *o, const char *option, const char *address)
 {
     char host[NET_HOST_MAX];
     uint16_t port;
+    if (net_address_split(address, host, &port) != 0) {
+        complain("--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411", option, address,
+                 LISTEN_DEFAULT);
+        return false;
+    }
+    if (!o->allow_remote && !net_host_is_loopback(host)) {
+        complain("--%s: %s is not (only) this machine, and nothing there proves who a client is: "
+                 "use a loopback address, --tls-port with --tls-auth-clients yes, or add "
+                 "--allow-remote if the network keeps strangers out",
+                 option, host);
+        return false;
+    }
+    return true;
+}
+
+static bool parse_auth(const char *text, enum fli_tls_auth *ret)
+{
+    if (text == NULL || strcmp(text, "yes") == 0) {
+        *ret = FLI_TLS_AUTH_REQUIRED;
+    } else if (strcmp(text, "no") == 0) {
+        *ret = FLI_TLS_AUTH_NO;
+    } else if (strcmp(text, "optional") == 0) {
+        *ret = FLI_TLS_AUTH_OPTIONAL;
+    } else {
+        complain("--tls-auth-clients: '%s' is none of yes, no and optional", text);
+        return false;
+    }
+    return true;
+}
+
+/* A port alone belongs to the host of --listen, as in Redis. */
+static bool complete_tls_port(struct options *o)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port;
+    uint64_t number;
+    const char *text = o->tls[TLS_PORT];
+    FLI_ASSERT(text != NULL);
+    if (!fli_parse_u64(text, strlen(text), UINT16_MAX, &number)) {
+        (void)snprintf(o->tls_listen, sizeof(o->tls_listen), "%s", text);
+        return strlen(text) < sizeof(o->tls_listen);
+    }
+    if (net_address_split(o->listen, host, &port) != 0) {
+        (void)snprintf(host, sizeof(host), "127.0.0.1"); /* listen is off */
+    }
+    (void)net_address_join(host, (uint16_t)number, o->tls_listen, sizeof(o->tls_listen));
+    return true;
+}
+
+static bool check_tls(struct options *o)
+{
+    enum fli_tls_auth auth;
+    if (o->strict_tls && o->strict == NULL) {
+        complain("--strict-tls: there is no --strict that it could be about");
+        return false;
+    }
+    if (o->tls[TLS_PORT] == NULL && !listens_plainly(o)) {
+        complain("--listen off leaves clients no port: add --tls-port");
+        return false;
+    }
+    for (int i = 0; i < TLS_TEXTS && o->tls[TLS_PORT] == NULL && !o->strict_tls; i++) {
+        if (o->tls[i] != NULL) {
+            complain("--%s has no effect without --tls-port: add it", tls_names[i].option);
+            return false;
+        }
+    }
+    if (o->tls[TLS_PORT] == NULL) {
+        return true;
+    }
+    if (o->tls[TLS_CERT] == NULL || o->tls[TLS_KEY] == NULL) {
+        complain("--tls-port needs --tls-cert-file and --tls-key-file");
+        return false;
+    }
+    if (!parse_auth(o->tls[TLS_AUTH], &auth)) {
+        return false;
+    }
+    if (auth != FLI_TLS_AUTH_NO && o->tls[TLS_CA] == NULL) {
+        complain("--tls-port needs --tls-ca-cert-file, which says whose clients are let in; or "
+                 "--tls-auth-clients no, which lets in everybody");
+        return false;
+    }
+    char host[NET_HOST_MAX];
+    uint16_t port;
+    if (!complete_tls_port(o) || net_address_split(o->tls_listen, host, &port) != 0) {
+        complain("--tls-port: '%s' is neither PORT nor HOST:PORT", o->tls[TLS_PORT]);
+        return false;
+    }
+    return auth == FLI_TLS_AUTH_REQUIRED || check_reach(o, "tls-port", o->tls_listen);
+}
+
+static bool check_options(struct options *o)
+{
     if (o->data[0] == '\0') {
         complain("--data: the directory's name is empty; leave the option out for %s",
                  DATA_DEFAULT);
@@ -271,18 +418,7 @@ static bool check_options(const struct options *o)
             "--strict: it checks tokens, and --no-fencing ignores them; leave one of them out");
         return false;
     }
-    if (net_address_split(o->listen, host, &port) != 0) {
-        complain("--listen: '%s' is not HOST:PORT, such as %s or [::1]:7411", o->listen,
-                 LISTEN_DEFAULT);
-        return false;
-    }
-    if (!o->allow_remote && !net_host_is_loopback(host)) {
-        complain("--listen: %s is not (only) this machine. There is no authentication yet: use a "
-                 "loopback address, or add --allow-remote if the network keeps strangers out",
-                 host);
-        return false;
-    }
-    return true;
+    return (!listens_plainly(o) || check_reach(o, "listen", o->listen)) && check_tls(o);
 }
 
 /* ---- running ---- */
@@ -309,7 +445,7 @@ static void stopped_cb(void *ctx)
     struct app *a = ctx;
     service_destroy(a->service);
     a->service = NULL;
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SIGNALS; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     }
 }
@@ -320,6 +456,11 @@ static void signal_cb(uv_signal_t *handle, int number)
     if (a->stopping) {
         return;
     }
+    if (number == SIGHUP) {
+        complain("SIGHUP: reading the files of TLS again");
+        service_reload(a->service);
+        return;
+    }
     a->stopping = true;
     complain("signal %d: answering what is pending, then stopping", number);
     service_stop(a->service, stopped_cb, a);
@@ -327,28 +468,34 @@ static void signal_cb(uv_signal_t *handle, int number)
 
 static void watch_signals(struct app *a)
 {
-    static const int numbers[2] = {SIGTERM, SIGINT};
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < SIGNALS; i++) {
         int rc = uv_signal_init(&a->loop, &a->signals[i]);
         a->signals[i].data = a;
-        if (rc != 0 || uv_signal_start(&a->signals[i], signal_cb, numbers[i]) != 0) {
+        if (rc != 0 || uv_signal_start(&a->signals[i], signal_cb, signal_numbers[i]) != 0) {
             fli_fatal("cannot watch for signals");
         }
     }
 }
 
-static void announce(const struct options *o, const struct app *a)
+/* Nothing when there is no such listener. */
+static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
 {
     char host[NET_HOST_MAX];
-    char address[NET_ADDRESS_MAX];
     uint16_t port;
-    struct store_counts c;
-    if (net_address_split(o->listen, host, &port) != 0) {
-        return; /* it was split before */
+    if (bound != 0 && net_address_split(wanted, host, &port) == 0) {
+        (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
     }
-    (void)net_address_join(host, service_port(a->service), address, sizeof(address));
+}
+
+static void announce(const struct options *o, const struct app *a)
+{
+    char plain[NET_ADDRESS_MAX] = "";
+    char tls[NET_ADDRESS_MAX] = "";
+    struct store_counts c;
+    bound_address(o->listen, service_port(a->service), plain);
+    bound_address(o->tls_listen, service_tls_port(a->service), tls);
     store_get_counts(a->store, &c);
     complain("%s: %" PRIu64 " keys, %" PRIu64 " marks", o->data, c.keys, c.marks);
     if (o->strict != NULL) {
@@ -359,7 +506,9 @@ static void announce(const struct options *o, const struct app *a)
         complain("WARNING: --no-fencing: tokens and locks are IGNORED. Stale writers will "
                  "overwrite newer data. For demonstrations only");
     }
-    (void)printf("ready: listening on %s\n", address);
+    (void)printf("ready: listening on %s%s%s%s\n", plain,
+                 plain[0] != '\0' && tls[0] != '\0' ? " and " : "", tls,
+                 tls[0] != '\0' ? " (TLS)" : "");
     (void)fflush(stdout);
 }
 
@@ -371,14 +520,27 @@ static int run(const struct options *o, struct app *a)
         complain("--data: %s", errmsg);
         return EXIT_FAILURE;
     }
-    struct service_config config = {.listen = o->listen,
+    struct fli_tls_config tls = {.server = true,
+                                 .cert_file = o->tls[TLS_CERT],
+                                 .key_file = o->tls[TLS_KEY],
+                                 .ca_file = o->tls[TLS_CA],
+                                 .protocols = o->tls[TLS_PROTOCOLS]};
+    struct fli_tls_config strict_tls = tls;
+    strict_tls.server = false;
+    if (!parse_auth(o->tls[TLS_AUTH], &tls.auth)) {
+        return EXIT_USAGE;
+    }
+    struct service_config config = {.listen = listens_plainly(o) ? o->listen : NULL,
+                                    .tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
+                                    .tls = &tls,
+                                    .strict_tls = o->strict_tls ? &strict_tls : NULL,
                                     .strict = o->strict,
                                     .strict_timeout_ms = o->strict_timeout_ms,
                                     .ctx = a,
                                     .fatal = fatal_cb,
                                     .log = log_cb};
     if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
-        complain("--listen: %s", errmsg);
+        complain("%s", errmsg);
         store_close(a->store);
         return EXIT_FAILURE;
     }

@@ -2,8 +2,8 @@
  *
  * stdout gets one line, when clients are served: "ready: node 1 listening on 127.0.0.1:7401".
  * stderr gets one line per event: seconds since the start on the monotonic clock, level, text.
- * SIGTERM and SIGINT end it in order, exit 0; a second one ends it at once, exit 130. Wrong usage
- * is exit 2, everything else that goes wrong exit 1. */
+ * SIGHUP reads the files of TLS again. SIGTERM and SIGINT end it in order, exit 0; a second one
+ * ends it at once, exit 130. Wrong usage is exit 2, everything else that goes wrong exit 1. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct daemon {
     uv_loop_t loop;
     struct config config;
     struct server *server;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     uint64_t started_ns;
     bool stopping;
 };
@@ -54,6 +54,17 @@ static void stopped_cb(void *ctx)
     log_line(d, 3, "stopped");
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
+    uv_close((uv_handle_t *)&d->sighup, NULL);
+}
+
+static void hangup_cb(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+    (void)number;
+    if (!d->stopping) {
+        log_line(d, 3, "SIGHUP: reading the files of TLS again");
+        server_reload(d->server);
+    }
 }
 
 static void signal_cb(uv_signal_t *handle, int number)
@@ -68,11 +79,11 @@ static void signal_cb(uv_signal_t *handle, int number)
     server_stop(d->server, stopped_cb, d);
 }
 
-static void watch_signal(struct daemon *d, uv_signal_t *handle, int number)
+static void watch_signal(struct daemon *d, uv_signal_t *handle, int number, uv_signal_cb cb)
 {
     int rc = uv_signal_init(&d->loop, handle);
     handle->data = d;
-    rc = rc != 0 ? rc : uv_signal_start(handle, signal_cb, number);
+    rc = rc != 0 ? rc : uv_signal_start(handle, cb, number);
     if (rc != 0) {
         fli_fatal("cannot watch for signals: %s", uv_strerror(rc));
     }
@@ -90,8 +101,11 @@ static void raise_open_files(void)
 
 static void say_ready(const struct daemon *d)
 {
-    (void)printf("ready: node %llu listening on %s\n", (unsigned long long)d->config.id,
-                 server_address(d->server));
+    const char *plain = server_address(d->server);
+    const char *tls = server_tls_address(d->server);
+    (void)printf("ready: node %llu listening on %s%s%s%s\n", (unsigned long long)d->config.id,
+                 plain, plain[0] != '\0' && tls[0] != '\0' ? " and " : "", tls,
+                 tls[0] != '\0' ? " (TLS)" : "");
     (void)fflush(stdout);
 }
 
@@ -112,8 +126,9 @@ static int run(struct daemon *d)
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 1;
     }
-    watch_signal(d, &d->sigterm, SIGTERM);
-    watch_signal(d, &d->sigint, SIGINT);
+    watch_signal(d, &d->sigterm, SIGTERM, signal_cb);
+    watch_signal(d, &d->sigint, SIGINT, signal_cb);
+    watch_signal(d, &d->sighup, SIGHUP, hangup_cb);
     say_ready(d);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     server_destroy(d->server);

@@ -98,6 +98,12 @@ fl_redlock *cli_redlock_create(const struct cli_args *a, struct uv_loop_s *loop,
         return NULL;
     }
     char errmsg[512];
+    struct cli_tls tls;
+    *ret_exit = cli_tls_of(a, CLI_OPT_REDIS_TLS, &tls);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
+    o.options.tls = tls.use;
     fl_redlock *r = NULL;
     int rc = fl_redlock_create(loop, &o.options, &r, errmsg, sizeof errmsg);
     if (rc != 0) {

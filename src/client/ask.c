@@ -304,6 +304,11 @@ static enum fli_flow_event judge_flag(const redisReply *reply)
     return reply->integer == 1 ? FLI_EVENT_YES : FLI_EVENT_NO;
 }
 
+static bool is_zero(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_INTEGER && reply->integer == 0;
+}
+
 static enum fli_flow_event judge_token(const redisReply *reply, long long least)
 {
     bool good = reply->type == REDIS_REPLY_INTEGER && reply->integer >= least &&
@@ -330,12 +335,13 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
         return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : judge_token(reply, 1);
     case FLI_ASK_TOKEN:
         return judge_token(reply, 1);
+    case FLI_ASK_BREAK:
+        return is_zero(reply) ? FLI_EVENT_NO : judge_token(reply, 1);
     case FLI_ASK_MARK:
         return judge_token(reply, 0);
     case FLI_ASK_RENEW:
     case FLI_ASK_RELEASE:
     case FLI_ASK_CHECK:
-    case FLI_ASK_BREAK:
     case FLI_ASK_DEL:
     case FLI_ASK_SESSION_RENEW:
     case FLI_ASK_SESSION_CLOSE:
@@ -352,6 +358,19 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
         FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_SESSION_OPEN);
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
     }
+}
+
+int fli_ask_judge_welcome(const redisReply *reply)
+{
+    static const char denied[] = "DENIED ";
+    int code = 0;
+    if (reply->type != REDIS_REPLY_ERROR || judge_error(reply, &code) != FLI_EVENT_REFUSED) {
+        return 0;
+    }
+    if (code == FL_EDENIED) { /* NOAUTH and the like are of one request */
+        return strncmp(reply->str, denied, sizeof denied - 1) == 0 ? code : 0;
+    }
+    return code == FL_ELIMIT ? code : 0;
 }
 
 enum fli_flow_event fli_ask_judge_probe(const redisReply *reply)

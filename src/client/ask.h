@@ -58,6 +58,11 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
 /* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
 enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code);
 
+/* Whether a reply to LEADER says that nothing on this connection is looked at, what was sent behind
+ * LEADER included: with FL_ELIMIT there are too many connections, with FL_EDENIED it is the wrong
+ * kind of connection. 0: neither. */
+int fli_ask_judge_welcome(const redisReply *reply);
+
 /* What a reply to LEADER says about the node that gave it, which is there: ALIVE or LEADERLESS. */
 enum fli_flow_event fli_ask_judge_probe(const redisReply *reply);
 

@@ -58,7 +58,8 @@ static int take_options(struct fl_async *a, const struct fl_client_options *o)
         memcpy(a->owner, o->owner.data, o->owner.len);
         a->owner_len = o->owner.len;
     }
-    return 0;
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    return fli_link_tls_init(&a->engine.tls, o->tls, errmsg, sizeof errmsg);
 }
 
 int fl_async_create(const char *nodes, const struct fl_client_options *options, fl_async **ret)

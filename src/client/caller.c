@@ -47,6 +47,7 @@ void fli_caller_fini(struct fli_caller *k)
 {
     fli_link_close(&k->link);
     fli_link_close(&k->aside);
+    fli_link_tls_fini(&k->tls);
     fli_question_fini(&k->question);
     fli_buf_fini(&k->out);
 }
@@ -136,7 +137,7 @@ static enum fli_flow_event obey_connect(struct run *r)
         k->link_node = order->node;
         return FLI_EVENT_CONNECTED;
     }
-    if (fli_link_connect(&k->link, &k->nodes[order->node], order->until_ms) != 0) {
+    if (fli_link_connect(&k->link, &k->tls, &k->nodes[order->node], order->until_ms) != 0) {
         note_trouble(k, order->node, k->link.error, strlen(k->link.error));
         forget_leader(k, order->node);
         return FLI_EVENT_UNREACHABLE;
@@ -227,14 +228,6 @@ static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code
     return event;
 }
 
-/* A server with as many connections as it takes says so unasked and closes; LEADER itself is never
- * refused like that. What was sent behind it is surely not done. */
-static bool is_turned_away(const redisReply *reply)
-{
-    int code;
-    return fli_ask_judge(FLI_ASK_LEADER, reply, &code) == FLI_EVENT_REFUSED && code == FL_ELIMIT;
-}
-
 /* SILENT: not by until_ms. */
 static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *ret_code)
 {
@@ -245,6 +238,10 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
         if (rc == FL_ETIMEOUT) {
             return FLI_EVENT_SILENT;
         }
+        if (rc == FL_EDENIED) {
+            *ret_code = rc;
+            return lost_link(r, FLI_EVENT_REFUSED);
+        }
         if (rc != 0) {
             return lost_link(r, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
         }
@@ -252,12 +249,14 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
             return judge(r, reply, ret_code);
         }
         k->owed = 0;
-        if (is_turned_away(reply)) {
+        int turned_away = fli_ask_judge_welcome(reply);
+        if (turned_away != 0) {
             note_trouble(k, k->link_node, reply->str, reply->len);
             freeReplyObject(reply);
             forget_leader(k, k->link_node);
             fli_link_close(&k->link);
-            return FLI_EVENT_BUSY;
+            *ret_code = turned_away == FL_EDENIED ? turned_away : 0;
+            return turned_away == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY;
         }
         learn_leader(k, reply);
         freeReplyObject(reply);
@@ -268,14 +267,15 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
 }
 
 /* Asks on a link of its own, once. */
-static int ask_once(struct fli_link *l, const struct fli_node *node, enum fli_ask_op op,
-                    struct fli_buf *out, uint64_t until_ms, redisReply **ret)
+static int ask_once(struct fli_caller *k, struct fli_link *l, const struct fli_node *node,
+                    enum fli_ask_op op, uint64_t until_ms, redisReply **ret)
 {
     const struct fli_ask ask = {.op = op};
+    struct fli_buf *out = &k->out;
     fli_buf_clear(out);
     int rc = fli_ask_encode(&ask, 0, out);
     if (rc == 0) {
-        rc = fli_link_connect(l, node, until_ms);
+        rc = fli_link_connect(l, &k->tls, node, until_ms);
     }
     if (rc == 0) {
         rc = fli_link_send(l, out->data, out->len, until_ms);
@@ -292,7 +292,7 @@ static enum fli_flow_event obey_probe(struct run *r)
     struct fli_link probe;
     redisReply *reply;
     fli_link_init(&probe);
-    int rc = ask_once(&probe, &k->nodes[r->flow.order.node], FLI_ASK_LEADER, &k->out,
+    int rc = ask_once(k, &probe, &k->nodes[r->flow.order.node], FLI_ASK_LEADER,
                       r->flow.order.until_ms, &reply);
     enum fli_flow_event event = FLI_EVENT_DEAD;
     if (rc == 0) {
@@ -318,7 +318,8 @@ static bool begin_question(struct fli_caller *k, uint32_t other)
     }
     bool begun = false;
     for (struct addrinfo *a = list; a != NULL && !begun; a = a->ai_next) {
-        begun = fli_question_begin(&k->question, other, a->ai_addr, a->ai_addrlen);
+        begun = fli_question_begin(&k->question, other, &k->tls, node->host, a->ai_addr,
+                                   a->ai_addrlen);
     }
     freeaddrinfo(list);
     return begun;
@@ -590,7 +591,7 @@ int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uin
     redisReply *reply = NULL;
     fli_link_init(&link);
     uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
-    int rc = ask_once(&link, &k->nodes[node], op, &k->out, until_ms, &reply);
+    int rc = ask_once(k, &link, &k->nodes[node], op, until_ms, &reply);
     k->error[0] = '\0';
     if (rc != 0) {
         fli_caller_fail(k, rc, "%s: %s", k->nodes[node].text, link.error);

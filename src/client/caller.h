@@ -30,6 +30,7 @@ struct fli_caller {
     uint64_t shun_ms;    /* until then an address that was told and did not work is not believed */
     uint32_t silent;     /* left because it said nothing: not where calls begin, for a while */
     uint64_t silent_until_ms;
+    struct fli_link_tls tls;
     struct fli_pace pace;
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     struct fli_link link;

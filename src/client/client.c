@@ -56,15 +56,24 @@ static int take_options(struct fl_client *c, const struct fl_client_options *o)
     if (o->attempt_ms != 0) {
         c->caller.attempt_ms = o->attempt_ms;
     }
-    if (o->owner.len == 0) {
-        return 0;
-    }
-    if (!is_between(o->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
+    if (o->owner.len != 0 && !is_between(o->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
         return FL_EINVAL;
     }
-    memcpy(c->owner, o->owner.data, o->owner.len);
-    c->owner_len = o->owner.len;
-    return 0;
+    if (o->owner.len != 0) {
+        memcpy(c->owner, o->owner.data, o->owner.len);
+        c->owner_len = o->owner.len;
+    }
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    return fli_link_tls_init(&c->caller.tls, o->tls, errmsg, sizeof errmsg);
+}
+
+int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errmsg_size)
+{
+    struct fli_link_tls with;
+    (void)snprintf(errmsg, errmsg_size, "out of memory");
+    int rc = fli_link_tls_init(&with, options, errmsg, errmsg_size);
+    fli_link_tls_fini(&with);
+    return rc;
 }
 
 int fl_client_create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
@@ -326,13 +335,20 @@ int fl_issue_token_from(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl
     return fl_issue_token(ctx, name, timeout_ms, ret);
 }
 
-int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms)
+int fl_break(fl_client *c, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret_burnt)
 {
     const struct fli_call call = {.ask = {.op = FLI_ASK_BREAK, .name = name},
                                   .timeout_ms = timeout_ms,
                                   .no = "nobody holds the lock"};
     int rc = check_name(c, name, timeout_ms);
-    return rc == 0 ? fli_caller_run(&c->caller, &call, NULL, NULL) : rc;
+    redisReply *reply = NULL;
+    rc = rc == 0 ? fli_caller_run(&c->caller, &call, &reply, NULL) : rc;
+    if (rc == 0 && ret_burnt != NULL) {
+        /* No burnt token is 1: it is larger than one that was granted. Old nodes answer that. */
+        *ret_burnt = reply->integer > 1 ? (fl_token)reply->integer : FL_TOKEN_NONE;
+    }
+    freeReplyObject(reply);
+    return rc;
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */

@@ -305,7 +305,8 @@ static bool begin_connect(struct fli_op *op, struct watched *w, uint32_t node)
     }
     unsigned i = p->turn++ % p->n;
     struct sockaddr_storage address = p->address[i];
-    return fli_link_begin(&w->link, (const struct sockaddr *)&address, p->address_len[i]) == 0;
+    return fli_link_begin(&w->link, &op->engine->tls, p->node.host,
+                          (const struct sockaddr *)&address, p->address_len[i]) == 0;
 }
 
 /* The connection over which a node has said that it serves. */
@@ -317,6 +318,12 @@ static bool take_asked(struct fli_op *op, uint32_t node)
     watch(op->engine, &op->probe, 0);
     fli_link_move(&op->main.link, &op->probe.link);
     return true;
+}
+
+/* What a link that is busy waits for. */
+static uint32_t awaited(const struct fli_link *l)
+{
+    return l->wants_read ? EPOLLIN : EPOLLOUT;
 }
 
 /* The functions below obey one kind of order. They return false while it must wait. */
@@ -344,7 +351,7 @@ static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
     }
     int rc = fli_link_finish(&op->main.link);
     if (rc == FL_EBUSY) {
-        watch(e, &op->main, EPOLLOUT);
+        watch(e, &op->main, awaited(&op->main.link));
         return false;
     }
     if (rc != 0) {
@@ -389,7 +396,7 @@ static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
     }
     int rc = fli_link_push(&op->main.link, op->out.data, op->out.len, &op->sent);
     if (rc == FL_EBUSY) {
-        watch(e, &op->main, EPOLLOUT);
+        watch(e, &op->main, awaited(&op->main.link));
         return false;
     }
     *ret = rc == 0 ? FLI_EVENT_SENT : lose(op, FLI_EVENT_UNSENT);
@@ -421,14 +428,6 @@ static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_
     return event;
 }
 
-/* A server with as many connections as it takes says so unasked and closes. What was sent is surely
- * not done. */
-static bool is_turned_away(const redisReply *reply)
-{
-    int code;
-    return fli_ask_judge(FLI_ASK_LEADER, reply, &code) == FLI_EVENT_REFUSED && code == FL_ELIMIT;
-}
-
 static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
@@ -439,6 +438,11 @@ static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_co
             watch(e, &op->main, EPOLLIN);
             return false;
         }
+        if (rc == FL_EDENIED) {
+            *ret = lose(op, FLI_EVENT_REFUSED);
+            *ret_code = rc;
+            return true;
+        }
         if (rc != 0) {
             *ret = lose(op, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
             return true;
@@ -448,15 +452,17 @@ static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_co
             return true;
         }
         op->owed = 0;
-        bool turned_away = is_turned_away(reply);
-        if (turned_away) {
+        int turned_away = fli_ask_judge_welcome(reply);
+        if (turned_away != 0) {
             snprintf(op->main.link.error, sizeof op->main.link.error, "%.150s", reply->str);
         } else {
             learn_leader(op, reply);
         }
         freeReplyObject(reply);
-        if (turned_away) {
-            *ret = lose(op, FLI_EVENT_BUSY);
+        if (turned_away != 0) {
+            bool denied = turned_away == FL_EDENIED;
+            *ret_code = denied ? turned_away : 0;
+            *ret = lose(op, denied ? FLI_EVENT_REFUSED : FLI_EVENT_BUSY);
             return true;
         }
     }
@@ -492,7 +498,7 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
     int rc = w->link.reader == NULL ? fli_link_finish(&w->link) : 0;
     rc = rc == 0 ? fli_link_push(&w->link, op->out.data, op->out.len, &op->sent) : rc;
     if (rc == FL_EBUSY) {
-        watch(e, w, EPOLLOUT);
+        watch(e, w, awaited(&w->link));
         return false;
     }
     redisReply *reply;
@@ -519,8 +525,8 @@ static bool begin_question(struct fli_op *op, uint32_t other)
     }
     unsigned i = p->turn++ % p->n;
     struct sockaddr_storage address = p->address[i];
-    return fli_question_begin(&op->question, other, (const struct sockaddr *)&address,
-                              p->address_len[i]);
+    return fli_question_begin(&op->question, other, &op->engine->tls, p->node.host,
+                              (const struct sockaddr *)&address, p->address_len[i]);
 }
 
 static bool obey_ask(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
@@ -781,6 +787,7 @@ void fli_engine_fini(struct fli_engine *e)
     for (unsigned i = 0; i < e->n_idle; i++) {
         fli_link_close(&e->idle[i].link);
     }
+    fli_link_tls_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);
 }

@@ -44,6 +44,7 @@ struct fli_engine {
     uint64_t shun_ms;
     uint32_t silent; /* left because it said nothing: not where calls begin, for a while */
     uint64_t silent_until_ms;
+    struct fli_link_tls tls;
     struct fli_pace pace;
     struct fli_list ops;
     struct fli_list ended; /* and not yet told */

@@ -14,6 +14,8 @@
 
 #include "base/clock.h"
 
+#define CHUNK 16384u    /* bytes of one read */
+#define SENT_MAX ((size_t)64 << 20)
 #define ADDRESSES_MAX 8 /* of one name that are tried */
 
 /* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
@@ -32,8 +34,29 @@ void fli_link_init(struct fli_link *l)
     l->fd = -1;
 }
 
+/* The last word of TLS is a courtesy: what cannot be said at once is not. */
+static void end_tls(struct fli_link *l)
+{
+    if (l->fd >= 0 && l->out.len == l->out_at) {
+        fli_buf_clear(&l->out);
+        fli_tls_end(l->tls, &l->out);
+        if (l->out.len > 0) {
+            (void)!send(l->fd, l->out.data, l->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+    }
+    fli_tls_destroy(l->tls);
+    fli_buf_fini(&l->plain);
+    fli_buf_fini(&l->out);
+    l->tls = NULL;
+    l->out_at = 0;
+}
+
 void fli_link_close(struct fli_link *l)
 {
+    if (l->tls != NULL) {
+        end_tls(l);
+    }
+    l->with = NULL;
     if (l->fd >= 0) {
         close(l->fd);
         l->fd = -1;
@@ -140,7 +163,141 @@ static int make_reader(struct fli_link *l)
     return 0;
 }
 
-int fli_link_connect(struct fli_link *l, const struct fli_node *node, uint64_t until_ms)
+/* ---- shaking hands --------------------------------------------------------------------------- */
+
+/* Hands over what is encrypted. 0; FL_EBUSY; FL_EIO. */
+static int flush_out(struct fli_link *l)
+{
+    while (l->out_at < l->out.len) {
+        ssize_t n = send(l->fd, l->out.data + l->out_at, l->out.len - l->out_at, MSG_NOSIGNAL);
+        if (n > 0) {
+            l->out_at += (size_t)n;
+        } else if (n == 0 || errno == EAGAIN) {
+            say(l, "does not read what is sent");
+            l->wants_read = false;
+            return FL_EBUSY;
+        } else if (errno != EINTR) {
+            say_errno(l, "connection lost while sending", errno);
+            return FL_EIO;
+        }
+    }
+    fli_buf_clear(&l->out);
+    l->out_at = 0;
+    return 0;
+}
+
+static int feed(struct fli_link *l, const void *data, size_t len)
+{
+    l->fed += len;
+    if (l->fed > FLI_REPLY_BYTES_MAX) {
+        say(l, "its answer is too large");
+        return FL_EPROTO;
+    }
+    if (redisReaderFeed(l->reader, data, len) != REDIS_OK) {
+        say(l, "its answer cannot be kept in memory");
+        return FL_EPROTO;
+    }
+    return 0;
+}
+
+/* Ciphertext into plaintext, and that into the reader when there is one already. */
+static int take_cipher(struct fli_link *l, const void *data, size_t len)
+{
+    if (fli_tls_state(l->tls) == FLI_TLS_FAILED) {
+        return FL_EIO; /* why was said then */
+    }
+    int rc = fli_tls_read(l->tls, data, len, &l->plain, &l->out);
+    if (rc != 0) {
+        /* The last word tells the server why; it helps when it arrives. */
+        int told = flush_out(l);
+        (void)told;
+        snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
+        return fli_tls_was_refused(l->tls) ? FL_EDENIED : FL_EIO;
+    }
+    if (l->reader != NULL && l->plain.len > 0) {
+        rc = feed(l, l->plain.data, l->plain.len);
+        fli_buf_clear(&l->plain);
+    }
+    int sent = flush_out(l);
+    return rc != 0 || sent == FL_EBUSY ? rc : sent;
+}
+
+static int begin_tls(struct fli_link *l)
+{
+    fli_buf_init(&l->plain, FLI_TLS_PLAIN_MAX(CHUNK));
+    fli_buf_init(&l->out, FLI_TLS_CIPHER_MAX(SENT_MAX) + FLI_TLS_SHAKE_MAX);
+    if (fli_link_tls_session(l->with, l->host, &l->tls) != 0) {
+        say(l, "out of memory");
+        return FL_ENOMEM;
+    }
+    return take_cipher(l, NULL, 0);
+}
+
+/* One step. 0 when hands are shaken; FL_EBUSY; FL_ENOCONN; FL_ENOMEM. */
+static int shake_step(struct fli_link *l)
+{
+    int rc = l->tls == NULL ? begin_tls(l) : 0;
+    while (rc == 0 && fli_tls_state(l->tls) == FLI_TLS_SHAKING) {
+        char chunk[CHUNK];
+        rc = flush_out(l);
+        if (rc != 0) {
+            break;
+        }
+        ssize_t n = recv(l->fd, chunk, sizeof chunk, 0);
+        if (n < 0 && errno == EAGAIN) {
+            say(l, "no answer to the TLS handshake in time");
+            l->wants_read = true;
+            return FL_EBUSY;
+        }
+        if (n == 0) {
+            say(l, "TLS: it ended the connection in the handshake; is that a port for TLS?");
+            return FL_ENOCONN;
+        }
+        if (n < 0 && errno != EINTR) {
+            say_errno(l, "connection lost in the TLS handshake", errno);
+            return FL_ENOCONN;
+        }
+        rc = n > 0 ? take_cipher(l, chunk, (size_t)n) : 0;
+    }
+    rc = rc == 0 ? flush_out(l) : rc;
+    return rc == 0 || rc == FL_EBUSY || rc == FL_ENOMEM ? rc : FL_ENOCONN;
+}
+
+/* A connection is there: one step towards being able to talk. */
+static int settle_step(struct fli_link *l)
+{
+    int rc = l->with != NULL && l->with->context != NULL ? shake_step(l) : 0;
+    rc = rc == 0 ? make_reader(l) : rc;
+    if (rc == 0 && l->tls != NULL && l->plain.len > 0) { /* came with the handshake's end */
+        rc = feed(l, l->plain.data, l->plain.len);
+        fli_buf_clear(&l->plain);
+    }
+    return rc;
+}
+
+static int settle(struct fli_link *l, uint64_t until_ms)
+{
+    int rc;
+    while ((rc = settle_step(l)) == FL_EBUSY) {
+        int ready = wait_for(l->fd, l->wants_read ? POLLIN : POLLOUT, until_ms);
+        if (ready <= 0) {
+            return FL_ENOCONN; /* why is said */
+        }
+    }
+    return rc;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static void prepare(struct fli_link *l, struct fli_link_tls *with, const char *host)
+{
+    l->with = with;
+    l->wants_read = false;
+    snprintf(l->host, sizeof l->host, "%s", host);
+}
+
+int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
+                     uint64_t until_ms)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -155,26 +312,23 @@ int fli_link_connect(struct fli_link *l, const struct fli_node *node, uint64_t u
         n++;
     }
     int rc = FL_ENOCONN;
-    for (struct addrinfo *a = list; n > 0; a = a->ai_next, n--) {
+    for (struct addrinfo *a = list; rc != 0 && n > 0; a = a->ai_next, n--) {
         /* A dead address must not eat the time of those after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+        prepare(l, with, node->host);
         rc = connect_one(l, a, now_ms + left_ms / n);
-        if (rc == 0) {
-            break;
-        }
-    }
-    freeaddrinfo(list);
-    if (rc == 0) {
-        rc = make_reader(l);
+        rc = rc == 0 ? settle(l, now_ms + left_ms / n) : rc;
         if (rc != 0) {
             fli_link_close(l);
         }
     }
+    freeaddrinfo(list);
     return rc;
 }
 
-int fli_link_begin(struct fli_link *l, const struct sockaddr *address, socklen_t address_len)
+int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
+                   const struct sockaddr *address, socklen_t address_len)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -187,6 +341,7 @@ int fli_link_begin(struct fli_link *l, const struct sockaddr *address, socklen_t
         close(fd);
         return FL_ENOCONN;
     }
+    prepare(l, with, host);
     l->fd = fd;
     return 0;
 }
@@ -194,8 +349,12 @@ int fli_link_begin(struct fli_link *l, const struct sockaddr *address, socklen_t
 int fli_link_finish(struct fli_link *l)
 {
     FLI_ASSERT(l->fd >= 0 && l->reader == NULL);
+    if (l->tls != NULL) {
+        return settle_step(l);
+    }
     if (wait_for(l->fd, POLLOUT, 0) == 0) {
         say(l, "cannot connect: no answer in time");
+        l->wants_read = false;
         return FL_EBUSY;
     }
     int error = 0;
@@ -208,18 +367,39 @@ int fli_link_finish(struct fli_link *l)
         return FL_ENOCONN;
     }
     tune(l->fd);
-    return make_reader(l);
+    return settle_step(l);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* Encrypts what is not yet: from then on it is on its way as far as the kernel takes it. */
+static int push_tls(struct fli_link *l, const void *data, size_t len, size_t *at)
+{
+    if (*at < len) {
+        const uint8_t *p = data;
+        if (fli_tls_state(l->tls) == FLI_TLS_FAILED ||
+            fli_tls_write(l->tls, p + *at, len - *at, &l->out) != 0) {
+            snprintf(l->error, sizeof l->error, "TLS: %.140s", fli_tls_error(l->tls));
+            return FL_EIO;
+        }
+        *at = len;
+    }
+    return flush_out(l);
 }
 
 int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
 {
     const uint8_t *p = data;
+    if (l->tls != NULL) {
+        return push_tls(l, data, len, at);
+    }
     while (*at < len) {
         ssize_t n = send(l->fd, p + *at, len - *at, MSG_NOSIGNAL);
         if (n > 0) {
             *at += (size_t)n;
         } else if (n == 0 || errno == EAGAIN) {
             say(l, "does not read what is sent");
+            l->wants_read = false;
             return FL_EBUSY;
         } else if (errno != EINTR) {
             say_errno(l, "connection lost while sending", errno);
@@ -229,40 +409,37 @@ int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
     return 0;
 }
 
-bool fli_link_is_fresh(const struct fli_link *l)
+static int read_some(struct fli_link *l);
+
+bool fli_link_is_fresh(struct fli_link *l)
 {
-    if (l->fd < 0 || l->reader->err != 0 || l->fed != 0) {
+    if (l->fd < 0 || l->reader == NULL || l->reader->err != 0 || l->fed != 0) {
         return false;
     }
     struct pollfd p = {.fd = l->fd, .events = POLLIN | POLLRDHUP};
-    return poll(&p, 1, 0) == 0;
+    int ready = poll(&p, 1, 0);
+    if (ready > 0 && l->tls != NULL && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
+        /* Some servers send tickets, which are no answers. */
+        return read_some(l) == 0 && l->fed == 0 && fli_tls_state(l->tls) == FLI_TLS_OPEN;
+    }
+    return ready == 0;
 }
 
 int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t until_ms)
 {
-    const uint8_t *p = data;
-    while (len > 0) {
-        ssize_t n = send(l->fd, p, len, MSG_NOSIGNAL);
-        if (n > 0) {
-            p += n;
-            len -= (size_t)n;
-            continue;
-        }
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno != EAGAIN) {
-            say_errno(l, "connection lost while sending", errno);
-            return FL_EIO;
-        }
+    size_t at = 0;
+    int rc;
+    while ((rc = fli_link_push(l, data, len, &at)) == FL_EBUSY) {
         int ready = wait_for(l->fd, POLLOUT, until_ms);
         if (ready <= 0) {
             say(l, ready == 0 ? "does not read what is sent" : "connection lost while sending");
             return ready == 0 ? FL_ETIMEOUT : FL_EIO;
         }
     }
-    return 0;
+    return rc;
 }
+
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* A reply out of what was fed already. 1: there is one. */
 static int next_reply(struct fli_link *l, redisReply **ret)
@@ -282,7 +459,7 @@ static int next_reply(struct fli_link *l, redisReply **ret)
 
 static int read_some(struct fli_link *l)
 {
-    char chunk[16384];
+    char chunk[CHUNK];
     ssize_t n = recv(l->fd, chunk, sizeof chunk, 0);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
         return 0;
@@ -291,16 +468,7 @@ static int read_some(struct fli_link *l)
         say_errno(l, "connection lost before the answer", n == 0 ? ECONNRESET : errno);
         return FL_EIO;
     }
-    l->fed += (size_t)n;
-    if (l->fed > FLI_REPLY_BYTES_MAX) {
-        say(l, "its answer is too large");
-        return FL_EPROTO;
-    }
-    if (redisReaderFeed(l->reader, chunk, (size_t)n) != REDIS_OK) {
-        say(l, "its answer cannot be kept in memory");
-        return FL_EPROTO;
-    }
-    return 0;
+    return l->tls != NULL ? take_cipher(l, chunk, (size_t)n) : feed(l, chunk, (size_t)n);
 }
 
 int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
@@ -309,6 +477,10 @@ int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret)
         int n = next_reply(l, ret);
         if (n != 0) {
             return n < 0 ? n : 0;
+        }
+        if (l->tls != NULL && fli_tls_state(l->tls) == FLI_TLS_ENDED) {
+            say(l, "it ended the connection before the answer");
+            return FL_EIO;
         }
         int ready = wait_for(l->fd, POLLIN, until_ms);
         if (ready == 0) {

@@ -1,5 +1,5 @@
 /* link.h: one TCP connection to a server, driven by poll() with a deadline for everything, or
- * in steps that do not wait. Replies
+ * in steps that do not wait; with TLS when the client says so. Replies
  * are parsed by hiredis, with ceilings on what a broken peer can make us keep. One thread. */
 #ifndef FLI_CLIENT_LINK_H
 #define FLI_CLIENT_LINK_H
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+#include "client/link_tls.h"
 #include "client/nodes.h"
 
 #define FLI_REPLY_BYTES_MAX ((size_t)64 << 20) /* of one reply on the wire */
@@ -15,7 +16,14 @@
 
 struct fli_link {
     int fd; /* -1: closed */
-    redisReader *reader;
+    bool wants_read; /* after FL_EBUSY: it waits to read, not to write */
+    redisReader *reader; /* NULL until it is connected, and has shaken hands */
+    /* With TLS; else NULL and empty. */
+    struct fli_tls *tls;
+    struct fli_buf plain, out; /* decrypted and not parsed; encrypted and not sent */
+    size_t out_at;             /* bytes of `out` that have been sent */
+    struct fli_link_tls *with; /* while it connects: of which client */
+    char host[FL_ADDRESS_MAX + 1];
     redisReplyObjectFunctions functions;
     void *(*make_array)(const redisReadTask *, int); /* hiredis's own */
     size_t fed;                                      /* bytes since the last whole reply */
@@ -28,18 +36,20 @@ void fli_link_close(struct fli_link *l); /* closing twice is fine */
 /* Gives the connection of one to the other, which must be closed. */
 void fli_link_move(struct fli_link *to, struct fli_link *from);
 
-/* 0; FL_ENOCONN; FL_ENOMEM. The link must be closed. */
-int fli_link_connect(struct fli_link *l, const struct fli_node *node,
+/* Connects, and shakes hands where `with` says TLS. 0; FL_ENOCONN; FL_ENOMEM. The link must be
+ * closed; `with` must outlive it. */
+int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
                      uint64_t until_ms) FLI_MUST_USE;
 
-/* The same in steps that do not wait: begin, then finish whenever the descriptor is writable. 0;
- * FL_EBUSY (not yet connected); FL_ENOCONN; FL_ENOMEM. */
-int fli_link_begin(struct fli_link *l, const struct sockaddr *address,
-                   socklen_t address_len) FLI_MUST_USE;
+/* The same in steps that do not wait: begin, then finish whenever the descriptor is ready. 0;
+ * FL_EBUSY (not yet; wants_read says what for it waits); FL_ENOCONN; FL_ENOMEM. host: whom a
+ * certificate must be for. */
+int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
+                   const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;
 
 /* Whether the peer has said nothing unasked and not closed, as far as can be seen now. */
-bool fli_link_is_fresh(const struct fli_link *l);
+bool fli_link_is_fresh(struct fli_link *l);
 
 /* Hands all bytes to the kernel. FL_EIO, FL_ETIMEOUT: not all of them, so the peer cannot have a
  * whole request. */
@@ -50,7 +60,8 @@ int fli_link_send(struct fli_link *l, const void *data, size_t len, uint64_t unt
 int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at) FLI_MUST_USE;
 
 /* The next reply, to be freed by freeReplyObject(). FL_ETIMEOUT (call again to go on waiting);
- * FL_EIO (closed or lost); FL_EPROTO (not RESP2, or beyond a ceiling). */
+ * FL_EIO (closed or lost); FL_EPROTO (not RESP2, or beyond a ceiling); FL_EDENIED (refused in the
+ * handshake, which with TLS 1.3 is heard this late: nothing that was sent has been looked at). */
 int fli_link_receive(struct fli_link *l, uint64_t until_ms, redisReply **ret) FLI_MUST_USE;
 
 #endif

@@ -19,8 +19,8 @@ void fli_question_fini(struct fli_question *q)
     fli_buf_fini(&q->out);
 }
 
-bool fli_question_begin(struct fli_question *q, uint32_t node, const struct sockaddr *address,
-                        socklen_t address_len)
+bool fli_question_begin(struct fli_question *q, uint32_t node, struct fli_link_tls *with,
+                        const char *host, const struct sockaddr *address, socklen_t address_len)
 {
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
     /* Of any lock: what matters is that there is an answer. */
@@ -34,7 +34,7 @@ bool fli_question_begin(struct fli_question *q, uint32_t node, const struct sock
         snprintf(q->link->error, sizeof q->link->error, "out of memory");
         return false;
     }
-    return fli_link_begin(q->link, address, address_len) == 0;
+    return fli_link_begin(q->link, with, host, address, address_len) == 0;
 }
 
 static bool is_good(const struct fli_question *q, const redisReply *reply)
@@ -52,7 +52,7 @@ bool fli_question_step(struct fli_question *q, enum fli_flow_event *ret, bool *r
     *ret = FLI_EVENT_SERVES_NOT;
     int rc = l->reader == NULL ? fli_link_finish(l) : 0;
     rc = rc == 0 ? fli_link_push(l, q->out.data, q->out.len, &q->sent) : rc;
-    *ret_writable = rc == FL_EBUSY;
+    *ret_writable = rc == FL_EBUSY && !l->wants_read;
     if (rc == FL_EBUSY) {
         return false;
     }

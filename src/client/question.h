@@ -20,8 +20,8 @@ void fli_question_init(struct fli_question *q, struct fli_link *link);
 void fli_question_fini(struct fli_question *q);
 
 /* Closes the link if it is open, and begins anew. False: SERVES_NOT, why is in link->error. */
-bool fli_question_begin(struct fli_question *q, uint32_t node, const struct sockaddr *address,
-                        socklen_t address_len);
+bool fli_question_begin(struct fli_question *q, uint32_t node, struct fli_link_tls *with,
+                        const char *host, const struct sockaddr *address, socklen_t address_len);
 
 /* Goes on as far as it goes. True: *ret is ALIVE, SERVES or SERVES_NOT. False: call again when the
  * descriptor is readable, or with *ret_writable, writable. */

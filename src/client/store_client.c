@@ -11,7 +11,15 @@ struct fl_store {
 
 int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
 {
-    char errmsg[128];
+    const struct fl_store_options options = {.timeout_ms = timeout_ms};
+    return fl_store_create_with(address, &options, ret);
+}
+
+int fl_store_create_with(const char *address, const struct fl_store_options *options,
+                         fl_store **ret)
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    uint64_t timeout_ms = options == NULL ? 0 : options->timeout_ms;
     if (address == NULL || timeout_ms > FL_TIMEOUT_MAX_MS || strchr(address, ',') != NULL) {
         return FL_EINVAL;
     }
@@ -20,6 +28,9 @@ int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
         return FL_ENOMEM;
     }
     int rc = fli_caller_init(&s->caller, address, errmsg, sizeof errmsg);
+    if (rc == 0 && options != NULL) {
+        rc = fli_link_tls_init(&s->caller.tls, options->tls, errmsg, sizeof errmsg);
+    }
     if (rc != 0) {
         free(s);
         return rc;

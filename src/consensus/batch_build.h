@@ -1,6 +1,7 @@
 /* batch_build.h: one batch on its way: bytes growing towards a log entry, and whoever waits for it.
  *
- * The bytes are one block with room for the header in front. Tickets of commands and queries are kept in the order of their
+ * The bytes are one block with room for the header in front. Tickets of commands and queries are
+ * kept in the order of their
  * positions. A query has the number of commands in front of it as its position; its bytes are kept
  * aside, since it is never written to the log. Private to the proposer. */
 #ifndef CONSENSUS_BATCH_BUILD_H
@@ -17,6 +18,7 @@ struct batch {
     size_t max; /* a multiple of 8 */
     uint32_t count;
     uint32_t queries_count;
+    uint32_t cost;           /* of the commands, see machine_command_cost(); the proposer's */
     struct fli_list tickets; /* of commands */
     struct fli_list queries;
     struct fli_buf query_bytes; /* one behind the other; the first query_done are answered */

@@ -104,8 +104,8 @@ void election_turn(struct election *e, bool running)
         return;
     }
     uint64_t leader = replica_leader(e->replica);
-    bool replaced = replica_role(e->replica) == REPLICA_LEADER ||
-                    (leader != 0 && leader != e->gone_id);
+    bool replaced =
+        replica_role(e->replica) == REPLICA_LEADER || (leader != 0 && leader != e->gone_id);
     if (replaced || e->hurries_left == 0) {
         end(e);
         return;

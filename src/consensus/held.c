@@ -19,7 +19,7 @@ struct held *held_create(struct held_queue *q, struct node_ticket *t, const void
                          size_t len)
 {
     FLI_ASSERT(len > 0 && len <= MACHINE_COMMAND_MAX);
-    if (q->bytes > q->bytes_max - len) {
+    if (len > q->bytes_max - q->bytes) {
         return NULL;
     }
     struct held *h = malloc(sizeof *h + len);

@@ -9,7 +9,7 @@
 struct host {
     uv_loop_t *loop;
     void *ctx;
-    void (*log)(void *ctx, int level, const char *message); /* 1 error to 4 debug; may be NULL */
+    void (*log)(void *ctx, int level, const char *message);  /* 1 error to 4 debug; may be NULL */
     void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
     void (*wake)(void *ctx); /* the loop must turn without waiting for anything */
 };

@@ -199,17 +199,11 @@ static void add_learner(struct membership *m, unsigned i)
     }
 }
 
-/* A learner is followed until it is close enough, and then gets its vote. The core notices that when
- * the learner confirms something new, so of one that has everything it would never do. */
+/* A learner is followed until it is close enough, and then gets its vote. */
 static void promote(struct membership *m, uint64_t id)
 {
     struct configuration c = *replica_configuration(m->replica);
-    enum replica_catch_up status = replica_catch_up_status(m->replica, id);
-    if (status != CATCH_UP_RUNNING &&
-        replica_match_index(m->replica, id) == replica_last_index(m->replica)) {
-        status = CATCH_UP_FINISHED;
-    }
-    switch (status) {
+    switch (replica_catch_up_status(m->replica, id)) {
     case CATCH_UP_FINISHED:
         if (configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
             host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
@@ -286,7 +280,8 @@ static void call_forgotten(struct membership *m)
 /* Once the node is out of the configuration its incarnation may go. */
 static void forget_step(struct membership *m)
 {
-    bool removed = server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
+    bool removed =
+        server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
     if (!removed) {
         return;
     }

@@ -38,18 +38,17 @@ struct membership;
 struct membership_config {
     struct host host;
     const struct data_dir *dir;
-    struct identity *identity; /* the owner's; changed and stored here */
+    struct identity *identity;           /* the owner's; changed and stored here */
     const struct machine_limits *limits; /* of a new cluster */
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;
     void *ctx;
-    void (*all_known)(void *ctx);             /* every member's incarnation is known, on disk */
+    void (*all_known)(void *ctx);              /* every member's incarnation is known, on disk */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
 };
 
-int membership_create(const struct membership_config *config,
-                      struct membership **ret) FLI_MUST_USE;
+int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
 void membership_destroy(struct membership *m); /* NULL is fine */
 
 /* The rest of a node, as soon as it is there: each once. */

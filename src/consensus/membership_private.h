@@ -21,7 +21,7 @@ struct member_state {
 struct membership {
     struct membership_config config;
     struct transport *transport;
-    struct replica *replica; /* NULL until the log is loaded */
+    struct replica *replica;                /* NULL until the log is loaded */
     struct member_state peers[MEMBERS_MAX]; /* in the order of identity.members */
     unsigned n;
     bool known_complete;

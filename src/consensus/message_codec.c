@@ -12,7 +12,13 @@
 #define VERSION_VOTE 2u
 #define VERSION_VOTE_RESULT 2u
 
-enum { APPEND_HEAD = 36, APPEND_RESULT_SIZE = 24, VOTE_SIZE = 33, VOTE_RESULT_SIZE = 9, TIMEOUT_SIZE = 24 };
+enum {
+    APPEND_HEAD = 36,
+    APPEND_RESULT_SIZE = 24,
+    VOTE_SIZE = 33,
+    VOTE_RESULT_SIZE = 9,
+    TIMEOUT_SIZE = 24
+};
 enum { FLAG_FIRST = 1, FLAG_PRE_VOTE = 2, FLAGS_ALL = 3 };
 
 _Static_assert(MACHINE_BATCH_MAX <= MESSAGE_ENTRY_MAX, "a batch fits a message");
@@ -118,7 +124,9 @@ static int decode_entry(struct fli_slice body, size_t *at, struct raft_entry *re
     size_t len = fli_get_u32(head + 12);
     *at += MESSAGE_ENTRY_HEAD;
     bool known = kind == RAFT_COMMAND || kind == RAFT_BARRIER || kind == RAFT_CHANGE;
-    if (!known || len > MESSAGE_ENTRY_MAX || body.len - *at < len || fli_get_u64(head) == 0) {
+    bool zeros = (head[9] | head[10] | head[11]) == 0;
+    if (!known || !zeros || len > MESSAGE_ENTRY_MAX || body.len - *at < len ||
+        fli_get_u64(head) == 0) {
         return FL_EPROTO;
     }
     *ret = (struct raft_entry){.term = fli_get_u64(head), .type = (enum raft_entry_type)kind};
@@ -223,7 +231,7 @@ int message_decode(uint8_t type, struct fli_slice body, struct raft_entry *entri
         m.type = RAFT_TIMEOUT_NOW;
         if (body.len == TIMEOUT_SIZE) {
             m.timeout_now = (struct raft_timeout_now){
-                
+
                 .term = fli_get_u64(body.data),
                 .last_log_index = fli_get_u64(body.data + 8),
                 .last_log_term = fli_get_u64(body.data + 16),

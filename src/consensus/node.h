@@ -131,8 +131,8 @@ int node_transfer(struct node *n, uint64_t id, void (*cb)(void *ctx, int status)
                   void *ctx) FLI_MUST_USE;
 
 /* Graceful end: refuses new commands, hands leadership over when it leads and can, waits (bounded
- * by drain_ms) for what is pending, answers the rest, closes the log and the directory, then calls cb,
- * once, from the loop. Memory may be freed by node_destroy in cb or later. */
+ * by drain_ms) for what is pending, answers the rest, closes the log and the directory, then calls
+ * cb, once, from the loop. Memory may be freed by node_destroy in cb or later. */
 void node_stop(struct node *n, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
 void node_destroy(struct node *n);
 

@@ -41,7 +41,8 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     }
     if (replica_receive(n->replica, fli_clock_ms(), in->from, type, body) != 0) {
         host_log(&n->host, 1,
-                 "node %" PRIu64 " has sent a message that no correct node sends: the connection is "
+                 "node %" PRIu64
+                 " has sent a message that no correct node sends: the connection is "
                  "closed",
                  in->from);
         inbound_close(in);

@@ -352,8 +352,11 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
     struct machine *machine = NULL;
-    struct fsm_config config = {
-        .event = event_cb, .event_ctx = n, .fatal = host_fail_cb, .restored = restored_cb, .ctx = n};
+    struct fsm_config config = {.event = event_cb,
+                                .event_ctx = n,
+                                .fatal = host_fail_cb,
+                                .restored = restored_cb,
+                                .ctx = n};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
@@ -505,8 +508,8 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
     if (rv != 0) {
         return rv;
     }
-    rv = outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs,
-                         &n->outbound);
+    rv =
+        outbound_create(n->loop, n->transport, &n->identity.members, n->id, 0, &ocbs, &n->outbound);
     pc.fsm = n->fsm;
     pc.batch_max = log_entry_max(n->log);
     pc.batch_max = pc.batch_max < PROPOSER_BATCH_DEFAULT ? pc.batch_max : PROPOSER_BATCH_DEFAULT;
@@ -530,7 +533,12 @@ static void set_config(struct node *n, const struct node_config *c)
     n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
     n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
-    n->snapshot_entries = c->snapshot_entries != 0 ? c->snapshot_entries : NODE_SNAPSHOT_ENTRIES;
+    n->snapshot_entries = c->snapshot_entries;
+    if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
+        uint64_t bytes =
+            n->snapshot_bytes < NODE_SNAPSHOT_BYTES ? n->snapshot_bytes : NODE_SNAPSHOT_BYTES;
+        n->snapshot_entries = NODE_SNAPSHOT_ENTRIES * bytes / NODE_SNAPSHOT_BYTES + 1;
+    }
     n->log_kept_entries = c->log_kept_entries != 0 ? c->log_kept_entries : NODE_LOG_KEPT_ENTRIES;
     n->log_segment_bytes = c->log_segment_bytes;
     n->log_cache_bytes = c->log_cache_bytes != 0 ? c->log_cache_bytes : NODE_LOG_CACHE_BYTES;

@@ -107,7 +107,7 @@ struct node {
     uint64_t child_began_ns;
     uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied, at the last one */
     uint64_t child_bytes, child_entries;             /* applied, when the child began */
-    uint64_t log_bytes; /* on disk, as of the last beat */
+    uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
     bool snapshot_said_late;
@@ -142,8 +142,8 @@ uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);
-void node_close(struct node *n);  /* from any phase: closes everything that is open */
-void node_closed_one(void *ctx);  /* one of the things counted in `open` is closed */
+void node_close(struct node *n);      /* from any phase: closes everything that is open */
+void node_closed_one(void *ctx);      /* one of the things counted in `open` is closed */
 void node_free_parts(struct node *n); /* of a node whose loop handles are closed, or never were */
 
 #endif

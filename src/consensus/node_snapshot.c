@@ -1,9 +1,10 @@
 /* node_snapshot.c: taking, sending and installing snapshots.
  *
  * A snapshot is taken after so many bytes of entries, or entries, or when the log takes too much
- * room on disk (each write fills a block at least); all three grow with the size of the state. A child process writes it (snapshot_child.h). What fails is said, counted, and tried again
- * after a pause that doubles up to a minute: a healthy node never ends for the want of a snapshot,
- * its log only grows. */
+ * room on disk (each write fills a block at least); all three grow with the size of the state. A
+ * child process writes it (snapshot_child.h). What fails is said, counted, and tried again after a
+ * pause that doubles up to a minute: a healthy node never ends for the want of a snapshot, its log
+ * only grows. */
 #include <inttypes.h>
 
 #include "base/clock.h"
@@ -11,8 +12,8 @@
 
 #define ENTRIES_MAX 1048576u /* for the largest */
 #define STAGGER 16u
-#define DISK_SHARE 4u /* of bytes_max: log on disk */
-#define TRAILING_SHARE 4u  /* of snapshot_bytes: log kept behind a snapshot, for late followers */
+#define DISK_SHARE 4u     /* of bytes_max: log on disk */
+#define TRAILING_SHARE 4u /* of snapshot_bytes: log kept behind a snapshot, for late followers */
 #define TRAILING_MAX 8192u
 #define PAUSE_MIN_MS 1000u
 #define PAUSE_MAX_MS 60000u

@@ -266,6 +266,9 @@ static uint64_t pulse_deadline(const struct proposer *p)
         return UINT64_MAX; /* a batch in flight will apply it */
     }
     uint64_t clock_ms = machine_clock(m);
+    if (machine_has_work(m)) {
+        return p->in_flight > 0 ? UINT64_MAX : clock_ms; /* a batch in flight will go on with it */
+    }
     if (deadline_ms <= clock_ms) {
         return clock_ms > UINT64_MAX - PULSE_EARLY_MS ? UINT64_MAX : clock_ms + PULSE_EARLY_MS;
     }
@@ -478,12 +481,13 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. */
-static struct batch *open_batch(struct proposer *p, size_t len, bool query)
+/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. It
+ * is full by bytes, or by what applying it costs each replica. */
+static struct batch *open_batch(struct proposer *p, size_t len, bool query, uint32_t cost)
 {
     if (!fli_list_empty(&p->waiting)) {
         struct batch *b = FLI_CONTAINER_OF(p->waiting.prev, struct batch, link);
-        if (batch_has_room(b, len, query)) {
+        if (batch_has_room(b, len, query) && b->cost + cost <= MACHINE_BATCH_COST_MAX) {
             return b;
         }
     }
@@ -514,7 +518,8 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (query && t == NULL) {
         return FL_EINVAL;
     }
-    struct batch *b = open_batch(p, len, query);
+    uint32_t cost = query ? 0 : machine_command_cost(&decoded);
+    struct batch *b = open_batch(p, len, query, cost);
     if (b == NULL) {
         return FL_ENOMEM;
     }
@@ -522,6 +527,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (rv != 0) {
         return rv;
     }
+    b->cost += cost;
     if (t != NULL) {
         t->cb = cb;
     }

@@ -9,7 +9,8 @@
  *   closed --(raft leads)--> barrier --(barrier of the term applied)--> open
  *      ^------------------------(leadership lost)------------------------/
  *
- * The replica is called from proposer_turn() only, never from within one of its callbacks. Callbacks of tickets may call
+ * The replica is called from proposer_turn() only, never from within one of its callbacks.
+ * Callbacks of tickets may call
  * proposer_add() and proposer_close(), nothing else here. One thread. */
 #ifndef CONSENSUS_PROPOSER_H
 #define CONSENSUS_PROPOSER_H

@@ -67,7 +67,12 @@ void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms)
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
 {
     raft_time at = raft_timeout(e->raft);
-    return at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t at_ms = at <= e->skew_ms ? 0 : at - e->skew_ms;
+    uint64_t all_ms = e->sent_ms + e->heartbeat_ms; /* then each heartbeat is due */
+    if (!leads(e) || all_ms <= at_ms) {
+        return at_ms;
+    }
+    return all_ms < at_ms + e->heartbeat_ms ? all_ms : at_ms + e->heartbeat_ms;
 }
 
 /* The timer runs for one or two milliseconds then, and is over by the core's clock, which stays
@@ -196,9 +201,36 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
     return false;
 }
 
+/* The core wants this one sent. Only peers that are members get any. */
+static void note_asked(struct raft_edge *e, const struct raft_message *m)
+{
+    unsigned i = 0;
+    while (i < MEMBERS_MAX - 1 && e->asked[i].id != 0 && e->asked[i].id != m->server_id) {
+        i++;
+    }
+    e->asked[i].id = m->server_id;
+    e->asked[i].term = raft_current_term(e->raft);
+    e->asked[i].index = m->install_snapshot.last_index;
+}
+
+/* A follower that still lacks the snapshot which was asked for rejects what follows a newer one. */
+static void redirect_to_asked(struct raft_edge *e, uint64_t from,
+                              struct raft_append_entries_result *m, raft_index match)
+{
+    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
+        uint64_t index = e->asked[i].index;
+        if (e->asked[i].id == from && e->asked[i].term == m->term && match < index &&
+            m->rejected > index) {
+            m->rejected = index;
+            m->last_log_index = m->last_log_index < index ? m->last_log_index : index - 1;
+            e->asked[i].term = 0; /* the core asks again */
+            e->stats.rejections_redirected++;
+        }
+    }
+}
+
 /* False: the core must not see it. */
-static bool correct_result(struct raft_edge *e, uint64_t from,
-                           struct raft_append_entries_result *m)
+static bool correct_result(struct raft_edge *e, uint64_t from, struct raft_append_entries_result *m)
 {
     raft_index match = 0;
     bool ours = leads(e) && m->term == raft_current_term(e->raft) && m->rejected != 0 &&
@@ -213,7 +245,11 @@ static bool correct_result(struct raft_edge *e, uint64_t from,
         e->stats.rejections_expected++;
         return true;
     }
-    return !is_overtaken(e, m, match);
+    if (is_overtaken(e, m, match)) {
+        return false;
+    }
+    redirect_to_asked(e, from, m, match);
+    return true;
 }
 
 /* ---- entries ---- */
@@ -321,6 +357,12 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message)
 {
     if (message->type == RAFT_REQUEST_VOTE) {
         return !e->muted;
+    }
+    if (message->type == RAFT_APPEND_ENTRIES) {
+        e->sent_ms = e->now_ms;
+    }
+    if (message->type == RAFT_INSTALL_SNAPSHOT) {
+        note_asked(e, message);
     }
     if (message->type == RAFT_REQUEST_VOTE_RESULT) {
         struct raft_request_vote_result *m = &message->request_vote_result;

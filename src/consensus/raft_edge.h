@@ -15,6 +15,14 @@
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
  *                   behind what it has confirmed; it is then never sent anything again.
  *   while a snapshot is sent, each rejection of a heartbeat makes the core send another one.
+ *   heartbeats      Each time the leader's timer runs out, a follower that was not heard since the
+ *                   time before counts as gone, and is sent new entries with heartbeats only. Two
+ *                   whose heartbeats are due at different times are gone each time, and the first
+ *                   entry behind a pause waits up to a heartbeat. The timer therefore waits until
+ *                   all heartbeats are due.
+ *   newer snapshots When one was not sent, and a newer one was taken meanwhile, heartbeats follow
+ *                   the newer one, and the core ignores a rejection of anything but the older one:
+ *                   that follower is sent nothing more while this leader leads.
  *   pre-votes       One that is refused for its old term is answered with the term it asked for, so
  *                   the newer term is never learnt; a candidate that cannot win then asks for ever.
  *   patience        A follower refuses a pre-vote until its own timer has run out, although its
@@ -34,6 +42,7 @@
 #include <raft.h>
 
 #include "base/base.h"
+#include "peer/members.h"
 
 /* A message may raise the term by so much; more is taken for garbage. */
 #define RAFT_EDGE_TERM_STEP_MAX (UINT64_C(1) << 32)
@@ -44,11 +53,12 @@ struct raft_edge_stats {
     uint64_t votes_dropped;      /* answers that came too late */
     uint64_t rejections_dropped; /* overtaken */
     uint64_t rejections_corrected;
-    uint64_t rejections_expected; /* of heartbeats, while a snapshot is on its way */
-    uint64_t refusals_corrected;  /* answers to pre-votes that kept the newer term to themselves */
-    uint64_t impossible;          /* messages that no correct peer sends */
-    uint64_t hurries;             /* election timers that were made to run out */
-    uint64_t yields;              /* of these, for the sake of another candidate */
+    uint64_t rejections_redirected; /* to the snapshot that was asked for */
+    uint64_t rejections_expected;   /* of heartbeats, while a snapshot is on its way */
+    uint64_t refusals_corrected; /* answers to pre-votes that kept the newer term to themselves */
+    uint64_t impossible;         /* messages that no correct peer sends */
+    uint64_t hurries;            /* election timers that were made to run out */
+    uint64_t yields;             /* of these, for the sake of another candidate */
 };
 
 struct raft_edge {
@@ -67,9 +77,13 @@ struct raft_edge {
     uint64_t heard_id; /* the leader that was heard last, and when */
     uint64_t heard_ms;
     uint64_t gone_id; /* a peer that is known to be gone; 0: none */
+    uint64_t sent_ms; /* an APPEND, to whom ever */
     bool paused;      /* the process has just stood still */
     bool muted;       /* vote requests are not sent */
     bool refused;     /* the last answer to a vote request */
+    struct {
+        uint64_t id, term, index;
+    } asked[MEMBERS_MAX]; /* the last snapshot that the core wanted sent to each peer; id 0: none */
     struct raft_edge_stats stats;
 };
 

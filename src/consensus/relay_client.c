@@ -8,13 +8,13 @@
 #include "base/bytes.h"
 #include "consensus/relay_codec.h"
 
-#define WINDOW 16384u                  /* commands sent and not answered */
-#define QUERIES_MAX 256u               /* of these, queries: each answer may have 64 KiB */
-#define BYTES_MAX ((size_t)8 << 20)    /* bytes of these commands */
+#define WINDOW 16384u               /* commands sent and not answered */
+#define QUERIES_MAX 256u            /* of these, queries: each answer may have 64 KiB */
+#define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
 #define PING_MS 500u
-#define PING_WAITING_MS 100u           /* while commands are unanswered */
+#define PING_WAITING_MS 100u /* while commands are unanswered */
 #define REDIAL_MS 100u
-#define PROBE_MS 5u                    /* between attempts on a leader that is not ready */
+#define PROBE_MS 5u /* between attempts on a leader that is not ready */
 
 /* Our stream to a node that leads, or led: it stays until everything on it is answered. */
 struct relay_stream {

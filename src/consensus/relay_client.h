@@ -52,7 +52,7 @@ void relay_client_beat(struct relay_client *c);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);
-uint64_t relay_client_relayed(const struct relay_client *c); /* commands, since start */
+uint64_t relay_client_relayed(const struct relay_client *c);      /* commands, since start */
 void relay_client_close(struct relay_client *c, const char *why); /* what is out is given up */
 
 #endif

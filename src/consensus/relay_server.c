@@ -44,9 +44,9 @@ struct relay_server {
     struct fli_list followers; /* the newest of a node has its `stream` and stands last */
     struct relay_ticket *spare_tickets;
     unsigned spare_count;
-    struct fli_map waits;  /* wait id -> struct pushed */
-    uint64_t wait_seen;    /* id of the youngest wait in the log; UINT64_MAX: not known */
-    uint64_t wait_before;  /* waits up to this are older than our leadership */
+    struct fli_map waits; /* wait id -> struct pushed */
+    uint64_t wait_seen;   /* id of the youngest wait in the log; UINT64_MAX: not known */
+    uint64_t wait_before; /* waits up to this are older than our leadership */
     bool leads;
 };
 
@@ -281,8 +281,8 @@ static void send_returned(struct follower *f, uint64_t sequence)
     }
 }
 
-/* The proposer's answer to a command that came over a stream. The follower stays until its ticket is
- * put back, whatever the sending does. */
+/* The proposer's answer to a command that came over a stream. The follower stays until its ticket
+ * is put back, whatever the sending does. */
 static void answered_cb(struct node_ticket *t, int status, const struct machine_result *result,
                         struct fli_slice payload)
 {

@@ -5,7 +5,7 @@
  * `batch` of each is a token that the core frees when it drops the message, and that is freed here
  * when it does not. The bytes of a configuration are the library's while they are in the core, and
  * our own (configuration.h) in frames and in the log: `sources` has the latter. */
-#include "consensus/replica.h"
+#include "consensus/replica_private.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,47 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD_MAX 64u           /* messages that wait for the hard state */
-#define APPLY_BYTES ((size_t)4 << 20) /* of entries applied in one go */
 #define APPLY_ENTRIES 1024u
-#define READ_ENTRIES 64u
-#define INSTALL_NEVER_MS (24u * 3600u * 1000u) /* sending is the owner's, who knows when it failed */
-
-/* The core's kinds of entry are the log's. */
-_Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
-
-/* A configuration in the log, or in the snapshot behind it. */
-struct change {
-    uint64_t index;
-    struct configuration conf;
-};
-
-struct replica {
-    struct replica_config config;
-    struct raft raft;
-    struct raft_edge edge;
-    struct log *log;
-    bool failed;
-    uint64_t now_ms;
-    uint64_t applied;
-    uint64_t stored;         /* the core was told that entries up to this are persisted */
-    uint64_t told_committed; /* the core was told of committed configurations up to this */
-    uint64_t snapshot_index, snapshot_term;
-    uint64_t hard_state_at;  /* position of the last change of term and vote */
-    uint64_t install_at;     /* position of the log's reset to a snapshot; 0: none under way */
-    struct snapshot_meta installing;
-    bool applying;
-    struct change *changes; /* by index; the first is the one in force at the last snapshot */
-    unsigned changes_n, changes_cap;
-    struct raft_message held[HELD_MAX];
-    unsigned held_n;
-    uint64_t held_term;
-    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event that is stepped */
-    struct fli_slice sources[MESSAGE_ENTRIES_MAX];
-    struct message_body body;
-};
-
-static void step(struct replica *r, struct raft_event *event);
 
 /* ---- small things ---- */
 
@@ -81,57 +41,12 @@ static void must_have(uint64_t position)
 
 /* ---- configurations ---- */
 
-static const struct change *last_change(const struct replica *r)
-{
-    FLI_ASSERT(r->changes_n > 0);
-    return &r->changes[r->changes_n - 1];
-}
-
-static void note_change(struct replica *r, uint64_t index, const struct configuration *c)
-{
-    FLI_ASSERT(r->changes_n == 0 || last_change(r)->index < index);
-    if (r->changes_n == r->changes_cap) {
-        r->changes_cap = r->changes_cap == 0 ? 4 : 2 * r->changes_cap;
-        r->changes = realloc(r->changes, r->changes_cap * sizeof *r->changes);
-        if (r->changes == NULL) {
-            fli_fatal("out of memory for the configuration");
-        }
-    }
-    r->changes[r->changes_n++] = (struct change){index, *c};
-}
-
-static void forget_changes_from(struct replica *r, uint64_t index)
-{
-    while (r->changes_n > 0 && last_change(r)->index >= index) {
-        r->changes_n--;
-    }
-}
-
-/* The change in force at an index. */
-static const struct change *change_at(const struct replica *r, uint64_t index)
-{
-    unsigned i = r->changes_n;
-    while (i > 0 && r->changes[i - 1].index > index) {
-        i--;
-    }
-    FLI_ASSERT(i > 0);
-    return &r->changes[i - 1];
-}
-
-/* Those before the one in force at an index are needed no more. */
-static void drop_changes_before(struct replica *r, uint64_t index)
-{
-    unsigned gone = (unsigned)(change_at(r, index) - r->changes);
-    r->changes_n -= gone;
-    memmove(r->changes, r->changes + gone, r->changes_n * sizeof *r->changes);
-}
-
 /* Each change is told as committed before the core hears of the next one. */
 static void tell_committed_changes(struct replica *r)
 {
     uint64_t commit = raft_commit_index(&r->raft);
-    for (unsigned i = 0; i < r->changes_n && !r->failed; i++) {
-        const struct change *c = &r->changes[i];
+    for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
+        const struct change *c = &r->changes.list[i];
         if (c->index <= r->told_committed || c->index > commit) {
             continue;
         }
@@ -139,7 +54,7 @@ static void tell_committed_changes(struct replica *r)
         r->told_committed = c->index;
         event.configuration.index = c->index;
         configuration_to_raft(&c->conf, &event.configuration.conf);
-        step(r, &event);
+        replica_step(r, &event);
     }
 }
 
@@ -163,7 +78,7 @@ static void apply_entry(struct replica *r, const struct log_entry *e)
 /* The bytes of an entry are the log's, which nothing may touch while they are applied. */
 static void apply_committed(struct replica *r)
 {
-    struct log_entry entries[READ_ENTRIES];
+    struct log_entry entries[REPLICA_READ_ENTRIES];
     size_t bytes = 0;
     unsigned count = 0;
     if (r->applying) {
@@ -171,11 +86,11 @@ static void apply_committed(struct replica *r)
     }
     r->applying = true;
     while (!r->failed && r->install_at == 0 && r->applied < raft_commit_index(&r->raft) &&
-           bytes < APPLY_BYTES && count < APPLY_ENTRIES) {
+           bytes < REPLICA_READ_BYTES && count < APPLY_ENTRIES) {
         uint64_t left = raft_commit_index(&r->raft) - r->applied;
-        unsigned want = left < READ_ENTRIES ? (unsigned)left : READ_ENTRIES;
+        unsigned want = left < REPLICA_READ_ENTRIES ? (unsigned)left : REPLICA_READ_ENTRIES;
         unsigned n = 0;
-        int rv = log_read_some(r->log, r->applied + 1, APPLY_BYTES, entries, want, &n);
+        int rv = log_read_some(r->log, r->applied + 1, REPLICA_READ_BYTES, entries, want, &n);
         if (rv != 0) {
             fail(r, rv, "entry %" PRIu64 " of the log cannot be read: %s", r->applied + 1,
                  fl_strerror(rv));
@@ -268,7 +183,7 @@ static void send_message(struct replica *r, struct raft_message *m)
         r->held_n = 0;
         r->held_term = raft_current_term(&r->raft);
     }
-    if (r->held_n < HELD_MAX) {
+    if (r->held_n < REPLICA_HELD_MAX) {
         r->held[r->held_n++] = *m;
     }
 }
@@ -285,8 +200,8 @@ static void send_held(struct replica *r)
     }
     bool leads = raft_state(&r->raft) == RAFT_LEADER;
     for (unsigned i = 0; i < n && !r->failed; i++) {
-        bool of_leader = r->held[i].type == RAFT_APPEND_ENTRIES ||
-                         r->held[i].type == RAFT_INSTALL_SNAPSHOT;
+        bool of_leader =
+            r->held[i].type == RAFT_APPEND_ENTRIES || r->held[i].type == RAFT_INSTALL_SNAPSHOT;
         if (!of_leader || leads) {
             send_now(r, &r->held[i]);
         }
@@ -326,7 +241,7 @@ static void append_entry(struct replica *r, uint64_t index, const struct raft_en
         struct configuration conf;
         int rv = configuration_decode(data.data, data.len, &conf);
         FLI_ASSERT(rv == 0); /* it was decoded before the core saw it */
-        note_change(r, index, &conf);
+        changes_add(&r->changes, index, &conf);
     }
 }
 
@@ -336,7 +251,7 @@ static void keep_entries(struct replica *r, const struct raft_update *u)
     if (index <= log_last_index(r->log)) {
         FLI_ASSERT(index > r->applied);
         must_have(log_truncate(r->log, index));
-        forget_changes_from(r, index);
+        changes_truncate(&r->changes, index);
         r->stored = r->stored < index ? r->stored : index - 1;
     }
     for (unsigned i = 0; i < u->entries.n; i++) {
@@ -352,7 +267,7 @@ static void begin_install(struct replica *r, const struct raft_update *u)
     must_have(r->install_at);
 }
 
-static void step(struct replica *r, struct raft_event *event)
+void replica_step(struct replica *r, struct raft_event *event)
 {
     struct raft_update u = {0};
     event->time = raft_edge_time(&r->edge);
@@ -390,23 +305,6 @@ static void after_event(struct replica *r)
     if (has_to_apply(r)) {
         apply_committed(r);
     }
-}
-
-static void edge_step(void *ctx, struct raft_event *event)
-{
-    step(ctx, event);
-}
-
-static uint64_t edge_term_of(void *ctx, uint64_t index)
-{
-    struct replica *r = ctx;
-    return index == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, index);
-}
-
-static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
-{
-    struct replica *r = ctx;
-    return r->config.sends_snapshot(r->config.ctx, peer_id);
 }
 
 /* ---- events ---- */
@@ -467,7 +365,8 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
     set_now(r, now_ms);
     m.server_id = from;
     /* A copy: what is in the message may change the list of configurations. */
-    const struct configuration_server *server = configuration_find(&last_change(r)->conf, from);
+    const struct configuration_server *server =
+        configuration_find(&changes_last(&r->changes)->conf, from);
     struct configuration_server sender = {.id = from};
     sender = server == NULL ? sender : *server;
     m.server_address = sender.address;
@@ -493,7 +392,7 @@ static void tell_persisted(struct replica *r)
     struct raft_event event = {.type = RAFT_PERSISTED_ENTRIES};
     r->stored = index;
     event.persisted_entries.index = index;
-    step(r, &event);
+    replica_step(r, &event);
 }
 
 static void finish_install(struct replica *r)
@@ -513,7 +412,7 @@ static void finish_install(struct replica *r)
     meta->configuration_index = r->installing.conf_index;
     configuration_to_raft(&conf, &meta->configuration);
     event.persisted_snapshot.last = true;
-    step(r, &event);
+    replica_step(r, &event);
 }
 
 void replica_durable(struct replica *r, uint64_t now_ms)
@@ -569,7 +468,7 @@ static int submit(struct replica *r, uint64_t now_ms, enum raft_entry_type type,
     struct raft_event event = {.type = RAFT_SUBMIT};
     event.submit.entries = r->entries;
     event.submit.n = 1;
-    step(r, &event);
+    replica_step(r, &event);
     return 0;
 }
 
@@ -608,6 +507,12 @@ int replica_change(struct replica *r, uint64_t now_ms, const struct configuratio
     return rv;
 }
 
+static bool has_all(const struct replica *r, uint64_t id)
+{
+    raft_index match = 0;
+    return raft_match_index(&r->raft, id, &match) == 0 && match == replica_last_index(r);
+}
+
 int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
 {
     set_now(r, now_ms);
@@ -620,9 +525,12 @@ int replica_catch_up(struct replica *r, uint64_t now_ms, uint64_t id)
     if (replica_catch_up_status(r, id) == CATCH_UP_RUNNING) {
         return FL_EBUSY;
     }
+    if (has_all(r, id)) {
+        return 0; /* the core would wait for progress that there is none to make */
+    }
     struct raft_event event = {.type = RAFT_CATCH_UP};
     event.catch_up.server_id = id;
-    step(r, &event);
+    replica_step(r, &event);
     return 0;
 }
 
@@ -636,11 +544,11 @@ enum replica_catch_up replica_catch_up_status(const struct replica *r, uint64_t 
     case RAFT_CATCH_UP_RUNNING:
         return CATCH_UP_RUNNING;
     case RAFT_CATCH_UP_ABORTED:
-        return CATCH_UP_ABORTED;
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_ABORTED;
     case RAFT_CATCH_UP_FINISHED:
         return CATCH_UP_FINISHED;
     default:
-        return CATCH_UP_NONE;
+        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_NONE;
     }
 }
 
@@ -659,7 +567,7 @@ int replica_transfer(struct replica *r, uint64_t now_ms, uint64_t id)
     }
     struct raft_event event = {.type = RAFT_TRANSFER};
     event.transfer.server_id = id;
-    step(r, &event);
+    replica_step(r, &event);
     return 0;
 }
 
@@ -694,7 +602,7 @@ int replica_snapshot_meta(const struct replica *r, struct snapshot_meta *ret)
     if (!on_disk || r->applied <= r->snapshot_index) {
         return FL_EBUSY;
     }
-    const struct change *c = change_at(r, r->applied);
+    const struct change *c = changes_at(&r->changes, r->applied);
     _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
     memset(ret, 0, sizeof *ret);
     ret->index = r->applied;
@@ -723,9 +631,14 @@ void replica_snapshot_taken(struct replica *r, uint64_t now_ms, const struct sna
     event.snapshot.trailing = (unsigned)(meta->index - keep_index);
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
-    step(r, &event);
+    replica_step(r, &event);
     log_compact(r->log, keep_index);
-    drop_changes_before(r, meta->index);
+    changes_compact(&r->changes, meta->index);
+}
+
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
+{
+    return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
 }
 
 /* Whatever leader is known now has all that is committed, so the snapshot is as good as its own. */
@@ -754,7 +667,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
 {
     struct configuration conf;
     set_now(r, now_ms);
-    if (r->failed || meta->index <= r->applied || meta->term == 0 ||
+    if (r->failed || meta->index <= r->applied || !replica_snapshot_is_sound(meta) ||
         configuration_decode(meta->conf, meta->conf_len, &conf) != 0) {
         return FL_EINVAL;
     }
@@ -772,273 +685,7 @@ int replica_install(struct replica *r, uint64_t now_ms, const struct snapshot_me
     r->told_committed = meta->index;
     r->snapshot_index = meta->index;
     r->snapshot_term = meta->term;
-    r->changes_n = 0;
-    note_change(r, meta->conf_index, &conf);
+    changes_clear(&r->changes);
+    changes_add(&r->changes, meta->conf_index, &conf);
     return 0;
-}
-
-/* ---- state ---- */
-
-static struct raft *core(const struct replica *r)
-{
-    return (struct raft *)(uintptr_t)&r->raft; /* its readers take no const */
-}
-
-enum replica_role replica_role(const struct replica *r)
-{
-    switch (raft_state(core(r))) {
-    case RAFT_LEADER:
-        return REPLICA_LEADER;
-    case RAFT_CANDIDATE:
-        return REPLICA_CANDIDATE;
-    default:
-        return REPLICA_FOLLOWER;
-    }
-}
-
-uint64_t replica_term(const struct replica *r)
-{
-    return raft_current_term(&r->raft);
-}
-
-uint64_t replica_leader(const struct replica *r)
-{
-    raft_id id = 0;
-    const char *address;
-    raft_leader(core(r), &id, &address);
-    return id;
-}
-
-uint64_t replica_commit_index(const struct replica *r)
-{
-    return raft_commit_index(&r->raft);
-}
-
-uint64_t replica_applied_index(const struct replica *r)
-{
-    return r->applied;
-}
-
-uint64_t replica_last_index(const struct replica *r)
-{
-    return raft_last_index(core(r));
-}
-
-uint64_t replica_snapshot_index(const struct replica *r)
-{
-    return r->snapshot_index;
-}
-
-uint64_t replica_match_index(const struct replica *r, uint64_t id)
-{
-    raft_index match = 0;
-    return raft_match_index(&r->raft, id, &match) == 0 ? match : 0;
-}
-
-const struct configuration *replica_configuration(const struct replica *r)
-{
-    return &last_change(r)->conf;
-}
-
-uint64_t replica_configuration_index(const struct replica *r)
-{
-    return last_change(r)->index;
-}
-
-bool replica_configuration_committed(const struct replica *r)
-{
-    return last_change(r)->index <= raft_commit_index(&r->raft);
-}
-
-void replica_get_edge_stats(const struct replica *r, struct raft_edge_stats *ret)
-{
-    *ret = r->edge.stats;
-}
-
-/* ---- making ---- */
-
-static int note_entry(struct replica *r, const struct log_entry *e, struct raft_entry *ret)
-{
-    struct configuration conf;
-    *ret = (struct raft_entry){.term = e->term, .type = (enum raft_entry_type)e->kind};
-    if (e->kind != RAFT_CHANGE) {
-        return 0;
-    }
-    int rv = configuration_decode(e->data, e->len, &conf);
-    if (rv != 0) {
-        return rv;
-    }
-    ret->buf = configuration_to_raft_bytes(&conf);
-    if (e->index > r->snapshot_index) {
-        note_change(r, e->index, &conf);
-    }
-    return 0;
-}
-
-/* The core wants terms and kinds of all entries, and the bytes of configurations. */
-static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft_entry *all)
-{
-    struct log_entry some[READ_ENTRIES];
-    size_t done = 0;
-    int rv = 0;
-    while (done < n && rv == 0) {
-        unsigned got = 0;
-        unsigned want = n - done < READ_ENTRIES ? (unsigned)(n - done) : READ_ENTRIES;
-        rv = log_read_some(r->log, first + done, APPLY_BYTES, some, want, &got);
-        for (unsigned i = 0; i < got && rv == 0; i++) {
-            rv = note_entry(r, &some[i], &all[done++]);
-        }
-        log_read_done(r->log);
-    }
-    return rv;
-}
-
-static int start_core(struct replica *r, struct raft_entry *all, size_t n)
-{
-    struct log_hard_state hs = log_get_hard_state(r->log);
-    struct raft_snapshot_metadata meta = {0};
-    struct raft_event event = {.type = RAFT_START};
-    const struct snapshot_meta *snapshot = r->config.snapshot;
-    event.start.term = hs.term;
-    event.start.voted_for = hs.vote;
-    event.start.start_index = log_first_index(r->log);
-    event.start.entries = all;
-    event.start.n_entries = (unsigned)n;
-    if (snapshot != NULL) {
-        meta.index = snapshot->index;
-        meta.term = snapshot->term;
-        meta.configuration_index = snapshot->conf_index;
-        configuration_to_raft(&r->changes[0].conf, &meta.configuration);
-        event.start.metadata = &meta;
-    }
-    r->stored = log_last_index(r->log);
-    step(r, &event);
-    return r->failed ? FL_ESYSTEM : 0;
-}
-
-static int load(struct replica *r, char *errmsg, size_t errmsg_size)
-{
-    uint64_t first = log_first_index(r->log);
-    size_t n = (size_t)(log_last_index(r->log) + 1 - first);
-    struct raft_entry *all = calloc(n + 1, sizeof *all);
-    int rv = all == NULL ? FL_ENOMEM : load_entries(r, first, n, all);
-    if (rv == 0 && r->changes_n == 0) {
-        rv = FL_ECORRUPT;
-        snprintf(errmsg, errmsg_size, "the log has no configuration of the group");
-    } else if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "the log cannot be loaded: %s", fl_strerror(rv));
-    } else {
-        rv = start_core(r, all, n);
-        if (rv != 0) {
-            snprintf(errmsg, errmsg_size, "the raft library does not start");
-        }
-    }
-    for (size_t i = 0; all != NULL && i < n && rv != FL_ESYSTEM; i++) { /* then it has freed them */
-        if (all[i].type == RAFT_CHANGE) {
-            raft_free(all[i].buf.base);
-        }
-    }
-    if (rv != FL_ESYSTEM) {
-        free(all);
-    }
-    return rv;
-}
-
-static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errmsg_size)
-{
-    const struct snapshot_meta *meta = r->config.snapshot;
-    struct configuration conf;
-    if (meta == NULL) {
-        return 0;
-    }
-    int rv = configuration_decode(meta->conf, meta->conf_len, &conf);
-    if (rv != 0) {
-        snprintf(errmsg, errmsg_size, "the snapshot's configuration cannot be read: %s",
-                 fl_strerror(rv));
-        return rv;
-    }
-    if (log_first_index(r->log) > meta->index + 1 || log_last_index(r->log) < meta->index) {
-        snprintf(errmsg, errmsg_size,
-                 "the log has entries %" PRIu64 " to %" PRIu64
-                 ", which does not continue the snapshot of entry %" PRIu64,
-                 log_first_index(r->log), log_last_index(r->log), meta->index);
-        return FL_ECORRUPT;
-    }
-    note_change(r, meta->conf_index, &conf);
-    r->snapshot_index = meta->index;
-    r->snapshot_term = meta->term;
-    r->applied = meta->index;
-    r->told_committed = meta->conf_index;
-    return 0;
-}
-
-static void init_edge(struct replica *r)
-{
-    r->edge = (struct raft_edge){.raft = &r->raft,
-                                 .ctx = r,
-                                 .step = edge_step,
-                                 .term_of = edge_term_of,
-                                 .sends_snapshot = edge_sends_snapshot,
-                                 .id = r->config.id,
-                                 .election_ms = r->config.election_ms,
-                                 .heartbeat_ms = r->config.heartbeat_ms,
-                                 .now_ms = r->now_ms};
-}
-
-static int init_core(struct replica *r)
-{
-    if (raft_init(&r->raft, NULL, NULL, r->config.id, r->config.address) != 0) {
-        return FL_ENOMEM;
-    }
-    r->raft.tracer = NULL; /* its texts cost a tenth of an entry, and nobody reads them */
-    raft_seed(&r->raft, r->config.seed);
-    raft_set_election_timeout(&r->raft, r->config.election_ms);
-    raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
-    raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
-    raft_set_pre_vote(&r->raft, true);
-    raft_set_max_inflight_entries(&r->raft, r->config.in_flight);
-    return 0;
-}
-
-int replica_create(const struct replica_config *config, uint64_t now_ms, struct replica **ret,
-                   char *errmsg, size_t errmsg_size)
-{
-    struct replica *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        snprintf(errmsg, errmsg_size, "out of memory");
-        return FL_ENOMEM;
-    }
-    r->config = *config;
-    r->log = config->log;
-    r->now_ms = now_ms;
-    int rv = take_snapshot_of_config(r, errmsg, errmsg_size);
-    if (rv == 0) {
-        rv = init_core(r);
-        if (rv != 0) {
-            snprintf(errmsg, errmsg_size, "out of memory");
-        }
-    }
-    if (rv != 0) {
-        free(r->changes);
-        free(r);
-        return rv;
-    }
-    init_edge(r);
-    rv = load(r, errmsg, errmsg_size);
-    if (rv != 0) {
-        replica_destroy(r);
-        return rv;
-    }
-    *ret = r;
-    return 0;
-}
-
-void replica_destroy(struct replica *r)
-{
-    if (r == NULL) {
-        return;
-    }
-    raft_close(&r->raft, NULL);
-    free(r->changes);
-    free(r);
 }

@@ -33,9 +33,9 @@ struct replica;
 
 struct replica_config {
     uint64_t id;
-    const char *address; /* this server's, for the core; the string is copied */
-    struct log *log;     /* recovered; the owner's, who calls replica_durable() */
-    struct fsm *fsm;     /* holds the state of `snapshot`, or is empty */
+    const char *address;                  /* this server's, for the core; the string is copied */
+    struct log *log;                      /* recovered; the owner's, who calls replica_durable() */
+    struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
     unsigned election_ms, heartbeat_ms;
     /* Entries sent to a follower and not confirmed, at most. Fewer than each server keeps behind a
@@ -47,8 +47,8 @@ struct replica_config {
     void (*send)(void *ctx, uint64_t peer_id, const struct message_body *body);
     /* This leader's follower lacks entries that are compacted. Comes again until it has them. */
     void (*snapshot_wanted)(void *ctx, uint64_t peer_id);
-    bool (*sends_snapshot)(void *ctx, uint64_t peer_id); /* one is on its way to it */
-    void (*barrier_applied)(void *ctx, uint64_t term);   /* of replica_barrier() */
+    bool (*sends_snapshot)(void *ctx, uint64_t peer_id);      /* one is on its way to it */
+    void (*barrier_applied)(void *ctx, uint64_t term);        /* of replica_barrier() */
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void (*log_line)(void *ctx, int level, const char *message);
 };
@@ -76,8 +76,8 @@ uint64_t replica_next_ms(const struct replica *r, uint64_t now_ms); /* until a t
 /* ---- what a leader does ---- */
 
 /* Appends one entry of commands, or a barrier; the bytes are copied. 0; then it is applied later,
- * never within this call, or its term ends before. Surely not appended: FL_ENOLEADER (also while leadership is handed
- * over), FL_EBUSY (the disk is behind). */
+ * never within this call, or its term ends before. Surely not appended: FL_ENOLEADER (also while
+ * leadership is handed over), FL_EBUSY (the disk is behind). */
 int replica_submit(struct replica *r, uint64_t now_ms, const void *data, size_t len) FLI_MUST_USE;
 int replica_barrier(struct replica *r, uint64_t now_ms) FLI_MUST_USE;
 
@@ -128,7 +128,7 @@ uint64_t replica_leader(const struct replica *r); /* 0: not known */
 uint64_t replica_commit_index(const struct replica *r);
 uint64_t replica_applied_index(const struct replica *r);
 uint64_t replica_last_index(const struct replica *r);
-uint64_t replica_snapshot_index(const struct replica *r); /* of the newest; 0: none */
+uint64_t replica_snapshot_index(const struct replica *r);           /* of the newest; 0: none */
 uint64_t replica_match_index(const struct replica *r, uint64_t id); /* leader only, else 0 */
 
 /* The newest configuration of the log, its index, and whether it is committed. */

@@ -330,8 +330,7 @@ static void on_data(struct snapshot_install *s, struct fli_slice body)
         return; /* of a snapshot that was given up */
     }
     bool fits = body.len > 8 && fli_get_u64(body.data) == s->received &&
-                body.len - 8 <= s->size - s->received &&
-                s->received - s->taken <= SNAPSHOT_WINDOW;
+                body.len - 8 <= s->size - s->received && s->received - s->taken <= SNAPSHOT_WINDOW;
     struct piece *p = fits ? malloc(sizeof *p) : NULL;
     void *block = p == NULL ? NULL : stream_keep(s->stream, &body);
     if (block == NULL) {

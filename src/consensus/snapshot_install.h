@@ -19,7 +19,8 @@ struct snapshot_install_config {
     uv_loop_t *loop;
     struct log_device *device;
     void *ctx;
-    /* A snapshot is on disk and decoded. Comes at each beat again until snapshot_install_taken(). */
+    /* A snapshot is on disk and decoded. Comes at each beat again until snapshot_install_taken().
+     * */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
     void (*log)(void *ctx, int level, const char *message);
     void (*idle)(void *ctx); /* after snapshot_install_stop: no work is under way */
@@ -39,7 +40,7 @@ void snapshot_install_beat(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 
-void snapshot_install_stop(struct snapshot_install *s); /* once; `idle` comes, never inside */
+void snapshot_install_stop(struct snapshot_install *s);    /* once; `idle` comes, never inside */
 void snapshot_install_destroy(struct snapshot_install *s); /* idle; NULL is fine */
 
 #endif

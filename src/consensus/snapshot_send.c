@@ -158,7 +158,8 @@ static void begin(struct snapshot_send *s)
     send_more(s);
 }
 
-static void dialed_cb(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
+static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
+                      struct stream *stream)
 {
     struct snapshot_send *s = ctx;
     FLI_ASSERT(s->state == STATE_DIALING);

@@ -12,9 +12,9 @@
 
 #include "base/base.h"
 
-#define LOG_NAME_MAX 63u          /* bytes of a file's name */
-#define LOG_SECTOR ((size_t)512)  /* what a disk writes wholly or not at all */
-#define LOG_BLOCK ((size_t)4096)  /* what the log writes at least, and its alignment in memory */
+#define LOG_NAME_MAX 63u         /* bytes of a file's name */
+#define LOG_SECTOR ((size_t)512) /* what a disk writes wholly or not at all */
+#define LOG_BLOCK ((size_t)4096) /* what the log writes at least, and its alignment in memory */
 #define LOG_BLOCK_MAX ((size_t)65536)
 
 struct log_device;
@@ -29,7 +29,8 @@ enum log_io_type {
     LOG_IO_WRITE,   /* data at offset of file; durable when done. Lane WRITE. */
     LOG_IO_PREPARE, /* a file `name` of `size` zeros, durable with its name; made from the file
                      * `from` when that is not empty and there. Until it is done the file is called
-                     * `name`.part. After an error the same may be started again. Lane BACKGROUND. */
+                     * `name`.part. After an error the same may be started again. Lane BACKGROUND.
+                     */
     LOG_IO_REMOVE,  /* the file `name` goes, durably; it may be gone. Lane BACKGROUND. */
 };
 
@@ -43,7 +44,7 @@ struct log_io {
     char name[LOG_NAME_MAX + 1]; /* PREPARE, REMOVE */
     char from[LOG_NAME_MAX + 1]; /* PREPARE: "" or a file that is used up by this */
     uint64_t size;               /* PREPARE: bytes */
-    uint32_t delay_ms;           /* PREPARE, REMOVE: wait so long first */
+    uint32_t delay_ms;           /* wait so long first */
     /* result: 0, or a negative errno (a short write is -EIO). -ECANCELED after log_device_cancel.
      * took_ns: since it was started, without the delay. */
     void (*done)(struct log_io *io, int result, uint64_t took_ns);
@@ -69,14 +70,15 @@ struct log_device_ops {
     int64_t (*read)(struct log_device *d, struct log_file *f, void *data, size_t len,
                     uint64_t offset);
     int (*write)(struct log_device *d, struct log_file *f, const void *data, size_t len,
-                 uint64_t offset);                          /* all of it, or an error */
-    int (*sync)(struct log_device *d, struct log_file *f);  /* data and size; also what another
-                                                             * process had written before */
+                 uint64_t offset);                         /* all of it, or an error */
+    int (*sync)(struct log_device *d, struct log_file *f); /* data and size; also what another
+                                                            * process had written before */
     int (*rename)(struct log_device *d, const char *from, const char *to);
     int (*remove)(struct log_device *d, const char *name);
     int (*sync_dir)(struct log_device *d);
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
-    void (*cancel)(struct log_device *d); /* the one of lane BACKGROUND ends soon */
+    void (*cancel)(struct log_device *d); /* the one of lane BACKGROUND ends soon, and so does the
+                                           * pause before a write; until something is started */
     int (*fd)(struct log_device *d);      /* readable when poll has something to do; -1: none */
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */
@@ -105,15 +107,16 @@ static inline void log_device_poll(struct log_device *d)
 /* --- a directory of a real file system (device_files.c, device_uring.c) --- */
 
 enum log_engine {
-    LOG_ENGINE_BEST,   /* io_uring where the kernel lets us, else a thread */
-    LOG_ENGINE_URING,  /* or fail; for tests */
+    LOG_ENGINE_BEST,  /* io_uring where the kernel lets us, else a thread */
+    LOG_ENGINE_URING, /* or fail; for tests */
     LOG_ENGINE_THREAD,
-    LOG_ENGINE_NO_DIRECT = 8, /* or'ed: through the page cache, as on a file system without O_DIRECT */
+    LOG_ENGINE_NO_DIRECT =
+        8, /* or'ed: through the page cache, as on a file system without O_DIRECT */
 };
 
-/* Opens a directory that exists. 0; FL_EIO; FL_ESYSTEM: LOG_ENGINE_URING and the kernel forbids it;
- * FL_ENOMEM; with a message. What had to be done without (io_uring, O_DIRECT) is in `engine` of the
- * result. Create, poll and destroy in one thread, which also runs the log. */
+/* Opens a directory that exists. 0; FL_EIO; FL_ESYSTEM: no thread can be had, or LOG_ENGINE_URING
+ * is forbidden; FL_ENOMEM; with a message. What had to be done without (io_uring, O_DIRECT) is in
+ * `engine` of the result. Create, poll and destroy in one thread, which also runs the log. */
 int log_files_create(const char *dir, unsigned engine, struct log_device **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
 

@@ -2,13 +2,14 @@
  *
  * Writes of the log go past the page cache (O_DIRECT) and come back when they are on stable storage
  * (RWF_DSYNC), through an io_uring or a thread that waits for them. What is done beside them has a
- * thread of its own. Both threads begin when there is first something for them to do. An eventfd
- * tells the loop that something is done. */
+ * thread of its own. The threads begin with the device: later the process might have no more of
+ * them. An eventfd tells the loop that something is done. */
 #include "log/device.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,12 +18,12 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "log/device_uring.h"
 
+#define STACK_BYTES ((size_t)256 << 10)
 #define FILL_BYTES ((size_t)128 << 10) /* of zeros written at once beside the log's writes */
 
 struct log_file {
@@ -46,14 +47,14 @@ struct files {
     struct log_device base;
     int dir_fd;
     int event_fd;
-    bool direct; /* O_DIRECT is possible */
+    int cancel_fd; /* readable: the operation of lane BACKGROUND shall end */
+    bool direct;   /* O_DIRECT is possible */
     uint8_t *zeros;
     struct log_uring *uring;
     struct log_io *uring_io;
     uint64_t uring_since_ns;
     pthread_mutex_t mutex;
     bool ending;
-    bool cancelled; /* the operation of lane BACKGROUND */
     struct lane lanes[2];
     char where[512];
     char engine[128];
@@ -211,12 +212,10 @@ static void files_random(struct log_device *d, void *data, size_t len)
 
 /* --- what the thread beside the writes does --- */
 
-static bool is_cancelled(struct files *f)
+static bool is_cancelled(const struct files *f)
 {
-    pthread_mutex_lock(&f->mutex);
-    bool is = f->cancelled;
-    pthread_mutex_unlock(&f->mutex);
-    return is;
+    struct pollfd p = {.fd = f->cancel_fd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
 }
 
 static int fill(struct files *f, int fd, uint64_t size)
@@ -224,7 +223,8 @@ static int fill(struct files *f, int fd, uint64_t size)
     if (ftruncate(fd, (off_t)size) != 0) {
         return -errno;
     }
-    /* Says at once when the disk is full; a file system that does not know it says so at a write. */
+    /* Says at once when the disk is full; a file system that does not know it says so at a write.
+     */
     int rv = fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP ? 0 : errno;
     for (uint64_t at = 0; rv == 0 && at < size; at += FILL_BYTES) {
         size_t n = size - at < FILL_BYTES ? (size_t)(size - at) : FILL_BYTES;
@@ -248,8 +248,9 @@ static int prepare(struct files *f, struct log_io *io)
     } else if (rv == -ENOENT) {
         rv = 0;
     }
-    int fd = rv != 0 ? rv : openat(f->dir_fd, part,
-                                   O_CREAT | O_RDWR | O_CLOEXEC | (f->direct ? O_DIRECT : 0), 0600);
+    int fd = rv != 0 ? rv
+                     : openat(f->dir_fd, part,
+                              O_CREAT | O_RDWR | O_CLOEXEC | (f->direct ? O_DIRECT : 0), 0600);
     if (rv == 0 && fd < 0) {
         rv = -errno;
     }
@@ -297,40 +298,39 @@ static int execute(struct files *f, struct log_io *io)
 
 /* --- threads --- */
 
-static void tell(struct files *f)
+static void tell(int event_fd)
 {
     uint64_t one = 1;
     ssize_t n;
     do {
-        n = write(f->event_fd, &one, sizeof one);
+        n = write(event_fd, &one, sizeof one);
     } while (n < 0 && errno == EINTR);
 }
 
-/* Under the mutex: waits as long as the operation asks for. False: it was cancelled. */
-static bool pause_first(struct lane *lane, uint32_t delay_ms)
+static void clear(int event_fd)
 {
-    struct files *f = lane->device;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += delay_ms / 1000;
-    until.tv_nsec += (long)(delay_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    while (!f->cancelled) {
-        if (pthread_cond_timedwait(&lane->wake, &f->mutex, &until) == ETIMEDOUT) {
-            return true;
-        }
-    }
-    return false;
+    uint64_t count;
+    ssize_t n = read(event_fd, &count, sizeof count);
+    (void)n; /* nothing to read is as good */
 }
 
+/* Waits as long as the operation asks for. False: it was cancelled. */
+static bool pause_first(struct files *f, uint32_t delay_ms)
+{
+    struct pollfd p = {.fd = f->cancel_fd, .events = POLLIN};
+    int n;
+    do { /* no signal comes here, so this is not made longer by any */
+        n = poll(&p, 1, (int)delay_ms);
+    } while (n < 0 && errno == EINTR);
+    return n == 0;
+}
+
+/* Under the mutex, which it leaves meanwhile. */
 static void work(struct lane *lane, struct log_io *io)
 {
     struct files *f = lane->device;
-    bool go = io->delay_ms == 0 || pause_first(lane, io->delay_ms);
     pthread_mutex_unlock(&f->mutex);
+    bool go = io->delay_ms == 0 || pause_first(f, io->delay_ms);
     uint64_t since = fli_clock_ns();
     int result = go ? execute(f, io) : -ECANCELED;
     uint64_t took = fli_clock_ns() - since;
@@ -356,7 +356,7 @@ static void *lane_main(void *arg)
         lane->todo = NULL;
         work(lane, io);
         pthread_mutex_unlock(&f->mutex);
-        tell(f);
+        tell(f->event_fd);
         pthread_mutex_lock(&f->mutex);
     }
     pthread_mutex_unlock(&f->mutex);
@@ -368,10 +368,17 @@ static int start_thread(struct lane *lane)
 {
     sigset_t all;
     sigset_t before;
+    pthread_attr_t attr;
+    int rv = pthread_attr_init(&attr);
+    if (rv != 0) {
+        return -rv;
+    }
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES); /* else it is larger than it need be */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rv = pthread_create(&lane->thread, NULL, lane_main, lane);
+    rv = pthread_create(&lane->thread, &attr, lane_main, lane);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     lane->running = rv == 0;
     return -rv;
 }
@@ -385,18 +392,13 @@ static void give_back(struct files *f, struct lane *lane, struct log_io *io, int
     lane->result = result;
     lane->took_ns = 0;
     pthread_mutex_unlock(&f->mutex);
-    tell(f);
+    tell(f->event_fd);
 }
 
 static void start_in_thread(struct files *f, struct lane *lane, struct log_io *io)
 {
-    int rv = lane->running ? 0 : start_thread(lane);
-    if (rv != 0) {
-        give_back(f, lane, io, rv);
-        return;
-    }
     pthread_mutex_lock(&f->mutex);
-    FLI_ASSERT(lane->todo == NULL && lane->done == NULL);
+    FLI_ASSERT(lane->running && lane->todo == NULL && lane->done == NULL);
     lane->todo = io;
     pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&f->mutex);
@@ -405,12 +407,15 @@ static void start_in_thread(struct files *f, struct lane *lane, struct log_io *i
 static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
 {
     struct files *f = files_of(d);
-    if (lane == LOG_LANE_BACKGROUND) {
-        pthread_mutex_lock(&f->mutex);
-        f->cancelled = false;
-        pthread_mutex_unlock(&f->mutex);
+    clear(f->cancel_fd);
+    if (io->delay_ms > 0 && !f->lanes[lane].running) { /* a ring has no pauses */
+        int rv = start_thread(&f->lanes[lane]);
+        if (rv != 0) {
+            give_back(f, &f->lanes[lane], io, rv);
+            return;
+        }
     }
-    if (lane != LOG_LANE_WRITE || f->uring == NULL) {
+    if (io->delay_ms > 0 || lane != LOG_LANE_WRITE || f->uring == NULL) {
         start_in_thread(f, &f->lanes[lane], io);
         return;
     }
@@ -426,11 +431,7 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
 
 static void files_cancel(struct log_device *d)
 {
-    struct files *f = files_of(d);
-    pthread_mutex_lock(&f->mutex);
-    f->cancelled = true;
-    pthread_cond_signal(&f->lanes[LOG_LANE_BACKGROUND].wake);
-    pthread_mutex_unlock(&f->mutex);
+    tell(files_of(d)->cancel_fd);
 }
 
 static int files_fd(struct log_device *d)
@@ -455,9 +456,7 @@ static void poll_uring(struct files *f)
 static void files_poll(struct log_device *d)
 {
     struct files *f = files_of(d);
-    uint64_t count;
-    ssize_t n = read(f->event_fd, &count, sizeof count);
-    (void)n; /* nothing to read is no news, and then nothing is done below */
+    clear(f->event_fd);
     poll_uring(f);
     for (unsigned i = 0; i < 2; i++) {
         struct lane *lane = &f->lanes[i];
@@ -557,18 +556,10 @@ static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
 
 static int init_threads(struct files *f)
 {
-    pthread_condattr_t attr;
     int rv = pthread_mutex_init(&f->mutex, NULL);
-    if (rv == 0) {
-        rv = pthread_condattr_init(&attr);
-    }
-    if (rv == 0) {
-        rv = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        for (unsigned i = 0; rv == 0 && i < 2; i++) {
-            f->lanes[i].device = f;
-            rv = pthread_cond_init(&f->lanes[i].wake, &attr);
-        }
-        pthread_condattr_destroy(&attr);
+    for (unsigned i = 0; rv == 0 && i < 2; i++) {
+        f->lanes[i].device = f;
+        rv = pthread_cond_init(&f->lanes[i].wake, NULL);
     }
     return -rv;
 }
@@ -580,7 +571,8 @@ static int open_all(struct files *f, const char *dir, bool direct)
         return -errno;
     }
     f->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (f->event_fd < 0) {
+    f->cancel_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (f->event_fd < 0 || f->cancel_fd < 0) {
         return -errno;
     }
     f->base.block = LOG_BLOCK;
@@ -597,7 +589,7 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
         return FL_ENOMEM;
     }
     memset(f->zeros, 0, FILL_BYTES);
-    f->dir_fd = f->event_fd = -1;
+    f->dir_fd = f->event_fd = f->cancel_fd = -1;
     f->base.ops = &files_ops;
     f->base.where = f->where;
     snprintf(f->where, sizeof f->where, "%s", dir);
@@ -615,6 +607,15 @@ int log_files_create(const char *dir, unsigned engine, struct log_device **ret, 
     choose_engine(f, engine, &uring);
     if (engine == LOG_ENGINE_URING && uring != 0) {
         snprintf(errmsg, errmsg_size, "io_uring cannot be used: %s", strerror(-uring));
+        log_files_destroy(&f->base);
+        return FL_ESYSTEM;
+    }
+    rv = start_thread(&f->lanes[LOG_LANE_BACKGROUND]);
+    if (rv == 0 && f->uring == NULL) {
+        rv = start_thread(&f->lanes[LOG_LANE_WRITE]);
+    }
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "no thread for the log in %s: %s", dir, strerror(-rv));
         log_files_destroy(&f->base);
         return FL_ESYSTEM;
     }
@@ -643,6 +644,9 @@ void log_files_destroy(struct log_device *d)
     }
     if (f->event_fd >= 0) {
         close(f->event_fd);
+    }
+    if (f->cancel_fd >= 0) {
+        close(f->cancel_fd);
     }
     if (f->dir_fd >= 0) {
         close(f->dir_fd);

@@ -1,4 +1,5 @@
-/* entries.c: rings addressed by the entry's index itself, so that both ends move without copying. */
+/* entries.c: rings addressed by the entry's index itself, so that both ends move without copying.
+ */
 #include "log/entries.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "log/log.h"
 
-#define LOG_UNPLACED UINT32_MAX /* segment of an entry that no write has taken yet */
+#define LOG_UNPLACED UINT32_MAX     /* segment of an entry that no write has taken yet */
 #define LOG_CACHE_COST ((size_t)32) /* charged for an entry in memory besides its data */
 
 struct log_slot {
@@ -26,7 +26,7 @@ struct log_run {
 struct log_entries {
     uint64_t first; /* first == last + 1: none */
     uint64_t last;
-    uint64_t base_term; /* of first - 1; 0: unknown */
+    uint64_t base_term;     /* of first - 1; 0: unknown */
     struct log_slot *slots; /* of index i at i % slots_cap; a power of two */
     size_t slots_cap;
     struct log_run *runs; /* ascending */

@@ -1,7 +1,7 @@
 /* format.c: the bytes of a segment.
  *
- * A segment is a file of zeros into which writes are put one behind the other, each at a multiple of
- * the block and padded with zeros to a multiple of it. All numbers are little endian.
+ * A segment is a file of zeros into which writes are put one behind the other, each at a multiple
+ * of the block and padded with zeros to a multiple of it. All numbers are little endian.
  *
  *   write:  at  bytes
  *            0   6   "FLKLOG"
@@ -35,9 +35,9 @@
  *           31   1   kind of an entry, the caller's; 0 for the others
  *           32       data, padded with zeros to a multiple of 8
  *
- * A sector is written wholly or not at all, and one that is not written is still zero. Hence a write
- * was torn exactly if more of its sectors are zero than its header says, or the sector of the header
- * itself is; any other difference is damage. docs/adr/0024 goes through the cases. */
+ * A sector is written wholly or not at all, and one that is not written is still zero. Hence a
+ * write was torn exactly if more of its sectors are zero than its header says, or the sector of the
+ * header itself is; any other difference is damage. docs/adr/0024 goes through the cases. */
 #include "log/format.h"
 
 #include <inttypes.h>
@@ -149,8 +149,7 @@ void log_write_seal(struct log_write *w, uint8_t *data, size_t padded)
 /* Whether a header with a right checksum is here, of whatever version. */
 static bool header_at(const uint8_t *data)
 {
-    return memcmp(data, magic, sizeof magic) == 0 &&
-           fli_get_u32(data + 8) == header_crc(data);
+    return memcmp(data, magic, sizeof magic) == 0 && fli_get_u32(data + 8) == header_crc(data);
 }
 
 static void header_decode(const uint8_t *data, struct log_write *w)
@@ -191,8 +190,8 @@ static size_t last_content(const uint8_t *data, size_t from, size_t len)
     return len;
 }
 
-/* Whether a whole header of this log begins at a block from `from` on: the write to which it belongs
- * was begun after the one that is missing was done. */
+/* Whether a whole header of this log begins at a block from `from` on: the write to which it
+ * belongs was begun after the one that is missing was done. */
 static bool later_write(const struct log_scan *s, const uint8_t *data, size_t from, size_t end,
                         size_t *ret_at)
 {
@@ -229,8 +228,9 @@ static enum log_scan_end judge_gap(struct log_scan *s, const uint8_t *data, size
         return missing(s, data, at, later);
     }
     if (end - at > LOG_WRITE_MAX || !s->known) {
-        return damaged(s, at, s->known ? "there are bytes far behind the end of the log"
-                                       : "the first write of the log is missing");
+        return damaged(s, at,
+                       s->known ? "there are bytes far behind the end of the log"
+                                : "the first write of the log is missing");
     }
     s->torn_end = end;
     return LOG_SCAN_TORN;
@@ -267,7 +267,7 @@ static const char *header_wrong(struct log_scan *s, const struct log_write *w, u
     }
     if (w->block < LOG_BLOCK || w->block > LOG_BLOCK_MAX || (w->block & (w->block - 1)) != 0 ||
         w->len < LOG_WRITE_HEADER || w->len > LOG_WRITE_MAX ||
-        log_round_up(w->len, w->block) > len - at) {
+        w->before.last_index > LOG_INDEX_MAX || log_round_up(w->len, w->block) > len - at) {
         return "the header of a write has impossible numbers";
     }
     if (!s->known) {
@@ -302,7 +302,7 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
     switch (r->type) {
     case LOG_RECORD_ENTRY:
         if (r->index != st->last_index + 1 || r->term < st->last_term || r->term == 0 ||
-            r->kind == 0) {
+            r->kind == 0 || r->index > LOG_INDEX_MAX) {
             return "an entry has an index or a term that cannot follow";
         }
         st->last_index = r->index;
@@ -319,7 +319,7 @@ static const char *record_step(struct log_scan *s, const struct log_record *r)
         st->hard = (struct log_hard_state){.term = r->term, .vote = r->index};
         break;
     case LOG_RECORD_RESET:
-        if (r->index == UINT64_MAX) {
+        if (r->index > LOG_INDEX_MAX) {
             return "a reset has an impossible index";
         }
         st->last_index = r->index;

@@ -11,8 +11,8 @@
 #define LOG_RECORD_ALIGN ((size_t)8)
 /* Bytes a write can have on disk: the largest entry alone, or what came together. */
 #define LOG_WRITE_MAX                                                                              \
-    ((LOG_WRITE_HEADER + LOG_RECORD_HEADER + LOG_ENTRY_MAX + LOG_BLOCK_MAX) /                      \
-     LOG_BLOCK_MAX * LOG_BLOCK_MAX)
+    ((LOG_WRITE_HEADER + LOG_RECORD_HEADER + LOG_ENTRY_MAX + LOG_BLOCK_MAX) / LOG_BLOCK_MAX *      \
+     LOG_BLOCK_MAX)
 
 enum log_record_type {
     LOG_RECORD_ENTRY = 1,

@@ -203,7 +203,8 @@ uint64_t log_append(struct log *l, const struct log_entry *e)
 {
     size_t size = log_record_size(e->len);
     FLI_ASSERT(!l->closing && e->index == l->entries.last + 1);
-    FLI_ASSERT(e->term != 0 && e->term >= log_last_term(l) && e->kind != 0);
+    FLI_ASSERT(e->index <= LOG_INDEX_MAX && e->term != 0 && e->term >= log_last_term(l) &&
+               e->kind != 0);
     FLI_ASSERT(e->len <= log_entry_max(l));
     log_read_done(l);
     if (size > log_room(l)) {
@@ -238,15 +239,14 @@ uint64_t log_truncate(struct log *l, uint64_t index)
     if (b->keep > t->last) {
         b->keep = t->last;
     }
-    struct log_record r = {
-        .type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
+    struct log_record r = {.type = LOG_RECORD_TRUNCATE, .index = index, .term = log_last_term(l)};
     l->cut_position = put_record(l, b, &r);
     return l->cut_position;
 }
 
 uint64_t log_reset(struct log *l, uint64_t index, uint64_t term)
 {
-    FLI_ASSERT(!l->closing && index < UINT64_MAX);
+    FLI_ASSERT(!l->closing && index <= LOG_INDEX_MAX);
     log_read_done(l);
     struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
     if (b == NULL) {
@@ -290,8 +290,7 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
         return 0;
     }
     l->hard = *hs;
-    struct log_record r = {
-        .type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
+    struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
     return put_record(l, b, &r);
 }
 
@@ -314,19 +313,52 @@ static void place_entries(struct log *l, const struct log_buffer *b)
     }
 }
 
-static void fail(struct log *l, int error)
+static void describe_failure(const struct log *l, int error, char *text, size_t size)
 {
     char name[LOG_NAME_MAX + 1];
-    char text[512];
     log_segment_name(l->current, name);
-    snprintf(text, sizeof text, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
+    snprintf(text, size, "cannot write %zu bytes of the log to %s/%s at byte %llu: %s",
              l->write_len, l->device->where, name, (unsigned long long)l->write.offset,
              strerror(-error));
+}
+
+static void fail(struct log *l, int error)
+{
+    char text[512];
+    describe_failure(l, error, text, sizeof text);
     l->failed = true;
     l->config.failed(l->config.ctx, FL_EIO, text);
 }
 
-/* What is durable among the entries once b is, and what waits behind it has not yet taken effect. */
+bool log_retry_failed(struct log_retry *r)
+{
+    uint32_t longer = r->pause_ms == 0 ? LOG_RETRY_MIN_MS : r->pause_ms * 2;
+    r->pause_ms = longer < LOG_RETRY_MAX_MS ? longer : LOG_RETRY_MAX_MS;
+    r->failures++;
+    return (r->failures & (r->failures - 1)) == 0;
+}
+
+/* A file system that copies on writing can be full although the segment is there. The same bytes
+ * at the same place may be written again, whatever part of them has got there. */
+static void write_again(struct log *l, int error)
+{
+    if (log_retry_failed(&l->write_retry)) {
+        char text[512];
+        describe_failure(l, error, text, sizeof text);
+        log_say(l, LOG_SAY_ERROR, "%s; this is tried again, and writes of the log wait", text);
+    }
+    l->waiting = true;
+    l->write.delay_ms = l->write_retry.pause_ms;
+    l->device->ops->start(l->device, LOG_LANE_WRITE, &l->write);
+}
+
+static bool is_full(int result)
+{
+    return result == -ENOSPC || result == -EDQUOT;
+}
+
+/* What is durable among the entries once b is, and what waits behind it has not yet taken effect.
+ */
 static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
 {
     uint64_t index = b->after.last_index;
@@ -338,10 +370,28 @@ static uint64_t durable_index_after(const struct log *l, const struct log_buffer
     return index;
 }
 
+static void note_written(struct log *l, const struct log_buffer *b, uint64_t took_ns)
+{
+    l->stats.writes++;
+    l->stats.entries += b->entries;
+    l->stats.bytes_written += l->write_len;
+    l->stats.write_ns_sum += took_ns;
+    if (took_ns > l->stats.write_ns_max) {
+        l->stats.write_ns_max = took_ns;
+    }
+    l->durable = b->last_position;
+    l->durable_index = durable_index_after(l, b);
+    l->durable_in = l->current;
+}
+
 static void on_written(struct log_io *io, int result, uint64_t took_ns)
 {
     struct log *l = io->ctx;
     struct log_buffer *b = l->under_way;
+    if (is_full(result) && !l->closing) {
+        write_again(l, result);
+        return;
+    }
     l->under_way = NULL;
     l->since_ns = 0;
     if (result != 0) {
@@ -354,16 +404,12 @@ static void on_written(struct log_io *io, int result, uint64_t took_ns)
         }
         return;
     }
-    l->stats.writes++;
-    l->stats.entries += b->entries;
-    l->stats.bytes_written += l->write_len;
-    l->stats.write_ns_sum += took_ns;
-    if (took_ns > l->stats.write_ns_max) {
-        l->stats.write_ns_max = took_ns;
+    if (l->write_retry.failures > 0) {
+        log_say(l, LOG_SAY_INFO, "%s: the log can be written again", l->device->where);
+        l->write_retry = (struct log_retry){0};
+        l->waiting = false;
     }
-    l->durable = b->last_position;
-    l->durable_index = durable_index_after(l, b);
-    l->durable_in = l->current;
+    note_written(l, b, took_ns);
     buffer_put(l, b);
     if (l->closing) {
         log_check_closed(l);
@@ -470,7 +516,7 @@ void log_close(struct log *l, void (*closed)(void *ctx), void *ctx)
     l->closing = true;
     l->closed_cb = closed;
     l->closed_ctx = ctx;
-    if (l->background_busy) {
+    if (l->background_busy || l->under_way != NULL) {
         l->device->ops->cancel(l->device);
     }
     log_check_closed(l);

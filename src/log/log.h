@@ -6,12 +6,13 @@
  * The order of positions is the order on disk, so what is found again after a crash is the effect
  * of all appends up to some position that is not below the last log_durable().
  *
- * Entries lie in segments, files that are filled with zeros before they are used (format.h has the
- * bytes, segments.h how segments come and go, docs/adr/0024 why). When no segment is ready since the
- * disk is full, appends stay in memory until one is; nothing is lost and nothing becomes durable.
+ * Entries lie in segments, files that are filled with zeros before they are used (format.c has the
+ * bytes, segments.c how segments come and go, docs/adr/0024 why). When no segment is ready since
+ * the disk is full, appends stay in memory until one is; nothing is lost and nothing becomes
+ * durable.
  *
  * Memory: max(cache_bytes, what is not durable) + LOG_PENDING_MAX + two buffers of one write each +
- * 16 bytes for each entry in the segments + what log_read() reads back for one batch.
+ * 16 to 32 bytes for each entry in the segments + what log_read() reads back for one batch.
  *
  * One thread: that of log_device_poll(). Callbacks come out of log_device_poll() only, except
  * `say`, which may come out of any call. */
@@ -22,6 +23,7 @@
 #include "log/device.h"
 
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
+#define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
 #define LOG_PENDING_MAX ((size_t)16 << 20) /* bytes appended and not yet given to the disk */
 #define LOG_READ_MAX ((size_t)16 << 20)    /* bytes read back from disk for one batch of reads */
 #define LOG_SEGMENT_DEFAULT (UINT64_C(8) << 20)
@@ -69,8 +71,9 @@ struct log_config {
 int log_open(const struct log_config *config, struct log **ret, char *errmsg,
              size_t errmsg_size) FLI_MUST_USE;
 
-/* Finishes the write under way, then calls back once, from log_device_poll() or at once when nothing
- * is under way. What was appended and not flushed is dropped. No other callback comes afterwards. */
+/* Finishes the write under way, then calls back once, from log_device_poll() or at once when
+ * nothing is under way. What was appended and not flushed is dropped. No other callback comes
+ * afterwards. */
 void log_close(struct log *l, void (*closed)(void *ctx), void *ctx);
 
 /* Frees a log that is closed. */
@@ -94,8 +97,8 @@ uint64_t log_last_term(const struct log *l);
  * only) LOG_PENDING_MAX is reached, and nothing has happened. They begin no write: log_flush()
  * does. After failed() they still work in memory.
  *
- * An entry's index is log_last_index() + 1, its term not below log_last_term() and not 0, its length at
- * most log_entry_max(). */
+ * An entry's index is log_last_index() + 1 and at most LOG_INDEX_MAX, its term not
+ * below log_last_term() and not 0, its length at most log_entry_max(). */
 FLI_MUST_USE uint64_t log_append(struct log *l, const struct log_entry *e);
 
 /* Entries >= index go; first <= index <= last + 1. (At last + 1 it is a record without effect.) */
@@ -158,7 +161,7 @@ struct log_stats {
     uint64_t write_ns_sum;
     uint64_t write_ns_max;
     uint64_t age_ns;           /* of the write under way or waiting for a segment; 0: none */
-    bool waiting_for_segment;  /* no segment is ready: the disk is full, or slow */
+    bool waiting_for_segment;  /* none is ready, or the disk is full at a write */
     uint64_t segments;         /* files, ready ones included */
     uint64_t bytes;            /* of these */
     uint64_t recycled;         /* segments that were used again */

@@ -16,9 +16,11 @@
 #include "log/format.h"
 #include "log/log.h"
 
-#define LOG_READY 2u               /* segments kept ready */
-#define LOG_USED_KEPT 4u           /* segments that could go and wait to be used again */
-#define LOG_BUFFER_FULL ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record */
+#define LOG_READY 2u     /* segments kept ready */
+#define LOG_USED_KEPT 4u /* segments that could go and wait to be used again */
+#define LOG_BUFFER_FULL                                                                            \
+    ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record                      \
+                       */
 #define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
 #define LOG_RETRY_MAX_MS 5000u
@@ -44,6 +46,12 @@ struct log_chunk {
     uint64_t offset;
     size_t len;
     uint8_t *data;
+};
+
+/* Attempts of an operation that fail for want of room: pauses that grow, words that get fewer. */
+struct log_retry {
+    uint32_t pause_ms;
+    uint64_t failures; /* since it last went well */
 };
 
 struct log_segment {
@@ -88,9 +96,7 @@ struct log {
 
     struct log_io background;
     bool background_busy;
-    uint32_t retry_ms;     /* 0: the last attempt went well */
-    uint64_t retries;      /* since then */
-
+    struct log_retry write_retry, background_retry;
     struct log_file *read_file; /* of segment read_segment; NULL: none */
     uint32_t read_segment;
     struct log_chunk *chunks; /* newest first */
@@ -109,13 +115,16 @@ void log_say(const struct log *l, enum log_level level, const char *fmt, ...) FL
 void log_begin_write(struct log *l); /* when none is under way, something waits and there is room */
 void log_check_closed(struct log *l);
 
+/* One more failure. True: it is time to say so again (the 1st, 2nd, 4th, 8th, ...). */
+bool log_retry_failed(struct log_retry *r);
+
 /* segments.c */
 void log_segment_name(uint32_t number, char out[LOG_NAME_MAX + 1]);
 bool log_segment_parse(const char *name, uint32_t *ret); /* exactly such a name */
 FLI_MUST_USE int log_segments_add(struct log *l, uint32_t number, uint64_t size);
 struct log_segment *log_segment_of(struct log *l, uint32_t number); /* which is there */
-bool log_next_segment(struct log *l);  /* the next ready one becomes the current one */
-void log_background(struct log *l);    /* begins what is to be done beside the writes */
+bool log_next_segment(struct log *l); /* the next ready one becomes the current one */
+void log_background(struct log *l);   /* begins what is to be done beside the writes */
 
 /* read.c */
 void log_read_fini(struct log *l);

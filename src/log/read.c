@@ -4,6 +4,7 @@
  * already. Chunks live until the batch of reads ends. */
 #include "log/log_private.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ static int file_of(struct log *l, const struct log_slot *s, struct log_file **re
         log_segment_name(s->segment, name);
         int rv = l->device->ops->open(l->device, name, LOG_OPEN_READ | LOG_OPEN_DIRECT, &f);
         if (rv != 0) {
-            return trouble(l, s, FL_EIO, strerror(-rv));
+            return rv == -ENOMEM ? FL_ENOMEM : trouble(l, s, FL_EIO, strerror(-rv));
         }
         log_forget_file(l, l->read_segment);
         l->read_file = f;
@@ -87,8 +88,8 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
         return rv;
     }
     uint64_t from = s->offset / l->block * l->block;
-    size_t need = log_round_up((size_t)(s->offset - from) + log_record_size(s->len), l->block);
-    size_t len = need < CHUNK ? log_round_up(CHUNK, l->block) : need;
+    size_t need = (size_t)(s->offset - from) + log_record_size(s->len);
+    size_t len = log_round_up(need < CHUNK ? CHUNK : need, l->block);
     if (l->chunks != NULL && l->chunks_bytes + len > LOG_READ_MAX) {
         return FL_ELIMIT;
     }
@@ -106,11 +107,8 @@ static int read_chunk(struct log *l, const struct log_slot *s, struct log_chunk 
         return trouble(l, s, n < 0 ? FL_EIO : FL_ECORRUPT,
                        n < 0 ? strerror((int)-n) : "the file is shorter than it was");
     }
-    *c = (struct log_chunk){.next = l->chunks,
-                            .segment = s->segment,
-                            .offset = from,
-                            .len = (size_t)n,
-                            .data = data};
+    *c = (struct log_chunk){
+        .next = l->chunks, .segment = s->segment, .offset = from, .len = (size_t)n, .data = data};
     l->chunks = c;
     l->chunks_bytes += len;
     *ret = c;

@@ -1,9 +1,9 @@
 /* recover.c: log_open: finds out what a directory holds, and makes an empty one into a log.
  *
- * All segments are read once, in order, and their records are applied as they were appended. Nothing
- * on disk is changed before everything was judged; then the remains of a torn last write become
- * zeros again, half made segments go, and all is synced: what was read may have been in a cache of
- * a process or of the disk, and what is built on it must not be more durable than it. */
+ * All segments are read once, in order, and their records are applied as they were appended.
+ * Nothing on disk is changed before everything was judged; then the remains of a torn last write
+ * become zeros again, half made segments go, and all is synced: what was read may have been in a
+ * cache of a process or of the disk, and what is built on it must not be more durable than it. */
 #include "log/log_private.h"
 
 #include <errno.h>
@@ -59,8 +59,8 @@ static int no_memory(struct recovery *r)
 
 static int io_error(struct recovery *r, const char *what, const char *name, int error)
 {
-    return explain(r, FL_EIO, "cannot %s %s%s%s: %s", what, r->d->where, name[0] == '\0' ? "" : "/",
-                   name, strerror(-error));
+    return explain(r, error == -ENOMEM ? FL_ENOMEM : FL_EIO, "cannot %s %s%s%s: %s", what,
+                   r->d->where, name[0] == '\0' ? "" : "/", name, strerror(-error));
 }
 
 static int segment_error(struct recovery *r, int error, uint32_t number, uint64_t at,
@@ -284,10 +284,8 @@ static int judge(struct recovery *r, const struct found *f)
 
 static int read_all(struct recovery *r)
 {
-    r->scan = (struct log_scan){.group = (uint16_t)r->l->config.group,
-                                .begun = on_begun,
-                                .record = on_record,
-                                .ctx = r};
+    r->scan = (struct log_scan){
+        .group = (uint16_t)r->l->config.group, .begun = on_begun, .record = on_record, .ctx = r};
     for (size_t i = 0; i < r->len; i++) {
         int rv = read_segment(r, &r->segments[i]);
         if (rv == 0) {
@@ -430,7 +428,8 @@ static int settle(struct recovery *r)
     }
     l->current = r->last_begun;
     l->durable_in = l->current;
-    l->offset = log_round_up((size_t)r->end, l->block);
+    /* Written in smaller blocks than are possible now: the next write begins the next segment. */
+    l->offset = r->end % l->block == 0 ? r->end : log_segment_of(l, l->current)->size;
     l->log_id = r->scan.log_id;
     l->next_number = r->scan.next_number;
     l->hard = r->scan.state.hard;
@@ -471,8 +470,8 @@ static int begin_log(struct recovery *r)
     struct log *l = r->l;
     char name[LOG_NAME_MAX + 1];
     char part[LOG_NAME_MAX + 1] = "segment-0000000001.part";
-    uint64_t size = l->config.segment_bytes < LOG_FIRST_BYTES ? l->config.segment_bytes
-                                                              : LOG_FIRST_BYTES;
+    uint64_t size =
+        l->config.segment_bytes < LOG_FIRST_BYTES ? l->config.segment_bytes : LOG_FIRST_BYTES;
     struct log_write w = {.number = 1,
                           .segment = 1,
                           .segment_size = size,
@@ -545,8 +544,7 @@ static int recover(struct recovery *r)
 int log_open(const struct log_config *config, struct log **ret, char *errmsg, size_t errmsg_size)
 {
     struct log *l = calloc(1, sizeof *l);
-    struct recovery r = {
-        .l = l, .d = config->device, .errmsg = errmsg, .errmsg_size = errmsg_size};
+    struct recovery r = {.l = l, .d = config->device, .errmsg = errmsg, .errmsg_size = errmsg_size};
     if (l == NULL) {
         return no_memory(&r);
     }

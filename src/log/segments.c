@@ -96,8 +96,8 @@ bool log_next_segment(struct log *l)
     return true;
 }
 
-/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state that
- * they leave behind is on disk in a later one. */
+/* Segments below this one are superfluous: nothing above the snapshot is in them, and the state
+ * that they leave behind is on disk in a later one. */
 static uint32_t keep_from(struct log *l)
 {
     struct log_entries *t = &l->entries;
@@ -132,19 +132,21 @@ static void forget_oldest(struct log *l)
     l->stats.bytes -= gone.size;
 }
 
-static void said_failure(struct log *l, int error)
+static void retry(struct log *l, int error)
 {
-    const char *what = l->background.type == LOG_IO_PREPARE ? "make a segment ready" : "remove";
+    struct log_io *io = &l->background;
     l->stats.prepare_failures++;
-    l->retries++;
-    if ((l->retries & (l->retries - 1)) != 0) {
-        return; /* said at the 1st, 2nd, 4th, 8th, ... */
+    if (log_retry_failed(&l->background_retry)) {
+        log_say(l, l->ready_len == 0 ? LOG_SAY_ERROR : LOG_SAY_WARNING,
+                "cannot %s %s/%s: %s: %s; this is tried again",
+                io->type == LOG_IO_PREPARE ? "make ready" : "remove", l->device->where, io->name,
+                strerror(-error),
+                l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
+                                  : "there is room for some more writes");
     }
-    log_say(l, l->ready_len == 0 ? LOG_SAY_ERROR : LOG_SAY_WARNING,
-            "cannot %s in %s (%s): %s: %s; this is tried again", what, l->device->where,
-            l->background.name, strerror(-error),
-            l->ready_len == 0 ? "writes of the log wait as soon as its segment is full"
-                              : "there is room for some more writes");
+    io->delay_ms = l->background_retry.pause_ms;
+    l->background_busy = true;
+    l->device->ops->start(l->device, LOG_LANE_BACKGROUND, io);
 }
 
 static void on_background(struct log_io *io, int result, uint64_t took_ns)
@@ -159,23 +161,18 @@ static void on_background(struct log_io *io, int result, uint64_t took_ns)
         return;
     }
     if (result != 0) {
-        said_failure(l, result);
-        l->retry_ms = l->retry_ms == 0 ? LOG_RETRY_MIN_MS : l->retry_ms * 2;
-        l->retry_ms = l->retry_ms > LOG_RETRY_MAX_MS ? LOG_RETRY_MAX_MS : l->retry_ms;
-        io->delay_ms = l->retry_ms;
-        l->background_busy = true;
-        l->device->ops->start(l->device, LOG_LANE_BACKGROUND, io);
+        retry(l, result);
         return;
     }
-    if (l->retry_ms != 0) {
+    if (l->background_retry.failures > 0) {
         log_say(l, LOG_SAY_INFO, "%s: segments of the log can be made ready again",
                 l->device->where);
-        l->retry_ms = 0;
-        l->retries = 0;
+        l->background_retry = (struct log_retry){0};
     }
     if (io->type == LOG_IO_PREPARE) {
         uint32_t number = 0;
-        bool ok = log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
+        bool ok =
+            log_segment_parse(io->name, &number) && log_segments_add(l, number, io->size) == 0;
         FLI_ASSERT(ok); /* room was made before it began */
         l->ready[l->ready_len++] = io->file;
         l->stats.prepared++;

@@ -1,5 +1,5 @@
-/* snapshot_file.c: snapshots as files: names, writing, the directory. snapshot_format.c has the bytes,
- * snapshot_read.c and snapshot_receive.c the rest. */
+/* snapshot_file.c: snapshots as files: names, writing, the directory. snapshot_format.c has the
+ * bytes, snapshot_read.c and snapshot_receive.c the rest. */
 #include "log/snapshot_private.h"
 
 #include <errno.h>

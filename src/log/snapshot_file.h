@@ -46,8 +46,8 @@ FLI_MUST_USE int snapshot_writer_write(struct snapshot_writer *w, const void *da
 uint64_t snapshot_writer_written(const struct snapshot_writer *w);
 FLI_MUST_USE int snapshot_writer_sync(struct snapshot_writer *w, struct snapshot_error *e);
 
-/* Syncs, renames and syncs the directory: after 0 it is there for good. Frees the writer, also on an
- * error, and then removes the part. */
+/* Syncs, renames and syncs the directory: after 0 it is there for good. Frees the writer, also on
+ * an error, and then removes the part. */
 FLI_MUST_USE int snapshot_writer_finish(struct snapshot_writer *w, struct snapshot_error *e);
 void snapshot_writer_abort(struct snapshot_writer *w);
 
@@ -61,11 +61,13 @@ FLI_MUST_USE int snapshot_reader_open(struct log_device *d, uint64_t index,
                                       struct snapshot_reader **ret, struct snapshot_error *e);
 const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r);
 
-/* The next piece, verified; it is valid until the next call. len 0: the end, all of it was right. */
+/* The next piece, verified; it is valid until the next call. len 0: the end, all of it was right.
+ */
 FLI_MUST_USE int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *ret,
                                       struct snapshot_error *e);
 
-/* The file as it is, for sending: its length, and bytes of it, at most len, less only at its end. */
+/* The file as it is, for sending: its length, and bytes of it, at most len, less only at its end.
+ */
 uint64_t snapshot_reader_file_size(const struct snapshot_reader *r);
 FLI_MUST_USE int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data,
                                      size_t len, size_t *ret_len, struct snapshot_error *e);
@@ -85,7 +87,8 @@ FLI_MUST_USE int snapshot_receiver_take(struct snapshot_receiver *r, uint64_t of
 uint64_t snapshot_receiver_received(const struct snapshot_receiver *r);
 FLI_MUST_USE int snapshot_receiver_sync(struct snapshot_receiver *r, struct snapshot_error *e);
 
-/* As snapshot_writer_finish. FL_ECORRUPT: it is not whole, or not of the index and term expected. */
+/* As snapshot_writer_finish. FL_ECORRUPT: it is not whole, or not of the index and term expected.
+ */
 FLI_MUST_USE int snapshot_receiver_finish(struct snapshot_receiver *r, struct snapshot_error *e);
 void snapshot_receiver_abort(struct snapshot_receiver *r);
 

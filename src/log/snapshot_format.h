@@ -16,22 +16,22 @@ enum snapshot_stage { SNAPSHOT_AT_HEADER, SNAPSHOT_AT_PIECE, SNAPSHOT_AT_END };
 /* Where somebody stands who writes or reads a file from its beginning. */
 struct snapshot_stream {
     enum snapshot_stage stage;
-    uint32_t chain; /* checksum of the last unit */
+    uint32_t chain;  /* checksum of the last unit */
     uint64_t offset; /* of the next unit */
     uint64_t pieces;
-    uint64_t size;   /* bytes of data so far */
+    uint64_t size;    /* bytes of data so far */
     bool short_piece; /* the last piece was not a full one */
 };
 
-/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data lies at
- * out + SNAPSHOT_PIECE_HEADER already. */
+/* Each writes one unit to out (SNAPSHOT_UNIT_MAX bytes) and returns its length. A piece's data lies
+ * at out + SNAPSHOT_PIECE_HEADER already. */
 size_t snapshot_put_header(struct snapshot_stream *s, const struct snapshot_meta *meta,
                            uint8_t *out);
 size_t snapshot_put_piece(struct snapshot_stream *s, size_t len, uint8_t *out);
 size_t snapshot_put_trailer(struct snapshot_stream *s, uint8_t *out);
 
-/* How many bytes the unit that begins at data has, as far as `have` bytes of it say; more than have:
- * get so many and ask again. 0: no unit begins like that, *ret_why says why. */
+/* How many bytes the unit that begins at data has, as far as `have` bytes of it say; more than
+ * have: get so many and ask again. 0: no unit begins like that, *ret_why says why. */
 size_t snapshot_unit_len(const struct snapshot_stream *s, const uint8_t *data, size_t have,
                          const char **ret_why);
 

@@ -1,5 +1,5 @@
-/* snapshot_receive.c: writes a snapshot file from the bytes of another node's file, which may come in
- * any cuts. A unit is written once it is whole and right. */
+/* snapshot_receive.c: writes a snapshot file from the bytes of another node's file, which may come
+ * in any cuts. A unit is written once it is whole and right. */
 #include "log/snapshot_private.h"
 
 #include <stdlib.h>
@@ -43,8 +43,7 @@ static int take_unit(struct snapshot_receiver *r, struct snapshot_error *e)
     struct fli_slice data;
     bool header = r->stream.stage == SNAPSHOT_AT_HEADER;
     const char *why = snapshot_take_unit(&r->stream, r->unit, r->have, &r->meta, &data);
-    if (why == NULL && header &&
-        (r->meta.index != r->part.index || r->meta.term != r->part.term)) {
+    if (why == NULL && header && (r->meta.index != r->part.index || r->meta.term != r->part.term)) {
         why = "what is received is not the snapshot that was offered";
     }
     if (why != NULL) {
@@ -60,10 +59,9 @@ int snapshot_receiver_take(struct snapshot_receiver *r, uint64_t offset, const v
 {
     const uint8_t *p = data;
     if (offset != snapshot_receiver_received(r)) {
-        return snapshot_fail(e, FL_EINVAL,
-                             "bytes of a snapshot from %llu on were received, and %llu is next",
-                             (unsigned long long)offset,
-                             (unsigned long long)snapshot_receiver_received(r));
+        return snapshot_fail(
+            e, FL_EINVAL, "bytes of a snapshot from %llu on were received, and %llu is next",
+            (unsigned long long)offset, (unsigned long long)snapshot_receiver_received(r));
     }
     while (len > 0) {
         const char *why = NULL;

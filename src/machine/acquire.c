@@ -2,6 +2,8 @@
  *
  *   a shape this version does not execute              UNSUPPORTED
  *   an explicit session that does not exist            NOSESSION
+ *   it has lost the lock, and there are no steps left
+ *     in this batch to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
  *   it is in use with another number of permits        MISMATCH
  *   this session holds it, in another mode or with
@@ -240,6 +242,45 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     }
 }
 
+/* What this session has at the lock, and has lost already, goes first. False when there are no
+ * steps left for that. */
+static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
+{
+    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, name, &hash);
+    struct seat *seat = lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
+    if (seat != NULL && machine_seat_is_over(m, seat)) {
+        if (m->steps == 0) {
+            return false;
+        }
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
+        machine_seat_finish(m, seat);
+        lock = machine_lock_find(m, name, &hash);
+    }
+    struct wait *w = lock == NULL ? NULL : machine_wait_find(m, lock, is_explicit, c->owner);
+    if (w != NULL && machine_session_is_over(m, seat_session(w->seat))) {
+        if (m->steps == 0) {
+            return false;
+        }
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(w->seat));
+        machine_wait_end(m, w, MACHINE_REASON_SESSION);
+    }
+    return true;
+}
+
+static bool clear_own(struct machine *m, const struct machine_command *c)
+{
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    unsigned n = machine_is_behind(m) ? machine_command_names(c, names) : 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (!clear_own_at(m, c, names[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct asker a = {.c = c};
@@ -248,11 +289,15 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
         return;
     }
     if ((c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0) {
-        a.explicit_session = machine_session_find(m, c->owner);
+        a.explicit_session = machine_session_live(m, c->owner);
         if (a.explicit_session == NULL) {
             r->code = MACHINE_NOSESSION;
             return;
         }
+    }
+    if (!clear_own(m, c)) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
+        return;
     }
     if (c->n_names > 1) {
         machine_acquire_together(m, c, a.explicit_session, r);

@@ -15,9 +15,12 @@
  * wait is safe without a look. And a waiter whose only wait is in the queue being walked leads
  * nowhere that the walk does not lead anyway; so queues are walked only when somebody in them also
  * waits elsewhere (crowd.n_multi), or when the session that asks is itself in them. What remains is
- * the chain of holders. Beyond MACHINE_DEADLOCK_VISITS_MAX steps the answer is "unknown" and the
+ * the chain of holders. Beyond MACHINE_SEARCH_STEPS_MAX steps the answer is "unknown" and the
  * wait is refused as over a limit: waiting without knowing could hang for ever, and calling it a
- * deadlock could be a lie. */
+ * deadlock could be a lie. All searches of a batch share its steps, but for a few that each has in
+ * any case; a session whose search took the most has only those for a while.
+ *
+ * A session that is ending waits for nobody: it will lose all its waits. */
 #include "machine/state.h"
 
 struct search {
@@ -27,6 +30,7 @@ struct search {
     struct group *groups;             /* of implicit sessions, likewise */
     const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
     uint32_t visits;
+    uint32_t visits_max;
     bool found;
     bool exhausted;
 };
@@ -34,7 +38,7 @@ struct search {
 /* False when no further step may be made. */
 static bool step(struct search *s)
 {
-    s->exhausted = s->exhausted || s->visits == MACHINE_DEADLOCK_VISITS_MAX;
+    s->exhausted = s->exhausted || s->visits == s->visits_max;
     s->visits += !s->exhausted;
     return !s->exhausted;
 }
@@ -65,7 +69,7 @@ static void visit_session(struct search *s, struct session *session)
         s->found = true;
         return;
     }
-    if (e->n_waits > 0 && e->mark != s->m->search) {
+    if (e->n_waits > 0 && e->ending == 0 && e->mark != s->m->search) {
         e->mark = s->m->search;
         e->pending = s->pending;
         s->pending = e;
@@ -146,6 +150,24 @@ static bool follow_next(struct search *s)
     return false;
 }
 
+static uint32_t visits_max(const struct machine *m, const struct session_explicit *session)
+{
+    const struct budget *b = &m->budget;
+    uint32_t more = b->search_max - b->search_min;
+    more = m->steps < more ? m->steps : more;
+    return b->search_min + (m->clock_ms < session->tired_ms ? 0 : more);
+}
+
+static void account(struct machine *m, struct session_explicit *session, uint32_t visits)
+{
+    if (visits > m->budget.search_min) {
+        machine_charge(m, visits - m->budget.search_min);
+    }
+    if (visits == m->budget.search_max) {
+        machine_session_set_tired(m, session, m->clock_ms + MACHINE_SEARCH_PAUSE_MS);
+    }
+}
+
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *session,
                                       struct lock *const *locks, unsigned n)
 {
@@ -153,7 +175,7 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
         return DEADLOCK_NONE;
     }
     m->search++;
-    struct search s = {.m = m, .goal = session};
+    struct search s = {.m = m, .goal = session, .visits_max = visits_max(m, session)};
     if (session->n_waits == 1) {
         s.goal_lock = seat_of_link(session->waits.next)->lock;
     }
@@ -164,6 +186,7 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
     }
     while (!s.found && !s.exhausted && follow_next(&s)) {
     }
+    account(m, session, s.visits);
     if (s.found) {
         return DEADLOCK_CYCLE;
     }
@@ -239,6 +262,13 @@ static void count_session(struct peel *p, struct session *session)
     }
 }
 
+/* Whether its waits are its edges. */
+static bool is_followed(struct session *session)
+{
+    return session_is_explicit(session) ? session_explicit_of(session)->ending == 0
+                                        : waits_for_several(session);
+}
+
 /* Every node starts with one more than its edges, which is then peeled from each in turn. */
 static void count_degrees(struct machine *m)
 {
@@ -259,8 +289,7 @@ static void count_degrees(struct machine *m)
         struct wait *w = wait_of_all(link);
         struct lock *lock = w->seat->lock;
         struct wait *next = ahead(&crowd_of(lock)->queue, w);
-        w->degree +=
-            session_is_explicit(seat_session(w->seat)) || waits_for_several(seat_session(w->seat));
+        w->degree += is_followed(seat_session(w->seat));
         if (next != NULL) {
             next->degree++;
             count_session(NULL, seat_session(next->seat));
@@ -273,6 +302,9 @@ static void count_degrees(struct machine *m)
 static void follow_session(struct peel *p, struct session_explicit *s)
 {
     p->done++;
+    if (!is_followed(&s->base)) {
+        return;
+    }
     FLI_LIST_FOREACH(link, &s->waits)
     {
         peel_wait(p, seat_of_link(link)->at.wait);

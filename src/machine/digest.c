@@ -11,7 +11,7 @@
  * and folds the product, as in wyhash (Wang Yi 2019). */
 #include "machine/state.h"
 
-enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER };
+enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER, TAG_WORK };
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -59,6 +59,7 @@ static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
 uint64_t machine_digest_session(const struct session_explicit *s)
 {
     uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
+    h = mix(h, s->tired_ms, s->ending);
     h = mix_bytes(h, machine_session_owner(&s->base));
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
 }
@@ -93,11 +94,24 @@ uint64_t machine_digest_timer(const struct timer *t)
     return t->kind == TIMER_DELAY ? mix_bytes(h, machine_timer_name(t)) : mix(h, 0, t->ttl_ms);
 }
 
+uint64_t machine_digest_work(struct work *w)
+{
+    if (w->kind == WORK_SESSION) {
+        return 0; /* a session says itself that it is ending */
+    }
+    if (w->kind == WORK_GROUP) {
+        return mix(TAG_WORK, seat_token(group_seat(machine_work_group(w), 0)), 0);
+    }
+    const struct crowd *c = machine_work_crowd(w);
+    return mix_bytes(mix(TAG_WORK, 0, 2 + (uint64_t)c->is_broken), lock_name(c->lock));
+}
+
 uint64_t machine_hash(const struct machine *m)
 {
     const struct machine_limits *x = &m->limits;
     const struct machine_counts *ever = &m->ever;
     uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
+    h = mix(h, m->due_ms, m->mark_due);
     h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
     h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);

@@ -1,21 +1,22 @@
 /* invariants.c: what is true of a machine between any two commands. machine_check() stops the
  * process when one is broken; tests call it after every step.
  *
- *  1. A lock is stored exactly when it is held, awaited or delayed. One held exclusively has one
- *     holder and no share; one held with slots for several has a share for each holder, in the
- *     order of grants, found by its seat, and not more than slots; every other is among the idle
- *     ones.
+ *  1. A lock is stored exactly when it is held, awaited or delayed, or has work to come. One held
+ *     exclusively has one holder and no share; one held with slots for several has a share for
+ *     each holder, in the order of grants, found by its seat and by its token, and not more than
+ *     slots; every other is among the idle ones, or has work to come.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
  *  3. Nobody is kept waiting at the head of a queue, or of all its queues, whom the holders let in,
- *     unless tokens have run out or a lock is delayed. All who hold or await a lock agree on its
- *     permits.
+ *     unless tokens have run out, a lock is delayed, or that is work to come. All who hold or
+ *     await a lock agree on its permits.
  *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
  *     holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one seat, or those of its group, and a lease exactly while it
  *     holds. Mates wait, or hold exclusively, all together, under one id or token, in their order.
- *  6. An explicit session has a lease, is found by its owner, and lists just its own seats.
- *  7. Nothing that is due is left undone: no deadline is before the clock; the heap has one timer
+ *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by
+ *     its serial and among the work to come; it lists just its own seats.
+ *  7. What is over is left undone only for want of steps; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.
  *  9. The digest is the sum of the hashes of all records and timers.
@@ -32,6 +33,7 @@ struct tally {
     uint64_t locks_held;
     uint64_t grants;
     uint64_t first_waits;
+    uint64_t locks_between; /* neither held nor idle */
     uint64_t digest;
 };
 
@@ -39,7 +41,7 @@ static void check_timer(const struct machine *m, struct tally *t, const struct t
 {
     FLI_ASSERT(timer->node.pos < m->timers.len);
     FLI_ASSERT(m->timers.slots[timer->node.pos] == &timer->node);
-    FLI_ASSERT(timer->at_ms >= m->clock_ms);
+    FLI_ASSERT(timer->at_ms >= m->due_ms || machine_is_late(m));
     FLI_ASSERT(machine_timer_deadline(m, timer) >= timer->at_ms);
     t->timers++;
     t->digest += machine_digest_timer(timer);
@@ -54,7 +56,7 @@ static void check_heap(const struct machine *m, const struct tally *t)
         FLI_ASSERT(n->pos == i);
         FLI_ASSERT(i == 0 || !m->timers.less(n, m->timers.slots[(i - 1) / 4]));
         last_ms = CONST_CONTAINER_OF(n, struct timer, node)->at_ms;
-        FLI_ASSERT(last_ms + 1 >= machine_next_deadline(m));
+        FLI_ASSERT(machine_has_work(m) || last_ms + 1 >= machine_next_deadline(m));
     }
 }
 
@@ -104,8 +106,6 @@ static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
         check_mates(m, seat);
     }
     if (session_is_explicit(seat_session(seat))) {
-        FLI_ASSERT(machine_session_find(m, machine_session_owner(seat_session(seat))) ==
-                   session_explicit_of(seat_session(seat)));
         FLI_ASSERT(fli_list_linked(&linked_seat_of(seat)->at_session));
     } else {
         check_implicit(m, t, seat);
@@ -141,7 +141,8 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
         t->queued++;
     }
     FLI_ASSERT(n_multi == c->n_multi);
-    FLI_ASSERT(m->last_token == FL_TOKEN_MAX || !machine_lock_is_ready(lock));
+    FLI_ASSERT(m->last_token == FL_TOKEN_MAX || !machine_lock_is_ready(lock) ||
+               machine_lock_is_pending(lock));
 }
 
 static void check_shares(struct machine *m, struct tally *t, const struct lock *lock)
@@ -156,6 +157,7 @@ static void check_shares(struct machine *m, struct tally *t, const struct lock *
                    (n > 0 || lock_holder(lock) == seat));
         FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(seat_session(seat)),
                                         machine_session_owner(seat_session(seat))) == seat);
+        FLI_ASSERT(machine_lock_held_under(m, lock, seat_token(seat)) == seat);
         last = seat_token(seat);
         n++;
     }
@@ -189,7 +191,10 @@ static void check_held(struct machine *m, struct tally *t)
             t->grants++;
             t->digest += machine_digest_grant(seat);
         }
-        FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0);
+        FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0 ||
+                   fli_list_linked(&c->work.link));
+        FLI_ASSERT(c == NULL || !c->is_broken ||
+                   (c->n_shares > 0 && fli_list_linked(&c->work.link)));
         FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
         check_seat(m, t, seat);
         if (lock_holder(lock) != seat) {
@@ -216,7 +221,7 @@ static void check_idle(struct machine *m, struct tally *t)
         if (c->is_delayed) {
             check_timer(m, t, &c->delay);
         } else {
-            FLI_ASSERT(c->queue.len > 0);
+            FLI_ASSERT(c->queue.len > 0 || fli_list_linked(&c->work.link));
         }
         check_lock(m, t, c->lock);
     }
@@ -225,10 +230,15 @@ static void check_idle(struct machine *m, struct tally *t)
 static void check_session(struct machine *m, struct tally *t, struct session_explicit *s)
 {
     FLI_ASSERT(session_is_explicit(&s->base) && s->opened.key <= m->serial);
-    FLI_ASSERT(machine_session_find(m, machine_session_owner(&s->base)) == s);
+    if (s->ending == MACHINE_REASON_NONE) {
+        FLI_ASSERT(machine_session_find(m, machine_session_owner(&s->base)) == s);
+        check_timer(m, t, &s->base.lease);
+    } else {
+        FLI_ASSERT(machine_session_find_ending(m, s->opened.key) == s);
+        FLI_ASSERT(fli_list_linked(&s->work.link) && !machine_timer_is_set(&s->base.lease));
+    }
     FLI_ASSERT(s->lockdelay_ms <= FL_LOCKDELAY_MAX_MS);
     FLI_ASSERT((s->label == NULL) == (s->label_len == 0));
-    check_timer(m, t, &s->base.lease);
     t->digest += machine_digest_session(s);
     uint32_t n_held = 0;
     uint64_t last = 0;
@@ -253,6 +263,29 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     FLI_ASSERT(n_held == s->n_held && n_waits == s->n_waits);
 }
 
+static void check_work(struct machine *m, struct tally *t)
+{
+    uint64_t n = 0;
+    FLI_LIST_FOREACH(link, &m->work)
+    {
+        struct work *w = FLI_CONTAINER_OF(link, struct work, link);
+        t->digest += machine_digest_work(w);
+        n++;
+        if (w->kind == WORK_LOCK) {
+            struct crowd *c = machine_work_crowd(w);
+            FLI_ASSERT(lock_crowd(c->lock) == c);
+            if (c->holder == NULL && !c->is_idle) {
+                FLI_ASSERT(!c->is_delayed && !c->is_broken);
+                check_lock(m, t, c->lock);
+                t->locks_between++;
+            }
+        } else if (w->kind == WORK_GROUP) {
+            FLI_ASSERT(!group_seat(machine_work_group(w), 0)->waiting);
+        }
+    }
+    FLI_ASSERT(n == m->n_work);
+}
+
 static void check_waits(struct machine *m, const struct tally *t)
 {
     uint64_t len = 0;
@@ -271,6 +304,7 @@ static void check_waits(struct machine *m, const struct tally *t)
 static void check_scalars(const struct machine *m)
 {
     FLI_ASSERT(m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms);
+    FLI_ASSERT(m->due_ms <= m->clock_ms);
     FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
     FLI_ASSERT(m->n_nodes <= MACHINE_NODES_MAX);
     for (unsigned i = 0; i < m->n_nodes; i++) {
@@ -285,6 +319,7 @@ void machine_check(struct machine *m)
     check_scalars(m);
     check_held(m, &t);
     check_idle(m, &t);
+    check_work(m, &t);
     machine_order_check(&m->opened);
     uint64_t sessions = 0;
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;
@@ -294,10 +329,11 @@ void machine_check(struct machine *m)
     }
     check_waits(m, &t);
     check_heap(m, &t);
-    FLI_ASSERT(sessions == m->sessions.len);
+    FLI_ASSERT(sessions == m->sessions.len + m->ending.len);
     FLI_ASSERT(t.implicit == m->n_implicit);
-    FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len);
-    FLI_ASSERT(t.shares == m->shares.len && t.grants == m->n_grants);
+    FLI_ASSERT(m->locks.len == t.locks_held + m->idle.len + t.locks_between);
+    FLI_ASSERT(t.shares == m->shares.len && t.shares == m->shares_by_token.len &&
+               t.grants == m->n_grants);
     FLI_ASSERT(t.digest == m->digest);
     FLI_ASSERT(machine_deadlock_free(m));
 }

@@ -26,13 +26,31 @@ struct machine_limits {
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
-#define MACHINE_DEADLOCK_VISITS_MAX                                                                \
-    100000u /* edges the deadlock search may follow before it refuses to wait */
+
+/* What one batch may cost, in steps. A step is an edge that a search for cycles follows, or a tenth
+ * of what it takes to make, change or end one record (a grant, a wait, a session). What does not
+ * fit goes on in the next batch, see work.c. They are a part of what a log means: who changes one
+ * changes MACHINE_BATCH_FORMAT. */
+#define MACHINE_STEPS_RECORD 10u
+#define MACHINE_BATCH_DUE_STEPS 6000u     /* for what is due, and what earlier batches left */
+#define MACHINE_BATCH_COMMAND_STEPS 6000u /* for what the batch's commands set going */
+#define MACHINE_BATCH_COST_MAX 10000u     /* sum of machine_command_cost(): the leader's to keep */
+#define MACHINE_SEARCH_STEPS_MAX 1000u    /* of one search for cycles */
+#define MACHINE_SEARCH_STEPS_MIN 50u      /* which it has in any case */
+#define MACHINE_SEARCH_PAUSE_MS 1000u     /* and has no more, after one that took the most */
 
 /* The cluster clock in ms stays below 2^48 (8 900 years), so that no sum of a clock and a duration
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
+
+#define MACHINE_COMMAND_COST_MAX                                                                   \
+    (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)
+/* The last piece of work may take more than there was left: one grant, or one wait. */
+#define MACHINE_STEPS_OVER_MAX (MACHINE_STEPS_RECORD * (1 + 2 * MACHINE_NAMES_MAX))
+#define MACHINE_APPLY_STEPS_MAX                                                                    \
+    (MACHINE_BATCH_DUE_STEPS + MACHINE_BATCH_COMMAND_STEPS + MACHINE_BATCH_COST_MAX +              \
+     2 * MACHINE_STEPS_OVER_MAX)
 
 /* One answer of LOCKS, SESSION LIST or SHOW. */
 #define MACHINE_PAGE_COUNT_MAX 1000u               /* records */
@@ -45,5 +63,11 @@ _Static_assert(1 + 1 + 2 + MACHINE_NAMES_MAX * (1 + FL_NAME_MAX) + FL_OWNER_MAX 
                        FL_VALUE_MAX + 64 <
                    MACHINE_COMMAND_MAX,
                "the largest command fits");
+_Static_assert(MACHINE_BATCH_COST_MAX >= 40 * MACHINE_COMMAND_COST_MAX &&
+                   MACHINE_SEARCH_STEPS_MIN <= MACHINE_SEARCH_STEPS_MAX &&
+                   MACHINE_SEARCH_STEPS_MAX <= MACHINE_BATCH_COMMAND_STEPS &&
+                   MACHINE_BATCH_DUE_STEPS > MACHINE_STEPS_OVER_MAX,
+               "a batch has room for the largest commands, and each ends something that is due");
+_Static_assert(MACHINE_APPLY_STEPS_MAX <= 23000, "what docs/PROTOCOL.md and adr 0027 promise");
 
 #endif

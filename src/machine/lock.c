@@ -16,6 +16,9 @@
  * A wait for several locks is in the queue of each, and is granted all of them when it is at the
  * head of each and each lets it in. So nobody overtakes it, and it holds nothing before.
  *
+ * When there are no steps left for that, a lock has work to come (work.c) and, without a holder, is
+ * neither held nor idle.
+ *
  * A lock is idle without a delay when tokens have run out while somebody waits, then it stays until
  * the last wait ends; or when the head of its queue needs other locks as well, which are not free
  * or have others at their heads. */
@@ -58,16 +61,18 @@ struct crowd *machine_lock_crowd(struct lock *lock)
         fli_list_init(&c->shares);
         machine_order_init(&c->queue, QUEUE_PART_MAX);
         machine_timer_init(&c->delay, TIMER_DELAY);
+        machine_work_init(&c->work, WORK_LOCK);
         lock->has.crowd = c;
         lock->by_name.own[LOCK_CROWDED] = 1;
     }
     return lock->has.crowd;
 }
 
-static void free_crowd(struct lock *lock)
+static void free_crowd(struct machine *m, struct lock *lock)
 {
     struct crowd *c = lock->has.crowd;
     FLI_ASSERT(c->n_shares == 0);
+    machine_work_forget(m, &c->work);
     lock->by_name.own[LOCK_CROWDED] = 0;
     lock->has.holder = c->holder;
     machine_order_fini(&c->queue);
@@ -77,7 +82,7 @@ static void free_crowd(struct lock *lock)
 void machine_lock_free(struct machine *m, struct lock *lock)
 {
     if (lock_crowd(lock) != NULL) {
-        free_crowd(lock);
+        free_crowd(m, lock);
     }
     fli_map_remove(&m->locks, &lock->by_name);
     fli_slab_free(&m->slab, lock, offsetof(struct lock, name) + lock_name(lock).len);
@@ -89,7 +94,7 @@ bool machine_lock_admits(const struct lock *lock, uint32_t slots)
     if (c == NULL) {
         return lock->has.holder == NULL;
     }
-    if (c->is_delayed) {
+    if (c->is_delayed || c->is_broken) {
         return false;
     }
     return c->holder == NULL || (c->n_shares > 0 && c->slots == slots && c->n_shares < slots);
@@ -130,13 +135,45 @@ struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock,
     if (lock_crowd(lock) == NULL || crowd_of(lock)->n_shares == 0) {
         return NULL;
     }
-    uint64_t key = held_key(token, 0); /* mates hold alone */
-    struct order_node *n = machine_order_seek(&m->held, key - 1);
-    bool found = n != NULL && n->key == key && seat_of_held(n)->lock == lock;
-    return found ? seat_of_held(n) : NULL;
+    uint8_t key[8];
+    fli_put_u64(key, token);
+    struct fli_map_node *n = fli_map_find(&m->shares_by_token, key, sizeof key);
+    struct seat *seat = n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_token)->seat;
+    return seat != NULL && seat->lock == lock ? seat : NULL;
 }
 
-static void add_share(struct machine *m, struct seat *seat, uint32_t slots)
+bool machine_seat_is_over(const struct machine *m, struct seat *seat)
+{
+    FLI_ASSERT(!seat->waiting);
+    if (!machine_is_behind(m)) {
+        return false;
+    }
+    return (lock_crowd(seat->lock) != NULL && crowd_of(seat->lock)->is_broken) ||
+           (seat->grouped && fli_list_linked(&seat_group(seat)->work.link)) ||
+           machine_session_is_over(m, seat_session(seat));
+}
+
+void machine_seat_finish(struct machine *m, struct seat *seat)
+{
+    seat = seat_mate(seat, 0);
+    struct session *s = seat_session(seat);
+    if (lock_crowd(seat->lock) != NULL && crowd_of(seat->lock)->is_broken) {
+        machine_lock_end(m, seat, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
+        return;
+    }
+    if (seat->grouped && fli_list_linked(&seat_group(seat)->work.link)) {
+        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+        return;
+    }
+    if (session_is_explicit(s) && session_explicit_of(s)->ending == MACHINE_REASON_CLOSE) {
+        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_CLOSE, 0);
+        return;
+    }
+    machine_lock_end(m, seat, MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE,
+                     session_is_explicit(s) ? session_explicit_of(s)->lockdelay_ms : 0);
+}
+
+static void add_share(struct machine *m, struct seat *seat, uint32_t slots, fl_token token)
 {
     struct crowd *c = machine_lock_crowd(seat->lock);
     struct share *share = fli_xcalloc(1, sizeof *share);
@@ -145,7 +182,10 @@ static void add_share(struct machine *m, struct seat *seat, uint32_t slots)
                                   machine_session_owner(seat_session(seat)));
     FLI_ASSERT(c->n_shares < slots && (c->n_shares == 0 || c->slots == slots));
     share->seat = seat;
-    if (fli_map_insert(&m->shares, &share->by_seat, fli_map_hash(&m->shares, key, len)) != 0) {
+    int rc = fli_map_insert(&m->shares, &share->by_seat, fli_map_hash(&m->shares, key, len));
+    fli_put_u64(key, token);
+    uint64_t hash = fli_map_hash(&m->shares_by_token, key, 8);
+    if (rc != 0 || fli_map_insert(&m->shares_by_token, &share->by_token, hash) != 0) {
         fli_fatal("out of memory for a share of the lock machine");
     }
     fli_list_push(&c->shares, &share->at_lock);
@@ -161,6 +201,7 @@ static void remove_share(struct machine *m, const struct seat *seat)
                                      machine_session_owner(seat_session(seat)));
     FLI_ASSERT(share != NULL && share->seat == seat);
     fli_map_remove(&m->shares, &share->by_seat);
+    fli_map_remove(&m->shares_by_token, &share->by_token);
     fli_list_remove(&share->at_lock);
     free(share);
     crowd_of(lock)->n_shares--;
@@ -176,7 +217,7 @@ void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_
     FLI_ASSERT((lock_holder(lock) == NULL || slots > 1) && !seat->waiting);
     FLI_ASSERT(token >= 1 && token <= m->last_token);
     if (slots > 1) {
-        add_share(m, seat, slots);
+        add_share(m, seat, slots, token);
     }
     if (lock_holder(lock) == NULL) {
         lock_set_holder(lock, seat);
@@ -216,6 +257,14 @@ void machine_lock_unhold(struct machine *m, struct seat *seat)
     }
 }
 
+static void leave_idle(struct machine *m, struct crowd *c)
+{
+    FLI_ASSERT(c->is_idle);
+    m->digest -= machine_digest_idle(c);
+    machine_order_remove(&m->idle, &c->idle);
+    c->is_idle = false;
+}
+
 void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait)
 {
     FLI_ASSERT(m->last_token < FL_TOKEN_MAX && seat_mate(seat, 0) == seat);
@@ -223,6 +272,10 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
     m->ever.grants++;
     unsigned n = seat_mates(seat);
     for (unsigned i = 0; i < n; i++) {
+        struct crowd *c = lock_crowd(seat_mate(seat, i)->lock);
+        if (c != NULL && c->is_idle) {
+            leave_idle(m, c);
+        }
         machine_lock_hold(m, seat_mate(seat, i), slots, m->last_token, i, m->clock_ms);
     }
     /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
@@ -266,14 +319,6 @@ static void end_delay(struct machine *m, struct crowd *c)
     c->is_delayed = false;
 }
 
-static void leave_idle(struct machine *m, struct crowd *c)
-{
-    FLI_ASSERT(c->is_idle);
-    m->digest -= machine_digest_idle(c);
-    machine_order_remove(&m->idle, &c->idle);
-    c->is_idle = false;
-}
-
 bool machine_lock_is_ready(const struct lock *lock)
 {
     struct order_node *first =
@@ -292,19 +337,54 @@ bool machine_lock_is_ready(const struct lock *lock)
     return true;
 }
 
+bool machine_lock_is_pending(const struct lock *lock)
+{
+    const struct crowd *c = crowd_of(lock);
+    struct seat *seat = wait_of_queue(machine_order_first(&c->queue))->seat;
+    for (unsigned i = 0; i < seat_mates(seat); i++) {
+        if (fli_list_linked(&crowd_of(seat_mate(seat, i)->lock)->work.link)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether who waits has ended, so that it must not be granted anything. While things happen in the
+ * order of their deadlines, that of its lease was not reached. */
+static bool waits_in_vain(const struct machine *m, const struct wait *w)
+{
+    struct session *s = seat_session(w->seat);
+    return session_is_explicit(s) &&
+           (m->expiring ? session_explicit_of(s)->ending != 0 : machine_session_is_over(m, s));
+}
+
+/* The first in the queue goes. `lock` itself keeps its crowd; the others are for later, also those
+ * that nobody needs any more, since settling one lock must not free another. */
+static void drop_first(struct machine *m, struct lock *lock)
+{
+    struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = machine_wait_remove(m, w, MACHINE_REASON_SESSION, locks);
+    machine_charge(m, MACHINE_STEPS_RECORD * n);
+    for (unsigned i = 0; i < n; i++) {
+        if (locks[i] != lock) {
+            machine_work_later(m, &crowd_of(locks[i])->work);
+        }
+    }
+}
+
 /* Grants the first in the queue its lock, or its locks. `lock` itself keeps its crowd. */
 static void grant_first(struct machine *m, struct lock *lock)
 {
     struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
+    if (waits_in_vain(m, w)) {
+        drop_first(m, lock);
+        return;
+    }
     uint64_t id = wait_id(w);
     uint32_t slots = w->slots;
     struct seat *seat = machine_wait_detach(m, w);
-    for (unsigned i = 0; i < seat_mates(seat); i++) {
-        struct crowd *c = crowd_of(seat_mate(seat, i)->lock);
-        if (c->is_idle) {
-            leave_idle(m, c);
-        }
-    }
+    machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
     machine_lock_grant(m, seat, slots, id);
     for (unsigned i = 0; i < seat_mates(seat); i++) {
         struct lock *other = seat_mate(seat, i)->lock;
@@ -314,17 +394,66 @@ static void grant_first(struct machine *m, struct lock *lock)
     }
 }
 
-void machine_lock_settle(struct machine *m, struct lock *lock)
+static void end_break(struct machine *m, struct crowd *c)
+{
+    m->digest -= machine_digest_work(&c->work);
+    c->is_broken = false;
+    m->digest += machine_digest_work(&c->work);
+    end_delay(m, c);
+}
+
+/* Whether the next in the queue must be granted the lock. */
+static bool is_owed(const struct machine *m, const struct lock *lock)
+{
+    return m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock);
+}
+
+/* True when there were not enough steps; the caller then sees to it that it goes on. */
+static bool settle(struct machine *m, struct lock *lock)
 {
     struct crowd *c = lock_crowd(lock);
-    while (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
+    if (c != NULL && c->is_broken) {
+        if (c->holder != NULL) {
+            return false;
+        }
+        end_break(m, c);
+    }
+    while (is_owed(m, lock)) {
+        if (m->steps == 0) {
+            return true;
+        }
         grant_first(m, lock);
+    }
+    if (c != NULL) {
+        machine_work_forget(m, &c->work);
     }
     if (lock_holder(lock) == NULL && c != NULL && !c->is_idle &&
         (c->is_delayed || c->queue.len > 0)) {
         machine_lock_idle(m, lock, ++m->serial);
     }
     machine_lock_relax(m, lock);
+    return false;
+}
+
+void machine_lock_settle(struct machine *m, struct lock *lock)
+{
+    machine_lock_settle_all(m, &lock, 1);
+}
+
+/* Settling one frees no other: it may only grant them. Those that are left go in front of all other
+ * work, the first one last, so that their order stays. */
+void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n)
+{
+    struct lock *left[MACHINE_NAMES_MAX];
+    unsigned n_left = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (settle(m, locks[i])) {
+            left[n_left++] = locks[i];
+        }
+    }
+    while (n_left > 0) {
+        machine_work_later(m, &crowd_of(left[--n_left])->work);
+    }
 }
 
 static void count_end(struct machine *m, enum machine_event_type type)
@@ -366,14 +495,6 @@ static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_eve
     return n;
 }
 
-/* Settling one frees no other: it may only grant them. */
-static void settle_all(struct machine *m, struct lock *const *locks, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        machine_lock_settle(m, locks[i]);
-    }
-}
-
 void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms)
 {
@@ -383,22 +504,38 @@ void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_t
     for (unsigned i = 0; i < n && delay_ms > 0; i++) {
         machine_lock_delay(m, locks[i], m->clock_ms + delay_ms);
     }
-    settle_all(m, locks, n);
+    machine_lock_settle_all(m, locks, n);
 }
 
 void machine_lock_break(struct machine *m, struct lock *lock)
 {
     FLI_ASSERT(lock_holder(lock) != NULL);
-    struct lock *locks[MACHINE_NAMES_MAX];
-    unsigned n = 0;
-    while (lock_holder(lock) != NULL) {
-        n = end_grant(m, lock_holder(lock), MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
-        FLI_ASSERT(n == 1 || lock_holder(lock) == NULL);
+    struct crowd *c = lock_crowd(lock);
+    if (c != NULL && c->n_shares > 0) {
+        machine_work_forget(m, &c->work);
+        c->is_broken = true;
+        machine_work_later(m, &c->work);
+        machine_work(m);
+        return;
     }
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = end_grant(m, lock_holder(lock), MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
     if (lock_crowd(lock) != NULL) {
         end_delay(m, lock_crowd(lock));
     }
-    settle_all(m, locks, n);
+    machine_lock_settle_all(m, locks, n);
+}
+
+void machine_lock_work(struct machine *m, struct crowd *c)
+{
+    struct lock *lock = c->lock;
+    if (c->is_broken) {
+        struct lock *locks[MACHINE_NAMES_MAX];
+        machine_charge(m, MACHINE_STEPS_RECORD);
+        unsigned n = end_grant(m, c->holder, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
+        FLI_ASSERT(n == 1);
+    }
+    machine_lock_settle(m, lock);
 }
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
@@ -422,6 +559,6 @@ void machine_lock_relax(struct machine *m, struct lock *lock)
     if (lock_holder(lock) == NULL) {
         machine_lock_free(m, lock);
     } else if (c != NULL) {
-        free_crowd(lock);
+        free_crowd(m, lock);
     }
 }

@@ -17,8 +17,20 @@ static bool lock_eq(const struct fli_map_node *n, const void *key, size_t len)
 
 static bool session_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
-    const struct session_explicit *s = CONST_CONTAINER_OF(n, struct session_explicit, by_owner);
+    const struct session_explicit *s = CONST_CONTAINER_OF(n, struct session_explicit, by_key);
     return s->base.lease.owner_len == len && memcmp(s->owner, key, len) == 0;
+}
+
+static bool ending_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    FLI_ASSERT(len == 8);
+    return CONST_CONTAINER_OF(n, struct session_explicit, by_key)->opened.key == fli_get_u64(key);
+}
+
+static bool token_eq(const struct fli_map_node *n, const void *key, size_t len)
+{
+    FLI_ASSERT(len == 8);
+    return seat_token(CONST_CONTAINER_OF(n, struct share, by_token)->seat) == fli_get_u64(key);
 }
 
 /* The key is as machine_seat_key() builds it: kind, length of the name, name, owner. */
@@ -56,13 +68,20 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->waits_by_seat, seat_eq, hash_seed);
     fli_map_init(&m->waits_by_id, id_eq, hash_seed);
     fli_map_init(&m->shares, share_eq, hash_seed);
+    fli_map_init(&m->shares_by_token, token_eq, hash_seed);
+    fli_map_init(&m->ending, ending_eq, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
     fli_list_init(&m->waits);
+    fli_list_init(&m->work);
     fli_slab_init(&m->slab);
     machine_timers_init(m);
     m->limits = MACHINE_LIMITS_DEFAULT;
+    m->budget = (struct budget){.due = MACHINE_BATCH_DUE_STEPS,
+                                .commands = MACHINE_BATCH_COMMAND_STEPS,
+                                .search_min = MACHINE_SEARCH_STEPS_MIN,
+                                .search_max = MACHINE_SEARCH_STEPS_MAX};
     return m;
 }
 
@@ -85,12 +104,28 @@ static void free_grant(struct machine *m, struct seat *seat)
     }
 }
 
+/* A lock that nobody holds, and that is not idle, is to be found nowhere else. */
+static void free_work(struct machine *m)
+{
+    while (!fli_list_empty(&m->work)) {
+        struct work *w = FLI_CONTAINER_OF(m->work.next, struct work, link);
+        machine_work_forget(m, w);
+        if (w->kind == WORK_LOCK) {
+            struct crowd *c = machine_work_crowd(w);
+            if (c->holder == NULL && !c->is_idle) {
+                machine_lock_free(m, c->lock);
+            }
+        }
+    }
+}
+
 /* Takes the state apart in the order in which nothing is left that another record refers to. */
 static void free_records(struct machine *m)
 {
     while (!fli_list_empty(&m->waits)) {
         machine_seat_free(m, machine_wait_detach(m, wait_of_all(m->waits.next)));
     }
+    free_work(m);
     struct order_node *n;
     while ((n = machine_order_last(&m->held)) != NULL) {
         free_grant(m, seat_of_held(n));
@@ -120,6 +155,8 @@ void machine_destroy(struct machine *m)
     fli_map_fini(&m->waits_by_seat);
     fli_map_fini(&m->waits_by_id);
     fli_map_fini(&m->shares);
+    fli_map_fini(&m->shares_by_token);
+    fli_map_fini(&m->ending);
     machine_order_fini(&m->held);
     machine_order_fini(&m->idle);
     machine_order_fini(&m->opened);
@@ -219,7 +256,8 @@ static struct seat *find_held(struct machine *m, struct fli_slice name, fl_token
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    return lock == NULL ? NULL : machine_lock_held_under(m, lock, token);
+    struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, token);
+    return seat == NULL || machine_seat_is_over(m, seat) ? NULL : seat;
 }
 
 static void renew(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -243,7 +281,11 @@ static void release(struct machine *m, const struct machine_command *c, struct m
     }
     r->code = MACHINE_DONE;
     r->token = c->token;
-    machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    if (seat->grouped && m->steps == 0) {
+        machine_work_later(m, &seat_group(seat)->work);
+    } else {
+        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    }
 }
 
 /* The token is burnt before the lock is passed on, so that the next holder's is larger. A delayed
@@ -252,7 +294,9 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, c->name, &hash);
-    if (lock == NULL || (lock_holder(lock) == NULL && !crowd_of(lock)->is_delayed)) {
+    const struct crowd *crowd = lock == NULL ? NULL : lock_crowd(lock);
+    if (lock == NULL || (crowd != NULL && crowd->is_broken) ||
+        (lock_holder(lock) == NULL && !crowd_of(lock)->is_delayed)) {
         r->code = MACHINE_NO;
         return;
     }
@@ -282,7 +326,7 @@ static void cancel(struct machine *m, const struct machine_command *c, struct ma
 static void session_open(struct machine *m, const struct machine_command *c,
                          struct machine_result *r)
 {
-    struct session_explicit *s = machine_session_find(m, c->owner);
+    struct session_explicit *s = machine_session_live(m, c->owner);
     bool is_new = s == NULL;
     if (is_new && machine_sessions_len(m) >= m->limits.sessions_max) {
         machine_answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
@@ -304,7 +348,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
 static void session_renew(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
-    struct session_explicit *s = machine_session_find(m, c->owner);
+    struct session_explicit *s = machine_session_live(m, c->owner);
     if (s == NULL) {
         r->code = MACHINE_NOSESSION;
         return;
@@ -316,13 +360,32 @@ static void session_renew(struct machine *m, const struct machine_command *c,
 static void session_close(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
-    struct session_explicit *s = machine_session_find(m, c->owner);
+    struct session_explicit *s = machine_session_live(m, c->owner);
     if (s == NULL) {
         r->code = MACHINE_NOSESSION;
         return;
     }
     r->code = MACHINE_DONE;
     machine_session_end(m, s, MACHINE_REASON_CLOSE);
+}
+
+uint32_t machine_command_cost(const struct machine_command *c)
+{
+    bool searches =
+        (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0 && (c->flags & MACHINE_ACQUIRE_WAIT) != 0;
+    switch ((enum machine_op)c->op) {
+    case MACHINE_OP_ACQUIRE:
+        return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
+    case MACHINE_OP_CANCEL:
+    case MACHINE_OP_BREAK:
+        return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
+    case MACHINE_OP_RELEASE:
+    case MACHINE_OP_SESSION_OPEN:
+    case MACHINE_OP_SESSION_CLOSE:
+        return 2 * MACHINE_STEPS_RECORD;
+    default:
+        return MACHINE_STEPS_RECORD;
+    }
 }
 
 static void apply_one(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -411,11 +474,11 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     if (h.stamp_ms > m->clock_ms) {
         m->clock_ms = h.stamp_ms;
     }
-    /* The mark comes before the expiry: it is there to save leases that nobody could renew. */
-    if ((h.flags & MACHINE_BATCH_TERM_MARK) != 0) {
-        m->floor_ms = m->clock_ms;
-    }
+    m->mark_due = m->mark_due || (h.flags & MACHINE_BATCH_TERM_MARK) != 0;
+    m->spent = 0;
+    m->steps = m->budget.due;
     machine_expire(m);
+    m->steps = m->budget.commands;
     *ret = (struct machine_cursor){.p = p, .end = end, .left = h.count};
     return 0;
 }
@@ -433,6 +496,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
     cur->p += size;
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
+    m->spent += machine_command_cost(&c);
     apply_one(m, &c, ret);
     FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_MISMATCH);
     return true;
@@ -456,6 +520,9 @@ int machine_apply(struct machine *m, const void *batch, size_t len, struct machi
 
 uint64_t machine_next_deadline(const struct machine *m)
 {
+    if (machine_is_behind(m)) {
+        return m->clock_ms;
+    }
     const struct fli_heap_node *n = fli_heap_min(&m->timers);
     if (n == NULL) {
         return UINT64_MAX;
@@ -509,4 +576,5 @@ void machine_get_counts(const struct machine *m, struct machine_counts *ret)
     ret->sessions = machine_sessions_len(m);
     ret->sessions_explicit = m->sessions.len;
     ret->waits = m->waits_by_seat.len;
+    ret->work = m->n_work;
 }

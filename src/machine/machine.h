@@ -19,7 +19,10 @@
  * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
  * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
  * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
- * lock on the way has a lease from the new clock. */
+ * lock on the way has a lease from the new clock.
+ *
+ * Bounded work. A batch takes a bounded number of steps; what does not fit goes on in the next one
+ * (work.c). Until then it is not held any more by who has lost it, and not yet free. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -164,9 +167,18 @@ int machine_apply(struct machine *m, const void *batch, size_t len,
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload) FLI_MUST_USE;
 
-/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is.
- * May be early after a fail-over, never late. */
+/* The first stamp at which something is due, one behind its deadline; UINT64_MAX when nothing is;
+ * the clock itself while work is left. May be early after a fail-over, never late. */
 uint64_t machine_next_deadline(const struct machine *m);
+
+/* Whether the last batch had too few steps for all that was due or set going (limits.h). What is
+ * left goes on in the next one: whoever leads proposes it at once, empty if need be. */
+bool machine_has_work(const struct machine *m);
+
+/* What this command may cost, in steps (limits.h), beside what the batch has for what it sets
+ * going. Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no
+ * apply takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
+uint32_t machine_command_cost(const struct machine_command *c);
 
 uint64_t machine_clock(const struct machine *m);
 fl_token machine_last_token(const struct machine *m);
@@ -182,6 +194,7 @@ struct machine_counts {
     /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several
      * locks in waits once for each of these. */
     uint64_t locks_held, locks, sessions, sessions_explicit, waits;
+    uint64_t work; /* sessions that end, locks that are passed on, and so on, in batches to come */
     /* Ever; part of the state. A grant or a wait of several locks counts once. Releases, expiries,
      * breaks: grants that ended so; tokens: by TOKEN; limits:
      * commands answered LIMIT. */

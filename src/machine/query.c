@@ -11,9 +11,6 @@ static uint64_t left_ms(const struct machine *m, uint64_t deadline_ms)
 
 static uint8_t view_mode(const struct lock *lock)
 {
-    if (lock_holder(lock) == NULL) {
-        return MACHINE_LOCK_NONE;
-    }
     switch (lock_slots(lock)) {
     case 1:
         return MACHINE_LOCK_EXCLUSIVE;
@@ -24,16 +21,16 @@ static uint8_t view_mode(const struct lock *lock)
     }
 }
 
-/* The lock with one of its holders; NULL when it has none. */
+/* The lock with one of its holders; NULL when it has none, or all have lost it. */
 static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
                                           struct seat *seat)
 {
     const struct crowd *c = lock_crowd(lock);
     struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
     v.waiters = c == NULL ? 0 : (uint32_t)c->queue.len;
-    v.holders = lock_holders(lock);
+    v.holders = seat == NULL ? 0 : lock_holders(lock);
     v.permits = lock_permits(lock);
-    v.mode = view_mode(lock);
+    v.mode = seat == NULL ? MACHINE_LOCK_NONE : view_mode(lock);
     v.together = 1;
     if (c != NULL && c->is_delayed) {
         v.state = MACHINE_LOCK_DELAYED;
@@ -89,8 +86,8 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    const struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
-    if (seat == NULL) {
+    struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
+    if (seat == NULL || machine_seat_is_over(m, seat)) {
         r->code = MACHINE_NO;
         return 0;
     }
@@ -100,17 +97,50 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     return 0;
 }
 
-/* The holders but for the oldest. False when there is no room for all. */
-static bool show_shares(struct machine *m, const struct lock *lock, struct page_writer *w)
+/* The first of those that still hold the lock; NULL when none does. Looks at a bounded number. */
+static struct seat *first_holder(const struct machine *m, const struct lock *lock)
 {
-    if (lock_crowd(lock) == NULL) {
+    struct seat *seat = lock_holder(lock);
+    if (seat == NULL || !machine_seat_is_over(m, seat)) {
+        return seat;
+    }
+    const struct crowd *c = lock_crowd(lock);
+    if (c == NULL || c->n_shares == 0 || c->is_broken) {
+        return NULL;
+    }
+    unsigned looked = 0;
+    FLI_LIST_FOREACH(link, &c->shares)
+    {
+        seat = share_of_link(link)->seat;
+        if (!machine_seat_is_over(m, seat)) {
+            return seat;
+        }
+        if (++looked == MACHINE_PAGE_LOOK_MAX) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+/* The holders but for the first one. False when they are too many to show or to look at. */
+static bool show_shares(struct machine *m, const struct lock *lock, const struct seat *first,
+                        struct page_writer *w)
+{
+    if (lock_crowd(lock) == NULL || first == NULL) {
         return true;
     }
+    unsigned looked = 0;
     FLI_LIST_FOREACH(link, &crowd_of(lock)->shares)
     {
         struct seat *seat = share_of_link(link)->seat;
+        if (++looked > MACHINE_PAGE_LOOK_MAX) {
+            return false;
+        }
+        if (seat == first || machine_seat_is_over(m, seat)) {
+            continue;
+        }
         struct machine_lock_view v = view_lock(m, lock, seat);
-        if (seat != lock_holder(lock) && !machine_page_add_lock(w, &v)) {
+        if (!machine_page_add_lock(w, &v)) {
             return false;
         }
     }
@@ -122,16 +152,18 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    if (lock == NULL) {
+    struct seat *first = lock == NULL ? NULL : first_holder(m, lock);
+    const struct crowd *c = lock == NULL ? NULL : lock_crowd(lock);
+    if (lock == NULL || (first == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         r->code = MACHINE_NOTFOUND;
         return 0;
     }
     struct page_writer w;
     machine_page_begin(&w, payload, PAGE_KIND_SHOW);
-    struct machine_lock_view v = view_lock(m, lock, lock_holder(lock));
-    bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, &w);
+    struct machine_lock_view v = view_lock(m, lock, first);
+    bool room = machine_page_add_lock(&w, &v) && show_shares(m, lock, first, &w);
     bool whole = room;
-    const struct order *queue = lock_crowd(lock) == NULL ? NULL : &crowd_of(lock)->queue;
+    const struct order *queue = c == NULL ? NULL : &c->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
     while (room && n != NULL) {
         struct seat *seat = wait_of_queue(n)->seat;
@@ -177,6 +209,9 @@ static bool walk_goes_on(const struct walk *w)
 static bool walk_lock(struct walk *w, const struct lock *lock, struct seat *seat)
 {
     w->looked++;
+    if (seat != NULL && machine_seat_is_over(w->m, seat)) {
+        return true;
+    }
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
         return true;
     }
@@ -222,7 +257,7 @@ static int session_show(struct machine *m, const struct machine_command *q,
                         struct machine_result *r, struct fli_buf *payload)
 {
     struct session_explicit *s = machine_session_find(m, q->owner);
-    if (s == NULL) {
+    if (s == NULL || machine_session_is_over(m, &s->base)) {
         r->code = MACHINE_NOTFOUND;
         return 0;
     }
@@ -243,8 +278,10 @@ static int session_list(struct machine *m, const struct machine_command *q,
     FLI_ASSERT(ok);
     struct order_node *n = machine_order_seek(&m->opened, w.key);
     while (n != NULL && walk_goes_on(&w)) {
-        struct machine_session_view v = view_session(m, &session_of_opened(n)->base, 0);
-        if (!machine_page_add_session(&w.page, &v)) {
+        struct session *s = &session_of_opened(n)->base;
+        bool is_over = machine_is_behind(m) && machine_session_is_over(m, s);
+        struct machine_session_view v = view_session(m, s, 0);
+        if (!is_over && !machine_page_add_session(&w.page, &v)) {
             break;
         }
         w.looked++;

@@ -11,7 +11,16 @@
 
 #include "machine/state.h"
 
-enum part { PART_HEAD, PART_NODES, PART_SESSIONS, PART_HELD, PART_IDLE, PART_WAITS, PART_END };
+enum part {
+    PART_HEAD,
+    PART_NODES,
+    PART_SESSIONS,
+    PART_HELD,
+    PART_IDLE,
+    PART_WORK,
+    PART_WAITS,
+    PART_END
+};
 
 struct loader {
     struct machine *m;
@@ -37,10 +46,11 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
-/* Whether a duration that is running now, and was at most max_ms when it began, can end then. */
+/* Whether a duration that was at most max_ms when it began can end then. It may be over, and left
+ * for the next batch. */
 static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t max_ms)
 {
-    return deadline_ms >= m->clock_ms && deadline_ms - m->clock_ms <= max_ms;
+    return deadline_ms <= m->clock_ms + max_ms;
 }
 
 static bool ttl_ok(uint64_t ttl_ms)
@@ -63,6 +73,9 @@ static bool load_head(struct loader *l)
     }
     m->clock_ms = fli_read_u64(r);
     m->floor_ms = fli_read_u64(r);
+    m->due_ms = fli_read_u64(r);
+    unsigned mark_due = fli_read_u8(r);
+    m->mark_due = mark_due == 1;
     m->last_token = fli_read_u64(r);
     m->serial = fli_read_u64(r);
     m->cluster_id = fli_read_u64(r);
@@ -83,11 +96,13 @@ static bool load_head(struct loader *l)
     l->left[PART_SESSIONS] = fli_read_u64(r);
     l->left[PART_HELD] = fli_read_u64(r);
     l->left[PART_IDLE] = fli_read_u64(r);
+    l->left[PART_WORK] = fli_read_u64(r);
     l->left[PART_WAITS] = fli_read_u64(r);
     const struct machine_limits *x = &m->limits;
     return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
-           m->last_token <= FL_TOKEN_MAX && x->locks_max >= 1 && x->sessions_max >= 1 &&
-           x->waits_max >= 1 && x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
+           m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
+           x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
+           x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
            l->left[PART_NODES] <= MACHINE_NODES_MAX;
 }
 
@@ -111,6 +126,17 @@ static bool key_ok(const struct order *o, uint64_t key, uint64_t max)
     return key > (last == NULL ? 0 : last->key) && key <= max;
 }
 
+/* How a session ends: at a deadline, or it is ending already. */
+static bool session_ends_ok(const struct machine *m, unsigned ending, uint64_t deadline_ms,
+                            uint32_t ttl_ms)
+{
+    if (ending == 0) {
+        return deadline_ok(m, deadline_ms, FL_TTL_MAX_MS) && deadline_ms >= ttl_ms;
+    }
+    return deadline_ms == 0 &&
+           (ending == MACHINE_REASON_CLOSE || ending == MACHINE_REASON_DEADLINE);
+}
+
 static bool load_session(struct loader *l)
 {
     struct machine *m = l->m;
@@ -118,17 +144,25 @@ static bool load_session(struct loader *l)
     uint64_t deadline_ms = fli_read_u64(&l->r);
     uint32_t ttl_ms = fli_read_u32(&l->r);
     uint32_t lockdelay_ms = fli_read_u32(&l->r);
+    uint64_t tired_ms = fli_read_u64(&l->r);
+    unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
     if (l->r.bad || !key_ok(&m->opened, serial, m->serial) || !ttl_ok(ttl_ms) ||
-        !deadline_ok(m, deadline_ms, FL_TTL_MAX_MS) || deadline_ms < ttl_ms ||
-        lockdelay_ms > FL_LOCKDELAY_MAX_MS || owner.len == 0 ||
-        machine_session_find(m, owner) != NULL) {
+        !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
+        tired_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS || lockdelay_ms > FL_LOCKDELAY_MAX_MS ||
+        owner.len == 0 || machine_session_find(m, owner) != NULL) {
         return false;
     }
     struct session_explicit *s = machine_session_create(m, owner, serial);
     machine_session_describe(m, s, lockdelay_ms, label);
-    machine_lease_set(m, &s->base.lease, ttl_ms, deadline_ms);
+    machine_session_set_tired(m, s, tired_ms);
+    if (ending != 0) {
+        s->base.lease.ttl_ms = ttl_ms;
+        machine_session_set_ending(m, s, (enum machine_reason)ending);
+    } else {
+        machine_lease_set(m, &s->base.lease, ttl_ms, deadline_ms);
+    }
     return true;
 }
 
@@ -160,24 +194,31 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
     if (!load_names(l, &s)) {
         return false;
     }
-    unsigned is_explicit = fli_read_u8(&l->r);
-    s.owner = read_short(&l->r);
-    if (is_explicit == 0) {
+    unsigned kind = fli_read_u8(&l->r);
+    uint64_t serial = kind == SNAPSHOT_ENDING ? fli_read_u64(&l->r) : 0;
+    s.owner = kind == SNAPSHOT_ENDING ? s.owner : read_short(&l->r);
+    if (kind == 0) {
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
     }
     s.value = fli_read_bytes(&l->r, fli_read_u16(&l->r));
-    if (l->r.bad || is_explicit > 1 || s.owner.len == 0 || s.value.len > FL_VALUE_MAX) {
+    if (l->r.bad || kind > SNAPSHOT_ENDING || s.value.len > FL_VALUE_MAX) {
         return false;
     }
-    if (is_explicit == 1) {
-        s.session = machine_session_find(l->m, s.owner);
+    if (kind == 0) {
         *ret = s;
-        return s.session != NULL;
+        return s.owner.len > 0 && ttl_ok(s.ttl_ms) &&
+               (waits ||
+                (deadline_ok(l->m, s.deadline_ms, FL_TTL_MAX_MS) && s.deadline_ms >= s.ttl_ms));
     }
+    s.session = kind == SNAPSHOT_ENDING ? machine_session_find_ending(l->m, serial)
+                                        : machine_session_find(l->m, s.owner);
+    if (s.session == NULL) {
+        return false;
+    }
+    s.owner = machine_session_owner(&s.session->base);
     *ret = s;
-    return ttl_ok(s.ttl_ms) && (waits || (deadline_ok(l->m, s.deadline_ms, FL_TTL_MAX_MS) &&
-                                          s.deadline_ms >= s.ttl_ms));
+    return true;
 }
 
 /* Returns the first of them. */
@@ -244,7 +285,7 @@ static bool load_held(struct loader *l)
         machine_lock_delay(m, seat->lock, until_ms);
     }
     if (s.session == NULL) {
-        machine_timer_set(m, &seat_session(seat)->lease, s.deadline_ms);
+        machine_lease_set(m, &seat_session(seat)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
     }
     return true;
 }
@@ -271,6 +312,56 @@ static bool load_idle(struct loader *l)
     if (until_ms != 0) {
         machine_lock_delay(m, lock, until_ms);
     }
+    return true;
+}
+
+static bool load_lock_work(struct loader *l)
+{
+    struct machine *m = l->m;
+    unsigned broken = fli_read_u8(&l->r);
+    uint32_t permits = fli_read_u32(&l->r);
+    struct fli_slice name = read_short(&l->r);
+    if (l->r.bad || name.len == 0 || broken > 1 || !permits_ok(permits)) {
+        return false;
+    }
+    uint64_t hash;
+    struct lock *lock = machine_lock_find(m, name, &hash);
+    bool is_new = lock == NULL;
+    if (is_new) {
+        lock = machine_lock_create(m, name, hash);
+        machine_lock_crowd(lock)->permits = permits;
+    }
+    struct crowd *c = machine_lock_crowd(lock);
+    c->is_broken = broken == 1;
+    bool linked = fli_list_linked(&c->work.link);
+    machine_work_load(m, &c->work);
+    return !linked && c->permits == permits && (broken == 0 || c->n_shares > 0);
+}
+
+static bool load_work(struct loader *l)
+{
+    struct machine *m = l->m;
+    unsigned kind = fli_read_u8(&l->r);
+    if (kind == WORK_LOCK) {
+        return load_lock_work(l);
+    }
+    uint64_t number = fli_read_u64(&l->r);
+    struct work *w = NULL;
+    if (l->r.bad || kind > WORK_LOCK) {
+        return false;
+    }
+    if (kind == WORK_SESSION) {
+        struct session_explicit *s = machine_session_find_ending(m, number);
+        w = s == NULL ? NULL : &s->work;
+    } else if (number >= 1 && number <= m->last_token) {
+        struct order_node *n = machine_order_seek(&m->held, held_key(number, 0) - 1);
+        bool found = n != NULL && n->key == held_key(number, 0) && seat_of_held(n)->grouped;
+        w = found ? &seat_group(seat_of_held(n))->work : NULL;
+    }
+    if (w == NULL || fli_list_linked(&w->link)) {
+        return false;
+    }
+    machine_work_load(m, w);
     return true;
 }
 
@@ -302,6 +393,17 @@ static bool load_wait(struct loader *l)
     return true;
 }
 
+/* Whether all sessions that are ending have that to come. */
+static bool work_ok(const struct machine *m)
+{
+    uint64_t sessions = 0;
+    FLI_LIST_FOREACH(link, &m->work)
+    {
+        sessions += FLI_CONTAINER_OF(link, struct work, link)->kind == WORK_SESSION;
+    }
+    return sessions == m->ending.len;
+}
+
 /* What only shows when everything is there. */
 static bool whole_ok(const struct loader *l)
 {
@@ -309,18 +411,19 @@ static bool whole_ok(const struct loader *l)
     for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
          n = machine_order_next(&m->idle, n)) {
         const struct crowd *c = crowd_of_idle(n);
-        if (!c->is_delayed && c->queue.len == 0) {
+        if (!c->is_delayed && c->queue.len == 0 && !fli_list_linked(&c->work.link)) {
             return false;
         }
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
         const struct lock *lock = wait_of_all(link)->seat->lock;
-        if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock)) {
+        if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock) &&
+            !machine_lock_is_pending(lock)) {
             return false;
         }
     }
-    return machine_deadlock_free(m);
+    return work_ok(m) && machine_deadlock_free(m);
 }
 
 /* ---- bytes in pieces ------------------------------------------------------------------------- */
@@ -349,8 +452,9 @@ struct machine_restore {
 };
 
 static bool (*const loaders[PART_END])(struct loader *l) = {
-    [PART_HEAD] = load_head, [PART_NODES] = load_node, [PART_SESSIONS] = load_session,
-    [PART_HELD] = load_held, [PART_IDLE] = load_idle,  [PART_WAITS] = load_wait,
+    [PART_HEAD] = load_head,  [PART_NODES] = load_node, [PART_SESSIONS] = load_session,
+    [PART_HELD] = load_held,  [PART_IDLE] = load_idle,  [PART_WORK] = load_work,
+    [PART_WAITS] = load_wait,
 };
 
 /* Loads whole records from these bytes. Returns how many bytes they had. */

@@ -83,6 +83,7 @@ struct seat *machine_group_create(struct machine *m, struct lock *const *locks, 
     struct group *g = fli_xcalloc(1, offsetof(struct group, mates) + n * sizeof g->mates[0] +
                                          owner_len + value.len);
     machine_timer_init(&g->own.lease, TIMER_LEASE_IMPLICIT);
+    machine_work_init(&g->work, WORK_GROUP);
     g->own.lease.grouped = 1;
     g->n = (uint8_t)n;
     if (s == NULL) {
@@ -115,6 +116,7 @@ static void group_free(struct machine *m, struct group *g)
         FLI_ASSERT(m->n_implicit > 0);
         m->n_implicit--;
     }
+    machine_work_forget(m, &g->work);
     free(g);
 }
 

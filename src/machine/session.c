@@ -21,7 +21,33 @@ struct fli_slice machine_session_owner(const struct session *s)
 struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner)
 {
     struct fli_map_node *n = fli_map_find(&m->sessions, owner.data, owner.len);
-    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct session_explicit, by_owner);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct session_explicit, by_key);
+}
+
+struct session_explicit *machine_session_find_ending(struct machine *m, uint64_t serial)
+{
+    uint8_t key[8];
+    fli_put_u64(key, serial);
+    struct fli_map_node *n = fli_map_find(&m->ending, key, sizeof key);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct session_explicit, by_key);
+}
+
+bool machine_session_is_over(const struct machine *m, struct session *s)
+{
+    if (session_is_explicit(s) && session_explicit_of(s)->ending != MACHINE_REASON_NONE) {
+        return true;
+    }
+    return machine_timer_is_set(&s->lease) && machine_timer_deadline(m, &s->lease) < m->due_ms;
+}
+
+struct session_explicit *machine_session_live(struct machine *m, struct fli_slice owner)
+{
+    struct session_explicit *s = machine_session_find(m, owner);
+    if (s != NULL && machine_session_is_over(m, &s->base)) {
+        machine_session_end(m, s, MACHINE_REASON_DEADLINE);
+        return NULL;
+    }
+    return s;
 }
 
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
@@ -31,12 +57,13 @@ struct session_explicit *machine_session_create(struct machine *m, struct fli_sl
     struct session_explicit *s =
         fli_xcalloc(1, offsetof(struct session_explicit, owner) + owner.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_EXPLICIT);
+    machine_work_init(&s->work, WORK_SESSION);
     s->base.lease.owner_len = (uint8_t)owner.len;
     fli_list_init(&s->held);
     fli_list_init(&s->waits);
     memcpy(s->owner, owner.data, owner.len);
     uint64_t hash = fli_map_hash(&m->sessions, owner.data, owner.len);
-    if (fli_map_insert(&m->sessions, &s->by_owner, hash) != 0) {
+    if (fli_map_insert(&m->sessions, &s->by_key, hash) != 0) {
         fli_fatal("out of memory for a session of the lock machine");
     }
     machine_order_push(&m->opened, &s->opened, serial);
@@ -75,19 +102,56 @@ uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t tt
     return deadline_ms;
 }
 
+void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms)
+{
+    m->digest -= machine_digest_session(s);
+    s->tired_ms = until_ms;
+    m->digest += machine_digest_session(s);
+}
+
+void machine_session_set_ending(struct machine *m, struct session_explicit *s,
+                                enum machine_reason reason)
+{
+    uint8_t key[8];
+    FLI_ASSERT(s->ending == MACHINE_REASON_NONE);
+    FLI_ASSERT(reason == MACHINE_REASON_CLOSE || reason == MACHINE_REASON_DEADLINE);
+    machine_timer_clear(m, &s->base.lease);
+    m->digest -= machine_digest_session(s);
+    s->ending = (uint8_t)reason;
+    m->digest += machine_digest_session(s);
+    fli_map_remove(&m->sessions, &s->by_key);
+    fli_put_u64(key, s->opened.key);
+    if (fli_map_insert(&m->ending, &s->by_key, fli_map_hash(&m->ending, key, sizeof key)) != 0) {
+        fli_fatal("out of memory for a session of the lock machine");
+    }
+}
+
 void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason)
 {
-    bool clean = reason == MACHINE_REASON_CLOSE;
-    FLI_ASSERT(clean || reason == MACHINE_REASON_DEADLINE);
-    enum machine_event_type type = clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED;
-    while (!fli_list_empty(&s->held)) {
-        machine_lock_end(m, seat_of_link(s->held.next), type, reason, clean ? 0 : s->lockdelay_ms);
+    machine_session_set_ending(m, s, reason);
+    machine_work_later(m, &s->work);
+    machine_work(m);
+}
+
+void machine_session_work(struct machine *m, struct session_explicit *s)
+{
+    bool clean = s->ending == MACHINE_REASON_CLOSE;
+    if (!fli_list_empty(&s->held)) {
+        struct seat *seat = seat_of_link(s->held.next);
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
+        machine_lock_end(m, seat, clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED,
+                         (enum machine_reason)s->ending, clean ? 0 : s->lockdelay_ms);
+        return;
     }
-    while (!fli_list_empty(&s->waits)) {
-        machine_wait_end(m, seat_of_link(s->waits.next)->at.wait, MACHINE_REASON_SESSION);
+    if (!fli_list_empty(&s->waits)) {
+        struct seat *seat = seat_of_link(s->waits.next);
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
+        machine_wait_end(m, seat->at.wait, MACHINE_REASON_SESSION);
+        return;
     }
+    machine_charge(m, MACHINE_STEPS_RECORD);
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED,
-                                            .reason = (uint8_t)reason,
+                                            .reason = s->ending,
                                             .session_explicit = true,
                                             .owner = machine_session_owner(&s->base)});
     machine_session_free(m, s);
@@ -97,15 +161,16 @@ void machine_session_free(struct machine *m, struct session_explicit *s)
 {
     FLI_ASSERT(fli_list_empty(&s->held) && s->n_held == 0);
     FLI_ASSERT(fli_list_empty(&s->waits) && s->n_waits == 0);
+    machine_work_forget(m, &s->work);
     machine_timer_clear(m, &s->base.lease);
     m->digest -= machine_digest_session(s);
     machine_order_remove(&m->opened, &s->opened);
-    fli_map_remove(&m->sessions, &s->by_owner);
+    fli_map_remove(s->ending != MACHINE_REASON_NONE ? &m->ending : &m->sessions, &s->by_key);
     free(s->label);
     free(s);
 }
 
 uint64_t machine_sessions_len(const struct machine *m)
 {
-    return m->sessions.len + m->n_implicit;
+    return m->opened.len + m->n_implicit;
 }

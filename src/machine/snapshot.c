@@ -1,23 +1,27 @@
 /* snapshot.c: the state as bytes. The reader is restore.c.
  *
  *   magic 8 ("FLSNAP\r\n"), format 2, zero 2
- *   clock 8, floor 8 (clock of the last term mark), last token 8, serial 8, cluster id 8
+ *   clock 8, floor 8 (clock of the last term mark), due 8 (what has a deadline before is over),
+ *   term mark to come 1, last token 8, serial 8, cluster id 8
  *   limits: five numbers of 4, in the order of struct machine_limits
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
- *   numbers of nodes, sessions, grants, idle locks and waits, 8 each
+ *   numbers of nodes, sessions, grants, idle locks, work and waits, 8 each
  *   nodes, by id:                 id 8, incarnation 8
- *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, owner, label
+ *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
+ *                                 its searches 8, ending 1 (enum machine_reason; 0: no), owner,
+ *                                 label; with deadline 0 when it is ending
  *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
- *                                 the oldest of several holders), names, explicit 1, owner,
- *                                 implicit only: ttl 4, deadline 8; value
+ *                                 the oldest of several holders), names, session; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
- *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, explicit 1, owner,
- *                                 implicit only: ttl 4; value
+ *   work, first one first:        kind 1, and a session's serial 8, a token 8, or of a lock:
+ *                                 broken 1, permits 4, name
+ *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
  *   CRC-32C 4 of everything before
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
- * each; more than one only with slots 1.
+ * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
+ * and deadline 8 of a grant; 1: of an explicit one owner; 2: of one that is ending serial 8.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order, and deadlines are as they are stored (a term mark's floor is not
@@ -115,6 +119,8 @@ static void put_head(struct writer *w, const struct machine *m)
     put(w, format, sizeof format);
     put_u64(w, m->clock_ms);
     put_u64(w, m->floor_ms);
+    put_u64(w, m->due_ms);
+    put_u8(w, m->mark_due);
     put_u64(w, m->last_token);
     put_u64(w, m->serial);
     put_u64(w, m->cluster_id);
@@ -135,15 +141,18 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->opened.len);
     put_u64(w, m->n_grants);
     put_u64(w, m->idle.len);
+    put_u64(w, m->n_work);
     put_u64(w, m->waits_by_id.len);
 }
 
 static void put_session(struct writer *w, const struct session_explicit *e)
 {
     put_u64(w, e->opened.key);
-    put_u64(w, e->base.lease.at_ms);
+    put_u64(w, e->ending != 0 ? 0 : e->base.lease.at_ms);
     put_u32(w, e->base.lease.ttl_ms);
     put_u32(w, e->lockdelay_ms);
+    put_u64(w, e->tired_ms);
+    put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));
     put_short(w, (struct fli_slice){e->label, e->label_len});
 }
@@ -157,9 +166,26 @@ static void put_names(struct writer *w, struct seat *seat)
     }
 }
 
+static void put_owner(struct writer *w, const struct seat *seat)
+{
+    struct session *s = seat_session(seat);
+    bool is_ending = session_is_explicit(s) && session_explicit_of(s)->ending != 0;
+    put_u8(w, is_ending ? SNAPSHOT_ENDING : session_is_explicit(s));
+    if (is_ending) {
+        put_u64(w, session_explicit_of(s)->opened.key);
+        return;
+    }
+    put_short(w, machine_session_owner(s));
+    if (!session_is_explicit(s)) {
+        put_u32(w, s->lease.ttl_ms);
+        if (!seat->waiting) {
+            put_u64(w, s->lease.at_ms);
+        }
+    }
+}
+
 static void put_held(struct writer *w, struct seat *seat)
 {
-    const struct session *session = seat_session(seat);
     put_u64(w, seat_token(seat));
     put_u64(w, seat->since_ms);
     put_u32(w, lock_slots(seat->lock));
@@ -167,12 +193,7 @@ static void put_held(struct writer *w, struct seat *seat)
     bool delayed = c != NULL && c->is_delayed && lock_holder(seat->lock) == seat;
     put_u64(w, delayed ? c->delay.at_ms : 0);
     put_names(w, seat);
-    put_u8(w, session_is_explicit(session));
-    put_short(w, machine_session_owner(session));
-    if (!session_is_explicit(session)) {
-        put_u32(w, session->lease.ttl_ms);
-        put_u64(w, session->lease.at_ms);
-    }
+    put_owner(w, seat);
     put_value(w, machine_seat_value(seat));
 }
 
@@ -184,19 +205,29 @@ static void put_idle(struct writer *w, const struct crowd *c)
     put_short(w, lock_name(c->lock));
 }
 
+static void put_work(struct writer *w, struct work *work)
+{
+    put_u8(w, (uint8_t)work->kind);
+    if (work->kind == WORK_SESSION) {
+        put_u64(w, machine_work_session(work)->opened.key);
+    } else if (work->kind == WORK_GROUP) {
+        put_u64(w, seat_token(group_seat(machine_work_group(work), 0)));
+    } else {
+        const struct crowd *c = machine_work_crowd(work);
+        put_u8(w, c->is_broken);
+        put_u32(w, c->permits);
+        put_short(w, lock_name(c->lock));
+    }
+}
+
 static void put_wait(struct writer *w, const struct wait *wait)
 {
-    const struct session *session = seat_session(wait->seat);
     put_u64(w, wait_id(wait));
     put_u64(w, wait->asking);
     put_u64(w, wait->timer.at_ms);
     put_u32(w, wait->slots);
     put_names(w, wait->seat);
-    put_u8(w, session_is_explicit(session));
-    put_short(w, machine_session_owner(session));
-    if (!session_is_explicit(session)) {
-        put_u32(w, session->lease.ttl_ms);
-    }
+    put_owner(w, wait->seat);
     put_value(w, machine_seat_value(wait->seat));
 }
 
@@ -221,6 +252,10 @@ static void put_machine(struct writer *w, const struct machine *m)
     for (n = machine_order_first(&m->idle); n != NULL && w->error == 0;
          n = machine_order_next(&m->idle, n)) {
         put_idle(w, crowd_of_idle(n));
+    }
+    FLI_LIST_FOREACH(link, &m->work)
+    {
+        put_work(w, FLI_CONTAINER_OF(link, struct work, link));
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {

@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/slab.h"
+#include "machine/budget.h"
 #include "machine/machine.h"
 #include "machine/order.h"
 
@@ -63,6 +64,18 @@ struct timer {
 #define TIMER_AT_MAX_MS ((UINT64_C(1) << 52) - 1)
 _Static_assert(MACHINE_CLOCK_MAX_MS + UINT32_MAX <= TIMER_AT_MAX_MS, "every deadline fits");
 
+/* What a batch began and has no steps left for, see work.c. */
+enum work_kind {
+    WORK_SESSION, /* to lose its seats and to end */
+    WORK_GROUP,   /* released, to end */
+    WORK_LOCK     /* broken, to lose its holders; or to be granted to who waits */
+};
+
+struct work {
+    struct fli_list link;
+    enum work_kind kind;
+};
+
 /* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
 struct session {
     struct timer lease;
@@ -70,18 +83,21 @@ struct session {
 
 struct session_explicit {
     struct session base;
-    struct fli_map_node by_owner;
-    struct order_node opened; /* key: serial of the opening */
-    struct fli_list held;     /* linked_seat.at_session, in the order of grants */
-    struct fli_list waits;    /* linked_seat.at_session, in the order of wait ids */
+    struct fli_map_node by_key; /* the owner; once it is ending, the serial */
+    struct work work;           /* linked while it is ending */
+    struct order_node opened;   /* key: serial of the opening */
+    struct fli_list held;       /* linked_seat.at_session, in the order of grants */
+    struct fli_list waits;      /* linked_seat.at_session, in the order of wait ids */
     uint32_t n_held;
     uint32_t n_waits;
     uint32_t lockdelay_ms;
+    uint64_t tired_ms;                /* before then its searches for cycles are short */
     uint32_t degree;                  /* scratch of the search for cycles */
     uint64_t mark;                    /* scratch of the search for cycles */
     struct session_explicit *pending; /* scratch of the search for cycles */
     uint8_t *label;                   /* NULL when label_len is 0 */
     uint8_t label_len;
+    uint8_t ending; /* enum machine_reason: why it loses everything, now or in batches to come */
     uint8_t owner[];
 };
 
@@ -127,6 +143,7 @@ struct group {
     struct group *pending; /* scratch of the search for cycles, as are the next two */
     uint64_t mark;
     uint32_t degree;
+    struct work work; /* linked: it was released */
     uint8_t n;
     struct mate mates[]; /* in the order of the names; then owner (implicit only) and value */
 };
@@ -154,7 +171,9 @@ struct crowd {
     struct order queue;     /* of wait.in_queue, keys: wait ids */
     struct timer delay;     /* set while delayed */
     struct order_node idle; /* in machine.idle while the lock has no holder; key: serial */
+    struct work work;       /* linked: see WORK_LOCK */
     bool is_idle;
+    bool is_broken;   /* its holders have lost it, and nobody is granted it before they are gone */
     bool is_delayed;  /* nobody is granted it; who holds it with others may go on holding it */
     uint32_t n_multi; /* waits in the queue whose session waits elsewhere too */
 };
@@ -162,6 +181,7 @@ struct crowd {
 /* One of the holders of a lock that several may hold. */
 struct share {
     struct fli_map_node by_seat; /* key: kind, lock, owner */
+    struct fli_map_node by_token;
     struct fli_list at_lock;
     struct seat *seat;
 };
@@ -190,16 +210,23 @@ struct node {
 struct machine {
     struct fli_map locks;         /* by name */
     struct fli_map sessions;      /* explicit ones, by owner */
+    struct fli_map ending;        /* explicit ones that are ending, by serial */
     struct fli_map waits_by_seat; /* by kind, lock and owner */
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
+    struct fli_map shares_by_token;
     struct order held;     /* seats that hold, by token and, among mates, in their order */
     struct order idle;     /* crowds of locks without a holder, by serial */
     struct order opened;   /* explicit sessions, by serial */
     struct fli_list waits; /* all waits, by id */
+    struct fli_list work;  /* what goes on in the next batch, first thing first */
+    uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, seats of explicit ones */
     uint64_t clock_ms;
+    uint64_t
+        due_ms; /* what has a deadline before it is over; the clock, unless some of that is left */
+    bool mark_due;     /* a term mark that waits until nothing of that is left */
     uint64_t floor_ms; /* clock of the last term mark: no lease ends before floor + its ttl */
     fl_token last_token;
     uint64_t serial; /* last number given to a wait, an explicit session or an idle lock */
@@ -212,6 +239,10 @@ struct machine {
     struct machine_counts ever; /* only the fields that count for ever */
     uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
+    struct budget budget;       /* not state, but the same on all replicas */
+    uint32_t steps;             /* left for work in this batch; not state */
+    uint64_t spent;             /* in this batch; not state */
+    bool expiring;              /* things happen in the order of their deadlines; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
 };
@@ -385,7 +416,18 @@ static inline bool slices_equal(struct fli_slice a, struct fli_slice b)
 
 /* session.c */
 struct fli_slice machine_session_owner(const struct session *s);
+/* NULL when there is none, or it is ending. */
 struct session_explicit *machine_session_find(struct machine *m, struct fli_slice owner);
+/* NULL as well when its lease is over, and then it begins to end. */
+struct session_explicit *machine_session_live(struct machine *m, struct fli_slice owner);
+struct session_explicit *machine_session_find_ending(struct machine *m, uint64_t serial);
+/* Whether its lease is over, or it is ending. */
+bool machine_session_is_over(const struct machine *m, struct session *s);
+/* Its searches for cycles are short before then. */
+void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms);
+/* Takes it out of the sessions that are found by their owners. */
+void machine_session_set_ending(struct machine *m, struct session_explicit *s,
+                                enum machine_reason reason);
 /* A session without a lease, which the caller sets, as he describes the session. serial is larger
  * than that of any other. */
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
@@ -394,7 +436,7 @@ void machine_session_describe(struct machine *m, struct session_explicit *s, uin
                               struct fli_slice label);
 /* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
-/* Releases or loses all its locks, removes its waits, frees it. */
+/* Releases or loses all its locks, removes its waits, frees it; now, or in batches to come. */
 void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason);
 /* Takes an explicit session that holds and awaits nothing out of everything and frees it. */
 void machine_session_free(struct machine *m, struct session_explicit *s);
@@ -440,7 +482,11 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
  * and passes the locks on, now or after delay_ms. */
 void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms);
-/* Ends all its grants and its delay, and passes it on. */
+/* Whether a seat that holds has lost its lock, though the record is still there. */
+bool machine_seat_is_over(const struct machine *m, struct seat *seat);
+/* Ends the grant of such a seat ahead of its turn. */
+void machine_seat_finish(struct machine *m, struct seat *seat);
+/* Ends all its grants and its delay, and passes it on; now, or in batches to come. */
 void machine_lock_break(struct machine *m, struct lock *lock);
 /* Makes a lock without holder idle. */
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial);
@@ -449,8 +495,13 @@ void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms)
 /* Whether the first in the lock's queue could be granted now; with mates, whether all are first and
  * let in. */
 bool machine_lock_is_ready(const struct lock *lock);
-/* Grants to whom the queue and the holders let in now, and frees what is no longer needed. */
+/* Whether that is work to come, at this lock or at one that the first waits for as well. */
+bool machine_lock_is_pending(const struct lock *lock);
+/* Grants to whom the queue and the holders let in, now or in batches to come, and frees what is no
+ * longer needed. */
 void machine_lock_settle(struct machine *m, struct lock *lock);
+/* Those that one grant, or one wait, was of, in this order. */
+void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n);
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
 /* Frees what a lock no longer needs: an empty crowd, and the lock when nothing is left. */
@@ -473,9 +524,29 @@ size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool
 /* Takes it and those of its mates out of everything and frees them; returns the first seat, which
  * then neither waits nor holds. */
 struct seat *machine_wait_detach(struct machine *m, struct wait *w);
-/* Tells, detaches, frees the seats (an implicit session ends) and settles the locks: those behind
- * may be let in now. */
+/* Tells, detaches and frees the seats (an implicit session ends). Returns how many locks it waited
+ * for; those behind it may be let in now. */
+unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_reason reason,
+                             struct lock *locks[MACHINE_NAMES_MAX]);
+/* The same, and settles the locks. */
 void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason);
+
+/* work.c */
+void machine_charge(struct machine *m, uint32_t steps);
+/* Puts it before all other work. It may be there already. */
+void machine_work_later(struct machine *m, struct work *w);
+void machine_work_load(struct machine *m, struct work *w);   /* behind all other work */
+void machine_work_forget(struct machine *m, struct work *w); /* fine when it is not there */
+void machine_work_init(struct work *w, enum work_kind kind);
+/* Does what was left, as far as the steps go. */
+void machine_work(struct machine *m);
+struct session_explicit *machine_work_session(struct work *w);
+struct group *machine_work_group(struct work *w);
+struct crowd *machine_work_crowd(struct work *w);
+/* One piece of a lock's work: a holder less, or one granted. */
+void machine_lock_work(struct machine *m, struct crowd *c);
+/* One piece of a session's end. */
+void machine_session_work(struct machine *m, struct session_explicit *s);
 
 /* timers.c */
 void machine_timers_init(struct machine *m);
@@ -488,8 +559,14 @@ static inline bool machine_timer_is_set(const struct timer *t)
 }
 /* The deadline that counts: for a lease not before the last term mark + ttl. */
 uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t);
-/* Makes everything happen that is due at the machine's clock. */
+/* Makes happen what is due at the machine's clock, as far as the steps go. */
 void machine_expire(struct machine *m);
+/* Whether something is left that is due. */
+bool machine_is_late(const struct machine *m);
+static inline bool machine_is_behind(const struct machine *m)
+{
+    return m->n_work > 0 || machine_is_late(m);
+}
 
 /* The lease of a session, with a new ttl. */
 void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
@@ -506,10 +583,12 @@ uint64_t machine_digest_asking(const struct wait *w);
 uint64_t machine_digest_idle(const struct crowd *c);
 uint64_t machine_digest_timer(const struct timer *t);
 
+uint64_t machine_digest_work(struct work *w); /* of a group or a lock */
+
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
 /* What would come of session s waiting at the end of the queues of n locks, NULL among them.
- * UNKNOWN: more than MACHINE_DEADLOCK_VISITS_MAX steps would be needed to tell. */
+ * UNKNOWN: more steps would be needed to tell than there are. */
 enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit *s,
                                       struct lock *const *locks, unsigned n);
 /* Whether no cycle exists in the whole machine. O(sessions + waits). */

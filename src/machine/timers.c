@@ -7,12 +7,16 @@
  * what began at stamp 1000 may have begun anywhere between 1000 and 1001, so only at the stamp
  * behind its deadline is it certain that the whole time has passed.
  *
+ * When more is due than a batch has steps for, the rest is left for the next one, see work.c.
+ *
  * A term mark lengthens every lease to at least now + ttl. Touching two million leases for that
  * would stop the world at the worst moment, so the mark only raises a floor: the deadline of a
  * lease is the larger of the stored one and floor + ttl. A stored deadline is therefore a lower
  * bound, and it is corrected when the lease comes to the top of the heap. Since no stored deadline
  * is later than the true one, a lease on top whose two deadlines agree is truly the first. */
 #include "machine/state.h"
+
+#define STEPS_CORRECTION 5u
 
 static bool is_lease(const struct timer *t)
 {
@@ -113,7 +117,7 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
     fli_heap_node_init(&t->node);
 }
 
-static void set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
+void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
 {
     bool was_set = machine_timer_is_set(t);
     m->digest -= was_set ? machine_digest_timer(t) : 0;
@@ -125,12 +129,6 @@ static void set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t de
     } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
         fli_fatal("out of memory for a timer of the lock machine");
     }
-}
-
-void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
-{
-    FLI_ASSERT(deadline_ms >= m->clock_ms);
-    set(m, t, ttl_ms, deadline_ms);
 }
 
 void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)
@@ -154,41 +152,69 @@ uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t)
     return at_ms > floor ? at_ms : floor;
 }
 
+static struct seat *timer_seat(const struct timer *t)
+{
+    return t->kind == TIMER_LEASE_IMPLICIT ? session_seat(session_of_lease(t))
+                                           : wait_of_timer(t)->seat;
+}
+
 static void expire_one(struct machine *m, struct timer *t)
 {
     switch (t->kind) {
     case TIMER_DELAY:
+        machine_charge(m, MACHINE_STEPS_RECORD);
         machine_lock_end_delay(m, crowd_of_delay(t)->lock);
         break;
     case TIMER_LEASE_EXPLICIT:
+        machine_charge(m, 1);
         machine_session_end(m, session_explicit_of(session_of_lease(t)), MACHINE_REASON_DEADLINE);
         break;
     case TIMER_LEASE_IMPLICIT:
-        machine_lock_end(m, session_seat(session_of_lease(t)), MACHINE_EVENT_EXPIRED,
-                         MACHINE_REASON_DEADLINE, 0);
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(timer_seat(t)));
+        machine_lock_end(m, timer_seat(t), MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 0);
         break;
     default:
         FLI_ASSERT(t->kind == TIMER_WAIT_EXPLICIT || t->kind == TIMER_WAIT_IMPLICIT);
+        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(timer_seat(t)));
         machine_wait_end(m, wait_of_timer(t), MACHINE_REASON_DEADLINE);
         break;
     }
 }
 
-/* Ends, since each turn corrects a timer to the clock or later, or removes it, and what is made on
- * the way (leases of the newly granted, delays) has its deadline after the clock. */
-void machine_expire(struct machine *m)
+bool machine_is_late(const struct machine *m)
 {
-    struct fli_heap_node *n;
-    while ((n = fli_heap_min(&m->timers)) != NULL) {
-        struct timer *t = FLI_CONTAINER_OF(n, struct timer, node);
-        if (t->at_ms >= m->clock_ms) {
-            break;
-        }
+    const struct fli_heap_node *n = fli_heap_min(&m->timers);
+    return n != NULL && CONST_CONTAINER_OF(n, struct timer, node)->at_ms < m->due_ms;
+}
+
+/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and
+ * what is made on the way (new leases, delays) has its deadline after the clock. */
+static void expire_due(struct machine *m)
+{
+    while (m->steps > 0 && machine_is_late(m)) {
+        struct timer *t = FLI_CONTAINER_OF(fli_heap_min(&m->timers), struct timer, node);
         uint64_t deadline_ms = machine_timer_deadline(m, t);
         if (deadline_ms == t->at_ms) {
             expire_one(m, t);
+            machine_work(m);
         } else {
-            set(m, t, t->ttl_ms, deadline_ms);
+            machine_charge(m, STEPS_CORRECTION);
+            machine_timer_set(m, t, deadline_ms);
         }
     }
+}
+
+/* A mark comes before what is newly due: it is there to save leases that nobody could renew. */
+void machine_expire(struct machine *m)
+{
+    m->expiring = true;
+    machine_work(m);
+    expire_due(m);
+    if (!machine_is_late(m)) {
+        m->floor_ms = m->mark_due ? m->clock_ms : m->floor_ms;
+        m->mark_due = false;
+        m->due_ms = m->clock_ms;
+        expire_due(m);
+    }
+    m->expiring = false;
 }

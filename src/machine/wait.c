@@ -145,10 +145,10 @@ struct seat *machine_wait_detach(struct machine *m, struct wait *w)
     return seat;
 }
 
-void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
+unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_reason reason,
+                             struct lock *locks[MACHINE_NAMES_MAX])
 {
     struct seat *seat = seat_mate(w->seat, 0);
-    struct lock *locks[MACHINE_NAMES_MAX];
     unsigned n = seat_mates(seat);
     m->ever.waits_ended++;
     for (unsigned i = 0; i < n; i++) {
@@ -163,8 +163,12 @@ void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason rea
                                        .wait = wait_id(w)});
     }
     machine_seat_free(m, machine_wait_detach(m, w));
-    /* Settling one frees no other: it may only grant them. */
-    for (unsigned i = 0; i < n; i++) {
-        machine_lock_settle(m, locks[i]);
-    }
+    return n;
+}
+
+void machine_wait_end(struct machine *m, struct wait *w, enum machine_reason reason)
+{
+    struct lock *locks[MACHINE_NAMES_MAX];
+    unsigned n = machine_wait_remove(m, w, reason, locks);
+    machine_lock_settle_all(m, locks, n);
 }

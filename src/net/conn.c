@@ -38,7 +38,7 @@ static struct net_input *input_take(struct net_server *s)
     struct net_input *in = malloc(sizeof *in);
     if (in != NULL) {
         fli_list_init(&in->link);
-        fli_buf_init(&in->buf, s->limits.resp.request_max + NET_READ_SIZE);
+        fli_buf_init(&in->buf, s->limits.resp.request_max + NET_INPUT_SIZE);
     }
     return in;
 }
@@ -71,7 +71,7 @@ static void input_keep(struct net_conn *c, const uint8_t *data, size_t len)
         return;
     }
     c->input->parser = s->parser;
-    net_buffer_take(s, &c->input->buf, s->limits.resp.request_max + NET_READ_SIZE);
+    net_buffer_take(s, &c->input->buf, s->limits.resp.request_max + NET_INPUT_SIZE);
     if (fli_buf_append(&c->input->buf, data, len) != 0) {
         net_conn_doom(c);
     }
@@ -90,11 +90,6 @@ void net_conn_doom(struct net_conn *c)
     net_conn_touch(c);
 }
 
-static void idle_cb(uv_idle_t *idle)
-{
-    /* Nothing: the loop goes round, and server.c goes on with those that have yielded. */
-}
-
 static void yield(struct net_conn *c)
 {
     struct net_server *s = c->server;
@@ -103,7 +98,7 @@ static void yield(struct net_conn *c)
         return;
     }
     fli_list_push(&s->yielded, &c->yielded);
-    (void)uv_idle_start(&s->idle, idle_cb); /* the callback is not NULL */
+    net_server_stay_awake(s);
 }
 
 static bool may_take(struct net_conn *c)
@@ -196,7 +191,7 @@ static void take_kept(struct net_conn *c)
     }
 }
 
-static void take_read(struct net_conn *c, const uint8_t *data, size_t len)
+void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_server *s = c->server;
     if (c->input != NULL) {
@@ -237,7 +232,7 @@ static void tell_hangup(struct net_conn *c)
     }
 }
 
-static void read_end(struct net_conn *c)
+void net_conn_read_end(struct net_conn *c)
 {
     (void)uv_read_stop((uv_stream_t *)&c->tcp);
     c->reading = false;
@@ -252,6 +247,11 @@ static void read_end(struct net_conn *c)
 
 static void set_reading(struct net_conn *c);
 
+static bool is_deferred(const struct net_conn *c)
+{
+    return c->secure != NULL && fli_list_linked(&c->secure->deferred);
+}
+
 static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct net_conn *c = stream->data;
@@ -259,7 +259,7 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n == UV_EOF) {
-        read_end(c);
+        net_conn_read_end(c);
         return;
     }
     if (n < 0) {
@@ -271,8 +271,12 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->last) {
         return; /* nothing is taken any more; read only so that the end is seen */
     }
-    take_read(c, (const uint8_t *)buf->base, (size_t)n);
-    if (c->paused || c->last) {
+    if (c->secure != NULL) {
+        net_secure_read(c, (const uint8_t *)buf->base, (size_t)n);
+    } else {
+        net_conn_take(c, (const uint8_t *)buf->base, (size_t)n);
+    }
+    if (c->paused || c->last || is_deferred(c)) {
         /* At once: libuv reads on in the same turn while there is more, and the room for what is
          * left over is that of one read. */
         set_reading(c);
@@ -282,7 +286,8 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void set_reading(struct net_conn *c)
 {
-    bool want = c->lingering || (!c->paused && !c->eof && !c->last && !c->doomed);
+    bool want =
+        c->lingering || (!c->paused && !c->eof && !c->last && !c->doomed && !is_deferred(c));
     if (want == c->reading) {
         return;
     }
@@ -301,6 +306,7 @@ static void resume(struct net_conn *c)
         FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
         take_kept(c);
     }
+    net_secure_tell_end(c);
     set_reading(c);
 }
 
@@ -325,7 +331,7 @@ static void write_cb(uv_write_t *write, int status)
     net_conn_touch(c);
 }
 
-static void send_rest(struct net_conn *c, size_t sent)
+static void send_rest(struct net_conn *c, struct fli_buf *b, size_t sent)
 {
     struct net_sending *sending = malloc(sizeof *sending);
     if (sending == NULL) {
@@ -333,10 +339,10 @@ static void send_rest(struct net_conn *c, size_t sent)
         return;
     }
     sending->conn = c;
-    sending->buf = c->out;
+    sending->buf = *b;
     c->sending = sending;
-    c->sending_left = c->out.len - sent;
-    fli_buf_init(&c->out, c->out.max);
+    c->sending_left = b->len - sent;
+    fli_buf_init(b, b->max);
     uv_buf_t rest =
         uv_buf_init((char *)sending->buf.data + sent, (unsigned)(sending->buf.len - sent));
     int rc = uv_write(&sending->write, (uv_stream_t *)&c->tcp, &rest, 1, write_cb);
@@ -349,12 +355,9 @@ static void send_rest(struct net_conn *c, size_t sent)
     }
 }
 
-static void flush(struct net_conn *c)
+void net_conn_send(struct net_conn *c, struct fli_buf *b)
 {
-    if (c->sending != NULL || c->out.len == 0) {
-        return;
-    }
-    uv_buf_t all = uv_buf_init((char *)c->out.data, (unsigned)c->out.len);
+    uv_buf_t all = uv_buf_init((char *)b->data, (unsigned)b->len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     if (n == UV_EAGAIN) {
         n = 0;
@@ -364,11 +367,23 @@ static void flush(struct net_conn *c)
         return;
     }
     c->server->stats.bytes_out += (uint64_t)n;
-    if ((size_t)n == c->out.len) {
-        net_buffer_give(c->server, &c->out);
+    if ((size_t)n == b->len) {
+        net_buffer_give(c->server, b);
         return;
     }
-    send_rest(c, (size_t)n);
+    send_rest(c, b, (size_t)n);
+}
+
+static void flush(struct net_conn *c)
+{
+    if (c->sending != NULL) {
+        return;
+    }
+    if (c->secure != NULL) {
+        net_secure_flush(c);
+    } else if (c->out.len > 0) {
+        net_conn_send(c, &c->out);
+    }
 }
 
 /* Shuts our side and waits for the client's end: closing a socket that has unread input would
@@ -378,6 +393,7 @@ static void linger(struct net_conn *c)
     struct net_server *s = c->server;
     uv_os_fd_t fd = -1;
     int unread = 0;
+    net_secure_end(c);
     if (uv_fileno((uv_handle_t *)&c->tcp, &fd) != 0 || ioctl(fd, FIONREAD, &unread) != 0) {
         net_conn_doom(c);
         return;
@@ -406,6 +422,7 @@ static void settle(struct net_conn *c)
     if (c->last) {
         linger(c);
     } else if (c->eof) {
+        net_secure_end(c);
         net_conn_doom(c); /* what is left over is an incomplete request */
     }
 }
@@ -458,6 +475,7 @@ void net_conn_reap(struct net_conn *c)
         fli_list_remove(&c->yielded);
     }
     input_drop(c);
+    net_secure_drop(c);
     struct fli_list *link = NULL;
     while ((link = fli_list_first(&c->requests)) != NULL) {
         struct net_request *r = FLI_CONTAINER_OF(link, struct net_request, link);
@@ -484,6 +502,10 @@ static void refuse(struct net_conn *c)
 {
     struct net_server *s = c->server;
     s->stats.refused++;
+    if (c->secure != NULL) { /* it cannot be told before it has shaken hands, and may not do that */
+        net_conn_doom(c);
+        return;
+    }
     net_buffer_take(s, &c->out, s->limits.output_max);
     int rc = fli_resp_error(&c->out, "LIMIT",
                             "too many connections (this server takes %u): close some, or raise "
@@ -505,7 +527,7 @@ static void admit(struct net_conn *c)
 {
     struct net_server *s = c->server;
     c->admitted = true;
-    if (s->limits.idle_first_ms > 0) {
+    if (s->limits.idle_first_ms > 0 && c->secure == NULL) {
         c->watch_ms = c->opened_ms + s->limits.idle_first_ms;
         fli_list_push(&s->fresh, &c->watch);
         net_server_tick_start(s);
@@ -544,6 +566,10 @@ void net_conn_accept(struct net_listener *l)
         return;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1);
+    if (l->secure && !net_secure_attach(c)) {
+        net_conn_doom(c);
+        return;
+    }
     if (s->conns_n - s->refused_n >= s->limits.connections_max) {
         refuse(c);
         return;

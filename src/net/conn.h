@@ -19,6 +19,7 @@
 #include "net/net.h"
 
 #define NET_READ_SIZE (64u * 1024u)   /* bytes of one read; one such buffer for all connections */
+#define NET_INPUT_SIZE FLI_TLS_PLAIN_MAX(NET_READ_SIZE) /* what one read may give */
 #define NET_BUFFER_KEEP (16u * 1024u) /* larger buffers are freed, not pooled */
 #define NET_BUFFERS_MAX 512u          /* buffers kept in the pool */
 #define NET_REQUESTS_KEEP 65536u      /* requests kept in the pool */
@@ -31,6 +32,10 @@
 #define NET_TURN_MS 10u /* requests are taken for so long in one turn of the loop */
 #define NET_KEEPALIVE_S 60u
 #define NET_LISTEN_RETRY_MS 250u
+#define NET_SHAKE_MS 10000u      /* how long a TLS handshake may take */
+#define NET_SHAKE_TURN_MS 5u     /* handshakes are worked on for so long in one turn of the loop */
+#define NET_FILES_MS 2000u       /* how often certificate files are looked at */
+#define NET_CERT_WARN_DAYS 14
 
 struct net_input {
     struct fli_list link; /* in the pool */
@@ -42,6 +47,16 @@ struct net_sending {
     uv_write_t write;
     struct net_conn *conn;
     struct fli_buf buf;
+};
+
+/* What a connection of the TLS port has besides. */
+struct net_secure {
+    struct net_conn *conn;
+    struct fli_tls *tls; /* NULL until the client has said something */
+    bool shaken;         /* the handshake is over */
+    bool ended;          /* the client sends no more, which is told when all is taken */
+    struct fli_list deferred; /* of the server: `in` waits for a later turn */
+    struct fli_buf in, out;   /* ciphertext; empty but for moments */
 };
 
 struct net_conn {
@@ -57,6 +72,7 @@ struct net_conn {
     struct fli_buf out;
     size_t sending_left; /* bytes of `sending` that the kernel has not taken */
     size_t held;         /* bytes of answers that wait for their turn */
+    struct net_secure *secure; /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
     unsigned in_flight; /* length of `requests` */
@@ -78,6 +94,7 @@ struct net_listener {
     uv_tcp_t tcp;
     struct net_server *server;
     struct sockaddr_storage address;
+    bool secure;
     bool open;  /* tcp is initialised and not being closed */
     bool retry; /* closed for want of file descriptors: to be opened again by the tick */
 };
@@ -91,6 +108,10 @@ struct net_server {
     uv_check_t check;
     uv_prepare_t prepare;
     uv_timer_t tick;
+    uv_timer_t files;            /* looks at the files of `tls` */
+    struct fli_tls_context *tls; /* NULL: no TLS port */
+    struct fli_buf plain;        /* of what was read last, through TLS */
+    uint64_t tls_logged_ms, tls_unlogged;
     struct net_listener *listeners[NET_LISTENERS_MAX];
     unsigned listeners_n;
     unsigned handles;        /* uv handles that are not closed yet */
@@ -98,7 +119,9 @@ struct net_server {
     uint64_t turn_ms;        /* the loop's clock then */
     uint64_t turn_ns;        /* when this turn began to take requests */
     struct fli_list yielded; /* in the order in which they are to go on */
-    struct fli_list conns, dirty, fresh, leaving, lingering;
+    uint64_t shake_ns;       /* spent on handshakes in this turn */
+    struct fli_list deferred, deferred_begun; /* handshakes, in the order to go on */
+    struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
     size_t conns_n;   /* on `conns` */
     size_t refused_n; /* of them, not admitted */
     uint64_t next_id;
@@ -122,6 +145,19 @@ void net_conn_reap(struct net_conn *c);
 void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
 void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything has left */
 
+void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* what was read */
+void net_conn_read_end(struct net_conn *c);
+void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being sent */
+
+/* secure.c */
+bool net_secure_attach(struct net_conn *c); /* false: out of memory */
+void net_secure_drop(struct net_conn *c);
+void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len);
+void net_secure_go_on(struct net_conn *c); /* a deferred one's turn has come */
+void net_secure_tell_end(struct net_conn *c); /* when the client has ended and all is taken */
+void net_secure_flush(struct net_conn *c);
+void net_secure_end(struct net_conn *c); /* the last word before our side is shut */
+
 /* reply.c */
 struct net_request *net_request_take(struct net_conn *c); /* NULL: out of memory */
 void net_request_free(struct net_request *r);             /* of a list that lets it go */
@@ -132,21 +168,36 @@ void net_buffer_give(struct net_server *s, struct fli_buf *b);
 /* server.c */
 void net_server_closed(struct net_server *s); /* one handle or connection less */
 void net_server_tick_start(struct net_server *s);
+void net_server_stay_awake(struct net_server *s); /* the next turn comes at once */
+int net_server_listen_on(struct net_server *s, const char *address, bool secure, char *errmsg,
+                         size_t errmsg_size) FLI_MUST_USE;
 void net_server_log(struct net_server *s, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 static inline size_t net_conn_unsent(const struct net_conn *c)
 {
-    return c->out.len + c->sending_left + c->held;
+    return c->out.len + c->sending_left + c->held + (c->secure != NULL ? c->secure->out.len : 0);
 }
 
 /* The loop's own clock moves when its poll has come back, so waiting there does not count. */
-static inline bool net_turn_over(struct net_server *s)
+static inline void net_turn_look(struct net_server *s)
 {
     if (s->turn_ms != uv_now(s->loop)) {
         s->turn_ms = uv_now(s->loop);
         s->turn_ns = uv_hrtime();
+        s->shake_ns = 0;
     }
+}
+
+static inline bool net_turn_over(struct net_server *s)
+{
+    net_turn_look(s);
     return uv_hrtime() - s->turn_ns > NET_TURN_MS * UINT64_C(1000000);
+}
+
+static inline bool net_shake_over(struct net_server *s)
+{
+    net_turn_look(s);
+    return s->shake_ns > NET_SHAKE_TURN_MS * UINT64_C(1000000);
 }
 
 /* Whether the parser is between two requests and needs to remember nothing. */

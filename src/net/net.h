@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/list.h"
+#include "tls/tls.h"
 #include "wire/resp.h"
 
 struct net_server;
@@ -78,8 +79,16 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
  * in errmsg. May be called again for more addresses. */
 int net_server_listen(struct net_server *s, const char *address, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
-/* Port that was bound, for port 0. */
+/* The same for connections that speak TLS; at most one. The files of `config` are read, checked,
+ * and read again when they change. A client has NET_SHAKE_MS (10 s) to shake hands. */
+int net_server_listen_tls(struct net_server *s, const char *address,
+                          const struct fli_tls_config *config, char *errmsg,
+                          size_t errmsg_size) FLI_MUST_USE;
+void net_server_tls_reload(struct net_server *s); /* now; nothing without a TLS port */
+bool net_server_tls_facts(const struct net_server *s, struct fli_tls_facts *ret); /* false: none */
+/* Port that was bound, for port 0; 0 when there is no such listener. */
 uint16_t net_server_port(const struct net_server *s);
+uint16_t net_server_tls_port(const struct net_server *s);
 
 /* Answering. Start with net_reply() to get the buffer to append RESP to (already positioned: the
  * connection's output when it is this request's turn), then net_answer() says it is complete. On
@@ -89,6 +98,9 @@ struct fli_buf *net_reply(struct net_request *r);
 void net_answer(struct net_request *r);
 void net_answer_failed(struct net_request *r);
 
+bool net_conn_is_tls(const struct net_conn *c);
+/* The CN of its verified certificate; false when it has shown none. */
+bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
 void net_conn_set_proto(struct net_conn *c, int proto);
 void net_conn_set_name(struct net_conn *c, const char *name);
@@ -123,9 +135,14 @@ struct net_stats {
     uint64_t broken;   /* closed because framing was lost */
     uint64_t requests; /* handed to the service */
     uint64_t bytes_in, bytes_out;
+    uint64_t tls_handshakes, tls_failed;
+    uint64_t tls_deferred; /* handshakes that had to wait for a later turn of the loop */
     uint64_t paused; /* times reading from a connection was paused */
 };
 void net_get_stats(const struct net_server *s, struct net_stats *ret);
+/* The section of INFO about TLS; port 0: there is none. 0, FL_ELIMIT, FL_ENOMEM. */
+int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
+                 const struct net_stats *stats) FLI_MUST_USE;
 
 /* Writes out everything answered in this turn. net does this itself in a uv_check handle and before
  * closing; a service calls it only when it answered outside of the loop's poll phase. */

@@ -41,6 +41,18 @@ void net_flush(struct net_server *s)
     s->flushing = false;
 }
 
+static void idle_cb(uv_idle_t *idle)
+{
+    /* Nothing: the loop goes round, and goes on with those that have yielded. */
+}
+
+void net_server_stay_awake(struct net_server *s)
+{
+    if (!s->closing) {
+        (void)uv_idle_start(&s->idle, idle_cb); /* the callback is not NULL */
+    }
+}
+
 static void check_cb(uv_check_t *handle)
 {
     net_flush(handle->data);
@@ -52,10 +64,17 @@ static void go_on(struct net_server *s)
     struct fli_list *link = NULL;
     s->turn_ms = uv_now(s->loop);
     s->turn_ns = uv_hrtime();
+    s->shake_ns = 0;
+    while (!net_shake_over(s) && ((link = fli_list_pop(&s->deferred_begun)) != NULL ||
+                                  (link = fli_list_pop(&s->deferred)) != NULL)) {
+        const struct net_secure *sec = FLI_CONTAINER_OF(link, struct net_secure, deferred);
+        net_secure_go_on(sec->conn);
+    }
     while (!net_turn_over(s) && (link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    if (fli_list_empty(&s->yielded)) {
+    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->deferred) &&
+        fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
 }
@@ -79,6 +98,7 @@ static void close_own(struct net_server *s)
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->tick, handle_closed);
     uv_close((uv_handle_t *)&s->idle, handle_closed);
+    uv_close((uv_handle_t *)&s->files, handle_closed);
 }
 
 void net_server_closed(struct net_server *s)
@@ -153,7 +173,7 @@ static int listener_open(struct net_listener *l)
 }
 
 /* Listens on the first of the addresses that works. 0 or libuv's code of the last failure. */
-static int listen_first(struct net_server *s, const struct addrinfo *found)
+static int listen_first(struct net_server *s, const struct addrinfo *found, bool secure)
 {
     int rc = UV_EADDRNOTAVAIL;
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next) {
@@ -166,6 +186,7 @@ static int listen_first(struct net_server *s, const struct addrinfo *found)
         }
         struct net_listener *l = fli_xcalloc(1, sizeof *l);
         l->server = s;
+        l->secure = secure;
         memcpy(&l->address, a->ai_addr, a->ai_addrlen);
         s->listeners[s->listeners_n++] = l;
         rc = listener_open(l);
@@ -177,6 +198,12 @@ static int listen_first(struct net_server *s, const struct addrinfo *found)
 }
 
 int net_server_listen(struct net_server *s, const char *address, char *errmsg, size_t errmsg_size)
+{
+    return net_server_listen_on(s, address, false, errmsg, errmsg_size);
+}
+
+int net_server_listen_on(struct net_server *s, const char *address, bool secure, char *errmsg,
+                         size_t errmsg_size)
 {
     char host[NET_HOST_MAX];
     uint16_t port = 0;
@@ -199,7 +226,7 @@ int net_server_listen(struct net_server *s, const char *address, char *errmsg, s
                        gai_strerror(rc));
         return FL_EINVAL;
     }
-    rc = listen_first(s, found);
+    rc = listen_first(s, found, secure);
     freeaddrinfo(found);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot listen on %s: %s%s", address, uv_strerror(rc),
@@ -209,16 +236,27 @@ int net_server_listen(struct net_server *s, const char *address, char *errmsg, s
     return 0;
 }
 
-uint16_t net_server_port(const struct net_server *s)
+static uint16_t port_of(const struct net_server *s, bool secure)
 {
     for (unsigned i = 0; i < s->listeners_n; i++) {
-        if (s->listeners[i]->open || s->listeners[i]->retry) {
+        if (s->listeners[i]->secure == secure &&
+            (s->listeners[i]->open || s->listeners[i]->retry)) {
             struct sockaddr_in v4; /* the port lies at the same place in both versions */
             memcpy(&v4, &s->listeners[i]->address, sizeof v4);
             return ntohs(v4.sin_port);
         }
     }
     return 0;
+}
+
+uint16_t net_server_port(const struct net_server *s)
+{
+    return port_of(s, false);
+}
+
+uint16_t net_server_tls_port(const struct net_server *s)
+{
+    return port_of(s, true);
 }
 
 /* --- the tick: only while something waits for a time --- */
@@ -265,6 +303,7 @@ static void tick_cb(uv_timer_t *timer)
     struct net_server *s = timer->data;
     uint64_t now = uv_now(s->loop);
     doom_due(&s->fresh, now, false);
+    doom_due(&s->shaking, now, false);
     doom_due(&s->leaving, now, true);
     doom_due(&s->lingering, now, false);
     bool waiting = retry_listeners(s, now);
@@ -275,7 +314,7 @@ static void tick_cb(uv_timer_t *timer)
         }
     }
     if (!waiting && !s->stopping && fli_list_empty(&s->fresh) && fli_list_empty(&s->leaving) &&
-        fli_list_empty(&s->lingering)) {
+        fli_list_empty(&s->lingering) && fli_list_empty(&s->shaking)) {
         (void)uv_timer_stop(timer);
     }
     net_flush(s);
@@ -314,6 +353,9 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->fresh);
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
+    fli_list_init(&s->shaking);
+    fli_list_init(&s->deferred);
+    fli_list_init(&s->deferred_begun);
     fli_list_init(&s->free_requests);
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);
@@ -322,11 +364,12 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     rc = rc != 0 ? rc : uv_prepare_init(loop, &s->prepare);
     rc = rc != 0 ? rc : uv_timer_init(loop, &s->tick);
     rc = rc != 0 ? rc : uv_idle_init(loop, &s->idle);
+    rc = rc != 0 ? rc : uv_timer_init(loop, &s->files);
     rc = rc != 0 ? rc : uv_check_start(&s->check, check_cb);
     rc = rc != 0 ? rc : uv_prepare_start(&s->prepare, prepare_cb);
     FLI_ASSERT(rc == 0); /* none of these can fail on a live loop */
-    s->check.data = s->prepare.data = s->tick.data = s->idle.data = s;
-    s->handles = 4;
+    s->check.data = s->prepare.data = s->tick.data = s->idle.data = s->files.data = s;
+    s->handles = 5;
     *ret = s;
     return 0;
 }
@@ -366,6 +409,8 @@ static void free_pools(struct net_server *s)
         fli_buf_fini(&s->free_buffers[i]);
     }
     fli_buf_fini(&s->scratch);
+    fli_buf_fini(&s->plain);
+    fli_tls_context_destroy(s->tls);
 }
 
 void net_server_destroy(struct net_server *s)

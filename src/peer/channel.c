@@ -25,9 +25,9 @@ struct channel {
     uv_write_t write;
     struct fli_buf out; /* being written */
     bool reading, writing, lost;
-    bool closing;  /* the handle */
-    bool closed;   /* the loop has let go of it */
-    bool let_go;   /* by the owner */
+    bool closing; /* the handle */
+    bool closed;  /* the loop has let go of it */
+    bool let_go;  /* by the owner */
 };
 
 static void channel_free(struct channel *c)

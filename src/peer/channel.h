@@ -23,9 +23,9 @@
 
 /* How a connection ends. */
 enum channel_end {
-    CHANNEL_HUNG_UP = 1, /* the peer's process ended it: end of stream, or a reset */
-    CHANNEL_FAILED = 2,  /* the network or this system did: no acknowledgement in time, and such */
-    CHANNEL_BROKEN = 3,  /* what came is not what was agreed */
+    CHANNEL_HUNG_UP = 1,  /* the peer's process ended it: end of stream, or a reset */
+    CHANNEL_FAILED = 2,   /* the network or this system did: no acknowledgement in time, and such */
+    CHANNEL_BROKEN = 3,   /* what came is not what was agreed */
     CHANNEL_REPLACED = 4, /* by a newer one of the same peer */
     CHANNEL_REFUSED = 5   /* nobody listens there */
 };
@@ -34,8 +34,8 @@ struct channel;
 
 struct channel_callbacks {
     void *ctx;
-    void (*bytes)(void *ctx, const uint8_t *data, size_t len); /* valid during the call only */
-    void (*drained)(void *ctx);                                /* may be NULL */
+    void (*bytes)(void *ctx, const uint8_t *data, size_t len);      /* valid during the call only */
+    void (*drained)(void *ctx);                                     /* may be NULL */
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
 };
 

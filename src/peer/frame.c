@@ -125,8 +125,8 @@ static struct step show_gathered(struct frame_reader *r, const uint8_t *data, si
         return s;
     }
     r->shown_in = true;
-    s.stop = !show(ctx, r->in.data[4],
-                   (struct fli_slice){r->in.data + FRAME_HEADER_SIZE, body_len});
+    s.stop =
+        !show(ctx, r->in.data[4], (struct fli_slice){r->in.data + FRAME_HEADER_SIZE, body_len});
     r->shown_in = false;
     fli_buf_clear(&r->in);
     if (r->in.cap > KEEP_CAP) {

@@ -40,8 +40,8 @@
 
 /* Values travel and must not change. */
 enum stream_kind {
-    STREAM_RAFT = 1,     /* messages of the one who dialed; the other never sends */
-    STREAM_RELAY = 2,    /* commands of a follower's clients, and their answers */
+    STREAM_RAFT = 1,    /* messages of the one who dialed; the other never sends */
+    STREAM_RELAY = 2,   /* commands of a follower's clients, and their answers */
     STREAM_SNAPSHOT = 3 /* a snapshot in pieces, and what was taken of it */
 };
 #define STREAM_KINDS 3u
@@ -72,7 +72,7 @@ struct handshake_formats {
 
 struct handshake {
     enum stream_kind kind;
-    uint8_t verdict;           /* 0 or enum handshake_verdict */
+    uint8_t verdict; /* 0 or enum handshake_verdict */
     uint64_t target;
     struct peer_identity from; /* all 0 in a refusal */
     char reason[HANDSHAKE_REASON_MAX];

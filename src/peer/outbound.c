@@ -225,8 +225,8 @@ static int drop(struct outbound_peer *p, int why)
     return why;
 }
 
-int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
-                  const struct fli_slice *parts, unsigned n)
+int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
+                  unsigned n)
 {
     struct outbound_peer *p = find(o, peer_id);
     size_t size = FRAME_HEADER_SIZE;

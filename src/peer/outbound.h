@@ -34,9 +34,9 @@ struct outbound_callbacks {
 
 struct outbound_peer_stats {
     bool up;
-    size_t unsent;       /* bytes that the kernel has not taken */
-    uint64_t sent;       /* messages appended */
-    uint64_t dropped;    /* messages not sent, for want of a stream or of room */
+    size_t unsent;    /* bytes that the kernel has not taken */
+    uint64_t sent;    /* messages appended */
+    uint64_t dropped; /* messages not sent, for want of a stream or of room */
     uint64_t times_up;
 };
 
@@ -52,8 +52,8 @@ void outbound_start(struct outbound *o); /* once, when the transport was started
 /* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: in all
  * three the message is dropped, and counted. FL_EINVAL: larger than a frame may be, or not another
  * member. Never calls back. */
-int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type,
-                  const struct fli_slice *parts, unsigned n) FLI_MUST_USE;
+int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const struct fli_slice *parts,
+                  unsigned n) FLI_MUST_USE;
 
 void outbound_flush(struct outbound *o); /* once a turn; may call `down` */
 

@@ -21,8 +21,8 @@ struct stream {
     unsigned *open;
     unsigned depth; /* calls of the owner that we are in */
     bool started, lost, closed;
-    bool torn;             /* part of a frame has left and the rest is lost */
-    struct fli_buf early;  /* read past the handshake */
+    bool torn;            /* part of a frame has left and the rest is lost */
+    struct fli_buf early; /* read past the handshake */
     struct frame_reader in;
     struct fli_buf gather; /* appended, not handed over */
     unsigned quiet_turns;  /* in which nothing was to be sent */

@@ -24,7 +24,7 @@
 #include "peer/channel.h"
 #include "peer/frame.h"
 
-#define STREAM_PARTS_MAX 64u                /* parts of a frame */
+#define STREAM_PARTS_MAX 64u /* parts of a frame */
 #define STREAM_OUT_MAX ((size_t)1 << 30)
 #define STREAM_DIRECT ((size_t)64 << 10)
 
@@ -62,7 +62,7 @@ void *stream_keep(struct stream *s, struct fli_slice *body) FLI_MUST_USE;
 uint64_t stream_appended(const struct stream *s); /* bytes ever appended */
 uint64_t stream_handed(const struct stream *s);   /* of these, bytes that may have left */
 size_t stream_unsent(const struct stream *s);     /* bytes that the kernel has not taken */
-size_t stream_memory(const struct stream *s);      /* bytes that it holds, all in all */
+size_t stream_memory(const struct stream *s);     /* bytes that it holds, all in all */
 bool stream_idle(const struct stream *s);         /* nothing waits to be sent, or it is lost */
 bool stream_lost(const struct stream *s);
 uint64_t stream_heard_ms(const struct stream *s); /* loop time of the last bytes from the peer */

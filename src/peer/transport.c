@@ -336,8 +336,7 @@ static void timer_closed(uv_handle_t *handle)
 
 void transport_maybe_closed(struct transport *t)
 {
-    if (t->closing && !t->timer_closing && !t->listening && t->channels == 0 &&
-        t->dialing_n == 0) {
+    if (t->closing && !t->timer_closing && !t->listening && t->channels == 0 && t->dialing_n == 0) {
         FLI_ASSERT(t->streams == 0 && t->pending_n == 0);
         t->timer_closing = true;
         uv_close((uv_handle_t *)&t->timer, timer_closed);

@@ -64,8 +64,8 @@ struct transport_config {
     unsigned connect_ms; /* until the connection is there */
     unsigned answer_ms;  /* from then on, until the answer is whole */
     /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
-    unsigned unacked_ms; /* 0: the default */
-    unsigned pending_ms; /* for a stranger's handshake; 0: the default */
+    unsigned unacked_ms;                           /* 0: the default */
+    unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
 };
 

@@ -29,7 +29,7 @@ struct dial {
     bool greeting;
     struct addrinfo *list; /* from the resolver; NULL when numeric */
     struct addrinfo *next;
-    unsigned tried, absent; /* addresses */
+    unsigned tried, absent;  /* addresses */
     struct channel *channel; /* while connecting and greeting */
     struct deadline deadline;
     char why[96]; /* the last address failed */
@@ -136,8 +136,7 @@ static void dial_judge(struct dial *d, struct fli_slice early)
     }
     enum handshake_verdict verdict = (enum handshake_verdict)h.verdict;
     if (verdict != HANDSHAKE_WELCOME) {
-        dial_refused(d, verdict,
-                     h.reason[0] != '\0' ? h.reason : handshake_verdict_text(verdict));
+        dial_refused(d, verdict, h.reason[0] != '\0' ? h.reason : handshake_verdict_text(verdict));
         return;
     }
     if (h.from.node_id != d->member->id || h.kind != d->kind) {

@@ -81,6 +81,7 @@ int fli_server_locate(struct fli_server *s, const char *text, size_t len, char *
         (void)complain(errmsg, errmsg_size, s->address, gai_strerror(rc));
         return FL_ENOCONN;
     }
+    memcpy(s->host, host, sizeof s->host);
     FLI_ASSERT(found->ai_addrlen <= sizeof s->where);
     memcpy(&s->where, found->ai_addr, found->ai_addrlen);
     s->where_len = found->ai_addrlen;

@@ -130,7 +130,7 @@ static void deliver(struct fl_redlock *r)
 static void flush(struct fl_redlock *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        if (r->servers[i].out.len > 0) {
+        if (r->servers[i].out.len > 0 || r->servers[i].cipher.len > 0) {
             fli_server_flush(&r->servers[i]);
         }
     }
@@ -393,14 +393,27 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
     }
 }
 
+static int take_tls(struct fl_redlock *r, const struct fl_tls_options *o,
+                    const struct complaint *c)
+{
+    const struct fli_tls_config config = {
+        .cert_file = o->cert_file, .key_file = o->key_file, .ca_file = o->ca_file};
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    const char *name = o->server_name == NULL ? "" : o->server_name;
+    if (strlen(name) > FL_REDLOCK_ADDRESS_MAX) {
+        return complain(c, "the name that servers must prove is too long");
+    }
+    memcpy(r->owner.tls_name, name, strlen(name) + 1);
+    int rc = fli_tls_context_create(&config, &r->owner.tls, errmsg, sizeof errmsg);
+    return rc == FL_EINVAL ? complain(c, errmsg) : rc;
+}
+
 static int take_options(struct fl_redlock *r, const struct fl_redlock_options *o,
                         const struct complaint *c)
 {
-    if (o->tls) {
-        return complain(c, "TLS is not in this build: its hiredis has none; use a tunnel");
-    }
     r->owner.restarts_are_safe = o->restarts_are_safe;
     int rc = take_times(r, o, c);
+    rc = rc == 0 && o->tls != NULL ? take_tls(r, o->tls, c) : rc;
     if (rc == 0) {
         rc = take_format(r, o->key_format != NULL ? o->key_format : "%s", c);
     }
@@ -469,6 +482,7 @@ int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *o
     }
     if (rc != 0) {
         free_servers(r);
+        fli_tls_context_destroy(r->owner.tls);
         free(r);
         return rc;
     }
@@ -493,6 +507,7 @@ static void finish_closing(struct fl_redlock *r)
     FLI_ASSERT(fli_list_empty(&r->checks) && fli_list_empty(&r->notes));
     fli_heap_fini(&r->due);
     fli_buf_fini(&r->text.bytes);
+    fli_tls_context_destroy(r->owner.tls);
     void (*closed)(void *ctx) = r->closed;
     void *ctx = r->closed_ctx;
     bool is_private = r->is_private;

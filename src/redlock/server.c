@@ -86,6 +86,10 @@ static void drop(struct fli_server *s, enum fl_redlock_status status, const char
     redisReaderFree(s->reader);
     s->reader = NULL;
     fli_buf_fini(&s->out);
+    fli_tls_destroy(s->tls);
+    s->tls = NULL;
+    fli_buf_fini(&s->plain);
+    fli_buf_fini(&s->cipher);
     uint64_t now_ms = fli_clock_ms();
     if (was_ready && now_ms - s->opened_ms >= STEADY_MS) {
         s->failures = 0;
@@ -126,6 +130,8 @@ void fli_server_init(struct fli_server *s, struct fli_server_owner *owner, uint3
     fli_list_init(&s->pending);
     fli_list_init(&s->owed);
     fli_buf_init(&s->out, FLI_SERVER_OUT_MAX);
+    fli_buf_init(&s->plain, FLI_TLS_PLAIN_MAX(READ_BYTES));
+    fli_buf_init(&s->cipher, FLI_TLS_CIPHER_MAX(FLI_SERVER_OUT_MAX) + FLI_TLS_SHAKE_MAX);
     fli_facts_init(&s->facts);
 }
 
@@ -285,6 +291,22 @@ static int start_login(struct fli_server *s)
     return rc != 0 ? rc : ask(s, STEP_SCRIPT, 3, extend);
 }
 
+/* As far as the kernel takes it. 0, or an errno. */
+static int send_out(const struct fli_socket *socket, struct fli_buf *b)
+{
+    while (b->len > 0) {
+        ssize_t n = send(socket->fd, b->data, b->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n >= 0) {
+            fli_buf_consume(b, (size_t)n);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* hiredis would allocate for as many elements as a server announces. */
@@ -343,6 +365,34 @@ static bool hand_out(struct fli_server *s)
     return !s->doomed;
 }
 
+/* The bytes of a connection with TLS. False: no connection any more. */
+static bool decrypt(struct fli_server *s, const void *bytes, size_t len)
+{
+    bool was_open = fli_tls_state(s->tls) != FLI_TLS_SHAKING;
+    if (fli_tls_read(s->tls, bytes, len, &s->plain, &s->cipher) != 0) {
+        char error[FL_REDLOCK_ERROR_MAX];
+        (void)snprintf(error, sizeof error, "TLS: %.80s", fli_tls_error(s->tls));
+        send_out(s->socket, &s->cipher); /* its last word, as far as it goes */
+        drop(s, FL_REDLOCK_ERROR, error);
+        return false;
+    }
+    if (!was_open && fli_tls_state(s->tls) != FLI_TLS_SHAKING && start_login(s) != 0) {
+        drop(s, FL_REDLOCK_DOWN, "out of memory");
+        return false;
+    }
+    bool fed = redisReaderFeed(s->reader, (const char *)s->plain.data, s->plain.len) == REDIS_OK;
+    fli_buf_clear(&s->plain);
+    if (!fed || !hand_out(s)) {
+        drop(s, FL_REDLOCK_ERROR, "out of memory");
+        return false;
+    }
+    if (fli_tls_state(s->tls) == FLI_TLS_ENDED) {
+        drop(s, FL_REDLOCK_DOWN, "it closed the connection");
+        return false;
+    }
+    return true;
+}
+
 /* False: nothing more is there, or no connection any more. */
 static bool read_some(struct fli_server *s)
 {
@@ -354,6 +404,9 @@ static bool read_some(struct fli_server *s)
     if (n <= 0) {
         drop(s, FL_REDLOCK_DOWN, n == 0 ? "it closed the connection" : strerror(errno));
         return false;
+    }
+    if (s->tls != NULL) {
+        return decrypt(s, bytes, (size_t)n) && (size_t)n == sizeof bytes;
     }
     if (redisReaderFeed(s->reader, bytes, (size_t)n) != REDIS_OK || !hand_out(s)) {
         drop(s, FL_REDLOCK_ERROR, "out of memory");
@@ -388,18 +441,20 @@ void fli_server_flush(struct fli_server *s)
     if (socket == NULL || !socket->connected) {
         return;
     }
-    while (s->out.len > 0) {
-        ssize_t n = send(socket->fd, s->out.data, s->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n >= 0) {
-            fli_buf_consume(&s->out, (size_t)n);
-        } else if (errno == EAGAIN) {
-            break;
-        } else if (errno != EINTR) {
-            drop(s, FL_REDLOCK_DOWN, strerror(errno));
+    if (s->tls != NULL && s->out.len > 0 && fli_tls_state(s->tls) == FLI_TLS_OPEN) {
+        if (fli_tls_write(s->tls, s->out.data, s->out.len, &s->cipher) != 0) {
+            drop(s, FL_REDLOCK_DOWN, fli_tls_error(s->tls));
             return;
         }
+        fli_buf_clear(&s->out);
     }
-    watch(socket, s->out.len > 0 ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+    struct fli_buf *from = s->tls != NULL ? &s->cipher : &s->out;
+    int error = send_out(socket, from);
+    if (error != 0) {
+        drop(s, FL_REDLOCK_DOWN, strerror(error));
+        return;
+    }
+    watch(socket, from->len > 0 ? UV_READABLE | UV_WRITABLE : UV_READABLE);
 }
 
 struct fli_buf *fli_server_out(struct fli_server *s)
@@ -415,6 +470,24 @@ void fli_server_put(struct fli_server *s, struct fli_request *q, uint64_t now_ns
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Files that have changed are read first; when they are bad the old ones stay. */
+static void begin_tls(struct fli_server *s)
+{
+    struct fli_server_owner *o = s->owner;
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    if (fli_tls_context_changed(o->tls)) {
+        int rc = fli_tls_context_reload(o->tls, errmsg, sizeof errmsg);
+        (void)rc;
+    }
+    if (fli_tls_create(o->tls, o->tls_name[0] != '\0' ? o->tls_name : s->host, &s->tls) != 0) {
+        drop(s, FL_REDLOCK_DOWN, "out of memory");
+        return;
+    }
+    if (fli_tls_read(s->tls, NULL, 0, &s->plain, &s->cipher) != 0) {
+        drop(s, FL_REDLOCK_DOWN, fli_tls_error(s->tls));
+    }
+}
+
 static void connected(struct fli_server *s)
 {
     int error = 0;
@@ -427,7 +500,9 @@ static void connected(struct fli_server *s)
         return;
     }
     s->socket->connected = true;
-    if (start_login(s) != 0) {
+    if (s->owner->tls != NULL && s->host[0] != '\0') {
+        begin_tls(s);
+    } else if (start_login(s) != 0) {
         drop(s, FL_REDLOCK_DOWN, "out of memory");
     }
 }
@@ -444,7 +519,12 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (!socket->connected) {
         connected(s);
     } else if (status < 0) {
-        drop(s, FL_REDLOCK_DOWN, uv_strerror(status));
+        /* What came before it broke may say why. */
+        while (s->socket == socket && read_some(s)) {
+        }
+        if (s->socket == socket) {
+            drop(s, FL_REDLOCK_DOWN, uv_strerror(status));
+        }
     } else if ((events & UV_READABLE) != 0) {
         (void)read_some(s);
     }

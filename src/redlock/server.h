@@ -1,9 +1,10 @@
 /* server.h: one Redis server: its connection, kept and opened again in the background, and the
  * requests that wait for answers, in order.
  *
- * On libuv's polling and hiredis's reader. The asynchronous half of hiredis is not used: 0.14
- * aborts the process when a server says something unasked, writes without MSG_NOSIGNAL, lets
- * children inherit its sockets, and resolves names while it connects.
+ * On libuv's polling and hiredis's reader; TLS is a layer of bytes between them (tls/tls.h). The
+ * asynchronous half of hiredis is not used: 0.14 aborts the process when a server says something
+ * unasked, writes without MSG_NOSIGNAL, lets children inherit its sockets, and resolves names while
+ * it connects.
  *
  * Lifetimes. Nothing is freed while an answer is being handed out: a connection that has to go is
  * marked and goes afterwards. A request belongs to the server from fli_server_put() until its
@@ -21,6 +22,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "redlock/answer.h"
+#include "tls/tls.h"
 
 #define FLI_SERVER_OUT_MAX ((size_t)1 << 20)   /* bytes that are not written yet */
 #define FLI_SERVER_REPLY_MAX ((size_t)1 << 20) /* bytes of an answer that is not whole yet */
@@ -60,6 +62,8 @@ struct fli_server_owner {
     uint64_t hung_ms;
     uint64_t max_ttl_ms;
     bool restarts_are_safe;
+    struct fli_tls_context *tls;               /* NULL: without TLS */
+    char tls_name[FL_REDLOCK_ADDRESS_MAX + 1]; /* to be proved instead of the host; "" for it */
     uint32_t handles; /* of libuv that are not closed yet */
 };
 
@@ -69,6 +73,7 @@ struct fli_server {
     struct fli_server_owner *owner;
     uint32_t index;
     char address[FL_REDLOCK_ADDRESS_MAX + 1];
+    char host[FL_REDLOCK_ADDRESS_MAX + 1]; /* "" for a socket of this machine */
     struct sockaddr_storage where;
     socklen_t where_len;
     char *username; /* or NULL */
@@ -81,6 +86,8 @@ struct fli_server {
     redisReplyObjectFunctions functions; /* the reader's, with a limit on arrays */
     void *(*make_array)(const redisReadTask *task, fli_array_len n); /* hiredis's own */
     struct fli_buf out;
+    struct fli_tls *tls;          /* NULL: without */
+    struct fli_buf plain, cipher; /* what has come; what is to be sent */
     struct fli_list pending;
     size_t pending_len;
     uint32_t login_left; /* answers to wait for */

@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 
-enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER };
+enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
 
 struct option {
     const char *name;
@@ -46,6 +46,14 @@ static const struct option options[] = {
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
+    NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
+    TEXT("tls-port", tls_port),
+    TEXT("tls-cert-file", tls_cert_file),
+    TEXT("tls-key-file", tls_key_file),
+    TEXT("tls-ca-cert-file", tls_ca_cert_file),
+    {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
+    TEXT("tls-protocols", tls_protocols),
+    TEXT("tls-advertise", tls_advertise),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
@@ -66,13 +74,14 @@ static const char help[] =
     "  --id N                  this node's id in the cluster (1)\n"
     "  --data DIR              where it keeps its data; made when missing (" CONFIG_DATA_DEFAULT
     ")\n"
-    "  --listen HOST:PORT      address for clients; port 0 picks one (" CONFIG_LISTEN_DEFAULT ")\n"
+    "  --listen HOST:PORT      address for clients; port 0 picks one; off: none without TLS\n"
+    "                          (" CONFIG_LISTEN_DEFAULT ")\n"
     "  --peer HOST:PORT        address for the other nodes (as in --cluster)\n"
     "  --cluster 1=HOST:PORT,2=HOST:PORT,...\n"
     "                          all nodes, with the addresses they have for each other\n"
     "  --advertise HOST:PORT   address that clients are told, when it is not --listen\n"
-    "  --allow-remote          listen beyond loopback; there is no authentication yet, so anybody\n"
-    "                          who can connect can take and break every lock\n"
+    "  --allow-remote          listen beyond loopback where nothing proves who a client is:\n"
+    "                          anybody who can connect can then take and break every lock\n"
     "  --config FILE           a file with lines of `option = value`; # begins a comment\n"
     "\n"
     "  --election-ms MS        silence after which a follower stands for election\n"
@@ -81,7 +90,17 @@ static const char help[] =
     "  --drain-ms MS           how long stopping may take (5000)\n"
     "  --connections-max N     clients at once (16384)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
+    "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
     "  --log-level LEVEL       error, warning, info or debug (info)\n"
+    "\n"
+    "TLS for clients (certificates are read again when the files change, and at SIGHUP):\n"
+    "  --tls-port [HOST:]PORT  beside --listen, or with --listen off instead of it\n"
+    "  --tls-cert-file FILE    own certificate and those that lead to its CA, in PEM\n"
+    "  --tls-key-file FILE     its key, without a passphrase\n"
+    "  --tls-ca-cert-file FILE the CAs whose clients are let in\n"
+    "  --tls-auth-clients yes|no|optional  ask clients for certificates (yes)\n"
+    "  --tls-protocols LIST    of TLSv1.2 and TLSv1.3 (both)\n"
+    "  --tls-advertise HOST:PORT  address that clients with TLS are told, when not --tls-port\n"
     "\n"
     "limits of a new cluster (they are part of its state from then on):\n"
     "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"
@@ -90,6 +109,11 @@ static const char help[] =
     "\n"
     "Every option may be given as FENCELOCK_OPTION=value in the environment, with _ for -, and in\n"
     "the config file. The command line counts before the environment, that before the file.\n";
+
+bool config_listens_plainly(const struct config *c)
+{
+    return strcmp(c->listen, "off") != 0;
+}
 
 const char *config_help(void)
 {
@@ -427,6 +451,23 @@ static enum config_outcome set_level(struct reader *r, const struct given *g, vo
                  g->text);
 }
 
+static enum config_outcome set_auth(struct reader *r, const struct given *g, void *field)
+{
+    static const struct {
+        const char *word;
+        enum fli_tls_auth v;
+    } words[] = {{"yes", FLI_TLS_AUTH_REQUIRED},
+                 {"no", FLI_TLS_AUTH_NO},
+                 {"optional", FLI_TLS_AUTH_OPTIONAL}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(g->text, words[i].word) == 0) {
+            memcpy(field, &words[i].v, sizeof words[i].v);
+            return CONFIG_RUN;
+        }
+    }
+    return wrong(r, "%.512s: '%.64s' is none of yes, no and optional", g->where, g->text);
+}
+
 static enum config_outcome set_cluster(struct reader *r, const struct given *g)
 {
     char why[512];
@@ -460,6 +501,8 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
         return set_level(r, g, field);
     case KIND_CLUSTER:
         return set_cluster(r, g);
+    case KIND_AUTH:
+        return set_auth(r, g, field);
     default:
         return set_text(r, o, g, field);
     }
@@ -512,7 +555,7 @@ static enum config_outcome check_address(struct reader *r, const char *option, c
     return CONFIG_RUN;
 }
 
-/* There is no authentication, so who can connect can do everything. */
+/* Without certificates of clients, who can connect can do everything. */
 static enum config_outcome check_reach(struct reader *r, const char *option, const char *address)
 {
     char host[NET_HOST_MAX];
@@ -523,38 +566,109 @@ static enum config_outcome check_reach(struct reader *r, const char *option, con
         return CONFIG_RUN;
     }
     return wrong(r,
-                 "--%s %.128s can be reached from other machines, and there is no authentication "
-                 "yet: anybody could take and break every lock. Use a loopback address such as "
-                 "127.0.0.1, or add --allow-remote if the network is trusted",
+                 "--%s %.128s can be reached from other machines, and nothing there proves who is "
+                 "who: anybody could take and break every lock. Use a loopback address such as "
+                 "127.0.0.1, for clients --tls-port with --tls-auth-clients yes, or add "
+                 "--allow-remote if the network is trusted",
                  option, address);
+}
+
+/* An address that is to be bound is to be told to clients too, unless another one is. */
+static enum config_outcome check_told(struct reader *r, const char *option, const char *address,
+                                      const char *told_option, const char *told)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    if (told[0] != '\0') {
+        return check_address(r, told_option, told, false);
+    }
+    if (net_address_split(address, host, &port) == 0 && net_host_is_any(host)) {
+        return wrong(r,
+                     "--%s %.128s means every address of this machine, which is no address to "
+                     "tell clients: add --%s HOST:PORT",
+                     option, address, told_option);
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_plain(struct reader *r)
+{
+    struct config *c = r->config;
+    if (!config_listens_plainly(c)) {
+        return c->advertise[0] == '\0'
+                   ? CONFIG_RUN
+                   : wrong(r, "--advertise has no meaning with --listen off: use --tls-advertise");
+    }
+    enum config_outcome o = check_address(r, "listen", c->listen, true);
+    o = o != CONFIG_RUN ? o : check_reach(r, "listen", c->listen);
+    return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
+}
+
+/* A port alone belongs to the host of --listen, as in Redis. */
+static void complete_tls_port(struct config *c)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    uint64_t number = 0;
+    if (fli_parse_u64(c->tls_port, strlen(c->tls_port), UINT16_MAX, &number)) {
+        if (net_address_split(c->listen, host, &port) != 0) {
+            (void)snprintf(host, sizeof host, "127.0.0.1"); /* listen is off */
+        }
+        (void)net_address_join(host, (uint16_t)number, c->tls_port, sizeof c->tls_port);
+    }
+}
+
+static enum config_outcome check_tls(struct reader *r)
+{
+    static const char *const needs[] = {"tls-cert-file",    "tls-key-file",  "tls-ca-cert-file",
+                                        "tls-auth-clients", "tls-protocols", "tls-advertise"};
+    struct config *c = r->config;
+    if (c->tls_port[0] == '\0') {
+        for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
+            if (was_given(r, needs[i])) {
+                return wrong(r, "--%s has no effect without --tls-port: add it", needs[i]);
+            }
+        }
+        return config_listens_plainly(c)
+                   ? CONFIG_RUN
+                   : wrong(r, "--listen off leaves clients no port: add --tls-port");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (!was_given(r, needs[i])) {
+            return wrong(r, "--tls-port needs --%s", needs[i]);
+        }
+    }
+    if (c->tls_auth_clients != FLI_TLS_AUTH_NO && c->tls_ca_cert_file[0] == '\0') {
+        return wrong(r, "--tls-port needs --tls-ca-cert-file, which says whose clients are let in; "
+                        "or --tls-auth-clients no, which lets in everybody");
+    }
+    complete_tls_port(c);
+    enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
+    if (o == CONFIG_RUN && c->tls_auth_clients != FLI_TLS_AUTH_REQUIRED) {
+        o = check_reach(r, "tls-port", c->tls_port);
+    }
+    if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
+                                   strlen(c->tls_advertise) + 16 >
+                               MEMBER_ADDRESS_MAX) {
+        return wrong(r, "the addresses that clients are told are too long together");
+    }
+    return o != CONFIG_RUN
+               ? o
+               : check_told(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
 }
 
 static enum config_outcome check_addresses(struct reader *r)
 {
     struct config *c = r->config;
-    enum config_outcome o = check_address(r, "listen", c->listen, true);
-    if (o == CONFIG_RUN && c->advertise[0] != '\0') {
-        o = check_address(r, "advertise", c->advertise, false);
-    }
+    enum config_outcome o = check_plain(r);
+    o = o != CONFIG_RUN ? o : check_tls(r);
     if (o == CONFIG_RUN && c->peer[0] != '\0') {
         o = check_address(r, "peer", c->peer, false);
-    }
-    if (o == CONFIG_RUN) {
-        o = check_reach(r, "listen", c->listen);
     }
     if (o == CONFIG_RUN) {
         bool own = c->peer[0] != '\0';
         o = check_reach(r, own ? "peer" : "cluster",
                         own ? c->peer : members_find(&c->members, c->id)->address);
-    }
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    if (o == CONFIG_RUN && net_address_split(c->listen, host, &port) == 0 &&
-        net_host_is_any(host) && c->advertise[0] == '\0') {
-        return wrong(r,
-                     "--listen %.128s means every address of this machine, which is no address to "
-                     "tell clients: add --advertise HOST:PORT",
-                     c->listen);
     }
     return o;
 }
@@ -579,6 +693,8 @@ static void set_defaults(struct config *c)
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,
                          .connections_max = 16384,
+                         .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
+                         .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
                          .log_level = 3};
     c->limits = MACHINE_LIMITS_DEFAULT;
 }

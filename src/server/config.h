@@ -12,6 +12,7 @@
 #include "peer/members.h"
 #include "machine/limits.h"
 #include "net/address.h"
+#include "tls/tls.h"
 
 #define CONFIG_PATH_MAX 4096u
 #define CONFIG_ERRMSG_MAX 1024u
@@ -19,12 +20,15 @@
 #define CONFIG_LISTEN_DEFAULT "127.0.0.1:7401"
 #define CONFIG_PEER_DEFAULT "127.0.0.1:7501"
 #define CONFIG_DATA_DEFAULT "fencelock-data"
+#define CONFIG_SNAPSHOT_BYTES_MIN (UINT64_C(64) << 10)
+#define CONFIG_SNAPSHOT_BYTES_MAX (UINT64_C(1) << 30)
+#define CONFIG_SNAPSHOT_BYTES_DEFAULT (UINT64_C(32) << 20)
 
 struct config {
     uint64_t id;
     char data[CONFIG_PATH_MAX];
     char file[CONFIG_PATH_MAX];      /* the config file; "" for none */
-    char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one */
+    char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one; "off" */
     char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
     char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
     struct members members;
@@ -32,6 +36,13 @@ struct config {
     unsigned drain_ms;
     unsigned connections_max;
     unsigned idle_first_ms;
+    uint64_t snapshot_bytes; /* of log, between two snapshots of a small state */
+    char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */
+    char tls_advertise[NET_ADDRESS_MAX]; /* what they are told instead; "" for tls_port */
+    char tls_cert_file[CONFIG_PATH_MAX], tls_key_file[CONFIG_PATH_MAX];
+    char tls_ca_cert_file[CONFIG_PATH_MAX];
+    char tls_protocols[64]; /* "" for the default */
+    enum fli_tls_auth tls_auth_clients;
     unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
     bool allow_remote;
     struct machine_limits limits; /* of a new cluster */
@@ -43,6 +54,9 @@ enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
  * why, and *ret is not to be used. */
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX]) FLI_MUST_USE;
+
+/* Whether clients are served without TLS. */
+bool config_listens_plainly(const struct config *c);
 
 /* The text of --help; ends with a line feed. */
 const char *config_help(void);

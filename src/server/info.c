@@ -87,6 +87,12 @@ static int clients_section(struct fli_buf *b, const struct info *i)
     return put_lines(b, "Clients", lines);
 }
 
+static int tls_section(struct fli_buf *b, const struct info *i)
+{
+    const struct info_shell *s = &i->shell;
+    return net_tls_info(b, s->tls_port, &s->tls, &s->net);
+}
+
 /* Redis clients look here for whom they are talking to: every node serves writes. */
 static int replication_section(struct fli_buf *b, const struct info *i)
 {
@@ -201,6 +207,7 @@ static int locks_section(struct fli_buf *b, const struct info *i)
                                  {"breaks", c.breaks},
                                  {"tokens_issued", c.tokens},
                                  {"waits_ended", c.waits_ended},
+                                 {"work_left", c.work},
                                  {"deadlocks_refused", c.deadlocks},
                                  {"limits_reached", c.limits},
                                  {"locks_max", l->locks_max},
@@ -290,6 +297,7 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
         section_fn *write;
     } all[] = {{"server", server_section},
                {"clients", clients_section},
+               {"tls", tls_section},
                {"memory", memory_section},
                {"stats", stats_section},
                {"replication", replication_section},

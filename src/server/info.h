@@ -23,6 +23,8 @@ struct info_counts {
 struct info_shell {
     const char *listen_address, *peer_address, *data_dir, *config_file;
     uint16_t port;
+    uint16_t tls_port; /* 0: none */
+    struct fli_tls_facts tls;
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;

@@ -363,6 +363,7 @@ static int done(struct fli_buf *b, int proto, enum fli_command_id id,
 {
     switch (id) {
     case FLI_CMD_TOKEN:
+    case FLI_CMD_BREAK: /* the one burnt */
         return render_granted(b, r->token);
     case FLI_CMD_SESSION_OPEN:
         return fli_resp_simple(b, "OK");

@@ -43,8 +43,12 @@ struct server {
     uint64_t timer_at_ms; /* when the timer comes; UINT64_MAX when it is off */
     uint64_t started_ms;
     unsigned connections_max;
-    char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port */
+    char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port; "" for none */
+    char tls_address[NET_ADDRESS_MAX];
+    char told[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
+    bool asked_with_tls;           /* the request at hand */
     char leader_address[MEMBER_ADDRESS_MAX];
+    char member_address[MEMBERS_MAX][MEMBER_ADDRESS_MAX];
     unsigned stopping; /* parts that have yet to stop */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
@@ -58,6 +62,37 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     s->cbs.log(s->cbs.ctx, level, text);
+}
+
+/* --- addresses for clients --- */
+
+/* Nodes tell each other one text: the address for plain connections, and behind a comma that for
+ * TLS. Either may be missing. A client is told the one that is for connections like its own, since
+ * it can make nothing of the other. Returns NULL when there is none. */
+static const char *pick_address(const struct server *s, const char *told,
+                                char out[MEMBER_ADDRESS_MAX])
+{
+    if (told == NULL) {
+        return NULL;
+    }
+    const char *comma = strchr(told, ',');
+    const char *tls = comma == NULL ? "" : comma + 1;
+    int plain_len = (int)(comma == NULL ? strlen(told) : (size_t)(comma - told));
+    if (s->asked_with_tls) {
+        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%s", tls);
+    } else {
+        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%.*s", plain_len, told);
+    }
+    return out[0] == '\0' ? NULL : out;
+}
+
+static void two_addresses(struct server *s)
+{
+    const struct config *c = s->config;
+    const char *plain = c->advertise[0] != '\0' ? c->advertise : s->address;
+    const char *tls = c->tls_advertise[0] != '\0' ? c->tls_advertise : s->tls_address;
+    int n = snprintf(s->told, sizeof s->told, "%s%s%s", plain, tls[0] == '\0' ? "" : ",", tls);
+    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has seen to it */
 }
 
 /* --- net to dispatch --- */
@@ -109,6 +144,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
                        unsigned argc)
 {
     struct server *s = ctx;
+    s->asked_with_tls = net_conn_is_tls(r->conn);
     bool subscribed = net_conn_user(r->conn) != NULL && net_conn_proto(r->conn) == 2;
     if (subscribed && answer_subscribed(r, argv, argc)) {
         return;
@@ -225,8 +261,9 @@ static unsigned on_hello(void *ctx, struct net_hello_field *fields)
     if (s->node != NULL) {
         node_get_status(s->node, &status);
     }
-    (void)snprintf(s->leader_address, sizeof s->leader_address, "%s",
-                   status.leader_client_address == NULL ? "" : status.leader_client_address);
+    if (pick_address(s, status.leader_client_address, s->leader_address) == NULL) {
+        s->leader_address[0] = '\0';
+    }
     fields[0] = (struct net_hello_field){.key = "fencelock_version", .text = FL_VERSION};
     fields[1] = (struct net_hello_field){.key = "node_id", .number = (int64_t)s->config->id};
     fields[2] = (struct net_hello_field){.key = "leader_id", .number = (int64_t)status.leader_id};
@@ -245,11 +282,13 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .data_dir = s->config->data,
         .config_file = s->config->file,
         .port = net_server_port(s->net),
+        .tls_port = net_server_tls_port(s->net),
         .uptime_ms = fli_clock_ms() - s->started_ms,
         .connections = net_connections(s->net),
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    (void)net_server_tls_facts(s->net, &ret->tls);
     events_get_counts(&s->events, &ret->events);
 }
 
@@ -276,12 +315,18 @@ static void status(void *ctx, struct node_status *ret)
         return;
     }
     node_get_status(s->node, ret);
+    ret->leader_client_address =
+        pick_address(s, ret->leader_client_address, s->leader_address);
 }
 
 static size_t members(void *ctx, struct node_member *ret, size_t max)
 {
     struct server *s = ctx;
-    return s->node == NULL ? 0 : node_members(s->node, ret, max);
+    size_t n = s->node == NULL ? 0 : node_members(s->node, ret, max);
+    for (size_t i = 0; i < n; i++) {
+        ret[i].client_address = pick_address(s, ret[i].client_address, s->member_address[i]);
+    }
+    return n;
 }
 
 static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
@@ -441,18 +486,50 @@ static int make_net(struct server *s)
     return rc;
 }
 
-static int listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size)
+static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
 {
-    int rc = net_server_listen(s->net, s->config->listen, errmsg, errmsg_size);
-    if (rc != 0) {
-        return rc;
-    }
     char host[NET_HOST_MAX];
     uint16_t port = 0;
-    rc = net_address_split(s->config->listen, host, &port);
+    int rc = net_address_split(wanted, host, &port);
     FLI_ASSERT(rc == 0);
-    (void)net_address_join(host, net_server_port(s->net), s->address, sizeof s->address);
-    return 0;
+    (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
+}
+
+static int listen_with_tls(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = s->config;
+    const struct fli_tls_config config = {
+        .server = true,
+        .cert_file = c->tls_cert_file,
+        .key_file = c->tls_key_file,
+        .ca_file = c->tls_ca_cert_file,
+        .protocols = c->tls_protocols,
+        .auth = c->tls_auth_clients,
+    };
+    int rc = net_server_listen_tls(s->net, c->tls_port, &config, errmsg, errmsg_size);
+    if (rc == 0) {
+        bound_address(c->tls_port, net_server_tls_port(s->net), s->tls_address);
+    }
+    return rc;
+}
+
+static int listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = s->config;
+    int rc = 0;
+    if (config_listens_plainly(c)) {
+        rc = net_server_listen(s->net, c->listen, errmsg, errmsg_size);
+        if (rc == 0) {
+            bound_address(c->listen, net_server_port(s->net), s->address);
+        }
+    }
+    if (rc == 0 && c->tls_port[0] != '\0') {
+        rc = listen_with_tls(s, errmsg, errmsg_size);
+    }
+    if (rc == 0) {
+        two_addresses(s);
+    }
+    return rc;
 }
 
 static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
@@ -462,12 +539,13 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .id = c->id,
         .data_dir = c->data,
         .peer_address = c->peer[0] == '\0' ? NULL : c->peer,
-        .client_address = c->advertise[0] == '\0' ? s->address : c->advertise,
+        .client_address = s->told,
         .members = &c->members,
         .limits = c->limits,
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
+        .snapshot_bytes = c->snapshot_bytes,
     };
     struct node_callbacks cbs = {.ctx = s,
                                  .event = on_event,
@@ -514,6 +592,16 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
 const char *server_address(const struct server *s)
 {
     return s->address;
+}
+
+const char *server_tls_address(const struct server *s)
+{
+    return s->tls_address;
+}
+
+void server_reload(struct server *s)
+{
+    net_server_tls_reload(s->net);
 }
 
 /* --- stopping --- */

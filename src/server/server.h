@@ -21,8 +21,14 @@ struct server_callbacks {
 int server_create(uv_loop_t *loop, const struct config *config, const struct server_callbacks *cbs,
                   struct server **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The address that clients are served at, with the port that was bound. */
+/* The address that clients are served at, with the port that was bound; "" when only with TLS. */
 const char *server_address(const struct server *s);
+
+/* The same of the TLS port; "" when there is none. */
+const char *server_tls_address(const struct server *s);
+
+/* Reads the files of TLS again; the log says what came of it. */
+void server_reload(struct server *s);
 
 /* Orderly end: takes no more, hands leadership over, answers what is pending, closes. cb once, from
  * the loop. */

@@ -80,6 +80,11 @@ static int stats_section(struct fli_buf *b, const struct store_info *i)
                           i->net.bytes_out);
 }
 
+static int tls_section(struct fli_buf *b, const struct store_info *i)
+{
+    return net_tls_info(b, i->tls_port, &i->tls, &i->net);
+}
+
 static bool is_word(struct fli_slice s, const char *word)
 {
     return s.len == strlen(word) && strncasecmp((const char *)s.data, word, s.len) == 0;
@@ -93,6 +98,7 @@ int store_info_text(struct fli_buf *b, const struct store_info *info, struct fli
     } sections[] = {
         {"server", server_section},
         {"clients", clients_section},
+        {"tls", tls_section},
         {"storage", storage_section},
         {"stats", stats_section},
     };

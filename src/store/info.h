@@ -21,6 +21,8 @@ struct store_info {
     uint64_t busy; /* refused because too much was pending */
     uint64_t connections;
     struct net_stats net;
+    uint16_t tls_port; /* 0: none */
+    struct fli_tls_facts tls;
 };
 
 /* Appends the text of one section, or of all when `section` is empty or "all" or "everything" or

@@ -511,6 +511,8 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     }
     i->connections = net_connections(s->net);
     net_get_stats(s->net, &i->net);
+    i->tls_port = net_server_tls_port(s->net);
+    (void)net_server_tls_facts(s->net, &i->tls);
     fli_buf_init(&text, INFO_MAX);
     bool whole = store_info_text(&text, i, section) == 0 &&
                  fli_resp_bulk(net_reply(r), text.data, text.len) == 0;
@@ -649,12 +651,23 @@ static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
         return 0;
     }
     struct strict_config config = {.nodes = s->config.strict,
+                                   .tls = s->config.strict_tls,
                                    .timeout_ms = s->config.strict_timeout_ms,
                                    .ctx = s,
                                    .verdict = verdict_cb,
                                    .log = strict_log_cb};
     s->info.strict = true;
     return strict_create(s->loop, &config, &s->strict, errmsg, errmsg_size);
+}
+
+static int listen_all(struct service *s, char *errmsg, size_t errmsg_size)
+{
+    const struct service_config *c = &s->config;
+    int rc = c->listen == NULL ? 0 : net_server_listen(s->net, c->listen, errmsg, errmsg_size);
+    if (rc == 0 && c->tls_listen != NULL) {
+        rc = net_server_listen_tls(s->net, c->tls_listen, c->tls, errmsg, errmsg_size);
+    }
+    return rc;
 }
 
 int service_create(uv_loop_t *loop, struct store *store, const struct service_config *config,
@@ -673,7 +686,7 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
     } else {
         rc = start_strict(s, errmsg, errmsg_size);
-        rc = rc != 0 ? rc : net_server_listen(s->net, config->listen, errmsg, errmsg_size);
+        rc = rc != 0 ? rc : listen_all(s, errmsg, errmsg_size);
     }
     if (rc != 0) {
         abandon(s);
@@ -692,6 +705,16 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
 uint16_t service_port(const struct service *s)
 {
     return s->info.port;
+}
+
+uint16_t service_tls_port(const struct service *s)
+{
+    return net_server_tls_port(s->net);
+}
+
+void service_reload(struct service *s)
+{
+    net_server_tls_reload(s->net);
 }
 
 void service_stop(struct service *s, void (*cb)(void *ctx), void *ctx)

@@ -33,7 +33,10 @@ struct connection {
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
     uv_write_t write;
-    bool resolving, tcp_open, connected, writing;
+    bool resolving, tcp_open, connected, writing; /* connected: and shaken hands */
+    struct fli_tls *tls;                          /* NULL: without */
+    struct fli_buf plain, cipher;                 /* with: what has come, what is to be sent */
+    char raw[LINE_MAX_BYTES];                     /* with: read from the socket */
     size_t in_len;
     char in[LINE_MAX_BYTES];
     struct fli_buf out;     /* encoded, not given to the kernel */
@@ -66,6 +69,7 @@ struct strict {
     struct strict_counts counts;
     bool troubled; /* the log has been told that nobody answers */
     bool stopped;
+    struct fli_tls_context *tls; /* NULL: without */
 };
 
 static void work(struct strict *s);
@@ -76,6 +80,9 @@ static void connection_free(struct connection *c)
 {
     fli_buf_fini(&c->out);
     fli_buf_fini(&c->sending);
+    fli_buf_fini(&c->plain);
+    fli_buf_fini(&c->cipher);
+    fli_tls_destroy(c->tls);
     free(c);
 }
 
@@ -157,6 +164,7 @@ static void back_off(struct strict *s, const char *why)
 }
 
 /* Gives the connection up; the next attempt goes to the next node. */
+static void send_out(struct strict *s);
 static void fail(struct strict *s, const char *fmt, ...) FLI_PRINTF(2, 3);
 static void fail(struct strict *s, const char *fmt, ...)
 {
@@ -242,7 +250,54 @@ static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
     struct connection *c = handle->data;
     (void)suggested;
+    if (c->tls != NULL) {
+        *ret = uv_buf_init(c->raw, sizeof(c->raw));
+        return;
+    }
     *ret = uv_buf_init(c->in + c->in_len, (unsigned)(sizeof(c->in) - c->in_len));
+}
+
+/* What was decrypted, in as many pieces as there is room for. */
+static void take_plain(struct strict *s)
+{
+    struct connection *c = s->connection;
+    size_t at = 0;
+    while (s->connection == c && at < c->plain.len) {
+        size_t room = sizeof(c->in) - c->in_len;
+        size_t left = c->plain.len - at;
+        size_t n = left < room ? left : room;
+        memcpy(c->in + c->in_len, c->plain.data + at, n);
+        c->in_len += n;
+        at += n;
+        take_answers(s);
+    }
+    if (s->connection == c) {
+        fli_buf_clear(&c->plain);
+    }
+}
+
+static void decrypt(struct strict *s, const void *data, size_t len)
+{
+    struct connection *c = s->connection;
+    int rc = fli_tls_read(c->tls, data, len, &c->plain, &c->cipher);
+    if (rc != 0) {
+        fail(s, "TLS: %s", fli_tls_error(c->tls));
+        return;
+    }
+    if (!c->connected && fli_tls_state(c->tls) == FLI_TLS_OPEN) {
+        c->connected = true;
+        s->patience_at_ms = 0;
+    }
+    bool ended = fli_tls_state(c->tls) == FLI_TLS_ENDED;
+    take_plain(s);
+    if (s->connection != c) {
+        return; /* c is gone */
+    }
+    if (ended) {
+        fail(s, "it closed the connection");
+    } else {
+        send_out(s);
+    }
 }
 
 static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -255,6 +310,8 @@ static void read_cb(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
     if (n < 0) {
         fail(s, "%s", uv_strerror((int)n));
+    } else if (c->tls != NULL) {
+        decrypt(s, c->raw, (size_t)n);
     } else {
         c->in_len += (size_t)n;
         take_answers(s);
@@ -285,6 +342,8 @@ static void written_cb(uv_write_t *write, int status)
     }
     if (status != 0) {
         fail(s, "%s", uv_strerror(status));
+    } else {
+        send_out(s); /* of a handshake, which work() leaves alone */
     }
     work(s);
 }
@@ -292,12 +351,20 @@ static void written_cb(uv_write_t *write, int status)
 static void send_out(struct strict *s)
 {
     struct connection *c = s->connection;
-    if (c->writing || c->out.len == 0) {
+    if (c->tls != NULL && c->connected && c->out.len > 0 && !c->writing) {
+        if (fli_tls_write(c->tls, c->out.data, c->out.len, &c->cipher) != 0) {
+            fail(s, "TLS: %s", fli_tls_error(c->tls));
+            return;
+        }
+        fli_buf_clear(&c->out);
+    }
+    struct fli_buf *from = c->tls != NULL ? &c->cipher : &c->out;
+    if (c->writing || from->len == 0) {
         return;
     }
     struct fli_buf swap = c->sending;
-    c->sending = c->out;
-    c->out = swap;
+    c->sending = *from;
+    *from = swap;
     uv_buf_t buf = uv_buf_init((char *)c->sending.data, (unsigned)c->sending.len);
     c->write.data = c;
     int rc = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, written_cb);
@@ -335,6 +402,9 @@ static void connected_cb(uv_connect_t *connect, int status)
     int rc = status != 0 ? status : uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb);
     if (rc != 0) {
         fail(s, "%s", uv_strerror(rc));
+    } else if (c->tls != NULL) {
+        (void)uv_tcp_nodelay(&c->tcp, 1);
+        decrypt(s, NULL, 0); /* our first words */
     } else {
         c->connected = true;
         s->patience_at_ms = 0;
@@ -368,13 +438,30 @@ static void resolved_cb(uv_getaddrinfo_t *resolve, int status, struct addrinfo *
     }
 }
 
+/* Certificates that were renewed since are used from the next connection on. */
+static bool begin_tls(struct strict *s, struct connection *c)
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    if (s->tls == NULL) {
+        return true;
+    }
+    if (fli_tls_context_changed(s->tls) &&
+        fli_tls_context_reload(s->tls, errmsg, sizeof(errmsg)) != 0) {
+        log_message(s, "strict mode: files of TLS are not taken into use: %s", errmsg);
+    }
+    fli_buf_init(&c->plain, FLI_TLS_PLAIN_MAX(sizeof(c->raw)));
+    fli_buf_init(&c->cipher, FLI_TLS_CIPHER_MAX(OUT_MAX_BYTES) + FLI_TLS_SHAKE_MAX);
+    return fli_tls_create(s->tls, s->nodes[s->at].host, &c->tls) == 0;
+}
+
 static void begin_connection(struct strict *s)
 {
     const struct node *n = &s->nodes[s->at];
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     char port[8];
     struct connection *c = calloc(1, sizeof(*c));
-    if (c == NULL) {
+    if (c == NULL || !begin_tls(s, c)) {
+        free(c);
         back_off(s, "out of memory");
         return;
     }
@@ -514,13 +601,17 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
         return FL_ENOMEM;
     }
     int rc = parse_nodes(config->nodes, s->nodes, &s->nodes_n, errmsg, errmsg_size);
+    if (rc == 0 && config->tls != NULL) {
+        rc = fli_tls_context_create(config->tls, &s->tls, errmsg, errmsg_size);
+    }
     if (rc != 0) {
         free(s);
         return rc;
     }
     s->loop = loop;
     s->config = *config;
-    s->config.nodes = NULL; /* it is the caller's */
+    s->config.nodes = NULL; /* these are the caller's */
+    s->config.tls = NULL;
     fli_list_init(&s->asks);
     s->next = &s->asks;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
@@ -565,6 +656,7 @@ static void handle_closed_cb(uv_handle_t *handle)
 {
     struct strict *s = handle->data;
     if (--s->closing == 0) {
+        fli_tls_context_destroy(s->tls);
         free(s);
     }
 }

@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "tls/tls.h"
 
 #define STRICT_NODES_MAX 16u
 #define STRICT_WINDOW 1024u
@@ -36,6 +37,7 @@ struct strict_ask {
 
 struct strict_config {
     const char *nodes;   /* HOST:PORT,HOST:PORT... */
+    const struct fli_tls_config *tls; /* of a client; NULL: without TLS */
     unsigned timeout_ms; /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
     void *ctx;
     /* Verdicts come in the order of the questions, each once, never inside strict_ask(). */
@@ -52,7 +54,8 @@ struct strict_counts {
 /* 0, or FL_EINVAL with a sentence in errmsg: an address is wrong, there is none, too many. */
 int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* Connects at the first question. 0; FL_EINVAL; FL_ENOMEM. */
+/* Connects at the first question. With TLS each node must prove the host it is given with. 0;
+ * FL_EINVAL; FL_ENOMEM. */
 int strict_create(uv_loop_t *loop, const struct strict_config *config, struct strict **ret,
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 

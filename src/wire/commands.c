@@ -34,9 +34,10 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Authenticates the connection, when the server asks for that."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
-     "1 when the lock was held or delayed, otherwise 0",
-     "Takes the lock away from its holder, or ends its delay, and burns a token: whatever is "
-     "granted next is larger."},
+     "the token burnt (integer) when the lock was held or delayed, otherwise 0",
+     "Takes the lock away from its holders, or ends its delay, and burns a token, larger than "
+     "theirs and smaller than any granted next. A storage that claims with it refuses the broken "
+     "holders; until then, or the next holder's claim, they can still write."},
     {FLI_CMD_CHECK, "CHECK", NULL, 2, 2, LOCK_QUERY, "name token", "1 or 0",
      "Says whether the lock is held under exactly this token."},
     {FLI_CMD_CLAIM, "CLAIM", NULL, 2, 2, FLI_CMD_STORE | FLI_CMD_WRITE, "lock token", "OK",

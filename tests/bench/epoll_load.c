@@ -1,6 +1,6 @@
-/* epoll_load.c: pairs of acquire and release on one server, measured a second way: hiredis parses, one
- * epoll loop reads and writes, and nothing is shared with cli/loadgen.h. Two generators that disagree
- * show what part of a figure is the client's. Judges nothing.
+/* epoll_load.c: pairs of acquire and release on one server, measured a second way: hiredis parses,
+ * one epoll loop reads and writes, and nothing is shared with cli/loadgen.h. Two generators that
+ * disagree show what part of a figure is the client's. Judges nothing.
  *
  *   epoll_load lock|redis A:P CLIENTS IN_FLIGHT SECONDS
  *
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/bytes.h"
 
 #define WARMUP_NS UINT64_C(500000000)
 #define SAMPLES_MAX ((size_t)8 << 20)
@@ -94,8 +94,8 @@ static void ask(struct run *r, struct client *k, struct lane *l)
     if (r->redis && l->releasing) {
         len = redisFormatCommand(&text, "EVALSHA %s 1 %s %s", r->release_sha, name, name);
     } else if (r->redis) {
-        len = redisFormatCommand(&text, "EVALSHA %s 2 %s epoll-token %s 30000", r->acquire_sha, name,
-                                 name);
+        len = redisFormatCommand(&text, "EVALSHA %s 2 %s epoll-token %s 30000", r->acquire_sha,
+                                 name, name);
     } else if (l->releasing) {
         len = redisFormatCommand(&text, "RELEASE %s %s", name, token);
     } else {
@@ -207,14 +207,16 @@ static void connect_all(struct run *r, const char *address)
 {
     const char *colon = strrchr(address, ':');
     char host[256];
-    if (colon == NULL || (size_t)(colon - address) >= sizeof host) {
+    uint64_t port = 0;
+    if (colon == NULL || (size_t)(colon - address) >= sizeof host ||
+        !fli_parse_u64(colon + 1, strlen(colon + 1), 65535, &port)) {
         die("address", "HOST:PORT is wanted");
     }
     memcpy(host, address, (size_t)(colon - address));
     host[colon - address] = '\0';
     for (unsigned i = 0; i < r->clients_n; i++) {
         struct client *k = &r->clients[i];
-        k->c = redisConnect(host, atoi(colon + 1));
+        k->c = redisConnect(host, (int)port);
         if (k->c == NULL || k->c->err != 0) {
             die("connect", k->c == NULL ? "out of memory" : k->c->errstr);
         }

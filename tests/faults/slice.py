@@ -57,7 +57,14 @@ class Slice(unittest.TestCase):
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_power_cuts_lose_nothing(self):
-        self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-slow,clock', '--seconds', '8')
+        for engine, more in (('thread', ',disk-slow'), ('io_uring', '')):
+            with self.subTest(engine=engine):
+                self.survives('--workload', 'counter', '--nemesis', 'power,sync-error,disk-full,disk-short,clock' + more,
+                              '--log-engine', engine, '--seconds', '8')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_damaged_traffic_and_lost_snapshots_do_no_harm(self):
+        self.survives('--workload', 'lock', '--nemesis', 'corrupt,snapshot-kill,kill,disk-loss', '--seconds', '8')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_damaged_files_are_refused(self):
@@ -71,8 +78,8 @@ class Slice(unittest.TestCase):
         self.is_caught('lost updates', '--check-writes-only', '--nemesis', 'hold', '--seconds', '3', '--until-late', '3')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
-    def test_nodes_that_answer_before_a_majority_knows_are_caught(self):
-        self.is_caught('tokens|leases|replicas|linearizable', '--unsafe-ack', '--workload', 'lock', '--nemesis', 'partition',
+    def test_nodes_that_answer_before_it_is_on_disk_are_caught(self):
+        self.is_caught('tokens|leases|replicas|linearizable', '--unsafe-ack', '--workload', 'lock', '--nemesis', 'kill',
                        '--seconds', '6', times=4)
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')

@@ -2,9 +2,12 @@
  *
  * The input is taken for a whole batch first, as it is. Then it is walked: where a command can be
  * decoded it is collected for the next batch (a query is asked), any other byte is a step of time
- * that seals and applies what was collected; so every input does something. */
+ * that seals and applies what was collected; so every input does something.
+ * The length of the input decides how many steps a batch has for work; what is left is found in the
+ * snapshot as well. */
 #include "fuzz.h"
 
+#include "machine/budget.h"
 #include "machine/machine.h"
 
 static const uint64_t seed[2] = {1, 2};
@@ -94,6 +97,7 @@ static void check_snapshot(const struct machine *m)
     FLI_ASSERT(machine_snapshot_encode(m, &out) == 0);
     FLI_ASSERT(machine_snapshot_decode(out.data, out.len, seed, &copy) == 0);
     FLI_ASSERT(machine_hash(copy) == machine_hash(m));
+    FLI_ASSERT(machine_has_work(copy) == machine_has_work(m));
     machine_check(copy);
     machine_destroy(copy);
     fli_buf_fini(&out);
@@ -103,6 +107,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct run r = {.m = machine_create(seed)};
     fli_buf_init(&r.batch, MACHINE_BATCH_MAX);
+    if (size % 3 != 0) {
+        const struct budget budget = {.due = 1 + (uint32_t)(size / 3) % 50,
+                                      .commands = (uint32_t)(size / 2) % 50,
+                                      .search_max = (uint32_t)size % 50};
+        machine_set_budget(r.m, &budget);
+    }
     (void)(machine_apply(r.m, data, size, NULL) == 0);
     r.clock_ms = machine_clock(r.m);
     /* What such an input may have put into the future leaves room for the steps. */

@@ -90,7 +90,8 @@ class Commands(ClusterCase):
         held = self.acquire('x', '--ttl', '60s')
         issued = int(self.done('token', 'x'))
         self.assertGreater(issued, held)
-        self.assertEqual(self.done('break', 'x'), 'x: broken; its holder is fenced off\n')
+        self.assertEqual(self.done('break', 'x'), 'x: broken; its old holders can write until the storage is claimed with '
+                                                  'token %d or a later one\n' % (issued + 1))
         self.assertEqual(self.run_cli('break', 'x')[0], NO)
         self.assertEqual(self.run_cli('check', 'x', held)[0], NO)
         self.assertGreater(int(self.done('token', 'x')), issued + 1) # breaking burnt one
@@ -265,6 +266,19 @@ class WithStore(ClusterCase):
         self.assertEqual(self.done('store', 'del', 'k', *fence), 'k: deleted under token %d\n' % token)
         self.assertEqual(self.run_cli('store', 'del', 'k', *fence)[0], NO)
 
+    def test_a_broken_holder_is_shut_out_and_its_successor_is_not(self):
+        old = self.acquire('l', '--ttl', '60s')
+        waiter = self.start_cli('acquire', 'l', '--ttl', '60s', '--wait', '60s')
+        wait_until(lambda: self.waiters('l') == 1, what='the waiter in the queue')
+        write = lambda token: self.run_cli('store', 'set', 'k', 'v', '--lock', 'l', '--token', token)
+        self.assertEqual(write(old)[0], DONE)
+        _, value = self.json_of('break', 'l', '--claim', self.store.address)
+        new = int(waiter.communicate(timeout=60)[0])
+        self.assertTrue(old < value['token'] < new, (old, value, new))
+        self.assertEqual(value['mark'], value['token'])
+        self.assertEqual(write(old)[0], NO)
+        self.assertEqual(write(new)[0], DONE)
+
     def test_a_store_that_is_down(self):
         self.store.kill()
         code, _, err = self.run_cli('store', 'get', 'k', '--timeout', '500ms')
@@ -280,7 +294,8 @@ class WithStore(ClusterCase):
                                             stdout=subprocess.PIPE).stdout)
         sanitize = [o['value'] for o in options if o['name'] == 'b_sanitize'][0]
         subprocess.run(['cc', os.path.join(root, 'docs', 'examples', 'counter.c'), '-I' + os.path.join(root, 'include'),
-                        os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-o', program]
+                        os.path.join(build, 'src', 'client', 'libfencelock.a'), '-lhiredis', '-lssl',
+                        '-lcrypto', '-o', program]
                        + ([] if sanitize == 'none' else ['-fsanitize=' + sanitize]), check=True)
         codes = []
         def writer():

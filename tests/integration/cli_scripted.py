@@ -191,8 +191,7 @@ class Outcomes(CliCase):
         for args, word, yes, no in (
                 (('renew', 'x', '7'), 'renewed', 'x: renewed\n', 'the lock is not held under this token'),
                 (('release', 'x', '7'), 'released', 'x: released\n', 'the lock is not held under this token'),
-                (('check', 'x', '7'), 'held', 'x: held\n', 'the lock is not held under this token'),
-                (('break', 'x'), 'broken', 'x: broken; its holder is fenced off\n', 'nobody holds the lock')):
+                (('check', 'x', '7'), 'held', 'x: held\n', 'the lock is not held under this token')):
             with self.subTest(args[0]):
                 self.assertEqual(self.ask(self.server(b':1\r\n'), *args), (DONE, yes, ''))
                 self.assertEqual(self.ask(self.server(b':0\r\n'), *args), (NO, '', 'fencelock: x: %s\n' % no))
@@ -200,6 +199,37 @@ class Outcomes(CliCase):
                 self.assertEqual((code, json.loads(out)[word], json.loads(out)['name']), (DONE, True, 'x'))
                 code, out, _ = self.ask(self.server(b':0\r\n'), *args, '--json')
                 self.assertEqual((code, json.loads(out)[word], json.loads(out)['name']), (NO, False, 'x'))
+
+    def test_break_tells_the_burnt_token(self):
+        self.assertEqual(self.ask(self.server(b':8\r\n'), 'break', 'x'), (
+            DONE, 'x: broken; its old holders can write until the storage is claimed with token 8 or a later one\n', ''))
+        self.assertEqual(self.ask(self.server(b':8\r\n'), 'break', 'x', '--json'),
+                         (DONE, '{"broken":true,"name":"x","token":8}\n', ''))
+        self.assertEqual(self.ask(self.server(b':0\r\n'), 'break', 'x'), (NO, '', 'fencelock: x: nobody holds the lock\n'))
+        self.assertEqual(self.ask(self.server(b':0\r\n'), 'break', 'x', '--json')[1], '{"broken":false,"name":"x"}\n')
+        code, out, _ = self.ask(self.server(b':1\r\n'), 'break', 'x') # a node that does not tell it
+        self.assertEqual(code, DONE)
+        self.assertIn('older version', out)
+
+    def test_break_and_claim(self):
+        for answer, mark in ((b'+OK\r\n', 8), (b'-STALE token 8 is below the mark 9 of lock x\r\n', 9)):
+            node, store = self.server(b':8\r\n'), self.server(answer)
+            self.assertEqual(self.ask(node, 'break', 'x', '--claim', store.address), (
+                DONE, 'x: broken; the storage refuses its old holders from here on (mark %d)\n' % mark, ''))
+            self.assertEqual(store.requests, [[b'CLAIM', b'x', b'8']])
+        node, store = self.server(b':8\r\n'), self.server(b'', listen=False)
+        code, out, err = self.ask(node, 'break', 'x', '--claim', store.address, '--json', timeout='300')
+        self.assertEqual((code, out), (UNKNOWN, '{"broken":true,"name":"x","token":8}\n'))
+        self.assertIn('not shut out', err)
+        node, store = self.server(b':1\r\n'), self.server(b'+OK\r\n')
+        self.assertEqual(self.ask(node, 'break', 'x', '--claim', store.address)[0], UNKNOWN)
+        self.assertEqual(store.requests, []) # 1 is not a burnt token
+        node, store = self.server(b':0\r\n'), self.server(b'+OK\r\n')
+        self.assertEqual(self.ask(node, 'break', 'x', '--claim', store.address)[0], NO)
+        self.assertEqual(store.requests, [])
+        node = self.server(b':8\r\n')
+        self.assertEqual(self.ask(node, 'break', 'x', '--claim', 'nonsense:')[0], USAGE)
+        self.assertEqual(node.requests, []) # nothing was broken
 
     def test_refusals(self):
         for line, error, code in ((b'LIMIT too many locks', 'ELIMIT', NO), (b'DEADLOCK a cycle', 'EDEADLOCK', NO),

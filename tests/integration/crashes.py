@@ -123,6 +123,87 @@ class Crashes(Case):
         self.note('fail-over, SIGKILL to next grant: %s ms' % ' '.join('%.0f' % (t * 1000) for t in sorted(measured)))
 
 
+class OneNode(Case):
+    def last_write(self, path):
+        """Where the last write in a segment begins, and its length (src/log/format.c)."""
+        with open(path, 'rb') as f:
+            data = f.read()
+        at, found = 0, None
+        while data[at:at + 6] == b'FLKLOG':
+            block, length = (int.from_bytes(data[at + i:at + i + 4], 'little') for i in (12, 52))
+            found = at, length
+            at += -(-length // block) * block
+        return found
+
+    def test_a_write_that_a_crash_tore_is_cut_off(self):
+        """What is left of it is told from damage, said, and made zeros. Nobody had been told that it was done; here a leader had
+        been, so there is another one."""
+        cluster = Cluster(self.lab, 3).start()
+        node, other = cluster.followers()
+        path = os.path.join(node.data, 'log', 'segment-0000000001')
+        leader = cluster.leader()
+        for keep in (0, 1, 2): # sectors; of the header alone, of a part
+            with leader.client(30) as c:
+                token = max(c.pipeline([('ACQUIRE', 'large-%d' % i, 'TTL', 86000000, 'OWNER', OWNER_A, 'VALUE', b'v' * 1024)
+                                        for i in range(20)]))
+                cluster.wait_same_state()
+                node.kill()
+            at, length = self.last_write(path)
+            with open(path, 'r+b') as f:
+                f.seek(at + 512 * keep)
+                f.write(bytes(max(0, length - 512 * keep)))
+            wait_until(lambda: leader.call('CLUSTER', 'TRANSFER', other.id) == 'OK', 30, 'another leader')
+            node.start()
+            if keep and length > 512 * keep:
+                self.assertIn('of a write that a crash interrupted', node.process.output())
+                self.assertIn(path, node.process.output())
+            leader, other = other, leader
+            cluster.wait_serving(node)
+            self.assertEqual(len(set(cluster.wait_same_state())), 1)
+            self.assertEqual(node.call('CHECK', 'large-19', token), 1)
+
+    def test_killed_while_it_starts(self):
+        """At whatever moment of its first start: it has promised nothing yet, and begins anew."""
+        rng = random.Random(seed())
+        node = Cluster(self.lab, 1).nodes[0]
+        for _ in range(25):
+            node.launch()
+            time.sleep(rng.uniform(0.0, 0.04)) # the moment is what is tested
+            node.kill()
+        node.start()
+        token = node.call('TOKEN', 'x')
+        for _ in range(10):
+            node.kill()
+            node.launch()
+            time.sleep(rng.uniform(0.0, 0.04))
+        node.kill()
+        node.start()
+        self.assertGreater(node.call('TOKEN', 'x'), token)
+
+    def test_a_process_that_writes_a_snapshot_is_killed(self):
+        """The node goes on, counts it, and tries again."""
+        cluster = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536)).start()
+        node = cluster.nodes[0]
+        with node.client(60) as c:
+            self.assertTrue(all(isinstance(token, int) for token in c.pipeline(
+                [('ACQUIRE', 'lock-%d' % i, 'TTL', 86000000, 'OWNER', OWNER_A, 'VALUE', b'v' * 1024) for i in range(10000)])))
+
+        def kill_child():
+            node.call('TOKEN', 'more')
+            with open('/proc/%d/task/%d/children' % (node.process.pid, node.process.pid)) as f:
+                for child in f.read().split():
+                    os.kill(int(child), 9)
+            return node.info()['snapshot_failures'] > 0
+        wait_until(kill_child, 60, 'a snapshot that failed', every=0.001)
+        self.assertIn('the process that writes it was killed', node.process.output())
+        taken = node.info()['snapshots']
+        wait_until(lambda: node.call('TOKEN', 'more') and node.info()['snapshots'] > taken, 60, 'a snapshot')
+        last = node.call('TOKEN', 'last')
+        node.kill()
+        node.start()
+        self.assertGreater(node.call('TOKEN', 'x'), last)
+
+
 class PausedLeader(Case):
     def setUp(self):
         super().setUp()

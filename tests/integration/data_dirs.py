@@ -90,17 +90,59 @@ class DataDirs(Case):
         node.call('TOKEN', 'x')
         self.assertEqual(node.terminate(), 0)
         shutil.copytree(node.data, node.data + '.copy')
-        entries = sorted(os.listdir(node.data))
-        for entry in entries:
-            if entry in ('lock', 'ballot'): # the raft library has term and vote as well, so ballot is made anew
-                continue
-            path = os.path.join(node.data, entry)
-            os.rename(path, path + '.gone')
-            os.rename(path + '.gone', self.lab.path('gone-' + entry))
+        entries = [n for n in os.listdir(node.data) if n != 'lock'] + ['log/segment-0000000001']
+        for entry in sorted(entries):
+            os.rename(os.path.join(node.data, entry), self.lab.path('gone-' + os.path.basename(entry)))
             output = self.refused(node, says=[])
             self.assertNotIn('ready:', output, 'without %s' % entry)
             shutil.rmtree(node.data)
             shutil.copytree(node.data + '.copy', node.data)
+        node.start()
+
+    def test_a_segment_or_a_snapshot_is_missing(self):
+        """The log begins behind the newest snapshot, and has no gap."""
+        cluster = Cluster(self.lab, 1, extra=('--snapshot-bytes', 65536))
+        node = cluster.start().nodes[0]
+        with node.client(timeout=60.0) as c: # several segments, and snapshots
+            for _ in range(2400):
+                c.pipeline([('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER, 'VALUE', b'v' * 1024)] * 20)
+                c.call('RELEASE', 'x', c.call('ACQUIRE', 'x', 'TTL', 86000000, 'OWNER', OWNER))
+        self.assertGreater(node.info()['snapshots'], 2)
+        self.assertEqual(node.terminate(), 0)
+        folder = os.path.join(node.data, 'log')
+        names = sorted(os.listdir(folder))
+        segments = [n for n in names if n.startswith('segment-') and not n.endswith('.part')]
+        snapshots = [n for n in names if n.startswith('snapshot-')]
+        self.assertGreater(len(segments), 3, names)
+        self.assertTrue(snapshots, names)
+        self.assertNotIn('segment-0000000001', names)
+        shutil.copytree(node.data, node.data + '.copy')
+        for gone, says in ((segments[1:2], [segments[1]]), (snapshots, ['snapshot', 'is missing'])):
+            for name in gone:
+                os.unlink(os.path.join(folder, name))
+            output = self.refused(node, says=says)
+            self.assertNotIn('ready:', output, gone)
+            shutil.rmtree(node.data)
+            shutil.copytree(node.data + '.copy', node.data)
+        node.start()
+
+    def test_a_directory_of_the_version_before(self):
+        """0.1.0 kept its log elsewhere and in another format. Nothing is changed in it."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.terminate(), 0)
+        path = os.path.join(node.data, 'identity')
+        with open(path, 'rb') as f:
+            good = f.read()
+        with open(path, 'wb') as f:
+            f.write(good.replace(b'fencelock-identity 2', b'fencelock-identity 1'))
+        self.refused(node, says=[path, '0.1.0', 'use an empty directory'])
+        with open(path, 'wb') as f:
+            f.write(good)
+        for name in ('metadata1', 'open-1', '0000000000000001-0000000000000009'):
+            strange = os.path.join(node.data, 'log', name)
+            open(strange, 'wb').close()
+            self.refused(node, says=[strange, 'new data directory'])
+            os.unlink(strange)
         node.start()
 
     def test_spoiled_identity(self):

@@ -79,7 +79,7 @@ class Library(RedlockCase):
         return target
 
     def static(self):
-        return [os.path.join(self.redlock, 'libfencelock-redlock.a'), '-luv', '-lhiredis']
+        return [os.path.join(self.redlock, 'libfencelock-redlock.a'), '-luv', '-lhiredis', '-lssl', '-lcrypto']
 
     def shared(self):
         return ['-L' + self.redlock, '-lfencelock-redlock']

@@ -63,7 +63,8 @@ class OneNode(Case):
             show = c.call('SHOW', 'a')
             self.assertIn(token, show)
             self.assertIn(OWNER_A.encode(), show)
-            self.assertEqual(c.call('BREAK', 'a'), 1)
+            self.assertEqual(c.call('BREAK', 'a'), token + 1) # the one burnt
+            self.assertEqual(c.call('BREAK', 'a'), 0)
             self.assertEqual(c.call('CHECK', 'a', token), 0)
             burnt = c.call('TOKEN', 'a')
             self.assertGreater(burnt, token + 1) # breaking uses up one token

@@ -8,16 +8,19 @@ never synced once it was killed.
     shim.lose_unsynced(rng)                 after a SIGKILL: as a power cut would have left the files
 """
 
+import fcntl
 import mmap
 import os
 import struct
 
 from harness.lab import build_dir
+from harness.wait import wait_until
 
-SLOTS = 64
-NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'pace')
+SLOTS = 128
+NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring', 'short', 'pace')
 PACES = len(NAMES)
-KINDS = ('alloc', 'write', 'sync', 'open', 'accept')
+KINDS = ('alloc', 'write', 'sync', 'name', 'accept', 'size', 'open', 'read', 'ring', 'make')
+IN_PART = 10000 # as the errno of a write: it does part of what it shall
 KINDS_AT = PACES + 6
 RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
 
@@ -31,9 +34,9 @@ def library(name='fencelock_shim'):
 class Shim:
     def __init__(self, path, data, journal=False, more=(), memory=False):
         """path: of the control file, where its journal goes as well; data: the directory that is disturbed; more:
-        other libraries to preload; memory: allocations can fail too."""
+        libraries to preload in front of it; memory: allocations can fail too. No io_uring may be had unless set('ring', 1)."""
         self.path, self.data = path, data
-        self.libraries = [library('fencelock_shim' if memory else 'fencelock_shim_plain')] + list(more)
+        self.libraries = list(more) + [library('fencelock_shim' if memory else 'fencelock_shim_plain')]
         self.journal = path + '.undo' if journal else None
         with open(path, 'wb') as f:
             f.write(bytes(8 * SLOTS))
@@ -114,6 +117,7 @@ class Shim:
     def lose_unsynced(self, rng=None):
         """Takes back what was not synced: all of it, or with rng some of it, since a disk may have written more than
         it was told to. The process must be dead. Returns how many writes and names were taken back."""
+        self._wait_for_children()
         records = _pending(_read(self.journal))
         if rng is not None:
             records = _choose(records, rng)
@@ -124,6 +128,17 @@ class Shim:
             _rename_back(r)
         self.forget_journal()
         return len(records)
+
+    def _wait_for_children(self):
+        """A child dies with its parent, but a little later, and may be writing until then."""
+        with open(self.journal, 'ab') as f:
+            def alone():
+                try:
+                    fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                except BlockingIOError:
+                    return False
+            wait_until(alone, 30.0, 'the end of all that write to %s' % self.journal, every=0.005)
 
 
 def _read(path):

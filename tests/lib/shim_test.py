@@ -13,7 +13,7 @@ import unittest
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
 from harness import Lab, main
-from shim import Shim, library
+from shim import IN_PART, Shim, library
 
 PROGRAM = '''
 import os, sys, signal, time
@@ -65,6 +65,20 @@ class ShimTest(unittest.TestCase):
                     "write('a', b'XY', 4, os.O_DSYNC); write('a', b'-', 12)")
         self.shim.lose_unsynced()
         self.assertEqual(self.file('a'), b'0123XY6789')
+
+    def test_writes_with_a_flag_that_syncs_stay(self):
+        self.run_it("write('a', b'0123456789', sync=True); sync_dir(); fd = os.open('a', os.O_WRONLY)\n"
+                    "os.pwritev(fd, [b'abc'], 0, os.RWF_DSYNC); os.pwritev(fd, [b'xyz'], 5)")
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'abc3456789')
+
+    def test_what_a_child_writes_is_lost_as_well(self):
+        self.run_it("write('a', b'old', sync=True); sync_dir()\n"
+                    "if os.fork() == 0:\n    os.closerange(3, 100)\n    write('a', b'new'); time.sleep(0.2); os._exit(0)\n"
+                    "os.wait()")
+        self.assertEqual(self.file('a'), b'new')
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('a'), b'old')
 
     def test_a_longer_file_keeps_what_was_synced_of_it(self):
         self.run_it("write('a', b'', sync=True); sync_dir(); write('a', b'abcdefgh'); write('a', b'Z', 3, os.O_DSYNC)")
@@ -126,6 +140,14 @@ class ShimTest(unittest.TestCase):
         self.shim.fail('write', 3, errno.EIO)
         self.assertEqual(self.run_it("for i in range(5):" + told.replace('\n', '\n  ') % "write('a', b'x')"), [str(errno.EIO)])
         self.assertEqual(self.shim.failed('write'), 1)
+
+    def test_part_of_a_write(self):
+        self.shim.fail('write', 2, IN_PART)
+        self.assertEqual(self.run_it("write('a', b'', sync=True)\nfd = os.open('a', os.O_WRONLY)\n"
+                                     "for n in (8192, 100): print(os.pwrite(fd, b'x' * n, 0))"), ['4096', '100'])
+        self.shim.begin_again()
+        self.shim.set('short', 1)
+        self.assertEqual(self.run_it("fd = os.open('a', os.O_WRONLY); print(os.pwritev(fd, [b'x' * 32768], 0))"), ['16384'])
 
     def test_a_full_disk_takes_what_makes_nothing_longer(self):
         self.run_it("write('a', b'0123', sync=True)")

@@ -445,7 +445,8 @@ static void on_log(void *ctx, int level, const char *message)
     }
 }
 
-/* A node that cannot live with its disk is given an empty one, as if by an operator. */
+/* A node that cannot live with its disk is given an empty one, and forgotten, as if by an
+ * operator. */
 static void exchange_disk(struct sim_node *n)
 {
     struct sim *s = n->sim;

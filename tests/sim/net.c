@@ -1,5 +1,5 @@
-/* net.c: streams between nodes. With dial.c it stands in for transport*.c, stream.c and channel.c;
- * the real outbound.c and frame.c run on it.
+/* net.c: what goes between nodes. Stands in for transport*.c, stream.c and channel.c; the real
+ * outbound.c and frame.c run on it.
  *
  * A stream begins with an identity of each side, which the other side's node judges, as transport.h
  * says; so a node with an empty disk is turned away. Streams for the relay and for snapshots are
@@ -517,22 +517,4 @@ void stream_close(struct stream *st)
     FLI_ASSERT(t->streams > 0);
     t->streams--;
     sim_transport_maybe_closed(t);
-}
-
-struct stream *sim_stream_make(struct sim_conn *c, unsigned side)
-{
-    struct stream *st = fli_xcalloc(1, sizeof *st);
-    struct sim_node *n = c->end[side].node;
-    st->conn = c;
-    st->side = side;
-    st->limits = n->transport->limits[c->kind];
-    st->last = &st->first;
-    st->heard_ms = n->loop_ms;
-    st->lost = c->end[side].closed; /* the end of the other side has overtaken its answer */
-    st->how = CHANNEL_HUNG_UP;
-    frame_reader_init(&st->in, st->limits.frame_max);
-    fli_buf_init(&st->out, STREAM_OUT_MAX);
-    c->end[side].stream = st;
-    n->transport->streams++;
-    return st;
 }

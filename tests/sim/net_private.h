@@ -1,4 +1,5 @@
-/* net_private.h: streams and calls between nodes, shared by net.c and dial.c. */
+/* net_private.h: streams and calls between nodes, shared by net.c and net_dial.c; nobody else
+ * includes it. */
 #ifndef SIM_NET_PRIVATE_H
 #define SIM_NET_PRIVATE_H
 
@@ -74,9 +75,11 @@ struct transport {
     void *close_ctx;
 };
 
-struct stream *sim_stream_make(struct sim_conn *c, unsigned side);
-void sim_stream_lose(struct stream *st, enum channel_end how);
+/* net.c */
 void sim_conn_hang_up(struct sim_conn *c, unsigned side);
-void sim_transport_maybe_closed(struct transport *t); /* a stream of it was closed */
+void sim_stream_lose(struct stream *st, enum channel_end how);
+
+/* net_dial.c */
+void sim_transport_maybe_closed(struct transport *t);
 
 #endif

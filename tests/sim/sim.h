@@ -5,7 +5,7 @@
  *   disk      the device of the log and of the snapshots, and the identity file: what is not synced
  *             is lost in a crash
  *   snapshot  the process that writes a snapshot
- *   net, dial streams between nodes, and how they come about (stream.h, transport.h)
+ *   net       streams between nodes (transport.h, stream.h)
  *   server    a node's clients: requests in, answers out, waits that are answered later
  *   lane      one call of a client, as src/client/flow orders it
  *   client    what clients have in common
@@ -18,7 +18,8 @@
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
  * Shipping code: the machine, all of src/consensus but the process of snapshot_child.c and the
- * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
+ * files
+ * of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
  * frame.c of src/peer; the client's flow and hold; the rule of fencing; Redlock's attempt, quorum,
  * keeping and its judge of servers. Ours: the seams just named, so no bytes of client protocols, no
  * files, no sockets.

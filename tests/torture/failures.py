@@ -1,22 +1,25 @@
 #!/usr/bin/python3
-"""Each call that can fail fails, one after the other: the k-th allocation, write, sync, file made, connection accepted, for k
-from 1 until the program makes no more. Whatever fails, the program goes on, or ends in order with a reason (out of memory
+"""Each call that can fail fails, one after the other: the k-th allocation; write, sync, read; file opened, made or renamed, its
+size changed; connection accepted; call of io_uring; thread, process or pipe made; for k from 1 until the program makes no more.
+A write may also be done in part. Whatever fails, the program goes on, or ends in order with a reason (out of memory
 may abort it: a stop is safe, a guess is not). It never crashes, and what it had acknowledged is there when it runs again.
 
     tests/torture/failures.py [-k WORD]                  some k of each kind, spread evenly
     tests/torture/failures.py --full                     all of them; minutes
     tests/torture/failures.py -k node_write --only 12    the twelfth write of a node alone, to repeat a failure"""
 
+import copy
 import errno
 import os
+import shutil
 import signal
 import sys
 import unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib')]
 sys.dont_write_bytecode = True
-from harness import Cluster, Lab, Node, RespError, Store, main
-from shim import Shim, library
+from harness import Cluster, Lab, Node, RespError, Store, main, wait_until
+from shim import IN_PART, Shim, library
 
 FULL = '--full' in sys.argv
 if FULL:
@@ -26,10 +29,20 @@ if '--only' in sys.argv:
     ONLY = int(sys.argv.pop(sys.argv.index('--only') + 1))
     sys.argv.remove('--only')
 SOME = 5 # of each kind, when not all
-ERRNOS = {'alloc': errno.ENOMEM, 'write': errno.EIO, 'sync': errno.EIO, 'open': errno.EIO, 'accept': errno.EMFILE}
+# What fails, and with what.
+CASES = {
+    'alloc': ('alloc', errno.ENOMEM), 'write': ('write', errno.EIO), 'part': ('write', IN_PART), 'sync': ('sync', errno.EIO),
+    'read': ('read', errno.EIO), 'open': ('open', errno.EMFILE), 'name': ('name', errno.EIO), 'full': ('size', errno.ENOSPC),
+    'accept': ('accept', errno.EMFILE), 'make': ('make', errno.EAGAIN), 'ring': ('ring', errno.EBUSY)}
+# A node's log is written by a thread, as where io_uring is forbidden; here it is not.
+ON_RING = {'ring': 'ring', 'ring_alloc': 'alloc', 'ring_write': 'write', 'ring_part': 'part', 'ring_sync': 'sync', 'ring_make': 'make'}
+# The same in a second life, after a SIGKILL.
+AGAIN = {'again_read': 'read', 'again_open': 'open', 'again_name': 'name', 'again_write': 'write', 'again_alloc': 'alloc'}
+OF_STORE = ('alloc', 'write', 'sync', 'name', 'accept')
 PATIENCE_S = 3.0
-# libuv aborts when it cannot make the threads of its pool.
-KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'),)
+SNAPSHOT_BYTES, ENTRIES, SNAPSHOT_S = 65536, 300, 10.0 # so that a snapshot is taken
+# libuv aborts when it cannot make the threads of its pool, or its first pipe.
+KNOWN = (('uv_thread_create', 'uv_queue_work', 'pthread_create'), ('uv_loop_init', 'pipe2'))
 
 
 def use_node(node, told):
@@ -48,7 +61,19 @@ def use_node(node, told):
         c.call('SHOW', 'lock-1')
         c.call('LOCKS')
         c.call('INFO')
-        told['last'] = c.call('TOKEN', 'any')
+        for _ in range(ENTRIES):
+            told['last'] = c.call('TOKEN', 'any')
+    take_snapshot(node)
+
+
+def take_snapshot(node):
+    """One that fails is tried again, and the node goes on."""
+    try:
+        wait_until(lambda: node.info()['snapshots'] > 0, SNAPSHOT_S, 'a snapshot')
+    except AssertionError as e:
+        if node.running():
+            node.complaint = str(e)
+        raise
 
 
 def node_has(node, told):
@@ -88,15 +113,32 @@ class Failures(unittest.TestCase):
         self.wrong = []
         self.addCleanup(lambda: self.lab.quiet_close(keep=bool(self.wrong)))
         self.number = 0
+        self.first_life, self.cluster = {}, None
         self.silent = 0 # ended by one of KNOWN
 
     def node(self):
         self.number += 1
-        cluster = Cluster(self.lab, 1)
-        node = cluster.nodes[0]
+        if self.cluster is None:
+            self.cluster = Cluster(self.lab, 1)
+        cluster = self.cluster # a data directory belongs to its addresses
+        node = copy.copy(cluster.nodes[0])
+        node.extra = ['--snapshot-bytes', SNAPSHOT_BYTES]
         node.data = self.lab.path('node-%d' % self.number)
         node.shim = Shim(self.lab.path('shim-%d' % self.number), node.data, memory=True)
         node.wait = lambda: cluster.wait_serving(node, PATIENCE_S)
+        node.earlier = {}
+        return node
+
+    def node_again(self):
+        """A node that has lived before."""
+        node = self.node()
+        if not self.first_life:
+            self.run_one(node, lambda node, told: (use_node(node, told), node.kill(), self.first_life.update(told)), 'alloc', False, 0)
+            os.rename(node.data, self.lab.path('first-life'))
+            node.shim.begin_again()
+        shutil.rmtree(node.data, ignore_errors=True)
+        shutil.copytree(self.lab.path('first-life'), node.data)
+        node.earlier = dict(self.first_life)
         return node
 
     def store(self):
@@ -104,13 +146,15 @@ class Failures(unittest.TestCase):
         store = Store(self.lab, 'store-%d' % self.number)
         store.shim = Shim(self.lab.path('shim-%d' % self.number), store.data, memory=True)
         store.wait = lambda: None
+        store.earlier = {}
         return store
 
-    def run_one(self, server, use, kind, number):
+    def run_one(self, server, use, case, ring, number):
         """One life with one failure. Returns (what was acknowledged, calls of that kind, whether one failed)."""
-        told = {}
+        told, server.complaint, (kind, error) = dict(server.earlier), None, CASES[case]
+        server.shim.set('ring', int(ring))
         if number:
-            server.shim.fail(kind, number, ERRNOS[kind])
+            server.shim.fail(kind, number, error)
         server.process = self.lab.start(server.argv(), server.name, env=server.shim.env())
         try:
             server.ready(30)
@@ -131,11 +175,13 @@ class Failures(unittest.TestCase):
 
     def verdict(self, server, kind):
         code, said = server.process.returncode(), server.process.output()
+        if server.complaint:
+            return '%s; the call: %s' % (server.complaint, server.shim.stack())
         if code in (0, -signal.SIGKILL): # the latter by us, since it did not get on
             return None
         if code == -signal.SIGABRT and kind == 'alloc' and 'out of memory' in said:
             return None # fli_fatal: of this program, or of the raft library (src/consensus/raft_heap.h)
-        if code == -signal.SIGABRT and kind == 'alloc' and self.is_known(server):
+        if code == -signal.SIGABRT and self.is_known(server):
             self.silent += 1
             return None
         if code > 0 and len(said.strip().splitlines()) > 0:
@@ -160,15 +206,17 @@ class Failures(unittest.TestCase):
         server.kill()
         return problem
 
-    def fail_each(self, make, use, has, kind):
+    def fail_each(self, make, use, has, name, ring):
         plain = make()
-        _, calls, _ = self.run_one(plain, use, kind, 0)
+        case = ON_RING.get(name) or AGAIN.get(name) or name
+        kind = CASES[case][0]
+        _, calls, _ = self.run_one(plain, use, case, ring, 0)
         self.assertGreater(calls, 0, 'there is nothing of that kind to fail')
         numbers = range(1, calls * 2 + 50) if FULL else sorted({max(1, calls * i // SOME) for i in range(1, SOME + 1)} | {1, 2})
         failed, ended = 0, 0
         for number in [ONLY] if ONLY else numbers:
             server = make()
-            told, _, did = self.run_one(server, use, kind, number)
+            told, _, did = self.run_one(server, use, case, ring, number)
             if not did:
                 if FULL:
                     break # it makes no more
@@ -182,7 +230,7 @@ class Failures(unittest.TestCase):
             if problem:
                 program = 'node' if isinstance(server, Node) else 'store'
                 self.wrong.append('%s number %d of the %s fails, and then: %s\n  again: tests/torture/failures.py -k %s_%s --only %d'
-                                  '; its files: %s' % (kind, number, program, problem, program, kind, number, server.data))
+                                  '; its files: %s' % (kind, number, program, problem, program, name, number, server.data))
         self.notes = ['%d calls; %d made to fail, %d of them ended the program, %d without a word' %
                       (calls, failed, ended, self.silent)]
         self.assertTrue(failed, 'nothing was made to fail')
@@ -190,14 +238,20 @@ class Failures(unittest.TestCase):
             self.fail('\n'.join(self.wrong))
 
 
-def add(program, make, use, has, kind):
+def add(program, make, use, has, name, ring=False):
     def test(self):
-        self.fail_each(getattr(self, make), use, has, kind)
-    setattr(Failures, 'test_%s_%s' % (program, kind), test)
+        self.fail_each(getattr(self, make), use, has, name, ring)
+    setattr(Failures, 'test_%s_%s' % (program, name), test)
 
 
-for each in ERRNOS:
-    add('node', 'node', use_node, node_has, each)
+for each in CASES:
+    if each != 'ring':
+        add('node', 'node', use_node, node_has, each)
+for each in ON_RING:
+    add('node', 'node', use_node, node_has, each, ring=True)
+for each in AGAIN:
+    add('node', 'node_again', use_node, node_has, each)
+for each in OF_STORE:
     add('store', 'store', use_store, store_has, each)
 
 if __name__ == '__main__':

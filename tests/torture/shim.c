@@ -9,13 +9,16 @@
  * The journal. Before a write to a file reaches it, what stood there is appended to the journal;
  * when the file has been synced, that is noted too. The same for names and their directory. So
  * after a SIGKILL the journal says how to make the files what a power cut may leave. Writes that
- * sync themselves (O_DSYNC, RWF_DSYNC; also those submitted with io_submit) are noted as synced
+ * sync themselves (O_DSYNC, RWF_DSYNC; also those submitted to an io_uring) are noted as synced
  * ranges. What is written through mmap is not seen; none of our files that matters is.
+ * Writes through an io_uring pass no function that could be interposed while they are under way.
+ * So a ring is refused (EPERM), and the log writes from a thread; unless SLOT_RING allows it, and
+ * then a write is changed when it is submitted: what shall fail has no file any more.
  * Memory is interposed only when built without sanitizers, which do that themselves. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/aio_abi.h>
+#include <liburing.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -24,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -33,74 +37,52 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim.h"
 #include "shim_stack.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define FDS_MAX 65536
 #define DSYNC_FLAGS (O_DSYNC | O_SYNC)
+#define BLOCK ((uint64_t)4096)
 #define SAVED_MAX ((size_t)16 << 20) /* of one write; more than any of ours */
-
-/* The slots of the control file; tests/lib/shim.py has the same list. */
-enum slot {
-    SLOT_LIE,         /* syncs are answered and do nothing */
-    SLOT_SLOW_US,     /* how long a sync takes longer */
-    SLOT_SYNC_ERRNO,  /* what each sync fails with */
-    SLOT_WRITE_ERRNO, /* what each write to a file, and each making of one, fails with */
-    SLOT_FULL,        /* nothing can be made or made longer for want of space */
-    SLOT_WALL_NS,     /* how far the wall clock is off */
-    SLOT_PACE,        /* which of two paces of the monotonic clock goes; the other may be written */
-    SLOT_PACES,       /* of each: ppm faster, since when, how far ahead then */
-    SLOT_KINDS =
-        SLOT_PACES +
-        6, /* for each kind: calls so far, the call that fails, its errno, calls that did fail */
-    SLOTS = 64
-};
-
-enum kind { KIND_ALLOC, KIND_WRITE, KIND_SYNC, KIND_OPEN, KIND_ACCEPT, KINDS };
 
 struct file {
     bool ours, directory, dsync;
     uint64_t ino;
 };
 
-static _Atomic int64_t *slots; /* NULL: not in use */
+_Atomic int64_t *shim_slots; /* NULL: not in use */
 static char base_dir[4096];
 static size_t base_len;
-static int undo_fd = -1;
+int shim_undo_fd = -1;
 static struct file files[FDS_MAX];
-static pthread_mutex_t undo_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int io_failing; /* errno for the next completion of a submitted write */
+pthread_mutex_t shim_undo_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- what is underneath ---- */
 
-/* A pointer to an object is not one to a function in C; POSIX says that this works. */
-#define REAL(ret, name, ...)                                                                       \
-    static ret (*real)(__VA_ARGS__);                                                               \
-    do {                                                                                           \
-        if (real == NULL) {                                                                        \
-            void *found = dlsym(RTLD_NEXT, name);                                                  \
-            memcpy((void *)&real, &found, sizeof found);                                           \
-        }                                                                                          \
-    } while (0)
-
-static int refuse(int error)
+int shim_refuse(int error)
 {
     errno = error;
     return -1;
 }
 
-static int64_t slot(int which)
+int64_t shim_slot(int which)
 {
-    return slots == NULL ? 0 : atomic_load(&slots[which]);
+    return shim_slots == NULL ? 0 : atomic_load(&shim_slots[which]);
+}
+
+/* Not the function, which is interposed below. */
+static int look(int fd, struct stat *ret)
+{
+    return (int)syscall(SYS_fstat, fd, ret);
 }
 
 /* Counts a call; its errno when it is the one that fails, otherwise 0. */
-static int fails(enum kind kind)
+int shim_fails(enum kind kind)
 {
-    if (slots == NULL) {
+    if (shim_slots == NULL) {
         return 0;
     }
-    _Atomic int64_t *k = &slots[SLOT_KINDS + 4 * (int)kind];
+    _Atomic int64_t *k = &shim_slots[SLOT_KINDS + 4 * (int)kind];
     int64_t call = atomic_fetch_add(&k[0], 1) + 1;
     if (call != atomic_load(&k[1])) {
         return 0;
@@ -131,11 +113,13 @@ __attribute__((constructor)) static void set_up(void)
     void *map = mmap(NULL, SLOTS * sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     (void)syscall(SYS_close, fd);
     if (undo != NULL) {
-        undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
-                               O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        shim_undo_fd = (int)syscall(SYS_openat, AT_FDCWD, undo,
+                                    O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        /* Let go when the last process is gone that could write to it. */
+        (void)syscall(SYS_flock, shim_undo_fd, LOCK_SH);
     }
     if (map != MAP_FAILED) {
-        slots = map;
+        shim_slots = map;
     }
 }
 
@@ -157,22 +141,22 @@ static void put_record(char type, uint64_t ino, uint64_t offset, uint64_t len, u
 {
     struct record r = {(uint8_t)type, {0}, ino, offset, len, size, n};
     struct iovec parts[2] = {{&r, sizeof r}, {(void *)(uintptr_t)bytes, n}};
-    (void)syscall(SYS_writev, undo_fd, parts, n > 0 ? 2 : 1);
+    (void)syscall(SYS_writev, shim_undo_fd, parts, n > 0 ? 2 : 1);
 }
 
 static uint64_t journal_length(void)
 {
     struct stat st;
-    return undo_fd >= 0 && fstat(undo_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+    return shim_undo_fd >= 0 && look(shim_undo_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 static struct file *file_of(int fd)
 {
-    if (slots == NULL || fd < 0 || fd >= FDS_MAX || !files[fd].ours) {
+    if (shim_slots == NULL || fd < 0 || fd >= FDS_MAX || !files[fd].ours) {
         return NULL;
     }
     struct stat st;
-    if (fstat(fd, &st) != 0 || st.st_ino != files[fd].ino) {
+    if (look(fd, &st) != 0 || st.st_ino != files[fd].ino) {
         files[fd].ours = false; /* it was closed behind our back */
         return NULL;
     }
@@ -182,16 +166,16 @@ static struct file *file_of(int fd)
 /* Saves what stands where a write of len bytes at offset goes. */
 static void save_range(int fd, const struct file *f, uint64_t offset, uint64_t len, bool dsync)
 {
-    if (undo_fd < 0 || len == 0) {
+    if (shim_undo_fd < 0 || len == 0) {
         return;
     }
-    pthread_mutex_lock(&undo_lock);
-    if (dsync && slot(SLOT_LIE) == 0) {
+    pthread_mutex_lock(&shim_undo_lock);
+    if (dsync && shim_slot(SLOT_LIE) == 0) {
         put_record('Y', f->ino, offset, len, 0, NULL, 0);
     } else {
         char path[64];
         struct stat st = {0};
-        (void)fstat(fd, &st);
+        (void)look(fd, &st);
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         int twin = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
         size_t want = len < SAVED_MAX ? (size_t)len : SAVED_MAX;
@@ -203,14 +187,14 @@ static void save_range(int fd, const struct file *f, uint64_t offset, uint64_t l
         }
         (void)syscall(SYS_close, twin);
     }
-    pthread_mutex_unlock(&undo_lock);
+    pthread_mutex_unlock(&shim_undo_lock);
 }
 
 /* The inode of the directory of a path; -1 when it is none of ours. The whole path in ret_full. */
 static int64_t parent_of(int dirfd, const char *path, char *ret_full)
 {
     char dir[4096], *slash, whole[4096];
-    if (slots == NULL || strlen(path) >= sizeof dir - 1) {
+    if (shim_slots == NULL || strlen(path) >= sizeof dir - 1) {
         return -1;
     }
     memcpy(dir, path, strlen(path) + 1);
@@ -229,7 +213,7 @@ static int64_t parent_of(int dirfd, const char *path, char *ret_full)
     char link[64];
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, whole, sizeof whole - 1);
-    int rc = fstat(fd, &st);
+    int rc = look(fd, &st);
     (void)syscall(SYS_close, fd);
     if (n < 0 || rc != 0 || (size_t)n < base_len || memcmp(whole, base_dir, base_len) != 0) {
         return -1;
@@ -241,10 +225,10 @@ static int64_t parent_of(int dirfd, const char *path, char *ret_full)
 
 static void save_name(char type, int64_t dir, const char *text, size_t len)
 {
-    if (dir >= 0 && undo_fd >= 0) {
-        pthread_mutex_lock(&undo_lock);
+    if (dir >= 0 && shim_undo_fd >= 0) {
+        pthread_mutex_lock(&shim_undo_lock);
         put_record(type, (uint64_t)dir, 0, 0, 0, text, len);
-        pthread_mutex_unlock(&undo_lock);
+        pthread_mutex_unlock(&shim_undo_lock);
     }
 }
 
@@ -270,18 +254,19 @@ static void save_gone(int dirfd, const char *path, int64_t dir, const char *full
 /* Whether a name can be made: 0 or an errno. */
 static int name_error(bool grows)
 {
-    int error = fails(KIND_OPEN);
-    error = error != 0 ? error : (int)slot(SLOT_WRITE_ERRNO);
-    return error != 0 || !grows || slot(SLOT_FULL) == 0 ? error : ENOSPC;
+    int error = shim_fails(KIND_NAME);
+    error = error != 0 ? error : (int)shim_slot(SLOT_WRITE_ERRNO);
+    return error != 0 || !grows || shim_slot(SLOT_FULL) == 0 ? error : ENOSPC;
 }
 
 /* Whether a file can be written up to `end`. */
-static int write_error(int fd, uint64_t end)
+static int write_error(int fd, enum kind kind, uint64_t end)
 {
     struct stat st;
-    int error = fails(KIND_WRITE);
-    error = error != 0 ? error : (int)slot(SLOT_WRITE_ERRNO);
-    if (error == 0 && slot(SLOT_FULL) != 0 && fstat(fd, &st) == 0 && end > (uint64_t)st.st_size) {
+    int error = shim_fails(kind);
+    error = error != 0 ? error : (int)shim_slot(SLOT_WRITE_ERRNO);
+    if (error == 0 && shim_slot(SLOT_FULL) != 0 && look(fd, &st) == 0 &&
+        end > (uint64_t)st.st_size) {
         error = ENOSPC;
     }
     return error;
@@ -300,12 +285,12 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
     char full[4096];
     int64_t dir = -1;
     bool made = false;
-    if (slots != NULL && (flags & O_ACCMODE) != O_RDONLY) {
+    if (shim_slots != NULL) {
         dir = parent_of(dirfd, path, full);
         made = (flags & O_CREAT) != 0 && dir >= 0 && syscall(SYS_faccessat, dirfd, path, F_OK) != 0;
-        int error = made ? name_error(true) : 0;
+        int error = made ? name_error(true) : dir >= 0 ? shim_fails(KIND_OPEN) : 0;
         if (error != 0) {
-            return refuse(error);
+            return shim_refuse(error);
         }
         if (made) {
             save_name('C', dir, full, strlen(full));
@@ -313,7 +298,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
         if ((flags & O_TRUNC) != 0 && dir >= 0 && !made) {
             int old = (int)syscall(SYS_openat, dirfd, path, O_RDONLY | O_CLOEXEC);
             struct stat st;
-            if (old >= 0 && fstat(old, &st) == 0 && st.st_size > 0) {
+            if (old >= 0 && look(old, &st) == 0 && st.st_size > 0) {
                 struct file f = {.ino = st.st_ino};
                 save_range(old, &f, 0, (uint64_t)st.st_size, false);
             }
@@ -323,7 +308,7 @@ static int open_it(int dirfd, const char *path, int flags, mode_t mode)
     int fd = (int)syscall(SYS_openat, dirfd, path, flags, mode);
     if (fd >= 0 && fd < FDS_MAX) {
         struct stat st;
-        files[fd].ours = slots != NULL && below_base(fd) && fstat(fd, &st) == 0;
+        files[fd].ours = shim_slots != NULL && below_base(fd) && look(fd, &st) == 0;
         if (files[fd].ours) {
             files[fd].directory = S_ISDIR(st.st_mode);
             files[fd].dsync = (flags & DSYNC_FLAGS) != 0;
@@ -370,33 +355,71 @@ EXPORT int __open64_2(const char *path, int flags)
     return open_it(AT_FDCWD, path, flags, 0);
 }
 
-EXPORT int close(int fd)
+void shim_forget(int fd)
 {
     if (fd >= 0 && fd < FDS_MAX) {
         files[fd].ours = false;
     }
-    return (int)syscall(SYS_close, fd);
+}
+
+EXPORT int close(int fd)
+{
+    shim_forget(fd);
+    return fd == shim_undo_fd && fd >= 0 ? 0 : (int)syscall(SYS_close, fd);
 }
 
 /* ---- writing ---- */
 
-/* 0: the write may go on, everything about it has been saved. Otherwise its errno. */
-static int before_write(int fd, uint64_t offset, uint64_t len, bool dsync)
+/* How much of a write is done, when not all of it: whole blocks, for the sake of O_DIRECT. */
+static uint64_t part_of(uint64_t len)
+{
+    return len > BLOCK ? len / 2 / BLOCK * BLOCK : len;
+}
+
+/* What becomes of a write. */
+struct fate {
+    int error;    /* not 0: nothing is written, or nobody knows how much */
+    uint64_t len; /* what is written */
+    bool dsync;   /* whether that is synced */
+};
+
+/* dsync: this write shall sync itself, wherever it goes. A sync that fails says nothing about the
+ * data: it may be there or not. */
+static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync)
 {
     struct file *f = file_of(fd);
+    struct fate fate = {0, len, dsync};
     if (f == NULL) {
-        return 0;
+        return fate;
     }
-    int error = write_error(fd, offset + len);
-    if (error != 0) {
-        return error;
+    fate.error = write_error(fd, KIND_WRITE, offset + len);
+    if (fate.error == IN_PART || (fate.error == 0 && shim_slot(SLOT_SHORT) != 0)) {
+        fate.error = 0;
+        fate.len = part_of(len) == 0 ? BLOCK : part_of(len);
     }
-    dsync = dsync || f->dsync;
-    save_range(fd, f, offset, len, dsync);
-    if (dsync && slot(SLOT_SLOW_US) > 0) {
-        nap(slot(SLOT_SLOW_US));
+    if (fate.error != 0) {
+        fate.len = 0;
+        return fate;
     }
-    return 0;
+    if (dsync) {
+        fate.error = shim_fails(KIND_SYNC);
+        fate.error = fate.error != 0 ? fate.error : (int)shim_slot(SLOT_SYNC_ERRNO);
+        fate.dsync = fate.error == 0 && shim_slot(SLOT_LIE) == 0;
+    }
+    save_range(fd, f, offset, fate.len, (dsync && fate.error == 0) || f->dsync);
+    return fate;
+}
+
+/* 0: the write may go on, everything about it has been saved. Otherwise its errno. */
+static int before_write(int fd, uint64_t offset, uint64_t *len)
+{
+    struct fate fate = judge_write(fd, offset, *len, false);
+    struct file *f = file_of(fd);
+    if (fate.error == 0 && f != NULL && f->dsync && shim_slot(SLOT_SLOW_US) > 0) {
+        nap(shim_slot(SLOT_SLOW_US));
+    }
+    *len = fate.len;
+    return fate.error;
 }
 
 static uint64_t position(int fd)
@@ -407,25 +430,32 @@ static uint64_t position(int fd)
 
 EXPORT ssize_t write(int fd, const void *data, size_t len)
 {
+    uint64_t n = len;
     if (file_of(fd) != NULL) {
-        int error = before_write(fd, position(fd), len, false);
+        int error = before_write(fd, position(fd), &n);
         if (error != 0) {
-            return refuse(error);
+            return shim_refuse(error);
         }
     }
-    return syscall(SYS_write, fd, data, len);
+    return syscall(SYS_write, fd, data, n);
+}
+
+static uint64_t length_of(const struct iovec *iov, int n)
+{
+    uint64_t len = 0;
+    for (int i = 0; i < n; i++) {
+        len += iov[i].iov_len;
+    }
+    return len;
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
     if (file_of(fd) != NULL) {
-        uint64_t len = 0;
-        for (int i = 0; i < n; i++) {
-            len += iov[i].iov_len;
-        }
-        int error = before_write(fd, position(fd), len, false);
+        uint64_t len = length_of(iov, n);
+        int error = before_write(fd, position(fd), &len);
         if (error != 0) {
-            return refuse(error);
+            return shim_refuse(error);
         }
     }
     return syscall(SYS_writev, fd, iov, n);
@@ -433,11 +463,42 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 static ssize_t pwrite_it(int fd, const void *data, size_t len, off_t offset)
 {
-    int error = before_write(fd, (uint64_t)offset, len, false);
+    uint64_t n = len;
+    int error = before_write(fd, (uint64_t)offset, &n);
     if (error != 0) {
-        return refuse(error);
+        return shim_refuse(error);
     }
-    return syscall(SYS_pwrite64, fd, data, len, offset);
+    return syscall(SYS_pwrite64, fd, data, n, offset);
+}
+
+/* One buffer at most, as everybody calls it here. */
+static ssize_t pwritev2_it(int fd, const struct iovec *iov, int n, off_t offset, int flags)
+{
+    if (file_of(fd) == NULL || n != 1) {
+        return syscall(SYS_pwritev2, fd, iov, n, (long)offset, 0L, flags);
+    }
+    bool dsync = (flags & (RWF_DSYNC | RWF_SYNC)) != 0;
+    struct fate fate = judge_write(fd, (uint64_t)offset, iov->iov_len, dsync);
+    struct iovec part = {iov->iov_base, fate.len};
+    ssize_t done = 0;
+    if (dsync && shim_slot(SLOT_SLOW_US) > 0) {
+        nap(shim_slot(SLOT_SLOW_US));
+    }
+    if (fate.len > 0) {
+        done = syscall(SYS_pwritev2, fd, &part, 1, (long)offset, 0L,
+                       fate.dsync ? flags : flags & ~(RWF_DSYNC | RWF_SYNC));
+    }
+    return fate.error != 0 ? shim_refuse(fate.error) : done;
+}
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int flags)
+{
+    return pwritev2_it(fd, iov, n, offset, flags);
+}
+
+EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t offset, int flags)
+{
+    return pwritev2_it(fd, iov, n, offset, flags);
 }
 
 EXPORT ssize_t pwrite(int fd, const void *data, size_t len, off_t offset)
@@ -455,18 +516,18 @@ static int resize(int fd, uint64_t size)
 {
     struct file *f = file_of(fd);
     struct stat st;
-    if (f == NULL || fstat(fd, &st) != 0) {
+    if (f == NULL || look(fd, &st) != 0) {
         return 0;
     }
-    int error = write_error(fd, size);
+    int error = write_error(fd, KIND_SIZE, size);
     if (error == 0) {
         uint64_t old = (uint64_t)st.st_size;
         if (size < old) {
             save_range(fd, f, size, old - size, false);
-        } else if (undo_fd >= 0 && size > old) {
-            pthread_mutex_lock(&undo_lock);
+        } else if (shim_undo_fd >= 0 && size > old) {
+            pthread_mutex_lock(&shim_undo_lock);
             put_record('T', f->ino, old, size - old, old, NULL, 0);
-            pthread_mutex_unlock(&undo_lock);
+            pthread_mutex_unlock(&shim_undo_lock);
         }
     }
     return error;
@@ -476,7 +537,7 @@ static int truncate_it(int fd, off_t size)
 {
     int error = resize(fd, (uint64_t)size);
     if (error != 0) {
-        return refuse(error);
+        return shim_refuse(error);
     }
     return (int)syscall(SYS_ftruncate, fd, size);
 }
@@ -495,7 +556,7 @@ static int allocate_it(int fd, off_t offset, off_t len)
 {
     REAL(int, "posix_fallocate", int, off_t, off_t);
     struct stat st;
-    if (file_of(fd) != NULL && fstat(fd, &st) == 0) {
+    if (file_of(fd) != NULL && look(fd, &st) == 0) {
         off_t end = offset + len > st.st_size ? offset + len : st.st_size;
         int error = resize(fd, (uint64_t)end);
         if (error != 0) {
@@ -515,6 +576,74 @@ EXPORT int posix_fallocate64(int fd, off64_t offset, off64_t len)
     return allocate_it(fd, offset, len);
 }
 
+/* As the file system does it; what has a size and no blocks gets those. */
+static int fallocate_it(int fd, int mode, off_t offset, off_t len)
+{
+    struct stat st;
+    if (file_of(fd) != NULL && look(fd, &st) == 0) {
+        off_t end = offset + len > st.st_size ? offset + len : st.st_size;
+        int error = resize(fd, (uint64_t)end);
+        if (error == 0 && shim_slot(SLOT_FULL) != 0 && st.st_blocks * 512 < end) {
+            error = ENOSPC;
+        }
+        if (error != 0) {
+            return shim_refuse(error);
+        }
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, offset, len);
+}
+
+EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    return fallocate_it(fd, mode, offset, len);
+}
+
+EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t len)
+{
+    return fallocate_it(fd, mode, offset, len);
+}
+
+/* ---- reading ---- */
+
+static ssize_t pread_it(int fd, void *data, size_t len, off_t offset)
+{
+    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
+    return error != 0 ? shim_refuse(error) : syscall(SYS_pread64, fd, data, len, offset);
+}
+
+EXPORT ssize_t pread(int fd, void *data, size_t len, off_t offset)
+{
+    return pread_it(fd, data, len, offset);
+}
+
+EXPORT ssize_t pread64(int fd, void *data, size_t len, off64_t offset)
+{
+    return pread_it(fd, data, len, offset);
+}
+
+static int fstat_it(int fd, void *ret)
+{
+    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
+    return error != 0 ? shim_refuse(error) : (int)syscall(SYS_fstat, fd, ret);
+}
+
+EXPORT int fstat(int fd, struct stat *ret)
+{
+    return fstat_it(fd, ret);
+}
+
+EXPORT int fstat64(int fd, struct stat64 *ret)
+{
+    return fstat_it(fd, ret);
+}
+
+EXPORT int statx(int fd, const char *restrict path, int flags, unsigned mask,
+                 struct statx *restrict ret)
+{
+    int error = file_of(fd) == NULL ? 0 : shim_fails(KIND_READ);
+    return error != 0 ? shim_refuse(error) : (int)syscall(SYS_statx, fd, path, flags, mask, ret);
+}
+
 /* ---- syncing ---- */
 
 static int sync_it(int fd, long number)
@@ -523,23 +652,23 @@ static int sync_it(int fd, long number)
     if (f == NULL) {
         return (int)syscall(number, fd);
     }
-    int error = fails(KIND_SYNC);
-    error = error != 0 ? error : (int)slot(SLOT_SYNC_ERRNO);
-    if (slot(SLOT_SLOW_US) > 0) {
-        nap(slot(SLOT_SLOW_US));
+    int error = shim_fails(KIND_SYNC);
+    error = error != 0 ? error : (int)shim_slot(SLOT_SYNC_ERRNO);
+    if (shim_slot(SLOT_SLOW_US) > 0) {
+        nap(shim_slot(SLOT_SLOW_US));
     }
     if (error != 0) {
-        return refuse(error);
+        return shim_refuse(error);
     }
-    if (slot(SLOT_LIE) != 0) {
+    if (shim_slot(SLOT_LIE) != 0) {
         return 0;
     }
     uint64_t before = journal_length();
     int rc = (int)syscall(number, fd);
-    if (rc == 0 && undo_fd >= 0) {
-        pthread_mutex_lock(&undo_lock);
+    if (rc == 0 && shim_undo_fd >= 0) {
+        pthread_mutex_lock(&shim_undo_lock);
         put_record(f->directory ? 'D' : 'S', f->ino, before, 0, 0, NULL, 0);
-        pthread_mutex_unlock(&undo_lock);
+        pthread_mutex_unlock(&shim_undo_lock);
     }
     return rc;
 }
@@ -560,10 +689,10 @@ static int rename_it(int from_fd, const char *from, int to_fd, const char *to)
 {
     char full_from[4096], full_to[4096], both[8200];
     int64_t dir_from = parent_of(from_fd, from, full_from), dir = parent_of(to_fd, to, full_to);
-    if (slots != NULL && (dir >= 0 || dir_from >= 0)) {
+    if (shim_slots != NULL && (dir >= 0 || dir_from >= 0)) {
         int error = name_error(false);
         if (error != 0) {
-            return refuse(error);
+            return shim_refuse(error);
         }
     }
     if (dir >= 0 && dir_from >= 0) {
@@ -588,6 +717,10 @@ static int unlink_it(int dirfd, const char *path, int flags)
 {
     char full[4096];
     int64_t dir = (flags & AT_REMOVEDIR) != 0 ? -1 : parent_of(dirfd, path, full);
+    int error = dir >= 0 ? name_error(false) : 0;
+    if (error != 0) {
+        return shim_refuse(error);
+    }
     save_gone(dirfd, path, dir, full);
     return (int)syscall(SYS_unlinkat, dirfd, path, flags);
 }
@@ -602,197 +735,47 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
     return unlink_it(dirfd, path, flags);
 }
 
-/* ---- io_submit, which the raft library calls through syscall() ---- */
+/* ---- io_uring ---- */
 
-static atomic_bool probed;
+/* The descriptor of no file. */
+#define NOWHERE (-1)
 
-/* One write that is being submitted; negative: the errno at once, as the kernel would. */
-static int submit(const struct iocb *io)
+static void change_entry(struct io_uring_sqe *e)
 {
-    uint64_t len = io->aio_nbytes;
-    if (io->aio_lio_opcode == IOCB_CMD_PWRITEV) {
-        const struct iovec *iov = (const struct iovec *)(uintptr_t)io->aio_buf;
-        len = 0;
-        for (uint64_t i = 0; i < io->aio_nbytes; i++) {
-            len += iov[i].iov_len;
-        }
-    } else if (io->aio_lio_opcode != IOCB_CMD_PWRITE) {
-        return 0;
+    if (e->opcode != IORING_OP_WRITE || file_of(e->fd) == NULL) {
+        return;
     }
-    int fd = (int)io->aio_fildes;
-    struct file *f = file_of(fd);
-    if (f == NULL) {
-        return 0;
+    bool dsync = ((unsigned)e->rw_flags & (unsigned)(RWF_DSYNC | RWF_SYNC)) != 0;
+    struct fate fate = judge_write(e->fd, e->off, e->len, dsync);
+    e->len = (uint32_t)fate.len;
+    if (!fate.dsync) {
+        e->rw_flags = (int)((unsigned)e->rw_flags & ~(unsigned)(RWF_DSYNC | RWF_SYNC));
     }
-    bool dsync = f->dsync || (io->aio_rw_flags & (RWF_DSYNC | RWF_SYNC)) != 0;
-    /* The first is the raft library's probe of the file system, which knows no answer like that. */
-    bool probe = dsync && !atomic_exchange(&probed, true);
-    if (dsync && slot(SLOT_SLOW_US) > 0) {
-        if ((io->aio_rw_flags & RWF_NOWAIT) != 0 && !probe) {
-            return EAGAIN; /* so that it is given to a thread, which may sleep */
-        }
-        nap(slot(SLOT_SLOW_US));
+    if (fate.error != 0) {
+        e->fd = NOWHERE;
     }
-    int error = write_error(fd, (uint64_t)io->aio_offset + len);
-    error = error != 0 || !dsync ? error : (int)slot(SLOT_SYNC_ERRNO);
+}
+
+EXPORT int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    REAL(int, "io_uring_queue_init", unsigned, struct io_uring *, unsigned);
+    if (shim_slots != NULL && shim_slot(SLOT_RING) == 0) {
+        return -EPERM;
+    }
+    int error = shim_fails(KIND_RING);
+    return error != 0 ? -error : real(entries, ring, flags);
+}
+
+EXPORT int io_uring_submit(struct io_uring *ring)
+{
+    REAL(int, "io_uring_submit", struct io_uring *);
+    int error = shim_fails(KIND_RING);
     if (error != 0) {
-        atomic_store(&io_failing, error);
+        return -error;
     }
-    save_range(fd, f, (uint64_t)io->aio_offset, len, dsync);
-    return 0;
-}
-
-EXPORT long syscall(long number, ...)
-{
-    REAL(long, "syscall", long, ...);
-    long a[6];
-    va_list args;
-    va_start(args, number);
-    for (int i = 0; i < 6; i++) {
-        a[i] = va_arg(args, long);
+    struct io_uring_sq *sq = &ring->sq;
+    for (unsigned i = sq->sqe_head; shim_slots != NULL && i != sq->sqe_tail; i++) {
+        change_entry(&sq->sqes[i & *sq->kring_mask]);
     }
-    va_end(args);
-    if (slots != NULL && number == SYS_io_submit) {
-        for (long i = 0; i < a[1]; i++) {
-            int error = submit(((struct iocb **)a[2])[i]);
-            if (error != 0) {
-                return refuse(error);
-            }
-        }
-    } else if (slots != NULL && number == SYS_close && a[0] >= 0 && a[0] < FDS_MAX) {
-        files[a[0]].ours = false;
-    }
-    long rc = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    if (slots != NULL && number == SYS_io_getevents && rc > 0) {
-        int error = atomic_exchange(&io_failing, 0);
-        struct io_event *events = (struct io_event *)a[3];
-        if (error != 0) {
-            events[0].res = -error;
-        }
-    }
-    return rc;
+    return real(ring);
 }
-
-/* ---- sockets ---- */
-
-EXPORT int accept4(int fd, struct sockaddr *restrict addr, socklen_t *restrict len, int flags)
-{
-    int error = fails(KIND_ACCEPT);
-    if (error != 0) {
-        return refuse(error);
-    }
-    int got = (int)syscall(SYS_accept4, fd, addr, len, flags);
-    if (got >= 0 && got < FDS_MAX) {
-        files[got].ours = false;
-    }
-    return got;
-}
-
-EXPORT int accept(int fd, struct sockaddr *restrict addr, socklen_t *restrict len)
-{
-    return accept4(fd, addr, len, 0);
-}
-
-/* ---- clocks ---- */
-
-static int64_t shifted(clockid_t id, int64_t ns)
-{
-    switch (id) {
-    case CLOCK_REALTIME:
-    case CLOCK_REALTIME_COARSE:
-        return ns + slot(SLOT_WALL_NS);
-    case CLOCK_MONOTONIC:
-    case CLOCK_MONOTONIC_COARSE:
-    case CLOCK_MONOTONIC_RAW:
-    case CLOCK_BOOTTIME: {
-        int at = SLOT_PACES + 3 * (int)(slot(SLOT_PACE) & 1);
-        return ns + slot(at + 2) + (ns - slot(at + 1)) / 1000000 * slot(at);
-    }
-    default:
-        return ns;
-    }
-}
-
-EXPORT int clock_gettime(clockid_t id, struct timespec *t)
-{
-    REAL(int, "clock_gettime", clockid_t, struct timespec *);
-    int rc = real(id, t);
-    if (rc == 0 && slots != NULL) {
-        int64_t ns = shifted(id, (int64_t)t->tv_sec * 1000000000 + t->tv_nsec);
-        t->tv_sec = ns / 1000000000;
-        t->tv_nsec = ns % 1000000000;
-    }
-    return rc;
-}
-
-/* Of libc's two older clocks; the names in C are others, since the lint bans those. */
-EXPORT int wall_us(struct timeval *tv, void *zone) __asm__("gettimeofday");
-EXPORT int wall_us(struct timeval *tv, void *zone)
-{
-    struct timespec t;
-    int rc = clock_gettime(CLOCK_REALTIME, &t);
-    if (rc == 0 && tv != NULL) {
-        tv->tv_sec = t.tv_sec;
-        tv->tv_usec = t.tv_nsec / 1000;
-    }
-    return rc;
-}
-
-EXPORT time_t wall_s(time_t *ret) __asm__("time");
-EXPORT time_t wall_s(time_t *ret)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    if (ret != NULL) {
-        *ret = t.tv_sec;
-    }
-    return t.tv_sec;
-}
-
-/* ---- memory ---- */
-
-#ifndef SHIM_WITHOUT_MEMORY
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-extern void *__libc_memalign(size_t alignment, size_t size);
-
-static bool no_memory(void)
-{
-    if (fails(KIND_ALLOC) == 0) {
-        return false;
-    }
-    errno = ENOMEM;
-    return true;
-}
-
-EXPORT void *malloc(size_t size)
-{
-    return no_memory() ? NULL : __libc_malloc(size);
-}
-
-EXPORT void *calloc(size_t n, size_t size)
-{
-    return no_memory() ? NULL : __libc_calloc(n, size);
-}
-
-EXPORT void *realloc(void *old, size_t size)
-{
-    return no_memory() ? NULL : __libc_realloc(old, size);
-}
-
-EXPORT void *aligned_alloc(size_t alignment, size_t size)
-{
-    return no_memory() ? NULL : __libc_memalign(alignment, size);
-}
-
-EXPORT int posix_memalign(void **ret, size_t alignment, size_t size)
-{
-    void *p = no_memory() ? NULL : __libc_memalign(alignment, size);
-    if (p == NULL) {
-        return ENOMEM;
-    }
-    *ret = p;
-    return 0;
-}
-#endif

@@ -1,90 +1,125 @@
 /* unsafe_ack.c: breaks a node on purpose, without a line of that in the program that ships.
- * Preloaded (LD_PRELOAD) into fencelockd, it sits below raft and answers in the name of each
- * follower that entries have arrived, the moment they are sent. So the leader takes them for
- * committed, and clients are answered, before anybody else has them. */
+ * Preloaded (LD_PRELOAD) into fencelockd, it says of each write of the log that it is on disk, and
+ * keeps it in memory for LATE_MS. What the node acknowledges meanwhile is lost when it is killed;
+ * it comes back as if it had never heard of that. An io_uring is refused, since nothing can come
+ * between that and the disk. */
 #include <dlfcn.h>
-#include <raft.h>
-#include <raft/uv.h>
+#include <errno.h>
+#include <liburing.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define LATE_MS 400
 
-struct lie {
-    struct lie *next;
-    struct raft_message message;
+struct late {
+    struct late *next;
+    struct timespec due;
+    int fd;
+    off_t offset;
+    size_t len;
+    unsigned char *data;
 };
 
-static struct raft_io *backend;
-static int (*real_send)(struct raft_io *io, struct raft_io_send *req,
-                        const struct raft_message *message, raft_io_send_cb cb);
-static int (*real_start)(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
-                         raft_io_recv_cb recv);
-static raft_io_recv_cb deliver;
-static uv_timer_t timer;
-static struct lie *first, **last = &first;
+typedef ssize_t (*writer)(int fd, const struct iovec *iov, int n, off_t offset, int flags);
 
-static void tell(uv_timer_t *handle)
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static struct late *first, **last = &first;
+static int running;
+
+static writer real(void)
 {
-    while (first != NULL) {
-        struct lie *l = first;
-        first = l->next;
-        if (first == NULL) {
-            last = &first;
+    static writer found;
+    void *symbol = found == NULL ? dlsym(RTLD_NEXT, "pwritev2") : NULL;
+    if (symbol != NULL) {
+        memcpy((void *)&found, &symbol, sizeof found);
+    }
+    return found;
+}
+
+static struct late *next_one(void)
+{
+    pthread_mutex_lock(&mutex);
+    while (first == NULL) {
+        pthread_cond_wait(&wake, &mutex);
+    }
+    struct late *l = first;
+    first = l->next;
+    last = first == NULL ? &first : last;
+    pthread_mutex_unlock(&mutex);
+    return l;
+}
+
+static void *write_them(void *ctx)
+{
+    for (;;) {
+        struct late *l = next_one();
+        struct iovec iov = {l->data, l->len};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &l->due, NULL) == EINTR) {
         }
-        deliver(backend, &l->message);
+        if (real()(l->fd, &iov, 1, l->offset, RWF_DSYNC) != (ssize_t)l->len) {
+            abort();
+        }
+        close(l->fd);
+        free(l->data);
         free(l);
     }
+    return ctx;
 }
 
-static int send_and_lie(struct raft_io *io, struct raft_io_send *req,
-                        const struct raft_message *message, raft_io_send_cb cb)
+/* A descriptor of its own, since the log may close the file meanwhile. */
+static struct late *keep(int fd, const struct iovec *iov, off_t offset)
 {
-    struct lie *l = NULL;
-    if (message->type == RAFT_APPEND_ENTRIES && message->append_entries.n_entries > 0) {
-        l = calloc(1, sizeof *l);
+    struct late *l = calloc(1, sizeof *l);
+    if (l == NULL || posix_memalign((void **)&l->data, 4096, iov->iov_len) != 0) {
+        abort();
     }
-    if (l != NULL) {
-        const struct raft_append_entries *sent = &message->append_entries;
-        l->message.type = RAFT_APPEND_ENTRIES_RESULT;
-        l->message.server_id = message->server_id;
-        l->message.server_address = message->server_address;
-        l->message.append_entries_result = (struct raft_append_entries_result){
-            .version = 2,
-            .term = sent->term,
-            .last_log_index = sent->prev_log_index + sent->n_entries,
-            .capacity = 65535,
-        };
-        *last = l;
-        last = &l->next;
-        (void)uv_timer_start(&timer, tell, 0, 0); /* raft is in the middle of something now */
-    }
-    return real_send(io, req, message, cb);
+    memcpy(l->data, iov->iov_base, iov->iov_len);
+    l->len = iov->iov_len;
+    l->offset = offset;
+    l->fd = dup(fd);
+    (void)clock_gettime(CLOCK_MONOTONIC, &l->due);
+    l->due.tv_nsec += LATE_MS * 1000000L;
+    l->due.tv_sec += l->due.tv_nsec / 1000000000;
+    l->due.tv_nsec %= 1000000000;
+    return l;
 }
 
-static int start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
+static ssize_t promise(int fd, const struct iovec *iov, int n, off_t offset, int flags)
 {
-    deliver = recv;
-    return real_start(io, msecs, tick, recv);
+    pthread_t thread;
+    if ((flags & RWF_DSYNC) == 0 || n != 1) {
+        return real()(fd, iov, n, offset, flags);
+    }
+    struct late *l = keep(fd, iov, offset);
+    pthread_mutex_lock(&mutex);
+    if (!running && pthread_create(&thread, NULL, write_them, NULL) != 0) {
+        abort();
+    }
+    running = 1;
+    *last = l;
+    last = &l->next;
+    pthread_cond_signal(&wake);
+    pthread_mutex_unlock(&mutex);
+    return (ssize_t)iov->iov_len;
 }
 
-EXPORT int raft_uv_init(struct raft_io *io, struct uv_loop_s *loop, const char *dir,
-                        struct raft_uv_transport *transport)
+EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int flags)
 {
-    int (*real)(struct raft_io *, struct uv_loop_s *, const char *, struct raft_uv_transport *);
-    void *found = dlsym(RTLD_NEXT, "raft_uv_init");
-    memcpy((void *)&real, &found, sizeof found);
-    int rc = real(io, loop, dir, transport);
-    if (rc != 0) {
-        return rc;
-    }
-    backend = io;
-    real_send = io->send;
-    real_start = io->start;
-    io->send = send_and_lie;
-    io->start = start;
-    (void)uv_timer_init(loop, &timer);
-    uv_unref((uv_handle_t *)&timer);
-    return 0;
+    return promise(fd, iov, n, offset, flags);
+}
+
+EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t offset, int flags)
+{
+    return promise(fd, iov, n, offset, flags);
+}
+
+EXPORT int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    return -EPERM;
 }

@@ -1,50 +1,43 @@
-"""One bit turned around in what a server has on disk, where its format can tell: not the last batch of entries of an open
-segment, whose damage cannot be told from a torn write (src/consensus/segments.h), nor the record of term and vote."""
+"""One bit turned around in what a server has on disk, where a checksum or the format can tell (src/log/format.c): all that is
+written. Only a sector of 512 bytes that is all zero afterwards may look as if it had never been written, so none is made so."""
 
 import os
-import struct
+
+SECTOR = 512
 
 
 def is_written(path):
     with open(path, 'rb') as f:
-        return any(f.read())
+        return any(any(part) for part in iter(lambda: f.read(1 << 16), b''))
 
 
-def files_of(top, raft=False):
-    """Names below top. raft: the record of term and vote among them."""
+def files_of(top):
+    """Names below top of what was written and is still wanted."""
     found = []
     for folder, _, names in os.walk(top):
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if os.path.isfile(path) and name not in ('lock', 'lock.mdb') and not name.startswith('tmp') and \
-                    (raft or not name.startswith('metadata')) and is_written(path):
+            if os.path.isfile(path) and name not in ('lock', 'lock.mdb') and not name.endswith('.part') and is_written(path):
                 found.append(os.path.relpath(path, top))
     return sorted(found)
 
 
-def end_of(path, data, raft=False):
-    """Up to where a bit is turned around: all of it, or in an open segment what comes before the last batch."""
-    if raft or not os.path.basename(path).startswith('open-'):
-        return len(data)
-    at, last = 8, 8
-    while at + 16 <= len(data):
-        n, = struct.unpack_from('<Q', data, at + 8)
-        if not n:
-            break
-        last = at
-        at += 16 + sum(16 + struct.unpack_from('<I', data, at + 16 + 16 * i + 12)[0] for i in range(n))
-    return last
+def is_told(data, at, bit):
+    """Whether there is something in this byte, and still something in its sector without the bit."""
+    begin = at // SECTOR * SECTOR
+    sector = bytearray(data[begin:begin + SECTOR])
+    sector[at - begin] ^= 1 << bit
+    return bool(data[at]) and any(sector)
 
 
-def flip(path, rng, raft=False):
+def flip(path, rng):
     """Turns a bit around in a byte that is not zero, since most of a file may never have been written. Says which."""
     with open(path, 'r+b') as f:
         data = f.read()
-        end = len(data[:end_of(path, data, raft)].rstrip(b'\0'))
-        at = rng.randrange(end)
-        while not data[at]:
-            at = rng.randrange(end)
-        bit = rng.randrange(8)
+        end = len(data.rstrip(b'\0'))
+        at, bit = rng.randrange(end), rng.randrange(8)
+        while not is_told(data, at, bit):
+            at, bit = rng.randrange(end), rng.randrange(8)
         f.seek(at)
         f.write(bytes([data[at] ^ 1 << bit]))
         f.flush()

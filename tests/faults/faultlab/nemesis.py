@@ -9,11 +9,13 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     partition     links between nodes: one alone, the leader alone, one-way, a bridge, a ring, all
     delay         slow links between nodes
     reset         all connections between nodes are reset, with what was on its way
+    corrupt       bits of what nodes send each other turn around (behind proxies only: elsewhere TCP itself notices)
     hold          writes on their way to the storage are held until the next holder has read
     transfer      the leader is asked to hand over
     power         SIGKILL of a node, of all, of the storage, or of everything at once; what was not synced is lost, or
                   some of it
     disk-full     a node, all nodes, or the storage can make nothing, and make nothing longer, for want of space
+    disk-short    writes of a node or of the storage are done in part, and what is left takes another call
     disk-slow     syncs of nodes or of the storage take up to 0.3 s longer
     sync-error    a sync fails; whoever met that has to stop, and what was not synced is lost
     clock         the wall clock of a server jumps by up to a year, or to and fro many times a second
@@ -24,6 +26,7 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     flip          a bit of a file of a node turns around, mostly while it is down, or one of the storage: it refuses to
                   start and names the file, or that meant nothing. A node that refuses has lost its disk (see disk-loss), a
                   storage gets its backup. Snapshots come early
+    snapshot-kill SIGKILL of a process that writes a snapshot, for as long as it lasts; nothing may come of it but a try later
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
 """
@@ -46,6 +49,18 @@ def kind(name):
         _kinds[name] = cls
         return cls
     return register
+
+
+def children_of(process):
+    """Of a node; what is in between (`ip netns exec`) becomes the node itself."""
+    found = []
+    try:
+        for thread in os.listdir('/proc/%d/task' % process.pid):
+            with open('/proc/%d/task/%s/children' % (process.pid, thread)) as f:
+                found += [int(pid) for pid in f.read().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
 
 
 def names():
@@ -85,6 +100,8 @@ class Nemesis:
     def choose_nodes(self, scene):
         """Mostly the leader or one node, sometimes more."""
         nodes, what = scene.cluster.nodes, self.random.random()
+        if scene.options.unsafe_ack:
+            return list(nodes) # nobody is left who knows what was acknowledged
         if what < 0.45:
             leader = scene.leader_id()
             return [scene.cluster.node(leader)] if leader else [self.random.choice(nodes)]
@@ -198,8 +215,6 @@ class Partition(Nemesis):
         links = [(a, b) for a in ids for b in ids if a != b]
         shape = self.random.choice(('one', 'leader', 'leader', 'one-way', 'leader hears nobody', 'nobody hears leader',
                                     'bridge', 'ring', 'all'))
-        if scene.options.unsafe_ack:
-            shape = 'leader' # surely an answer that nobody else knows of
         alone = self.random.choice(ids)
         if 'leader' in shape:
             alone = scene.leader_id() or alone
@@ -254,6 +269,20 @@ class Reset(Nemesis):
 
     def stop(self, scene):
         pass
+
+
+@kind('corrupt')
+class Corrupt(Nemesis):
+    SECONDS = (0.3, 2.0)
+
+    def start(self, scene):
+        if not scene.peers.corrupt(self.random.choice((0.02, 0.2)), self.random.randrange(1 << 32)):
+            return []
+        scene.count('times of damaged traffic between nodes')
+        return [n.name for n in scene.cluster.nodes]
+
+    def stop(self, scene):
+        scene.count('pieces of traffic damaged', scene.peers.corrupt(0.0) or 0)
 
 
 @kind('hold')
@@ -373,8 +402,9 @@ class Flip(DiskLoss):
         return ['%s: %s' % (self.victim.name, self.what)]
 
     def flip(self, scene, live):
-        """A node that runs writes to its open segments; what it has finished may be deleted at any moment."""
-        names = [n for n in files_of(self.victim.data) if not live or n.startswith('raft/') and '/open-' not in n]
+        """A node that runs writes to its segments, and one that nobody needs becomes an empty one; a snapshot never changes, but may
+        be deleted at any moment."""
+        names = [n for n in files_of(self.victim.data) if not live or n.startswith('log/snapshot-')]
         self.file = None
         if not names:
             return 'nothing to damage'
@@ -397,7 +427,7 @@ class Flip(DiskLoss):
             self.victim.kill()
         process = scene.try_start(self.victim, self.LATER_S)
         end = time.monotonic() + self.FULL_S
-        while not process.running() and 'no space left' in process.output() and time.monotonic() < end:
+        while not process.running() and 'No space left' in process.output() and time.monotonic() < end:
             process = scene.try_start(self.victim, self.LATER_S) # its disk is full as well, which says nothing about the flip
         if process.running():
             scene.count('flips that meant nothing')
@@ -425,6 +455,30 @@ class Flip(DiskLoss):
             with open(os.path.join(self.victim.data, self.file), 'wb') as f:
                 f.write(self.backup)
         scene.bring_back(self.victim)
+
+
+@kind('snapshot-kill')
+class SnapshotKill(Nemesis):
+    SHIM = True # snapshots come early
+    SECONDS = (0.5, 2.0)
+
+    def start(self, scene):
+        self.killed = 0
+        return [n.name for n in scene.cluster.nodes]
+
+    def wait(self, scene, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not scene.over.wait(0.002):
+            for node in scene.cluster.nodes:
+                for child in children_of(node.process):
+                    try:
+                        os.kill(child, signal.SIGKILL)
+                        self.killed += 1
+                    except ProcessLookupError:
+                        pass
+
+    def stop(self, scene):
+        scene.count('kills of a process that wrote a snapshot', self.killed)
 
 
 @kind('power')
@@ -478,6 +532,16 @@ class DiskFull(Disturb):
 
     def calm(self, shim):
         shim.set('full', 0)
+
+
+@kind('disk-short')
+class DiskShort(Disturb):
+    def disturb(self, shim):
+        shim.set('short', 1)
+        return 'in parts'
+
+    def calm(self, shim):
+        shim.set('short', 0)
 
 
 @kind('disk-slow')

@@ -1,7 +1,7 @@
 """TCP proxies on loopback, in one thread with one event loop.
 
 PeerProxy stands in front of the peer port of each node: the cluster is configured with the proxies' addresses. Who dials
-is read from the first bytes of a stream (src/consensus/hello.h: magic, sender's id at 24). A blocked direction stalls,
+is read from the first bytes of a stream (src/peer/handshake.h: magic, sender's id at 32). A blocked direction stalls,
 as a network that drops packets would make it: nothing is closed, and when the block ends the bytes go on.
 
 StoreProxy stands between clients and storage and can hold a write (SET ... FENCE lock token) back: until somebody else has
@@ -14,7 +14,7 @@ import random
 import struct
 import threading
 
-MAGIC, HELLO_SIZE, SENDER_OFFSET = b'fencelok', 512, 24
+MAGIC, HELLO_SIZE, KIND_OFFSET, SENDER_OFFSET = b'fencelok', 512, 18, 32
 
 
 class Loop:
@@ -63,6 +63,8 @@ class PeerProxy:
         self.stalled = 0       # pieces of traffic that met a block
         self.bytes = 0
         self.writers = set()
+        self.hellos = {}       # (from, to, kind of stream) -> its first bytes
+        self.damage, self.damaged, self.random = 0.0, 0, random.Random(0)
 
     def start(self):
         async def listen():
@@ -92,6 +94,24 @@ class PeerProxy:
         self.loop.run(change())
         return True
 
+    def corrupt(self, share, seed=None):
+        """From now on a bit turns around in this share of the pieces of traffic. Returns True, or with a share of 0 how many
+        pieces have been damaged since the share was set."""
+        async def change():
+            self.damage, damaged, self.damaged = share, self.damaged, 0
+            if seed is not None:
+                self.random = random.Random(seed)
+            return True if share else damaged
+        return self.loop.run(change())
+
+    def _maybe_damage(self, data):
+        if not self.damage or self.random.random() >= self.damage:
+            return data
+        self.damaged += 1
+        spoiled = bytearray(data)
+        spoiled[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+        return bytes(spoiled)
+
     async def _pass(self, link):
         if link in self.blocked:
             self.stalled += 1
@@ -107,7 +127,7 @@ class PeerProxy:
                 break
             await self._pass(link)
             self.bytes += len(data)
-            writer.write(data)
+            writer.write(self._maybe_damage(data))
             await writer.drain()
         await self._pass(link)
 
@@ -118,6 +138,7 @@ class PeerProxy:
             if not hello.startswith(MAGIC):
                 return
             sender = struct.unpack_from('<Q', hello, SENDER_OFFSET)[0]
+            self.hellos[sender, node, hello[KIND_OFFSET]] = hello
             await self._pass((sender, node))
             back, out = await asyncio.open_connection('127.0.0.1', target)
             out.write(hello)

@@ -70,7 +70,7 @@ JUDGES = {
                   'their logs end with the reason.'),
 }
 SWITCHES = {'no_fencing': 'the storage ignored tokens', 'check_writes_only': 'clients read without their token, so nobody claimed',
-            'unsafe_ack': 'nodes answered before a majority had the entry', 'no_sync': 'servers never synced'}
+            'unsafe_ack': 'nodes said of entries that they were on disk before they were', 'no_sync': 'servers never synced'}
 TOLD_FULLY, TOLD_BRIEFLY = 2, 100
 
 

@@ -28,7 +28,7 @@ REDIS_N = 3
 CALM_S = 20.0                                # how long it may take
 
 
-class _ProxiedCluster(Cluster):
+class ProxiedCluster(Cluster):
     """A cluster whose nodes know each other by the addresses of proxies."""
 
     def __init__(self, lab, n):
@@ -47,14 +47,14 @@ class _NakedStore(Store):
         return super().argv() + ['--no-fencing']
 
 
-def preload(server, shim, more=()):
+def preload(server, shim):
     """From now on the server is started with the shim. In front of our program, since `ip netns exec` may come first."""
     plain = server.argv
 
     def argv():
         words = [str(w) for w in plain()]
         at = next(i for i, w in enumerate(words) if w.startswith(build_dir()))
-        return words[:at] + shim.words() + list(more) + words[at:]
+        return words[:at] + shim.words() + words[at:]
     server.argv, server.shim = argv, shim
 
 
@@ -285,7 +285,7 @@ class Scene:
                 print('no slow links: this kernel has no netem', flush=True)
                 o.nemesis = [k for k in o.nemesis if k != 'delay']
         else:
-            self.cluster = _ProxiedCluster(self.lab, o.nodes)
+            self.cluster = ProxiedCluster(self.lab, o.nodes)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
@@ -305,22 +305,27 @@ class Scene:
                 server.shim.set('lie', 1)
         first = self.cluster.leader()
         self.leader, self.term = first.id, first.info()['term']
+        engines = [node.info()['log_engine'].partition(':')[0] for node in self.cluster.nodes]
+        self.counts.update(('logs written by %s' % e, engines.count(e)) for e in set(engines))
 
     def _preload(self):
         o = self.options
+        if o.snapshots:
+            for node in self.cluster.nodes:
+                node.extra += ['--snapshot-bytes', o.snapshots]
         if not library():
             missing = nemesis.need_shim(o.nemesis)
-            if missing or o.unsafe_ack or o.no_sync or o.snapshots:
+            if missing or o.unsafe_ack or o.no_sync:
                 raise AssertionError('%s: the library to preload is not built' % (', '.join(missing) or 'broken on purpose'))
             return
         journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
         for server in self.servers():
-            more, words = [], []
-            if server is not self.store:
-                more += [library('fencelock_unsafe_ack')] if o.unsafe_ack else []
-                more += [library('fencelock_early_snapshots')] if o.snapshots else []
-                words = ['FENCELOCK_SNAPSHOT_ENTRIES=%d' % o.snapshots] if o.snapshots else []
-            preload(server, Shim(self.lab.path(server.name + '.shim'), server.data, journal, more), words)
+            more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
+            shim = Shim(self.lab.path(server.name + '.shim'), server.data, journal, more)
+            ring = o.log_engine == 'io_uring' or o.log_engine == 'mixed' and self.random.random() < 0.5
+            if ring and server is not self.store and not o.unsafe_ack and 'disk-slow' not in o.nemesis:
+                shim.set('ring', 1) # nobody can slow that down
+            preload(server, shim)
 
     def _write_event(self, what, **fields):
         self.tell(type='mark', f=what, **fields)

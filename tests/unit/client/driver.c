@@ -81,7 +81,8 @@ static void lock_command(char **w)
     } else if (strcmp(w[0], "check") == 0) {
         rc = fl_check(client, fl_str(held), grant.token, number(w[1]));
     } else if (strcmp(w[0], "break") == 0) {
-        rc = fl_break(client, fl_str(w[1]), number(w[2]));
+        rc = fl_break(client, fl_str(w[1]), number(w[2]), &token);
+        n = token;
     } else if (strcmp(w[0], "token") == 0) {
         rc = fl_issue_token(client, fl_str(w[1]), 0, &token);
         n = token;

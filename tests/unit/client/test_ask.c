@@ -202,12 +202,12 @@ static void test_what_may_be_repeated(void **state)
 static void test_tokens(void **state)
 {
     (void)state;
-    static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN};
-    for (size_t i = 0; i < 2; i++) {
+    static const enum fli_ask_op ops[] = {FLI_ASK_ACQUIRE, FLI_ASK_TOKEN, FLI_ASK_BREAK};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":9007199254740991\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":9007199254740992\r\n", FLI_EVENT_BROKEN, 0);
-        expect(ops[i], ":0\r\n", FLI_EVENT_BROKEN, 0);
+        expect(ops[i], ":0\r\n", ops[i] == FLI_ASK_BREAK ? FLI_EVENT_NO : FLI_EVENT_BROKEN, 0);
         expect(ops[i], ":-1\r\n", FLI_EVENT_BROKEN, 0);
         expect(ops[i], "+OK\r\n", FLI_EVENT_BROKEN, 0);
         expect(ops[i], "$1\r\n5\r\n", FLI_EVENT_BROKEN, 0);
@@ -216,6 +216,7 @@ static void test_tokens(void **state)
     expect(FLI_ASK_ACQUIRE, "$-1\r\n", FLI_EVENT_NO, 0);
     expect(FLI_ASK_ACQUIRE, "*-1\r\n", FLI_EVENT_NO, 0);
     expect(FLI_ASK_TOKEN, "$-1\r\n", FLI_EVENT_BROKEN, 0);
+    expect(FLI_ASK_BREAK, "$-1\r\n", FLI_EVENT_BROKEN, 0);
     expect(FLI_ASK_MARK, ":0\r\n", FLI_EVENT_YES, 0);
     expect(FLI_ASK_MARK, ":-1\r\n", FLI_EVENT_BROKEN, 0);
 }
@@ -224,7 +225,7 @@ static void test_flags(void **state)
 {
     (void)state;
     static const enum fli_ask_op ops[] = {FLI_ASK_RENEW, FLI_ASK_RELEASE, FLI_ASK_CHECK,
-                                          FLI_ASK_BREAK, FLI_ASK_DEL};
+                                          FLI_ASK_DEL};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         expect(ops[i], ":1\r\n", FLI_EVENT_YES, 0);
         expect(ops[i], ":0\r\n", FLI_EVENT_NO, 0);

@@ -1,3 +1,4 @@
+/* cluster.c: see cluster.h. */
 #include "cluster.h"
 
 #include <setjmp.h>
@@ -11,18 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "consensus/node_private.h"
 #include "ports.h"
 #include "scratch.h"
-
-/* In the place of the C library's generator, from which raft's disk backend draws its numbers. As
- * bad as it can be: all nodes draw the same. Nodes that relied on it would time out together, every
- * time, and nobody would ever be elected. */
-__attribute__((visibility("default"))) int draw_the_same(void) __asm__("rand");
-
-int draw_the_same(void)
-{
-    return 1;
-}
 
 void cluster_init(struct cluster *c, unsigned n)
 {
@@ -67,12 +60,12 @@ static void event_cb(void *ctx, const struct machine_event *e)
     }
 }
 
-static void early_cb(void *ctx, const struct machine_event *e)
+static void push_cb(void *ctx, const struct machine_event *e)
 {
     struct cluster_node *cn = ctx;
-    cn->early++;
-    cn->early_wait = e->wait;
-    cn->early_type = e->type;
+    cn->pushed++;
+    cn->pushed_wait = e->wait;
+    cn->pushed_type = e->type;
 }
 
 static void fatal_cb(void *ctx, int error, const char *message)
@@ -115,13 +108,12 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .election_ms = c->election_ms != 0 ? c->election_ms : 300,
         .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
         .snapshot_bytes = c->snapshot_bytes,
-        .image_records = c->image_records,
         .pending_max = c->pending_max,
     };
     struct node_callbacks cbs = {.ctx = cn,
                                  .event = event_cb,
                                  .leadership = leadership_cb,
-                                 .early = early_cb,
+                                 .push = push_cb,
                                  .fatal = fatal_cb,
                                  .log = log_cb};
     assert_null(cn->node);
@@ -211,6 +203,26 @@ void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, c
 void cluster_run_ms(struct cluster *c, unsigned ms)
 {
     (void)run_until(c, never, NULL, ms);
+}
+
+/* Each node has a stream of messages to each other. */
+static bool has_streams(void *ctx)
+{
+    struct cluster *c = ctx;
+    for (unsigned i = 0; i < c->n; i++) {
+        for (unsigned j = 0; j < c->n; j++) {
+            if (i != j && !outbound_is_up(c->nodes[i].node->outbound, j + 1)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void cluster_call_election(struct cluster *c, unsigned i)
+{
+    cluster_until(c, has_streams, c, "each node is connected to each other");
+    assert_true(replica_hurry(c->nodes[i].node->replica, fli_clock_ms()));
 }
 
 int cluster_leader(struct cluster *c)

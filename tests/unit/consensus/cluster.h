@@ -29,10 +29,10 @@ struct cluster_node {
     bool stopping;
     int fatal;
     char fatal_text[512];
-    uint64_t grants;     /* events */
-    uint64_t early;      /* early events */
-    uint64_t early_wait; /* of the last early event */
-    uint8_t early_type;
+    uint64_t grants;      /* events */
+    uint64_t pushed;      /* events told ahead of the log */
+    uint64_t pushed_wait; /* of the last of them */
+    uint8_t pushed_type;
     uint64_t log_wait; /* of the last event with a wait that is no QUEUED */
     uint64_t leaderships;
 };
@@ -46,7 +46,6 @@ struct cluster {
     unsigned hold_ms;
     unsigned election_ms; /* 0: 300 */
     uint64_t snapshot_bytes;
-    uint64_t image_records;
     size_t pending_max;
     struct machine_limits limits;
     bool verbose;
@@ -66,6 +65,8 @@ void cluster_stop_begin(struct cluster *c, unsigned i, unsigned drain_ms);
 void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what);
 void cluster_run_ms(struct cluster *c, unsigned ms); /* as long, for things that must not happen */
 
+/* Node i calls an election now, as soon as its vote requests and their answers have a way. */
+void cluster_call_election(struct cluster *c, unsigned i);
 int cluster_leader(struct cluster *c); /* index of a node that leads and is up; -1 */
 unsigned cluster_wait_leader(struct cluster *c);
 void cluster_wait_formed(struct cluster *c);

@@ -26,65 +26,46 @@ static void on_opened(void *ctx, uint64_t term)
     assert_true(proposer_is_open(node->proposer));
 }
 
-static void on_fatal(void *ctx, int error, const char *message)
+static void on_barrier(void *ctx, uint64_t term)
 {
     struct rig_node *node = ctx;
-    assert_non_null(message);
-    assert_true(fl_err_class(error) == FL_CLASS_FAULT);
-    node->fatals++;
+    proposer_barrier_applied(node->proposer, term);
 }
-
-static void no_trace(struct raft_tracer *t, int type, const void *info)
-{
-}
-
-static struct raft_tracer silent = {.version = 2, .emit = no_trace};
 
 static void node_start(struct rig *r, unsigned i, const struct proposer_config *limits)
 {
     struct rig_node *node = &r->nodes[i];
-    struct fsm_config fsm = {.fatal = on_fatal, .ctx = node};
     struct proposer_config pc = limits == NULL ? (struct proposer_config){0} : *limits;
     node->rig = r;
-    assert_int_equal(fsm_create(&fsm, &node->fsm), 0);
-    assert_int_equal(raft_fixture_grow(&r->fixture, fsm_raft(node->fsm)), 0);
-    node->raft = raft_fixture_get(&r->fixture, i);
-    node->raft->tracer = &silent;
-    pc.raft = node->raft;
-    pc.fsm = node->fsm;
+    node->server = &r->g.servers[i];
+    node->server->on_barrier = on_barrier;
+    node->server->ctx = node;
+    group_up(&r->g, i);
+    pc.fsm = node->server->fsm;
     pc.ctx = node;
     pc.returned = on_returned;
     pc.opened = on_opened;
-    pc.fatal = on_fatal;
     assert_int_equal(proposer_create(&pc, &node->proposer), 0);
+    proposer_set_replica(node->proposer, node->server->replica);
 }
 
 void rig_start(struct rig *r, unsigned n, const struct proposer_config *config)
 {
-    struct raft_configuration conf;
     memset(r, 0, sizeof *r);
-    r->n = n;
-    assert_int_equal(raft_fixture_init(&r->fixture), 0);
-    r->fixture.leader_id = 0;
+    group_init(&r->g, n);
     for (unsigned i = 0; i < n; i++) {
         node_start(r, i, config);
     }
-    assert_int_equal(raft_fixture_configuration(&r->fixture, n, &conf), 0);
-    assert_int_equal(raft_fixture_bootstrap(&r->fixture, &conf), 0);
-    raft_configuration_close(&conf);
-    assert_int_equal(raft_fixture_start(&r->fixture), 0);
 }
 
 void rig_stop(struct rig *r)
 {
-    for (unsigned i = 0; i < r->n; i++) {
+    for (unsigned i = 0; i < r->g.n; i++) {
         proposer_close(r->nodes[i].proposer);
-    }
-    raft_fixture_close(&r->fixture);
-    for (unsigned i = 0; i < r->n; i++) {
         proposer_destroy(r->nodes[i].proposer);
-        fsm_destroy(r->nodes[i].fsm);
+        assert_int_equal(r->nodes[i].server->fatals, 0);
     }
+    group_fini(&r->g);
     for (unsigned i = 0; i < r->calls_n; i++) {
         fli_buf_fini(&r->calls[i].bytes);
     }
@@ -93,13 +74,13 @@ void rig_stop(struct rig *r)
 void rig_turn(struct rig *r, unsigned i)
 {
     struct rig_node *node = &r->nodes[i];
-    proposer_turn(node->proposer, r->fixture.time + node->ahead_ms);
+    proposer_turn(node->proposer, r->g.now_ms + node->ahead_ms);
 }
 
 void rig_step(struct rig *r)
 {
-    raft_fixture_step(&r->fixture);
-    for (unsigned i = 0; i < r->n; i++) {
+    group_step(&r->g);
+    for (unsigned i = 0; i < r->g.n; i++) {
         if (!r->nodes[i].asleep) {
             rig_turn(r, i);
         }
@@ -108,17 +89,17 @@ void rig_step(struct rig *r)
 
 void rig_run(struct rig *r, unsigned msecs)
 {
-    raft_time end = r->fixture.time + msecs;
-    while (r->fixture.time < end) {
+    uint64_t end = r->g.now_ms + msecs;
+    while (r->g.now_ms < end) {
         rig_step(r);
     }
 }
 
 unsigned rig_leader(struct rig *r)
 {
-    raft_time end = r->fixture.time + 30000;
-    while (r->fixture.time < end) {
-        for (unsigned i = 0; i < r->n; i++) {
+    uint64_t end = r->g.now_ms + 30000;
+    while (r->g.now_ms < end) {
+        for (unsigned i = 0; i < r->g.n; i++) {
             if (proposer_is_open(r->nodes[i].proposer)) {
                 return i;
             }
@@ -191,8 +172,8 @@ int rig_add(struct rig *r, unsigned i, struct rig_call *c)
 
 void rig_await(struct rig *r, struct rig_call *c)
 {
-    raft_time end = r->fixture.time + 30000;
-    while (c->answers == 0 && r->fixture.time < end) {
+    uint64_t end = r->g.now_ms + 30000;
+    while (c->answers == 0 && r->g.now_ms < end) {
         rig_step(r);
     }
     assert_int_equal(c->answers, 1);

@@ -1,13 +1,10 @@
-/* rig.h: nodes with fsm and proposer on raft's in-memory fixture, for the tests of both. Time is
- * the fixture's, plus what a test adds. */
+/* rig.h: servers of a group (group.h) with a proposer each. Time is the group's, plus what a test
+ * adds. */
 #ifndef RIG_H
 #define RIG_H
 
-#include <raft.h>
-#include <raft/fixture.h>
-
-#include "consensus/fsm.h"
 #include "consensus/proposer.h"
+#include "group.h"
 
 #define RIG_NODES_MAX 3u
 #define RIG_CALLS_MAX 32u
@@ -28,18 +25,16 @@ struct rig_call {
 
 struct rig_node {
     struct rig *rig;
-    struct raft *raft;
-    struct fsm *fsm;
+    struct group_server *server;
     struct proposer *proposer;
-    uint64_t ahead_ms; /* of the fixture's time */
-    bool asleep;       /* its loop does not turn */
-    unsigned opened, fatals;
+    uint64_t ahead_ms; /* of the group's time */
+    bool asleep;       /* the proposer does not turn */
+    unsigned opened;
     uint64_t opened_term;
 };
 
 struct rig {
-    struct raft_fixture fixture;
-    unsigned n;
+    struct group g;
     struct rig_node nodes[RIG_NODES_MAX];
     struct rig_call calls[RIG_CALLS_MAX];
     unsigned calls_n;
@@ -49,8 +44,8 @@ struct rig {
 /* Starts n nodes; config gives limits only and may be NULL. */
 void rig_start(struct rig *r, unsigned n, const struct proposer_config *config);
 void rig_stop(struct rig *r);
-void rig_step(struct rig *r);             /* one event of the fixture, then a turn of every node */
-void rig_turn(struct rig *r, unsigned i); /* a turn of one node */
+void rig_step(struct rig *r);                /* one millisecond, then a turn of every node */
+void rig_turn(struct rig *r, unsigned i);    /* a turn of one node */
 void rig_run(struct rig *r, unsigned msecs); /* steps for so long */
 unsigned rig_leader(struct rig *r);          /* steps until one is open; its number */
 

@@ -217,7 +217,6 @@ static void test_churn(void **state)
     cluster_init(&ch->c, 3);
     ch->c.hold_ms = 1500;
     ch->c.snapshot_bytes = 16 << 10;
-    ch->c.image_records = 1;
     cluster_start_all(&ch->c);
     cluster_wait_formed(&ch->c);
     for (unsigned step = 0; step < STEPS; step++) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
 
@@ -33,7 +34,7 @@ static unsigned up(struct cluster *c, unsigned n)
     cluster_init(c, n);
     c->election_ms = ELECTION_MS;
     cluster_start_all(c);
-    assert_true(raft_guard_hurry(&c->nodes[n - 1].node->guard));
+    cluster_call_election(c, n - 1);
     cluster_wait_formed(c);
     return cluster_wait_leader(c);
 }
@@ -51,9 +52,9 @@ static uint64_t hurries(struct cluster *c)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < c->n; i++) {
-        struct raft_guard_stats s;
+        struct raft_edge_stats s;
         if (c->nodes[i].node != NULL) {
-            raft_guard_get_stats(&c->nodes[i].node->guard, &s);
+            replica_get_edge_stats(c->nodes[i].node->replica, &s);
             sum += s.hurries;
         }
     }
@@ -121,17 +122,22 @@ static void break_cb(uv_handle_t *handle, void *arg)
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;
     uv_os_fd_t fd;
-    if (handle->type == UV_TCP && !uv_is_closing(handle) && uv_fileno(handle, &fd) == 0 &&
-        getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
+    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
+        uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
         assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
         (*broken)++;
     }
 }
 
-static bool has_outlet(void *ctx)
+struct stream_to {
+    struct node *n;
+    uint64_t leader_id;
+};
+
+static bool has_stream(void *ctx)
 {
-    struct peer *p = ctx;
-    return p->outlet != NULL;
+    struct stream_to *s = ctx;
+    return relay_client_connected(s->n->relay, s->leader_id);
 }
 
 /* Every connection of every node breaks, again and again. */
@@ -146,8 +152,8 @@ static void test_broken_connections_depose_nobody(void **state)
         char name[2] = {(char)('a' + round), 0};
         for (unsigned i = 0; i < 3; i++) {
             if (i != leader) {
-                cluster_until(c, has_outlet, node_peer(c->nodes[i].node, leader + 1),
-                              "there is a stream to the leader");
+                struct stream_to to = {c->nodes[i].node, leader + 1};
+                cluster_until(c, has_stream, &to, "there is a stream to the leader");
             }
         }
         uv_walk(&c->loop, break_cb, &broken);
@@ -167,10 +173,10 @@ static void test_a_live_leader_stays(void **state)
     unsigned leader = up(c, 3);
     unsigned wrong = (leader + 1) % 3;
     uint64_t term_before = term(c, leader);
-    election_peer_absent(c->nodes[wrong].node, leader + 1);
+    election_peer_absent(&c->nodes[wrong].node->election, leader + 1);
     cluster_run_ms(c, 300);
     /* Not even when it does call an election. */
-    (void)raft_guard_hurry(&c->nodes[wrong].node->guard);
+    (void)replica_hurry(c->nodes[wrong].node->replica, fli_clock_ms());
     acquire(c, wrong, "a");
     assert_int_equal(cluster_wait_leader(c), leader);
     assert_int_equal(term(c, leader), term_before);

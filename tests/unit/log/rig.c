@@ -166,7 +166,8 @@ bool rig_entry_ok(struct rig *r, uint64_t index)
     uint8_t *data = malloc(e.len + 1);
     assert_non_null(data);
     rig_fill(data, index, e.term, e.len);
-    bool ok = e.index == index && e.kind == 1 + e.len % 255 && e.term == log_term_of(r->log, index) &&
+    bool ok = e.index == index && e.kind == 1 + e.len % 255 &&
+              e.term == log_term_of(r->log, index) &&
               (e.len == 0 || memcmp(data, e.data, e.len) == 0);
     free(data);
     return ok;

@@ -27,7 +27,7 @@ void rig_crash(struct rig *r, enum sim_crash how);
 /* Entries whose data follows from index, term and len. */
 void rig_fill(uint8_t *data, uint64_t index, uint64_t term, size_t len);
 uint64_t rig_append(struct rig *r, uint64_t term, size_t len);
-void rig_sync(struct rig *r); /* all that was appended becomes durable */
+void rig_sync(struct rig *r);                     /* all that was appended becomes durable */
 bool rig_entry_ok(struct rig *r, uint64_t index); /* reads it and looks at its data */
 
 /* --- seeds --- */

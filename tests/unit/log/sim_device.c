@@ -1,4 +1,4 @@
-/* sim_device.c: see sim_device.h. */
+/* sim_device.c: see sim_device.h. The files and directories are in sim_files.h. */
 #include "sim_device.h"
 
 #include "sim_files.h"
@@ -80,10 +80,12 @@ static int fault(struct sim_device *d, enum sim_call call)
     return n >= f->from && n < f->to ? f->error : 0;
 }
 
+/* --- names --- */
+
 static void drop_changes(struct sim_device *d)
 {
     for (size_t i = 0; i < d->changes_len; i++) {
-        sim_inode_unref(d->changes[i].inode);
+        inode_unref(d->changes[i].inode);
     }
     d->changes_len = 0;
 }
@@ -96,7 +98,7 @@ static void note_change(struct sim_device *d, const char *from, const char *to, 
     snprintf(c->to, sizeof c->to, "%s", to);
     c->inode = inode;
     inode->refs++;
-    sim_change_directory(&d->seen, c);
+    change_directory(&d->seen, c);
 }
 
 static uint64_t used_bytes(struct sim_device *d)
@@ -134,7 +136,7 @@ static int sim_open(struct log_device *base, const char *name, unsigned flags,
     if (error != 0) {
         return error;
     }
-    struct name *n = sim_lookup(&d->seen, name);
+    struct name *n = lookup(&d->seen, name);
     if ((flags & LOG_OPEN_CREATE) != 0 && n != NULL) {
         return -EEXIST;
     }
@@ -154,7 +156,7 @@ static int sim_open(struct log_device *base, const char *name, unsigned flags,
 
 static void sim_close(struct log_device *base, struct log_file *f)
 {
-    sim_inode_unref(f->inode);
+    inode_unref(f->inode);
     free(f);
 }
 
@@ -200,7 +202,7 @@ static int sim_write(struct log_device *base, struct log_file *f, const void *da
         return -ENOSPC;
     }
     if (offset + len > f->inode->seen_len) {
-        sim_inode_resize(f->inode, (size_t)offset + len);
+        inode_resize(f->inode, (size_t)offset + len);
     }
     memcpy(f->inode->seen + offset, data, len);
     return 0;
@@ -210,7 +212,7 @@ static int sim_sync(struct log_device *base, struct log_file *f)
 {
     int error = fault(sim_of(base), SIM_SYNC);
     if (error == 0) {
-        sim_inode_sync(f->inode);
+        inode_sync(f->inode);
     }
     return error;
 }
@@ -219,7 +221,7 @@ static int sim_rename(struct log_device *base, const char *from, const char *to)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_RENAME);
-    struct name *n = sim_lookup(&d->seen, from);
+    struct name *n = lookup(&d->seen, from);
     if (error != 0 || n == NULL) {
         return error != 0 ? error : -ENOENT;
     }
@@ -231,7 +233,7 @@ static int sim_remove(struct log_device *base, const char *name)
 {
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_REMOVE);
-    struct name *n = sim_lookup(&d->seen, name);
+    struct name *n = lookup(&d->seen, name);
     if (error != 0 || n == NULL) {
         return error != 0 ? error : -ENOENT;
     }
@@ -244,7 +246,7 @@ static int sim_sync_dir(struct log_device *base)
     struct sim_device *d = sim_of(base);
     int error = fault(d, SIM_SYNC_DIR);
     if (error == 0) {
-        sim_copy_directory(&d->stable, &d->seen);
+        copy_directory(&d->stable, &d->seen);
         drop_changes(d);
     }
     return error;
@@ -360,7 +362,7 @@ static void end_late(struct sim_device *d, bool kept)
         const uint8_t *from = kept ? n->seen : n->stable;
         memcpy(to + l->offset, from + l->offset, l->len);
     }
-    sim_inode_unref(n);
+    inode_unref(n);
     free(l);
 }
 
@@ -386,7 +388,7 @@ static int finish_write(struct sim_device *d, struct log_io *io)
         return error;
     }
     if (d->misplace_name[0] != '\0') {
-        struct name *to = sim_lookup(&d->seen, d->misplace_name);
+        struct name *to = lookup(&d->seen, d->misplace_name);
         d->misplace_name[0] = '\0';
         if (to == NULL || d->misplace_offset + io->len > to->inode->seen_len) {
             return 0;
@@ -428,8 +430,8 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
 {
     char part[LOG_NAME_MAX + 8];
     snprintf(part, sizeof part, "%s.part", io->name);
-    struct name *from = io->from[0] == '\0' ? NULL : sim_lookup(&d->seen, io->from);
-    struct name *old = sim_lookup(&d->seen, part);
+    struct name *from = io->from[0] == '\0' ? NULL : lookup(&d->seen, io->from);
+    struct name *old = lookup(&d->seen, part);
     struct inode *n = from != NULL  ? from->inode
                       : old != NULL ? old->inode
                                     : fli_xcalloc(1, sizeof *n);
@@ -448,7 +450,7 @@ static int prepare(struct sim_device *d, struct log_io *io, unsigned steps, stru
     }
     if (steps > 2) {
         bool fresh = n->cap == 0;
-        sim_inode_resize(n, (size_t)io->size);
+        inode_resize(n, (size_t)io->size);
         fill(d, n, steps > 3, fresh);
     }
     if (steps > 4) {
@@ -562,11 +564,11 @@ static void lose_power(struct sim_device *d)
 {
     for (size_t i = 0; i < d->changes_len; i++) {
         if (coin(d)) {
-            sim_change_directory(&d->stable, &d->changes[i]);
+            change_directory(&d->stable, &d->changes[i]);
         }
     }
     drop_changes(d);
-    sim_copy_directory(&d->seen, &d->stable);
+    copy_directory(&d->seen, &d->stable);
     for (size_t i = 0; i < d->seen.len; i++) {
         lose_unsynced(d, d->seen.names[i].inode);
     }
@@ -633,7 +635,7 @@ void sim_device_misplace(struct sim_device *d, const char *name, uint64_t offset
 
 void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offset)
 {
-    struct name *found = sim_lookup(&d->seen, name);
+    struct name *found = lookup(&d->seen, name);
     FLI_ASSERT(found != NULL);
     struct inode *n = found->inode;
     FLI_ASSERT(n->bad_len < sizeof n->bad / sizeof n->bad[0]);
@@ -644,7 +646,7 @@ void sim_device_bad_sector(struct sim_device *d, const char *name, uint64_t offs
 
 uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len)
 {
-    struct name *n = sim_lookup(&d->seen, name);
+    struct name *n = lookup(&d->seen, name);
     if (n == NULL) {
         return NULL;
     }
@@ -657,18 +659,18 @@ uint8_t *sim_device_data(struct sim_device *d, const char *name, size_t *ret_len
 void sim_device_put(struct sim_device *d, const char *name, const void *data, size_t len)
 {
     struct inode *n = fli_xcalloc(1, sizeof *n);
-    sim_inode_resize(n, len);
+    inode_resize(n, len);
     if (len > 0) {
         memcpy(n->seen, data, len);
     }
-    sim_inode_sync(n);
-    sim_link_name(&d->seen, name, n);
-    sim_link_name(&d->stable, name, n);
+    inode_sync(n);
+    link_name(&d->seen, name, n);
+    link_name(&d->stable, name, n);
 }
 
 void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, unsigned bit)
 {
-    struct name *n = sim_lookup(&d->seen, name);
+    struct name *n = lookup(&d->seen, name);
     FLI_ASSERT(n != NULL && offset < n->inode->cap && bit < 8);
     n->inode->seen[offset] ^= (uint8_t)(1u << bit);
     n->inode->stable[offset] ^= (uint8_t)(1u << bit);
@@ -676,8 +678,8 @@ void sim_device_flip(struct sim_device *d, const char *name, uint64_t offset, un
 
 void sim_device_unlink(struct sim_device *d, const char *name)
 {
-    sim_unlink_name(&d->seen, name);
-    sim_unlink_name(&d->stable, name);
+    unlink_name(&d->seen, name);
+    unlink_name(&d->stable, name);
 }
 
 size_t sim_device_files(const struct sim_device *d)
@@ -717,8 +719,8 @@ void sim_device_destroy(struct sim_device *d)
         end_late(d, false);
     }
     drop_changes(d);
-    sim_copy_directory(&d->seen, &none);
-    sim_copy_directory(&d->stable, &none);
+    copy_directory(&d->seen, &none);
+    copy_directory(&d->stable, &none);
     free(d);
 }
 

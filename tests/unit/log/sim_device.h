@@ -1,10 +1,10 @@
 /* sim_device.h: a disk in memory that does to the log what disks do, from a seed.
  *
- * Each file has what reads see and what is on stable storage; likewise the directory. A write of the
- * log (struct log_io) takes effect when the test completes it, and is then stable by itself; all
- * else is stable only after a sync. A crash of the process loses nothing but operations under way;
- * a crash of the power loses any blocks, sizes and names that were not synced, and of a write under
- * way any sectors. */
+ * Each file has what reads see and what is on stable storage; likewise the directory. A write of
+ * the log (struct log_io) takes effect when the test completes it, and is then stable by itself;
+ * all else is stable only after a sync. A crash of the process loses nothing but operations under
+ * way; a crash of the power loses any blocks, sizes and names that were not synced, and of a write
+ * under way any sectors. */
 #ifndef TEST_SIM_DEVICE_H
 #define TEST_SIM_DEVICE_H
 
@@ -39,7 +39,8 @@ enum sim_crash { SIM_CRASH_PROCESS, SIM_CRASH_POWER };
  * log_close before and log_destroy afterwards). */
 void sim_device_crash(struct sim_device *d, enum sim_crash how);
 
-/* Of the write under way exactly these sectors (bit i of mask[i / 8]) reach the disk at the crash. */
+/* Of the write under way exactly these sectors (bit i of mask[i / 8]) reach the disk at the crash.
+ */
 void sim_device_tear(struct sim_device *d, const uint8_t *mask);
 
 /* --- faults --- */
@@ -59,8 +60,8 @@ enum sim_call {
     SIM_CALLS
 };
 
-/* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno. Of
- * a write of the log that fails any sectors reach the disk. */
+/* The nth call from now on (1: the next) and the `times` - 1 after it fail with a negative errno.
+ * Of a write of the log that fails any sectors reach the disk. */
 void sim_device_fail(struct sim_device *d, enum sim_call call, unsigned nth, unsigned times,
                      int error);
 uint64_t sim_device_calls(const struct sim_device *d, enum sim_call call);

@@ -16,7 +16,8 @@
 #define SECOND "segment-0000000002"
 #define SEGMENT ((size_t)16 << 10)
 
-/* Three writes: hard state and entries 1 and 2; entry 3 of three blocks with zeros in it; entry 4. */
+/* Three writes: hard state and entries 1 and 2; entry 3 of three blocks with zeros in it; entry 4.
+ */
 static void small_log(struct rig *r)
 {
     rig_init(r, 1, 32 << 10);

@@ -161,8 +161,7 @@ static void append(struct world *w)
         if (w->term < w->now.base_term) {
             w->term = w->now.base_term;
         }
-        struct change c = {
-            .type = APPEND, .index = w->now.last + 1, .term = w->term, .len = len};
+        struct change c = {.type = APPEND, .index = w->now.last + 1, .term = w->term, .len = len};
         note(w, &c, rig_append(&w->rig, w->term, len));
     }
 }
@@ -183,9 +182,9 @@ static void truncate(struct world *w)
 
 static void set_hard_state(struct world *w)
 {
-    struct change c = {.type = HARD_STATE,
-                       .hard = {.term = w->now.hard.term + rig_below(&w->rng, 3),
-                                .vote = rig_below(&w->rng, 4)}};
+    struct change c = {
+        .type = HARD_STATE,
+        .hard = {.term = w->now.hard.term + rig_below(&w->rng, 3), .vote = rig_below(&w->rng, 4)}};
     note(w, &c, log_set_hard_state(w->rig.log, &c.hard));
 }
 

@@ -212,8 +212,7 @@ static int transfer(struct sim_device *from, struct sim_device *to, uint64_t *rn
     struct snapshot_receiver *v = NULL;
     assert_int_equal(snapshot_reader_open(sim_device_base(from), 0, &r, e), 0);
     const struct snapshot_meta *m = snapshot_reader_meta(r);
-    assert_int_equal(
-        snapshot_receiver_open(sim_device_base(to), m->index, m->term, &v, e), 0);
+    assert_int_equal(snapshot_receiver_open(sim_device_base(to), m->index, m->term, &v, e), 0);
     uint8_t *buffer = malloc(600000);
     assert_non_null(buffer);
     int rv = 0;
@@ -428,12 +427,12 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),    cmocka_unit_test(damaged),
-        cmocka_unit_test(piece_of_another),  cmocka_unit_test(renamed_and_newer),
-        cmocka_unit_test(directory),         cmocka_unit_test(received),
-        cmocka_unit_test(received_wrongly),  cmocka_unit_test(failing_disk),
-        cmocka_unit_test(full_disk),         cmocka_unit_test(power_cuts),
-        cmocka_unit_test(in_a_child),        cmocka_unit_test(names),
+        cmocka_unit_test(there_and_back),   cmocka_unit_test(damaged),
+        cmocka_unit_test(piece_of_another), cmocka_unit_test(renamed_and_newer),
+        cmocka_unit_test(directory),        cmocka_unit_test(received),
+        cmocka_unit_test(received_wrongly), cmocka_unit_test(failing_disk),
+        cmocka_unit_test(full_disk),        cmocka_unit_test(power_cuts),
+        cmocka_unit_test(in_a_child),       cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,16 @@ void kit_tick(struct kit *k, uint64_t clock_ms)
     kit_apply(k, NULL);
 }
 
+unsigned kit_drain(struct kit *k)
+{
+    unsigned n = 0;
+    for (; machine_has_work(k->m); n++) {
+        assert_int_equal(machine_next_deadline(k->m), machine_clock(k->m));
+        kit_tick(k, k->clock_ms);
+    }
+    return n;
+}
+
 void kit_mark(struct kit *k, uint64_t clock_ms)
 {
     k->flags = MACHINE_BATCH_TERM_MARK;

@@ -43,6 +43,8 @@ void kit_apply(struct kit *k, struct machine_result *results);
 struct machine_result kit_run(struct kit *k, struct machine_command c);
 /* An empty batch at this clock. */
 void kit_tick(struct kit *k, uint64_t clock_ms);
+/* Empty batches at the same clock until no work is left; returns how many. */
+unsigned kit_drain(struct kit *k);
 /* One with a term mark. */
 void kit_mark(struct kit *k, uint64_t clock_ms);
 

@@ -1,6 +1,7 @@
 /* test_deadlock.c: cycles of waiting sessions are refused, and nothing else is. The model test
  * compares with a naive search over random worlds; here are the shapes that have names. */
 #include "kit.h"
+#include "machine/budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,14 +163,73 @@ static enum machine_code long_chain(struct kit *k, unsigned n)
 }
 
 /* Each session of the chain but the one that asks is one step of the search. */
-static void test_visits_at_the_limit(void **state)
+static void test_steps_at_the_limit(void **state)
 {
-    assert_int_equal(long_chain(*state, MACHINE_DEADLOCK_VISITS_MAX + 1), MACHINE_DEADLOCK);
+    assert_int_equal(long_chain(*state, MACHINE_SEARCH_STEPS_MAX + 1), MACHINE_DEADLOCK);
 }
 
-static void test_visits_beyond_the_limit(void **state)
+static void test_steps_beyond_the_limit(void **state)
 {
-    assert_int_equal(long_chain(*state, MACHINE_DEADLOCK_VISITS_MAX + 2), MACHINE_LIMIT);
+    assert_int_equal(long_chain(*state, MACHINE_SEARCH_STEPS_MAX + 2), MACHINE_LIMIT);
+}
+
+/* Who took the most has little for a while: enough for a short chain, not for the long one. */
+static void test_short_searches_after_a_long_one(void **state)
+{
+    struct kit *k = *state;
+    char owner[16];
+    unsigned n = MACHINE_SEARCH_STEPS_MAX + 2;
+    assert_int_equal(long_chain(k, n), MACHINE_LIMIT);
+    numbered(owner, 's', n - 1);
+    kit_run(k, cmd_open("other", 1000000, 0, ""));
+    kit_run(k, cmd_acquire_x("free", "other"));
+    char at[2][16];
+    numbered(at[0], 'l', n - 1 - MACHINE_SEARCH_STEPS_MIN); /* its chain ends with who asks */
+    numbered(at[1], 'l', n - 2 - MACHINE_SEARCH_STEPS_MIN);
+    assert_int_equal(kit_run(k, cmd_wait_x(at[1], owner, 1000)).code, MACHINE_LIMIT);
+    assert_int_equal(machine_spent(k->m),
+                     machine_command_cost(&(struct machine_command){
+                         .op = MACHINE_OP_ACQUIRE,
+                         .n_names = 1,
+                         .flags = MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT}));
+    assert_int_equal(kit_run(k, cmd_wait_x(at[0], owner, 1000)).code, MACHINE_DEADLOCK);
+    assert_int_equal(kit_run(k, cmd_wait_x("free", owner, 1)).code, MACHINE_QUEUED);
+    kit_reload(k);
+    kit_tick(k, k->clock_ms + MACHINE_SEARCH_PAUSE_MS - 1);
+    assert_int_equal(kit_run(k, cmd_wait_x(at[1], owner, 1000)).code, MACHINE_LIMIT);
+    kit_tick(k, k->clock_ms + 1);
+    assert_int_equal(kit_run(k, cmd_wait_x(at[1], owner, 1000)).code, MACHINE_DEADLOCK);
+}
+
+/* The searches of one batch share its steps; each has a few of its own. */
+static void test_searches_of_one_batch(void **state)
+{
+    struct kit *k = *state;
+    enum { EACH = MACHINE_SEARCH_STEPS_MAX - MACHINE_SEARCH_STEPS_MIN };
+    enum { FULL = MACHINE_BATCH_COMMAND_STEPS / EACH, N = FULL + 20 };
+    char lock[16];
+    char owner[16];
+    assert_int_equal(long_chain(k, MACHINE_SEARCH_STEPS_MAX + 2), MACHINE_LIMIT);
+    kit_start(k);
+    for (unsigned i = 0; i < N; i++) {
+        kit_add(k, cmd_open(numbered(owner, 'x', i), 1000000, 0, ""));
+        kit_add(k, cmd_acquire_x(numbered(lock, 'x', i), owner));
+    }
+    kit_apply(k, NULL);
+    struct machine_result r[N];
+    kit_start(k);
+    for (unsigned i = 0; i < N; i++) {
+        kit_add(k, cmd_wait_x("l0", numbered(owner, 'x', i), 1000));
+    }
+    kit_apply(k, r);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(r[i].code, MACHINE_LIMIT);
+    }
+    /* Their own 50 each, and all that the batch has. */
+    assert_int_equal(machine_spent(k->m),
+                     N * (2 * MACHINE_STEPS_RECORD + MACHINE_SEARCH_STEPS_MIN) +
+                         MACHINE_BATCH_COMMAND_STEPS);
+    machine_check(k->m);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -183,8 +243,10 @@ int main(void)
         TEST(test_behind_the_one_who_asks),
         TEST(test_implicit_sessions_are_no_link),
         TEST(test_after_a_grant),
-        TEST(test_visits_at_the_limit),
-        TEST(test_visits_beyond_the_limit),
+        TEST(test_steps_at_the_limit),
+        TEST(test_steps_beyond_the_limit),
+        TEST(test_short_searches_after_a_long_one),
+        TEST(test_searches_of_one_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,38 +6,19 @@
  * that was fed the same bytes. Now and then the machine is replaced by one decoded from its
  * snapshot, which must not make any difference; the second machine never is.
  *
+ * Every third world has machines with steps for one thing a batch; what is left is then worked off
+ * by empty batches, and the second machine, which has the usual steps, must end in the same state.
+ *
  * The default is a short slice: 60 worlds of 200 batches. FENCELOCK_ROUNDS=600 makes that 36 000
  * worlds, in some minutes; FENCELOCK_SEED gives the same ones again. */
 #include "kit.h"
-#include "model.h"
+#include "machine/budget.h"
+#include "world.h"
 
 #include <stdio.h>
 
-struct world {
-    struct kit k;
-    struct machine *twin;
-    struct model model;
-    uint64_t rng;
-    struct model_event events[MODEL_EVENTS_MAX];
-    unsigned n_events;
-    uint64_t max_tokens_at; /* the step in which tokens nearly run out; 0: never */
-    /* What kind of world it is. */
-    uint64_t explicit_percent; /* of ACQUIRE */
-    uint64_t shared_percent;   /* of ACQUIRE */
-    uint64_t semaphores;       /* how many names are, as a rule */
-    uint64_t several_percent;  /* of ACQUIRE: of more than one lock */
-    uint8_t also[MACHINE_ALSO_SIZE];
-    uint64_t patience; /* factor of all durations */
-    bool narrow;       /* limits are changed to small ones */
-    uint64_t codes[16];
-    uint64_t several[16];
-    uint64_t several_waited; /* how often each result code came */
-};
-
-static uint64_t below(struct world *w, uint64_t n)
-{
-    return kit_below(&w->rng, n);
-}
+static const struct budget tiny_budget = {
+    .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
 
 static void record(void *ctx, const struct machine_event *e)
 {
@@ -57,171 +38,6 @@ static void record(void *ctx, const struct machine_event *e)
         .wait = e->wait,
         .deadline_ms = e->deadline_ms,
     };
-}
-
-static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
-
-static struct fli_slice letter(char c)
-{
-    return c == 0 ? (struct fli_slice){NULL, 0}
-                  : (struct fli_slice){(const uint8_t *)&letters[c - 'a'], 1};
-}
-
-static struct fli_slice any_name(struct world *w)
-{
-    return letter((char)('a' + below(w, MODEL_NAMES)));
-}
-
-static struct fli_slice any_owner(struct world *w)
-{
-    return letter((char)('u' + below(w, MODEL_OWNERS)));
-}
-
-static struct fli_slice any_text(struct world *w)
-{
-    return below(w, 2) == 0 ? letter(0) : letter((char)('a' + below(w, 26)));
-}
-
-static struct machine_limits any_limits(struct world *w)
-{
-    if (!w->narrow || below(w, 2) == 0) {
-        return MACHINE_LIMITS_DEFAULT;
-    }
-    return (struct machine_limits){
-        .locks_max = (uint32_t)(1 + below(w, 6)),
-        .sessions_max = (uint32_t)(1 + below(w, 12)),
-        .waits_max = (uint32_t)(1 + below(w, 10)),
-        .lock_waits_max = (uint32_t)(1 + below(w, 5)),
-        .session_locks_max = (uint32_t)(1 + below(w, 5)),
-    };
-}
-
-/* Some more names, all different, as a rule none that are semaphores. Now and then in a shape that
- * is not executed. */
-static void ask_for_several(struct world *w, struct machine_command *c)
-{
-    size_t len = 0;
-    uint64_t start = below(w, MODEL_NAMES);
-    uint64_t most = 1 + below(w, below(w, 3) == 0 ? MODEL_NAMES : 2);
-    for (uint64_t i = 0; i < MODEL_NAMES && c->n_names < 1 + most; i++) {
-        uint64_t index = (start + i) % MODEL_NAMES;
-        char name = (char)('a' + index);
-        if (name != (char)c->name.data[0] && (index >= w->semaphores || below(w, 20) == 0)) {
-            len = machine_also_add(w->also, len, letter(name));
-            c->n_names++;
-        }
-    }
-    c->also = (struct fli_slice){w->also, len};
-    c->mode = below(w, 100) == 0 ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
-    c->permits = below(w, 100) == 0 ? 2 : 1;
-}
-
-static struct machine_command any_acquire(struct world *w)
-{
-    struct machine_command c = {.op = MACHINE_OP_ACQUIRE, .n_names = 1, .permits = 1};
-    c.name = any_name(w);
-    c.owner = any_owner(w);
-    c.value = any_text(w);
-    if (below(w, 100) < w->explicit_percent) {
-        c.flags |= MACHINE_ACQUIRE_EXPLICIT;
-    } else {
-        c.ttl_ms = 10 + below(w, 40) * w->patience;
-    }
-    if (below(w, 3) != 0) {
-        c.flags |= MACHINE_ACQUIRE_WAIT;
-        c.wait_ms = 1 + below(w, 80) * w->patience;
-    }
-    if (below(w, 100) < w->shared_percent) {
-        c.mode = MACHINE_MODE_SHARED;
-    }
-    /* Some names are semaphores, as a rule. */
-    uint64_t index = c.name.data[0] - (uint64_t)'a';
-    if (index < w->semaphores && below(w, 10) != 0) {
-        c.mode = MACHINE_MODE_EXCLUSIVE;
-        c.permits = 2 + (uint32_t)index;
-    } else if (below(w, 60) == 0) {
-        c.permits = 2;
-    }
-    if (below(w, 100) < w->several_percent) {
-        ask_for_several(w, &c);
-    }
-    return c;
-}
-
-/* A lock and its token, as a rule. */
-static void aim_at_held(struct world *w, struct machine_command *c)
-{
-    unsigned holds[MODEL_HOLDS_MAX];
-    char name = (char)('a' + below(w, MODEL_NAMES));
-    unsigned n = model_holders(&w->model, name, holds);
-    c->name = letter(name);
-    c->token = n == 0 ? 0 : w->model.holds[holds[below(w, n)]].token;
-    if (below(w, 8) == 0) {
-        c->token = below(w, 3) == 0 ? 0 : w->model.last_token - (w->model.last_token > 0);
-    }
-}
-
-static struct machine_command any_cancel(struct world *w)
-{
-    struct machine_command c = {.op = MACHINE_OP_CANCEL, .number = w->model.serial, .number2 = 1};
-    const struct model_wait *x = &w->model.waits[below(w, MODEL_WAITS_MAX)];
-    if (x->exists) {
-        c.number = x->id;
-        c.number2 = x->asking - (below(w, 4) == 0);
-    }
-    return c;
-}
-
-static struct machine_command any_rare(struct world *w)
-{
-    switch (below(w, 6)) {
-    case 0:
-        return cmd_limits(MACHINE_OP_LIMITS, 0, any_limits(w));
-    case 1:
-        return cmd_number(MACHINE_OP_JOIN, 1 + below(w, 11), 1 + below(w, 2));
-    case 2:
-        return cmd_number(MACHINE_OP_FORGET, 1 + below(w, 11), 0);
-    case 3:
-        return cmd_limits(MACHINE_OP_INIT, 1 + below(w, 3), MACHINE_LIMITS_DEFAULT);
-    case 4:
-        return cmd_number(MACHINE_OP_RAISE, 1 + below(w, 10), 0);
-    default:
-        return cmd_name(MACHINE_OP_TOKEN, "a");
-    }
-}
-
-static struct machine_command any_command(struct world *w)
-{
-    struct machine_command c = {.op = 0};
-    uint64_t dice = below(w, 100);
-    if (dice < 50) {
-        return any_acquire(w);
-    }
-    if (dice < 62) {
-        c.op = MACHINE_OP_RELEASE;
-        aim_at_held(w, &c);
-    } else if (dice < 68) {
-        c.op = MACHINE_OP_RENEW;
-        aim_at_held(w, &c);
-        c.ttl_ms = below(w, 2) == 0 ? 0 : 10 + below(w, 60);
-    } else if (dice < 72) {
-        c.op = MACHINE_OP_BREAK;
-        c.name = any_name(w);
-    } else if (dice < 76) {
-        return any_cancel(w);
-    } else if (dice < 90) {
-        c.op = MACHINE_OP_SESSION_OPEN;
-        c.owner = any_owner(w);
-        c.ttl_ms = 10 + below(w, 60) * w->patience;
-        c.lockdelay_ms = below(w, 2) == 0 ? 0 : 1 + below(w, 40);
-        c.label = any_text(w);
-    } else if (dice < 95) {
-        c.op = below(w, 3) == 0 ? MACHINE_OP_SESSION_CLOSE : MACHINE_OP_SESSION_RENEW;
-        c.owner = any_owner(w);
-    } else {
-        return any_rare(w);
-    }
-    return c;
 }
 
 static void compare_events(struct world *w)
@@ -379,7 +195,7 @@ static void compare_locks(struct world *w)
     uint64_t last = 0;
     int hold = -1;
     char cursor[32] = "";
-    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + below(w, 3)};
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + world_below(w, 3)};
     for (bool more = true; more;) {
         q.name = kit_slice(cursor);
         assert_int_equal(kit_query(&w->k, q).code, MACHINE_DONE);
@@ -403,7 +219,7 @@ static void compare_locks(struct world *w)
 
 static void compare_show(struct world *w, char name)
 {
-    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = letter(name)};
+    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};
     const struct model_lock *l = &w->model.locks[name - 'a'];
     struct machine_result r = kit_query(&w->k, q);
     unsigned holds[MODEL_HOLDS_MAX];
@@ -440,7 +256,7 @@ static void compare_sessions(struct world *w)
             const struct model_session *x = &w->model.sessions[i];
             s = x->exists && x->is_explicit && x->owner == owner ? x : s;
         }
-        struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = letter(owner)};
+        struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = world_letter(owner)};
         struct machine_result r = kit_query(&w->k, q);
         assert_int_equal(r.code, s != NULL ? MACHINE_DONE : MACHINE_NOTFOUND);
         if (s != NULL) {
@@ -481,6 +297,68 @@ static void compare_all(struct world *w)
     }
 }
 
+/* A batch of this command (NULL: none), at this clock, and as many more as the work takes that it
+ * leaves. */
+static void run_in_pieces(struct world *w, const struct machine_command *c, bool mark,
+                          struct machine_result *ret)
+{
+    unsigned pieces = 0;
+    w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
+    kit_start(&w->k);
+    if (c != NULL) {
+        kit_add(&w->k, *c);
+    }
+    for (;;) {
+        size_t len = kit_seal(&w->k);
+        assert_int_equal(machine_apply(w->k.m, w->k.batch.data, len, ret), 0);
+        assert_int_equal(machine_apply(w->twin, w->k.batch.data, len, NULL), 0);
+        assert_false(machine_has_work(w->twin));
+        machine_check(w->k.m);
+        if (!machine_has_work(w->k.m)) {
+            return;
+        }
+        w->pieces++;
+        assert_true(pieces++ < 1000);
+        if (world_below(w, 10) == 0) {
+            kit_reload(&w->k);
+            machine_set_event_cb(w->k.m, record, w);
+            machine_set_budget(w->k.m, &tiny_budget);
+        }
+        kit_start(&w->k);
+        ret = NULL;
+    }
+}
+
+/* One command at a time, each with so little room that its effects go on in many batches. In the
+ * end the same has happened, in the same order. */
+static void run_batch_tiny(struct world *w, bool mark)
+{
+    static uint8_t copy[1 << 16];
+    size_t len = kit_seal(&w->k);
+    struct machine_cursor cur;
+    assert_true(len <= sizeof copy);
+    memcpy(copy, w->k.batch.data, len);
+    struct machine_batch_header h;
+    assert_int_equal(machine_batch_open(copy, len, &h), 0);
+    run_in_pieces(w, NULL, mark, NULL);
+    model_begin(&w->model, w->k.clock_ms, mark);
+    compare_events(w);
+    cur.p = copy + MACHINE_BATCH_HEADER_SIZE;
+    for (uint32_t i = 0; i < h.count; i++) {
+        struct machine_command c;
+        struct machine_result r;
+        size_t size;
+        assert_int_equal(
+            machine_command_decode(cur.p, (size_t)(copy + h.length - cur.p), &c, &size), 0);
+        cur.p += size;
+        run_in_pieces(w, &c, false, &r);
+        struct machine_result expected = model_apply(&w->model, &c);
+        compare_results(&r, &expected);
+        compare_events(w);
+        compare_counts(w);
+    }
+}
+
 /* The commands are decoded from the sealed batch, so that the model and the machine read the
  * same. */
 static void run_batch(struct world *w, bool mark)
@@ -517,27 +395,34 @@ static void run_batch(struct world *w, bool mark)
 
 static void step(struct world *w, uint64_t i)
 {
-    bool mark = below(w, 12) == 0;
-    uint64_t dice = below(w, 20);
-    w->k.clock_ms += dice == 0 ? 200 : dice == 1 ? 0 : below(w, 12);
+    bool mark = world_below(w, 12) == 0;
+    uint64_t dice = world_below(w, 20);
+    w->k.clock_ms += dice == 0 ? 200 : dice == 1 ? 0 : world_below(w, 12);
     /* A stamp that is behind the clock must not turn it back. */
     uint64_t stamp = w->k.clock_ms;
-    w->k.clock_ms -= below(w, 15) == 0 && stamp > 50 ? 50 : 0;
+    w->k.clock_ms -= world_below(w, 15) == 0 && stamp > 50 ? 50 : 0;
     w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
     kit_start(&w->k);
     if (i == w->max_tokens_at) {
         uint64_t left = FL_TOKEN_MAX - w->model.last_token;
-        kit_add(&w->k, cmd_number(MACHINE_OP_RAISE, left - below(w, 30), 0));
+        kit_add(&w->k, cmd_number(MACHINE_OP_RAISE, left - world_below(w, 30), 0));
     }
-    for (uint64_t n = below(w, 6); n > 0; n--) {
-        kit_add(&w->k, any_command(w));
+    for (uint64_t n = world_below(w, 6); n > 0; n--) {
+        kit_add(&w->k, world_any_command(w));
     }
-    run_batch(w, mark);
+    if (w->tiny) {
+        run_batch_tiny(w, mark);
+    } else {
+        run_batch(w, mark);
+    }
     w->k.clock_ms = stamp;
     compare_all(w);
-    if (below(w, 25) == 0) {
+    if (world_below(w, 25) == 0) {
         kit_reload(&w->k);
         machine_set_event_cb(w->k.m, record, w);
+        if (w->tiny) {
+            machine_set_budget(w->k.m, &tiny_budget);
+        }
     }
     assert_int_equal(machine_hash(w->k.m), machine_hash(w->twin));
     assert_true(machine_next_deadline(w->k.m) > machine_clock(w->k.m));
@@ -547,6 +432,7 @@ struct tally {
     uint64_t codes[16];
     uint64_t several[16];
     uint64_t several_waited;
+    uint64_t pieces;
 };
 
 static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
@@ -558,13 +444,18 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     w.twin = machine_create((const uint64_t[2]){kit_random(&w.rng), kit_random(&w.rng)});
     /* The empty batch that the kit began with. */
     assert_int_equal(machine_apply(w.twin, w.k.batch.data, MACHINE_BATCH_HEADER_SIZE, NULL), 0);
-    w.explicit_percent = (const uint64_t[]){20, 50, 98}[below(&w, 3)];
-    w.shared_percent = (const uint64_t[]){0, 40, 80}[below(&w, 3)];
-    w.semaphores = (const uint64_t[]){0, 1, 3}[below(&w, 3)];
-    w.several_percent = (const uint64_t[]){0, 25, 70}[below(&w, 3)];
-    w.patience = below(&w, 2) == 0 ? 1 : 20;
-    w.narrow = below(&w, 2) == 0;
-    w.max_tokens_at = below(&w, 4) == 0 ? 1 + below(&w, steps) : 0;
+    w.explicit_percent = (const uint64_t[]){20, 50, 98}[world_below(&w, 3)];
+    w.shared_percent = (const uint64_t[]){0, 40, 80}[world_below(&w, 3)];
+    w.semaphores = (const uint64_t[]){0, 1, 3}[world_below(&w, 3)];
+    w.several_percent = (const uint64_t[]){0, 25, 70}[world_below(&w, 3)];
+    w.patience = world_below(&w, 2) == 0 ? 1 : 20;
+    w.narrow = world_below(&w, 2) == 0;
+    w.tiny = world_below(&w, 3) == 0;
+    /* Where tokens run out decides which locks get numbers as idle ones, in which order. */
+    w.max_tokens_at = !w.tiny && world_below(&w, 4) == 0 ? 1 + world_below(&w, steps) : 0;
+    if (w.tiny) {
+        machine_set_budget(w.k.m, &tiny_budget);
+    }
     model_init(&w.model);
     model_begin(&w.model, w.k.clock_ms, false);
     for (uint64_t i = 0; i < steps; i++) {
@@ -575,6 +466,7 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
         t->several[i] += w.several[i];
     }
     t->several_waited += w.several_waited;
+    t->pieces += w.pieces;
     machine_destroy(w.twin);
     kit_fini(&w.k);
 }
@@ -602,6 +494,8 @@ static void test_random_worlds(void **state)
     print_message("several locks granted out of their queues: %llu\n",
                   (unsigned long long)t.several_waited);
     assert_true(t.several_waited > 0);
+    print_message("batches for work that was left: %llu\n", (unsigned long long)t.pieces);
+    assert_true(t.pieces > 0);
 }
 
 int main(void)

@@ -266,11 +266,17 @@ static void test_mass_expiry(void **state)
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks_held, N);
     assert_int_equal(c.waits, N / 2);
+    k->check = false;
     kit_tick(k, 3000);
+    machine_get_counts(k->m, &c);
+    assert_in_range(c.expiries, 1, N / 2);
+    assert_true(kit_drain(k) > 0);
+    machine_check(k->m);
     machine_get_counts(k->m, &c);
     assert_int_equal(c.expiries, N);
     assert_int_equal(c.locks_held, N / 2);
     kit_tick(k, 4000);
+    kit_drain(k);
     machine_get_counts(k->m, &c);
     assert_int_equal(c.locks, 0);
 }

@@ -15,8 +15,7 @@
 #include "../consensus/ports.h"
 
 const struct handshake_formats RIG_FORMATS = {.entry = 3, .snapshot = 5};
-const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20,
-                                         .out_max = (size_t)4 << 20};
+const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20, .out_max = (size_t)4 << 20};
 
 /* ---- the loop ---- */
 

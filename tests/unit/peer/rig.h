@@ -25,8 +25,8 @@ struct held_stream {
     unsigned frames, lost;
     enum channel_end end;
     char why[128];
-    uint8_t type;        /* of the last frame */
-    struct fli_buf body; /* of the last frame */
+    uint8_t type;         /* of the last frame */
+    struct fli_buf body;  /* of the last frame */
     unsigned close_after; /* closed inside the frame of this number; 0: never */
     bool answer;          /* each frame is sent back */
     bool keep;            /* each body is kept */
@@ -41,7 +41,7 @@ struct side {
     bool unstarted; /* accepted streams are not started */
     bool discard;   /* accepted streams are closed at once */
     unsigned judged, accepted, answered, absent, closed, logged;
-    struct peer_identity peer; /* last judged */
+    struct peer_identity peer;               /* last judged */
     struct held_stream streams[RIG_STREAMS]; /* accepted, in order */
     enum handshake_verdict verdict;
     char reason[HANDSHAKE_REASON_MAX];

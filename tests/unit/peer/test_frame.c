@@ -166,8 +166,8 @@ static const char *feed_header(uint32_t length, size_t max, size_t *ret_cap)
  * is not takes none before it has arrived. */
 static void test_lengths(void **state)
 {
-    static const uint32_t BAD[] = {MAX + 1, FRAME_MAX, FRAME_MAX + 1, 0x7fffffff, 0x80000000,
-                                   0xfffffff0, 0xffffffff};
+    static const uint32_t BAD[] = {MAX + 1,    FRAME_MAX,  FRAME_MAX + 1, 0x7fffffff,
+                                   0x80000000, 0xfffffff0, 0xffffffff};
     size_t cap;
     (void)state;
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
@@ -305,10 +305,14 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_at_each_byte), cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_lengths),          cmocka_unit_test(test_unknown_form),
-        cmocka_unit_test(test_largest),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_parts),            cmocka_unit_test(test_random),
+        cmocka_unit_test(test_cut_at_each_byte),
+        cmocka_unit_test(test_each_bit),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unknown_form),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,8 @@ static void keeper_open(struct keeper *k, const char *third, size_t queue_max)
     struct outbound_callbacks cbs = {.ctx = k, .up = up_cb, .down = down_cb, .log = log_cb};
     memset(k, 0, sizeof *k);
     k->r = rig_open(third);
-    assert_int_equal(outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, queue_max, &cbs,
-                                     &k->o),
-                     0);
+    assert_int_equal(
+        outbound_create(&k->r->loop, k->r->a.t, &k->r->members, 1, queue_max, &cbs, &k->o), 0);
     outbound_start(k->o);
 }
 

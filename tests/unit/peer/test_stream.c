@@ -61,8 +61,8 @@ static void test_flush(void **state)
 static void test_sizes(void **state)
 {
     struct rig *r = *state;
-    static const size_t SIZES[] = {1, 4096, STREAM_DIRECT - 17, STREAM_DIRECT - 16, 300000,
-                                   (size_t)1 << 20};
+    static const size_t SIZES[] = {1,      4096,           STREAM_DIRECT - 17, STREAM_DIRECT - 16,
+                                   300000, (size_t)1 << 20};
     uint8_t *body = test_malloc((size_t)1 << 20);
     rig_pair(r, STREAM_RELAY);
     theirs(r)->answer = true;

@@ -670,13 +670,13 @@ static void test_bind_errors(void **state)
     struct transport_callbacks cbs = {.judge = judge_none, .accepted = accept_none};
     struct transport *t;
     struct transport_config config;
-    static const char *const BAD[] = {"", "host", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536",
+    static const char *const BAD[] = {"",  "host", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536",
                                       ":0"};
     side_config(r, &r->a, &config);
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
         config.bind_address = BAD[i];
-        assert_int_equal(
-            transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg), FL_EINVAL);
+        assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg),
+                         FL_EINVAL);
     }
     config.bind_address = r->members.list[0].address;
     assert_int_equal(transport_create(&r->loop, &config, &cbs, &t, r->errmsg, sizeof r->errmsg),

@@ -101,8 +101,9 @@ static void test_other_options(void **state)
     (void)state;
     static char big[FL_REDLOCK_CREDENTIAL_MAX + 2];
     memset(big, 'p', sizeof big - 1);
+    const struct fl_tls_options no_files = {.ca_file = "/no/such/file"};
     const struct fl_redlock_options bad[] = {
-        {.servers = "127.0.0.1:1", .tls = true},
+        {.servers = "127.0.0.1:1", .tls = &no_files},
         {.servers = "127.0.0.1:1", .key_format = ""},
         {.servers = "127.0.0.1:1", .key_format = "lock"},
         {.servers = "127.0.0.1:1", .key_format = "%s%s"},

@@ -63,6 +63,7 @@ static void no_options_at_all(void **state)
     assert_int_equal(g->config.log_level, 3);
     assert_false(g->config.allow_remote);
     assert_int_equal(g->config.limits.locks_max, 2000000);
+    assert_int_equal(g->config.snapshot_bytes, 32 << 20);
 }
 
 static void three_nodes(void **state)
@@ -141,6 +142,9 @@ static void wrong_command_lines(void **state)
         {"--config /no/such/file",
          "--config: cannot open the config file /no/such/file: No such file"},
         {"--locks-max 4294967296", "--locks-max: '4294967296' is not a whole number"},
+        {"--snapshot-bytes 65535",
+         "--snapshot-bytes: '65535' is not a whole number from 65536 to 1073741824"},
+        {"--snapshot-bytes 1073741825", "--snapshot-bytes: '1073741825' is not a whole number"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         must_say(read_words(rows[i].line, NULL), rows[i].says);
@@ -158,12 +162,85 @@ static void remote_when_allowed(void **state)
     must_run(read_words("--id 1 --cluster 1=127.0.0.1:1,2=10.1.2.3:2", NULL));
 }
 
+#define FILES "--tls-cert-file c --tls-key-file k "
+#define ALL_FILES FILES "--tls-ca-cert-file a "
+
+static void tls(void **state)
+{
+    (void)state;
+    const struct got *g = read_words("--tls-port 7402 " ALL_FILES, NULL);
+    must_run(g);
+    assert_string_equal(g->config.tls_port, "127.0.0.1:7402");
+    assert_int_equal(g->config.tls_auth_clients, FLI_TLS_AUTH_REQUIRED);
+    assert_true(config_listens_plainly(&g->config));
+    g = read_words("--listen [::1]:7401 --tls-port 7402 " ALL_FILES, NULL);
+    must_run(g);
+    assert_string_equal(g->config.tls_port, "[::1]:7402");
+    g = read_words("--listen off --tls-port 7402 " FILES "--tls-auth-clients no", NULL);
+    must_run(g);
+    assert_string_equal(g->config.tls_port, "127.0.0.1:7402");
+    assert_int_equal(g->config.tls_auth_clients, FLI_TLS_AUTH_NO);
+    assert_false(config_listens_plainly(&g->config));
+    /* Certificates of clients are what lets other machines in. */
+    must_run(read_words("--tls-port 10.1.2.3:7402 " ALL_FILES, NULL));
+    must_run(read_words("--tls-port 0.0.0.0:7402 --tls-advertise h:1 " ALL_FILES, NULL));
+    must_run(read_words("--allow-remote --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no",
+                        NULL));
+    static const struct {
+        const char *line, *says;
+    } rows[] = {
+        {"--listen off", "leaves clients no port: add --tls-port"},
+        {"--listen off --advertise h:1 --tls-port 1 " ALL_FILES, "use --tls-advertise"},
+        {"--tls-port 7402", "--tls-port needs --tls-cert-file"},
+        {"--tls-port 7402 --tls-cert-file c", "--tls-port needs --tls-key-file"},
+        {"--tls-port 7402 " FILES, "--tls-port needs --tls-ca-cert-file"},
+        {"--tls-port 7402 --tls-auth-clients optional " FILES, "--tls-port needs --tls-ca-cert"},
+        {"--tls-port 7402 --tls-auth-clients maybe " FILES, "is none of yes, no and optional"},
+        {"--tls-port 65536 " ALL_FILES, "is not an address"},
+        {"--tls-port 0.0.0.0:7402 " ALL_FILES, "add --tls-advertise HOST:PORT"},
+        {"--tls-port 10.1.2.3:7402 --tls-auth-clients no " FILES, "can be reached from other"},
+        {"--tls-port 10.1.2.3:7402 --tls-auth-clients optional " ALL_FILES, "can be reached from"},
+        {"--tls-cert-file c", "--tls-cert-file has no effect without --tls-port"},
+        {"--tls-protocols TLSv1.3", "--tls-protocols has no effect without --tls-port"},
+        {"--tls-prot 7402", "did you mean 'tls-port'?"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        must_say(read_words(rows[i].line, NULL), rows[i].says);
+    }
+}
+
+/* Both addresses go into the one text that nodes tell each other. */
+static void addresses_too_long_together(void **state)
+{
+    (void)state;
+    char host[128];
+    char line[512];
+    memset(host, 'h', sizeof host - 1);
+    host[sizeof host - 1] = '\0';
+    for (unsigned i = 0; i < 2; i++) {
+        int len = i == 0 ? 90 : 120;
+        (void)snprintf(line, sizeof line,
+                       "--advertise %.*s:7401 --tls-port 1 --tls-advertise %.*s:7402 " ALL_FILES,
+                       len, host, len, host);
+        const struct got *g = read_words(line, NULL);
+        if (i == 0) {
+            must_run(g);
+        } else {
+            must_say(g, "are too long together");
+        }
+    }
+}
+
 static void values_at_their_limits(void **state)
 {
     (void)state;
     must_run(read_words("--election-ms 20", NULL));
     must_run(read_words("--election-ms 60000", NULL));
     must_run(read_words("--locks-max 4294967295", NULL));
+    must_run(read_words("--snapshot-bytes 65536", NULL));
+    const struct got *g = read_words("--snapshot-bytes 1073741824", NULL);
+    must_run(g);
+    assert_int_equal(g->config.snapshot_bytes, 1073741824);
     must_run(read_words("--id 9223372036854775807", NULL));
     must_say(read_words("--id 9223372036854775808", NULL), "--id");
     static char line[CONFIG_PATH_MAX + 32];
@@ -294,6 +371,8 @@ int main(void)
         cmocka_unit_test(help_and_version),
         cmocka_unit_test(wrong_command_lines),
         cmocka_unit_test(remote_when_allowed),
+        cmocka_unit_test(tls),
+        cmocka_unit_test(addresses_too_long_together),
         cmocka_unit_test(values_at_their_limits),
         cmocka_unit_test(environment),
         cmocka_unit_test(config_file),

@@ -159,7 +159,7 @@ static const struct golden goldens[] = {
     {"RELEASE n 1", R(.code = MACHINE_NO), ":0\r\n", NULL},
     {"CHECK n 1", R(.code = MACHINE_DONE, .token = 1), ":1\r\n", NULL},
     {"CHECK n 1", R(.code = MACHINE_NO), ":0\r\n", NULL},
-    {"BREAK n", R(.code = MACHINE_DONE, .token = 8), ":1\r\n", NULL},
+    {"BREAK n", R(.code = MACHINE_DONE, .token = 8), ":8\r\n", NULL},
     {"BREAK n", R(.code = MACHINE_NO), ":0\r\n", NULL},
     {"TOKEN n", R(.code = MACHINE_DONE, .token = 35), ":35\r\n", NULL},
     {"SHOW n", R(.code = MACHINE_NOTFOUND), "$-1\r\n", "_\r\n"},

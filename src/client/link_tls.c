@@ -1,0 +1,54 @@
+/* link_tls.c: see link_tls.h. */
+#include "client/link_tls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define LOOK_EVERY_MS UINT64_C(5000)
+
+int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *options, char *errmsg,
+                      size_t errmsg_size)
+{
+    *with = (struct fli_link_tls){.context = NULL};
+    if (options == NULL) {
+        return 0;
+    }
+    const char *name = options->server_name;
+    if (name != NULL && strlen(name) > FL_ADDRESS_MAX) {
+        (void)snprintf(errmsg, errmsg_size, "the server's name is longer than %u bytes",
+                       FL_ADDRESS_MAX);
+        return FL_EINVAL;
+    }
+    const struct fli_tls_config config = {.cert_file = options->cert_file,
+                                          .key_file = options->key_file,
+                                          .ca_file = options->ca_file};
+    int rc = fli_tls_context_create(&config, &with->context, errmsg, errmsg_size);
+    if (rc == 0 && name != NULL) {
+        memcpy(with->name, name, strlen(name) + 1);
+    }
+    with->looked_ms = fli_clock_ms();
+    return rc;
+}
+
+void fli_link_tls_fini(struct fli_link_tls *with)
+{
+    fli_tls_context_destroy(with->context);
+    with->context = NULL;
+}
+
+int fli_link_tls_session(struct fli_link_tls *with, const char *host, struct fli_tls **ret)
+{
+    uint64_t now_ms = fli_clock_ms();
+    if (now_ms - with->looked_ms >= LOOK_EVERY_MS) {
+        char errmsg[FLI_TLS_ERRMSG_SIZE];
+        with->looked_ms = now_ms;
+        if (fli_tls_context_changed(with->context)) {
+            /* What is bad is not used; whether the old ones still serve the handshake will show. */
+            int rc = fli_tls_context_reload(with->context, errmsg, sizeof errmsg);
+            (void)rc;
+        }
+    }
+    return fli_tls_create(with->context, with->name[0] != '\0' ? with->name : host, ret);
+}

@@ -1,0 +1,25 @@
+/* link_tls.h: what the connections of one client have in common for TLS. */
+#ifndef FLI_CLIENT_LINK_TLS_H
+#define FLI_CLIENT_LINK_TLS_H
+
+#include "fencelock/client.h"
+#include "tls/tls.h"
+
+/* Zero: no TLS. */
+struct fli_link_tls {
+    struct fli_tls_context *context; /* NULL: no TLS */
+    uint64_t looked_ms;              /* when the files were last looked at */
+    char name[FL_ADDRESS_MAX + 1];   /* to be proved instead of the host; "" for the host */
+};
+
+/* options may be NULL: no TLS. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. */
+int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *options, char *errmsg,
+                      size_t errmsg_size) FLI_MUST_USE;
+void fli_link_tls_fini(struct fli_link_tls *with);
+
+/* A session towards that host. Files that have changed are read first; when they are bad the old
+ * ones stay. 0; FL_ENOMEM; FL_EINVAL. */
+int fli_link_tls_session(struct fli_link_tls *with, const char *host,
+                         struct fli_tls **ret) FLI_MUST_USE;
+
+#endif

@@ -1,0 +1,222 @@
+/* replica_open.c: a replica begins with what the log and the newest snapshot hold. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "consensus/replica_private.h"
+
+#define INSTALL_NEVER_MS                                                                           \
+    (24u * 3600u * 1000u) /* sending is the owner's, who knows when it failed */
+
+static void edge_step(void *ctx, struct raft_event *event)
+{
+    replica_step(ctx, event);
+}
+
+static uint64_t edge_term_of(void *ctx, uint64_t index)
+{
+    struct replica *r = ctx;
+    return index == r->snapshot_index ? r->snapshot_term : log_term_of(r->log, index);
+}
+
+static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
+{
+    struct replica *r = ctx;
+    return r->config.sends_snapshot(r->config.ctx, peer_id);
+}
+
+static int note_entry(struct replica *r, const struct log_entry *e, struct raft_entry *ret)
+{
+    struct configuration conf;
+    *ret = (struct raft_entry){.term = e->term, .type = (enum raft_entry_type)e->kind};
+    if (e->kind != RAFT_CHANGE) {
+        return 0;
+    }
+    int rv = configuration_decode(e->data, e->len, &conf);
+    if (rv != 0) {
+        return rv;
+    }
+    ret->buf = configuration_to_raft_bytes(&conf);
+    if (e->index > r->snapshot_index) {
+        changes_add(&r->changes, e->index, &conf);
+    }
+    return 0;
+}
+
+/* The core wants terms and kinds of all entries, and the bytes of configurations. */
+static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft_entry *all)
+{
+    struct log_entry some[REPLICA_READ_ENTRIES];
+    size_t done = 0;
+    int rv = 0;
+    while (done < n && rv == 0) {
+        unsigned got = 0;
+        unsigned want =
+            n - done < REPLICA_READ_ENTRIES ? (unsigned)(n - done) : REPLICA_READ_ENTRIES;
+        rv = log_read_some(r->log, first + done, REPLICA_READ_BYTES, some, want, &got);
+        for (unsigned i = 0; i < got && rv == 0; i++) {
+            rv = note_entry(r, &some[i], &all[done++]);
+        }
+        log_read_done(r->log);
+    }
+    return rv;
+}
+
+static int start_core(struct replica *r, struct raft_entry *all, size_t n)
+{
+    struct log_hard_state hs = log_get_hard_state(r->log);
+    struct raft_snapshot_metadata meta = {0};
+    struct raft_event event = {.type = RAFT_START};
+    const struct snapshot_meta *snapshot = r->config.snapshot;
+    event.start.term = hs.term;
+    event.start.voted_for = hs.vote;
+    event.start.start_index = log_first_index(r->log);
+    event.start.entries = all;
+    event.start.n_entries = (unsigned)n;
+    if (snapshot != NULL) {
+        meta.index = snapshot->index;
+        meta.term = snapshot->term;
+        meta.configuration_index = snapshot->conf_index;
+        configuration_to_raft(&r->changes.list[0].conf, &meta.configuration);
+        event.start.metadata = &meta;
+    }
+    r->stored = log_last_index(r->log);
+    replica_step(r, &event);
+    return r->failed ? FL_ESYSTEM : 0;
+}
+
+static int load(struct replica *r, char *errmsg, size_t errmsg_size)
+{
+    uint64_t first = log_first_index(r->log);
+    size_t n = (size_t)(log_last_index(r->log) + 1 - first);
+    struct raft_entry *all = calloc(n + 1, sizeof *all);
+    int rv = all == NULL ? FL_ENOMEM : load_entries(r, first, n, all);
+    if (rv == 0 && r->changes.n == 0) {
+        rv = FL_ECORRUPT;
+        snprintf(errmsg, errmsg_size, "the log has no configuration of the group");
+    } else if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "the log cannot be loaded: %s", fl_strerror(rv));
+    } else {
+        rv = start_core(r, all, n);
+        if (rv != 0) {
+            snprintf(errmsg, errmsg_size, "the raft library does not start");
+        }
+    }
+    for (size_t i = 0; all != NULL && i < n && rv != FL_ESYSTEM; i++) { /* then it has freed them */
+        if (all[i].type == RAFT_CHANGE) {
+            raft_free(all[i].buf.base);
+        }
+    }
+    if (rv != FL_ESYSTEM) {
+        free(all);
+    }
+    return rv;
+}
+
+static int take_snapshot_of_config(struct replica *r, char *errmsg, size_t errmsg_size)
+{
+    const struct snapshot_meta *meta = r->config.snapshot;
+    struct configuration conf;
+    if (meta == NULL && log_first_index(r->log) > 1) {
+        snprintf(errmsg, errmsg_size,
+                 "the log begins with entry %" PRIu64
+                 ", and the snapshot of what came before is missing",
+                 log_first_index(r->log));
+        return FL_ECORRUPT;
+    }
+    if (meta == NULL) {
+        return 0;
+    }
+    int rv = replica_snapshot_is_sound(meta)
+                 ? configuration_decode(meta->conf, meta->conf_len, &conf)
+                 : FL_ECORRUPT;
+    if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "the snapshot's configuration cannot be read: %s",
+                 fl_strerror(rv));
+        return rv;
+    }
+    if (log_first_index(r->log) > meta->index + 1 || log_last_index(r->log) < meta->index) {
+        snprintf(errmsg, errmsg_size,
+                 "the log has entries %" PRIu64 " to %" PRIu64
+                 ", which does not continue the snapshot of entry %" PRIu64,
+                 log_first_index(r->log), log_last_index(r->log), meta->index);
+        return FL_ECORRUPT;
+    }
+    changes_add(&r->changes, meta->conf_index, &conf);
+    r->snapshot_index = meta->index;
+    r->snapshot_term = meta->term;
+    r->applied = meta->index;
+    r->told_committed = meta->conf_index;
+    return 0;
+}
+
+static void init_edge(struct replica *r)
+{
+    r->edge = (struct raft_edge){.raft = &r->raft,
+                                 .ctx = r,
+                                 .step = edge_step,
+                                 .term_of = edge_term_of,
+                                 .sends_snapshot = edge_sends_snapshot,
+                                 .id = r->config.id,
+                                 .election_ms = r->config.election_ms,
+                                 .heartbeat_ms = r->config.heartbeat_ms,
+                                 .now_ms = r->now_ms};
+}
+
+static int init_core(struct replica *r)
+{
+    if (raft_init(&r->raft, NULL, NULL, r->config.id, r->config.address) != 0) {
+        return FL_ENOMEM;
+    }
+    r->raft.tracer = NULL; /* its texts cost a tenth of an entry, and nobody reads them */
+    raft_seed(&r->raft, r->config.seed);
+    raft_set_election_timeout(&r->raft, r->config.election_ms);
+    raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
+    raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
+    raft_set_pre_vote(&r->raft, true);
+    raft_set_max_inflight_entries(&r->raft, r->config.in_flight);
+    return 0;
+}
+
+int replica_create(const struct replica_config *config, uint64_t now_ms, struct replica **ret,
+                   char *errmsg, size_t errmsg_size)
+{
+    struct replica *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        snprintf(errmsg, errmsg_size, "out of memory");
+        return FL_ENOMEM;
+    }
+    r->config = *config;
+    r->log = config->log;
+    r->now_ms = now_ms;
+    int rv = take_snapshot_of_config(r, errmsg, errmsg_size);
+    if (rv == 0) {
+        rv = init_core(r);
+        if (rv != 0) {
+            snprintf(errmsg, errmsg_size, "out of memory");
+        }
+    }
+    if (rv != 0) {
+        changes_fini(&r->changes);
+        free(r);
+        return rv;
+    }
+    init_edge(r);
+    rv = load(r, errmsg, errmsg_size);
+    if (rv != 0) {
+        replica_destroy(r);
+        return rv;
+    }
+    *ret = r;
+    return 0;
+}
+
+void replica_destroy(struct replica *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    raft_close(&r->raft, NULL);
+    changes_fini(&r->changes);
+    free(r);
+}

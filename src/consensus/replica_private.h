@@ -1,0 +1,44 @@
+/* replica_private.h: shared by replica*.c; nobody else includes it. */
+#ifndef CONSENSUS_REPLICA_PRIVATE_H
+#define CONSENSUS_REPLICA_PRIVATE_H
+
+#include "consensus/changes.h"
+#include "consensus/replica.h"
+
+#define REPLICA_HELD_MAX 64u                 /* messages that wait for the hard state */
+#define REPLICA_READ_BYTES ((size_t)4 << 20) /* of entries read in one go */
+#define REPLICA_READ_ENTRIES 64u
+
+/* The core's kinds of entry are the log's. */
+_Static_assert(RAFT_COMMAND == 1 && RAFT_BARRIER == 2 && RAFT_CHANGE == 3, "kinds are on disk");
+
+struct replica {
+    struct replica_config config;
+    struct raft raft;
+    struct raft_edge edge;
+    struct log *log;
+    bool failed;
+    uint64_t now_ms;
+    uint64_t applied;
+    uint64_t stored;         /* the core was told that entries up to this are persisted */
+    uint64_t told_committed; /* the core was told of committed configurations up to this */
+    uint64_t snapshot_index, snapshot_term;
+    uint64_t hard_state_at; /* position of the last change of term and vote */
+    uint64_t install_at;    /* position of the log's reset to a snapshot; 0: none under way */
+    struct snapshot_meta installing;
+    bool applying;
+    struct changes changes;
+    struct raft_message held[REPLICA_HELD_MAX];
+    unsigned held_n;
+    uint64_t held_term;
+    struct raft_entry entries[MESSAGE_ENTRIES_MAX]; /* of the event that is stepped */
+    struct fli_slice sources[MESSAGE_ENTRIES_MAX];
+    struct message_body body;
+};
+
+/* Gives the event to the core and carries out what it asks for. */
+void replica_step(struct replica *r, struct raft_event *event);
+
+bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
+
+#endif

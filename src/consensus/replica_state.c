@@ -1,0 +1,78 @@
+/* replica_state.c: what can be asked of a replica at any time. */
+#include "consensus/replica_private.h"
+
+static struct raft *core(const struct replica *r)
+{
+    return (struct raft *)(uintptr_t)&r->raft; /* its readers take no const */
+}
+
+enum replica_role replica_role(const struct replica *r)
+{
+    switch (raft_state(core(r))) {
+    case RAFT_LEADER:
+        return REPLICA_LEADER;
+    case RAFT_CANDIDATE:
+        return REPLICA_CANDIDATE;
+    default:
+        return REPLICA_FOLLOWER;
+    }
+}
+
+uint64_t replica_term(const struct replica *r)
+{
+    return raft_current_term(&r->raft);
+}
+
+uint64_t replica_leader(const struct replica *r)
+{
+    raft_id id = 0;
+    const char *address;
+    raft_leader(core(r), &id, &address);
+    return id;
+}
+
+uint64_t replica_commit_index(const struct replica *r)
+{
+    return raft_commit_index(&r->raft);
+}
+
+uint64_t replica_applied_index(const struct replica *r)
+{
+    return r->applied;
+}
+
+uint64_t replica_last_index(const struct replica *r)
+{
+    return raft_last_index(core(r));
+}
+
+uint64_t replica_snapshot_index(const struct replica *r)
+{
+    return r->snapshot_index;
+}
+
+uint64_t replica_match_index(const struct replica *r, uint64_t id)
+{
+    raft_index match = 0;
+    return raft_match_index(&r->raft, id, &match) == 0 ? match : 0;
+}
+
+const struct configuration *replica_configuration(const struct replica *r)
+{
+    return &changes_last(&r->changes)->conf;
+}
+
+uint64_t replica_configuration_index(const struct replica *r)
+{
+    return changes_last(&r->changes)->index;
+}
+
+bool replica_configuration_committed(const struct replica *r)
+{
+    return changes_last(&r->changes)->index <= raft_commit_index(&r->raft);
+}
+
+void replica_get_edge_stats(const struct replica *r, struct raft_edge_stats *ret)
+{
+    *ret = r->edge.stats;
+}

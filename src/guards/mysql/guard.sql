@@ -1,0 +1,105 @@
+-- fencelock's guard for MariaDB 10.6 or newer and MySQL 8: rows that only the newest holder of a lock can change.
+--
+-- How it holds. A trigger reads the mark with a shared row lock, which sees what is committed at every isolation level
+-- and is kept until the transaction ends; a claim updates that row, so it waits for older writers. A claim is a
+-- procedure that commits, before and after: it is never part of a transaction whose snapshot is older, and MySQL lets
+-- no function call it.
+CREATE DATABASE IF NOT EXISTS fence CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS fence.mark (
+    `lock` VARBINARY(255) NOT NULL PRIMARY KEY,
+    mark BIGINT NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991)
+) ENGINE = InnoDB;
+
+DELIMITER //
+DROP TRIGGER IF EXISTS fence.mark_rises//
+CREATE TRIGGER fence.mark_rises BEFORE UPDATE ON fence.mark FOR EACH ROW
+BEGIN
+    IF NEW.mark < OLD.mark OR NEW.`lock` <> OLD.`lock` THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED a mark never goes down';
+    END IF;
+END//
+DROP TRIGGER IF EXISTS fence.mark_stays//
+CREATE TRIGGER fence.mark_stays BEFORE DELETE ON fence.mark FOR EACH ROW
+BEGIN
+    SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED a mark is not deleted';
+END//
+
+DROP PROCEDURE IF EXISTS fence.check_arguments//
+CREATE PROCEDURE fence.check_arguments(a_lock VARBINARY(1000), a_token VARCHAR(64))
+BEGIN
+    IF a_lock IS NULL OR LENGTH(a_lock) NOT BETWEEN 1 AND 255 THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED the name of a lock has 1 to 255 bytes';
+    END IF;
+    IF a_token IS NULL OR a_token NOT REGEXP '^[1-9][0-9]{0,15}$' OR CAST(a_token AS UNSIGNED) > 9007199254740991 THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED a token is a number from 1 to 9007199254740991';
+    END IF;
+END//
+
+-- Raises the mark, and says under which token this session writes. Commits what was open, as DDL does.
+DROP PROCEDURE IF EXISTS fence.claim//
+CREATE PROCEDURE fence.claim(a_lock VARBINARY(1000), a_token VARCHAR(64))
+BEGIN
+    DECLARE now_mark BIGINT DEFAULT 0;
+    DECLARE said VARCHAR(128);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    CALL fence.check_arguments(a_lock, a_token);
+    COMMIT;
+    START TRANSACTION;
+    INSERT INTO fence.mark VALUES (a_lock, CAST(a_token AS UNSIGNED))
+        ON DUPLICATE KEY UPDATE mark = GREATEST(mark, VALUES(mark));
+    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.`lock` = a_lock FOR UPDATE;
+    IF now_mark > CAST(a_token AS UNSIGNED) THEN
+        SET said = CONCAT('STALE token ', a_token, ' is below the mark ', now_mark);
+        SIGNAL SQLSTATE 'FL001' SET MESSAGE_TEXT = said;
+    END IF;
+    COMMIT;
+    SET @fence_lock = a_lock, @fence_token = CAST(a_token AS UNSIGNED);
+    CALL fence.bound_idle();
+END//
+
+-- For sessions of the same holder: says under which token they write. It does not claim.
+DROP PROCEDURE IF EXISTS fence.use//
+CREATE PROCEDURE fence.`use`(a_lock VARBINARY(1000), a_token VARCHAR(64))
+BEGIN
+    CALL fence.check_arguments(a_lock, a_token);
+    SET @fence_lock = a_lock, @fence_token = CAST(a_token AS UNSIGNED);
+    CALL fence.bound_idle();
+END//
+
+-- Called by the triggers of protected tables. Runs with the rights of who installed it.
+DROP PROCEDURE IF EXISTS fence.admit//
+CREATE PROCEDURE fence.admit(a_lock VARBINARY(1000))
+BEGIN
+    DECLARE now_mark BIGINT DEFAULT 0;
+    DECLARE said VARCHAR(128);
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET now_mark = 0;
+    IF a_lock IS NULL THEN
+        SIGNAL SQLSTATE 'FL005' SET MESSAGE_TEXT = 'NOLOCK this row belongs to no lock';
+    END IF;
+    IF @fence_lock IS NULL OR @fence_token IS NULL OR CAST(@fence_lock AS BINARY) <> a_lock THEN
+        SIGNAL SQLSTATE 'FL002' SET MESSAGE_TEXT = 'NOTOKEN this session has no token for the lock of this row: CALL fence.claim(lock, token)';
+    END IF;
+    SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.`lock` = a_lock LOCK IN SHARE MODE;
+    IF @fence_token < now_mark THEN
+        SET said = CONCAT('STALE token ', @fence_token, ' is below the mark ', now_mark);
+        SIGNAL SQLSTATE 'FL001' SET MESSAGE_TEXT = said;
+    ELSEIF @fence_token <> now_mark THEN
+        SET said = CONCAT('NOTCLAIMED token ', @fence_token, ' is above the mark ', now_mark, ': claim, and read again');
+        SIGNAL SQLSTATE 'FL003' SET MESSAGE_TEXT = said;
+    END IF;
+END//
+
+-- MariaDB ends idle transactions; MySQL has no such limit, and there a claim gives up after innodb_lock_wait_timeout.
+DROP PROCEDURE IF EXISTS fence.bound_idle//
+CREATE PROCEDURE fence.bound_idle()
+BEGIN
+    DECLARE bound INT DEFAULT 10;
+    IF @fence_idle_limit_s IS NOT NULL THEN
+        SET bound = CAST(@fence_idle_limit_s AS SIGNED);
+    END IF;
+    /*M! IF @@SESSION.idle_transaction_timeout = 0 OR @@SESSION.idle_transaction_timeout > bound THEN
+        SET SESSION idle_transaction_timeout = bound;
+    END IF; */
+END//
+DELIMITER ;

@@ -1,0 +1,1 @@
+\echo Use "CREATE EXTENSION fencelock" to load this file. \quit

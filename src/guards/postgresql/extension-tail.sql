@@ -1,0 +1,2 @@
+-- pg_dump leaves out what an extension's tables hold, unless they are named here: marks must come along.
+SELECT pg_catalog.pg_extension_config_dump('fence.mark', '');

@@ -1,0 +1,21 @@
+-- fencelock's guard for SQLite 3.35 or newer. The triggers call fence_admit(lock, mark), which compares the connection's token
+-- and which only a connection has that was opened for it (fencelock_sqlite.py, fencelock_sqlite.c):
+-- any other, the sqlite3 shell among them, is refused with "no such function".
+PRAGMA journal_mode = WAL;
+
+CREATE TABLE IF NOT EXISTS fence_mark (
+    lock TEXT PRIMARY KEY NOT NULL CHECK (typeof(lock) = 'text' AND length(CAST(lock AS BLOB)) BETWEEN 1 AND 255),
+    mark INTEGER NOT NULL CHECK (typeof(mark) = 'integer' AND mark BETWEEN 1 AND 9007199254740991)
+) WITHOUT ROWID;
+
+CREATE TRIGGER IF NOT EXISTS fence_mark_rises BEFORE UPDATE ON fence_mark
+WHEN NEW.mark < OLD.mark OR NEW.lock <> OLD.lock
+BEGIN SELECT RAISE(ABORT, 'REFUSED a mark never goes down'); END;
+
+CREATE TRIGGER IF NOT EXISTS fence_mark_stays BEFORE DELETE ON fence_mark
+BEGIN SELECT RAISE(ABORT, 'REFUSED a mark is not deleted'); END;
+
+-- INSERT OR REPLACE deletes without the trigger above.
+CREATE TRIGGER IF NOT EXISTS fence_mark_is_not_replaced BEFORE INSERT ON fence_mark
+WHEN EXISTS (SELECT 1 FROM fence_mark m WHERE m.lock = NEW.lock AND m.mark > NEW.mark)
+BEGIN SELECT RAISE(ABORT, 'REFUSED a mark never goes down'); END;

@@ -1,0 +1,123 @@
+/* work.c: work that may be more than one batch has steps for.
+ *
+ * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a
+ * fail-over end a million leases in one millisecond. One batch takes a bounded number of steps for
+ * such things; what is left stays on a list, which is state, and goes on in the next batch before
+ * anything else is due. New work goes in front of what it came from. So the same things happen in
+ * the same order as if there were no bound, only cut into batches, as long as no commands come in
+ * between.
+ *
+ * What commands see meanwhile: a session that is ending is gone; a lock that it holds, that is
+ * broken, or whose lease is over is no longer held (CHECK, RENEW, RELEASE), and not yet free
+ * (ACQUIRE), as while it is delayed. Who asks again for what he has lost in this way is first made
+ * to lose it. A lock that the next in its queue could have, and has not got yet, is given to nobody
+ * else.
+ *
+ * Leases that are due at the clock are over only up to due_ms, which follows the clock as soon as
+ * nothing before it is left. So what was said to be over stays over, also when a term mark comes
+ * in between, which lengthens all others; it waits for that moment too. */
+#include "machine/state.h"
+
+void machine_set_budget(struct machine *m, const struct budget *budget)
+{
+    FLI_ASSERT(budget->due > 0 && budget->search_min <= budget->search_max);
+    m->budget = *budget;
+}
+
+uint64_t machine_spent(const struct machine *m)
+{
+    return m->spent;
+}
+
+bool machine_has_work(const struct machine *m)
+{
+    return machine_is_behind(m);
+}
+
+void machine_charge(struct machine *m, uint32_t steps)
+{
+    m->spent += steps;
+    m->steps -= steps < m->steps ? steps : m->steps;
+}
+
+void machine_work_init(struct work *w, enum work_kind kind)
+{
+    fli_list_init(&w->link);
+    w->kind = kind;
+}
+
+static struct work *work_of(struct fli_list *link)
+{
+    return FLI_CONTAINER_OF(link, struct work, link);
+}
+
+struct session_explicit *machine_work_session(struct work *w)
+{
+    FLI_ASSERT(w->kind == WORK_SESSION);
+    return FLI_CONTAINER_OF(w, struct session_explicit, work);
+}
+
+struct group *machine_work_group(struct work *w)
+{
+    FLI_ASSERT(w->kind == WORK_GROUP);
+    return FLI_CONTAINER_OF(w, struct group, work);
+}
+
+struct crowd *machine_work_crowd(struct work *w)
+{
+    FLI_ASSERT(w->kind == WORK_LOCK);
+    return FLI_CONTAINER_OF(w, struct crowd, work);
+}
+
+void machine_work_later(struct machine *m, struct work *w)
+{
+    if (fli_list_linked(&w->link)) {
+        fli_list_remove(&w->link);
+    } else {
+        m->n_work++;
+        m->digest += machine_digest_work(w);
+    }
+    fli_list_insert_before(m->work.next, &w->link);
+}
+
+void machine_work_load(struct machine *m, struct work *w)
+{
+    FLI_ASSERT(!fli_list_linked(&w->link));
+    m->n_work++;
+    m->digest += machine_digest_work(w);
+    fli_list_push(&m->work, &w->link);
+}
+
+void machine_work_forget(struct machine *m, struct work *w)
+{
+    if (fli_list_linked(&w->link)) {
+        m->digest -= machine_digest_work(w);
+        fli_list_remove(&w->link);
+        m->n_work--;
+    }
+}
+
+static void work_once(struct machine *m, struct work *w)
+{
+    switch (w->kind) {
+    case WORK_SESSION:
+        machine_session_work(m, machine_work_session(w));
+        break;
+    case WORK_GROUP:
+        machine_lock_end(m, group_seat(machine_work_group(w), 0), MACHINE_EVENT_RELEASED,
+                         MACHINE_REASON_RELEASE, 0);
+        break;
+    case WORK_LOCK:
+        machine_lock_work(m, machine_work_crowd(w));
+        break;
+    }
+}
+
+/* Ends: each turn has a step at least, with which it does a piece, and takes one. */
+void machine_work(struct machine *m)
+{
+    while (m->steps > 0 && !fli_list_empty(&m->work)) {
+        work_once(m, work_of(m->work.next));
+        machine_charge(m, 1);
+    }
+}

@@ -1,0 +1,355 @@
+/* secure.c: connections of the TLS port: between the socket's bytes and those of conn.c.
+ *
+ * What was read is decrypted into one buffer of the server and taken from there, as what a plain
+ * connection reads is. Output is collected in plain and encrypted a piece at a time when the kernel
+ * is about to take it, so that a slow reader costs no second copy.
+ *
+ * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
+ * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits in buffers of their
+ * connections: those that have begun before those that begin, else first come, first served. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "net/conn.h"
+
+#define PIECE ((size_t)64 << 10) /* plaintext that is encrypted at once */
+#define OUT_MAX ((size_t)512 << 10)
+#define LOG_EVERY_MS UINT64_C(1000)
+
+bool net_secure_attach(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    struct net_secure *sec = calloc(1, sizeof *sec);
+    if (sec == NULL) {
+        return false;
+    }
+    fli_list_init(&sec->deferred);
+    fli_buf_init(&sec->in, NET_READ_SIZE);
+    fli_buf_init(&sec->out, OUT_MAX);
+    sec->conn = c;
+    c->secure = sec;
+    c->watch_ms = c->opened_ms + NET_SHAKE_MS;
+    fli_list_push(&s->shaking, &c->watch);
+    net_server_tick_start(s);
+    return true;
+}
+
+void net_secure_drop(struct net_conn *c)
+{
+    struct net_secure *sec = c->secure;
+    if (sec == NULL) {
+        return;
+    }
+    if (fli_list_linked(&sec->deferred)) {
+        fli_list_remove(&sec->deferred);
+    }
+    net_buffer_give(c->server, &sec->in);
+    net_buffer_give(c->server, &sec->out);
+    fli_tls_destroy(sec->tls);
+    free(sec);
+    c->secure = NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Anybody can fail as often as he likes, so not each time is worth a line. */
+static void note_failure(struct net_conn *c, const char *why)
+{
+    struct net_server *s = c->server;
+    struct net_conn_info info;
+    uint64_t now = uv_now(s->loop);
+    s->stats.tls_failed++;
+    s->tls_unlogged++;
+    if (s->tls_logged_ms != 0 && now - s->tls_logged_ms < LOG_EVERY_MS) {
+        return;
+    }
+    net_conn_info(c, &info);
+    net_server_log(s, 3, "TLS with %s: %s (failures so far: %llu)", info.peer, why,
+                   (unsigned long long)s->stats.tls_failed);
+    s->tls_logged_ms = now;
+    s->tls_unlogged = 0;
+}
+
+/* Says in clear text what a client that does not speak TLS can understand. */
+static void answer_plainly(struct net_conn *c)
+{
+    static const char text[] =
+        "-DENIED this port takes TLS only: connect with TLS (fencelock --tls, redis-cli --tls), or "
+        "use the port for plain connections if there is one\r\n";
+    uv_buf_t all = uv_buf_init((char *)(uintptr_t)text, sizeof text - 1);
+    (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
+    note_failure(c, "its first words are no handshake");
+    net_conn_stop(c);
+}
+
+static void opened(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    c->secure->shaken = true;
+    s->stats.tls_handshakes++;
+    if (fli_list_linked(&c->watch)) {
+        fli_list_remove(&c->watch);
+    }
+    if (s->limits.idle_first_ms > 0) {
+        c->watch_ms = uv_now(s->loop) + s->limits.idle_first_ms;
+        fli_list_push(&s->fresh, &c->watch);
+        net_server_tick_start(s);
+    }
+}
+
+/* False: the connection is about to end. */
+static bool begin(struct net_conn *c, uint8_t first)
+{
+    struct net_secure *sec = c->secure;
+    if (first >= ' ' && first <= '~') {
+        answer_plainly(c);
+        return false;
+    }
+    if (fli_tls_create(c->server->tls, NULL, &sec->tls) != 0) {
+        net_conn_doom(c);
+        return false;
+    }
+    return true;
+}
+
+void net_secure_tell_end(struct net_conn *c)
+{
+    if (c->secure != NULL && c->secure->ended && !c->paused && !c->eof && !c->doomed) {
+        net_conn_read_end(c);
+    }
+}
+
+static void decrypt(struct net_conn *c, const void *data, size_t len)
+{
+    struct net_server *s = c->server;
+    struct net_secure *sec = c->secure;
+    fli_buf_clear(&s->plain);
+    net_buffer_take(s, &sec->out, OUT_MAX);
+    int rc = fli_tls_read(sec->tls, data, len, &s->plain, &sec->out);
+    if (rc == 0 && !sec->shaken && fli_tls_state(sec->tls) != FLI_TLS_SHAKING) {
+        opened(c);
+    }
+    if (sec->out.len > 0 || rc != 0) {
+        net_conn_touch(c);
+    } else {
+        net_buffer_give(s, &sec->out);
+    }
+    if (rc != 0) {
+        note_failure(c, fli_tls_error(sec->tls));
+        net_conn_stop(c); /* its last word says why; it is heard out for a moment */
+        return;
+    }
+    if (s->plain.len > 0) {
+        net_conn_take(c, s->plain.data, s->plain.len);
+    }
+    sec->ended = fli_tls_state(sec->tls) == FLI_TLS_ENDED;
+    net_secure_tell_end(c);
+}
+
+static void shake(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_server *s = c->server;
+    uint64_t began_ns = uv_hrtime();
+    if (c->secure->tls != NULL || begin(c, data[0])) {
+        decrypt(c, data, len);
+    }
+    s->shake_ns += uv_hrtime() - began_ns;
+}
+
+static void defer(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_server *s = c->server;
+    struct net_secure *sec = c->secure;
+    net_buffer_take(s, &sec->in, NET_READ_SIZE);
+    if (fli_buf_append(&sec->in, data, len) != 0) {
+        net_conn_doom(c);
+        return;
+    }
+    s->stats.tls_deferred++;
+    /* Who has answered our words goes first: to begin costs a client nothing, and us the most. */
+    fli_list_push(sec->tls != NULL ? &s->deferred_begun : &s->deferred, &sec->deferred);
+    net_server_stay_awake(s);
+}
+
+void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_secure *sec = c->secure;
+    FLI_ASSERT(!fli_list_linked(&sec->deferred)); /* it does not read meanwhile */
+    if (sec->shaken) {
+        decrypt(c, data, len);
+    } else if (net_shake_over(c->server)) {
+        defer(c, data, len);
+    } else {
+        shake(c, data, len);
+    }
+}
+
+/* Whether the client has gone while it waited: then its handshake is not worth the trouble. */
+static bool has_gone(const struct net_conn *c)
+{
+    char byte;
+    uv_os_fd_t fd = -1;
+    return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 &&
+           recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+void net_secure_go_on(struct net_conn *c)
+{
+    struct net_secure *sec = c->secure;
+    if (c->doomed || c->last) {
+        return;
+    }
+    if (has_gone(c)) {
+        net_conn_doom(c);
+        return;
+    }
+    struct fli_buf in = sec->in;
+    fli_buf_init(&sec->in, NET_READ_SIZE);
+    shake(c, in.data, in.len);
+    net_buffer_give(c->server, &in);
+    net_conn_touch(c); /* which reads on */
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+void net_secure_flush(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    struct net_secure *sec = c->secure;
+    size_t at = 0;
+    while (c->sending == NULL && !c->doomed) {
+        size_t left = sec->shaken && !c->lingering ? c->out.len - at : 0;
+        size_t n = left < PIECE ? left : PIECE;
+        if (n > 0 && fli_tls_state(sec->tls) == FLI_TLS_FAILED) {
+            at += n; /* nobody can read it any more */
+            continue;
+        }
+        if (n > 0) {
+            net_buffer_take(s, &sec->out, OUT_MAX);
+            if (fli_tls_write(sec->tls, c->out.data + at, n, &sec->out) != 0) {
+                net_conn_doom(c);
+                return;
+            }
+            at += n;
+        }
+        if (sec->out.len == 0) {
+            break;
+        }
+        net_conn_send(c, &sec->out);
+    }
+    if (at > 0 && at == c->out.len) {
+        net_buffer_give(s, &c->out);
+    } else if (at > 0) {
+        fli_buf_consume(&c->out, at);
+    }
+}
+
+void net_secure_end(struct net_conn *c)
+{
+    struct net_secure *sec = c->secure;
+    if (sec == NULL || sec->tls == NULL || c->sending != NULL) {
+        return;
+    }
+    net_buffer_take(c->server, &sec->out, OUT_MAX);
+    fli_tls_end(sec->tls, &sec->out);
+    if (sec->out.len > 0) {
+        uv_buf_t all = uv_buf_init((char *)sec->out.data, (unsigned)sec->out.len);
+        (void)uv_try_write((uv_stream_t *)&c->tcp, &all, 1); /* a courtesy */
+    }
+    net_buffer_give(c->server, &sec->out);
+}
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+static void log_facts(struct net_server *s, const char *what)
+{
+    struct fli_tls_facts f;
+    fli_tls_context_facts(s->tls, &f);
+    net_server_log(s, f.cert_days < NET_CERT_WARN_DAYS ? 2 : 3, "TLS: %s %s, %lld days left", what,
+                   f.subject, (long long)f.cert_days);
+}
+
+void net_server_tls_reload(struct net_server *s)
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    if (s->tls == NULL) {
+        return;
+    }
+    if (fli_tls_context_reload(s->tls, errmsg, sizeof errmsg) == 0) {
+        log_facts(s, "new connections get");
+        return;
+    }
+    net_server_log(s, 2, "TLS: files are not taken into use, and the old ones stay: %s", errmsg);
+}
+
+static void files_cb(uv_timer_t *timer)
+{
+    struct net_server *s = timer->data;
+    if (fli_tls_context_changed(s->tls)) {
+        net_server_tls_reload(s);
+    }
+}
+
+int net_server_listen_tls(struct net_server *s, const char *address,
+                          const struct fli_tls_config *config, char *errmsg, size_t errmsg_size)
+{
+    FLI_ASSERT(s->tls == NULL && config->server);
+    int rc = fli_tls_context_create(config, &s->tls, errmsg, errmsg_size);
+    if (rc != 0) {
+        return rc;
+    }
+    fli_buf_init(&s->plain, FLI_TLS_PLAIN_MAX(NET_READ_SIZE));
+    rc = net_server_listen_on(s, address, true, errmsg, errmsg_size);
+    if (rc != 0) {
+        return rc;
+    }
+    log_facts(s, "clients are shown");
+    rc = uv_timer_start(&s->files, files_cb, NET_FILES_MS, NET_FILES_MS);
+    FLI_ASSERT(rc == 0);
+    return 0;
+}
+
+bool net_server_tls_facts(const struct net_server *s, struct fli_tls_facts *ret)
+{
+    if (s->tls == NULL) {
+        return false;
+    }
+    fli_tls_context_facts(s->tls, ret);
+    return true;
+}
+
+int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
+                 const struct net_stats *stats)
+{
+    if (port == 0) {
+        return fli_buf_printf(b, "# TLS\r\ntls_port:0\r\n");
+    }
+    return fli_buf_printf(b,
+                          "# TLS\r\n"
+                          "tls_port:%u\r\n"
+                          "tls_cert_subject:%s\r\n"
+                          "tls_cert_days_left:%" PRId64 "\r\n"
+                          "tls_ca_days_left:%" PRId64 "\r\n"
+                          "tls_reloads:%" PRIu64 "\r\n"
+                          "tls_reloads_refused:%" PRIu64 "\r\n"
+                          "tls_handshakes:%" PRIu64 "\r\n"
+                          "tls_handshakes_failed:%" PRIu64 "\r\n"
+                          "tls_handshakes_deferred:%" PRIu64 "\r\n",
+                          (unsigned)port, facts->subject, facts->cert_days, facts->ca_days,
+                          facts->reloads, facts->failures, stats->tls_handshakes,
+                          stats->tls_failed, stats->tls_deferred);
+}
+
+bool net_conn_is_tls(const struct net_conn *c)
+{
+    return c->secure != NULL;
+}
+
+bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX])
+{
+    return c->secure != NULL && c->secure->tls != NULL &&
+           fli_tls_peer_name(c->secure->tls, ret);
+}

@@ -1,0 +1,15 @@
+/* context.h: what a session asks of its context. Private to src/tls. */
+#ifndef FLI_TLS_CONTEXT_H
+#define FLI_TLS_CONTEXT_H
+
+#include <openssl/ssl.h>
+
+#include "tls/tls.h"
+
+SSL *fli_tls_context_ssl(const struct fli_tls_context *c); /* NULL: out of memory */
+bool fli_tls_context_is_server(const struct fli_tls_context *c);
+
+/* OpenSSL tells of alerts; in session.c. */
+void fli_tls_note(const SSL *ssl, int where, int value);
+
+#endif

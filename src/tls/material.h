@@ -1,0 +1,41 @@
+/* material.h: certificates, keys and CAs as bytes of PEM, and whether they can be used. Private to
+ * src/tls. No files in here. */
+#ifndef FLI_TLS_MATERIAL_H
+#define FLI_TLS_MATERIAL_H
+
+#include <openssl/ssl.h>
+
+#include "tls/tls.h"
+
+struct fli_tls_text {
+    const char *what; /* "certificate file", for messages */
+    const char *path;
+    const void *data;
+    size_t len;
+};
+
+/* Own certificate and those after it in its file. */
+struct fli_tls_own {
+    STACK_OF(X509) * chain; /* at least one */
+    EVP_PKEY *key;
+    int64_t ends_s; /* when the first of them ends, in seconds from now */
+};
+
+/* 0; FL_EINVAL with a sentence in errmsg. */
+int fli_tls_parse_own(const struct fli_tls_text *cert, const struct fli_tls_text *key,
+                      struct fli_tls_own *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+void fli_tls_own_fini(struct fli_tls_own *own);
+
+/* The same for CAs: those whose time is over are of no use but do no harm, unless all are. */
+int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *ret_ends_s,
+                     char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* Whether own certificate leads to one of the CAs. `must`: it is an error when it leads to none;
+ * otherwise only a lead that is wrong is one. */
+int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
+                       const char *path, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* The first of OpenSSL's errors in this thread as text, and none is left. */
+void fli_tls_reason(char *text, size_t size);
+
+#endif

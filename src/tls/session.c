@@ -1,0 +1,372 @@
+/* session.c: one connection's handshake and records. */
+#include <arpa/inet.h>
+#include <limits.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tls/context.h"
+#include "tls/material.h"
+
+struct fli_tls {
+    SSL *ssl;
+    enum fli_tls_state state;
+    bool server;
+    bool heard;     /* plaintext has come */
+    bool failed_io; /* `out` had no room */
+    int alert;      /* fatal one from the peer, or -1 */
+    size_t shaken;  /* bytes taken before the handshake's end */
+    const uint8_t *in; /* valid during a call: the ciphertext that is left */
+    size_t in_len;
+    struct fli_buf *out; /* valid during a call */
+    char *error;         /* NULL while there is none */
+};
+
+/* ---- the BIO --------------------------------------------------------------------------------- */
+
+static int bio_read(BIO *b, char *to, int size)
+{
+    struct fli_tls *t = BIO_get_data(b);
+    BIO_clear_retry_flags(b);
+    if (t->in_len == 0 || size <= 0) {
+        BIO_set_retry_read(b);
+        return -1;
+    }
+    size_t n = t->in_len < (size_t)size ? t->in_len : (size_t)size;
+    memcpy(to, t->in, n);
+    t->in += n;
+    t->in_len -= n;
+    return (int)n;
+}
+
+static int bio_write(BIO *b, const char *from, int size)
+{
+    struct fli_tls *t = BIO_get_data(b);
+    BIO_clear_retry_flags(b);
+    if (size <= 0) {
+        return 0;
+    }
+    if (t->out == NULL || fli_buf_append(t->out, from, (size_t)size) != 0) {
+        t->failed_io = true;
+        return -1;
+    }
+    return size;
+}
+
+static long bio_ctrl(BIO *b, int command, long number, void *pointer)
+{
+    (void)b;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+static BIO_METHOD *method;
+static pthread_once_t method_once = PTHREAD_ONCE_INIT;
+
+static void make_method(void)
+{
+    BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "fencelock");
+    if (m != NULL && BIO_meth_set_read(m, bio_read) == 1 &&
+        BIO_meth_set_write(m, bio_write) == 1 && BIO_meth_set_ctrl(m, bio_ctrl) == 1) {
+        method = m;
+    } else {
+        BIO_meth_free(m);
+    }
+}
+
+static bool attach_bio(struct fli_tls *t)
+{
+    (void)pthread_once(&method_once, make_method);
+    BIO *b = method == NULL ? NULL : BIO_new(method);
+    if (b == NULL) {
+        return false;
+    }
+    BIO_set_data(b, t);
+    BIO_set_init(b, 1);
+    SSL_set_bio(t->ssl, b, b); /* which owns it now */
+    return true;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static bool is_numeric(const char *name)
+{
+    uint8_t bytes[16];
+    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+/* Whom the peer's certificate must be for. */
+static bool expect(SSL *ssl, const char *name)
+{
+    X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
+    if (is_numeric(name)) {
+        return X509_VERIFY_PARAM_set1_ip_asc(p, name) == 1;
+    }
+    X509_VERIFY_PARAM_set_hostflags(p, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return X509_VERIFY_PARAM_set1_host(p, name, 0) == 1 &&
+           SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret)
+{
+    struct fli_tls *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        return FL_ENOMEM;
+    }
+    t->alert = -1;
+    t->server = fli_tls_context_is_server(c);
+    FLI_ASSERT(!t->server || name == NULL);
+    t->ssl = fli_tls_context_ssl(c);
+    bool ok = t->ssl != NULL && SSL_set_app_data(t->ssl, t) == 1 && attach_bio(t);
+    if (!ok || (name != NULL && !expect(t->ssl, name))) {
+        ERR_clear_error();
+        fli_tls_destroy(t);
+        return ok ? FL_EINVAL : FL_ENOMEM;
+    }
+    if (t->server) {
+        SSL_set_accept_state(t->ssl);
+    } else {
+        SSL_set_connect_state(t->ssl);
+    }
+    *ret = t;
+    return 0;
+}
+
+void fli_tls_destroy(struct fli_tls *t)
+{
+    if (t != NULL) {
+        SSL_free(t->ssl);
+        free(t->error);
+        free(t);
+    }
+}
+
+/* ---- failing --------------------------------------------------------------------------------- */
+
+void fli_tls_note(const SSL *ssl, int where, int value)
+{
+    struct fli_tls *t = SSL_get_app_data(ssl);
+    if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && value >> 8 == SSL3_AL_FATAL) {
+        t->alert = value & 0xff;
+    }
+}
+
+static int fail(struct fli_tls *t, int code, const char *text)
+{
+    t->state = FLI_TLS_FAILED;
+    if (t->error == NULL) {
+        t->error = strdup(text); /* without memory there is no text */
+    }
+    ERR_clear_error();
+    return code;
+}
+
+/* OpenSSL 3.0 has no word for the newest one. */
+static const char *alert_text(int alert)
+{
+    return alert == SSL_AD_CERTIFICATE_REQUIRED ? "certificate required"
+                                                : SSL_alert_desc_string_long(alert);
+}
+
+static int fail_as_openssl_says(struct fli_tls *t)
+{
+    char text[FLI_TLS_ERRMSG_SIZE];
+    char reason[128];
+    long verify = SSL_get_verify_result(t->ssl);
+    unsigned long error = ERR_peek_error();
+    bool unverified = ERR_GET_REASON(error) == SSL_R_CERTIFICATE_VERIFY_FAILED;
+    if (t->failed_io) {
+        return fail(t, FL_ELIMIT, "no room for what has to be sent");
+    }
+    if (t->alert >= 0) {
+        (void)snprintf(text, sizeof text, "the other side refuses: %s",
+                       alert_text(t->alert));
+        return fail(t, FL_EPROTO, text);
+    }
+    if (unverified && verify != X509_V_OK) {
+        (void)snprintf(text, sizeof text, "its certificate is not accepted: %s",
+                       X509_verify_cert_error_string(verify));
+        return fail(t, FL_EPROTO, text);
+    }
+    fli_tls_reason(reason, sizeof reason);
+    return fail(t, FL_EPROTO, reason);
+}
+
+/* What a call of OpenSSL left. True: it wants more bytes, and all is well. */
+static bool wants_more(struct fli_tls *t, int rc)
+{
+    return SSL_get_error(t->ssl, rc) == SSL_ERROR_WANT_READ && !t->failed_io;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int shake(struct fli_tls *t)
+{
+    int rc = SSL_do_handshake(t->ssl);
+    if (rc == 1) {
+        t->state = FLI_TLS_OPEN;
+        return 0;
+    }
+    if (!wants_more(t, rc)) {
+        return fail_as_openssl_says(t);
+    }
+    return t->shaken > FLI_TLS_SHAKE_MAX ? fail(t, FL_EPROTO, "its handshake does not end") : 0;
+}
+
+static int take_plain(struct fli_tls *t, struct fli_buf *plain)
+{
+    for (;;) {
+        size_t room = plain->max - plain->len;
+        if (room == 0 && SSL_pending(t->ssl) == 0 && t->in_len == 0) {
+            return 0; /* full to the brim, and nothing more is there */
+        }
+        room = room < FLI_TLS_RECORD_MAX ? room : FLI_TLS_RECORD_MAX;
+        int rc = room == 0 ? FL_ELIMIT : fli_buf_reserve(plain, room);
+        if (rc != 0) {
+            return fail(t, rc, "no room for what has come");
+        }
+        int n = SSL_read(t->ssl, plain->data + plain->len, (int)room);
+        if (n <= 0) {
+            int error = SSL_get_error(t->ssl, n);
+            if (error == SSL_ERROR_ZERO_RETURN) {
+                t->state = FLI_TLS_ENDED;
+                t->in_len = 0;
+                return 0;
+            }
+            return wants_more(t, n) ? 0 : fail_as_openssl_says(t);
+        }
+        t->heard = true;
+        plain->len += (size_t)n;
+    }
+}
+
+int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf *plain,
+                 struct fli_buf *out)
+{
+    FLI_ASSERT(t->state != FLI_TLS_FAILED);
+    if (t->state == FLI_TLS_ENDED) {
+        return 0;
+    }
+    ERR_clear_error();
+    t->in = data;
+    t->in_len = len;
+    t->out = out;
+    int rc = 0;
+    if (t->state == FLI_TLS_SHAKING) {
+        t->shaken += len;
+        rc = shake(t);
+    }
+    if (rc == 0 && t->state == FLI_TLS_OPEN) {
+        rc = take_plain(t, plain);
+    }
+    FLI_ASSERT(rc != 0 || t->in_len == 0);
+    t->in = NULL;
+    t->in_len = 0;
+    t->out = NULL;
+    ERR_clear_error();
+    return rc;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+int fli_tls_write(struct fli_tls *t, const void *data, size_t len, struct fli_buf *out)
+{
+    FLI_ASSERT(t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED);
+    const uint8_t *p = data;
+    int rc = fli_buf_reserve(out, FLI_TLS_CIPHER_MAX(len));
+    if (rc != 0) {
+        return fail(t, rc, "no room for what has to be sent");
+    }
+    ERR_clear_error();
+    t->out = out;
+    while (rc == 0 && len > 0) {
+        int n = SSL_write(t->ssl, p, len > INT_MAX ? INT_MAX : (int)len);
+        if (n <= 0) {
+            rc = fail_as_openssl_says(t);
+        } else {
+            p += n;
+            len -= (size_t)n;
+        }
+    }
+    t->out = NULL;
+    return rc;
+}
+
+void fli_tls_end(struct fli_tls *t, struct fli_buf *out)
+{
+    if (t->state != FLI_TLS_OPEN && t->state != FLI_TLS_ENDED) {
+        return;
+    }
+    t->out = out;
+    (void)SSL_shutdown(t->ssl); /* said once; what cannot be said is not */
+    t->out = NULL;
+    ERR_clear_error();
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+enum fli_tls_state fli_tls_state(const struct fli_tls *t)
+{
+    return t->state;
+}
+
+const char *fli_tls_error(const struct fli_tls *t)
+{
+    return t->error != NULL ? t->error : t->state == FLI_TLS_FAILED ? "out of memory" : "";
+}
+
+bool fli_tls_was_refused(const struct fli_tls *t)
+{
+    return t->state == FLI_TLS_FAILED && t->alert >= 0 && !t->heard;
+}
+
+static X509 *peer(const struct fli_tls *t)
+{
+    bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
+    return shaken && SSL_get_verify_result(t->ssl) == X509_V_OK ? SSL_get0_peer_certificate(t->ssl)
+                                                                 : NULL;
+}
+
+bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
+{
+    X509 *x = peer(t);
+    if (x == NULL) {
+        return false;
+    }
+    const X509_NAME *name = X509_get_subject_name(x);
+    int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
+    const X509_NAME_ENTRY *entry = at < 0 ? NULL : X509_NAME_get_entry(name, at);
+    unsigned char *text = NULL;
+    int len = entry == NULL ? -1 : ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(entry));
+    /* A zero byte inside would make two names look like one. */
+    bool good = len > 0 && (size_t)len < FLI_TLS_NAME_MAX && memchr(text, 0, (size_t)len) == NULL;
+    if (good) {
+        memcpy(ret, text, (size_t)len);
+        ret[len] = '\0';
+    }
+    OPENSSL_free(text);
+    ERR_clear_error();
+    return good;
+}
+
+bool fli_tls_peer_is(const struct fli_tls *t, const char *name)
+{
+    X509 *x = peer(t);
+    if (x == NULL) {
+        return false;
+    }
+    bool is = is_numeric(name) ? X509_check_ip_asc(x, name, 0) == 1
+                               : X509_check_host(x, name, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS,
+                                                 NULL) == 1;
+    ERR_clear_error();
+    return is;
+}
+
+const char *fli_tls_version(const struct fli_tls *t)
+{
+    return SSL_get_version(t->ssl);
+}

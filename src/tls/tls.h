@@ -1,0 +1,121 @@
+/* tls.h: TLS as a layer of bytes: ciphertext in, plaintext out, and the other way round.
+ *
+ *      from the socket --> fli_tls_read() --> plaintext        a handshake's own messages come out
+ *      to the socket <---- fli_tls_write() <-- plaintext       of either as ciphertext to be sent
+ *
+ * No sockets, no loop, no threads: whoever owns the socket moves the bytes. On OpenSSL 3, with a
+ * BIO of our own that reads from the caller's bytes and writes to the caller's buffer, so a session
+ * keeps no buffers of its own while it is idle.
+ *
+ * TLS 1.2 and 1.3; no renegotiation, compression, early data or resumption: each connection proves
+ * anew who it is. Certificates are valid from one date to another, so the wall clock is asked here.
+ *
+ * A context belongs to one thread at a time, and so does each session; sessions outlive their
+ * context and its reloads. */
+#ifndef FLI_TLS_TLS_H
+#define FLI_TLS_TLS_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+
+#define FLI_TLS_FILE_MAX ((size_t)1 << 20) /* bytes of a certificate, key or CA file */
+#define FLI_TLS_CHAIN_MAX 16u              /* certificates in a certificate file */
+#define FLI_TLS_SHAKE_MAX ((size_t)128 << 10) /* bytes a peer may send before it has shaken hands */
+#define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
+#define FLI_TLS_NAME_MAX 256u
+#define FLI_TLS_ERRMSG_SIZE 256u
+
+/* What reading n bytes of ciphertext may give: theirs, and those of a record begun before. */
+#define FLI_TLS_PLAIN_MAX(n) ((n) + FLI_TLS_RECORD_MAX)
+/* What writing n bytes of plaintext may give: 64 covers what a record adds. */
+#define FLI_TLS_CIPHER_MAX(n) ((n) + 64 * ((n) / FLI_TLS_RECORD_MAX + 2))
+
+/* Whether a server asks its clients for a certificate. One that is shown is always verified. */
+enum fli_tls_auth { FLI_TLS_AUTH_NO, FLI_TLS_AUTH_OPTIONAL, FLI_TLS_AUTH_REQUIRED };
+
+/* Strings are copied. NULL or "": not given. */
+struct fli_tls_config {
+    bool server;
+    const char *cert_file; /* PEM: own certificate first, then those that lead to its CA */
+    const char *key_file;  /* PEM, without a passphrase */
+    const char *ca_file;   /* PEM: who may vouch for the peer; not given: a client trusts those
+                              that the system trusts */
+    const char *protocols; /* of "TLSv1.2 TLSv1.3"; not given: both */
+    enum fli_tls_auth auth; /* a server's */
+    bool own_chain;         /* own certificate must lead to ca_file too: for a private CA */
+};
+
+struct fli_tls_context;
+struct fli_tls;
+
+/* What is known of the files in use. */
+struct fli_tls_facts {
+    char subject[FLI_TLS_NAME_MAX]; /* of own certificate; "" when there is none */
+    bool has_cert, has_ca;
+    int64_t cert_days; /* until the first of own certificates ends; 0 when it has none */
+    int64_t ca_days;   /* until the last of the CAs ends */
+    uint64_t reloads;  /* that were taken into use */
+    uint64_t failures; /* reloads that were refused */
+};
+
+/* Reads and checks the files: keys fit, each certificate is signed by the next, none has ended or
+ * has yet to begin. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Blocks on the disk. */
+int fli_tls_context_create(const struct fli_tls_config *config, struct fli_tls_context **ret,
+                           char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+void fli_tls_context_destroy(struct fli_tls_context *c); /* NULL is fine */
+
+/* Reads and checks the files anew. Sessions made from now on use what was read; those that exist
+ * stay as they are. On failure nothing changes but a count. Errors as at create. */
+int fli_tls_context_reload(struct fli_tls_context *c, char *errmsg,
+                           size_t errmsg_size) FLI_MUST_USE;
+
+/* Whether a file is another one than when it was last read, with success or without. */
+bool fli_tls_context_changed(const struct fli_tls_context *c);
+
+void fli_tls_context_facts(const struct fli_tls_context *c, struct fli_tls_facts *ret);
+
+enum fli_tls_state {
+    FLI_TLS_SHAKING, /* handshake: nothing may be written yet */
+    FLI_TLS_OPEN,
+    FLI_TLS_ENDED, /* the peer says in order that it sends no more */
+    FLI_TLS_FAILED,
+};
+
+/* name: of a server, which its certificate must bear: a host or a numeric address; NULL in a
+ * server. Without one a client takes any certificate that the CA vouches for: only where the peer's
+ * name is looked at afterwards. 0; FL_ENOMEM; FL_EINVAL (no such name is possible). */
+int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret) FLI_MUST_USE;
+void fli_tls_destroy(struct fli_tls *t); /* NULL is fine */
+
+enum fli_tls_state fli_tls_state(const struct fli_tls *t);
+
+/* Takes all of the ciphertext (len 0: a client's first words, else nothing) and appends what comes
+ * of it: plaintext to `plain`, and to `out` what has to be sent, also when it fails: then a last
+ * word that says why to the peer. 0; FL_EPROTO: it has failed, and fli_tls_error() says why;
+ * FL_ELIMIT, FL_ENOMEM: the same, for want of room in one of the buffers. */
+int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf *plain,
+                 struct fli_buf *out) FLI_MUST_USE;
+
+/* Appends the ciphertext of data to `out`. The state is OPEN, or ENDED. Errors as above. */
+int fli_tls_write(struct fli_tls *t, const void *data, size_t len,
+                  struct fli_buf *out) FLI_MUST_USE;
+
+/* Appends the word that nothing more will be sent (close_notify). Nothing when it cannot be. */
+void fli_tls_end(struct fli_tls *t, struct fli_buf *out);
+
+/* Why it failed: a sentence without an end; "" before. */
+const char *fli_tls_error(const struct fli_tls *t);
+
+/* Whether the peer has refused us (our certificate, above all) before it sent anything: what was
+ * written has surely not been looked at. */
+bool fli_tls_was_refused(const struct fli_tls *t);
+
+/* The peer's verified certificate. False when it has shown none, or before the state is OPEN. */
+bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]); /* its CN */
+bool fli_tls_peer_is(const struct fli_tls *t, const char *name); /* a host or address it bears */
+
+/* Such as "TLSv1.3". */
+const char *fli_tls_version(const struct fli_tls *t);
+
+#endif

@@ -1,0 +1,128 @@
+/* fuzz_snapshot_file.c: snapshot files of any bytes. Who reads one and who receives one agree on
+ * whether it is whole, in whatever cuts it comes, and memory does not depend on what it says.
+ *
+ *   1   what is put right before: checksums (bit 0), the end (1)
+ *   1   how many bytes are received at once
+ *       the rest: the file */
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../unit/log/sim_device.h"
+#include "base/bytes.h"
+#include "log/snapshot_format.h"
+
+#define FILE_MAX ((size_t)1 << 20)
+#define INDEX 9
+#define TERM 4
+#define NAME "snapshot-00000000000000000009-00000000000000000004"
+
+/* Checksums of the units that are there as far as lengths go; returns where the last ends. */
+static size_t mend(uint8_t *data, size_t len, struct snapshot_stream *s)
+{
+    const char *why = NULL;
+    size_t at = 0;
+    memcpy(data, "FLKSNP", len < 6 ? len : 6);
+    for (;;) {
+        size_t need = snapshot_unit_len(s, data + at, len - at, &why);
+        if (need == 0 || need > len - at) {
+            return at;
+        }
+        uint8_t *p = data + at;
+        struct snapshot_meta meta;
+        struct fli_slice piece;
+        if (s->stage == SNAPSHOT_AT_HEADER) {
+            fli_put_u16(p + 6, SNAPSHOT_VERSION);
+            fli_put_u64(p + 16, INDEX);
+            fli_put_u64(p + 24, TERM);
+            fli_put_u32(p + 8, fli_crc32c(fli_crc32c(0, p, 8), p + 12, need - 12));
+        } else {
+            fli_put_u32(p + 4, s->chain);
+            if (fli_get_u32(p + 8) == 0) {
+                fli_put_u64(p + 12, s->pieces);
+                fli_put_u64(p + 20, s->size);
+            }
+            fli_put_u32(p, fli_crc32c(0, p + 4, need - 4));
+        }
+        at += need;
+        if (snapshot_take_unit(s, p, need, &meta, &piece) != NULL || s->stage == SNAPSHOT_AT_END) {
+            return at;
+        }
+    }
+}
+
+static int receive(struct log_device *d, const uint8_t *data, size_t len, size_t cut)
+{
+    struct snapshot_error e = {0};
+    struct snapshot_receiver *r = NULL;
+    int rv = snapshot_receiver_open(d, INDEX, TERM, &r, &e);
+    FLI_ASSERT(rv == 0);
+    for (size_t at = 0; at < len; at += cut) {
+        rv = snapshot_receiver_take(r, at, data + at, len - at < cut ? len - at : cut, &e);
+        if (rv != 0) {
+            FLI_ASSERT(e.code == rv && e.text[0] != '\0');
+            snapshot_receiver_abort(r);
+            return rv;
+        }
+    }
+    return snapshot_receiver_finish(r, &e);
+}
+
+static int read_all(struct log_device *d, uint64_t *ret_size)
+{
+    struct snapshot_error e = {0};
+    struct snapshot_reader *r = NULL;
+    struct fli_slice piece;
+    int rv = snapshot_reader_open(d, 0, &r, &e);
+    if (rv != 0) {
+        FLI_ASSERT(e.code == rv && e.text[0] != '\0');
+        return rv;
+    }
+    *ret_size = 0;
+    do {
+        rv = snapshot_reader_next(r, &piece, &e);
+        *ret_size += rv == 0 ? piece.len : 0;
+    } while (rv == 0 && piece.len > 0);
+    FLI_ASSERT(rv != 0 || *ret_size == snapshot_reader_meta(r)->size);
+    snapshot_reader_close(r);
+    return rv;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2 || size > FILE_MAX) {
+        return 0;
+    }
+    size_t len = size - 2;
+    uint8_t *bytes = calloc(1, len + SNAPSHOT_TRAILER + 1);
+    FLI_ASSERT(bytes != NULL);
+    memcpy(bytes, data + 2, len);
+    if ((data[0] & 1) != 0) {
+        struct snapshot_stream s = {0};
+        size_t end = mend(bytes, len, &s);
+        if ((data[0] & 2) != 0 && s.stage == SNAPSHOT_AT_PIECE) {
+            memset(bytes + end, 0, len + SNAPSHOT_TRAILER - end);
+            len = end + snapshot_put_trailer(&s, bytes + end);
+        }
+    }
+    struct sim_device *from = sim_device_create(1);
+    struct sim_device *to = sim_device_create(2);
+    uint64_t sizes[2] = {0, 0};
+    sim_device_put(from, NAME, bytes, len);
+    int read = read_all(sim_device_base(from), &sizes[0]);
+    int got = receive(sim_device_base(to), bytes, len, data[1] == 0 ? len + 1 : data[1]);
+    FLI_ASSERT(read == 0 || read == FL_ECORRUPT || read == FL_EVERSION);
+    FLI_ASSERT((read == 0) == (got == 0));
+    FLI_ASSERT((got == 0) == (sim_device_files(to) == 1));
+    if (got == 0) {
+        size_t copied = 0;
+        const uint8_t *copy = sim_device_data(to, NAME, &copied);
+        FLI_ASSERT(copied == len && memcmp(copy, bytes, len) == 0);
+        FLI_ASSERT(read_all(sim_device_base(to), &sizes[1]) == 0 && sizes[0] == sizes[1]);
+    }
+    sim_device_destroy(from);
+    sim_device_destroy(to);
+    free(bytes);
+    return 0;
+}

@@ -1,0 +1,308 @@
+#!/usr/bin/python3
+"""The guard of PostgreSQL on a real server: every attack, the same without the guard, restore, fail-over, the command."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
+from guardkit.postgresql import PostgreSQL, Psql
+from guardkit.storage import Refused
+from guardkit.suite import Suite
+from harness import Case, Cluster, binary, main, seed, wait_until
+from recipes import PostgreSQLOff, PostgreSQLRecipe
+from servers import ROOT, Postgres, install_postgresql
+
+
+@unittest.skipUnless(Postgres.is_there(), 'PostgreSQL is not installed')
+class PostgresCase(Case):
+    TIMEOUT_S = 600
+
+    def server(self, name='postgres', **options):
+        pg = Postgres(self.lab, name, **options).init().start()
+        self.addCleanup(pg.stop)
+        return pg
+
+    def database(self, pg, name='shop', guard=True):
+        Psql(pg.url('postgres')).sql('CREATE DATABASE %s' % name)
+        if guard:
+            install_postgresql(pg.url(name))
+        return pg.url(name)
+
+    def cli(self, *args, env=None):
+        done = subprocess.run([binary('fencelock'), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
+                              stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def account(self, url, lock="'''account/'' || id'"):
+        s = Psql(url)
+        s.sql('CREATE TABLE account (id text PRIMARY KEY, balance int)')
+        s.sql("INSERT INTO account VALUES ('a', 100), ('b', 200)")
+        if lock:
+            s.sql("SELECT fence.protect('account', %s)" % lock)
+        return s
+
+    def table_of(self, report):
+        for rule, attack, outcome, detail, _ in report.rows:
+            if outcome != 'holds':
+                self.note('%-9s %s: %s' % (outcome, attack, detail))
+
+
+class Attacks(PostgresCase):
+    def attack(self, kind, pg, url, only=None, rounds=60):
+        storage = kind(url, pg)
+        self.addCleanup(lambda: [s.end() for s in storage.sessions])
+        return Suite(storage, seed(), rounds=rounds, crashes=2).run(only)
+
+    def test_every_attack(self):
+        pg = self.server()
+        report = self.attack(PostgreSQL, pg, self.database(pg))
+        self.table_of(report)
+        self.assertTrue(report.ok())
+        self.assertEqual(report.count('not tried'), 0)
+
+    def test_with_the_guard_off_updates_are_lost(self):
+        pg = self.server()
+        report = self.attack(PostgreSQLOff, pg, self.database(pg), ('random', 'UPDATE', 'between'))
+        lost = [row for row in report.rows if row[2] == 'BROKEN']
+        self.assertIn('many writers at random', [row[1] for row in lost])
+        self.assertIn('lost', ' '.join(row[3] for row in lost))
+
+    def test_the_recipe_of_old_does_not_hold(self):
+        pg = self.server()
+        report = self.attack(PostgreSQLRecipe, pg, self.database(pg), (
+            'one statement', 'autocommit', 'savepoint', 'without', 'deleted', 'paused', 'another', 'stale claim'))
+        outcome = {row[1]: row[2] for row in report.rows}
+        self.assertEqual(outcome.pop('stale claim'), 'holds')
+        outcome.pop('stale UPDATE in autocommit', None)
+        self.assertEqual(set(outcome.values()), {'BROKEN'}, outcome)
+
+    @unittest.skipUnless(os.environ.get('FENCELOCK_POSTGRES'), 'FENCELOCK_POSTGRES names no other versions (directories with bin/)')
+    def test_other_versions(self):
+        for home in os.environ['FENCELOCK_POSTGRES'].split(':'):
+            with self.subTest(home):
+                pg = self.server('pg-' + re.sub(r'\W', '-', home)[-20:], bin_dir=os.path.join(home, 'bin'))
+                report = self.attack(PostgreSQL, pg, self.database(pg))
+                self.note('%s: %d withstood, %d got through' % (report.storage, report.count('holds'), report.count('BROKEN')))
+                self.table_of(report)
+                self.assertTrue(report.ok())
+
+
+class Tables(PostgresCase):
+    def setUp(self):
+        super().setUp()
+        self.pg = self.server()
+        self.url = self.database(self.pg)
+
+    def refused(self, word, session, statement):
+        with self.assertRaises(Refused) as e:
+            session.sql(statement)
+        self.assertEqual(e.exception.word, word, str(e.exception))
+
+    def test_partitions(self):
+        s = Psql(self.url)
+        s.sql("CREATE TABLE t (id int, lock text, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id)")
+        s.sql('CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)')
+        s.sql("INSERT INTO t VALUES (1, 'l', 0)")
+        s.sql("SELECT fence.protect('t', 'lock')")
+        s.sql('CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20)')
+        for statement in ('UPDATE t SET n = 1', 'UPDATE t1 SET n = 1', "INSERT INTO t2 VALUES (11, 'l', 0)", 'DELETE FROM ONLY t1'):
+            self.refused('NOTOKEN', s, statement)
+        self.refused('REFUSED', s, 'TRUNCATE t1')
+        self.assertIn('t2 is not guarded', s.one('SELECT what FROM fence.check()'))
+        s.sql("SELECT fence.protect('t', 'lock')")
+        self.refused('REFUSED', s, 'TRUNCATE t2')
+        self.assertEqual(s.sql('SELECT what FROM fence.check()'), [])
+        s.sql("CALL fence.claim('l', 5)")
+        s.transaction("SELECT fence.use('l', 5)", 'UPDATE t SET id = 12 WHERE id = 1 RETURNING id') # into the other partition
+        self.refused('REFUSED', s, "SELECT fence.protect('t1', 'lock')")
+
+    def test_expressions_constants_and_what_cannot_be_protected(self):
+        s = self.account(self.url)
+        s.sql("CALL fence.claim('account/a', 5)")
+        s.transaction("SELECT fence.use('account/a', 5)", "UPDATE account SET balance = 1 WHERE id = 'a' RETURNING id")
+        with self.assertRaises(Refused):
+            s.transaction("SELECT fence.use('account/a', 5)", 'UPDATE account SET balance = 1')
+        s.sql("SELECT fence.protect('account', '''everything''')") # another lock from here on
+        s.sql("CALL fence.claim('everything', 6)")
+        s.transaction("SELECT fence.use('everything', 6)", 'UPDATE account SET balance = 2', 'TRUNCATE account')
+        s.sql('CREATE VIEW v AS SELECT 1; CREATE TABLE parent (i int); CREATE TABLE kid () INHERITS (parent)')
+        self.refused('REFUSED', s, "SELECT fence.protect('v', 'lock')")
+        self.refused('REFUSED', s, "SELECT fence.protect('parent', 'i')")
+        self.refused('42703', s, "SELECT fence.protect('account', 'nothing')")
+        s.sql("SELECT fence.unprotect('account')")
+        s.sql("INSERT INTO account VALUES ('c', 1)")
+
+    def test_forgetting_marks(self):
+        s = self.account(self.url)
+        for token in (5, 6, 7):
+            s.sql("CALL fence.claim('l%d', %d)" % (token, token))
+        self.assertEqual(s.one('SELECT fence.forget(7)'), '2')
+        self.refused('STALE', s, "CALL fence.claim('l5', 6)")
+        self.refused('STALE', s, "CALL fence.claim('new', 6)")
+        s.sql("CALL fence.claim('new', 8)")
+
+    def test_an_owner_that_logs_in_is_named(self):
+        s = self.account(self.url)
+        s.sql('CREATE ROLE careless LOGIN; ALTER TABLE account OWNER TO careless; GRANT UPDATE ON fence.mark TO careless')
+        found = '\n'.join(s.sql('SELECT grade, what FROM fence.check()'))
+        self.assertIn('owns the protected table', found)
+        self.assertIn('may change fence.mark', found)
+        code, out, _ = self.cli('guard', 'check', self.url, '--json')
+        self.assertEqual((code, json.loads(out)['ok']), (1, False))
+
+    def test_an_old_dump(self):
+        s = self.account(self.url)
+        s.sql("CALL fence.claim('account/a', 5)")
+        dump = subprocess.run([os.path.join(self.pg.bin, 'pg_dump'), '-d', self.url], stdout=subprocess.PIPE, check=True).stdout
+        s.sql("CALL fence.claim('account/a', 9)")
+        other = self.server('other')
+        url = self.database(other, 'copy', guard=False)
+        done = subprocess.run([shutil.which('psql'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', url], input=dump, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        t = Psql(url)
+        self.refused('NOTOKEN', t, 'UPDATE account SET balance = 1') # the guard came along
+        self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '5')
+        code, out, _ = self.cli('guard', 'check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('restored copy', out)
+        # Token 9 has claimed before: what it holds is newer than this copy, so it must read again.
+        with self.assertRaises(Refused) as e:
+            t.transaction("SELECT set_config('fence.held', '{\"account/a\": 9}', true)", "UPDATE account SET balance = 1 WHERE id = 'a'")
+        self.assertEqual(e.exception.word, 'NOTCLAIMED')
+        cluster = Cluster(self.lab, 1).start()
+        for _ in range(9):
+            cluster.nodes[0].call('TOKEN', 'x')
+        code, out, err = self.cli('guard', 'adopt', url, '--nodes', cluster.nodes[0].address)
+        self.assertEqual(code, 0, err)
+        self.refused('STALE', t, "CALL fence.claim('account/a', 9)")
+        self.assertEqual(self.cli('guard', 'check', url)[0], 0)
+
+    def test_a_standby_that_was_behind_is_promoted(self):
+        s = self.account(self.url)
+        s.sql("CALL fence.claim('account/a', 5)")
+        standby = Postgres(self.lab, 'standby')
+        subprocess.run(['install', '-d', '-m', '700', '-o', standby.user, standby.data], check=True)
+        os.makedirs(standby.sockets, exist_ok=True)
+        shutil.chown(standby.sockets, standby.user)
+        self.addCleanup(standby.stop)
+        standby.run('pg_basebackup', '-D', standby.data, '-h', self.pg.sockets, '-p', str(self.pg.port), '-U', 'postgres', '-R', '-c', 'fast')
+        standby.start()
+        wait_until(lambda: s.one('SELECT count(*) FROM pg_stat_replication') == '1', 30, 'replication')
+        self.assertIn('asynchronous', '\n'.join(s.sql('SELECT what FROM fence.check()')))
+        position = s.one('SELECT pg_current_wal_lsn()')
+        wait_until(lambda: Psql(standby.url('shop')).one("SELECT pg_last_wal_replay_lsn() >= '%s'" % position) == 't', 30, 'replay')
+        standby.kill() # from here on it hears nothing
+        s.sql("CALL fence.claim('account/a', 9)")
+        s.transaction("SELECT fence.use('account/a', 9)", "UPDATE account SET balance = 109 WHERE id = 'a' RETURNING id")
+        self.pg.kill()
+        standby.start()
+        t = Psql(standby.url('shop'))
+        t.sql('SELECT pg_promote()')
+        wait_until(lambda: t.one('SELECT pg_is_in_recovery()') == 'f', 30, 'the promotion')
+        self.assertEqual(t.one("SELECT mark FROM fence.mark WHERE lock = 'account/a'"), '5') # claim and write are lost, both
+        with self.assertRaises(Refused) as e:
+            t.transaction("SELECT set_config('fence.held', '{\"account/a\": 9}', true)", "UPDATE account SET balance = 1 WHERE id = 'a'")
+        self.assertEqual(e.exception.word, 'NOTCLAIMED')
+        t.sql('CHECKPOINT')
+        code, out, _ = self.cli('guard', 'check', standby.url('shop'))
+        self.assertEqual(code, 1)
+        self.assertIn('promoted', out)
+
+
+class Command(PostgresCase):
+    def test_install_check_attack_uninstall(self):
+        pg = self.server()
+        url = self.database(pg, guard=False)
+        self.account(url, lock=None)
+        code, _, err = self.cli('guard', 'check', url)
+        self.assertEqual(code, 1)
+        self.assertIn('no guard in this database', err)
+        code, _, err = self.cli('guard', 'install', url, 'account')
+        self.assertEqual(code, 2)
+        self.assertIn('TABLE=COLUMN', err)
+        for _ in range(2): # again does no harm
+            code, out, err = self.cli('guard', 'install', url, "account='account/' || id")
+            self.assertEqual((code, err), (0, ''))
+        self.assertEqual(self.cli('guard', 'check', url, 'account')[0], 0)
+        code, out, err = self.cli('guard', 'attack', url, 'account', '--json', '--seed', '5')
+        report = json.loads(out)
+        self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
+        self.assertIn('UPDATE account', [a['attack'] for a in report['attacks']])
+        self.assertEqual(Psql(pg.url('postgres')).sql("SELECT datname FROM pg_database WHERE datname LIKE 'fencelock%'"), [])
+        self.assertEqual(Psql(url).sql("SELECT rolname FROM pg_roles WHERE rolname LIKE 'fence%'"), [])
+        self.assertEqual(self.cli('guard', 'uninstall', url)[0], 0)
+        Psql(url).sql('UPDATE account SET balance = 1')
+        self.assertEqual(Psql(url).sql("SELECT proname FROM pg_proc WHERE proname LIKE 'fence%'"), [])
+
+    def test_wrong_input(self):
+        for args, code, word in ((('attack', 'oracle://x'), 2, 'postgres://'), (('check', 'postgres://127.0.0.1:1/x'), 3, 'refused'),
+                                 (('install',), 2, 'URL'), (('instal', 'x'), 2, "did you mean 'install'")):
+            got, out, err = self.cli('guard', *args)
+            self.assertEqual((got, out), (code, ''), err)
+            self.assertIn(word, err)
+
+    def test_the_commands_of_the_readme(self):
+        """From a running cluster and PostgreSQL to a protected table, in at most five commands, as README has them."""
+        with open(os.path.join(ROOT, 'README.md')) as f:
+            block = re.search(r'<!-- guard -->\n```sh\n(.*?)```', f.read(), re.S).group(1)
+        commands = block.strip().replace('\\\n', ' ').split('\n')
+        self.assertLessEqual(len(commands), 5)
+        pg, cluster = self.server(), Cluster(self.lab, 1).start()
+        url = self.database(pg, guard=False)
+        self.account(url, lock=None)
+        env = {'FENCELOCK_NODES': cluster.nodes[0].address, 'PGHOST': pg.sockets, 'PGPORT': str(pg.port), 'PGUSER': 'postgres',
+               'PGDATABASE': 'shop', 'PATH': os.path.dirname(binary('fencelock')) + ':' + os.environ['PATH']}
+        done = subprocess.run(['bash', '-e', '-c', block], env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        s = Psql(url)
+        self.assertEqual(s.one("SELECT balance FROM account WHERE id = 'a'"), '110')
+        with self.assertRaises(Refused):
+            s.sql('UPDATE account SET balance = 0')
+
+
+class AsAnExtension(PostgresCase):
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which('unshare'), 'needs root, for a mount of its own')
+    def test_extension(self):
+        pg = Postgres(self.lab, 'postgres')
+        share = subprocess.run([os.path.join(pg.bin, 'pg_config'), '--sharedir'], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+        copy = self.lab.path('extension')
+        shutil.copytree(os.path.join(share, 'extension'), copy)
+        shutil.copy(os.path.join(ROOT, 'src/guards/postgresql/fencelock.control'), copy)
+        with open(os.path.join(copy, 'fencelock--1.0.sql'), 'w') as out:
+            for part in ('extension-head.sql', 'guard.sql', 'extension-tail.sql'):
+                with open(os.path.join(ROOT, 'src/guards/postgresql', part)) as f:
+                    out.write(f.read())
+        pg.init()
+        plain = pg.argv
+        pg.argv = lambda: ['unshare', '-m', 'sh', '-c', 'mount --bind "$0" "$1" && shift && exec "$@"', copy, share + '/extension'] + plain()
+        self.addCleanup(pg.stop)
+        pg.start()
+        url = self.database(pg, guard=False)
+        s = self.account(url, lock=None)
+        s.sql('CREATE ROLE app LOGIN; ALTER DATABASE shop OWNER TO app; ALTER TABLE account OWNER TO app')
+        code, out, err = self.cli('guard', 'install', url.replace('user=postgres', 'user=app'), "account='account/' || id")
+        self.assertEqual((code, err), (0, ''))
+        self.assertIn('as an extension', out)
+        s.sql("CALL fence.claim('account/a', 5)")
+        with self.assertRaises(Refused):
+            Psql(url.replace('user=postgres', 'user=app')).sql('UPDATE fence.mark SET mark = 1') # it is not the app's
+        dump = subprocess.run([os.path.join(pg.bin, 'pg_dump'), '-d', url], stdout=subprocess.PIPE, check=True).stdout.decode()
+        self.assertRegex(dump, r'COPY fence\.mark .*\naccount/a\t5')
+        Psql(pg.url('postgres')).sql('CREATE DATABASE copy')
+        done = subprocess.run([shutil.which('psql'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', pg.url('copy')], input=dump.encode(),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        self.assertEqual(Psql(pg.url('copy')).one('SELECT mark FROM fence.mark'), '5')
+        self.assertEqual(self.cli('guard', 'install', url)[0], 0) # which is ALTER EXTENSION UPDATE
+        self.assertEqual(self.cli('guard', 'uninstall', url)[0], 0)
+
+
+if __name__ == '__main__':
+    main()

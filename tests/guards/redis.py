@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""The guard of Redis on a real server: every attack, the command, and the script that docs/FENCING.md once had."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
+sys.path = [p for p in sys.path if os.path.abspath(p or '.') != HERE] # our name is that of a library
+from guardkit.redis import Connection, Redis
+from guardkit.storage import Refused
+from guardkit.suite import Suite
+from harness import Case, binary, free_ports, main, seed, wait_until
+
+
+class Server:
+    def __init__(self, lab, program='redis-server'):
+        self.lab, self.program, self.port, self.dir = lab, program, free_ports(1)[0], lab.path('redis')
+        os.makedirs(self.dir)
+        self.acl = os.path.join(self.dir, 'users.acl')
+        with open(self.acl, 'w') as f:
+            f.write('user default on nopass ~* &* +@all\n')
+        self.url = 'redis://127.0.0.1:%d' % self.port
+
+    def start(self):
+        self.process = self.lab.start([self.program, '--port', self.port, '--bind', '127.0.0.1', '--dir', self.dir, '--appendonly', 'yes',
+                                       '--appendfsync', 'always', '--save', '', '--aclfile', self.acl], 'redis')
+        wait_until(lambda: self.answers(), 30, 'an answer of Redis')
+        return self
+
+    def answers(self):
+        try:
+            return Connection(self.url).call('PING') == 'PONG'
+        except Exception as e:
+            raise RuntimeError(e)
+
+    def kill(self):
+        self.process.kill()
+
+
+class RedisScript(Redis):
+    """The script, with keys that everybody knows."""
+    SCRIPT = """local token, mark = ARGV[1], redis.call('GET', KEYS[1])
+if #token > 16 or not token:match('^[1-9]%d*$') then return redis.error_reply('ERR token') end
+if mark and (#token < #mark or (#token == #mark and token < mark)) then
+    return redis.error_reply('STALE token ' .. token .. ' is below the mark ' .. mark) end
+redis.call('SET', KEYS[1], token)
+if ARGV[2] then return redis.call('SET', KEYS[2], ARGV[2]) end
+return redis.call('GET', KEYS[2])"""
+
+    def claim(self, session, lock, token):
+        session.call('EVAL', self.SCRIPT, 2, 'm:' + lock, 'none', token)
+
+    def read(self, session, lock, key):
+        found = session.call('GET', key)
+        return self.first[key] if found is None else found
+
+    def write(self, session, lock, token, key, value, how):
+        session.call('EVAL', self.SCRIPT, 2, 'm:' + lock, key, token, value)
+
+    def mark(self, session, lock):
+        return int(session.call('GET', 'm:' + lock) or 0)
+
+
+class Off(RedisScript):
+    """Tokens are sent, and nobody looks."""
+    SCRIPT = "redis.call('SET', KEYS[1], ARGV[1]) if ARGV[2] then return redis.call('SET', KEYS[2], ARGV[2]) end"
+
+
+@unittest.skipUnless(shutil.which('redis-server'), 'redis-server is not installed')
+class RedisGuard(Case):
+    PROGRAM = 'redis-server'
+
+    def setUp(self):
+        super().setUp()
+        self.server = Server(self.lab, self.PROGRAM).start()
+
+    def cli(self, *args):
+        done = subprocess.run([binary('fencelock'), 'guard', *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_every_attack(self):
+        code, out, err = self.cli('install', self.server.url, '--json')
+        self.assertEqual((code, err), (0, ''))
+        writer = 'redis://fence-writer:%s@127.0.0.1:%d' % (json.loads(out)['password'], self.server.port)
+        storage = Redis(self.server.url, writer, self.server)
+        report = Suite(storage, seed(), crashes=2).run()
+        for row in report.rows:
+            if row[2] != 'holds':
+                self.note('%s %s: %s' % (row[2], row[1], row[3]))
+        self.assertTrue(report.ok())
+        self.note('%s: %d attacks withstood' % (storage.name, report.count('holds')))
+
+    def test_install_again_keeps_marks_and_password(self):
+        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
+        s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'v')
+        self.assertEqual(self.cli('install', self.server.url)[0], 0)
+        self.assertEqual(s.call('FCALL', 'fence_peek', 0, 'l', 'k'), 'v')
+        with self.assertRaises(Refused):
+            s.call('FCALL', 'fence_set', 0, 'l', 4, 'k', 'v')
+        self.assertEqual(self.cli('check', self.server.url)[0], 0)
+        Connection(self.server.url).call('CONFIG', 'SET', 'appendfsync', 'everysec')
+        code, out, _ = self.cli('check', self.server.url)
+        self.assertEqual(code, 1)
+        self.assertIn('appendfsync', out)
+        self.assertEqual(self.cli('uninstall', self.server.url)[0], 0)
+        with self.assertRaises(Refused):
+            Connection(self.server.url).call('FCALL', 'fence_mark', 0, 'l')
+
+    def test_binary_values(self):
+        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
+        for value in ('', 'a\nb', '\0x', ' ', '5:x y', 'x' * 100000):
+            s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', value)
+            self.assertEqual(s.call('FCALL', 'fence_get', 0, 'l', 5, 'k'), value)
+        s.call('FCALL', 'fence_del', 0, 'l', 5, 'k')
+        self.assertIsNone(s.call('FCALL', 'fence_get', 0, 'l', 5, 'k'))
+        with self.assertRaises(Refused) as e:
+            s.call('FCALL', 'fence_set', 0, 'm', 9, 'k', 'v') # it stays the lock's, deleted or not
+        self.assertEqual(e.exception.word, 'WRONGLOCK')
+
+    def attack(self, kind, *only):
+        report = Suite(kind(self.server.url, self.server.url), seed()).run(only)
+        return {row[1]: (row[2], row[3]) for row in report.rows}
+
+    def test_the_script_is_right_and_can_be_gone_round(self):
+        found = self.attack(RedisScript, 'stale', 'random', 'SET of', 'FLUSHALL', 'another')
+        self.assertEqual([found[a][0] for a in ('stale claim', 'stale FCALL fence_set', 'many writers at random')], ['holds'] * 3)
+        self.assertEqual([found[a][0] for a in ('SET of the key', 'FLUSHALL of marks', "another lock's token")], ['BROKEN'] * 3)
+
+    def test_with_the_guard_off_updates_are_lost(self):
+        outcome, detail = self.attack(Off, 'random')['many writers at random']
+        self.assertEqual(outcome, 'BROKEN')
+        self.assertIn('lost', detail)
+
+
+@unittest.skipUnless(shutil.which('valkey-server'), 'valkey-server is not installed')
+class ValkeyGuard(RedisGuard):
+    PROGRAM = 'valkey-server'
+
+
+if __name__ == '__main__':
+    main()

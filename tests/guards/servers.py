@@ -1,0 +1,109 @@
+"""Real servers for the guards' tests: temporary directories, unix sockets or loopback, an unprivileged user."""
+
+import getpass
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+
+from harness import free_ports, wait_until
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+
+
+def unprivileged(*users):
+    """Words in front of a command, so that it does not run as root, which these servers refuse."""
+    if os.geteuid() != 0:
+        return [], getpass.getuser()
+    for user in users + ('nobody',):
+        try:
+            pwd.getpwnam(user)
+            return ['setpriv', '--reuid', user, '--regid', str(pwd.getpwnam(user).pw_gid), '--clear-groups'], user
+        except KeyError:
+            continue
+    raise AssertionError('no unprivileged user')
+
+
+def make_directory(path, user):
+    os.makedirs(path, exist_ok=True)
+    shutil.chown(path, user)
+    while path != '/' and not os.stat(path).st_mode & 1: # it has to be reached by that user
+        os.chmod(path, os.stat(path).st_mode | 0o711)
+        path = os.path.dirname(path)
+
+
+class Postgres:
+    """One server in a directory of the lab. version: of FENCELOCK_POSTGRES, a directory with bin/ for each, or Debian's."""
+
+    def __init__(self, lab, name='postgres', bin_dir=None):
+        found = sorted(glob.glob('/usr/lib/postgresql/*/bin'), key=lambda p: int(p.split('/')[4]))
+        self.bin = bin_dir or (found[-1] if found else None)
+        self.lab, self.name = lab, name
+        self.words, self.user = unprivileged('postgres')
+        self.data = lab.path(name)
+        self.port = free_ports(1)[0]
+        # A socket's path has at most 107 bytes, which a build directory may exceed.
+        self.sockets = os.path.join(tempfile.gettempdir(), 'fencelock-%d-%d' % (os.getpid(), self.port))
+        self.process = None
+
+    @staticmethod
+    def is_there():
+        return bool(glob.glob('/usr/lib/postgresql/*/bin/postgres'))
+
+    def run(self, *argv):
+        done = subprocess.run(self.words + [os.path.join(self.bin, argv[0]), *argv[1:]], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, cwd='/', timeout=120)
+        assert done.returncode == 0, done.stdout.decode()
+
+    def init(self):
+        make_directory(self.data, self.user)
+        make_directory(self.sockets, self.user)
+        self.run('initdb', '-D', self.data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-locale', '-N')
+        return self
+
+    def argv(self):
+        return self.words + [os.path.join(self.bin, 'postgres'), '-D', self.data, '-p', str(self.port), '-k', self.sockets,
+                             '-c', 'listen_addresses=', '-c', 'max_prepared_transactions=10', '-c', 'max_connections=300',
+                             '-c', 'shared_buffers=64MB']
+
+    def start(self, *more):
+        self.process = self.lab.start(self.argv() + list(more), self.name)
+        wait_until(self.answers, 60, 'an answer of PostgreSQL')
+        return self
+
+    def answers(self):
+        if not self.process.running():
+            raise RuntimeError(self.process.last_output())
+        return subprocess.run([shutil.which('psql'), '-XqAtc', 'SELECT 1', '-d', self.url('postgres')], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+    def url(self, database):
+        return 'postgresql:///%s?host=%s&port=%d&user=postgres' % (database, self.sockets, self.port)
+
+    def kill(self):
+        """SIGKILL to the server and, as a crash of the machine would, to all that belongs to it."""
+        children = subprocess.run(['ps', '-o', 'pid=', '--ppid', str(self.process.pid)], stdout=subprocess.PIPE).stdout.split()
+        self.process.kill()
+        for pid in children:
+            try:
+                os.kill(int(pid), 9)
+            except ProcessLookupError:
+                pass
+        wait_until(lambda: not any(os.path.exists('/proc/%d' % int(p)) for p in children), 30, 'the end of its processes')
+        pid_file = os.path.join(self.data, 'postmaster.pid')
+        if os.path.exists(pid_file):
+            os.unlink(pid_file)
+
+    def stop(self):
+        self.kill()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def install_postgresql(url):
+    """As `fencelock guard install` does where the extension's files are not: the script itself, in one transaction."""
+    done = subprocess.run(['psql', '-Xq1', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', 'SET client_min_messages = warning',
+                           '-c', 'CREATE SCHEMA IF NOT EXISTS fence', '-f', os.path.join(ROOT, 'src/guards/postgresql/guard.sql')],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    assert done.returncode == 0, done.stdout.decode()

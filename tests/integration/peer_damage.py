@@ -1,0 +1,159 @@
+#!/usr/bin/python3
+"""What nodes send each other is damaged on its way, or comes from somebody who forges it: the connection ends, the nodes live,
+and the cluster has a leader again."""
+
+import os
+import random
+import socket
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', 'faults')]
+from faultlab.proxy import HELLO_SIZE, Loop
+from faultlab.proxy import PeerProxy
+from faultlab.scene import ProxiedCluster
+from harness import Case, Load, main, seed, wait_until
+
+RAFT_STREAM = 1
+APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW = 1, 2, 3, 4, 6 # src/consensus/message_codec.h
+TERM_STEP_MAX = 1 << 32                                              # src/consensus/raft_edge.h
+WELCOME_AT, WELCOME = 19, 1                                          # src/peer/handshake.h
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def frame(kind, body, length=None):
+    """As src/peer/frame.h has it, with whatever length is wanted."""
+    head = struct.pack('<IB3xI', len(body) if length is None else length, kind, crc32c(body))
+    return head + struct.pack('<I', crc32c(head)) + body
+
+
+class PeerDamage(Case):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(seed())
+        self.loop = Loop()
+        self.addCleanup(self.loop.close)
+        self.cluster = ProxiedCluster(self.lab, 3)
+        self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
+        self.cluster.start()
+
+    def said(self, text):
+        return sum(node.process.output().count(text) for node in self.cluster.nodes)
+
+    def works(self):
+        self.cluster.leader(seconds=60.0)
+        for node in self.cluster.nodes:
+            self.assertTrue(node.running(), node.process.last_output())
+            self.cluster.wait_serving(node, 60.0)
+        self.assertEqual(len(set(self.cluster.wait_same_state(60.0))), 1, 'the states differ')
+
+    def test_bits_that_turn_around_on_the_way(self):
+        """Heads, bodies and handshakes alike."""
+        load = Load(self.cluster.addresses(), clients=9).start()
+        self.addCleanup(load.aborting.set)
+        damaged = 0
+        for share in (0.02, 0.2, 0.6):
+            self.peers.corrupt(share, self.random.randrange(1 << 32))
+            wait_until(lambda: self.peers.damaged >= 25, 60.0, 'damaged traffic')
+            damaged += self.peers.corrupt(0.0)
+            wanted = load.grants_answered() + 50
+            wait_until(lambda: load.grants_answered() >= wanted, 60.0, 'grants, when it is over')
+        grants = load.stop()
+        load.check()
+        self.works()
+        seen = self.said('a frame whose header is damaged') + self.said('a frame whose body is damaged')
+        self.assertGreater(seen, 0)
+        self.note('%d pieces damaged, %d grants, told %d times' % (damaged, len(grants), seen))
+
+    def dial(self, sender, target):
+        """A stream of Raft messages in the name of another node, which has dialed before."""
+        hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 30.0, 'a stream to copy')
+        s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=10)
+        self.addCleanup(s.close)
+        s.sendall(hello)
+        answer = b''
+        while len(answer) < HELLO_SIZE:
+            more = s.recv(HELLO_SIZE - len(answer))
+            self.assertTrue(more, 'the handshake was not answered')
+            answer += more
+        self.assertEqual(answer[WELCOME_AT], WELCOME)
+        return s
+
+    def forge(self, data, ends=True):
+        """Sends it in the name of one node to another. It ends the stream, or not."""
+        sender, target = self.random.sample(self.cluster.nodes, 2)
+        s = self.dial(sender, target)
+        try:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+            if ends:
+                s.settimeout(10)
+                self.assertEqual(s.recv(1), b'')
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        finally:
+            s.close()
+        self.assertTrue(target.running(), target.process.last_output())
+
+    def messages(self, term, sender):
+        """One of each kind, with this term; with nothing else in it that could do harm."""
+        yield APPEND, struct.pack('<4QI', term, 0, 0, 0, 0)
+        yield APPEND_RESULT, struct.pack('<3Q', term, 0, 0)
+        yield VOTE, struct.pack('<4QB', term, sender, 0, 0, 0)
+        yield VOTE, struct.pack('<4QB', term, sender, 0, 0, 2)
+        yield VOTE_RESULT, struct.pack('<QB', term, 0)
+        yield VOTE_RESULT, struct.pack('<QB', term, 2)
+        yield TIMEOUT_NOW, struct.pack('<3Q', term, 0, 0)
+
+    def test_terms_that_leave_no_room_for_the_next(self):
+        before = self.cluster.leader().info()['term']
+        last = self.cluster.leader().call('TOKEN', 'x')
+        for term in (0, before + TERM_STEP_MAX + 1000, 1 << 63, (1 << 64) - 2, (1 << 64) - 1):
+            for kind, body in self.messages(term, 1):
+                self.forge(frame(kind, body))
+        self.works()
+        for node in self.cluster.nodes:
+            self.assertLess(node.info()['term'], before + 1000)
+        self.assertGreater(self.cluster.leader().call('TOKEN', 'x'), last)
+
+    def test_a_term_that_is_far_ahead(self):
+        """It may be: so it counts, and the next leader leads in a later one. A vote that is asked for while there is a leader does
+        not count, unless that leader has handed over."""
+        for kind, more in ((APPEND, struct.pack('<3QI', 0, 0, 0, 0)), (APPEND_RESULT, struct.pack('<2Q', 0, 0)), (VOTE, None)):
+            term = self.cluster.leader().info()['term'] + (1 << 20)
+            target = self.cluster.leader()
+            sender = self.random.choice([n for n in self.cluster.nodes if n is not target])
+            s = self.dial(sender, target)
+            s.sendall(frame(kind, struct.pack('<Q', term) + (more or struct.pack('<3QB', sender.id, 0, 0, 1))))
+            wait_until(lambda: self.cluster.leader().info()['term'] >= term, 60.0, 'a leader of a later term than %d' % kind)
+            s.close()
+            self.works()
+
+    def test_frames_that_are_none(self):
+        self.cluster.leader()
+        for kind in (0, 5, 7, 77, 255): # no kind of message
+            self.forge(frame(kind, b'x' * 24))
+        for kind in (APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW):
+            for size in (0, 1, 23, 37, 4000): # no length that a body has
+                self.forge(frame(kind, bytes(size)))
+            for _ in range(10):
+                self.forge(frame(kind, self.random.randbytes(self.random.choice((9, 24, 33, 36, 200)))))
+        for length in (1 << 23, 1 << 26, (1 << 31) - 1, (1 << 32) - 1): # more than may come
+            self.forge(frame(APPEND, b'', length))
+        entries = struct.pack('<4QI', 1 << 40, 0, 0, 0, (1 << 32) - 1) + struct.pack('<QB3xI', 1, 1, (1 << 32) - 1)
+        self.forge(frame(APPEND, entries))
+        self.forge(self.random.randbytes(5000))
+        self.works()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,274 @@
+/* net_dial.c: how streams between nodes come about. Stands in for transport*.c; see net.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net_private.h"
+
+int transport_create(uv_loop_t *loop, const struct transport_config *config,
+                     const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
+                     size_t errmsg_size)
+{
+    struct transport *t = fli_xcalloc(1, sizeof *t);
+    (void)errmsg;
+    (void)errmsg_size;
+    t->handle.loop = loop;
+    t->node = FLI_CONTAINER_OF(loop, struct sim_node, loop);
+    t->self = config->self;
+    memcpy(t->limits, config->limits, sizeof t->limits);
+    t->connect_ms = config->connect_ms;
+    t->unacked_ms = config->unacked_ms;
+    t->cbs = *cbs;
+    t->node->transport = t;
+    *ret = t;
+    return 0;
+}
+
+int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
+{
+    (void)errmsg;
+    (void)errmsg_size;
+    t->started = true;
+    return 0;
+}
+
+void transport_destroy(struct transport *t)
+{
+    if (t != NULL) {
+        FLI_ASSERT(t->streams == 0);
+        t->node->transport = NULL;
+        free(t);
+    }
+}
+
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
+{
+    t->self.cluster_id = cluster_id;
+    t->self.admitted_index = admitted_index;
+}
+
+static struct stream *stream_make(struct sim_conn *c, unsigned side)
+{
+    struct stream *st = fli_xcalloc(1, sizeof *st);
+    struct sim_node *n = c->end[side].node;
+    st->conn = c;
+    st->side = side;
+    st->limits = n->transport->limits[c->kind];
+    st->last = &st->first;
+    st->heard_ms = n->loop_ms;
+    st->lost = c->end[side].closed; /* the end of the other side has overtaken its answer */
+    st->how = CHANNEL_HUNG_UP;
+    frame_reader_init(&st->in, st->limits.frame_max);
+    fli_buf_init(&st->out, STREAM_OUT_MAX);
+    c->end[side].stream = st;
+    n->transport->streams++;
+    return st;
+}
+
+static struct sim_conn *conn_make(struct sim_dial *d)
+{
+    struct sim *s = d->from->sim;
+    struct sim_conn *c = fli_xcalloc(1, sizeof *c);
+    c->sim = s;
+    c->kind = d->kind;
+    c->unacked_ms = d->from->transport->unacked_ms;
+    c->end[0].node = d->from;
+    c->end[0].life = d->life;
+    c->end[1].node = d->to;
+    c->end[1].life = d->to->life;
+    c->next = s->conns;
+    s->conns = c;
+    return c;
+}
+
+/* The caller hears the end of its call. */
+static void dial_ended(struct sim_dial *d, int status)
+{
+    d->done = true;
+    if (status != 0 && d->conn != NULL) {
+        sim_conn_hang_up(d->conn, 0);
+    }
+    d->cb(d->ctx, status, status == 0 ? &d->answer : NULL,
+          status == 0 ? stream_make(d->conn, 0) : NULL);
+}
+
+static void answered_deliver(struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    struct transport *t = e->node->transport;
+    char reason[HANDSHAKE_REASON_MAX];
+    if (d->done || t == NULL || t->closing) {
+        return;
+    }
+    if (d->verdict == 0) {
+        dial_ended(d, FL_ENOCONN);
+        t->cbs.absent(t->cbs.ctx, d->to->index + 1);
+        return;
+    }
+    bool welcome = d->verdict == HANDSHAKE_WELCOME;
+    if (welcome && t->cbs.judge(t->cbs.ctx, &d->answer, reason) != HANDSHAKE_WELCOME) {
+        dial_ended(d, FL_EDENIED);
+        return;
+    }
+    dial_ended(d, welcome ? 0 : FL_EDENIED);
+    t->cbs.answered(t->cbs.ctx, d->to->index + 1, d->verdict, d->reason);
+}
+
+static void timeout_deliver(struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    if (!d->done) {
+        dial_ended(d, FL_ENOCONN);
+    }
+}
+
+static void answered_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    if (sim_net_blocked(s, d->to->index, d->from->index)) {
+        sim_again(s, e, RETRANSMIT_MS);
+        return;
+    }
+    sim_node_fire(s, e);
+}
+
+static void answer(struct sim_dial *d)
+{
+    struct sim *s = d->from->sim;
+    uint64_t ms = sim_net_delay(s, d->to->index, d->from->index);
+    struct sim_event *e = sim_after(s, ms, answered_fire);
+    e->node = d->from;
+    e->life = d->life;
+    e->deliver = answered_deliver;
+    e->p = d;
+}
+
+/* A newer stream of the same node and kind takes the place of the oldest. */
+static void replace_oldest(struct sim_conn *made)
+{
+    struct stream *oldest = NULL;
+    unsigned n = 0;
+    for (struct sim_conn *c = made->sim->conns; c != NULL; c = c->next) {
+        const struct sim_end *end = &c->end[1];
+        if (c->kind == made->kind && c->end[0].node == made->end[0].node &&
+            end->node == made->end[1].node && end->life == made->end[1].life &&
+            end->stream != NULL && !end->stream->lost) {
+            oldest = end->stream;
+            n++;
+        }
+    }
+    if (n > TRANSPORT_ACCEPTED_MAX) {
+        sim_stream_lose(oldest, CHANNEL_REPLACED);
+    }
+}
+
+static void called_deliver(struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    struct transport *t = e->node->transport;
+    struct transport *from = d->from->transport;
+    if (d->done || from == NULL || d->from->life != d->life || t == NULL || t->closing) {
+        return;
+    }
+    struct peer_identity self = from->self;
+    d->verdict = t->cbs.judge(t->cbs.ctx, &self, d->reason);
+    d->answer = t->self;
+    if (d->verdict == HANDSHAKE_WELCOME) {
+        d->conn = conn_make(d);
+        struct stream *st = stream_make(d->conn, 1);
+        replace_oldest(d->conn);
+        t->cbs.accepted(t->cbs.ctx, d->kind, &self, st);
+    }
+    answer(d);
+}
+
+static void called_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_dial *d = e->p;
+    if (sim_net_blocked(s, d->from->index, d->to->index)) {
+        sim_again(s, e, RETRANSMIT_MS);
+        return;
+    }
+    if (d->to->power == SIM_DOWN || d->to->transport == NULL || !d->to->transport->started) {
+        answer(d);
+        sim_drop(s, e);
+        return;
+    }
+    e->life = d->to->life;
+    sim_node_fire(s, e);
+}
+
+int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
+                   transport_dial_cb cb, void *ctx)
+{
+    struct sim_node *from = t->node;
+    struct sim *s = from->sim;
+    struct sim_node *to = &s->nodes[peer_id - 1];
+    if (!t->started || t->closing) {
+        return FL_ENOCONN;
+    }
+    struct sim_dial *d = fli_xcalloc(1, sizeof *d);
+    *d = (struct sim_dial){.kind = kind,
+                           .from = from,
+                           .to = to,
+                           .life = from->life,
+                           .cb = cb,
+                           .ctx = ctx,
+                           .next = s->dials};
+    s->dials = d;
+    struct sim_event *e = sim_after(s, sim_net_delay(s, from->index, to->index), called_fire);
+    e->node = to;
+    e->deliver = called_deliver;
+    e->p = d;
+    e = sim_to_node(from, t->connect_ms, timeout_deliver);
+    e->p = d;
+    return 0;
+}
+
+static void closed(uv_handle_t *h)
+{
+    struct transport *t = (struct transport *)(void *)h;
+    t->close_cb(t->close_ctx);
+}
+
+void sim_transport_maybe_closed(struct transport *t)
+{
+    if (t->closing && t->streams == 0 && !t->ending) {
+        t->ending = true;
+        uv_close((uv_handle_t *)&t->handle, closed);
+    }
+}
+
+/* The calls end first: each of them may have a stream of its own to close. */
+static void end_calls(uv_handle_t *h)
+{
+    struct transport *t = (struct transport *)(void *)h;
+    struct sim_node *n = t->node;
+    for (struct sim_dial *d = n->sim->dials; d != NULL; d = d->next) {
+        if (d->from == n && d->life == n->life && !d->done) {
+            dial_ended(d, FL_ENOCONN);
+        }
+    }
+    sim_transport_maybe_closed(t);
+}
+
+void transport_close(struct transport *t, void (*cb)(void *ctx), void *ctx)
+{
+    t->closing = true;
+    t->close_cb = cb;
+    t->close_ctx = ctx;
+    uv_close((uv_handle_t *)&t->handle, end_calls);
+}
+
+void sim_net_fini(struct sim *s)
+{
+    while (s->conns != NULL) {
+        struct sim_conn *c = s->conns;
+        s->conns = c->next;
+        free(c);
+    }
+    while (s->dials != NULL) {
+        struct sim_dial *d = s->dials;
+        s->dials = d->next;
+        free(d);
+    }
+}

@@ -1,0 +1,79 @@
+/* shim.h: what the two files of the shim share. shim.c has files and the journal, shim_calls.c all
+ * other calls. */
+#ifndef TORTURE_SHIM_H
+#define TORTURE_SHIM_H
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The slots of the control file; tests/lib/shim.py has the same list. */
+enum slot {
+    SLOT_LIE,         /* syncs are answered and do nothing */
+    SLOT_SLOW_US,     /* how long a sync takes longer */
+    SLOT_SYNC_ERRNO,  /* what each sync fails with */
+    SLOT_WRITE_ERRNO, /* what each write to a file, and each making of one, fails with */
+    SLOT_FULL,        /* nothing can be made or made longer for want of space */
+    SLOT_WALL_NS,     /* how far the wall clock is off */
+    SLOT_RING,        /* an io_uring may be had */
+    SLOT_SHORT,       /* writes that can be done in part are */
+    SLOT_PACE,        /* which of two paces of the monotonic clock goes; the other may be written */
+    SLOT_PACES,       /* of each: ppm faster, since when, how far ahead then */
+    SLOT_KINDS =
+        SLOT_PACES +
+        6, /* for each kind: calls so far, the call that fails, its errno, calls that did fail */
+    SLOTS = 128
+};
+
+/* A file made, renamed or removed is KIND_NAME, its size changed KIND_SIZE; threads, processes,
+ * pipes and the like are KIND_MAKE. */
+enum kind {
+    KIND_ALLOC,
+    KIND_WRITE,
+    KIND_SYNC,
+    KIND_NAME,
+    KIND_ACCEPT,
+    KIND_SIZE,
+    KIND_OPEN,
+    KIND_READ,
+    KIND_RING,
+    KIND_MAKE,
+    KINDS
+};
+
+_Static_assert(SLOT_KINDS + 4 * KINDS <= SLOTS, "all kinds have their slots");
+
+/* As the errno of a call that fails: it does part of what it shall. */
+#define IN_PART 10000
+
+/* A pointer to an object is not one to a function in C; POSIX says that this works. */
+#define REAL(ret, name, ...)                                                                       \
+    static ret (*real)(__VA_ARGS__);                                                               \
+    do {                                                                                           \
+        if (real == NULL) {                                                                        \
+            void *found = dlsym(RTLD_NEXT, name);                                                  \
+            memcpy((void *)&real, &found, sizeof found);                                           \
+        }                                                                                          \
+    } while (0)
+
+extern _Atomic int64_t *shim_slots;    /* NULL: not in use */
+extern int shim_undo_fd;               /* of the journal; -1: none */
+extern pthread_mutex_t shim_undo_lock; /* of the journal */
+
+int64_t shim_slot(int which);
+
+/* Counts a call; its errno when it is the one that fails, otherwise 0. */
+int shim_fails(enum kind kind);
+
+/* Sets errno; -1. */
+int shim_refuse(int error);
+
+/* This descriptor is no file of ours any more. */
+void shim_forget(int fd);
+
+#endif

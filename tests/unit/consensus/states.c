@@ -1,0 +1,53 @@
+/* states.c: see states.h. */
+#include "states.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void acquire(struct machine *m, unsigned number)
+{
+    struct fli_buf b;
+    uint8_t header[MACHINE_BATCH_HEADER_SIZE] = {0};
+    char name[64];
+    uint8_t value[FL_VALUE_MAX] = {0};
+    struct machine_result result;
+    snprintf(name, sizeof name, "a-name-of-some-length-%u", number);
+    struct fli_slice text = {(const uint8_t *)name, strlen(name)};
+    struct machine_command c = {.op = MACHINE_OP_ACQUIRE,
+                                .n_names = 1,
+                                .permits = 1,
+                                .name = text,
+                                .owner = text,
+                                .value = {value, sizeof value},
+                                .ttl_ms = 60000};
+    fli_buf_init(&b, 65536);
+    assert_int_equal(fli_buf_append(&b, header, sizeof header), 0);
+    assert_int_equal(machine_command_encode(&c, &b), 0);
+    assert_int_equal(fli_buf_reserve(&b, 8), 0);
+    struct machine_batch_header h = {
+        .count = 1, .stamp_ms = machine_clock(m) + 1, .term = 1, .length = (uint32_t)b.len};
+    size_t size = machine_batch_seal(b.data, &h);
+    assert_int_equal(machine_apply(m, b.data, size, &result), 0);
+    assert_int_equal(result.code, MACHINE_GRANTED);
+    fli_buf_fini(&b);
+}
+
+void states_add(struct machine *m, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++) {
+        acquire(m, i);
+    }
+}
+
+struct machine *states_make(unsigned n)
+{
+    static const uint64_t seed[2] = {1, 2};
+    struct machine *m = machine_create(seed);
+    states_add(m, 0, n);
+    return m;
+}

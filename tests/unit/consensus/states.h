@@ -1,0 +1,11 @@
+/* states.h: machines with many locks, for the tests of snapshots. */
+#ifndef TEST_CONSENSUS_STATES_H
+#define TEST_CONSENSUS_STATES_H
+
+#include "machine/machine.h"
+
+/* Locks 0 to n - 1, each with the longest value. */
+struct machine *states_make(unsigned n);
+void states_add(struct machine *m, unsigned from, unsigned to); /* more of them */
+
+#endif

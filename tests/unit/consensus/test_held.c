@@ -1,0 +1,191 @@
+/* test_held.c: commands that wait for a leader: their order, their bound, their end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "consensus/held.h"
+#include "machine/batch.h"
+
+#define CALLS 8u
+
+struct call {
+    struct node_ticket ticket;
+    unsigned answers;
+    int status;
+    unsigned order;
+    struct held_queue *again; /* in the callback this one is held once more */
+};
+
+static struct call calls[CALLS];
+static unsigned order;
+static const uint8_t COMMAND[64] = {MACHINE_OP_ACQUIRE};
+static const uint8_t QUERY[64] = {MACHINE_OP_CHECK};
+
+static void answered(struct node_ticket *t, int status, const struct machine_result *result,
+                     struct fli_slice payload)
+{
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    assert_null(result);
+    assert_int_equal(payload.len, 0);
+    c->answers++;
+    c->status = status;
+    c->order = ++order;
+    if (c->again != NULL) {
+        struct held *h = held_create(c->again, t, COMMAND, sizeof COMMAND);
+        assert_non_null(h);
+        fli_list_push(&c->again->waiting, &h->link);
+        c->again = NULL;
+    }
+}
+
+static int set_up(void **state)
+{
+    memset(calls, 0, sizeof calls);
+    order = 0;
+    for (unsigned i = 0; i < CALLS; i++) {
+        fli_list_init(&calls[i].ticket.link);
+        calls[i].ticket.cb = answered;
+        calls[i].ticket.deadline_ms = 100 + i;
+    }
+    return 0;
+}
+
+static struct held *hold(struct held_queue *q, unsigned i)
+{
+    struct held *h = held_create(q, &calls[i].ticket, COMMAND, sizeof COMMAND);
+    assert_non_null(h);
+    fli_list_push(&q->waiting, &h->link);
+    return h;
+}
+
+static void those_that_come_back_go_first(void **state)
+{
+    struct held_queue q;
+    held_init(&q, 1024);
+    assert_null(held_first(&q));
+    struct held *first = hold(&q, 0);
+    (void)hold(&q, 1);
+    assert_ptr_equal(held_first(&q), first);
+    held_give_back(&q, &calls[2].ticket, QUERY, sizeof QUERY);
+    held_give_back(&q, &calls[3].ticket, COMMAND, 7);
+    assert_ptr_equal(held_first(&q)->t, &calls[2].ticket);
+    assert_true(held_first(&q)->query);
+    assert_memory_equal(held_first(&q)->data, QUERY, sizeof QUERY);
+    assert_int_equal(q.count, 4);
+    assert_int_equal(q.bytes, 3 * 64 + 7);
+    static const unsigned EXPECTED[] = {2, 3, 0, 1};
+    for (unsigned i = 0; i < 4; i++) {
+        struct held *h = held_first(&q);
+        assert_ptr_equal(h->t, &calls[EXPECTED[i]].ticket);
+        fli_list_remove(&h->link);
+        held_answer(&q, h, i == 1 ? FL_EUNCERTAIN : FL_ENOLEADER);
+        assert_int_equal(calls[EXPECTED[i]].answers, 1);
+    }
+    assert_int_equal(q.uncertain, 1);
+    assert_int_equal(q.count + q.bytes, 0);
+}
+
+/* Its bytes count until it is destroyed, on a list or not. */
+static void bytes_are_bounded(void **state)
+{
+    struct held_queue q;
+    held_init(&q, 2 * sizeof COMMAND);
+    struct held *a = held_create(&q, &calls[0].ticket, COMMAND, sizeof COMMAND);
+    struct held *b = held_create(&q, &calls[1].ticket, COMMAND, sizeof COMMAND);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_null(held_create(&q, &calls[2].ticket, COMMAND, 1));
+    /* What comes back when there is no room is answered at once: it was surely not done. */
+    held_give_back(&q, &calls[3].ticket, COMMAND, 1);
+    assert_int_equal(calls[3].status, FL_EBUSY);
+    assert_int_equal(calls[3].answers, 1);
+    held_destroy(&q, a);
+    assert_null(held_create(&q, &calls[2].ticket, COMMAND, sizeof COMMAND + 1));
+    a = held_create(&q, &calls[2].ticket, COMMAND, sizeof COMMAND);
+    assert_non_null(a);
+    held_destroy(&q, a);
+    held_destroy(&q, b);
+    assert_int_equal(calls[0].answers + calls[1].answers + calls[2].answers, 0);
+}
+
+/* A bound below one command holds nothing, rather than everything. */
+static void a_small_bound_holds_nothing(void **state)
+{
+    struct held_queue q;
+    held_init(&q, 8);
+    assert_null(held_create(&q, &calls[0].ticket, COMMAND, 9));
+    struct held *h = held_create(&q, &calls[0].ticket, COMMAND, 8);
+    assert_non_null(h);
+    held_destroy(&q, h);
+}
+
+static void the_longest_command_is_held(void **state)
+{
+    static const uint8_t longest[MACHINE_COMMAND_MAX] = {MACHINE_OP_ACQUIRE};
+    struct held_queue q;
+    held_init(&q, 2 * (size_t)MACHINE_COMMAND_MAX);
+    struct held *h = held_create(&q, &calls[0].ticket, longest, sizeof longest);
+    assert_non_null(h);
+    assert_int_equal(h->len, sizeof longest);
+    assert_int_equal(q.bytes, sizeof longest);
+    held_destroy(&q, h);
+}
+
+/* What is due is answered; in the list of those that came back each has its own deadline. */
+static void deadlines(void **state)
+{
+    struct held_queue q;
+    held_init(&q, 1024);
+    for (unsigned i = 0; i < 3; i++) {
+        (void)hold(&q, i);
+    }
+    calls[5].ticket.deadline_ms = 90;
+    held_give_back(&q, &calls[4].ticket, COMMAND, 8);
+    held_give_back(&q, &calls[5].ticket, COMMAND, 8);
+    held_expire(&q, 89);
+    assert_int_equal(order, 0);
+    held_expire(&q, 90);
+    assert_int_equal(calls[5].status, FL_ENOLEADER);
+    assert_int_equal(order, 1);
+    calls[1].again = &q;
+    held_expire(&q, 101);
+    assert_int_equal(order, 3);
+    assert_int_equal(calls[0].answers + calls[1].answers, 2);
+    assert_int_equal(q.count, 3);
+    held_refuse_all(&q, FL_ENOLEADER);
+    assert_int_equal(calls[1].answers, 2);
+    assert_int_equal(calls[4].answers + calls[2].answers, 2);
+    assert_true(calls[4].order < calls[2].order);
+    assert_int_equal(q.count + q.bytes, 0);
+}
+
+/* What a callback adds is not refused with the rest, or it would never end. */
+static void refusing_ends(void **state)
+{
+    struct held_queue q;
+    held_init(&q, 1024);
+    (void)hold(&q, 0);
+    calls[0].again = &q;
+    held_refuse_all(&q, FL_ENOLEADER);
+    assert_int_equal(calls[0].answers, 1);
+    assert_int_equal(q.count, 1);
+    held_refuse_all(&q, FL_ENOLEADER);
+    assert_int_equal(calls[0].answers, 2);
+    assert_int_equal(q.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(those_that_come_back_go_first, set_up),
+        cmocka_unit_test_setup(bytes_are_bounded, set_up),
+        cmocka_unit_test_setup(a_small_bound_holds_nothing, set_up),
+        cmocka_unit_test_setup(the_longest_command_is_held, set_up),
+        cmocka_unit_test_setup(deadlines, set_up),
+        cmocka_unit_test_setup(refusing_ends, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+/* The ends of waits that were relayed, told ahead of the log. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cluster.h"
+#include "scratch.h"
+
+static int set_up(void **state)
+{
+    *state = test_calloc(1, sizeof(struct cluster));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    cluster_fini(*state);
+    test_free(*state);
+    return 0;
+}
+
+static struct cluster *up(void **state, unsigned n)
+{
+    struct cluster *c = *state;
+    cluster_init(c, n);
+    cluster_start_all(c);
+    cluster_wait_formed(c);
+    cluster_wait_leader(c);
+    return c;
+}
+
+static uint64_t acquire(struct cluster *c, unsigned i, const char *name, const char *owner)
+{
+    struct op op;
+    struct machine_command cmd = cmd_acquire(name, owner, 600000, 0);
+    op_run(c, i, &cmd, &op);
+    assert_int_equal(op.status, 0);
+    assert_int_equal(op.result.code, MACHINE_GRANTED);
+    return op.result.token;
+}
+
+static unsigned other_than(struct cluster *c, unsigned i)
+{
+    return (i + 1) % c->n;
+}
+
+static bool push_came(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->pushed > 0;
+}
+
+static bool log_came(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->log_wait != 0;
+}
+
+static void test_push(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    unsigned follower = other_than(c, leader);
+    struct op op;
+    uint64_t token = acquire(c, leader, "a", "owner-1");
+    struct machine_command wait = cmd_acquire("a", "owner-2", 600000, 600000);
+    struct machine_command release = cmd_release("a", token);
+    op_run(c, follower, &wait, &op);
+    assert_int_equal(op.result.code, MACHINE_QUEUED);
+    uint64_t id = op.result.wait;
+    assert_int_equal(c->nodes[follower].pushed, 0);
+    op_run(c, leader, &release, &op);
+    assert_int_equal(op.result.code, MACHINE_DONE);
+    cluster_until(c, push_came, &c->nodes[follower], "the follower is told ahead");
+    assert_int_equal(c->nodes[follower].pushed_type, MACHINE_EVENT_GRANTED);
+    assert_int_equal(c->nodes[follower].pushed_wait, id);
+    cluster_until(c, log_came, &c->nodes[follower], "the log tells it as well");
+    assert_int_equal(c->nodes[follower].log_wait, id);
+    assert_int_equal(c->nodes[follower].pushed, 1);
+    assert_int_equal(c->nodes[(leader + 2) % 3].pushed, 0);
+}
+
+static bool all_push_came(void *ctx)
+{
+    struct cluster_node *cn = ctx;
+    return cn->pushed == 2;
+}
+
+/* Waits that are older than the leader's term: it does not know whose they are. */
+static void test_push_after_a_change_of_leader(void **state)
+{
+    struct cluster *c = up(state, 3);
+    unsigned leader = cluster_wait_leader(c);
+    struct op op;
+    uint64_t token = acquire(c, leader, "a", "owner-1");
+    for (unsigned i = 1; i < 3; i++) {
+        struct machine_command wait =
+            cmd_acquire("a", i == 1 ? "owner-2" : "owner-3", 600000, 600000);
+        op_run(c, (leader + i) % 3, &wait, &op);
+        assert_int_equal(op.result.code, MACHINE_QUEUED);
+    }
+    cluster_stop(c, leader, 0);
+    unsigned next = cluster_wait_leader(c);
+    unsigned follower = 3 - leader - next;
+    assert_int_equal(c->nodes[follower].pushed, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct machine_command release = cmd_release("a", token + i);
+        op_run(c, next, &release, &op);
+        assert_int_equal(op.result.code, MACHINE_DONE);
+    }
+    cluster_until(c, all_push_came, &c->nodes[follower], "the follower is told ahead");
+    assert_int_equal(c->nodes[follower].pushed_type, MACHINE_EVENT_GRANTED);
+    assert_int_equal(c->nodes[next].pushed, 0);
+    /* A wait of this term is told to its own node again, and to no other. */
+    struct machine_command wait = cmd_acquire("a", "owner-4", 600000, 600000);
+    op_run(c, next, &wait, &op);
+    assert_int_equal(op.result.code, MACHINE_QUEUED);
+    struct machine_command release = cmd_release("a", token + 2);
+    op_run(c, next, &release, &op);
+    assert_int_equal(op.result.code, MACHINE_DONE);
+    cluster_wait_level(c);
+    assert_int_equal(c->nodes[follower].pushed, 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_push),
+        TEST(test_push_after_a_change_of_leader),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,583 @@
+/* test_replica.c: one server of the group and its log: what is on disk before what is said, what is
+ * cut off, applied, committed, handed over. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "group.h"
+
+static struct group group;
+
+static struct group *start(unsigned n)
+{
+    group_init(&group, n);
+    group_up_all(&group);
+    return &group;
+}
+
+static int stop(void **state)
+{
+    group_fini(&group);
+    return 0;
+}
+
+static struct replica *replica(struct group *g, unsigned i)
+{
+    return g->servers[i].replica;
+}
+
+/* A message that somebody who is not up says, at once. */
+static int say(struct group *g, uint64_t from, unsigned to, const struct raft_message *m)
+{
+    static struct message_body body;
+    uint8_t bytes[64];
+    assert_int_equal(message_encode(m, &body), 0);
+    assert_true(body.parts[0].len <= sizeof bytes);
+    memcpy(bytes, body.parts[0].data, body.parts[0].len);
+    return replica_receive(replica(g, to), g->now_ms, from, body.type,
+                           (struct fli_slice){bytes, body.parts[0].len});
+}
+
+static int say_vote(struct group *g, uint64_t from, unsigned to, uint64_t term)
+{
+    struct raft_message m = {.type = RAFT_REQUEST_VOTE};
+    m.request_vote = (struct raft_request_vote){
+        .term = term, .candidate_id = from, .last_log_index = 100, .last_log_term = term - 1};
+    return say(g, from, to, &m);
+}
+
+/* n barriers of this term behind `prev`. */
+static int say_entries(struct group *g, uint64_t from, unsigned to, uint64_t term, uint64_t prev,
+                       uint64_t prev_term, unsigned n, uint64_t commit)
+{
+    static struct message_body body;
+    static const uint8_t nothing[8];
+    uint8_t bytes[1024];
+    size_t len = 0;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    m.append_entries = (struct raft_append_entries){
+        .term = term, .prev_log_index = prev, .prev_log_term = prev_term, .leader_commit = commit};
+    assert_int_equal(message_encode(&m, &body), 0);
+    for (unsigned i = 0; i < n; i++) {
+        assert_true(message_add_entry(&body, term, RAFT_BARRIER,
+                                      (struct fli_slice){nothing, sizeof nothing}));
+    }
+    for (unsigned i = 0; i < body.n; i++) {
+        assert_true(len + body.parts[i].len <= sizeof bytes);
+        memcpy(bytes + len, body.parts[i].data, body.parts[i].len);
+        len += body.parts[i].len;
+    }
+    return replica_receive(replica(g, to), g->now_ms, from, body.type,
+                           (struct fli_slice){bytes, len});
+}
+
+static struct raft_message first_to(struct group *g, uint64_t to, uint8_t type)
+{
+    static struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+    struct group_packet *p = group_packet_to(g, to, type);
+    if (p == NULL) {
+        fail_msg("no message of type %u to server %llu", type, (unsigned long long)to);
+        abort();
+    }
+    return group_read(p, entries);
+}
+
+/* ---- the order of disk and messages ---- */
+
+static void a_vote_is_on_disk_before_it_is_told(void **state)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_vote(g, 2, 0, 5), 0);
+    assert_int_equal(replica_term(replica(g, 0)), 5);
+    assert_int_equal(group_packets(g, 2, MESSAGE_VOTE_RESULT), 0);
+    log_flush(g->servers[0].log); /* on its way */
+    assert_int_equal(group_packets(g, 2, MESSAGE_VOTE_RESULT), 0);
+    group_write(g, 0);
+    assert_true(first_to(g, 2, MESSAGE_VOTE_RESULT).request_vote_result.vote_granted);
+    /* It is kept, whatever happens. */
+    group_drop(g);
+    group_crash(g, 0, SIM_CRASH_POWER);
+    group_up(g, 0);
+    assert_int_equal(replica_term(replica(g, 0)), 5);
+    assert_int_equal(say_vote(g, 3, 0, 5), 0);
+    group_write(g, 0);
+    assert_false(first_to(g, 3, MESSAGE_VOTE_RESULT).request_vote_result.vote_granted);
+}
+
+/* A vote that was lost with the power was told to nobody, so it may be given again. */
+static void a_vote_that_is_lost_was_not_told(void **state)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_vote(g, 2, 0, 5), 0);
+    group_crash(g, 0, SIM_CRASH_POWER);
+    assert_int_equal(g->packets_n, 0);
+    group_up(g, 0);
+    assert_int_equal(replica_term(replica(g, 0)), 1);
+    assert_int_equal(say_vote(g, 3, 0, 5), 0);
+    group_write(g, 0);
+    assert_true(first_to(g, 3, MESSAGE_VOTE_RESULT).request_vote_result.vote_granted);
+}
+
+/* A candidate's own vote is a promise like any other. A pre-vote promises nothing. */
+static void a_candidate_writes_before_it_asks(void **state)
+{
+    struct group *g = &group;
+    struct raft_message yes = {.type = RAFT_REQUEST_VOTE_RESULT};
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_true(replica_hurry(replica(g, 0), g->now_ms));
+    assert_true(first_to(g, 2, MESSAGE_VOTE).request_vote.pre_vote);
+    group_drop(g);
+    yes.request_vote_result.term = 2;
+    yes.request_vote_result.vote_granted = true;
+    yes.request_vote_result.pre_vote = true;
+    assert_int_equal(say(g, 2, 0, &yes), 0);
+    assert_int_equal(replica_term(replica(g, 0)), 2);
+    assert_int_equal(g->packets_n, 0);
+    group_write(g, 0);
+    assert_false(first_to(g, 2, MESSAGE_VOTE).request_vote.pre_vote);
+    assert_false(first_to(g, 3, MESSAGE_VOTE).request_vote.pre_vote);
+}
+
+/* What waits for one term is not said in the next. */
+static void what_waits_is_lost_with_its_term(void **state)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_vote(g, 2, 0, 5), 0);
+    assert_int_equal(say_vote(g, 3, 0, 6), 0);
+    group_write(g, 0);
+    assert_int_equal(group_packets(g, 2, MESSAGE_VOTE_RESULT), 0);
+    struct raft_message m = first_to(g, 3, MESSAGE_VOTE_RESULT);
+    assert_int_equal(m.request_vote_result.term, 6);
+    assert_true(m.request_vote_result.vote_granted);
+}
+
+static void entries_are_on_disk_before_they_are_confirmed(void **state)
+{
+    struct group *g = &group;
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_entries(g, 2, 0, 2, 1, 1, 3, 1), 0);
+    assert_int_equal(replica_last_index(replica(g, 0)), 4);
+    assert_int_equal(group_packets(g, 2, MESSAGE_APPEND_RESULT), 0);
+    /* A heartbeat behind them is answered with what is on disk. */
+    log_flush(g->servers[0].log);
+    assert_int_equal(say_entries(g, 2, 0, 2, 4, 2, 0, 1), 0);
+    assert_int_equal(group_packets(g, 2, MESSAGE_APPEND_RESULT), 0); /* its term is not */
+    group_write(g, 0);
+    bool confirmed = false;
+    FLI_LIST_FOREACH(pos, &g->packets)
+    {
+        struct raft_entry none[MESSAGE_ENTRIES_MAX];
+        struct raft_message m = group_read(FLI_CONTAINER_OF(pos, struct group_packet, link), none);
+        assert_int_equal(m.type, RAFT_APPEND_ENTRIES_RESULT);
+        assert_int_equal(m.append_entries_result.rejected, 0);
+        confirmed = confirmed || m.append_entries_result.last_log_index == 4;
+    }
+    assert_true(confirmed);
+    group_crash(g, 0, SIM_CRASH_POWER);
+    group_up(g, 0);
+    assert_int_equal(replica_last_index(replica(g, 0)), 4);
+}
+
+/* Entries are being written when a new leader cuts them off. */
+static void entries_are_cut_off_while_they_are_written(void **state)
+{
+    for (unsigned crash = 0; crash < 2; crash++) {
+        struct group *g = &group;
+        group_init(g, 3);
+        group_up(g, 0);
+        assert_int_equal(say_entries(g, 2, 0, 2, 1, 1, 3, 1), 0);
+        log_flush(g->servers[0].log);
+        assert_true(sim_device_busy(g->servers[0].sim, LOG_LANE_WRITE));
+        assert_int_equal(say_entries(g, 3, 0, 3, 1, 1, 1, 1), 0);
+        assert_int_equal(replica_last_index(replica(g, 0)), 2);
+        /* The first write ends, and says nothing of entries 3 and 4, nor of another entry 2. */
+        sim_device_finish(g->servers[0].sim, LOG_LANE_WRITE);
+        assert_null(group_packet_to(g, 2, MESSAGE_APPEND_RESULT));
+        assert_null(group_packet_to(g, 3, MESSAGE_APPEND_RESULT));
+        group_write(g, 0);
+        struct raft_message m = first_to(g, 3, MESSAGE_APPEND_RESULT);
+        assert_int_equal(m.append_entries_result.last_log_index, 2);
+        assert_int_equal(m.append_entries_result.rejected, 0);
+        if (crash == 1) {
+            group_crash(g, 0, SIM_CRASH_POWER);
+            group_up(g, 0);
+        }
+        assert_int_equal(replica_last_index(replica(g, 0)), 2);
+        assert_int_equal(log_term_of(g->servers[0].log, 2), 3);
+        group_fini(g);
+    }
+    group_init(&group, 1); /* for the tear-down */
+}
+
+/* ---- commit ---- */
+
+static void all_apply_the_same(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    for (unsigned i = 0; i < 200; i++) {
+        assert_int_equal(group_submit(g, leader), 0);
+        if (i % 7 == 0) {
+            group_step(g);
+        }
+    }
+    group_expect_same(g);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(group_tokens(g, i), 200);
+    }
+}
+
+/* After one was away its heartbeats are due at other times than the other's. */
+static void the_first_entry_after_a_pause_is_sent_at_once(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned away = (leader + 1) % 3;
+    for (unsigned round = 0; round < 10; round++) {
+        group_isolate(g, away, true);
+        assert_int_equal(group_submit(g, leader), 0);
+        group_run(g, GROUP_HEARTBEAT_MS + 10 + round);
+        group_isolate(g, away, false);
+        group_run(g, 300 + 3 * round);
+        assert_int_equal(group_submit(g, leader), 0);
+        uint64_t last = replica_last_index(replica(g, leader));
+        group_run(g, 3); /* there, written, and back */
+        assert_int_equal(replica_commit_index(replica(g, leader)), last);
+        assert_int_equal(log_durable_index(g->servers[away].log), last);
+    }
+}
+
+/* A majority of disks: two followers without the leader are one, the leader alone is none. */
+static void a_majority_of_disks_commits(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    uint64_t commit = replica_commit_index(replica(g, leader));
+    g->servers[leader].disk_stuck = true;
+    assert_int_equal(group_submit(g, leader), 0);
+    GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 1);
+    assert_true(log_durable_index(g->servers[leader].log) <= commit);
+    g->servers[leader].disk_stuck = false;
+    group_run(g, 5);
+    g->servers[(leader + 1) % 3].disk_stuck = true;
+    g->servers[(leader + 2) % 3].disk_stuck = true;
+    assert_int_equal(group_submit(g, leader), 0);
+    group_run(g, 300);
+    assert_int_equal(replica_commit_index(replica(g, leader)), commit + 1);
+    assert_int_equal(group_leader(g), leader);
+    g->servers[(leader + 2) % 3].disk_stuck = false;
+    GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
+}
+
+/* Committed, applied, and the power goes everywhere, again and again. */
+static void what_is_committed_survives(void **state)
+{
+    struct group *g = start(3);
+    uint64_t committed = 0;
+    for (unsigned round = 0; round < 20; round++) {
+        unsigned leader = group_elect(g);
+        for (unsigned i = 0; i < 10; i++) {
+            assert_int_equal(group_submit(g, leader), 0);
+        }
+        group_run(g, round % 5);
+        for (unsigned i = 0; i < 3; i++) {
+            uint64_t tokens = group_tokens(g, i);
+            committed = tokens > committed ? tokens : committed;
+        }
+        for (unsigned i = 0; i < 3; i++) {
+            group_crash(g, i, round % 2 == 0 ? SIM_CRASH_POWER : SIM_CRASH_PROCESS);
+        }
+        group_drop(g);
+        g->seed++;
+        group_up_all(g);
+        (void)group_elect(g);
+        group_expect_same(g);
+        assert_true(group_tokens(g, 0) >= committed);
+    }
+    assert_true(committed > 20);
+}
+
+static void a_barrier_is_told_when_it_is_applied(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    group_run(g, 50);
+    struct group_server *s = &g->servers[leader];
+    unsigned before = s->barriers;
+    assert_int_equal(replica_barrier(s->replica, g->now_ms), 0);
+    assert_int_equal(s->barriers, before);
+    GROUP_UNTIL(g, s->barriers == before + 1);
+    assert_int_equal(s->barrier_term, replica_term(s->replica));
+    assert_int_equal(replica_barrier(replica(g, (leader + 1) % 3), g->now_ms), FL_ENOLEADER);
+    assert_int_equal(group_submit(g, (leader + 1) % 3), FL_ENOLEADER);
+}
+
+/* The disk takes nothing more: refused, surely not appended, and later taken again. */
+static void a_disk_that_is_behind_refuses(void **state)
+{
+    struct group *g = start(1);
+    struct group_server *s = &g->servers[0];
+    static uint8_t bytes[64 << 10];
+    (void)group_elect(g);
+    s->disk_stuck = true;
+    uint64_t before = replica_last_index(s->replica);
+    unsigned taken = 0;
+    while (replica_submit(s->replica, g->now_ms, bytes, sizeof bytes) == 0) {
+        taken++;
+        assert_true(taken < 1000);
+    }
+    assert_true(taken > 0);
+    assert_int_equal(replica_submit(s->replica, g->now_ms, bytes, sizeof bytes), FL_EBUSY);
+    assert_int_equal(replica_last_index(s->replica), before + taken);
+    assert_int_equal(s->fatals, 0);
+    /* They are no batches: the node halts at the first, rather than pass over it. */
+    s->disk_stuck = false;
+    GROUP_UNTIL(g, s->fatals == 1);
+    assert_int_equal(s->fatal_error, FL_ECORRUPT);
+    assert_int_equal(replica_applied_index(s->replica), before);
+    group_run(g, 50);
+    assert_int_equal(s->fatals, 1);
+    assert_int_equal(group_submit(g, 0), FL_ENOLEADER);
+}
+
+static void a_write_that_fails_is_fatal(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned follower = (leader + 1) % 3;
+    sim_device_fail(g->servers[follower].sim, SIM_LOG_WRITE, 1, 1, -EIO);
+    assert_int_equal(group_submit(g, leader), 0);
+    GROUP_UNTIL(g, g->servers[follower].fatals > 0);
+    assert_int_equal(g->servers[follower].fatal_error, FL_EIO);
+    /* Nothing of it is confirmed by this one from then on. */
+    uint64_t match = replica_match_index(replica(g, leader), follower + 1);
+    group_run(g, 100);
+    assert_int_equal(replica_match_index(replica(g, leader), follower + 1), match);
+}
+
+/* The process stood still: what others have sent waits in its sockets, and is read before a leader
+ * is given up. */
+static void no_timer_runs_out_right_after_a_pause(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    struct replica *r = replica(g, (leader + 1) % 3);
+    group_run(g, 50);
+    assert_true(replica_leader(r) == leader + 1);
+    g->now_ms += 10 * GROUP_ELECTION_MS;
+    replica_turn(r, g->now_ms, true);
+    assert_true(replica_role(r) == REPLICA_FOLLOWER);
+    assert_true(replica_leader(r) == leader + 1);
+    replica_turn(r, g->now_ms, false);
+    assert_true(replica_role(r) == REPLICA_CANDIDATE);
+}
+
+/* Entries of a leader that is over, or that do not follow ours: what they say of the configuration
+ * is not noted either. */
+static void a_change_that_was_refused_is_not_noted(void **state)
+{
+    static struct message_body body;
+    struct group *g = &group;
+    struct configuration c;
+    uint8_t conf[CONFIGURATION_SIZE_MAX];
+    uint8_t bytes[2048];
+    group_init(g, 3);
+    group_up(g, 0);
+    assert_int_equal(say_vote(g, 2, 0, 5), 0);
+    c = g->conf;
+    assert_int_equal(configuration_remove(&c, 3), 0);
+    size_t conf_len = configuration_encode(&c, conf);
+    static const struct {
+        uint64_t term, prev;
+    } ROWS[] = {{4, 1}, {5, 2}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+        size_t len = 0;
+        m.append_entries.term = ROWS[i].term;
+        m.append_entries.prev_log_index = ROWS[i].prev;
+        m.append_entries.prev_log_term = 1;
+        assert_int_equal(message_encode(&m, &body), 0);
+        assert_true(message_add_entry(&body, ROWS[i].term, RAFT_CHANGE,
+                                      (struct fli_slice){conf, conf_len}));
+        for (unsigned k = 0; k < body.n; k++) {
+            assert_true(len + body.parts[k].len <= sizeof bytes);
+            memcpy(bytes + len, body.parts[k].data, body.parts[k].len);
+            len += body.parts[k].len;
+        }
+        assert_int_equal(
+            replica_receive(replica(g, 0), g->now_ms, 2, body.type, (struct fli_slice){bytes, len}),
+            0);
+        assert_int_equal(replica_configuration(replica(g, 0))->n, 3);
+        assert_int_equal(replica_configuration_index(replica(g, 0)), 1);
+        assert_int_equal(replica_last_index(replica(g, 0)), 1);
+    }
+}
+
+/* ---- changes of the configuration ---- */
+
+static void change_to(struct group *g, unsigned leader, const struct configuration *c)
+{
+    assert_int_equal(replica_change(replica(g, leader), g->now_ms, c), 0);
+    GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
+}
+
+static void a_server_leaves_and_comes_back(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned away = (leader + 1) % 3;
+    struct configuration c = g->conf;
+    assert_int_equal(configuration_remove(&c, away + 1), 0);
+    group_isolate(g, away, true);
+    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), 0);
+    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
+    assert_int_equal(replica_configuration(replica(g, leader))->n, 2); /* in force at once */
+    GROUP_UNTIL(g, replica_configuration_committed(replica(g, leader)));
+    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), FL_ENOTFOUND);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(group_submit(g, leader), 0);
+    }
+    char address[16];
+    snprintf(address, sizeof address, "s%u:1", away + 1);
+    assert_int_equal(configuration_add(&c, away + 1, address, CONFIGURATION_LEARNER), 0);
+    change_to(g, leader, &c);
+    /* Nothing can be changed while one catches up; one that is silent is given up. */
+    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), 0);
+    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, away + 1), FL_EBUSY);
+    assert_int_equal(replica_catch_up_status(replica(g, leader), away + 1), CATCH_UP_RUNNING);
+    assert_int_equal(replica_change(replica(g, leader), g->now_ms, &c), FL_EBUSY);
+    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), away + 1) == CATCH_UP_ABORTED);
+    group_isolate(g, away, false);
+    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), away + 1) == CATCH_UP_FINISHED);
+    assert_int_equal(group_leader(g), leader);
+    assert_int_equal(configuration_set_role(&c, away + 1, CONFIGURATION_VOTER), 0);
+    change_to(g, leader, &c);
+    group_expect_same(g);
+    assert_int_equal(configuration_voters(replica_configuration(replica(g, away))), 3);
+}
+
+/* It lacks nothing when it is asked for, and nothing is written meanwhile. */
+static void a_learner_that_is_level_has_caught_up(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned learner = (leader + 1) % 3;
+    struct configuration c = g->conf;
+    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_LEARNER), 0);
+    change_to(g, leader, &c);
+    group_expect_same(g);
+    group_run(g, 100);
+    assert_int_equal(replica_catch_up(replica(g, leader), g->now_ms, learner + 1), 0);
+    GROUP_UNTIL(g, replica_catch_up_status(replica(g, leader), learner + 1) == CATCH_UP_FINISHED);
+    assert_int_equal(configuration_set_role(&c, learner + 1, CONFIGURATION_VOTER), 0);
+    change_to(g, leader, &c);
+}
+
+/* A leader that is cut off changes the configuration; the next leader's log has no such entry. */
+static void a_change_that_is_cut_off_is_taken_back(void **state)
+{
+    struct group *g = start(3);
+    unsigned old = group_elect(g);
+    struct configuration c = g->conf;
+    uint64_t index = replica_configuration_index(replica(g, old));
+    group_run(g, 50);
+    group_isolate(g, old, true);
+    assert_int_equal(configuration_remove(&c, (old + 1) % 3 + 1), 0);
+    assert_int_equal(replica_change(replica(g, old), g->now_ms, &c), 0);
+    assert_int_equal(replica_configuration(replica(g, old))->n, 2);
+    assert_false(replica_configuration_committed(replica(g, old)));
+    GROUP_UNTIL(g, group_leader(g) != (int)old && group_leader(g) >= 0);
+    unsigned leader = group_elect(g);
+    assert_int_equal(group_submit(g, leader), 0);
+    GROUP_UNTIL(g,
+                replica_commit_index(replica(g, leader)) == replica_last_index(replica(g, leader)));
+    group_isolate(g, old, false);
+    group_expect_same(g);
+    assert_int_equal(replica_configuration(replica(g, old))->n, 3);
+    assert_int_equal(replica_configuration_index(replica(g, old)), index);
+    assert_true(replica_configuration_committed(replica(g, old)));
+    /* And it can lead, and change it. */
+    assert_int_equal(replica_transfer(replica(g, leader), g->now_ms, old + 1), 0);
+    GROUP_UNTIL(g, group_leader(g) == (int)old);
+    assert_int_equal(group_elect(g), old);
+    change_to(g, old, &c);
+}
+
+/* ---- handing over ---- */
+
+static void leadership_is_handed_over(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned next = (leader + 1) % 3;
+    struct replica *r = replica(g, leader);
+    uint64_t term = replica_term(r);
+    group_run(g, 50);
+    assert_int_equal(replica_transfer(r, g->now_ms, leader + 1), FL_ENOTFOUND);
+    assert_int_equal(replica_transfer(r, g->now_ms, 99), FL_ENOTFOUND);
+    assert_int_equal(replica_transfer(replica(g, next), g->now_ms, leader + 1), FL_ENOLEADER);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
+    assert_int_equal(replica_transferee(r), next + 1);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), FL_EBUSY);
+    assert_int_equal(group_submit(g, leader), FL_ENOLEADER);
+    GROUP_UNTIL(g, replica_role(replica(g, next)) == REPLICA_LEADER);
+    assert_int_equal(replica_term(replica(g, next)), term + 1);
+    group_expect_same(g);
+}
+
+/* To one that does not answer: after an election time this one leads on. */
+static void a_transfer_to_nobody_ends(void **state)
+{
+    struct group *g = start(3);
+    unsigned leader = group_elect(g);
+    unsigned next = (leader + 1) % 3;
+    struct replica *r = replica(g, leader);
+    group_run(g, 50);
+    group_crash(g, next, SIM_CRASH_PROCESS);
+    assert_int_equal(replica_transfer(r, g->now_ms, next + 1), 0);
+    GROUP_UNTIL(g, replica_transferee(r) == 0);
+    assert_int_equal(group_leader(g), leader);
+    assert_int_equal(group_submit(g, leader), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(a_vote_is_on_disk_before_it_is_told),
+        TEST(a_vote_that_is_lost_was_not_told),
+        TEST(a_candidate_writes_before_it_asks),
+        TEST(what_waits_is_lost_with_its_term),
+        TEST(entries_are_on_disk_before_they_are_confirmed),
+        TEST(entries_are_cut_off_while_they_are_written),
+        TEST(all_apply_the_same),
+        TEST(the_first_entry_after_a_pause_is_sent_at_once),
+        TEST(a_majority_of_disks_commits),
+        TEST(what_is_committed_survives),
+        TEST(a_barrier_is_told_when_it_is_applied),
+        TEST(a_disk_that_is_behind_refuses),
+        TEST(a_write_that_fails_is_fatal),
+        TEST(no_timer_runs_out_right_after_a_pause),
+        TEST(a_change_that_was_refused_is_not_noted),
+        TEST(a_server_leaves_and_comes_back),
+        TEST(a_learner_that_is_level_has_caught_up),
+        TEST(a_change_that_is_cut_off_is_taken_back),
+        TEST(leadership_is_handed_over),
+        TEST(a_transfer_to_nobody_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* test_snapshot_child.c: a snapshot that a child process writes: what is in it, and what comes of a
+ * child that is killed, fails, or is not wanted any more. Real processes, a real directory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "consensus/snapshot_child.h"
+#include "scratch.h"
+#include "states.h"
+
+#define LOCKS 5000u
+
+struct rig {
+    uv_loop_t loop;
+    char *dir;
+    struct log_device *device;
+    struct machine *machine;
+    struct snapshot_child *child;
+    struct snapshot_meta meta;
+    unsigned dones, gones;
+    int error;
+    char why[300];
+    uint64_t size;
+};
+
+static struct rig rig;
+
+static int set_up(void **state)
+{
+    struct rig *r = &rig;
+    char errmsg[256];
+    memset(r, 0, sizeof *r);
+    assert_int_equal(uv_loop_init(&r->loop), 0);
+    r->dir = scratch_make();
+    assert_int_equal(log_files_create(r->dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
+                     0);
+    r->machine = states_make(LOCKS);
+    r->meta = (struct snapshot_meta){.index = 7, .term = 3, .conf_index = 1, .conf_len = 4};
+    memcpy(r->meta.conf, "conf", 4);
+    *state = r;
+    return 0;
+}
+
+/* Nothing may be left on the loop, and no process. */
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    machine_destroy(r->machine);
+    log_files_destroy(r->device);
+    scratch_remove(r->dir);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    return uv_loop_close(&r->loop);
+}
+
+static void on_done(void *ctx, int error, const char *why, uint64_t size)
+{
+    struct rig *r = ctx;
+    r->dones++;
+    r->error = error;
+    r->size = size;
+    snprintf(r->why, sizeof r->why, "%s", why);
+}
+
+static void on_gone(void *ctx)
+{
+    struct rig *r = ctx;
+    r->gones++;
+}
+
+static void start(struct rig *r)
+{
+    struct snapshot_child_callbacks cbs = {.ctx = r, .done = on_done, .gone = on_gone};
+    assert_int_equal(
+        snapshot_child_start(&r->loop, r->device, r->machine, &r->meta, &cbs, &r->child), 0);
+    assert_int_equal(r->dones, 0);
+}
+
+static void end(struct rig *r)
+{
+    snapshot_child_destroy(r->child);
+    assert_int_equal(r->gones, 0);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    assert_int_equal(r->gones, 1);
+}
+
+/* The loop ends when the pipe does: the child has a last word, or is gone. */
+static void wait_for_done(struct rig *r)
+{
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    assert_int_equal(r->dones, 1);
+}
+
+static void count_file(void *ctx, const char *name, uint64_t size)
+{
+    (*(unsigned *)ctx)++;
+}
+
+static unsigned files(struct rig *r)
+{
+    unsigned n = 0;
+    assert_int_equal(r->device->ops->list(r->device, count_file, &n), 0);
+    return n;
+}
+
+/* All but what a child that is killed leaves, which a later one or the next start takes away. */
+static unsigned whole_snapshots(struct rig *r)
+{
+    struct snapshot_info info;
+    struct snapshot_error error;
+    size_t n = 0;
+    assert_int_equal(snapshot_list(r->device, &info, 1, &n, &error), 0);
+    return (unsigned)n;
+}
+
+static void it_is_of_the_moment_of_the_fork(void **state)
+{
+    struct rig *r = *state;
+    struct fli_buf expected;
+    struct fli_buf found;
+    struct snapshot_reader *reader;
+    struct snapshot_error error;
+    struct fli_slice piece;
+    fli_buf_init(&expected, SIZE_MAX / 4);
+    fli_buf_init(&found, SIZE_MAX / 4);
+    start(r);
+    assert_int_equal(machine_snapshot_encode(r->machine, &expected), 0);
+    states_add(r->machine, LOCKS, 2 * LOCKS); /* what comes later is not in it */
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_int_equal(r->size, expected.len);
+    assert_int_equal(snapshot_reader_open(r->device, 0, &reader, &error), 0);
+    assert_int_equal(snapshot_reader_meta(reader)->index, 7);
+    assert_int_equal(snapshot_reader_meta(reader)->term, 3);
+    assert_int_equal(snapshot_reader_meta(reader)->conf_index, 1);
+    assert_memory_equal(snapshot_reader_meta(reader)->conf, "conf", 4);
+    while (snapshot_reader_next(reader, &piece, &error) == 0 && piece.len > 0) {
+        assert_int_equal(fli_buf_append(&found, piece.data, piece.len), 0);
+    }
+    snapshot_reader_close(reader);
+    assert_int_equal(found.len, expected.len);
+    assert_memory_equal(found.data, expected.data, expected.len);
+    fli_buf_fini(&expected);
+    fli_buf_fini(&found);
+    end(r);
+}
+
+/* The pid of our only child. */
+static pid_t child_pid(void)
+{
+    char path[64];
+    char text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void one_that_is_killed_is_told(void **state)
+{
+    struct rig *r = *state;
+    states_add(r->machine, LOCKS, 6 * LOCKS); /* dozens of syncs */
+    start(r);
+    assert_int_equal(kill(child_pid(), SIGKILL), 0);
+    wait_for_done(r);
+    assert_int_equal(r->error, FL_ESYSTEM);
+    assert_non_null(strstr(r->why, "was killed"));
+    assert_int_equal(whole_snapshots(r), 0);
+    end(r);
+    /* The next one takes the place of what it has left. */
+    r->dones = r->gones = 0;
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    assert_int_equal(whole_snapshots(r), 1);
+    assert_int_equal(files(r), 1);
+    end(r);
+}
+
+/* A file may not become so large: the child's write fails, as on a full disk. */
+static void a_write_that_fails_is_told(void **state)
+{
+    struct rig *r = *state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    start(r);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    wait_for_done(r);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(r->error, FL_EIO);
+    assert_non_null(strstr(r->why, strerror(EFBIG)));
+    assert_int_equal(whole_snapshots(r), 0);
+    assert_int_equal(files(r), 0);
+    end(r);
+}
+
+/* The directory is gone: the child says so, this process goes on. */
+static void a_directory_that_is_gone_is_told(void **state)
+{
+    struct rig *r = *state;
+    char *dir = scratch_path(r->dir, "log");
+    struct log_device *before = r->device;
+    char errmsg[256];
+    scratch_write(dir, "", 0);
+    assert_int_equal(unlink(dir), 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(log_files_create(dir, LOG_ENGINE_THREAD, &r->device, errmsg, sizeof errmsg),
+                     0);
+    assert_int_equal(rmdir(dir), 0);
+    start(r);
+    wait_for_done(r);
+    assert_int_equal(r->error, FL_EIO);
+    assert_true(r->why[0] != '\0');
+    end(r);
+    log_files_destroy(r->device);
+    r->device = before;
+    free(dir);
+}
+
+static void one_that_is_not_wanted_any_more(void **state)
+{
+    struct rig *r = *state;
+    start(r);
+    pid_t pid = child_pid();
+    end(r);
+    assert_int_equal(r->dones, 0);
+    assert_int_equal(kill(pid, 0), -1); /* gone, and waited for */
+    assert_int_equal(errno, ESRCH);
+}
+
+/* It keeps nothing open that this process closes: neither sockets nor files. */
+static void it_keeps_no_socket(void **state)
+{
+    struct rig *r = *state;
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    start(r);
+    pid_t pid = child_pid();
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    close(ends[1]);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* the end: nobody else has it */
+    close(ends[0]);
+    wait_for_done(r);
+    assert_int_equal(r->error, 0);
+    end(r);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_is_of_the_moment_of_the_fork), TEST(one_that_is_killed_is_told),
+        TEST(a_write_that_fails_is_told),      TEST(a_directory_that_is_gone_is_told),
+        TEST(one_that_is_not_wanted_any_more), TEST(it_keeps_no_socket),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

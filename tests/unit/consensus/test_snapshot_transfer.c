@@ -1,0 +1,561 @@
+/* test_snapshot_transfer.c: a snapshot on its way from node 1 to node 2, over loopback, between two
+ * simulated disks: cut connections, damage, full disks, senders that begin again or break the
+ * rules. */
+#include "../peer/rig.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "../log/sim_device.h"
+#include "base/bytes.h"
+#include "consensus/snapshot_install.h"
+#include "consensus/snapshot_send.h"
+#include "states.h"
+
+#define LOCKS 3000u
+
+struct fixture {
+    struct rig *r;
+    struct sim_device *from, *to;
+    struct machine *machine;
+    struct snapshot_send *send;
+    struct snapshot_install *install;
+    unsigned accepted; /* streams given to `install` */
+    unsigned readies, idles;
+    int take; /* what `ready` does: 0 installs it, FL_EBUSY leaves it, else refuses */
+    uint64_t hash, index;
+    char log[512];
+    struct fli_buf file; /* of the snapshot */
+};
+
+static struct fixture fixture;
+
+/* ---- node 1 ---- */
+
+static int sink(void *ctx, const void *bytes, size_t len)
+{
+    struct snapshot_error error;
+    return snapshot_writer_write(ctx, bytes, len, &error);
+}
+
+static void write_snapshot(struct fixture *f, uint64_t index)
+{
+    struct snapshot_meta meta = {.index = index, .term = 3, .conf_index = 1, .conf_len = 4};
+    struct snapshot_writer *w;
+    struct snapshot_error error;
+    memcpy(meta.conf, "conf", 4);
+    assert_int_equal(snapshot_writer_open(sim_device_base(f->from), &meta, &w, &error), 0);
+    assert_int_equal(machine_snapshot_write(f->machine, sink, w), 0);
+    assert_int_equal(snapshot_writer_finish(w, &error), 0);
+}
+
+static void read_file(struct fixture *f)
+{
+    struct snapshot_reader *reader;
+    struct snapshot_error error;
+    uint8_t piece[65536];
+    size_t len = 1;
+    fli_buf_init(&f->file, (size_t)64 << 20);
+    assert_int_equal(snapshot_reader_open(sim_device_base(f->from), 0, &reader, &error), 0);
+    while (len > 0) {
+        assert_int_equal(
+            snapshot_reader_raw(reader, f->file.len, piece, sizeof piece, &len, &error), 0);
+        assert_int_equal(fli_buf_append(&f->file, piece, len), 0);
+    }
+    assert_int_equal(f->file.len, snapshot_reader_file_size(reader));
+    snapshot_reader_close(reader);
+}
+
+/* ---- node 2 ---- */
+
+static void ready_cb(void *ctx, const struct snapshot_meta *meta, struct machine *fresh)
+{
+    struct fixture *f = ctx;
+    f->readies++;
+    f->hash = machine_hash(fresh);
+    f->index = meta->index;
+    if (f->take != FL_EBUSY) {
+        snapshot_install_taken(f->install, f->take, fresh);
+    }
+}
+
+static void log_cb(void *ctx, int level, const char *message)
+{
+    struct fixture *f = ctx;
+    snprintf(f->log, sizeof f->log, "%s", message);
+}
+
+static void idle_cb(void *ctx)
+{
+    struct fixture *f = ctx;
+    f->idles++;
+}
+
+/* One turn of the loop, and what has called goes to the part that is for it. */
+static bool turn(struct fixture *f, uint64_t deadline_ms)
+{
+    bool in_time = rig_turn(f->r, deadline_ms);
+    while (f->accepted < f->r->b.accepted) {
+        struct held_stream *h = &f->r->b.streams[f->accepted++ % RIG_STREAMS];
+        struct stream *s = h->s;
+        h->s = NULL;
+        snapshot_install_accept(f->install, 1, s);
+    }
+    snapshot_install_beat(f->install);
+    snapshot_send_beat(f->send);
+    return in_time;
+}
+
+#define UNTIL(f, condition)                                                                        \
+    do {                                                                                           \
+        uint64_t deadline_ = rig_deadline((f)->r);                                                 \
+        while (!(condition)) {                                                                     \
+            if (!turn(f, deadline_)) {                                                             \
+                fail_msg("never came: %s (%s)", #condition, (f)->log);                             \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+static int set_up(void **state)
+{
+    struct fixture *f = &fixture;
+    memset(f, 0, sizeof *f);
+    f->r = rig_open(NULL);
+    f->r->b.unstarted = true;
+    f->from = sim_device_create(1);
+    f->to = sim_device_create(2);
+    f->machine = states_make(LOCKS);
+    write_snapshot(f, 70);
+    read_file(f);
+    struct snapshot_send_config sc = {.loop = &f->r->loop,
+                                      .transport = f->r->a.t,
+                                      .device = sim_device_base(f->from),
+                                      .peer_id = 2,
+                                      .ctx = f,
+                                      .log = log_cb};
+    struct snapshot_install_config ic = {.loop = &f->r->loop,
+                                         .device = sim_device_base(f->to),
+                                         .ctx = f,
+                                         .ready = ready_cb,
+                                         .log = log_cb,
+                                         .idle = idle_cb};
+    assert_int_equal(snapshot_send_create(&sc, &f->send), 0);
+    assert_int_equal(snapshot_install_create(&ic, &f->install), 0);
+    *state = f;
+    return 0;
+}
+
+/* From whatever state they are in. */
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    snapshot_send_stop(f->send);
+    snapshot_install_stop(f->install);
+    assert_int_equal(f->idles, 0);
+    RUN_UNTIL(f->r, f->idles == 1);
+    RUN_UNTIL(f->r, !snapshot_send_busy(f->send));
+    rig_close(f->r);
+    assert_int_equal(f->idles, 1);
+    snapshot_send_destroy(f->send);
+    snapshot_install_destroy(f->install);
+    machine_destroy(f->machine);
+    sim_device_destroy(f->from);
+    sim_device_destroy(f->to);
+    fli_buf_fini(&f->file);
+    return 0;
+}
+
+/* Files of the receiver: whole ones, or all. */
+static unsigned whole(struct fixture *f)
+{
+    struct snapshot_info info;
+    struct snapshot_error error;
+    size_t n = 0;
+    assert_int_equal(snapshot_list(sim_device_base(f->to), &info, 1, &n, &error), 0);
+    return (unsigned)n;
+}
+
+static void expect_nothing_left(struct fixture *f)
+{
+    UNTIL(f, !snapshot_install_busy(f->install));
+    assert_int_equal(sim_device_files(f->to), 0);
+}
+
+static void expect_installed(struct fixture *f)
+{
+    UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
+    assert_true(f->hash == machine_hash(f->machine));
+    assert_int_equal(whole(f), 1);
+    assert_int_equal(sim_device_files(f->to), 1);
+    size_t len = 0;
+    const uint8_t *data = sim_device_data(f->to, sim_device_name(f->to, 0), &len);
+    assert_int_equal(len, f->file.len);
+    assert_memory_equal(data, f->file.data, len);
+}
+
+static void send_until_it_is_there(struct fixture *f)
+{
+    unsigned before = f->readies;
+    do {
+        snapshot_send_start(f->send); /* as the core asks for it again and again */
+        uint64_t deadline_ms = rig_deadline(f->r);
+        assert_true(turn(f, deadline_ms));
+    } while (f->readies == before);
+    expect_installed(f);
+}
+
+/* ---- tests ---- */
+
+static void it_arrives(void **state)
+{
+    struct fixture *f = *state;
+    assert_true(f->file.len > 3 * SNAPSHOT_WINDOW);
+    assert_false(snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_index(f->send), 0);
+    snapshot_send_start(f->send);
+    assert_true(snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_index(f->send), 70);
+    snapshot_send_start(f->send); /* it is under way */
+    UNTIL(f, f->readies > 0);
+    assert_int_equal(f->index, 70);
+    expect_installed(f);
+    assert_int_equal(snapshot_send_failures(f->send), 0);
+    assert_int_equal(snapshot_install_failures(f->install), 0);
+    assert_int_equal(f->r->b.accepted, 1);
+    assert_int_equal(snapshot_send_index(f->send), 0);
+}
+
+/* A newer one is taken while it is sent: the file that was begun with goes on. */
+static void a_newer_one_does_not_disturb(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_error error;
+    snapshot_send_start(f->send);
+    UNTIL(f, snapshot_install_busy(f->install));
+    states_add(f->machine, LOCKS, LOCKS + 1);
+    write_snapshot(f, 80);
+    assert_int_equal(snapshot_clean(sim_device_base(f->from), 1, false, &error), 0);
+    UNTIL(f, f->readies > 0);
+    assert_int_equal(f->index, 70);
+    assert_true(f->hash != machine_hash(f->machine));
+}
+
+static void break_cb(uv_handle_t *handle, void *arg)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    uv_os_fd_t fd;
+    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
+        uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
+        assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+        (*(unsigned *)arg)++;
+    }
+}
+
+/* The connection breaks after so many turns, from the first to the last. */
+static void connections_that_break(void **state)
+{
+    struct fixture *f = *state;
+    unsigned cuts = 0;
+    for (unsigned turns = 0; turns < 40; turns += turns < 6 ? 1 : 5) {
+        unsigned broken = 0;
+        unsigned before = f->readies;
+        uint64_t failures = snapshot_send_failures(f->send);
+        UNTIL(f, (snapshot_send_start(f->send), snapshot_send_busy(f->send)));
+        for (unsigned i = 0; i < turns && f->readies == before; i++) {
+            assert_true(turn(f, rig_deadline(f->r)));
+        }
+        uv_walk(&f->r->loop, break_cb, &broken);
+        UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
+        assert_true(f->readies > before || snapshot_send_failures(f->send) > failures);
+        cuts += f->readies == before;
+        if (f->readies == before) {
+            assert_int_equal(whole(f), sim_device_files(f->to));
+        }
+    }
+    assert_true(cuts > 2);
+    send_until_it_is_there(f);
+}
+
+static void a_disk_that_is_full(void **state)
+{
+    struct fixture *f = *state;
+    sim_device_capacity(f->to, 1000000);
+    snapshot_send_start(f->send);
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_failures(f->send), 1);
+    assert_int_equal(snapshot_install_failures(f->install), 1);
+    expect_nothing_left(f);
+    /* It is left alone for a moment. */
+    snapshot_send_start(f->send);
+    assert_false(snapshot_send_busy(f->send));
+    sim_device_capacity(f->to, UINT64_MAX);
+    send_until_it_is_there(f);
+}
+
+/* Each call of the receiver's disk fails once. */
+static void a_disk_that_fails(void **state)
+{
+    struct fixture *f = *state;
+    static const enum sim_call CALLS[] = {SIM_OPEN,   SIM_WRITE,    SIM_SYNC,
+                                          SIM_RENAME, SIM_SYNC_DIR, SIM_READ};
+    for (size_t i = 0; i < sizeof CALLS / sizeof CALLS[0]; i++) {
+        uint64_t failures = snapshot_install_failures(f->install);
+        unsigned before = f->readies;
+        sim_device_fail(f->to, CALLS[i], 1, 1, -EIO);
+        UNTIL(f, (snapshot_send_start(f->send), snapshot_send_busy(f->send)));
+        UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
+        assert_int_equal(snapshot_install_failures(f->install), failures + 1);
+        assert_int_equal(f->readies, before);
+    }
+    send_until_it_is_there(f);
+}
+
+/* The sender's own disk: nothing is sent, and it is told. */
+static void a_sender_that_cannot_read(void **state)
+{
+    struct fixture *f = *state;
+    sim_device_fail(f->from, SIM_READ, 1, 1, -EIO);
+    snapshot_send_start(f->send);
+    assert_false(snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_failures(f->send), 1);
+    sim_device_fail(f->from, SIM_READ, 6, 1, -EIO);
+    UNTIL(f, (snapshot_send_start(f->send), snapshot_send_failures(f->send) == 2));
+    UNTIL(f, !snapshot_send_busy(f->send));
+    send_until_it_is_there(f);
+}
+
+/* Its state is not taken at once: it is offered again at each beat, and the sender waits. */
+static void it_may_have_to_wait(void **state)
+{
+    struct fixture *f = *state;
+    f->take = FL_EBUSY;
+    snapshot_send_start(f->send);
+    UNTIL(f, f->readies > 3);
+    assert_true(snapshot_send_busy(f->send));
+    f->take = 0;
+    UNTIL(f, !snapshot_send_busy(f->send));
+    expect_installed(f);
+    assert_int_equal(snapshot_send_failures(f->send), 0);
+}
+
+static void one_that_is_of_no_use(void **state)
+{
+    struct fixture *f = *state;
+    f->take = FL_EINVAL;
+    snapshot_send_start(f->send);
+    UNTIL(f, f->readies > 0);
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_failures(f->send), 1);
+    UNTIL(f, !snapshot_install_busy(f->install));
+}
+
+/* ---- a sender of our own, which breaks the rules ---- */
+
+static void call(struct fixture *f)
+{
+    if (f->r->mine.s != NULL) {
+        held_close(&f->r->mine);
+    }
+    rig_dial(f->r, 2, STREAM_SNAPSHOT);
+    assert_int_equal(f->r->status, 0);
+    held_start(&f->r->mine);
+    UNTIL(f, f->accepted == f->r->b.accepted && f->accepted > 0);
+}
+
+static void say(struct fixture *f, uint8_t type, const void *a, size_t a_len, const void *b,
+                size_t b_len)
+{
+    struct fli_slice parts[2] = {{a, a_len}, {b, b_len}};
+    assert_int_equal(stream_send(f->r->mine.s, type, parts, 2), 0);
+    stream_flush(f->r->mine.s);
+}
+
+static void say_begin(struct fixture *f, uint64_t index, uint64_t term, uint64_t size)
+{
+    uint8_t head[24];
+    fli_put_u64(head, index);
+    fli_put_u64(head + 8, term);
+    fli_put_u64(head + 16, size);
+    say(f, SNAPSHOT_BEGIN, head, sizeof head, NULL, 0);
+}
+
+static void say_data(struct fixture *f, uint64_t offset, const void *data, size_t len)
+{
+    uint8_t head[8];
+    fli_put_u64(head, offset);
+    say(f, SNAPSHOT_DATA, head, sizeof head, data, len);
+}
+
+/* It is told that this was wrong, with this code, and nothing stays. */
+static void expect_refused(struct fixture *f, int error)
+{
+    struct held_stream *m = &f->r->mine;
+    UNTIL(f, m->frames > 0 && m->type == SNAPSHOT_DONE);
+    assert_true(m->body.len >= 4);
+    assert_int_equal(fli_get_u32(m->body.data), -error);
+    expect_nothing_left(f);
+}
+
+static void a_piece_that_is_damaged(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t AT[] = {3, 50, 5000, 300000};
+    for (size_t i = 0; i < sizeof AT / sizeof AT[0]; i++) {
+        uint8_t *copy = malloc(f->file.len);
+        assert_non_null(copy);
+        memcpy(copy, f->file.data, f->file.len);
+        copy[AT[i]] ^= 4;
+        call(f);
+        say_begin(f, 70, 3, f->file.len);
+        for (size_t at = 0; at < 600000; at += 60000) {
+            say_data(f, at, copy + at, 60000);
+        }
+        expect_refused(f, FL_ECORRUPT);
+        free(copy);
+    }
+    assert_int_equal(f->readies, 0);
+}
+
+static void another_one_than_was_announced(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        uint64_t index, term;
+    } ROWS[] = {{71, 3}, {70, 4}};
+    for (size_t i = 0; i < 2; i++) {
+        call(f);
+        say_begin(f, ROWS[i].index, ROWS[i].term, f->file.len);
+        for (size_t at = 0; at < 600000; at += 60000) {
+            say_data(f, at, f->file.data + at, 60000);
+        }
+        expect_refused(f, FL_ECORRUPT);
+    }
+}
+
+static void one_that_ends_too_soon(void **state)
+{
+    struct fixture *f = *state;
+    call(f);
+    say_begin(f, 70, 3, 60000); /* its size is said wrong */
+    say_data(f, 0, f->file.data, 60000);
+    expect_refused(f, FL_ECORRUPT);
+}
+
+static void pieces_out_of_order(void **state)
+{
+    struct fixture *f = *state;
+    const uint8_t *data = f->file.data;
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 1, data, 1000);
+    expect_refused(f, FL_EPROTO);
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 0, data, 1000);
+    say_data(f, 0, data, 1000);
+    expect_refused(f, FL_EPROTO);
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 0, data, 0); /* nothing */
+    expect_refused(f, FL_EPROTO);
+    call(f);
+    say_begin(f, 70, 3, 1000);
+    say_data(f, 0, data, 1001); /* more than was announced */
+    expect_refused(f, FL_EPROTO);
+}
+
+static void frames_that_mean_nothing(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t bytes[64] = {0};
+    call(f);
+    say_data(f, 0, bytes, sizeof bytes); /* of nothing: passed over */
+    say(f, SNAPSHOT_TAKEN, bytes, 8, NULL, 0);
+    say(f, SNAPSHOT_DONE, bytes, 4, NULL, 0);
+    say(f, 99, bytes, 64, NULL, 0);
+    say(f, SNAPSHOT_BEGIN, bytes, 23, NULL, 0);
+    expect_refused(f, FL_EBUSY);
+    assert_int_equal(f->readies, 0);
+    /* An index and a term of 0, and a size beyond all disks. */
+    call(f);
+    say_begin(f, 0, 0, UINT64_MAX);
+    say_data(f, 0, f->file.data, 60000);
+    UNTIL(f, f->r->mine.frames > 0);
+    held_close(&f->r->mine);
+    expect_nothing_left(f);
+    send_until_it_is_there(f);
+}
+
+/* The one that was begun is given up, and the second attempt of its sender counts. */
+static void a_sender_that_begins_again(void **state)
+{
+    struct fixture *f = *state;
+    call(f);
+    say_begin(f, 70, 3, f->file.len);
+    say_data(f, 0, f->file.data, 60000);
+    UNTIL(f, f->r->mine.frames > 0);
+    assert_int_equal(f->r->mine.type, SNAPSHOT_TAKEN);
+    assert_int_equal(fli_get_u64(f->r->mine.body.data), 60000);
+    send_until_it_is_there(f);
+    assert_int_equal(snapshot_install_failures(f->install), 1);
+    assert_true(stream_lost(f->r->mine.s));
+}
+
+/* It is stopped at any moment: see tear_down(). */
+static void stopped_early(void **state)
+{
+    struct fixture *f = *state;
+    snapshot_send_start(f->send);
+    UNTIL(f, snapshot_install_busy(f->install));
+}
+
+static void stopped_late(void **state)
+{
+    struct fixture *f = *state;
+    f->take = FL_EBUSY;
+    snapshot_send_start(f->send);
+    UNTIL(f, f->readies > 0);
+}
+
+static void stopped_while_calling(void **state)
+{
+    struct fixture *f = *state;
+    snapshot_send_start(f->send);
+    snapshot_send_stop(f->send);
+    assert_true(snapshot_send_busy(f->send));
+    UNTIL(f, !snapshot_send_busy(f->send));
+    assert_int_equal(snapshot_send_failures(f->send), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_arrives),
+        TEST(a_newer_one_does_not_disturb),
+        TEST(connections_that_break),
+        TEST(a_disk_that_is_full),
+        TEST(a_disk_that_fails),
+        TEST(a_sender_that_cannot_read),
+        TEST(it_may_have_to_wait),
+        TEST(one_that_is_of_no_use),
+        TEST(a_piece_that_is_damaged),
+        TEST(another_one_than_was_announced),
+        TEST(one_that_ends_too_soon),
+        TEST(pieces_out_of_order),
+        TEST(frames_that_mean_nothing),
+        TEST(a_sender_that_begins_again),
+        TEST(stopped_early),
+        TEST(stopped_late),
+        TEST(stopped_while_calling),
+    };
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+/* world.h: random commands in a world so small that everything collides all the time. */
+#ifndef TEST_MACHINE_WORLD_H
+#define TEST_MACHINE_WORLD_H
+
+#include "kit.h"
+#include "model.h"
+
+struct world {
+    struct kit k;
+    struct machine *twin;
+    struct model model;
+    uint64_t rng;
+    struct model_event events[MODEL_EVENTS_MAX];
+    unsigned n_events;
+    uint64_t max_tokens_at; /* the step in which tokens nearly run out; 0: never */
+    /* What kind of world it is. */
+    uint64_t explicit_percent; /* of ACQUIRE */
+    uint64_t shared_percent;   /* of ACQUIRE */
+    uint64_t semaphores;       /* how many names are, as a rule */
+    uint64_t several_percent;  /* of ACQUIRE: of more than one lock */
+    uint8_t also[MACHINE_ALSO_SIZE];
+    uint64_t patience; /* factor of all durations */
+    bool narrow;       /* limits are changed to small ones */
+    bool tiny;         /* a batch has steps for next to nothing */
+    uint64_t codes[16];
+    uint64_t several[16];
+    uint64_t several_waited; /* how often each result code came */
+    uint64_t pieces;         /* batches that work took beside those of commands */
+};
+
+uint64_t world_below(struct world *w, uint64_t n);
+/* A name or an owner of one letter; empty for 0. */
+struct fli_slice world_letter(char c);
+/* One that as a rule means something in the world of its model. */
+struct machine_command world_any_command(struct world *w);
+
+#endif
