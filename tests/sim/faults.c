@@ -81,8 +81,9 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
 
 static void choose_log(struct sim_options *o, struct sim_random *r)
 {
+    uint64_t size = sim_draw_chance(r, 90) ? sim_draw_below(r, 3) : 4;
     o->segment_bytes = (uint64_t)LOG_SEGMENT_MIN
-                       << (sim_draw_chance(r, 90) ? sim_draw_below(r, 3) : 4);
+                       << (o->snapshot_entries == 0 && size < 2 ? 2 : size);
     o->cache_bytes = sim_draw_chance(r, 50) ? 0 : (size_t)pick(r, 1, 20000);
     o->log_kept_entries = sim_draw_chance(r, 50) ? 0 : (unsigned)pick(r, 2, 60);
     o->weight[SIM_FAULT_FULL] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 5) : 0;

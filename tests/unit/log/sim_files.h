@@ -10,7 +10,7 @@
 
 #include "log/device.h"
 
-#define FILES_MAX 256u
+#define FILES_MAX 512u
 
 struct inode {
     unsigned refs; /* names, changes and handles */
