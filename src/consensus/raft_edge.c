@@ -149,7 +149,8 @@ static uint64_t term_of_message(const struct raft_message *m)
 /* Whether the message says another term for an entry that is committed here. */
 static bool contradicts(const struct raft_edge *e, uint64_t index, uint64_t term)
 {
-    uint64_t ours = index > raft_commit_index(e->raft) ? 0 : e->term_of(e->ctx, index);
+    bool committed = index <= raft_commit_index(e->raft) || index <= e->change_index;
+    uint64_t ours = committed ? e->term_of(e->ctx, index) : 0;
     return ours != 0 && ours != term;
 }
 
@@ -300,14 +301,38 @@ static bool was_taken(const struct raft_edge *e, const struct raft_append_entrie
            raft_last_index(e->raft) >= last && (last == 0 || e->term_of(e->ctx, last) == term);
 }
 
+/* Whoever has led has changed the configuration only when the change before was committed. A new
+ * leader may send both before it knows that itself. */
+static void note_change_follows(struct raft_edge *e, uint64_t index)
+{
+    uint64_t before = e->changes_committed(e->ctx, index);
+    e->change_index = before > e->change_index ? before : e->change_index;
+}
+
+/* How many entries of a message that begins with the first of all are known to be committed here. */
+static unsigned committed_beginning(struct raft_edge *e, const struct raft_append_entries *m)
+{
+    raft_index commit = raft_commit_index(e->raft);
+    if (m->prev_log_index != 0 || m->n_entries == 0 || commit == 0) {
+        return 0;
+    }
+    e->stats.beginnings_skipped++;
+    return commit < m->n_entries ? (unsigned)commit : m->n_entries;
+}
+
 static void receive_entries(struct raft_edge *e, const struct raft_message *whole)
 {
     const struct raft_append_entries *m = &whole->append_entries;
-    unsigned at = next_change(m, 0);
+    unsigned from = committed_beginning(e, m);
+    if (from > 0 && from == m->n_entries) {
+        return;
+    }
+    unsigned at = next_change(m, from);
     e->stats.messages_split += at < m->n_entries;
-    deliver(e, whole, 0, at);
+    deliver(e, whole, from, at - from);
     while (at < m->n_entries && was_taken(e, m, at)) {
         unsigned end = next_change(m, at + 1);
+        note_change_follows(e, m->prev_log_index + at + 1);
         deliver(e, whole, at, end - at);
         at = end;
     }

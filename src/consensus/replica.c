@@ -42,12 +42,11 @@ static void must_have(uint64_t position)
 /* ---- configurations ---- */
 
 /* Each change is told as committed before the core hears of the next one. */
-static void tell_committed_changes(struct replica *r)
+static void tell_changes(struct replica *r, uint64_t last)
 {
-    uint64_t commit = raft_commit_index(&r->raft);
     for (unsigned i = 0; i < r->changes.n && !r->failed; i++) {
         const struct change *c = &r->changes.list[i];
-        if (c->index <= r->told_committed || c->index > commit) {
+        if (c->index <= r->told_committed || c->index > last) {
             continue;
         }
         struct raft_event event = {.type = RAFT_CONFIGURATION};
@@ -56,6 +55,13 @@ static void tell_committed_changes(struct replica *r)
         configuration_to_raft(&c->conf, &event.configuration.conf);
         replica_step(r, &event);
     }
+}
+
+uint64_t replica_changes_committed(void *ctx, uint64_t before)
+{
+    struct replica *r = ctx;
+    tell_changes(r, before - 1);
+    return r->told_committed;
 }
 
 /* ---- applying ---- */
@@ -295,7 +301,7 @@ void replica_step(struct replica *r, struct raft_event *event)
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        tell_committed_changes(r);
+        tell_changes(r, raft_commit_index(&r->raft));
     }
 }
 

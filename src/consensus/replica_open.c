@@ -157,6 +157,7 @@ static void init_edge(struct replica *r)
                                  .step = edge_step,
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
+                                 .changes_committed = replica_changes_committed,
                                  .id = r->config.id,
                                  .election_ms = r->config.election_ms,
                                  .heartbeat_ms = r->config.heartbeat_ms,

@@ -39,6 +39,9 @@ struct replica {
 /* Gives the event to the core and carries out what it asks for. */
 void replica_step(struct replica *r, struct raft_event *event);
 
+/* For raft_edge.changes_committed. ctx: the replica. */
+uint64_t replica_changes_committed(void *ctx, uint64_t before);
+
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
 
 #endif

@@ -40,9 +40,9 @@ static void take_entries(struct core *c, const struct raft_update *u)
 }
 
 /* As replica.c: at once, and before the core hears anything else. */
-static void tell_committed(struct core *c)
+static void tell_changes(struct core *c, uint64_t last)
 {
-    while (c->told < raft_commit_index(&c->raft) && c->told < c->last) {
+    while (c->told < last && c->told < c->last) {
         c->told++;
         if (c->confs[c->told].n > 0) {
             struct raft_event event = {.type = RAFT_CONFIGURATION};
@@ -71,7 +71,7 @@ void core_step(struct core *c, struct raft_event *event)
         }
     }
     if ((u.flags & (RAFT_UPDATE_COMMIT_INDEX)) != 0) {
-        tell_committed(c);
+        tell_changes(c, raft_commit_index(&c->raft));
     }
 }
 
@@ -84,6 +84,17 @@ static uint64_t edge_term_of(void *ctx, uint64_t index)
 {
     struct core *c = ctx;
     return index >= 1 && index <= c->last ? c->terms[index] : 0;
+}
+
+static uint64_t edge_changes_committed(void *ctx, uint64_t before)
+{
+    struct core *c = ctx;
+    uint64_t index = before - 1;
+    tell_changes(c, index);
+    while (index > 0 && c->confs[index].n == 0) {
+        index--;
+    }
+    return index;
 }
 
 static bool edge_sends_snapshot(void *ctx, uint64_t peer_id)
@@ -110,6 +121,7 @@ void core_begin(struct core *c, enum mode mode)
                                  .step = edge_step,
                                  .term_of = edge_term_of,
                                  .sends_snapshot = edge_sends_snapshot,
+                                 .changes_committed = edge_changes_committed,
                                  .id = 1,
                                  .election_ms = ELECTION_MS,
                                  .heartbeat_ms = HEARTBEAT_MS,

@@ -130,7 +130,7 @@ static void deliver_due(struct group *g)
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct group_server *s = ctx;
-    if (!s->g->cut[s->id][peer_id]) {
+    if (peer_id <= s->g->n && !s->g->cut[s->id][peer_id]) {
         group_send(s->g, s->id, peer_id, body);
     }
 }
@@ -138,7 +138,7 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
 static void wanted_cb(void *ctx, uint64_t peer_id)
 {
     struct group_server *s = ctx;
-    s->wanted[peer_id]++;
+    s->wanted[peer_id <= GROUP_MAX ? peer_id : 0]++;
 }
 
 static bool sends_cb(void *ctx, uint64_t peer_id)

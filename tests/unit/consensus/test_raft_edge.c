@@ -35,6 +35,40 @@ static void an_old_message_takes_no_commit_index_back(void **state)
     assert_int_equal(commit_after_an_old_message(WITH_EDGE), 5);
 }
 
+/* ---- the beginning of the log ---- */
+
+/* Entries 1 to 5 are committed and compacted. The message that brought the first ones comes again. */
+static uint64_t last_after_the_first_message(enum mode mode)
+{
+    struct core c;
+    struct configuration conf = core_servers(3);
+    struct raft_event event = {.type = RAFT_SNAPSHOT};
+    core_begin(&c, mode);
+    assert_int_equal(core_append(&c, 2, 1, 1, "cccc", 5), 0);
+    core_persist(&c);
+    event.snapshot.metadata.index = 5;
+    event.snapshot.metadata.term = 1;
+    event.snapshot.metadata.configuration_index = 1;
+    configuration_to_raft(&conf, &event.snapshot.metadata.configuration);
+    core_step(&c, &event);
+    assert_int_equal(core_append(&c, 2, 1, 0, "3cc", 5), 0);
+    assert_int_equal(raft_commit_index(&c.raft), 5);
+    /* One with news behind what is committed brings these. */
+    if (mode == WITH_EDGE) {
+        assert_int_equal(raft_last_index(&c.raft), 5);
+        assert_int_equal(core_append(&c, 2, 1, 0, "3cccccc", 5), 0);
+    }
+    uint64_t last = raft_last_index(&c.raft);
+    core_end(&c);
+    return last;
+}
+
+static void the_first_entries_are_not_appended_again(void **state)
+{
+    assert_int_equal(last_after_the_first_message(CORE_ALONE), 8);
+    assert_int_equal(last_after_the_first_message(WITH_EDGE), 7);
+}
+
 /* ---- changes ---- */
 
 /* A command and a change in one message. As a leader it wants to change it once more. */
@@ -102,6 +136,30 @@ static void a_change_committed_with_the_next_one_is_kept(void **state)
     /* Both are noted at entry 2, so that nothing is left to be rolled back. */
     assert_int_equal(servers_after_a_rollback_of_both(CORE_ALONE), 5);
     assert_int_equal(servers_after_a_rollback_of_both(WITH_EDGE), 4);
+}
+
+/* A new leader sends both before it knows that the first is committed. */
+static unsigned servers_after_a_rollback_of_a_new_leader(enum mode mode)
+{
+    struct core c;
+    core_begin(&c, mode);
+    assert_int_equal(core_append(&c, 2, 2, 1, "4", 1), 0);
+    assert_int_equal(core_append(&c, 2, 2, 2, "5", 1), 0);
+    core_persist(&c);
+    assert_int_equal(raft_commit_index(&c.raft), 1);
+    assert_int_equal(core_append(&c, 3, 3, 2, "c", 1), 0);
+    unsigned n = c.raft.configuration.n;
+    /* Nor can the first be cut off. */
+    int rv = core_append(&c, 3, 3, 1, "c", 1);
+    assert_int_equal(rv, mode == WITH_EDGE ? FL_EPROTO : 0);
+    core_end(&c);
+    return n;
+}
+
+static void a_change_is_committed_when_another_follows(void **state)
+{
+    assert_int_equal(servers_after_a_rollback_of_a_new_leader(CORE_ALONE), 3);
+    assert_int_equal(servers_after_a_rollback_of_a_new_leader(WITH_EDGE), 4);
 }
 
 /* Pieces of a message: what is behind a piece that was refused is not given to the core. */
@@ -691,8 +749,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_old_message_takes_no_commit_index_back),
+        cmocka_unit_test(the_first_entries_are_not_appended_again),
         cmocka_unit_test(a_change_behind_a_command_is_noted_where_it_is),
         cmocka_unit_test(a_change_committed_with_the_next_one_is_kept),
+        cmocka_unit_test(a_change_is_committed_when_another_follows),
         cmocka_unit_test(pieces_follow_each_other),
         cmocka_unit_test(a_late_vote_changes_no_term),
         cmocka_unit_test(an_overtaken_rejection_stops_nothing),

@@ -497,9 +497,8 @@ static void a_sender_that_begins_again(void **state)
     call(f);
     say_begin(f, 70, 3, f->file.len);
     say_data(f, 0, f->file.data, 60000);
-    UNTIL(f, f->r->mine.frames > 0);
-    assert_int_equal(f->r->mine.type, SNAPSHOT_TAKEN);
-    assert_int_equal(fli_get_u64(f->r->mine.body.data), 60000);
+    UNTIL(f, f->r->mine.frames > 0 && f->r->mine.type == SNAPSHOT_TAKEN &&
+                 fli_get_u64(f->r->mine.body.data) == 60000);
     send_until_it_is_there(f);
     assert_int_equal(snapshot_install_failures(f->install), 1);
     assert_true(stream_lost(f->r->mine.s));
