@@ -31,6 +31,8 @@
 
 struct replica;
 
+#define REPLICA_IN_FLIGHT_DEFAULT 128u
+
 struct replica_config {
     uint64_t id;
     const char *address;                  /* this server's, for the core; the string is copied */
@@ -40,8 +42,8 @@ struct replica_config {
     unsigned election_ms, heartbeat_ms;
     /* Entries sent to a follower and not confirmed, at most. Fewer than each server keeps behind a
      * snapshot: a follower whose core has forgotten the entry before what it is sent refuses it. */
-    unsigned in_flight;
-    unsigned seed; /* of election times: no two servers may have the same */
+    unsigned in_flight; /* 0: REPLICA_IN_FLIGHT_DEFAULT */
+    unsigned seed;      /* of election times: no two servers may have the same */
     void *ctx;
     /* One message; its parts are valid during the call only. */
     void (*send)(void *ctx, uint64_t peer_id, const struct message_body *body);

@@ -175,7 +175,8 @@ static int init_core(struct replica *r)
     raft_set_heartbeat_timeout(&r->raft, r->config.heartbeat_ms);
     raft_set_install_snapshot_timeout(&r->raft, INSTALL_NEVER_MS);
     raft_set_pre_vote(&r->raft, true);
-    raft_set_max_inflight_entries(&r->raft, r->config.in_flight);
+    raft_set_max_inflight_entries(&r->raft, r->config.in_flight != 0 ? r->config.in_flight
+                                                                     : REPLICA_IN_FLIGHT_DEFAULT);
     return 0;
 }
 
