@@ -309,7 +309,8 @@ static void note_change_follows(struct raft_edge *e, uint64_t index)
     e->change_index = before > e->change_index ? before : e->change_index;
 }
 
-/* How many entries of a message that begins with the first of all are known to be committed here. */
+/* How many entries of a message that begins with the first of all are known to be committed here.
+ * */
 static unsigned committed_beginning(struct raft_edge *e, const struct raft_append_entries *m)
 {
     raft_index commit = raft_commit_index(e->raft);

@@ -6,13 +6,13 @@
  * each that fails without what stands here.
  *
  *   commit index    An APPEND from further back than what is committed takes the commit index back.
- *   beginning       An APPEND of the first entry of all is taken without a look at what is compacted,
- *                   and its entries are appended once more.
+ *   beginning       An APPEND of the first entry of all is taken without a look at what is
+ *                   compacted, and its entries are appended once more.
  *   changes         A change of the configuration that is not the first new entry of its message is
  *                   noted at the index of that first one; one that is committed by the message
  *                   which brings the next one, or later, is never taken for committed. A message is
- *                   therefore given to the core in pieces that each begin with a change, and what is
- *                   in front of a change is told as committed, which it is.
+ *                   therefore given to the core in pieces that each begin with a change, and what
+ *                   is in front of a change is told as committed, which it is.
  *   late votes      An answer to a vote request that arrives when this node is no candidate any
  *                   more is judged by a field of another state's union.
  *   rejections      A rejection that later answers have overtaken takes a follower's next index
@@ -73,8 +73,8 @@ struct raft_edge {
     void (*step)(void *ctx, struct raft_event *event);
     uint64_t (*term_of)(void *ctx, uint64_t index);      /* of the log; 0: not known */
     bool (*sends_snapshot)(void *ctx, uint64_t peer_id); /* one is on its way to this follower */
-    /* Tells the core of the changes in front of this index that they are committed, as far as it was
-     * not told. The index of the last one, or what was told last; 0: none. */
+    /* Tells the core of the changes in front of this index that they are committed, as far as it
+     * was not told. The index of the last one, or what was told last; 0: none. */
     uint64_t (*changes_committed)(void *ctx, uint64_t before);
     uint64_t id;
     unsigned election_ms, heartbeat_ms;

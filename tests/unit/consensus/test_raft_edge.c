@@ -37,7 +37,8 @@ static void an_old_message_takes_no_commit_index_back(void **state)
 
 /* ---- the beginning of the log ---- */
 
-/* Entries 1 to 5 are committed and compacted. The message that brought the first ones comes again. */
+/* Entries 1 to 5 are committed and compacted. The message that brought the first ones comes again.
+ * */
 static uint64_t last_after_the_first_message(enum mode mode)
 {
     struct core c;
