@@ -315,8 +315,7 @@ static void status(void *ctx, struct node_status *ret)
         return;
     }
     node_get_status(s->node, ret);
-    ret->leader_client_address =
-        pick_address(s, ret->leader_client_address, s->leader_address);
+    ret->leader_client_address = pick_address(s, ret->leader_client_address, s->leader_address);
 }
 
 static size_t members(void *ctx, struct node_member *ret, size_t max)

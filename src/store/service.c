@@ -663,7 +663,11 @@ static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
 static int listen_all(struct service *s, char *errmsg, size_t errmsg_size)
 {
     const struct service_config *c = &s->config;
-    int rc = c->listen == NULL ? 0 : net_server_listen(s->net, c->listen, errmsg, errmsg_size);
+    char why[512];
+    int rc = c->listen == NULL ? 0 : net_server_listen(s->net, c->listen, why, sizeof why);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "--listen: %s", why);
+    }
     if (rc == 0 && c->tls_listen != NULL) {
         rc = net_server_listen_tls(s->net, c->tls_listen, c->tls, errmsg, errmsg_size);
     }
