@@ -10,6 +10,7 @@ struct fsm {
     struct fsm_observer observer; /* batch_begin is NULL when there is none */
     struct machine *machine;
     struct fsm_stats stats;
+    struct metrics_histogram apply_times;
     int broken; /* fatal was called with this: nothing is applied any more */
 };
 
@@ -27,10 +28,28 @@ static int halt(struct fsm *f, int error)
     return error;
 }
 
+/* The machine has no event for what did not happen. */
+static void tell_refused(struct fsm *f, const struct machine_cursor *before,
+                         const struct machine_result *r)
+{
+    struct machine_command c;
+    size_t size;
+    int rv = machine_command_decode(before->p, (size_t)(before->end - before->p), &c, &size);
+    FLI_ASSERT(rv == 0); /* it was applied */
+    if (c.op == MACHINE_OP_ACQUIRE || c.op == MACHINE_OP_RENEW || c.op == MACHINE_OP_RELEASE) {
+        f->config.refused(f->config.ctx, &c, r);
+    }
+}
+
 static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
 {
     struct machine_result result;
-    for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++) {
+    struct machine_cursor before = *cur;
+    for (uint32_t i = 0; machine_next(f->machine, cur, &result); i++, before = *cur) {
+        if (f->config.refused != NULL &&
+            (result.code == MACHINE_HELD || result.code == MACHINE_NO)) {
+            tell_refused(f, &before, &result);
+        }
         if (ours) {
             f->observer.command_done(f->observer.ctx, i, &result);
         }
@@ -44,6 +63,7 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len)
     if (f->broken != 0) {
         return f->broken;
     }
+    uint64_t began_ns = fli_clock_ns();
     int rv = machine_batch_open(entry, len, &header);
     if (rv == 0) {
         rv = machine_begin(f->machine, entry, len, &cur);
@@ -57,6 +77,7 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len)
     if (ours) {
         f->observer.batch_end(f->observer.ctx);
     }
+    metrics_observe_ns(&f->apply_times, fli_clock_ns() - began_ns);
     f->stats.entries++;
     f->stats.bytes += len;
     return 0;
@@ -87,6 +108,7 @@ int fsm_create(const struct fsm_config *config, struct machine *machine, struct 
         machine = machine_create(seed);
     }
     f->config = *config;
+    metrics_histogram_init(&f->apply_times, METRICS_RANGE_FAST);
     f->machine = machine;
     machine_set_event_cb(machine, config->event, config->event_ctx);
     *ret = f;
@@ -120,4 +142,9 @@ void fsm_set_observer(struct fsm *f, const struct fsm_observer *o)
 void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret)
 {
     *ret = f->stats;
+}
+
+const struct metrics_histogram *fsm_apply_times(const struct fsm *f)
+{
+    return &f->apply_times;
 }

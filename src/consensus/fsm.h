@@ -8,6 +8,7 @@
 #define CONSENSUS_FSM_H
 
 #include "machine/machine.h"
+#include "metrics/histogram.h"
 
 struct fsm;
 
@@ -27,6 +28,9 @@ struct fsm_config {
     void *event_ctx;
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void (*restored)(void *ctx);                              /* a snapshot replaced the machine */
+    /* A command of a client's was applied and changed nothing: ACQUIRE of what is held, RENEW or
+     * RELEASE with a token that holds nothing. May be NULL. */
+    void (*refused)(void *ctx, const struct machine_command *c, const struct machine_result *r);
     void *ctx;
 };
 
@@ -50,5 +54,6 @@ struct fsm_stats {
     uint64_t restores; /* times that a snapshot replaced the state */
 };
 void fsm_get_stats(const struct fsm *f, struct fsm_stats *ret);
+const struct metrics_histogram *fsm_apply_times(const struct fsm *f); /* of each entry */
 
 #endif

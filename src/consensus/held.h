@@ -13,7 +13,8 @@
 struct held {
     struct fli_list link;
     struct node_ticket *t;
-    uint64_t start; /* on a relay stream: where its frame begins */
+    uint64_t start;   /* on a relay stream: where its frame begins */
+    uint64_t sent_ns; /* likewise: when it was sent */
     uint32_t len;
     bool query;
     uint8_t data[];

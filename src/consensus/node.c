@@ -366,8 +366,28 @@ void node_get_status(struct node *n, struct node_status *ret)
         .restores = f.restores,
         .snapshot_last_ms = n->snapshot_last_ns / 1000000,
         .snapshot_last_bytes = n->snapshot_last_bytes,
+        .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
     };
     log_status(n, ret);
+}
+
+void node_get_times(const struct node *n, struct node_times *ret)
+{
+    FLI_ASSERT(n->phase != PHASE_CLOSED);
+    ret->log_write = *log_write_times(n->log);
+    ret->commit = *proposer_commit_times(n->proposer);
+    ret->apply = *fsm_apply_times(n->fsm);
+    ret->relay = *relay_client_times(n->relay);
+}
+
+bool node_serves(const struct node *n)
+{
+    return n->phase != PHASE_CLOSED && proposer_is_open(n->proposer);
+}
+
+uint64_t node_applying_since_ns(const struct node *n)
+{
+    return proposer_applying_since_ns(n->proposer);
 }
 
 struct machine *node_machine(struct node *n)

@@ -27,9 +27,12 @@
 
 #include "consensus/ticket.h"
 #include "machine/machine.h"
+#include "metrics/histogram.h"
 #include "peer/members.h"
 
 struct node;
+
+#define NODE_HOLD_MS 3000u /* the default of hold_ms */
 
 struct node_config {
     uint64_t id;                   /* 1.. */
@@ -61,6 +64,7 @@ struct node_status {
     uint64_t relayed, held, uncertain, leader_changes;
     uint64_t pending_bytes, pending_commands, in_flight;
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
+    uint64_t snapshot_age_ms; /* since this process has taken or got one; since start before that */
     uint64_t snapshot_failures; /* not taken, not sent, not received: tried again each time */
     uint64_t restores;          /* snapshots it started from or got from a leader */
     const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
@@ -69,9 +73,19 @@ struct node_status {
     bool log_waits;        /* no segment is ready: the disk is full, or slow */
 };
 
+/* How long things took, since start. */
+struct node_times {
+    struct metrics_histogram log_write; /* until it was on disk */
+    struct metrics_histogram commit;    /* an entry of this leader's, from proposal to applying */
+    struct metrics_histogram apply;     /* each entry */
+    struct metrics_histogram relay;     /* a command to the leader and its answer back */
+};
+
 struct node_callbacks {
     void *ctx;
-    machine_event_cb event;        /* every event of the applied log, in order, on every node */
+    machine_event_cb event; /* every event of the applied log, in order, on every node */
+    /* Of the applied log: ACQUIRE of what is held, RENEW or RELEASE with a stale token; or NULL. */
+    void (*refused)(void *ctx, const struct machine_command *c, const struct machine_result *r);
     void (*restored)(void *ctx);   /* a snapshot replaced the state: events were skipped. Comes
                                     * between the events before and behind; may be NULL */
     void (*leadership)(void *ctx); /* role or leader changed; ask node_status() */
@@ -96,6 +110,11 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
                 node_ticket_cb cb) FLI_MUST_USE;
 
 void node_get_status(struct node *n, struct node_status *ret);
+void node_get_times(const struct node *n, struct node_times *ret);
+bool node_serves(const struct node *n); /* it leads, and takes commands */
+/* Within `event`: when the first command of the entry came, as fli_clock_ns() has it; 0 when
+ * another node proposed it. */
+uint64_t node_applying_since_ns(const struct node *n);
 struct machine *node_machine(struct node *n); /* the local replica: may lag; for INFO and tests */
 
 /* Members and what is known of them, for CLUSTER and INFO. */

@@ -56,6 +56,12 @@ static void event_cb(void *ctx, const struct machine_event *event)
     }
 }
 
+static void refused_cb(void *ctx, const struct machine_command *c, const struct machine_result *r)
+{
+    struct node *n = ctx;
+    n->cbs.refused(n->cbs.ctx, c, r);
+}
+
 static void restored_cb(void *ctx)
 {
     struct node *n = ctx;
@@ -356,6 +362,7 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
                                 .event_ctx = n,
                                 .fatal = host_fail_cb,
                                 .restored = restored_cb,
+                                .refused = n->cbs.refused == NULL ? NULL : refused_cb,
                                 .ctx = n};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
@@ -363,6 +370,7 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
         return rv;
     }
     n->snapshot_last_bytes = meta.size;
+    n->snapshot_at_ms = fli_clock_ms();
     rv = fsm_create(&config, machine, &n->fsm);
     if (rv == 0 && meta.index != 0) {
         rv = join_log_and_snapshot(n, &meta);

@@ -26,7 +26,6 @@
  * in one. A leader whose process has ended is replaced sooner (election.h). */
 #define NODE_ELECTION_MS 400u
 #define NODE_HEARTBEAT_MS 40u
-#define NODE_HOLD_MS 3000u
 #define NODE_PENDING_MAX ((size_t)64 << 20)
 #define NODE_SNAPSHOT_BYTES (UINT64_C(32) << 20)
 #define NODE_SNAPSHOT_ENTRIES UINT64_C(65536)
@@ -110,6 +109,7 @@ struct node {
     uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
+    uint64_t snapshot_at_ms; /* when the last one was whole; at first, when the node was made */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
 

@@ -104,6 +104,7 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
     n->snapshot_pause_ms = 0;
     n->snapshot_last_bytes = size;
     n->snapshot_last_ns = fli_clock_ns() - n->child_began_ns;
+    n->snapshot_at_ms = fli_clock_ms();
     replica_snapshot_taken(n->replica, fli_clock_ms(), &n->child_meta,
                            keep_index(n, &n->child_meta));
     n->bytes_at_snapshot = n->child_bytes;
@@ -181,6 +182,7 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
     if (rv == 0) {
         host_log(&n->host, 3, "the snapshot of entry %" PRIu64 " is installed", meta->index);
         n->snapshot_last_bytes = meta->size;
+        n->snapshot_at_ms = fli_clock_ms();
         applied_now(n, &n->bytes_at_snapshot, &n->entries_at_snapshot);
         clean(n);
     }

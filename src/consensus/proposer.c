@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "consensus/batch_build.h"
 #include "consensus/clock.h"
 #include "machine/batch.h"
@@ -38,7 +39,8 @@ struct proposer {
     struct fli_list waiting;
     struct fli_list flying;
     struct batch *applying; /* on flying; NULL outside an apply of ours */
-    unsigned in_flight;     /* length of flying */
+    struct metrics_histogram commit_times;
+    unsigned in_flight; /* length of flying */
     struct fli_buf payload;
     struct proposer_stats stats;
 };
@@ -66,6 +68,7 @@ static struct batch *batch_create(struct proposer *p)
     struct batch *b = malloc(sizeof *b);
     if (b != NULL) {
         batch_init(b, p->config.batch_max);
+        b->began_ns = fli_clock_ns();
     }
     return b;
 }
@@ -240,6 +243,7 @@ static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
     FLI_ASSERT(p->stats.pending_commands >= commands);
     p->stats.pending_bytes -= pending;
     p->stats.pending_commands -= commands;
+    b->proposed_ns = fli_clock_ns();
     p->stats.batches++;
     p->stats.commands += b->count;
     p->stats.bytes += size;
@@ -392,6 +396,7 @@ static bool batch_begin(void *ctx, const struct machine_batch_header *h)
         if (b->term == h->term && b->sequence == h->sequence) {
             FLI_ASSERT(b->count == h->count);
             p->applying = b;
+            metrics_observe_ns(&p->commit_times, fli_clock_ns() - b->proposed_ns);
             answer_queries(p, 0);
             return true;
         }
@@ -438,6 +443,7 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
         return FL_ENOMEM;
     }
     p->config = *config;
+    metrics_histogram_init(&p->commit_times, METRICS_RANGE_FAST);
     struct proposer_config *c = &p->config;
     c->in_flight_max = c->in_flight_max == 0 ? PROPOSER_IN_FLIGHT_DEFAULT : c->in_flight_max;
     c->batch_max = c->batch_max == 0 ? PROPOSER_BATCH_DEFAULT : c->batch_max;
@@ -548,4 +554,14 @@ void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret)
 {
     *ret = p->stats;
     ret->in_flight = p->in_flight;
+}
+
+const struct metrics_histogram *proposer_commit_times(const struct proposer *p)
+{
+    return &p->commit_times;
+}
+
+uint64_t proposer_applying_since_ns(const struct proposer *p)
+{
+    return p->applying == NULL ? 0 : p->applying->began_ns;
 }

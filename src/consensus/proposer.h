@@ -80,4 +80,10 @@ struct proposer_stats {
 };
 void proposer_get_stats(const struct proposer *p, struct proposer_stats *ret);
 
+/* From proposing an entry of ours to applying it. */
+const struct metrics_histogram *proposer_commit_times(const struct proposer *p);
+/* When the first command of the batch that is being applied came (fli_clock_ns()), if it is ours;
+ * else 0. Expiry happens before that: then 0 too. */
+uint64_t proposer_applying_since_ns(const struct proposer *p);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "consensus/relay_codec.h"
 
 #define WINDOW 16384u               /* commands sent and not answered */
@@ -47,6 +48,7 @@ struct relay_client {
     unsigned n;
     uint64_t leader_id; /* whom this node follows; 0: nobody */
     uint64_t relayed;
+    struct metrics_histogram times;
     bool ready, closed;
 };
 
@@ -119,6 +121,7 @@ bool relay_client_send(struct relay_client *c, struct held *h)
         return false;
     }
     h->start = start;
+    h->sent_ns = fli_clock_ns();
     *slot(o, o->next) = h;
     o->next++;
     o->count++;
@@ -178,6 +181,7 @@ static void on_result(struct relay_stream *o, struct fli_slice body)
     }
     struct node_ticket *t = h->t;
     o->probe_ms = 0;
+    metrics_observe_ns(&o->leader->client->times, fli_clock_ns() - h->sent_ns);
     if (a.status != 0) {
         held_answer(q, h, a.status);
         return;
@@ -393,6 +397,11 @@ bool relay_client_connected(const struct relay_client *c, uint64_t peer_id)
     return leader != NULL && leader->out != NULL;
 }
 
+const struct metrics_histogram *relay_client_times(const struct relay_client *c)
+{
+    return &c->times;
+}
+
 uint64_t relay_client_relayed(const struct relay_client *c)
 {
     return c->relayed;
@@ -416,6 +425,7 @@ int relay_client_create(const struct relay_client_config *config, struct relay_c
         return FL_ENOMEM;
     }
     c->config = *config;
+    metrics_histogram_init(&c->times, METRICS_RANGE_FAST);
     for (unsigned i = 0; i < config->members->n; i++) {
         uint64_t id = config->members->list[i].id;
         if (id != config->id) {

@@ -15,6 +15,7 @@
 
 #include "consensus/held.h"
 #include "consensus/host.h"
+#include "metrics/histogram.h"
 #include "peer/transport.h"
 
 struct relay_client;
@@ -52,7 +53,9 @@ void relay_client_beat(struct relay_client *c);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);
-uint64_t relay_client_relayed(const struct relay_client *c);      /* commands, since start */
+uint64_t relay_client_relayed(const struct relay_client *c); /* commands, since start */
+/* From sending a command to its answer. */
+const struct metrics_histogram *relay_client_times(const struct relay_client *c);
 void relay_client_close(struct relay_client *c, const char *why); /* what is out is given up */
 
 #endif

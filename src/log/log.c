@@ -376,6 +376,7 @@ static void note_written(struct log *l, const struct log_buffer *b, uint64_t too
     l->stats.entries += b->entries;
     l->stats.bytes_written += l->write_len;
     l->stats.write_ns_sum += took_ns;
+    metrics_observe_ns(&l->write_times, took_ns);
     if (took_ns > l->stats.write_ns_max) {
         l->stats.write_ns_max = took_ns;
     }
@@ -560,4 +561,9 @@ void log_get_stats(struct log *l, struct log_stats *ret)
     if (l->under_way != NULL) {
         ret->pending_bytes += l->under_way->len - LOG_WRITE_HEADER;
     }
+}
+
+const struct metrics_histogram *log_write_times(const struct log *l)
+{
+    return &l->write_times;
 }

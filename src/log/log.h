@@ -21,6 +21,7 @@
 
 #include "base/base.h"
 #include "log/device.h"
+#include "metrics/histogram.h"
 
 #define LOG_ENTRY_MAX ((UINT32_C(4) << 20) + 4096) /* bytes of data of one entry */
 #define LOG_INDEX_MAX ((UINT64_C(1) << 62) - 1)    /* so that no sum of indexes overflows */
@@ -171,5 +172,8 @@ struct log_stats {
     size_t pending_bytes;      /* appended and not durable */
 };
 void log_get_stats(struct log *l, struct log_stats *ret);
+
+/* How long each write took until it was on disk. */
+const struct metrics_histogram *log_write_times(const struct log *l);
 
 #endif

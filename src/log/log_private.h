@@ -19,7 +19,8 @@
 #define LOG_READY 2u     /* segments kept ready */
 #define LOG_USED_KEPT 4u /* segments that could go and wait to be used again */
 #define LOG_BUFFER_FULL                                                                            \
-    ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record                      \
+    ((size_t)1                                                                                     \
+     << 20) /* a buffer takes nothing more than this, or one record                      \
                        */
 #define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
@@ -67,6 +68,8 @@ struct log {
     struct log_entries entries;
     struct log_hard_state hard;
     uint32_t chain; /* checksum of the last record appended */
+
+    struct metrics_histogram write_times;
 
     uint64_t position, durable, durable_index;
     uint64_t flush_upto;   /* position up to which a write was asked for */

@@ -549,6 +549,7 @@ int log_open(const struct log_config *config, struct log **ret, char *errmsg, si
         return no_memory(&r);
     }
     l->config = *config;
+    metrics_histogram_init(&l->write_times, METRICS_RANGE_FAST);
     if (l->config.cache_bytes == 0) {
         l->config.cache_bytes = LOG_CACHE_DEFAULT;
     }

@@ -181,6 +181,7 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     struct seat *seat = create_seat(m, lock, a);
     struct wait *w =
         machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
                                             .session_explicit = a->explicit_session != NULL,
                                             .name = lock_name(lock),

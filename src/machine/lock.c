@@ -271,6 +271,7 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
     m->last_token++;
     m->ever.grants++;
     unsigned n = seat_mates(seat);
+    uint64_t waited_since_ms = wait == 0 ? 0 : seat->since_ms;
     for (unsigned i = 0; i < n; i++) {
         struct crowd *c = lock_crowd(seat_mate(seat, i)->lock);
         if (c != NULL && c->is_idle) {
@@ -290,7 +291,8 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
                                                 .owner = machine_session_owner(seat_session(seat)),
                                                 .token = m->last_token,
                                                 .wait = wait,
-                                                .deadline_ms = deadline_ms});
+                                                .deadline_ms = deadline_ms,
+                                                .since_ms = waited_since_ms});
     }
 }
 
@@ -488,7 +490,8 @@ static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_eve
                                        .session_explicit = session_is_explicit(seat_session(mate)),
                                        .name = lock_name(mate->lock),
                                        .owner = machine_session_owner(seat_session(mate)),
-                                       .token = seat_token(mate)});
+                                       .token = seat_token(mate),
+                                       .since_ms = mate->since_ms});
         machine_lock_unhold(m, mate);
     }
     machine_seat_free(m, seat);

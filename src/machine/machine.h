@@ -122,6 +122,9 @@ struct machine_event {
     uint64_t token;
     uint64_t wait; /* QUEUED, WAIT_ENDED, and GRANTED out of a queue: id of the wait; else 0 */
     uint64_t deadline_ms; /* GRANTED: lease end */
+    uint64_t since_ms;    /* GRANTED out of a queue, WAIT_ENDED: when the wait began, 0 when this
+                           * replica does not know (a snapshot does not tell); RELEASED, EXPIRED,
+                           * BROKEN: when it was granted; else 0 */
     uint64_t clock_ms;
 };
 

@@ -108,7 +108,9 @@ struct seat {
         struct order_node held; /* key: held_key() */
         struct wait *wait;      /* while `waiting` */
     } at;
-    uint64_t since_ms : 48; /* cluster clock of the grant */
+    uint64_t
+        since_ms : 48; /* cluster clock of the grant; while `waiting` of the beginning, or 0 after
+                             * a restore, so that is for events only */
     uint64_t value_len : 11;
     uint64_t waiting : 1;
     uint64_t grouped : 1; /* it is a mate in a group */

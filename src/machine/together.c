@@ -156,6 +156,7 @@ static void join_queues(struct machine *m, struct ask *a, struct machine_result 
     }
     struct seat *seat = create_seats(m, a);
     struct wait *w = machine_wait_join(m, seat, 1, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
     for (unsigned i = 0; i < a->n; i++) {
         const struct crowd *c = crowd_of(a->locks[i]);
         if (c->holder == NULL && !c->is_idle && !fli_list_linked(&c->work.link)) {

@@ -160,7 +160,8 @@ unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_rea
                                        .session_explicit = session_is_explicit(seat_session(seat)),
                                        .name = lock_name(locks[i]),
                                        .owner = machine_session_owner(seat_session(seat)),
-                                       .wait = wait_id(w)});
+                                       .wait = wait_id(w),
+                                       .since_ms = seat->since_ms});
     }
     machine_seat_free(m, machine_wait_detach(m, w));
     return n;

@@ -54,6 +54,7 @@ static const struct option options[] = {
     {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
+    TEXT("metrics", metrics),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
@@ -91,6 +92,8 @@ static const char help[] =
     "  --connections-max N     clients at once (16384)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
     "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
+    "  --metrics HOST:PORT     HTTP for watchers: /metrics (Prometheus), /livez, /readyz, and on\n"
+    "                          loopback, or with --allow-remote, a page at /; port 0 picks one\n"
     "  --log-level LEVEL       error, warning, info or debug (info)\n"
     "\n"
     "TLS for clients (certificates are read again when the files change, and at SIGHUP):\n"
@@ -662,6 +665,9 @@ static enum config_outcome check_addresses(struct reader *r)
     struct config *c = r->config;
     enum config_outcome o = check_plain(r);
     o = o != CONFIG_RUN ? o : check_tls(r);
+    if (o == CONFIG_RUN && c->metrics[0] != '\0') {
+        o = check_address(r, "metrics", c->metrics, true);
+    }
     if (o == CONFIG_RUN && c->peer[0] != '\0') {
         o = check_address(r, "peer", c->peer, false);
     }

@@ -19,6 +19,7 @@
 #include "net/connection_commands.h"
 #include "server/dispatch.h"
 #include "server/events.h"
+#include "server/monitor.h"
 
 #define ARG_MAX_BYTES 4096u
 #define REQUEST_MAX_BYTES 8192u
@@ -35,6 +36,7 @@ struct server {
     struct net_server *net;
     struct node *node; /* NULL until it is made */
     struct dispatch *dispatch;
+    struct monitor *monitor;
     struct events events;
     struct fli_buf confirm; /* scratch */
     struct net_commands commands;
@@ -351,10 +353,19 @@ static struct machine *machine(void *ctx)
 static void on_event(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
+    uint64_t began_ns = node_applying_since_ns(s->node);
+    monitor_event(s->monitor, event, node_serves(s->node),
+                  began_ns == 0 || event->wait == 0 ? 0 : fli_clock_ns() - began_ns);
     dispatch_event(s->dispatch, event);
     if (events_wanted(&s->events)) {
         events_feed(&s->events, event);
     }
+}
+
+static void on_refused(void *ctx, const struct machine_command *c, const struct machine_result *r)
+{
+    struct server *s = ctx;
+    monitor_refused(s->monitor, c, r, node_serves(s->node));
 }
 
 /* The log brings the same event again; subscribers hear of it then, in its place. */
@@ -368,6 +379,7 @@ static void on_restored(void *ctx)
 {
     struct server *s = ctx;
     dispatch_restored(s->dispatch);
+    monitor_restored(s->monitor);
     if (events_wanted(&s->events)) {
         events_resync(&s->events, machine_clock(node_machine(s->node)));
     }
@@ -548,11 +560,60 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
     };
     struct node_callbacks cbs = {.ctx = s,
                                  .event = on_event,
+                                 .refused = on_refused,
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
                                  .log = on_net_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
+}
+
+/* --- who watches --- */
+
+static void fill_info(void *ctx, struct info *ret)
+{
+    struct server *s = ctx;
+    memset(ret, 0, sizeof *ret);
+    bool asked_with_tls = s->asked_with_tls;
+    s->asked_with_tls = s->address[0] == '\0';
+    status(s, &ret->status);
+    ret->members_n = members(s, ret->members, MEMBERS_MAX);
+    ret->machine = ret->status.role == NODE_STOPPED ? NULL : machine(s);
+    dispatch_get_counts(s->dispatch, &ret->counts);
+    on_describe(s, &ret->shell);
+    s->asked_with_tls = asked_with_tls;
+}
+
+static bool fill_times(void *ctx, struct node_times *ret)
+{
+    const struct server *s = ctx;
+    struct node_status now = {0};
+    if (s->node != NULL) {
+        node_get_status(s->node, &now);
+    }
+    if (s->node == NULL || now.role == NODE_STOPPED) {
+        return false;
+    }
+    node_get_times(s->node, ret);
+    return true;
+}
+
+static bool is_stopping(void *ctx)
+{
+    const struct server *s = ctx;
+    return s->stopping > 0;
+}
+
+static int make_monitor(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    struct monitor_config mc = {.loop = s->loop,
+                                .config = s->config,
+                                .ctx = s,
+                                .fill = fill_info,
+                                .times = fill_times,
+                                .stopping = is_stopping,
+                                .log = on_net_log};
+    return monitor_create(&mc, &s->monitor, errmsg, errmsg_size);
 }
 
 static void start_handles(struct server *s)
@@ -578,6 +639,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     int rc = make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : make_monitor(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
     if (rc != 0) {
         /* What net has open cannot be closed without running the loop; it ends with the process. */
@@ -596,6 +658,11 @@ const char *server_address(const struct server *s)
 const char *server_tls_address(const struct server *s)
 {
     return s->tls_address;
+}
+
+const char *server_metrics_address(const struct server *s)
+{
+    return monitor_address(s->monitor);
 }
 
 void server_reload(struct server *s)
@@ -618,14 +685,16 @@ static void handle_closed(uv_handle_t *handle)
     part_stopped(handle->data);
 }
 
-static void net_stopped(void *ctx)
+static void part_stopped_cb(void *ctx)
 {
     part_stopped(ctx);
 }
 
+/* It goes on answering while the node drains. */
 static void node_stopped(void *ctx)
 {
     struct server *s = ctx;
+    monitor_stop(s->monitor, part_stopped_cb, s);
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->timer, handle_closed);
     part_stopped(s);
@@ -636,9 +705,9 @@ void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
     FLI_ASSERT(s->stopping == 0);
     s->stop_cb = cb;
     s->stop_ctx = ctx;
-    s->stopping = 4; /* net, node, prepare, timer */
+    s->stopping = 5; /* net, node, monitor, prepare, timer */
     /* Connections outlive the node a little, so that its last answers find them. */
-    net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, net_stopped, s);
+    net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, part_stopped_cb, s);
     dispatch_stop(s->dispatch);
     node_stop(s->node, s->config->drain_ms, node_stopped, s);
 }
@@ -652,6 +721,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
+    monitor_destroy(s->monitor);
     events_fini(&s->events);
     fli_buf_fini(&s->confirm);
     free(s);

@@ -27,6 +27,9 @@ const char *server_address(const struct server *s);
 /* The same of the TLS port; "" when there is none. */
 const char *server_tls_address(const struct server *s);
 
+/* Of the listener for watchers; "" when there is none. */
+const char *server_metrics_address(const struct server *s);
+
 /* Reads the files of TLS again; the log says what came of it. */
 void server_reload(struct server *s);
 

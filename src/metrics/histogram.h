@@ -1,0 +1,38 @@
+/* histogram.h: how long things took, counted in buckets whose bounds are powers of two.
+ *
+ * A bound doubles from one bucket to the next, so a value finds its bucket by counting bits: an
+ * observation costs a few instructions, and no clock is read here. Whoever counts and whoever
+ * copies are one thread. Pure. */
+#ifndef METRICS_HISTOGRAM_H
+#define METRICS_HISTOGRAM_H
+
+#include "base/base.h"
+
+#define METRICS_BUCKETS 22u /* with a bound; one more has everything beyond the last */
+
+/* What the first bound is, as a power of two of a microsecond. */
+enum metrics_range {
+    METRICS_RANGE_FAST = 4,  /* 16 us, then up to 33.6 s: disks and networks */
+    METRICS_RANGE_SLOW = 10, /* 1.024 ms, then up to 35.8 min: what people and programs wait for */
+};
+
+struct metrics_histogram {
+    uint64_t counts[METRICS_BUCKETS + 1]; /* not cumulative */
+    uint64_t sum_us;
+    uint32_t first_log2; /* enum metrics_range */
+};
+
+void metrics_histogram_init(struct metrics_histogram *h, enum metrics_range range);
+void metrics_observe_us(struct metrics_histogram *h, uint64_t us);
+
+static inline void metrics_observe_ns(struct metrics_histogram *h, uint64_t ns)
+{
+    metrics_observe_us(h, ns / 1000);
+}
+
+uint64_t metrics_histogram_count(const struct metrics_histogram *h);
+
+/* The largest value that bucket i takes, in microseconds; i < METRICS_BUCKETS. */
+uint64_t metrics_histogram_bound_us(const struct metrics_histogram *h, unsigned i);
+
+#endif

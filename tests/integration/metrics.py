@@ -1,0 +1,211 @@
+#!/usr/bin/python3
+"""What a node shows to who watches it: figures, probes, the page's data; and who may see what."""
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, main, wait_until
+from harness.lab import binary, free_ports
+from metrics_text import Wrong, get, listener, parse, scrape
+
+OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
+
+
+def watched(node):
+    return listener(node.process)
+
+
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+
+
+@contextlib.contextmanager
+def stopped_loop(pid):
+    """Stops the main thread alone, which is the loop's, as a turn without end would; SIGSTOP would stop all."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if libc.ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), 'cannot stop the thread')
+    os.waitpid(pid, 0x40000000)  # __WALL
+    try:
+        yield
+    finally:
+        libc.ptrace(PTRACE_DETACH, pid, None, None)
+
+
+class TheParser(Case):
+    def test_it_can_say_no(self):
+        good = '# HELP a_total Some.\n# TYPE a_total counter\na_total 1\n'
+        parse(good)
+        for bad in (good[:-1], good.replace('counter', 'gauge'), good + 'a_total 1\n', good + 'b 1\n',
+                    good.replace('a_total 1', 'a_total{x="y} 1'), good.replace('# HELP a_total Some.\n', '')):
+            with self.assertRaises(Wrong):
+                parse(bad)
+
+
+class OneNode(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 1, ['--metrics', '127.0.0.1:0']).start()
+        self.node = self.cluster.nodes[0]
+        self.address = watched(self.node)
+
+    def test_what_happens_to_a_lock_is_counted(self):
+        token = self.node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+        self.assertIsNone(self.node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B))
+        with self.node.client() as c:
+            c.send('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
+            wait_until(lambda: int(self.node.info()['waits']) == 1, 10, 'the waiter')
+            self.assertEqual(self.node.call('RELEASE', 'x', token), 1)
+            granted = c.read(10)
+        self.assertEqual(self.node.call('RENEW', 'x', token), 0)
+        self.assertEqual(self.node.call('RELEASE', 'x', token), 0)
+        self.assertEqual(self.node.call('BREAK', 'x') > granted, True)
+        m = scrape(self.address)
+        for name, labels, value in (
+                ('fencelock_grants_total', {}, 2), ('fencelock_refused_total', {'reason': 'held'}, 1),
+                ('fencelock_refused_total', {'reason': 'stale renew'}, 1),
+                ('fencelock_refused_total', {'reason': 'stale release'}, 1),
+                ('fencelock_grants_ended_total', {'cause': 'released'}, 1),
+                ('fencelock_grants_ended_total', {'cause': 'broken'}, 1),
+                ('fencelock_lock_wait_seconds_count', {}, 1), ('fencelock_lock_held_seconds_count', {}, 2),
+                ('fencelock_lock_hand_over_seconds_count', {}, 1), ('fencelock_waits_begun_total', {}, 1),
+                ('fencelock_leads', {}, 1), ('fencelock_ready', {}, 1), ('fencelock_locks_held', {}, 0),
+                ('fencelock_loop_responding', {}, 1)):
+            self.assertEqual((name, labels, m.value(name, **labels)), (name, labels, value))
+        self.assertGreater(m.value('fencelock_log_sync_seconds_count'), 0)
+        self.assertGreater(m.value('fencelock_commit_seconds_count'), 0)
+        self.assertGreater(m.value('fencelock_apply_seconds_sum'), 0)
+        self.assertGreater(m.value('process_start_time_seconds'), 1.6e9)
+        self.assertGreater(m.value('fencelock_disk_free_bytes'), 0)
+        self.assertNotIn('"x"', m.text)  # no lock has a label
+
+    def test_an_expiry_has_its_cause(self):
+        self.node.call('ACQUIRE', 'x', 'TTL', 100, 'OWNER', OWNER_A)
+        wait_until(lambda: scrape(self.address).value('fencelock_grants_ended_total', cause='expired') == 1, 20,
+                   'the expiry')
+
+    def test_the_page_and_its_data(self):
+        status, page = get(self.address, '/')
+        self.assertEqual(status, 200)
+        self.assertIn('<!doctype html>', page.lower())
+        for outside in ('http://', 'https://', ' src=', '@import', 'url('):
+            self.assertNotIn(outside, page.replace('http://www.w3.org/2000/svg', ''))
+        name = b'a \xff\x00"<%'
+        self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_A)
+        self.assertIsNone(self.node.call('ACQUIRE', name, 'TTL', 60000, 'OWNER', OWNER_B))
+        state = json.loads(get(self.address, '/api/state')[1])
+        self.assertEqual((state['role'], state['ready'], state['held']), ('leader', True, 1))
+        quoted = state['hot'][0]['name']
+        self.assertEqual(quoted, 'a%20%FF%00%22%3C%25')
+        lock = json.loads(get(self.address, '/api/lock?name=' + quoted)[1])
+        self.assertEqual((lock['name'], lock['state'], lock['holders'][0]['owner']), (quoted, 'held', OWNER_A))
+        self.assertEqual([e['what'] for e in lock['events']], ['refused'])
+        self.assertEqual(json.loads(get(self.address, '/api/lock?name=free')[1])['state'], 'free')
+        self.assertEqual(get(self.address, '/api/lock')[0], 404)
+        self.assertEqual(get(self.address, '/api/lock?name=' + 'n' * 255)[0], 200)
+        self.assertEqual(get(self.address, '/api/lock?name=' + 'n' * 256)[0], 400)
+        self.assertEqual(get(self.address, '/api/other')[0], 404)
+
+    def test_nothing_can_be_changed_and_no_strange_name_leads_here(self):
+        for method in ('POST', 'PUT', 'DELETE', 'OPTIONS'):
+            self.assertEqual(get(self.address, '/metrics', method, body='x')[0], 405)
+        self.assertEqual(get(self.address, '/metrics', 'HEAD'), (200, ''))
+        self.assertEqual(get(self.address, '/nothing')[0], 404)
+        for host, status in (('evil.example', 403), ('127.0.0.1.evil.example:1', 403), ('localhost:9', 200),
+                             ('127.0.0.1', 200), ('[::1]:80', 200)):
+            self.assertEqual((host, get(self.address, '/api/state', headers={'Host': host})[0]), (host, status))
+
+    def test_a_loop_that_stands_still_is_told(self):
+        self.assertEqual(get(self.address, '/livez'), (200, 'ok\n'))
+        self.assertEqual(get(self.address, '/readyz'), (200, 'ok\n'))
+        with stopped_loop(self.node.process.pid):
+            self.assertEqual(get(self.address, '/livez')[0], 503)
+            self.assertEqual(get(self.address, '/readyz')[0], 503)
+            m = scrape(self.address)
+            self.assertEqual(m.value('fencelock_loop_responding'), 0)
+            self.assertEqual(m.value('fencelock_node_info', node='1', version='0.1.0'), 1)
+            self.assertNotIn('fencelock_leads', m.families)
+        self.assertEqual(get(self.address, '/livez'), (200, 'ok\n'))
+
+
+class WhereItListens(Case):
+    def test_beyond_loopback_no_names_are_told(self):
+        cluster = Cluster(self.lab, 1, ['--metrics', '0.0.0.0:0']).start()
+        port = watched(cluster.nodes[0]).rpartition(':')[2]
+        address = '127.0.0.1:' + port
+        self.assertEqual(scrape(address).value('fencelock_leads'), 1)
+        self.assertEqual(get(address, '/readyz')[0], 200)
+        self.assertNotIn('<', get(address, '/')[1])
+        self.assertEqual(get(address, '/api/state')[0], 404)
+        self.assertIn('no page', cluster.nodes[0].process.output())
+
+    def test_unless_the_network_is_trusted(self):
+        cluster = Cluster(self.lab, 1, ['--metrics', '0.0.0.0:0', '--allow-remote']).start()
+        port = watched(cluster.nodes[0]).rpartition(':')[2]
+        self.assertEqual(get('127.0.0.1:' + port, '/api/state')[0], 200)
+
+    def test_a_port_that_is_taken_is_told(self):
+        cluster = Cluster(self.lab, 1, ['--metrics', '127.0.0.1:0']).start()
+        taken = watched(cluster.nodes[0])
+        got = subprocess.run([binary('fencelockd'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
+                              '--peer', '127.0.0.1:%d' % free_ports(1)[0], '--metrics', taken],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn('--metrics: cannot listen on 127.0.0.1 port ' + taken.rpartition(':')[2], got.stderr)
+
+
+class ThreeNodes(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3, ['--metrics', '127.0.0.1:0', '--hold-ms', '1500']).start()
+
+    def test_the_sum_over_the_nodes_is_right(self):
+        for i in range(12):
+            node = self.cluster.nodes[i % 3]
+            node.call('RELEASE', 'x', node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A))
+        shown = [scrape(watched(node)) for node in self.cluster.nodes]
+        self.assertEqual(sum(m.value('fencelock_grants_total') for m in shown), 12)
+        self.assertEqual(sum(m.value('fencelock_leads') for m in shown), 1)
+        self.assertGreater(sum(m.value('fencelock_relay_seconds_count') for m in shown), 0)
+        leads = [m for m in shown if m.value('fencelock_leads') == 1][0]
+        for node in self.cluster.nodes:
+            self.assertEqual(leads.value('fencelock_member_connected', member=str(node.id)), 1)
+
+    def test_a_leader_that_is_away_harms_no_healthy_node(self):
+        """Two of three are stopped: the third cannot serve, and says so on /readyz; it lives all the same, so no
+        probe restarts it. When they are back it is ready again."""
+        alone = self.cluster.followers()[0]
+        address = watched(alone)
+        others = [node for node in self.cluster.nodes if node is not alone]
+        self.assertEqual(get(address, '/readyz')[0], 200)
+        for node in others:
+            node.pause()
+        wait_until(lambda: get(address, '/readyz')[0] == 503, 60, 'the end of its hold time')
+        self.assertEqual(get(address, '/livez')[0], 200)
+        status, why = get(address, '/readyz?verbose')
+        self.assertEqual(status, 503)
+        self.assertRegex(why, r'\[-\] leader: ')
+        m = scrape(address)
+        self.assertEqual((m.value('fencelock_ready'), m.value('fencelock_loop_responding')), (0, 1))
+        self.assertGreater(m.value('fencelock_leaderless_seconds_total'), 0)
+        for node in others:
+            node.resume()
+        wait_until(lambda: get(address, '/readyz')[0] == 200, 60, 'a leader')
+
+    def test_one_that_was_never_formed_is_alive_and_not_ready(self):
+        lone = Cluster(self.lab, 3, ['--metrics', '127.0.0.1:0']).nodes[0]
+        lone.name, lone.data = 'lone', self.lab.path('lone')
+        lone.start()
+        self.assertEqual(get(watched(lone), '/livez')[0], 200)
+        status, why = get(watched(lone), '/readyz?verbose')
+        self.assertEqual(status, 503)
+        self.assertIn('[-] cluster: not formed yet', why)
+
+
+if __name__ == '__main__':
+    main()

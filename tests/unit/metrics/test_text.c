@@ -1,0 +1,123 @@
+/* test_text.c: the bytes a scraper and the page read, and buffers that are too small. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "metrics/json.h"
+#include "metrics/text.h"
+
+static void expect(const struct fli_buf *b, const char *text)
+{
+    if (b->len != strlen(text) || memcmp(b->data, text, b->len) != 0) {
+        fail_msg("this was written:\n%.*s\nand not:\n%s", (int)b->len, (const char *)b->data, text);
+    }
+}
+
+static void families_and_samples(void **state)
+{
+    (void)state;
+    struct fli_buf b;
+    struct metrics_text t;
+    fli_buf_init(&b, 4096);
+    metrics_text_init(&t, &b);
+    metrics_counter(&t, "a_total", "How many.", UINT64_MAX);
+    metrics_gauge(&t, "b", "Now.", 0);
+    metrics_family(&t, "c", "gauge", "Labelled.");
+    metrics_whole(&t, &(struct metrics_label){"x", "a\"b\\c\nd"}, 1);
+    metrics_milli(&t, NULL, 1002);
+    metrics_real(&t, NULL, 0.25);
+    metrics_info(&t, (const struct metrics_label[]){{"p", "1"}, {"q", "2"}}, 2);
+    assert_int_equal(t.rc, 0);
+    expect(&b, "# HELP a_total How many.\n# TYPE a_total counter\na_total 18446744073709551615\n"
+               "# HELP b Now.\n# TYPE b gauge\nb 0\n"
+               "# HELP c Labelled.\n# TYPE c gauge\nc{x=\"a\\\"b\\\\c\\nd\"} 1\nc 1.002\nc 0.25\n"
+               "c{p=\"1\",q=\"2\"} 1\n");
+    fli_buf_fini(&b);
+}
+
+static void a_histogram_is_cumulative(void **state)
+{
+    (void)state;
+    struct fli_buf b;
+    struct metrics_text t;
+    struct metrics_histogram h;
+    fli_buf_init(&b, 8192);
+    metrics_text_init(&t, &b);
+    metrics_histogram_init(&h, METRICS_RANGE_FAST);
+    metrics_observe_us(&h, 16);
+    metrics_observe_us(&h, 17);
+    metrics_observe_us(&h, 3000000000);
+    metrics_histogram(&t, "w_seconds", "How long.", &h);
+    assert_int_equal(fli_buf_append(&b, "", 1), 0);
+    const char *s = (const char *)b.data;
+    assert_non_null(strstr(s, "# TYPE w_seconds histogram\nw_seconds_bucket{le=\"0.000016\"} 1\n"
+                              "w_seconds_bucket{le=\"0.000032\"} 2\n"));
+    assert_non_null(strstr(s, "w_seconds_bucket{le=\"33.554432\"} 2\n"
+                              "w_seconds_bucket{le=\"+Inf\"} 3\n"
+                              "w_seconds_sum 3000.000033\nw_seconds_count 3\n"));
+    fli_buf_fini(&b);
+}
+
+static void a_full_buffer_is_told(void **state)
+{
+    (void)state;
+    for (size_t max = 1; max < 120; max++) {
+        struct fli_buf b;
+        struct metrics_text t;
+        struct json j;
+        fli_buf_init(&b, max);
+        metrics_text_init(&t, &b);
+        metrics_counter(&t, "a_total", "Help that is long enough to be cut off somewhere in it.",
+                        1);
+        metrics_gauge(&t, "b", "More of that, so that it never fits in any of these.", 2);
+        assert_int_equal(t.rc, FL_ELIMIT);
+        fli_buf_clear(&b);
+        json_init(&j, &b);
+        json_text(&j, NULL,
+                  "0123456789012345678901234567890123456789012345678901234567890123456789"
+                  "01234567890123456789012345678901234567890123456789");
+        assert_int_equal(j.rc, FL_ELIMIT);
+        fli_buf_fini(&b);
+    }
+}
+
+static void json_of_all_kinds(void **state)
+{
+    (void)state;
+    struct fli_buf b;
+    struct json j;
+    const uint8_t bytes[] = {'a', ' ', 0, 0xff, '%', '"', '<', '~'};
+    fli_buf_init(&b, 4096);
+    json_init(&j, &b);
+    json_open(&j, NULL, '{');
+    json_number(&j, "n", UINT64_MAX);
+    json_flag(&j, "t", true);
+    json_flag(&j, "f", false);
+    json_text(&j, "s", "a\"b\\c\n</script>");
+    json_text(&j, "null", NULL);
+    json_bytes(&j, "b", (struct fli_slice){bytes, sizeof bytes});
+    json_open(&j, "l", '[');
+    json_number(&j, NULL, 1);
+    json_open(&j, NULL, '{');
+    json_close(&j, '}');
+    json_close(&j, ']');
+    json_close(&j, '}');
+    assert_int_equal(j.rc, 0);
+    assert_int_equal(j.depth, 0);
+    expect(&b, "{\"n\":18446744073709551615,\"t\":true,\"f\":false,"
+               "\"s\":\"a\\u0022b\\u005cc\\u000a\\u003c/script>\",\"null\":null,"
+               "\"b\":\"a%20%00%FF%25%22%3C~\",\"l\":[1,{}]}");
+    fli_buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_and_samples), cmocka_unit_test(a_histogram_is_cumulative),
+        cmocka_unit_test(a_full_buffer_is_told), cmocka_unit_test(json_of_all_kinds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
