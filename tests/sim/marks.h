@@ -39,7 +39,7 @@
     X(waits_cancelled, 50)                                                                         \
     X(cancels_late, 100)                                                                           \
     X(owners_made, 50)                                                                             \
-    X(grants_undone, 100)                                                                          \
+    X(grants_undone, 200)                                                                          \
     X(half_closed, 100)                                                                            \
     X(left_by_hand, 100)                                                                           \
     X(probes, 50)                                                                                  \
