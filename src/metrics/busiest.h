@@ -3,8 +3,8 @@
  * Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements
  * in Data Streams", ICDT 2005, section 3.1), with weights instead of ones: as many counters as
  * there is room for; a name without one takes over the smallest, with what that had counted. So a
- * counter is never below what its name really had, and above it by no more than `over`, what it took over;
- * a name that had more than the total divided by the number of counters is always there.
+ * counter is never below what its name really had, and above it by no more than `over`, what it
+ * took over; a name that had more than the total divided by the number of counters is always there.
  *
  * Here: names of locks, and milliseconds that were waited for them. Pure; one thread. */
 #ifndef METRICS_BUSIEST_H
