@@ -277,6 +277,11 @@ struct fl_lock_info {
     uint64_t together;               /* how many locks the grant is for */
     const struct fl_holder *held_by; /* oldest first; fl_show() only */
     size_t held_by_len;
+    /* fl_busiest() only, which tells these and the name. */
+    uint64_t waited_ms;      /* by all, together; never too little */
+    uint64_t waited_over_ms; /* by how much it may be too much */
+    uint64_t waits, longest_ms;
+    uint64_t refused; /* requests that did not want to wait */
 };
 
 struct fl_lock_list {
@@ -294,6 +299,12 @@ FL_API int fl_show(fl_client *c, struct fl_bytes name, uint64_t timeout_ms,
  * before, empty at first; count: at most so many, 0 for the server's default. */
 FL_API int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64_t count,
                     uint64_t timeout_ms, struct fl_lock_list **ret) FL_MUST_USE;
+
+/* The locks that were waited for most, first the one with the most, of the whole cluster since the
+ * node that answers began to apply its log; waits that have ended count. At most so many, 0 for the
+ * server's default. */
+FL_API int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms,
+                      struct fl_lock_list **ret) FL_MUST_USE;
 FL_API void fl_lock_list_free(struct fl_lock_list *list); /* NULL is fine */
 
 /* What the INFO of one node tells. */
@@ -304,6 +315,10 @@ struct fl_node_status {
     uint64_t node_id, term, commit_index, applied_index, clients, uptime_ms;
     uint64_t locks_held, waits;
     fl_token last_token, min_live_token;
+    uint64_t grants, expiries, breaks;  /* ever; part of the common state */
+    uint64_t leader_id, leader_changes; /* leader_id 0: it knows none */
+    uint64_t log_bytes, log_write_avg_us;
+    uint64_t log_waits; /* 1: the disk has no room for its log, or is slow */
 };
 
 FL_API size_t fl_client_nodes(const fl_client *c);                   /* how many were given */

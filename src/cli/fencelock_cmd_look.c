@@ -318,6 +318,9 @@ static int finish_table(struct listing *w)
 
 int cli_run_locks(const struct cli_args *a)
 {
+    if (cli_has(a, CLI_OPT_BY)) {
+        return cli_run_locks_by(a);
+    }
     int code;
     fl_client *c = cli_client_create(a, &code);
     if (c == NULL) {

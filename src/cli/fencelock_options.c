@@ -37,6 +37,8 @@ static const struct {
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
                          "stop the command by TERM then KILL (default), by TERM, or not at all"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
+    [CLI_OPT_BY] = {"--by", KIND_TEXT, "WAIT", NULL, "wait: those that were waited for most"},
+    [CLI_OPT_ONCE] = {"--once", KIND_FLAG, NULL, NULL, "print once and end"},
     [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL, "at most so many (default 1000)"},
     [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
                       "the lock that fences the key"},
@@ -457,9 +459,8 @@ static int take_environment(struct parse *p, const char *(*getenv_fn)(const char
         }
         const char *value = getenv_fn(name);
         if (value != NULL && value[0] != '\0') {
-            int rc = options[o].kind == KIND_FLAG
-                         ? take_flag(p, (enum cli_option)o, value, name)
-                         : take_value(p, (enum cli_option)o, value, name);
+            int rc = options[o].kind == KIND_FLAG ? take_flag(p, (enum cli_option)o, value, name)
+                                                  : take_value(p, (enum cli_option)o, value, name);
             if (rc != 0) {
                 return rc;
             }

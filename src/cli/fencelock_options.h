@@ -38,6 +38,8 @@ enum cli_option {
     CLI_OPT_ON_LOST,
     CLI_OPT_MATCH,
     CLI_OPT_LIMIT,
+    CLI_OPT_BY,
+    CLI_OPT_ONCE,
     CLI_OPT_LOCK,
     CLI_OPT_TOKEN,
     CLI_OPT_STORE,

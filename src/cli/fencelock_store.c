@@ -15,6 +15,7 @@
 #include "net/address.h"
 #include "store/service.h"
 #include "store/strict.h"
+#include "store/watch.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
@@ -43,6 +44,7 @@ static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 struct options {
     const char *listen;
     const char *data;
+    const char *metrics; /* NULL: none */
     uint64_t size_max;
     bool allow_remote;
     bool no_fencing;
@@ -58,6 +60,7 @@ struct app {
     uv_signal_t signals[SIGNALS];
     struct store *store;
     struct service *service;
+    struct store_watch *watch; /* NULL: none */
     bool stopping;
 };
 
@@ -89,6 +92,7 @@ static const char help[] =
     "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
     "                       shown to it\n"
     "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
+    "  --metrics HOST:PORT  HTTP for watchers: /metrics (Prometheus), /livez, /readyz\n"
     "  --help, --version\n"
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
@@ -198,6 +202,8 @@ static bool read_environment(struct options *o)
     o->listen = v != NULL ? v : o->listen;
     v = getenv("FENCELOCK_STORE_DATA");
     o->data = v != NULL ? v : o->data;
+    v = getenv("FENCELOCK_STORE_METRICS");
+    o->metrics = v != NULL && v[0] != '\0' ? v : o->metrics;
     v = getenv("FENCELOCK_STORE_SIZE_MAX");
     if (v != NULL && !set_size(o, "FENCELOCK_STORE_SIZE_MAX", v)) {
         return false;
@@ -228,6 +234,7 @@ static bool read_environment(struct options *o)
 static const struct option table[] = {
     {"listen", required_argument, NULL, 'l'},
     {"data", required_argument, NULL, 'd'},
+    {"metrics", required_argument, NULL, 'm'},
     {"size-max", required_argument, NULL, 's'},
     {"allow-remote", no_argument, NULL, 'r'},
     {"no-fencing", no_argument, NULL, 'n'},
@@ -264,6 +271,9 @@ static int read_arguments(struct options *o, int argc, char **argv)
             break;
         case 'd':
             o->data = optarg;
+            break;
+        case 'm':
+            o->metrics = optarg;
             break;
         case 's':
             if (!set_size(o, "--size-max", optarg)) {
@@ -450,6 +460,22 @@ static void stopped_cb(void *ctx)
     }
 }
 
+/* Before there are signals to watch for. */
+static void gave_up_cb(void *ctx)
+{
+    struct app *a = ctx;
+    service_destroy(a->service);
+    a->service = NULL;
+}
+
+static void watch_stopped_cb(void *ctx)
+{
+    struct app *a = ctx;
+    store_watch_destroy(a->watch);
+    a->watch = NULL;
+    service_stop(a->service, stopped_cb, a);
+}
+
 static void signal_cb(uv_signal_t *handle, int number)
 {
     struct app *a = handle->data;
@@ -463,7 +489,11 @@ static void signal_cb(uv_signal_t *handle, int number)
     }
     a->stopping = true;
     complain("signal %d: answering what is pending, then stopping", number);
-    service_stop(a->service, stopped_cb, a);
+    if (a->watch != NULL) {
+        store_watch_stop(a->watch, watch_stopped_cb, a);
+    } else {
+        service_stop(a->service, stopped_cb, a);
+    }
 }
 
 static void watch_signals(struct app *a)
@@ -501,6 +531,11 @@ static void announce(const struct options *o, const struct app *a)
     if (o->strict != NULL) {
         complain("strict mode: operations with a token are checked with the lock service at %s",
                  o->strict);
+    }
+    if (a->watch != NULL) {
+        char address[NET_ADDRESS_MAX] = "";
+        bound_address(o->metrics, store_watch_port(a->watch), address);
+        complain("metrics at http://%s/metrics", address);
     }
     if (o->no_fencing) {
         complain("WARNING: --no-fencing: tokens and locks are IGNORED. Stale writers will "
@@ -541,6 +576,14 @@ static int run(const struct options *o, struct app *a)
                                     .log = log_cb};
     if (service_create(&a->loop, a->store, &config, &a->service, errmsg, sizeof(errmsg)) != 0) {
         complain("%s", errmsg);
+        store_close(a->store);
+        return EXIT_FAILURE;
+    }
+    if (o->metrics != NULL && store_watch_create(&a->loop, o->metrics, o->data, a->service,
+                                                 &a->watch, errmsg, sizeof(errmsg)) != 0) {
+        complain("%s", errmsg);
+        service_stop(a->service, gave_up_cb, a);
+        (void)uv_run(&a->loop, UV_RUN_DEFAULT);
         store_close(a->store);
         return EXIT_FAILURE;
     }

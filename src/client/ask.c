@@ -113,6 +113,7 @@ static const char *const op_words[] = {
     [FLI_ASK_BREAK] = "BREAK",
     [FLI_ASK_SHOW] = "SHOW",
     [FLI_ASK_LOCKS] = "LOCKS",
+    [FLI_ASK_BUSIEST] = "LOCKS",
     [FLI_ASK_LEADER] = "LEADER",
     [FLI_ASK_INFO] = "INFO",
     [FLI_ASK_CLAIM] = "CLAIM",
@@ -147,6 +148,11 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
     case FLI_ASK_LOCKS:
         add_option(w, "MATCH", ask->name);
         add_option(w, "CURSOR", ask->cursor);
+        add_option_number(w, "COUNT", ask->count);
+        break;
+    case FLI_ASK_BUSIEST:
+        add_text(w, "BY");
+        add_text(w, "WAIT");
         add_option_number(w, "COUNT", ask->count);
         break;
     case FLI_ASK_SESSION_OPEN:
@@ -348,6 +354,7 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
         return judge_flag(reply);
     case FLI_ASK_SHOW:
     case FLI_ASK_LOCKS:
+    case FLI_ASK_BUSIEST:
     case FLI_ASK_SESSIONS:
     case FLI_ASK_LEADER:
         return judge_type(reply, REDIS_REPLY_ARRAY);

@@ -18,6 +18,7 @@ enum fli_ask_op {
     FLI_ASK_BREAK,         /* name */
     FLI_ASK_SHOW,          /* name */
     FLI_ASK_LOCKS,         /* name: glob; cursor; count */
+    FLI_ASK_BUSIEST,       /* count */
     FLI_ASK_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, value: the label */
     FLI_ASK_SESSION_RENEW, /* owner */
     FLI_ASK_SESSION_CLOSE, /* owner */

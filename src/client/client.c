@@ -504,6 +504,13 @@ int fl_locks(fl_client *c, struct fl_bytes match, struct fl_bytes cursor, uint64
     return fetch_list(c, &call, ret);
 }
 
+int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms, struct fl_lock_list **ret)
+{
+    const struct fli_call call = {
+        .ask = {.op = FLI_ASK_BUSIEST, .count = count}, .timeout_ms = timeout_ms, .no = ""};
+    return fetch_list(c, &call, ret);
+}
+
 size_t fl_client_nodes(const fl_client *c)
 {
     return c->caller.n_nodes;

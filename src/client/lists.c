@@ -101,6 +101,11 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
         .permits = number_field(map, "permits"),
         .holders = number_field(map, "holders"),
         .together = number_field(map, "together"),
+        .waited_ms = number_field(map, "waited_ms"),
+        .waited_over_ms = number_field(map, "waited_over_ms"),
+        .waits = number_field(map, "waits"),
+        .longest_ms = number_field(map, "longest_ms"),
+        .refused = number_field(map, "refused"),
     };
     return 0;
 }
@@ -340,6 +345,14 @@ static const struct {
     NUMBER("waits", waits),
     NUMBER("last_token", last_token),
     NUMBER("min_live_token", min_live_token),
+    NUMBER("grants", grants),
+    NUMBER("expiries", expiries),
+    NUMBER("breaks", breaks),
+    NUMBER("leader_id", leader_id),
+    NUMBER("leader_changes", leader_changes),
+    NUMBER("log_bytes", log_bytes),
+    NUMBER("log_write_avg_us", log_write_avg_us),
+    NUMBER("log_waits_for_segment", log_waits),
 #undef TEXT
 #undef NUMBER
 };

@@ -351,6 +351,12 @@ static void answer_leader(struct dispatch *d, void *request, int proto)
     finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
 }
 
+static void answer_busiest(struct dispatch *d, void *request, int proto, unsigned n)
+{
+    const struct busiest *b = d->config.busiest == NULL ? NULL : d->config.busiest(d->config.ctx);
+    finish(d, request, render_busiest(d->config.sink.reply(request), proto, b, n));
+}
+
 static void answer_nodes(struct dispatch *d, void *request, int proto)
 {
     struct node_member members[MEMBERS_MAX];
@@ -363,6 +369,10 @@ static void answer_nodes(struct dispatch *d, void *request, int proto)
 static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                   const struct fli_request *q, const struct fli_slice *args, unsigned n)
 {
+    if (q->command->id == FLI_CMD_LOCKS && q->by.len > 0) {
+        answer_busiest(d, request, proto, (unsigned)q->number);
+        return;
+    }
     switch (q->command->id) {
     case FLI_CMD_INFO:
     case FLI_CMD_CLUSTER_INFO:

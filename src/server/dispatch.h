@@ -60,6 +60,8 @@ struct dispatch_config {
                        const struct fli_slice *args, unsigned n);
     /* Fills in what only the shell knows for INFO. May be NULL. */
     void (*describe)(void *ctx, struct info_shell *ret);
+    /* Which locks were waited for most (LOCKS BY WAIT). May be NULL: then none is known. */
+    const struct busiest *(*busiest)(void *ctx);
     uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };

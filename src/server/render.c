@@ -447,6 +447,31 @@ int render_nodes(struct fli_buf *b, int proto, const struct node_member *members
     return rc;
 }
 
+static int busy_lock(struct fli_buf *b, int proto, const struct busiest_entry *e)
+{
+    int rc = fli_resp_map(b, proto, 6);
+    rc = rc != 0 ? rc : bytes(b, "name", (struct fli_slice){e->name, e->name_len});
+    rc = rc != 0 ? rc : number(b, "waited_ms", e->weight);
+    rc = rc != 0 ? rc : number(b, "waited_over_ms", e->over);
+    rc = rc != 0 ? rc : number(b, "waits", e->waits);
+    rc = rc != 0 ? rc : number(b, "longest_ms", e->longest);
+    return rc != 0 ? rc : number(b, "refused", e->refused);
+}
+
+int render_busiest(struct fli_buf *b, int proto, const struct busiest *busiest, unsigned n)
+{
+    const struct busiest_entry *top[BUSIEST_COUNTERS];
+    n = n < BUSIEST_COUNTERS ? n : BUSIEST_COUNTERS;
+    n = busiest == NULL ? 0 : busiest_top(busiest, top, n);
+    int rc = fli_resp_array(b, 2);
+    rc = rc != 0 ? rc : fli_resp_text(b, "");
+    rc = rc != 0 ? rc : fli_resp_array(b, n);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = busy_lock(b, proto, top[i]);
+    }
+    return rc;
+}
+
 static int not_leading(struct fli_buf *b, const struct node_status *s)
 {
     if (s->leader_id == 0) {

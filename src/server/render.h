@@ -5,6 +5,7 @@
 
 #include "consensus/node.h"
 #include "machine/machine.h"
+#include "metrics/busiest.h"
 #include "wire/commands.h"
 
 /* The answer to a command that the machine executed. `payload`: of a query, as machine/view.h
@@ -21,6 +22,9 @@ int render_granted(struct fli_buf *b, uint64_t token) FLI_MUST_USE;
 int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason) FLI_MUST_USE;
 
 int render_leader(struct fli_buf *b, int proto, const struct node_status *status) FLI_MUST_USE;
+/* LOCKS BY WAIT: the first n. */
+int render_busiest(struct fli_buf *b, int proto, const struct busiest *busiest,
+                   unsigned n) FLI_MUST_USE;
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members,
                  size_t n) FLI_MUST_USE;
 

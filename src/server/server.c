@@ -294,6 +294,12 @@ static void on_describe(void *ctx, struct info_shell *ret)
     events_get_counts(&s->events, &ret->events);
 }
 
+static const struct busiest *on_busiest(void *ctx)
+{
+    const struct server *s = ctx;
+    return s->monitor == NULL ? NULL : monitor_busiest(s->monitor);
+}
+
 static uint64_t on_now(void *ctx)
 {
     const struct server *s = ctx;
@@ -456,6 +462,7 @@ static int make_dispatch(struct server *s)
         .now_ms = on_now,
         .connection = on_connection_command,
         .describe = on_describe,
+        .busiest = on_busiest,
     };
     return dispatch_create(&dc, &s->dispatch);
 }

@@ -62,6 +62,8 @@ struct service {
     size_t group_len;
     size_t group_done;
     int group_result;
+    uint64_t group_ns; /* how long the worker took */
+    struct metrics_histogram group_times;
     uv_work_t work;
     bool working;
     uv_idle_t idle;        /* active while a group is about to be taken */
@@ -259,7 +261,9 @@ static void free_pending(struct service *s, struct pending *p)
 static void work_cb(uv_work_t *work)
 {
     struct service *s = FLI_CONTAINER_OF(work, struct service, work);
+    uint64_t began_ns = fli_clock_ns();
     s->group_result = store_execute(s->store, s->ops, s->group_len, &s->group_done);
+    s->group_ns = fli_clock_ns() - began_ns;
 }
 
 /* What the group had no room for goes back where it came from, in its order. What is held of the
@@ -296,6 +300,7 @@ static void after_work_cb(uv_work_t *work, int status)
     struct service *s = FLI_CONTAINER_OF(work, struct service, work);
     FLI_ASSERT(status == 0); /* it is never cancelled */
     s->working = false;
+    metrics_observe_ns(&s->group_times, s->group_ns);
     if (s->group_result != 0) {
         fail(s);
         return;
@@ -498,9 +503,8 @@ static void enqueue(struct service *s, struct net_request *r, const struct fli_r
     push(s, p);
 }
 
-static void answer_info(struct service *s, struct net_request *r, struct fli_slice section)
+void service_get_info(struct service *s, struct store_info *ret)
 {
-    struct fli_buf text;
     struct store_info *i = &s->info;
     i->uptime_ms = fli_clock_ms() - s->started_ms;
     i->pending_ops = s->asked_n + s->queued + s->held_n + (s->working ? s->group_len : 0);
@@ -513,8 +517,16 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     net_get_stats(s->net, &i->net);
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
+    *ret = *i;
+}
+
+static void answer_info(struct service *s, struct net_request *r, struct fli_slice section)
+{
+    struct fli_buf text;
+    struct store_info i;
+    service_get_info(s, &i);
     fli_buf_init(&text, INFO_MAX);
-    bool whole = store_info_text(&text, i, section) == 0 &&
+    bool whole = store_info_text(&text, &i, section) == 0 &&
                  fli_resp_bulk(net_reply(r), text.data, text.len) == 0;
     fli_buf_fini(&text);
     finish(r, whole);
@@ -610,6 +622,7 @@ static void init(struct service *s, uv_loop_t *loop, struct store *store,
     s->store = store;
     s->config = *config;
     s->started_ms = fli_clock_ms();
+    metrics_histogram_init(&s->group_times, METRICS_RANGE_FAST);
     fli_list_init(&s->queue);
     fli_list_init(&s->held);
     fli_list_init(&s->asked);
@@ -709,6 +722,16 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
 uint16_t service_port(const struct service *s)
 {
     return s->info.port;
+}
+
+const struct metrics_histogram *service_group_times(const struct service *s)
+{
+    return &s->group_times;
+}
+
+bool service_is_serving(const struct service *s)
+{
+    return !s->broken && s->stop_cb == NULL;
 }
 
 uint16_t service_tls_port(const struct service *s)

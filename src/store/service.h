@@ -19,6 +19,7 @@
 
 #include <uv.h>
 
+#include "metrics/histogram.h"
 #include "net/net.h"
 #include "store/store.h"
 
@@ -34,9 +35,9 @@
 struct service;
 
 struct service_config {
-    const char *listen;         /* HOST:PORT, port 0 picks one; NULL: not without TLS */
-    const char *tls_listen;     /* the same for TLS; NULL: none */
-    const struct fli_tls_config *tls;        /* of that */
+    const char *listen;               /* HOST:PORT, port 0 picks one; NULL: not without TLS */
+    const char *tls_listen;           /* the same for TLS; NULL: none */
+    const struct fli_tls_config *tls; /* of that */
     const struct fli_tls_config *strict_tls; /* towards the lock service; NULL: without TLS */
     const char *strict;         /* the lock service's nodes for strict mode; NULL: do not ask it */
     unsigned strict_timeout_ms; /* as strict_config has it */
@@ -52,7 +53,12 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
                    struct service **ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 uint16_t service_port(const struct service *s);
 uint16_t service_tls_port(const struct service *s); /* 0: none */
-void service_reload(struct service *s);             /* reads the files of TLS again */
+struct store_info;
+void service_get_info(struct service *s, struct store_info *ret); /* what INFO tells */
+/* How long each group took until it was on disk. */
+const struct metrics_histogram *service_group_times(const struct service *s);
+bool service_is_serving(const struct service *s);
+void service_reload(struct service *s); /* reads the files of TLS again */
 
 /* Takes no more requests, answers those it has, closes everything; then cb, once, never inside this
  * call. Clients that do not read their answers are cut off after SERVICE_DRAIN_MS. */

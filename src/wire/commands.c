@@ -87,9 +87,11 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_LEADER, "LEADER", NULL, 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "",
      "an array: the leader's id, and its address for clients; nil when no leader is known",
      "Names the node that leads, for clients that want to save the relay."},
-    {FLI_CMD_LOCKS, "LOCKS", NULL, 0, 6, LOCK_QUERY, "[MATCH glob] [CURSOR c] [COUNT n]",
+    {FLI_CMD_LOCKS, "LOCKS", NULL, 0, 6, LOCK_QUERY,
+     "[MATCH glob] [CURSOR c] [COUNT n] | BY WAIT [COUNT n]",
      "an array: the cursor of the next page, empty at the end, and an array of one map a lock",
-     "Lists the locks that are held, awaited or delayed, page by page."},
+     "Lists the locks that are held, awaited or delayed, page by page; or those that were waited "
+     "for most, as the node that is asked has seen it in the log."},
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",

@@ -98,7 +98,8 @@ enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 
 static const struct option renew_options[] = {ONE("TTL", TTL)};
 static const struct option locks_options[] = {ONE("MATCH", BYTES("MATCH", pattern, 1, FL_NAME_MAX)),
-                                              CURSOR, COUNT};
+                                              CURSOR, COUNT,
+                                              ONE("BY", BYTES("BY", by, 1, MODE_WORD_MAX))};
 static const struct option session_open_options[] = {
     ONE("TTL", TTL),
     ONE("LOCKDELAY", NUMBER("LOCKDELAY", lockdelay_ms, 0, FL_LOCKDELAY_MAX_MS, "milliseconds")),
@@ -418,6 +419,26 @@ static int finish_hello(struct parse *p, unsigned n)
     return finish_client_name(p);
 }
 
+static int finish_page(struct parse *p)
+{
+    if (p->request->number == 0) {
+        p->request->number = FLI_COUNT_DEFAULT;
+    }
+    return 0;
+}
+
+static int finish_locks(struct parse *p)
+{
+    const struct fli_request *r = p->request;
+    if (r->by.len > 0 && !is_word(&r->by, "WAIT")) {
+        return wrong(p, "BY of LOCKS is WAIT: the locks that were waited for most");
+    }
+    if (r->by.len > 0 && (r->pattern.len > 0 || r->cursor.data != NULL)) {
+        return wrong(p, "BY of LOCKS goes with COUNT only: there is one page, of all locks");
+    }
+    return finish_page(p);
+}
+
 /* What the specification cannot say. */
 static int finish(struct parse *p, unsigned n, unsigned given)
 {
@@ -431,11 +452,9 @@ static int finish(struct parse *p, unsigned n, unsigned given)
     case FLI_CMD_CLIENT_SETNAME:
         return finish_client_name(p);
     case FLI_CMD_LOCKS:
+        return finish_locks(p);
     case FLI_CMD_SESSION_LIST:
-        if (p->request->number == 0) {
-            p->request->number = FLI_COUNT_DEFAULT;
-        }
-        return 0;
+        return finish_page(p);
     case FLI_CMD_GET:
     case FLI_CMD_SET:
     case FLI_CMD_DEL:

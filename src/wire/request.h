@@ -9,7 +9,7 @@
  *   RENEW                  name token ttl_ms (0: unchanged)
  *   RELEASE, CHECK         name token
  *   TOKEN, SHOW, BREAK     name
- *   LOCKS                  pattern cursor number (COUNT)
+ *   LOCKS                  pattern cursor number (COUNT); or by and number
  *   SESSION OPEN           owner ttl_ms lockdelay_ms label
  *   SESSION RENEW, CLOSE, SHOW  owner
  *   SESSION LIST           cursor number (COUNT)
@@ -47,6 +47,7 @@ struct fli_request {
     struct fli_slice pattern; /* LOCKS MATCH; empty when absent */
     struct fli_slice cursor;
     struct fli_slice mode; /* ACQUIRE MODE as it was written */
+    struct fli_slice by;   /* LOCKS BY: WAIT, in any case; empty when absent */
     uint64_t token;
     uint64_t ttl_ms; /* 0 when absent (and no default applies) */
     uint64_t wait_ms;

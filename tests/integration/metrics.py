@@ -5,11 +5,12 @@ import contextlib
 import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, main, wait_until
+from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import binary, free_ports
 from metrics_text import Wrong, get, listener, parse, scrape
 
@@ -84,6 +85,40 @@ class OneNode(Case):
         self.assertGreater(m.value('fencelock_disk_free_bytes'), 0)
         self.assertNotIn('"x"', m.text)  # no lock has a label
 
+    def test_the_busiest(self):
+        """LOCKS BY WAIT, `fencelock locks --by wait` and `fencelock top` tell of the same lock."""
+        self.node.call('ACQUIRE', 'idle', 'TTL', 60000, 'OWNER', OWNER_A)
+        token = self.node.call('ACQUIRE', 'hot', 'TTL', 60000, 'OWNER', OWNER_A)
+        self.assertEqual(self.node.call('LOCKS', 'BY', 'WAIT'), ['', []])
+        with self.node.client() as c:
+            c.send('ACQUIRE', 'hot', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
+            wait_until(lambda: int(self.node.info()['waits']) == 1, 10, 'the waiter')
+            self.node.call('RELEASE', 'hot', token)
+            c.read(10)
+        cursor, locks = self.node.call('locks', 'by', 'wait', 'COUNT', 1)
+        told = dict(zip(locks[0][::2], locks[0][1::2]))
+        self.assertEqual((cursor, told['name'], told['waits'], told['waited_over_ms']), ('', 'hot', 1, 0))
+        for wrong in (('BY', 'AGE'), ('BY', 'WAIT', 'MATCH', 'x'), ('BY', 'WAIT', 'CURSOR', '0')):
+            with self.assertRaisesRegex(RespError, 'BY of LOCKS'):
+                self.node.call('LOCKS', *wrong)
+        by = json.loads(self.tool('locks', '--by', 'wait', '--json'))
+        self.assertEqual([lock['name'] for lock in by['busiest']], ['hot'])
+        self.assertRegex(self.tool('locks', '--by', 'wait'), r'^LOCK +WAITED +WAITS')
+        top = json.loads(self.tool('top', '--once', '--json'))
+        self.assertEqual((top['leader_id'], top['locks_held'], top['busiest'][0]['name']), (1, 2, 'hot'))
+        self.assertEqual(top['nodes'][0]['role'], 'leader')
+        text = self.tool('top', '--once')
+        self.assertIn('node 1 leads', text)
+        self.assertNotIn('\033', text)
+        self.assertIn('--by wait', self.tool('locks', '--by', 'age', code=2))
+        self.assertIn('--limit', self.tool('top', '--limit', '257', '--once', code=2))
+
+    def tool(self, *args, code=0):
+        got = subprocess.run([binary('fencelock'), *args, '--nodes', self.node.address], capture_output=True,
+                             text=True, timeout=60)
+        self.assertEqual((got.returncode, got.stderr if code == 0 else ''), (code, ''))
+        return got.stdout + got.stderr
+
     def test_an_expiry_has_its_cause(self):
         self.node.call('ACQUIRE', 'x', 'TTL', 100, 'OWNER', OWNER_A)
         wait_until(lambda: scrape(self.address).value('fencelock_grants_ended_total', cause='expired') == 1, 20,
@@ -131,6 +166,40 @@ class OneNode(Case):
             self.assertEqual(m.value('fencelock_node_info', node='1', version='0.1.0'), 1)
             self.assertNotIn('fencelock_leads', m.families)
         self.assertEqual(get(self.address, '/livez'), (200, 'ok\n'))
+
+
+class TheStore(Case):
+    def test_refusals_are_counted(self):
+        store = Store(self.lab)
+        store.start('--metrics', '127.0.0.1:0')
+        address = listener(store.process)
+        self.assertEqual(store.call('CLAIM', 'x', 5), 'OK')
+        self.assertEqual(store.call('SET', 'k', 'v', 'FENCE', 'x', 5), 'OK')
+        for i in range(3):
+            with self.assertRaises(RespError):
+                store.call('CLAIM', 'x', 4)
+        with self.assertRaises(RespError):
+            store.call('SET', 'k', 'v', 'FENCE', 'y', 9)
+        m = scrape(address)
+        for name, labels, value in (
+                ('fencelock_store_refused_total', {'reason': 'stale'}, 3),
+                ('fencelock_store_refused_total', {'reason': 'wronglock'}, 1), ('fencelock_store_marks', {}, 1),
+                ('fencelock_store_keys', {}, 1), ('fencelock_store_serving', {}, 1),
+                ('fencelock_store_fencing', {}, 1)):
+            self.assertEqual((name, labels, m.value(name, **labels)), (name, labels, value))
+        self.assertGreater(m.value('fencelock_store_group_seconds_count'), 0)
+        self.assertEqual(get(address, '/livez'), (200, 'ok\n'))
+        self.assertEqual(get(address, '/readyz'), (200, 'ok\n'))
+        self.assertEqual(get(address, '/api/state')[0], 404)
+        self.assertEqual(store.terminate(), 0)
+
+    def test_a_port_that_is_taken_is_told(self):
+        port = free_ports(1)[0]
+        with socket.create_server(('127.0.0.1', port)):
+            got = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('other'), '--listen', '127.0.0.1:0',
+                                  '--metrics', '127.0.0.1:%d' % port], capture_output=True, text=True, timeout=60)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn('--metrics: cannot listen on 127.0.0.1 port %d' % port, got.stderr)
 
 
 class WhereItListens(Case):

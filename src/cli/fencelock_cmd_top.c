@@ -1,0 +1,352 @@
+/* fencelock_cmd_top.c: `fencelock top` and `fencelock locks --by wait`: which locks are busy, and
+ * what the nodes do, second by second.
+ *
+ * Rates are differences of counters that are part of the common state, taken from the node that is
+ * furthest, so they do not jump when another node leads. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "cli/fencelock_common.h"
+
+#define SECOND_MS 1000u
+#define NODE_TIMEOUT_MS 500u
+#define LOCKS_DEFAULT 10u
+#define LOCKS_MAX 256u
+
+/* ---- the busiest locks ----------------------------------------------------------------------- */
+
+static const struct cli_column busy_columns[] = {
+    {"LOCK", false}, {"WAITED", true}, {"WAITS", true}, {"LONGEST", true}, {"REFUSED", true},
+};
+#define BUSY_COLUMNS (sizeof busy_columns / sizeof busy_columns[0])
+
+static void busy_table(const struct fl_lock_list *list, bool colours)
+{
+    struct cli_table t;
+    cli_table_init(&t, busy_columns, BUSY_COLUMNS);
+    for (size_t i = 0; i < list->len; i++) {
+        const struct fl_lock_info *l = &list->locks[i];
+        cli_table_bytes(&t, i == 0 ? CLI_BOLD : CLI_PLAIN, l->name);
+        cli_table_duration(&t, CLI_PLAIN, l->waited_ms);
+        cli_table_u64(&t, CLI_PLAIN, l->waits);
+        cli_table_duration(&t, CLI_PLAIN, l->longest_ms);
+        cli_table_u64(&t, l->refused > 0 ? CLI_YELLOW : CLI_DIM, l->refused);
+    }
+    cli_table_print(&t, stdout, colours);
+    cli_table_fini(&t);
+}
+
+static void busy_json(struct cli_json *j, const struct fl_lock_list *list)
+{
+    cli_json_array(j, "busiest");
+    for (size_t i = 0; list != NULL && i < list->len; i++) {
+        const struct fl_lock_info *l = &list->locks[i];
+        cli_json_object(j, NULL);
+        cli_json_bytes(j, "name", l->name);
+        cli_json_u64(j, "waited_ms", l->waited_ms);
+        cli_json_u64(j, "waited_over_ms", l->waited_over_ms);
+        cli_json_u64(j, "waits", l->waits);
+        cli_json_u64(j, "longest_ms", l->longest_ms);
+        cli_json_u64(j, "refused", l->refused);
+        cli_json_end_object(j);
+    }
+    cli_json_end_array(j);
+}
+
+static bool limit_of(const struct cli_args *a, uint64_t *ret)
+{
+    *ret = cli_has(a, CLI_OPT_LIMIT) ? a->number[CLI_OPT_LIMIT] : LOCKS_DEFAULT;
+    if (*ret >= 1 && *ret <= LOCKS_MAX) {
+        return true;
+    }
+    cli_complain("--limit: %" PRIu64 " is not from 1 to %u: so many locks are counted", *ret,
+                 LOCKS_MAX);
+    return false;
+}
+
+int cli_run_locks_by(const struct cli_args *a)
+{
+    uint64_t limit = 0;
+    if (strcasecmp(a->text[CLI_OPT_BY], "wait") != 0) {
+        cli_complain("--by: '%s' is not known; write --by wait", a->text[CLI_OPT_BY]);
+        return CLI_EXIT_USAGE;
+    }
+    if (cli_has(a, CLI_OPT_MATCH)) {
+        cli_complain("--match: the busiest are of all locks; leave it out with --by");
+        return CLI_EXIT_USAGE;
+    }
+    if (!limit_of(a, &limit)) {
+        return CLI_EXIT_USAGE;
+    }
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    struct fl_lock_list *list = NULL;
+    int rc = fl_busiest(c, limit, 0, &list);
+    if (rc != 0) {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+        fl_client_destroy(c);
+        return code;
+    }
+    struct cli_style style = cli_style_of(a);
+    if (style.json) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        busy_json(&j, list);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else if (list->len > 0) {
+        busy_table(list, style.colours);
+    } else if (style.terminal) {
+        puts("nobody has waited for a lock yet");
+    }
+    fl_lock_list_free(list);
+    fl_client_destroy(c);
+    return CLI_EXIT_DONE;
+}
+
+/* ---- top ------------------------------------------------------------------------------------- */
+
+struct look {
+    struct fl_node_status nodes[FL_NODES_MAX];
+    bool there[FL_NODES_MAX];
+    size_t n, reached;
+    const struct fl_node_status *first; /* the furthest; NULL: none was reached */
+    const struct fl_node_status *leader;
+    uint64_t at_ms;
+    struct fl_lock_list *busy; /* NULL: nobody said */
+};
+
+static void take_look(fl_client *c, uint64_t limit, struct look *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->n = fl_client_nodes(c);
+    for (size_t i = 0; i < ret->n; i++) {
+        const struct fl_node_status *s = &ret->nodes[i];
+        ret->there[i] = fl_node_ask(c, i, NODE_TIMEOUT_MS, &ret->nodes[i]) == 0;
+        if (!ret->there[i]) {
+            continue;
+        }
+        ret->reached++;
+        if (ret->first == NULL || s->applied_index > ret->first->applied_index) {
+            ret->first = s;
+        }
+        /* A leader that was replaced and does not know it has the lower term. */
+        bool leads = strcmp(s->role, "leader") == 0;
+        if (leads && (ret->leader == NULL || s->term > ret->leader->term)) {
+            ret->leader = s;
+        }
+    }
+    ret->at_ms = fli_clock_ms();
+    if (ret->reached > 0 && fl_busiest(c, limit, NODE_TIMEOUT_MS, &ret->busy) != 0) {
+        ret->busy = NULL;
+    }
+}
+
+/* Per second, in thousandths. */
+static uint64_t rate(uint64_t now, uint64_t before, uint64_t ms)
+{
+    return now > before && ms > 0 ? (now - before) * 1000000 / ms : 0;
+}
+
+struct rates {
+    uint64_t grants, expiries, breaks;
+};
+
+static struct rates rates_of(const struct look *now, const struct look *before)
+{
+    struct rates r = {0};
+    if (now->first != NULL && before->first != NULL) {
+        uint64_t ms = now->at_ms - before->at_ms;
+        r.grants = rate(now->first->grants, before->first->grants, ms);
+        r.expiries = rate(now->first->expiries, before->first->expiries, ms);
+        r.breaks = rate(now->first->breaks, before->first->breaks, ms);
+    }
+    return r;
+}
+
+static uint64_t lag_of(const struct look *l, const struct fl_node_status *s)
+{
+    uint64_t furthest = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->there[i] && l->nodes[i].commit_index > furthest) {
+            furthest = l->nodes[i].commit_index;
+        }
+    }
+    return furthest > s->applied_index ? furthest - s->applied_index : 0;
+}
+
+static const struct cli_column node_columns[] = {
+    {"NODE", false},   {"ID", true},  {"ROLE", false}, {"TERM", true},  {"LAG", true},
+    {"CLIENTS", true}, {"LOG", true}, {"SYNC", true},  {"DISK", false}, {"UPTIME", true},
+};
+#define NODE_COLUMNS (sizeof node_columns / sizeof node_columns[0])
+
+static void node_row(struct cli_table *t, const struct look *l, const char *address, size_t i)
+{
+    const struct fl_node_status *s = &l->nodes[i];
+    char text[48];
+    cli_table_text(t, CLI_PLAIN, address);
+    if (!l->there[i]) {
+        cli_table_text(t, CLI_DIM, "-");
+        cli_table_text(t, CLI_RED, "unreachable");
+        for (size_t k = 3; k < NODE_COLUMNS; k++) {
+            cli_table_text(t, CLI_DIM, "-");
+        }
+        return;
+    }
+    uint64_t lag = lag_of(l, s);
+    cli_table_u64(t, CLI_PLAIN, s->node_id);
+    cli_table_text(t, s == l->leader ? CLI_GREEN : CLI_PLAIN, s->role);
+    cli_table_u64(t, CLI_PLAIN, s->term);
+    cli_table_u64(t, lag > 0 ? CLI_YELLOW : CLI_PLAIN, lag);
+    cli_table_u64(t, CLI_PLAIN, s->clients);
+    (void)snprintf(text, sizeof text, "%" PRIu64 " MiB", s->log_bytes >> 20);
+    cli_table_text(t, CLI_PLAIN, text);
+    (void)snprintf(text, sizeof text, "%" PRIu64 " us", s->log_write_avg_us);
+    cli_table_text(t, CLI_PLAIN, text);
+    cli_table_text(t, s->log_waits ? CLI_RED : CLI_PLAIN, s->log_waits ? "full or slow" : "ok");
+    cli_table_duration(t, CLI_PLAIN, s->uptime_ms);
+}
+
+static void headline(const struct look *l, const struct rates *r, struct cli_style style)
+{
+    const struct fl_node_status *s = l->first;
+    if (s == NULL) {
+        printf("%sno node can be reached%s\n\n", cli_colour_on(CLI_RED, style.colours),
+               cli_colour_off(CLI_RED, style.colours));
+        return;
+    }
+    if (l->leader == NULL) {
+        printf("%sno leader%s", cli_colour_on(CLI_RED, style.colours),
+               cli_colour_off(CLI_RED, style.colours));
+    } else {
+        printf("node %" PRIu64 " leads", l->leader->node_id);
+    }
+    printf("   grants %" PRIu64 ".%" PRIu64 "/s   expired %" PRIu64 ".%" PRIu64
+           "/s   broken %" PRIu64 ".%" PRIu64 "/s\n",
+           r->grants / 1000, r->grants / 100 % 10, r->expiries / 1000, r->expiries / 100 % 10,
+           r->breaks / 1000, r->breaks / 100 % 10);
+    printf("held %" PRIu64 "   waiting %" PRIu64 "   last token %" PRIu64 "\n\n", s->locks_held,
+           s->waits, s->last_token);
+}
+
+static void show_text(fl_client *c, const struct look *l, const struct rates *r,
+                      struct cli_style style, bool redraw)
+{
+    struct cli_table t;
+    if (redraw) {
+        fputs("\033[H\033[J", stdout);
+    }
+    headline(l, r, style);
+    cli_table_init(&t, node_columns, NODE_COLUMNS);
+    for (size_t i = 0; i < l->n; i++) {
+        node_row(&t, l, fl_client_node(c, i), i);
+    }
+    cli_table_print(&t, stdout, style.colours);
+    cli_table_fini(&t);
+    if (l->busy != NULL && l->busy->len > 0) {
+        putchar('\n');
+        busy_table(l->busy, style.colours);
+    }
+    if (!redraw) {
+        putchar('\n');
+    }
+}
+
+static void node_json(struct cli_json *j, const struct look *l, const char *address, size_t i)
+{
+    const struct fl_node_status *s = &l->nodes[i];
+    cli_json_object(j, NULL);
+    cli_json_text(j, "address", address);
+    cli_json_bool(j, "reachable", l->there[i]);
+    if (l->there[i]) {
+        cli_json_u64(j, "id", s->node_id);
+        cli_json_text(j, "role", s->role);
+        cli_json_u64(j, "term", s->term);
+        cli_json_u64(j, "lag", lag_of(l, s));
+        cli_json_u64(j, "clients", s->clients);
+        cli_json_u64(j, "log_bytes", s->log_bytes);
+        cli_json_u64(j, "log_write_avg_us", s->log_write_avg_us);
+        cli_json_bool(j, "log_waits", s->log_waits != 0);
+        cli_json_u64(j, "uptime_ms", s->uptime_ms);
+    }
+    cli_json_end_object(j);
+}
+
+static void show_json(fl_client *c, const struct look *l, const struct rates *r)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    if (l->leader == NULL) {
+        cli_json_null(&j, "leader_id");
+    } else {
+        cli_json_u64(&j, "leader_id", l->leader->node_id);
+    }
+    if (l->first != NULL) {
+        cli_json_u64(&j, "locks_held", l->first->locks_held);
+        cli_json_u64(&j, "waits", l->first->waits);
+        cli_json_u64(&j, "last_token", l->first->last_token);
+        cli_json_u64(&j, "grants", l->first->grants);
+    }
+    cli_json_u64(&j, "grants_per_1000_s", r->grants);
+    cli_json_u64(&j, "expiries_per_1000_s", r->expiries);
+    cli_json_u64(&j, "breaks_per_1000_s", r->breaks);
+    cli_json_array(&j, "nodes");
+    for (size_t i = 0; i < l->n; i++) {
+        node_json(&j, l, fl_client_node(c, i), i);
+    }
+    cli_json_end_array(&j);
+    busy_json(&j, l->busy);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+int cli_run_top(const struct cli_args *a)
+{
+    static struct look before;
+    static struct look now;
+    uint64_t limit = 0;
+    int code;
+    if (!limit_of(a, &limit)) {
+        return CLI_EXIT_USAGE;
+    }
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    struct cli_style style = cli_style_of(a);
+    bool once = cli_has(a, CLI_OPT_ONCE);
+    take_look(c, limit, &before);
+    do {
+        fl_lock_list_free(before.busy); /* only the counters are needed again */
+        before.busy = NULL;
+        (void)poll(NULL, 0, SECOND_MS);
+        take_look(c, limit, &now);
+        struct rates r = rates_of(&now, &before);
+        if (style.json) {
+            show_json(c, &now, &r);
+        } else {
+            show_text(c, &now, &r, style, style.terminal && !once);
+        }
+        before = now;
+        /* Its pointers are into `now`, which the next look fills anew. */
+        before.first = now.first == NULL ? NULL : &before.nodes[now.first - now.nodes];
+        before.leader = now.leader == NULL ? NULL : &before.nodes[now.leader - now.nodes];
+    } while (!once && fflush(stdout) == 0);
+    fl_lock_list_free(before.busy);
+    code = before.leader != NULL ? CLI_EXIT_DONE : CLI_EXIT_UNKNOWN;
+    if (before.leader == NULL && !style.terminal) {
+        cli_complain("none of these nodes leads. A majority must be up and connected");
+    }
+    fl_client_destroy(c);
+    return code;
+}
