@@ -259,8 +259,8 @@ void node_turn_start(struct node *n)
     int rv = uv_check_start(&n->check, check_cb);
     rv = rv != 0 ? rv : uv_prepare_start(&n->prepare, prepare_cb);
     rv = rv != 0 ? rv : uv_timer_start(&n->beat, beat_cb, NODE_BEAT_MS, NODE_BEAT_MS);
-    if (n->has_disk_handle) {
-        rv = rv != 0 ? rv : uv_poll_start(&n->disk, UV_READABLE, disk_cb);
+    for (unsigned i = 0; i < n->disk_handles; i++) {
+        rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
     n->turned_ms = uv_now(n->loop);
