@@ -175,7 +175,9 @@ static void node_turn(struct node *n)
         proposer_turn(n->proposer, fli_clock_ms());
     }
     watch_leadership(n);
-    election_turn(&n->election, node_running(n));
+    if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
+        election_turn(&n->election, node_running(n));
+    }
     /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member
      * that counts must know that it does, should it start again. */
     if (!n->failed) {

@@ -698,7 +698,8 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
         rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
     }
     if (rv == 0) {
-        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms);
+        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms,
+                      n->election_ms);
         rv = make_parts(n, config, errmsg, errmsg_size);
     }
     if (rv != 0) {
