@@ -305,6 +305,7 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
         return FL_EIO;
     }
     n->identity.bootstrapped = true;
+    n->identity.known_index = 1; /* nobody is known as of the first entry either */
     if (identity_store(&n->dir, &n->identity) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
