@@ -70,8 +70,8 @@ void channel_connect(struct channel *c, const struct sockaddr *to, void (*connec
 uv_tcp_t *channel_tcp(struct channel *c);
 
 /* From now on TLS stands between the socket and the owner: before anything is read or written. It
- * takes `tls` over, also on failure. `opened` comes once hands are shaken, before any bytes, and may
- * close the channel; until then nothing may be written. ours: this end has called; then
+ * takes `tls` over, also on failure. `opened` comes once hands are shaken, before any bytes; it may
+ * close the channel. Until then nothing may be written. ours: this end has called; then
  * channel_secure_begin must follow, once reading has started. 0 or FL_ENOMEM. */
 int channel_secure(struct channel *c, struct fli_tls *tls, bool ours,
                    void (*opened)(void *ctx)) FLI_MUST_USE;
