@@ -22,7 +22,7 @@
     ((size_t)1                                                                                     \
      << 20) /* a buffer takes nothing more than this, or one record                      \
                        */
-#define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
+#define LOG_FIRST_BYTES (UINT64_C(256) << 10) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
 #define LOG_RETRY_MAX_MS 5000u
 
