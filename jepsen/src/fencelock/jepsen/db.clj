@@ -11,7 +11,8 @@
             [jepsen.control :as c]
             [jepsen.control.util :as cu]
             [jepsen.db :as db]
-            [jepsen.os.debian :as debian]))
+            [jepsen.os.debian :as debian])
+  (:import (java.net InetAddress)))
 
 (def client-port 7401)
 (def peer-port 7400)
@@ -23,7 +24,11 @@
 (defn lock-nodes [test] (vec (butlast (:nodes test))))
 (defn store? [test node] (= node (store-node test)))
 (defn id-of [test node] (inc (.indexOf ^java.util.List (lock-nodes test) node)))
-(defn address [test node] (get-in test [:plan :addresses node] node))
+(defn address
+  "A number, since that is what servers listen on."
+  [test node]
+  (or (get-in test [:plan :addresses node])
+      (.getHostAddress (InetAddress/getByName node))))
 
 (defn home [test node]
   (if (:local test) (str (:state test) "/" node) "/opt/fencelock"))
@@ -86,6 +91,9 @@
   [test node]
   (let [dir (str (home test node) "/bin")]
     (debian/install (cond-> packages (:redis test) (conj "redis-server")))
+    (when (:redis test)
+      ; The one that the package started has our port.
+      (c/exec :sh :-c "systemctl disable --now redis-server || service redis-server stop || true"))
     (c/exec :mkdir :-p dir)
     (cond
       (:deb test)
@@ -111,8 +119,7 @@
   (let [from (str (:build test) "/tests/torture/")]
     (cond-> []
       (and (:no-sync test) (= service "fencelockd")) (conj (str from "fencelock_unsafe_ack.so"))
-      (and (:shim test) (not= service "redis")) (conj (str from "fencelock_shim_plain.so"))
-      (and (:shim test) (= service "redis")) (conj (str from "fencelock_shim_plain.so")))))
+      (:shim test) (conj (str from "fencelock_shim_plain.so")))))
 
 (defn- environment [test node service]
   (let [libraries (preloads test service)

@@ -288,8 +288,6 @@
 (defn- upgrade-node! [test node]
   (try-for (fn []
              (on-nodes test [node] (fn [t n] (fdb/signal-service! t n "fencelockd" :TERM)))
-             (when-let [swap (:upgraded test)]
-               (swap! swap conj node))
              (on-nodes test [node] (partial db/start! (:db test)))
              (fdb/await-serving test node))))
 
@@ -321,8 +319,8 @@
                :generator nil
                :perf #{}}
         all   (conj (mapv #((faults %) opts) (:faults opts)) heal)]
-    (assoc (nc/compose-packages all)
-           :final-generator (gen/once {:type :info, :f :heal}))))
+    (update (nc/compose-packages all) :final-generator
+            (fn [more] (vec (concat more [(gen/once {:type :info, :f :heal})]))))))
 
 (defn describe [opts]
   (if (empty? (:faults opts)) "none" (str/join "," (map name (sort (:faults opts))))))
