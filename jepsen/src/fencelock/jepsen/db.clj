@@ -61,7 +61,7 @@
             (do (Thread/sleep 50) (recur)))))))
 
 (defn await-serving [test node]
-  (await-true (str "service by " node) start-seconds
+  (await-true (str "service by " node) (if (:no-sync test) 15 start-seconds)
               #(if (store? test node)
                  (ask test node 3000 "MARK" "nothing")
                  (ask test node 5000 "CHECK" "nothing" 1))))

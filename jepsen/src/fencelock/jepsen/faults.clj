@@ -48,18 +48,26 @@
 (defn- on-nodes [test nodes f]
   (c/on-nodes test (vec nodes) f))
 
+(defn- not-at-once
+  "With --no-sync, what formed the cluster has to reach the disk before anybody is killed: nodes
+  that have lost that refuse to serve, and then there is nothing to be found."
+  [opts generator]
+  (if (:no-sync opts)
+    (gen/phases (gen/sleep 3) generator)
+    generator))
+
 (defn- kill [opts]
   {:nemesis (nemesis {:kill  (fn [test op]
                                (on-nodes test (:value op) (partial db/kill! (:db test))))
                       :start (fn [test _]
                                (on-nodes test (:nodes test) (partial db/start! (:db test))))})
-   :generator (flip-flop opts
-                         (fn [test _]
-                           {:type :info, :f :kill
-                            :value (vec (if (:no-sync test)
-                                          (fdb/lock-nodes test)
-                                          (some-nodes test)))})
-                         {:type :info, :f :start})
+   :generator (->> {:type :info, :f :start}
+                   (flip-flop opts (fn [test _]
+                                     {:type :info, :f :kill
+                                      :value (vec (if (:no-sync test)
+                                                    (fdb/lock-nodes test)
+                                                    (some-nodes test)))}))
+                   (not-at-once opts))
    :perf #{{:name "kill", :start #{:kill}, :stop #{:start}, :color "#E9A4A0"}}})
 
 (defn- pause [opts]
@@ -323,4 +331,4 @@
             (fn [more] (vec (concat more [(gen/once {:type :info, :f :heal})]))))))
 
 (defn describe [opts]
-  (if (empty? (:faults opts)) "none" (str/join "," (map name (sort (:faults opts))))))
+  (if (empty? (:faults opts)) "none" (str/join "-" (map name (sort (:faults opts))))))

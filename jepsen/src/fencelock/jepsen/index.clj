@@ -36,7 +36,7 @@
 
 (defn- row [[^File test ^File run]]
   (let [results (results run)
-        broken? (str/includes? (.getName test) "broken:")
+        broken? (str/includes? (.getName test) "broken-")
         valid?  (if broken?
                   (get-in results [:workload :valid?] (:valid? results))
                   (:valid? results))

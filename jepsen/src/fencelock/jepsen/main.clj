@@ -91,15 +91,15 @@
   (for [k [:no-fencing :no-claim :no-sync :no-tokens] :when (k opts)] k))
 
 (defn test-name [opts]
-  (str/join " " (concat ["fencelock" (name (:workload opts))]
-                        (map #(str "broken:" (name %)) (switches opts))
-                        [(str "faults:" (faults/describe opts))])))
+  (str/join "-" (concat ["fencelock" (name (:workload opts))]
+                        (map #(str "broken-" (name %)) (switches opts))
+                        ["under" (faults/describe opts)])))
 
 (defn make-test
   "The map that the framework runs."
   [opts]
   (let [opts     (cond-> opts
-                   (:no-sync opts) (assoc :faults [:kill], :interval 4)
+                   (:no-sync opts) (assoc :faults [:kill], :interval 2)
                    (= :redlock (:workload opts)) (assoc :redis true))
         opts     (assoc opts :shim (boolean (some faults/needs-shim (:faults opts))))
         workload ((get-in workloads [(:workload opts) :make]) opts)
