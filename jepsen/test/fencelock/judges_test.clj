@@ -2,6 +2,7 @@
   "The judges on histories made by hand. Each good one passes; each anomaly is found, by its name."
   (:require [clojure.test :refer [deftest is testing]]
             [fencelock.judge.bank :as bank]
+            [fencelock.judge.holders :as holders]
             [fencelock.judge.queue :as queue]
             [fencelock.judge.sessions :as sessions]
             [fencelock.judge.tokens :as tokens]
@@ -85,6 +86,36 @@
       (is (= #{:late-after-the-faults}
              (found (judge 1 [:invoke 0 :wait nil] [:ok 0 :wait (waited 1 nil)]
                            [:invoke 0 :last nil] [:ok 0 :last (waited 2 nil) 90000000000])))))))
+
+(defn- lock-answer [type process token & {:keys [mode permits] :or {mode :exclusive permits 2}}]
+  [type process :acquire {:owner process, :mode mode, :permits permits, :token token}])
+
+(deftest of-holders
+  (let [ask     (fn [process] [:invoke process :acquire nil])
+        release [[:invoke 0 :release {:owner 0}] [:ok 0 :release {:owner 0, :token 1, :done true}]]
+        judge   (fn [& rows] (holders/judge (apply history rows)))
+        first-held [(ask 0) (lock-answer :ok 0 1)]]
+    (is (true? (:valid? (apply judge (concat first-held [(ask 1) (lock-answer :ok 1 nil)]
+                                             [(ask 0) (lock-answer :ok 0 1)] release
+                                             [(ask 1) (lock-answer :ok 1 2)])))))
+    (testing "too many"
+      (is (= #{:held-by-too-many}
+             (found (apply judge (concat first-held [(ask 1) (lock-answer :ok 1 2)])))))
+      (is (= #{:held-by-too-many}
+             (found (apply judge (for [p [0 1 2], row [(ask p) (lock-answer :ok p (inc p)
+                                                                            :mode :permits)]]
+                                   row))))))
+    (testing "readers together"
+      (is (true? (:valid? (apply judge (for [p [0 1 2], row [(ask p) (lock-answer :ok p (inc p)
+                                                                                  :mode :shared)]]
+                                         row))))))
+    (testing "a token twice, a token that goes back"
+      (is (= #{:token-twice}
+             (found (apply judge (concat first-held release [(ask 1) (lock-answer :ok 1 1)])))))
+      (is (= #{:token-went-back}
+             (found (judge (ask 0) (lock-answer :ok 0 5)
+                           [:invoke 0 :release {:owner 0}] [:ok 0 :release {:owner 0}]
+                           (ask 1) (lock-answer :ok 1 4))))))))
 
 (defn- one [session lease & more]
   (apply hash-map :session session :lease lease more))

@@ -81,3 +81,10 @@
   (try (f) (catch clojure.lang.ExceptionInfo _ nil)))
 
 (defn new-owner [] (str (java.util.UUID/randomUUID)))
+
+(defn dawdle!
+  "Now and then a client takes longer than its lease between reading and writing, so that the next
+  holder has read meanwhile; often, when something is broken on purpose that only this shows."
+  [test lease-ms]
+  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 5 25)))
+    (Thread/sleep (long (+ lease-ms 300 (rand-int 500))))))

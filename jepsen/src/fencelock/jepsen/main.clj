@@ -98,7 +98,10 @@
 (defn make-test
   "The map that the framework runs."
   [opts]
-  (let [opts     (cond-> opts
+  (let [broken?  (seq (switches opts))
+        opts     (cond-> opts
+                   ; What is broken on purpose shows best when nothing else is wrong.
+                   (and broken? (= default-faults (:faults opts))) (assoc :faults [])
                    (:no-sync opts) (assoc :faults [:kill], :interval 2)
                    (= :redlock (:workload opts)) (assoc :redis true))
         opts     (assoc opts :shim (boolean (some faults/needs-shim (:faults opts))))

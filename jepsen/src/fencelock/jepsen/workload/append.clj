@@ -14,7 +14,6 @@
 
 (def ttl-ms 1000)
 (def wait-ms 2000)
-(def dawdle-one-in 25)
 
 (defn- parse [text] (if (str/blank? text) [] (mapv parse-long (str/split text #","))))
 
@@ -37,8 +36,7 @@
                (client/store! links "GET" lock "FENCE" lock token))
         [values done] (apply-mops (parse text) mops)]
     (when (some #(= :append (first %)) mops)
-      (when (zero? (rand-int dawdle-one-in))
-        (Thread/sleep (long (+ ttl-ms 300 (rand-int 500)))))
+      (client/dawdle! test ttl-ms)
       (client/store! links "SET" lock (str/join "," values) "FENCE" lock token))
     (assoc op :type :ok, :value done)))
 

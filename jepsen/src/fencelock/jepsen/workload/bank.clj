@@ -14,7 +14,6 @@
 (def moves-a-key 100)
 (def ttl-ms 1000)
 (def wait-ms 3000)
-(def dawdle-one-in 20)
 
 (defn- account [key n] (str "bank-" key "-" n))
 
@@ -42,8 +41,7 @@
   [links key {:keys [from to amount id]} token done?]
   (let [a (look links key from token)
         b (look links key to token)]
-    (when (zero? (rand-int dawdle-one-in))
-      (Thread/sleep (long (+ ttl-ms 300))))
+    (client/dawdle! (:test links) ttl-ms)
     (reset! done? true)
     (put! links key from token (assoc a id (- amount)))
     (put! links key to token (assoc b id amount))))

@@ -7,14 +7,17 @@
   and is told the token that it was granted, if it was."
   (:require [fencelock.jepsen.client :as client]
             [fencelock.jepsen.knossos :as knossos]
+            [fencelock.judge.holders :as judge]
             [jepsen.checker :as checker]
             [jepsen.client :as jepsen]
             [jepsen.generator :as gen]
-            [jepsen.independent :as independent]))
+            [jepsen.independent :as independent]
+            [jepsen.util :as util]))
 
 (def ttl-ms 1800000)
 (def permits 3)
 (def operations-a-key 100)
+(def search-ms 60000)
 
 (def kinds
   {:lock      {:modes [:exclusive], :threads 3}
@@ -74,6 +77,20 @@
             (fn [] {:f :release, :value {}})
             (fn [] {:f :check, :value {}})]))
 
+(defn- bounded
+  "A search that does not end in time has found nothing, and says so. Where answers are wrong, all
+  orders have to be tried."
+  [search]
+  (reify checker/Checker
+    (check [_ test history opts]
+      (util/timeout search-ms {:valid? :unknown, :error :search-too-long}
+                    (checker/check search test history opts)))))
+
+(defn- holders []
+  (reify checker/Checker
+    (check [_ _ history _]
+      (judge/judge history))))
+
 (defn workload [kind opts]
   (let [{:keys [modes threads]} (kinds kind)]
     {:client    (->Client nil kind (atom {}))
@@ -86,5 +103,7 @@
                          (gen/limit operations-a-key))))
      :final     nil
      :checker   (independent/checker
-                  (checker/linearizable {:model (knossos/lock)
-                                         :algorithm :competition}))}))
+                  (checker/compose {:order   (bounded (checker/linearizable
+                                                        {:model (knossos/lock)
+                                                         :algorithm :competition}))
+                                    :holders (holders)}))}))
