@@ -4,7 +4,6 @@
   any token, so a counter of the test hands them out."
   (:require [fencelock.jepsen.client :as client]
             [fencelock.jepsen.knossos :as knossos]
-            [jepsen.checker :as checker]
             [jepsen.client :as jepsen]
             [jepsen.generator :as gen]
             [jepsen.independent :as independent]))
@@ -65,5 +64,4 @@
                 threads (range)
                 (fn [key] (gen/stagger (/ threads (:rate opts) 1/2) (operations key))))
    :final     nil
-   :checker   (independent/checker
-                (checker/linearizable {:model (knossos/register), :algorithm :competition}))})
+   :checker   (independent/checker (knossos/checker (knossos/register)))})
