@@ -1,6 +1,7 @@
 (ns fencelock.jepsen.main
   "The command line: which workloads run under which faults, and what came of it."
   (:require [clojure.java.io :as io]
+            [clojure.java.shell :as shell]
             [clojure.string :as str]
             [clojure.tools.logging :refer [info warn]]
             [fencelock.jepsen.db :as fdb]
@@ -64,7 +65,7 @@
 (defn- gnuplot? []
   (some #(.canExecute (io/file % "gnuplot")) (str/split (System/getenv "PATH") #":")))
 
-(defn- check-all [workload package opts]
+(defn- check-all [workload package]
   (checker/compose
     (cond-> {:workload (:checker workload)
              :healed   (healed)
@@ -117,7 +118,7 @@
             :remote    (if (:local opts) (local/remote (:plan opts)) (:remote tests/noop-test))
             :client    (:client workload)
             :nemesis   (nemesis/validate (:nemesis package))
-            :checker   (check-all workload package opts)
+            :checker   (check-all workload package)
             :generator (phases workload package opts)})))
 
 ;; --- options ------------------------------------------------------------------------------------
@@ -241,6 +242,8 @@
                         :plan (local/up! (local/plan (:nodes options)))))
                options)
         runs (mapv run-one (combinations opts))]
+    (when (:local opts)
+      (shell/sh "rm" "-rf" (:state opts)))
     (info "index of runs:" (index/write!))
     (tell runs)
     (System/exit (if (every? :good? runs) 0 1))))
