@@ -83,8 +83,9 @@
 (defn new-owner [] (str (java.util.UUID/randomUUID)))
 
 (defn dawdle!
-  "Now and then a client takes longer than its lease between reading and writing, so that the next
-  holder has read meanwhile; often, when something is broken on purpose that only this shows."
+  "Now and then a client takes long between reading and writing: longer than its lease, so that the
+  next holder has read meanwhile, or so long that a late write of the one before comes in between.
+  Often, when something is broken on purpose that only this shows."
   [test lease-ms]
-  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 5 25)))
-    (Thread/sleep (long (+ lease-ms 300 (rand-int 500))))))
+  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 4 25)))
+    (Thread/sleep (long (+ 300 (rand-int (+ lease-ms 500)))))))
