@@ -89,3 +89,9 @@
   [test lease-ms]
   (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 4 25)))
     (Thread/sleep (long (+ 300 (rand-int (+ lease-ms 500)))))))
+
+(defn key-interval
+  "Seconds between operations on a key that has so many of the threads, so that all keys together
+  see the rate that was asked for."
+  [opts threads]
+  (/ (quot (:concurrency opts) threads) (:rate opts)))
