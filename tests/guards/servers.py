@@ -82,6 +82,15 @@ class Postgres:
     def url(self, database):
         return 'postgresql:///%s?host=%s&port=%d&user=postgres' % (database, self.sockets, self.port)
 
+    def postmaster(self):
+        with open(os.path.join(self.data, 'postmaster.pid')) as f:
+            return int(f.readline())
+
+    def backends(self):
+        """Those of clients; the server's own processes have names like "checkpointer" in this place."""
+        found = subprocess.run(['ps', '-o', 'args=', '--ppid', str(self.postmaster())], stdout=subprocess.PIPE).stdout.decode().split('\n')
+        return [line for line in found if '[local]' in line]
+
     def kill(self):
         """SIGKILL to the server and, as a crash of the machine would, to all that belongs to it."""
         children = subprocess.run(['ps', '-o', 'pid=', '--ppid', str(self.process.pid)], stdout=subprocess.PIPE).stdout.split()
