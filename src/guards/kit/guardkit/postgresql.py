@@ -149,7 +149,10 @@ class PostgreSQL(Storage):
     def bypasses(self):
         def sql(statement, admin=False):
             def act(session, lock, key, value):
-                (Psql(self.url) if admin else session).sql(statement.format(lock=text(lock), key=text(key), value=text(value)))
+                if admin:
+                    session = Psql(self.url)
+                    self.sessions.append(session)
+                session.sql(statement.format(lock=text(lock), key=text(key), value=text(value)))
             return act
         yield 'INSERT without a token', sql("INSERT INTO account VALUES ({key} || 'x', {lock}, {value}); "
                                             'UPDATE account SET balance = {value} WHERE id = {key}')

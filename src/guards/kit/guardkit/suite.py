@@ -330,6 +330,7 @@ class Suite:
         for rule, name, function, *args in self.attacks():
             if only is None or any(word in name for word in only):
                 report.run(rule, name, function, *args)
+                self.s.end_sessions()
         return report
 
     def attacks(self):
