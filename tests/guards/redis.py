@@ -11,9 +11,11 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
 sys.path = [p for p in sys.path if os.path.abspath(p or '.') != HERE] # our name is that of a library
+sys.path.append(HERE)
 from guardkit.redis import Connection, Redis
 from guardkit.storage import Refused
 from guardkit.suite import Suite
+from servers import ROUNDS
 from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
 
 
@@ -91,7 +93,7 @@ class RedisGuard(Case):
         self.assertEqual((code, err), (0, ''))
         writer = 'redis://fence-writer:%s@127.0.0.1:%d' % (json.loads(out)['password'], self.server.port)
         storage = Redis(self.server.url, writer, self.server)
-        report = Suite(storage, seed(), crashes=2).run()
+        report = Suite(storage, seed(), rounds=ROUNDS, crashes=2).run()
         for row in report.rows:
             if row[2] != 'holds':
                 self.note('%s %s: %s' % (row[2], row[1], row[3]))
@@ -194,7 +196,7 @@ class RedisGuard(Case):
         self.assertEqual(e.exception.word, 'WRONGLOCK')
 
     def attack(self, kind, *only):
-        report = Suite(kind(self.server.url, self.server.url), seed()).run(only)
+        report = Suite(kind(self.server.url, self.server.url), seed(), rounds=30).run(only)
         return {row[1]: (row[2], row[3]) for row in report.rows}
 
     def test_the_script_is_right_and_can_be_gone_round(self):
