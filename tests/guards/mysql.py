@@ -43,8 +43,9 @@ class MariaDB:
         return 'mysql://root@localhost/shop?socket=' + self.socket
 
     def start(self, *more):
-        self.process = self.lab.start(self.words + self.program() + [ '--no-defaults', '--datadir=' + self.data, '--socket=' + self.socket, '--skip-networking',
-            '--pid-file=' + self.data + '/pid', '--innodb-buffer-pool-size=32M', '--innodb-lock-wait-timeout=20',
+        self.process = self.lab.start(self.words + self.program() + [
+            '--datadir=' + self.data, '--socket=' + self.socket, '--skip-networking', '--pid-file=' + self.data + '/pid',
+            '--innodb-buffer-pool-size=32M', '--innodb-lock-wait-timeout=20',
             '--skip-log-bin'] + list(more), 'mariadb')
         wait_until(lambda: subprocess.run(['mariadb'] + self.root + ['-e', 'SELECT 1'], stdout=subprocess.DEVNULL,
                                           stderr=subprocess.DEVNULL).returncode == 0, 60, 'an answer of MariaDB')
