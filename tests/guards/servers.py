@@ -13,7 +13,7 @@ from harness import free_ports, wait_until
 # The suite of CI attacks each storage once, and what fencelock guard attack covers is not made twice. GUARDS_FULL=1: all of
 # it, with thousands of random writes.
 FULL = bool(os.environ.get('GUARDS_FULL'))
-ROUNDS = 150 if FULL else 12
+ROUNDS = 150 if FULL else 20
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 
