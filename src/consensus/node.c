@@ -133,10 +133,12 @@ static void note_pause(struct node *n)
 
 static void flush(struct node *n)
 {
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     outbound_flush(n->outbound);
     relay_client_flush(n->relay);
     relay_server_flush(n->followers);
     log_flush(n->log);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -165,15 +167,29 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void raft_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        proposer_turn(n->proposer, fli_clock_ms());
+    }
+    fli_turn_leave(n->host.turn, part);
+}
+
+static void snapshot_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
+    node_snapshot_turn(n);
+    fli_turn_leave(n->host.turn, part);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
-        replica_turn(n->replica, fli_clock_ms(), n->paused);
-        proposer_turn(n->proposer, fli_clock_ms());
-    }
+    raft_turn(n);
     watch_leadership(n);
     election_turn(&n->election, node_running(n));
     /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member
@@ -190,7 +206,7 @@ static void node_turn(struct node *n)
         route_held(n);
         proposer_turn(n->proposer, fli_clock_ms());
     }
-    node_snapshot_turn(n);
+    snapshot_turn(n);
     flush(n);
     plan_turn(n);
 }
@@ -208,7 +224,9 @@ static void prepare_cb(uv_prepare_t *prepare)
 static void disk_cb(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     log_device_poll(n->device);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static void disk_transfer_done(void *ctx, int status)

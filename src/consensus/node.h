@@ -25,6 +25,7 @@
 
 #include <uv.h>
 
+#include "base/turn.h"
 #include "consensus/ticket.h"
 #include "machine/machine.h"
 #include "peer/members.h"
@@ -38,6 +39,7 @@ struct node_config {
     const char *client_address;    /* HOST:PORT told to clients and other nodes */
     const struct members *members; /* the cluster as configured; at least this node */
     struct machine_limits limits;  /* proposed by the first leader of a new cluster */
+    struct fli_turn *turn;         /* of the loop, which others begin and end; may be NULL */
     unsigned heartbeat_ms;         /* 0: default */
     unsigned election_ms;          /* 0: default */
     unsigned hold_ms;              /* how long a command waits for a leader; 0: default */

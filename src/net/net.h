@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/list.h"
+#include "base/turn.h"
 #include "tls/tls.h"
 #include "wire/resp.h"
 
@@ -137,9 +138,13 @@ struct net_stats {
     uint64_t bytes_in, bytes_out;
     uint64_t tls_handshakes, tls_failed;
     uint64_t tls_deferred; /* handshakes that had to wait for a later turn of the loop */
-    uint64_t paused; /* times reading from a connection was paused */
+    uint64_t paused;       /* times reading from a connection was paused */
 };
 void net_get_stats(const struct net_server *s, struct net_stats *ret);
+/* The accountant of the loop's turns: net ends each turn, other parts enter theirs. */
+struct fli_turn *net_server_turn(struct net_server *s);
+/* The section of INFO about the loop. 0, FL_ELIMIT, FL_ENOMEM. */
+int net_loop_info(struct fli_buf *b, const struct fli_turn_stats *stats) FLI_MUST_USE;
 /* The section of INFO about TLS; port 0: there is none. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
                  const struct net_stats *stats) FLI_MUST_USE;

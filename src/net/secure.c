@@ -5,8 +5,8 @@
  * is about to take it, so that a slow reader costs no second copy.
  *
  * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
- * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits in buffers of their
- * connections: those that have begun before those that begin, else first come, first served. */
+ * are worked on as fit into their share (base/turn.h); what others have sent waits in buffers of
+ * their connections: those that have begun before those that begin, else first come, first served. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,11 +152,13 @@ static void decrypt(struct net_conn *c, const void *data, size_t len)
 static void shake(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_server *s = c->server;
-    uint64_t began_ns = uv_hrtime();
+    enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_HANDSHAKES);
+    uint64_t began_ns = fli_clock_ns();
     if (c->secure->tls != NULL || begin(c, data[0])) {
         decrypt(c, data, len);
     }
-    s->shake_ns += uv_hrtime() - began_ns;
+    s->shake_ns += fli_clock_ns() - began_ns;
+    fli_turn_leave(&s->turn, part);
 }
 
 static void defer(struct net_conn *c, const uint8_t *data, size_t len)
@@ -339,8 +341,8 @@ int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *f
                           "tls_handshakes_failed:%" PRIu64 "\r\n"
                           "tls_handshakes_deferred:%" PRIu64 "\r\n",
                           (unsigned)port, facts->subject, facts->cert_days, facts->ca_days,
-                          facts->reloads, facts->failures, stats->tls_handshakes,
-                          stats->tls_failed, stats->tls_deferred);
+                          facts->reloads, facts->failures, stats->tls_handshakes, stats->tls_failed,
+                          stats->tls_deferred);
 }
 
 bool net_conn_is_tls(const struct net_conn *c)
@@ -350,6 +352,5 @@ bool net_conn_is_tls(const struct net_conn *c)
 
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX])
 {
-    return c->secure != NULL && c->secure->tls != NULL &&
-           fli_tls_peer_name(c->secure->tls, ret);
+    return c->secure != NULL && c->secure->tls != NULL && fli_tls_peer_name(c->secure->tls, ret);
 }

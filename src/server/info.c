@@ -93,6 +93,11 @@ static int tls_section(struct fli_buf *b, const struct info *i)
     return net_tls_info(b, s->tls_port, &s->tls, &s->net);
 }
 
+static int loop_section(struct fli_buf *b, const struct info *i)
+{
+    return net_loop_info(b, &i->shell.turn);
+}
+
 /* Redis clients look here for whom they are talking to: every node serves writes. */
 static int replication_section(struct fli_buf *b, const struct info *i)
 {
@@ -300,6 +305,7 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
                {"tls", tls_section},
                {"memory", memory_section},
                {"stats", stats_section},
+               {"loop", loop_section},
                {"replication", replication_section},
                {"cluster", cluster_section},
                {"raft", raft_section},

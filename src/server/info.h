@@ -28,6 +28,7 @@ struct info_shell {
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;
+    struct fli_turn_stats turn;
     struct events_counts events;
 };
 

@@ -288,6 +288,7 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    ret->turn = net_server_turn(s->net)->stats;
     (void)net_server_tls_facts(s->net, &ret->tls);
     events_get_counts(&s->events, &ret->events);
 }
@@ -541,6 +542,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .client_address = s->told,
         .members = &c->members,
         .limits = c->limits,
+        .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
