@@ -7,7 +7,7 @@
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
  *                                         that a connection has FLI_TURN_VISIT_US, then the others
- *   events       FLI_TURN_EVENT_STEPS     server/feed.c: steps of matching and frames sent
+ *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and telling
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: machine_query_cost(); lists stand in
  *                                         line before that, see server/listing.c

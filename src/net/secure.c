@@ -5,8 +5,9 @@
  * is about to take it, so that a slow reader costs no second copy.
  *
  * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
- * are worked on as fit into their share (base/turn.h); what others have sent waits in buffers of
- * their connections: those that have begun before those that begin, else first come, first served. */
+ * are worked on as fit into their share (base/turn.h). What others have sent waits in buffers of
+ * their connections: those that have begun before those that begin, else first come, first
+ * served. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -390,21 +390,30 @@ static void timer_cb(uv_timer_t *timer)
     s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
 }
 
+/* True: there is more to tell. */
+static bool tell_events(struct server *s)
+{
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
+    const struct machine *m = node_machine(s->node);
+    bool more = events_tell(&s->events, FLI_TURN_EVENT_STEPS);
+    events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
+    fli_turn_leave(net_server_turn(s->net), part);
+    net_flush(s->net);
+    return more;
+}
+
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
-    if (events_wanted(&s->events) && s->node != NULL) {
-        const struct machine *m = node_machine(s->node);
-        events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
-        net_flush(s->net);
-    }
+    bool more = events_wanted(&s->events) && s->node != NULL && tell_events(s);
     uint64_t next = dispatch_next_turn_ms(s->dispatch);
     if (next <= now) {
         dispatch_turn(s->dispatch);
         net_flush(s->net);
         next = dispatch_next_turn_ms(s->dispatch);
     }
+    next = more ? now : next;
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
         int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
