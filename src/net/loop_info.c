@@ -1,7 +1,7 @@
-/* info.c: the sections of INFO that both daemons have. */
+/* loop_info.c: the section Loop of INFO. */
 #include <inttypes.h>
 
-#include "net/conn.h"
+#include "net/net.h"
 
 int net_loop_info(struct fli_buf *b, const struct fli_turn_stats *t)
 {
