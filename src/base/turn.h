@@ -9,8 +9,9 @@
  *                                         that a connection has FLI_TURN_VISIT_US, then the others
  *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and telling
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
- *   queries      cost, not time           machine/limits.h: machine_query_cost(); lists stand in
- *                                         line before that, see server/listing.c
+ *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
+ *                                         what an entry may cost; lists stand in line before that,
+ *                                         see server/listing.c
  *
  * The part of the work at hand is entered and left as a scope; what is in no scope is `other`, from
  * which the time in which the loop waited is taken. Entering costs two looks at the clock, so a

@@ -520,7 +520,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (query && t == NULL) {
         return FL_EINVAL;
     }
-    uint32_t cost = query ? 0 : machine_command_cost(&decoded);
+    uint32_t cost = machine_command_cost(&decoded);
     struct batch *b = open_batch(p, len, query, cost);
     if (b == NULL) {
         return FL_ENOMEM;

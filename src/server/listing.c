@@ -1,7 +1,7 @@
-/* listing.c: LOCKS and SESSION LIST, a few at a time.
+/* listing.c: LOCKS, SESSION LIST, SHOW and SESSION SHOW, a few at a time.
  *
- * One page may look at ten thousand records, some milliseconds of the leader's, and all queries of
- * a batch are answered in one go. A client that sent a thousand of them down one connection would
+ * One page may look at ten thousand records, some milliseconds of the leader's, and the answer to
+ * each may have 64 KiB, so eight are as many as a connection may have unsent. A client that sent a thousand of them down one connection would
  * keep the leader from its heartbeats until it is replaced. So a node has only a few with the
  * leader at a time, and the others stand in line here, where nothing else waits behind them.
  *
@@ -25,7 +25,8 @@ struct listing {
 
 bool listing_is(const struct machine_command *m)
 {
-    return m->op == MACHINE_OP_LOCKS || m->op == MACHINE_OP_SESSION_LIST;
+    return m->op == MACHINE_OP_LOCKS || m->op == MACHINE_OP_SESSION_LIST ||
+           m->op == MACHINE_OP_SHOW || m->op == MACHINE_OP_SESSION_SHOW;
 }
 
 static int send_now(struct call *c, const void *command, size_t len, node_ticket_cb cb)

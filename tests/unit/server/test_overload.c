@@ -20,7 +20,11 @@ static void few_listings_are_out_at_a_time(void **state)
     fake_start(&f);
     struct asked *a[20];
     for (unsigned i = 0; i < 20; i++) {
-        a[i] = ask(&f, 2, i % 2 == 0 ? "LOCKS MATCH *a*b COUNT 9" : "SESSION LIST COUNT 9");
+        static const char *const lists[] = {
+            "LOCKS MATCH *a*b COUNT 9", "SESSION LIST COUNT 9",
+            "LOCKS MATCH *a*b COUNT 9", "SHOW n",
+            "LOCKS MATCH *a*b COUNT 9", "SESSION SHOW owner-0123456789"};
+        a[i] = ask(&f, 2, lists[i % 6]);
     }
     assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
     assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_WAIT_MS);
