@@ -19,15 +19,6 @@ uint64_t fli_clock_ms(void)
     return fli_clock_ns() / UINT64_C(1000000);
 }
 
-uint64_t fli_clock_cpu_ns(void)
-{
-    struct timespec used;
-    if (FLI_UNLIKELY(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0)) {
-        fli_fatal("clock_gettime(CLOCK_THREAD_CPUTIME_ID) failed, errno %d", errno);
-    }
-    return (uint64_t)used.tv_sec * UINT64_C(1000000000) + (uint64_t)used.tv_nsec;
-}
-
 void fli_random(void *data, size_t len)
 {
     uint8_t *p = data;

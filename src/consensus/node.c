@@ -344,6 +344,7 @@ static void log_status(const struct node *n, struct node_status *ret)
     ret->log_segments = s.segments;
     ret->log_bytes = s.bytes;
     ret->log_recycled = s.recycled;
+    ret->log_memory = s.cache_bytes + s.pending_bytes;
     ret->log_waits = s.waiting_for_segment;
 }
 
@@ -377,6 +378,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .uncertain = n->held.uncertain + p.uncertain,
         .leader_changes = n->leader_changes,
         .pending_bytes = p.pending_bytes + n->held.bytes,
+        .held_bytes = n->held.bytes,
+        .held_limit = n->held.bytes_max,
+        .pending_limit = PROPOSER_PENDING_DEFAULT,
         .pending_commands = p.pending_commands + n->held.count,
         .in_flight = p.in_flight,
         .snapshots = n->snapshots,

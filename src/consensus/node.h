@@ -67,8 +67,11 @@ struct node_status {
     uint64_t restores;          /* snapshots it started from or got from a leader */
     const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
     uint64_t log_writes, log_write_ns_sum, log_write_ns_max, log_segments, log_bytes;
-    uint64_t log_recycled; /* segments that were used again */
-    bool log_waits;        /* no segment is ready: the disk is full, or slow */
+    uint64_t held_bytes, held_limit; /* commands that wait for a leader, or are with it */
+    uint64_t pending_limit;          /* of those that wait to be proposed */
+    uint64_t log_memory;             /* entries kept, and those not durable yet */
+    uint64_t log_recycled;           /* segments that were used again */
+    bool log_waits;                  /* no segment is ready: the disk is full, or slow */
 };
 
 struct node_callbacks {

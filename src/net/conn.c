@@ -243,6 +243,7 @@ void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
     take_read(c, data, len);
     visited(s);
     fli_turn_leave(&s->turn, part);
+    net_memory_note(c);
 }
 
 static void tell_hangup(struct net_conn *c)
@@ -483,6 +484,7 @@ void net_conn_work(struct net_conn *c)
     if (!c->doomed) {
         settle(c);
     }
+    net_memory_note(c);
     if (c->doomed) {
         net_conn_reap(c);
     }
@@ -509,6 +511,7 @@ void net_conn_reap(struct net_conn *c)
     struct net_server *s = c->server;
     FLI_ASSERT(c->doomed && !c->closing && !c->hold);
     c->closing = true;
+    net_memory_forget(c);
     if (fli_list_linked(&c->dirty)) {
         fli_list_remove(&c->dirty);
     }
@@ -598,6 +601,7 @@ void net_conn_accept(struct net_listener *l)
     fli_list_init(&c->watch);
     fli_list_init(&c->yielded);
     fli_list_init(&c->requests);
+    fli_heap_node_init(&c->heavy);
     fli_buf_init(&c->out, s->limits.output_max);
     fli_list_push(&s->conns, &c->link);
     s->conns_n++;
@@ -620,6 +624,7 @@ void net_conn_accept(struct net_listener *l)
     }
     s->refused_n--;
     admit(c);
+    net_memory_note(c);
 }
 
 int net_conn_proto(const struct net_conn *c)

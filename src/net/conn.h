@@ -16,6 +16,7 @@
 #ifndef NET_CONN_H
 #define NET_CONN_H
 
+#include "base/heap.h"
 #include "base/turn.h"
 #include "net/net.h"
 
@@ -69,9 +70,13 @@ struct net_conn {
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
     struct fli_buf out;
-    size_t sending_left;       /* bytes of `sending` that the kernel has not taken */
-    size_t held;               /* bytes of answers that wait for their turn */
-    struct net_secure *secure; /* NULL: a plain connection */
+    size_t sending_left;        /* bytes of `sending` that the kernel has not taken */
+    size_t held;                /* bytes of answers that wait for their turn */
+    size_t replies;             /* memory of those */
+    size_t subscribed;          /* memory that the service keeps for it */
+    size_t bytes;               /* all its memory, as of the last time that it was counted */
+    struct fli_heap_node heavy; /* server->heavy */
+    struct net_secure *secure;  /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
     unsigned in_flight; /* length of `requests` */
@@ -134,6 +139,8 @@ struct net_server {
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     struct net_stats stats;
+    struct net_memory memory;
+    struct fli_heap heavy; /* connections of NET_HEAVY_MIN bytes and more, the largest first */
     struct fli_list free_requests, free_inputs;
     unsigned free_requests_n, free_inputs_n, free_buffers_n;
     struct fli_buf free_buffers[NET_BUFFERS_MAX];
@@ -168,6 +175,13 @@ void net_request_free(struct net_request *r);             /* of a list that lets
 void net_conn_advance(struct net_conn *c); /* moves the answers whose turn it is to the output */
 void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max);
 void net_buffer_give(struct net_server *s, struct fli_buf *b);
+
+/* memory.c */
+void net_memory_init(struct net_server *s);
+void net_memory_fini(struct net_server *s);
+void net_memory_note(struct net_conn *c);     /* counts it anew; may doom it, or others */
+void net_memory_forget(struct net_conn *c);   /* it goes, and counts no more */
+void net_memory_reply(struct net_request *r); /* its reply has grown */
 
 /* server.c */
 void net_server_closed(struct net_server *s); /* one handle or connection less */

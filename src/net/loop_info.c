@@ -1,4 +1,4 @@
-/* loop_info.c: the section Loop of INFO. */
+/* loop_info.c: the section Loop of INFO, and the lines about clients in the section Memory. */
 #include <inttypes.h>
 
 #include "net/net.h"
@@ -18,4 +18,18 @@ int net_loop_info(struct fli_buf *b, const struct fli_turn_stats *t)
                             t->ns[i] / 1000000, name, t->slow_part[i]);
     }
     return rc;
+}
+
+int net_memory_info(struct fli_buf *b, const struct net_memory *m)
+{
+    return fli_buf_printf(b,
+                          "clients_memory:%zu\r\n"
+                          "clients_memory_max_seen:%zu\r\n"
+                          "clients_memory_limit:%zu\r\n"
+                          "clients_memory_largest:%zu\r\n"
+                          "clients_memory_heavy:%zu\r\n"
+                          "clients_memory_pooled:%zu\r\n"
+                          "clients_cut_off_for_memory:%" PRIu64 "\r\n",
+                          m->clients, m->clients_max, m->limit, m->largest, m->heavy, m->pooled,
+                          m->cut_off);
 }

@@ -45,6 +45,7 @@ static const struct option options[] = {
     NUMBER("hold-ms", hold_ms, 1, 600000),
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
+    NUMBER("client-memory", client_memory, UINT64_C(16) << 20, UINT64_C(1) << 40),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
     NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
     TEXT("tls-port", tls_port),
@@ -89,6 +90,7 @@ static const char help[] =
     "  --hold-ms MS            how long a request waits for a leader before NOLEADER\n"
     "  --drain-ms MS           how long stopping may take (5000)\n"
     "  --connections-max N     clients at once (16384)\n"
+    "  --client-memory BYTES   for all clients; beyond it who does not read goes (536870912)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
     "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
     "  --log-level LEVEL       error, warning, info or debug (info)\n"
@@ -693,6 +695,7 @@ static void set_defaults(struct config *c)
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,
                          .connections_max = 16384,
+                         .client_memory = UINT64_C(512) << 20,
                          .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
                          .log_level = 3};

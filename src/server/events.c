@@ -386,3 +386,12 @@ bool events_may_send(enum fli_command_id id)
         return false;
     }
 }
+
+size_t events_memory_of(const struct events_subscriber *s)
+{
+    if (s == NULL) {
+        return 0;
+    }
+    size_t each = sizeof(struct sub) + sizeof(struct topic) + EVENTS_TOPIC_MAX;
+    return sizeof *s + (s->channels + s->globs) * each;
+}

@@ -118,7 +118,8 @@ static inline bool events_wanted(const struct events *e)
 void events_feed(struct events *e, const struct machine_event *event);
 /* Tells what waits, with about so many steps. True: not all of it, come again. Each turn. */
 bool events_tell(struct events *e, uint64_t steps_max);
-size_t events_queued_bytes(const struct events *e); /* memory */
+size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. Topics count fully */
+size_t events_queued_bytes(const struct events *e);         /* memory */
 /* A snapshot replaced the state. */
 void events_resync(struct events *e, uint64_t clock_ms);
 /* Once a turn of the loop, after the events: tells min_live_token when it has moved, and those that

@@ -169,6 +169,7 @@ static void on_closed(void *ctx, struct net_conn *c)
     struct server *s = ctx;
     events_drop(&s->events, net_conn_user(c));
     net_conn_set_user(c, NULL);
+    net_conn_set_subscribed(c, 0);
 }
 
 static void on_net_log(void *ctx, int level, const char *message)
@@ -194,6 +195,12 @@ static void sink_failed(void *request)
     net_answer_failed(request);
 }
 
+static bool sink_behind(void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_output_bytes(r->conn) > OUTPUT_MAX_BYTES / 4;
+}
+
 /* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
 static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
                                  const struct fli_slice *args, unsigned n)
@@ -205,6 +212,7 @@ static void change_subscriptions(struct server *s, struct net_request *r, enum f
     enum events_outcome outcome =
         events_command(&s->events, &subscriber, c, id, proto, args, n, &s->confirm);
     net_conn_set_user(c, subscriber);
+    net_conn_set_subscribed(c, events_memory_of(subscriber));
     const struct fli_buf *b = &s->confirm;
     if (outcome == EVENTS_FAILED) {
         net_answer_failed(r);
@@ -288,6 +296,8 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    net_get_memory(s->net, &ret->memory);
+    ret->events_memory = events_queued_bytes(&s->events);
     ret->turn = net_server_turn(s->net)->stats;
     (void)net_server_tls_facts(s->net, &ret->tls);
     events_get_counts(&s->events, &ret->events);
@@ -442,7 +452,10 @@ static unsigned fit_connections(const struct server *s, unsigned wanted)
 static int make_dispatch(struct server *s)
 {
     struct dispatch_config dc = {
-        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .sink = {.reply = sink_reply,
+                 .answer = sink_answer,
+                 .failed = sink_failed,
+                 .behind = sink_behind},
         .node = {.ctx = s,
                  .submit = submit,
                  .status = status,
@@ -476,6 +489,8 @@ static int make_net(struct server *s)
         .connections_max = s->connections_max,
         .pipeline_max = PIPELINE_MAX,
         .output_max = OUTPUT_MAX_BYTES,
+        .request_memory = DISPATCH_CALL_MEMORY,
+        .memory_max = (size_t)s->config->client_memory,
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,

@@ -85,6 +85,12 @@ static int tls_section(struct fli_buf *b, const struct store_info *i)
     return net_tls_info(b, i->tls_port, &i->tls, &i->net);
 }
 
+static int memory_section(struct fli_buf *b, const struct store_info *i)
+{
+    int rc = fli_buf_printf(b, "# Memory\r\n");
+    return rc != 0 ? rc : net_memory_info(b, &i->memory);
+}
+
 static int loop_section(struct fli_buf *b, const struct store_info *i)
 {
     return net_loop_info(b, &i->turn);
@@ -103,6 +109,7 @@ int store_info_text(struct fli_buf *b, const struct store_info *info, struct fli
     } sections[] = {
         {"server", server_section},   {"clients", clients_section}, {"tls", tls_section},
         {"storage", storage_section}, {"stats", stats_section},     {"loop", loop_section},
+        {"memory", memory_section},
     };
     bool all = section.len == 0 || is_word(section, "all") || is_word(section, "everything") ||
                is_word(section, "default");

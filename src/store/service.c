@@ -513,6 +513,7 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     }
     i->connections = net_connections(s->net);
     net_get_stats(s->net, &i->net);
+    net_get_memory(s->net, &i->memory);
     i->turn = net_server_turn(s->net)->stats;
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
@@ -582,6 +583,8 @@ static const struct net_limits limits = {
     .connections_max = SERVICE_CONNECTIONS_MAX,
     .pipeline_max = SERVICE_PIPELINE_MAX,
     .output_max = SERVICE_OUTPUT_MAX,
+    .request_memory = 0, /* what waits is counted in pending_bytes */
+    .memory_max = SERVICE_CLIENT_MEMORY,
     .idle_first_ms = 0,
 };
 
