@@ -16,8 +16,8 @@
  * be undone is tried for a while and then left to the lease's end.
  *
  * A LOCKS or SESSION LIST may cost the leader some milliseconds, and it or a SHOW may be answered
- * 64 KiB, so only a few of a node's are out at a time and the others stand in line; how many requests of all kinds there may be is limited
- * too. Both are answered BUSY beyond that.
+ * 64 KiB, so only a few of a node's are out at a time and the others stand in line; how many
+ * requests of all kinds there may be is limited too. Both are answered BUSY beyond that.
  *
  * One thread. Memory of requests is pooled; the pool never shrinks below what was needed at once.
  */

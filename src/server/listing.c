@@ -1,9 +1,10 @@
 /* listing.c: LOCKS, SESSION LIST, SHOW and SESSION SHOW, a few at a time.
  *
  * One page may look at ten thousand records, some milliseconds of the leader's, and the answer to
- * each may have 64 KiB, so eight are as many as a connection may have unsent. A client that sent a thousand of them down one connection would
- * keep the leader from its heartbeats until it is replaced. So a node has only a few with the
- * leader at a time, and the others stand in line here, where nothing else waits behind them.
+ * each may have 64 KiB, so eight are as many as a connection may have unsent. A client that sent a
+ * thousand of them down one connection would keep the leader from its heartbeats until it is
+ * replaced, or be cut off. So a node has only a few with the leader at a time, and the others stand
+ * in line here, where nothing else waits behind them.
  *
  * Who stands in line is served in dispatch_turn, never from inside a result. Who has stood there
  * for too long is told BUSY, so that everybody is answered also when each answer takes its time.
