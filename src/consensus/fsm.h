@@ -7,6 +7,7 @@
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 
+#include "base/turn.h"
 #include "machine/machine.h"
 #include "metrics/histogram.h"
 
@@ -32,6 +33,7 @@ struct fsm_config {
      * RELEASE with a token that holds nothing. May be NULL. */
     void (*refused)(void *ctx, const struct machine_command *c, const struct machine_result *r);
     void *ctx;
+    struct fli_turn *turn; /* may be NULL */
 };
 
 /* Owns `machine` from now on; NULL: an empty one. 0 or FL_ENOMEM. */
