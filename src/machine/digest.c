@@ -11,7 +11,16 @@
  * and folds the product, as in wyhash (Wang Yi 2019). */
 #include "machine/state.h"
 
-enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER, TAG_WORK, TAG_USER };
+enum tag {
+    TAG_SESSION = 1,
+    TAG_GRANT,
+    TAG_WAIT,
+    TAG_ASKING,
+    TAG_IDLE,
+    TAG_TIMER,
+    TAG_WORK,
+    TAG_USER
+};
 
 __extension__ typedef unsigned __int128 wide;
 

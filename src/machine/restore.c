@@ -166,8 +166,8 @@ static bool load_session(struct loader *l)
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
     struct who who;
-    if (!load_who(l, &who) || l->r.bad || !key_ok(&m->opened, serial, m->serial) || !ttl_ok(ttl_ms) ||
-        !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
+    if (!load_who(l, &who) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
+        !ttl_ok(ttl_ms) || !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
         tired_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS || lockdelay_ms > FL_LOCKDELAY_MAX_MS ||
         owner.len == 0 || machine_session_find(m, owner) != NULL) {
         return false;

@@ -249,8 +249,10 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
 bool machine_asker_enter(struct machine *m, const struct machine_command *c,
                          struct machine_result *r)
 {
-    m->asker = (struct machine_asker){.is_node = c->user == MACHINE_USER_NODE || !is_of_clients(c->op),
-                              .address = c->address};
+    m->asker = (struct machine_asker){
+        .is_node = c->user == MACHINE_USER_NODE || !is_of_clients(c->op),
+        .address = c->address,
+    };
     if (m->asker.is_node) {
         return true;
     }

@@ -140,8 +140,8 @@ static void there_are_limits(void **state)
     char why[200];
     struct acl_user u = made("");
     for (unsigned i = 0; i < ACL_PASSWORDS_MAX; i++) {
-        (void)snprintf(words, sizeof words, "#scrypt:14:8:1:%02x112233445566778899aabbccddeeff:" KEY,
-                       i);
+        (void)snprintf(words, sizeof words,
+                       "#scrypt:14:8:1:%02x112233445566778899aabbccddeeff:" KEY, i);
         assert_int_equal(acl_apply(&u, slice(words), ACL_LOCK_RIGHTS, why, sizeof why), 0);
     }
     assert_int_equal(acl_apply(&u, slice("#" HASH2), ACL_LOCK_RIGHTS, why, sizeof why), FL_ELIMIT);

@@ -232,7 +232,7 @@ static void passwords_end_logins(void **state)
     set(k, "ann", "on #" HASH(1) " ~* +@acquire");
     uint64_t first = login(k, "ann");
     set(k, "ann", "#" HASH(2) " +@see -@token");
-    assert_true(login(k, "ann") == first); /* one more password, or other rights: nobody is put out */
+    assert_true(login(k, "ann") == first); /* nobody is put out by that */
     set(k, "ann", "!" HASH(1));
     assert_true(login(k, "ann") != first);
     done(k, first, cmd_acquire("L", "o", 5000), MACHINE_NOAUTH);
