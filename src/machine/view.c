@@ -295,7 +295,8 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     v.user = read_short(&r);
     v.address = read_short(&r);
     if (!whose_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 ||
-        v.owner.len == 0 || v.together > MACHINE_NAMES_MAX || v.session_explicit != (v.lock.len == 0)) {
+        v.owner.len == 0 || v.together > MACHINE_NAMES_MAX ||
+        v.session_explicit != (v.lock.len == 0)) {
         return corrupt(p);
     }
     *ret = v;
