@@ -12,7 +12,15 @@
 
 #include "base/bytes.h"
 
-enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
+enum kind {
+    KIND_NUMBER,
+    KIND_TEXT,
+    KIND_FLAG,
+    KIND_LEVEL,
+    KIND_CLUSTER,
+    KIND_AUTH,
+    KIND_CERT_USER
+};
 
 struct option {
     const char *name;
@@ -54,6 +62,9 @@ static const struct option options[] = {
     {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
+    {"tls-auth-clients-user", KIND_CERT_USER, FIELD(tls_auth_clients_user), 0, 0},
+    TEXT("aclfile", aclfile),
+    TEXT("requirepass", requirepass),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
@@ -80,8 +91,8 @@ static const char help[] =
     "  --cluster 1=HOST:PORT,2=HOST:PORT,...\n"
     "                          all nodes, with the addresses they have for each other\n"
     "  --advertise HOST:PORT   address that clients are told, when it is not --listen\n"
-    "  --allow-remote          listen beyond loopback where nothing proves who a client is:\n"
-    "                          anybody who can connect can then take and break every lock\n"
+    "  --allow-remote          serve other machines although the default user needs no password,\n"
+    "                          and listen for nodes beyond loopback: only in a trusted network\n"
     "  --config FILE           a file with lines of `option = value`; # begins a comment\n"
     "\n"
     "  --election-ms MS        silence after which a follower stands for election\n"
@@ -101,6 +112,11 @@ static const char help[] =
     "  --tls-auth-clients yes|no|optional  ask clients for certificates (yes)\n"
     "  --tls-protocols LIST    of TLSv1.2 and TLSv1.3 (both)\n"
     "  --tls-advertise HOST:PORT  address that clients with TLS are told, when not --tls-port\n"
+    "\n"
+    "Users of a new cluster (later ACL SETUSER, see docs/SECURITY.md):\n"
+    "  --aclfile FILE          lines of `user NAME WORDS`; ACL SAVE and LOAD use it too\n"
+    "  --requirepass PASSWORD  of the default user; better in the environment or the config file\n"
+    "  --tls-auth-clients-user CN|off  a certificate's CN is its user, when there is one (off)\n"
     "\n"
     "limits of a new cluster (they are part of its state from then on):\n"
     "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"
@@ -468,6 +484,16 @@ static enum config_outcome set_auth(struct reader *r, const struct given *g, voi
     return wrong(r, "%.512s: '%.64s' is none of yes, no and optional", g->where, g->text);
 }
 
+static enum config_outcome set_cert_user(struct reader *r, const struct given *g, void *field)
+{
+    bool by_cn = strcmp(g->text, "CN") == 0;
+    if (!by_cn && strcmp(g->text, "off") != 0) {
+        return wrong(r, "%.512s: '%.64s' is neither CN nor off", g->where, g->text);
+    }
+    memcpy(field, &by_cn, sizeof by_cn);
+    return CONFIG_RUN;
+}
+
 static enum config_outcome set_cluster(struct reader *r, const struct given *g)
 {
     char why[512];
@@ -503,6 +529,8 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
         return set_cluster(r, g);
     case KIND_AUTH:
         return set_auth(r, g, field);
+    case KIND_CERT_USER:
+        return set_cert_user(r, g, field);
     default:
         return set_text(r, o, g, field);
     }
@@ -555,7 +583,8 @@ static enum config_outcome check_address(struct reader *r, const char *option, c
     return CONFIG_RUN;
 }
 
-/* Without certificates of clients, who can connect can do everything. */
+/* For the port of nodes. Clients of other machines are served only when they are known (access.h).
+ */
 static enum config_outcome check_reach(struct reader *r, const char *option, const char *address)
 {
     char host[NET_HOST_MAX];
@@ -568,8 +597,7 @@ static enum config_outcome check_reach(struct reader *r, const char *option, con
     return wrong(r,
                  "--%s %.128s can be reached from other machines, and nothing there proves who is "
                  "who: anybody could take and break every lock. Use a loopback address such as "
-                 "127.0.0.1, for clients --tls-port with --tls-auth-clients yes, or add "
-                 "--allow-remote if the network is trusted",
+                 "127.0.0.1, or add --allow-remote if the network is trusted",
                  option, address);
 }
 
@@ -600,7 +628,6 @@ static enum config_outcome check_plain(struct reader *r)
                    : wrong(r, "--advertise has no meaning with --listen off: use --tls-advertise");
     }
     enum config_outcome o = check_address(r, "listen", c->listen, true);
-    o = o != CONFIG_RUN ? o : check_reach(r, "listen", c->listen);
     return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
 }
 
@@ -621,7 +648,8 @@ static void complete_tls_port(struct config *c)
 static enum config_outcome check_tls(struct reader *r)
 {
     static const char *const needs[] = {"tls-cert-file",    "tls-key-file",  "tls-ca-cert-file",
-                                        "tls-auth-clients", "tls-protocols", "tls-advertise"};
+                                        "tls-auth-clients", "tls-protocols", "tls-advertise",
+                                        "tls-auth-clients-user"};
     struct config *c = r->config;
     if (c->tls_port[0] == '\0') {
         for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
@@ -644,9 +672,6 @@ static enum config_outcome check_tls(struct reader *r)
     }
     complete_tls_port(c);
     enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
-    if (o == CONFIG_RUN && c->tls_auth_clients != FLI_TLS_AUTH_REQUIRED) {
-        o = check_reach(r, "tls-port", c->tls_port);
-    }
     if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
                                    strlen(c->tls_advertise) + 16 >
                                MEMBER_ADDRESS_MAX) {
@@ -671,6 +696,22 @@ static enum config_outcome check_addresses(struct reader *r)
                         own ? c->peer : members_find(&c->members, c->id)->address);
     }
     return o;
+}
+
+static enum config_outcome check_users(struct reader *r)
+{
+    const struct config *c = r->config;
+    if (c->aclfile[0] != '\0' && c->requirepass[0] != '\0') {
+        return wrong(r, "--aclfile and --requirepass exclude each other: write the line `user "
+                        "default on >PASSWORD ~* +@all` into the file");
+    }
+    for (const char *p = c->requirepass; *p != '\0'; p++) {
+        if (*p <= ' ' || *p == 0x7f) {
+            return wrong(r, "--requirepass: a password that begins with the cluster has no blanks; "
+                            "set it later with ACL SETUSER");
+        }
+    }
+    return CONFIG_RUN;
 }
 
 static enum config_outcome check_times(struct reader *r)
@@ -710,6 +751,7 @@ static enum config_outcome read_all(struct reader *r, int argc, const char *cons
     }
     o = o != CONFIG_RUN ? o : check_members(r);
     o = o != CONFIG_RUN ? o : check_addresses(r);
+    o = o != CONFIG_RUN ? o : check_users(r);
     return o != CONFIG_RUN ? o : check_times(r);
 }
 

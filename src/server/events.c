@@ -52,6 +52,7 @@ struct events_subscriber {
 /* A message on its way: its text, and the frames already made for the topic in hand. */
 struct message {
     struct fli_slice channel;
+    struct fli_slice lock; /* that it is about; empty: none */
     size_t text_len;
     char text[TEXT_MAX];
 };
@@ -465,6 +466,7 @@ static void put_bytes(struct message *m, const char *key, struct fli_slice v)
 static void begin(struct message *m, struct fli_slice channel, const char *event)
 {
     m->channel = channel;
+    m->lock = (struct fli_slice){NULL, 0};
     m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
 }
 
@@ -479,6 +481,14 @@ static int frame(struct fli_buf *out, int proto, const struct topic *t, const st
     return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
 }
 
+/* What is said of no lock is for every subscriber. */
+static bool may_hear(const struct events *e, const struct events_subscriber *s,
+                     const struct message *m)
+{
+    return e->sink.may_see == NULL || m->lock.len == 0 ||
+           e->sink.may_see(e->sink.ctx, s->to, m->lock);
+}
+
 /* Tells the subscribers of one topic; only the fresh ones when asked so. */
 static void tell(struct events *e, struct topic *t, const struct message *m, bool only_fresh)
 {
@@ -489,7 +499,7 @@ static void tell(struct events *e, struct topic *t, const struct message *m, boo
     {
         struct sub *sub = sub_at_topic(link);
         struct events_subscriber *s = sub->subscriber;
-        if (fli_list_linked(&s->doomed) || (only_fresh && !sub->fresh)) {
+        if (fli_list_linked(&s->doomed) || (only_fresh && !sub->fresh) || !may_hear(e, s, m)) {
             continue;
         }
         int proto = e->sink.proto(e->sink.ctx, s->to);
@@ -534,6 +544,8 @@ static const char *reason_word(uint8_t reason)
         return "deadline";
     case MACHINE_REASON_CANCEL:
         return "cancel";
+    case MACHINE_REASON_DENIED:
+        return "denied";
     default:
         return "session";
     }
@@ -552,6 +564,7 @@ void events_feed(struct events *e, const struct machine_event *event)
     memcpy(name + prefix, event->name.data, event->name.len);
     struct message m;
     begin(&m, (struct fli_slice){name, prefix + event->name.len}, word);
+    m.lock = event->name;
     if (event->token != 0) {
         put(&m, "token", event->token);
     }

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "net/connection_commands.h"
+#include "server/access.h"
 #include "server/dispatch.h"
 #include "server/events.h"
 
@@ -35,6 +36,7 @@ struct server {
     struct net_server *net;
     struct node *node; /* NULL until it is made */
     struct dispatch *dispatch;
+    struct access *access;
     struct events events;
     struct fli_buf confirm; /* scratch */
     struct net_commands commands;
@@ -63,6 +65,12 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     va_end(args);
     s->cbs.log(s->cbs.ctx, level, text);
 }
+
+/* What is kept with each request. */
+struct request_slot {
+    struct dispatch_slot dispatch;
+    struct access_call *access;
+};
 
 /* --- addresses for clients --- */
 
@@ -99,7 +107,12 @@ static void two_addresses(struct server *s)
 
 static struct dispatch_slot *slot_of(struct net_request *r)
 {
-    return (struct dispatch_slot *)(void *)r->user;
+    return &((struct request_slot *)(void *)r->user)->dispatch;
+}
+
+static struct access_call **access_slot_of(struct net_request *r)
+{
+    return &((struct request_slot *)(void *)r->user)->access;
 }
 
 static void finish(struct net_request *r, int rc)
@@ -145,6 +158,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 {
     struct server *s = ctx;
     s->asked_with_tls = net_conn_is_tls(r->conn);
+    *access_slot_of(r) = NULL;
     bool subscribed = net_conn_user(r->conn) != NULL && net_conn_proto(r->conn) == 2;
     if (subscribed && answer_subscribed(r, argv, argc)) {
         return;
@@ -155,6 +169,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 static void on_cancel(void *ctx, struct net_request *r)
 {
     struct server *s = ctx;
+    access_cancel(s->access, r);
     dispatch_cancel(s->dispatch, slot_of(r));
 }
 
@@ -169,6 +184,13 @@ static void on_closed(void *ctx, struct net_conn *c)
     struct server *s = ctx;
     events_drop(&s->events, net_conn_user(c));
     net_conn_set_user(c, NULL);
+    access_closed(s->access, c);
+}
+
+static void on_shaken(void *ctx, struct net_conn *c)
+{
+    struct server *s = ctx;
+    access_shaken(s->access, c);
 }
 
 static void on_net_log(void *ctx, int level, const char *message)
@@ -235,6 +257,12 @@ static bool events_push(void *ctx, void *to, const void *frame, size_t len)
     return false;
 }
 
+static bool events_may_see(void *ctx, void *to, struct fli_slice lock)
+{
+    struct server *s = ctx;
+    return access_may_see(s->access, to, lock);
+}
+
 static void events_dropped(void *ctx, void *to)
 {
     (void)ctx;
@@ -252,6 +280,39 @@ static void on_connection_command(void *ctx, void *request, const struct fli_com
     if (!net_connection_command(&s->commands, r, command, args, n)) {
         change_subscriptions(s, r, command->id, args, n);
     }
+}
+
+/* --- who they are --- */
+
+static bool on_gate(void *ctx, void *request, const struct fli_command *command)
+{
+    struct server *s = ctx;
+    return access_gate(s->access, request, command);
+}
+
+static void on_who(void *ctx, void *request, struct machine_command *m)
+{
+    struct server *s = ctx;
+    access_who(s->access, request, m);
+}
+
+static void on_users(void *ctx, void *request, const struct fli_command *command,
+                     const struct fli_slice *args, unsigned n)
+{
+    struct server *s = ctx;
+    access_command(s->access, request, command, args, n);
+}
+
+static void on_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
+{
+    struct server *s = ctx;
+    access_auth(s->access, r, auth);
+}
+
+static void on_user_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1])
+{
+    struct server *s = ctx;
+    access_user_name(s->access, c, out);
 }
 
 static unsigned on_hello(void *ctx, struct net_hello_field *fields)
@@ -290,6 +351,12 @@ static void on_describe(void *ctx, struct info_shell *ret)
     net_get_stats(s->net, &ret->net);
     (void)net_server_tls_facts(s->net, &ret->tls);
     events_get_counts(&s->events, &ret->events);
+    struct access_counts access;
+    access_get_counts(s->access, &access);
+    ret->logins = access.logins;
+    ret->login_failures = access.failures;
+    ret->logins_delayed = access.delayed;
+    ret->denied = access.denied;
 }
 
 static uint64_t on_now(void *ctx)
@@ -389,6 +456,13 @@ static void timer_cb(uv_timer_t *timer)
     s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
 }
 
+static uint64_t next_turn_ms(const struct server *s)
+{
+    uint64_t next = dispatch_next_turn_ms(s->dispatch);
+    uint64_t access = access_next_turn_ms(s->access);
+    return access < next ? access : next;
+}
+
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
@@ -398,11 +472,12 @@ static void prepare_cb(uv_prepare_t *prepare)
         events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
         net_flush(s->net);
     }
-    uint64_t next = dispatch_next_turn_ms(s->dispatch);
+    uint64_t next = next_turn_ms(s);
     if (next <= now) {
         dispatch_turn(s->dispatch);
+        access_turn(s->access);
         net_flush(s->net);
-        next = dispatch_next_turn_ms(s->dispatch);
+        next = next_turn_ms(s);
     }
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
@@ -443,15 +518,35 @@ static int make_dispatch(struct server *s)
         .ctx = s,
         .now_ms = on_now,
         .connection = on_connection_command,
+        .gate = on_gate,
+        .who = on_who,
+        .users = on_users,
         .describe = on_describe,
     };
     return dispatch_create(&dc, &s->dispatch);
 }
 
+static int make_access(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    struct access_config ac = {
+        .loop = s->loop,
+        .config = s->config,
+        .node = {.ctx = s, .submit = submit, .status = status, .machine = machine},
+        .commands = &s->commands,
+        .ctx = s,
+        .log = on_net_log,
+        .slot = access_slot_of,
+    };
+    return access_create(&ac, &s->access, errmsg, errmsg_size);
+}
+
 static void make_events(struct server *s)
 {
-    struct events_sink sink = {
-        .ctx = s, .proto = events_proto, .push = events_push, .dropped = events_dropped};
+    struct events_sink sink = {.ctx = s,
+                               .proto = events_proto,
+                               .push = events_push,
+                               .may_see = events_may_see,
+                               .dropped = events_dropped};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     events_init(&s->events, &sink, seed);
@@ -473,14 +568,17 @@ static int make_net(struct server *s)
                                 .cancel = on_cancel,
                                 .hangup = on_hangup,
                                 .closed = on_closed,
+                                .shaken = on_shaken,
                                 .log = on_net_log};
-    int rc = net_server_create(s->loop, &limits, sizeof(struct dispatch_slot), &cbs, &s->net);
+    int rc = net_server_create(s->loop, &limits, sizeof(struct request_slot), &cbs, &s->net);
     if (rc == 0) {
         s->commands = (struct net_commands){.service = FLI_SERVICE_LOCK,
                                             .server = s->net,
                                             .server_name = "fencelock",
                                             .ctx = s,
-                                            .hello = on_hello};
+                                            .hello = on_hello,
+                                            .user_name = on_user_name,
+                                            .auth = on_auth};
     }
     return rc;
 }
@@ -575,7 +673,8 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     s->started_ms = fli_clock_ms();
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     make_events(s);
-    int rc = make_dispatch(s);
+    int rc = make_access(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
@@ -623,6 +722,11 @@ static void net_stopped(void *ctx)
     part_stopped(ctx);
 }
 
+static void access_stopped(void *ctx)
+{
+    part_stopped(ctx);
+}
+
 static void node_stopped(void *ctx)
 {
     struct server *s = ctx;
@@ -636,10 +740,11 @@ void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
     FLI_ASSERT(s->stopping == 0);
     s->stop_cb = cb;
     s->stop_ctx = ctx;
-    s->stopping = 4; /* net, node, prepare, timer */
+    s->stopping = 5; /* net, node, prepare, timer, access */
     /* Connections outlive the node a little, so that its last answers find them. */
     net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, net_stopped, s);
     dispatch_stop(s->dispatch);
+    access_stop(s->access, access_stopped, s);
     node_stop(s->node, s->config->drain_ms, node_stopped, s);
 }
 
@@ -652,6 +757,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
+    access_destroy(s->access);
     events_fini(&s->events);
     fli_buf_fini(&s->confirm);
     free(s);

@@ -129,9 +129,11 @@ static void wrong_command_lines(void **state)
         {"--allow-remote=perhaps", "--allow-remote: 'perhaps' is neither yes nor no"},
         {"--listen 7401", "--listen: '7401' is not an address: write HOST:PORT"},
         {"--peer 127.0.0.1:0", "--peer: '127.0.0.1:0' needs a port"},
-        {"--listen 0.0.0.0:7401", "add --allow-remote"},
-        {"--listen 10.1.2.3:7401", "--listen 10.1.2.3:7401 can be reached from other machines"},
-        {"--listen [::]:7401", "--allow-remote"},
+        {"--listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
+        {"--aclfile f --requirepass p", "--aclfile and --requirepass exclude each other"},
+        {"--requirepass=a\tb", "--requirepass"},
+        {"--tls-auth-clients-user SAN", "'SAN' is neither CN nor off"},
+        {"--tls-auth-clients-user CN", "no effect without --tls-port"},
         {"--peer 10.1.2.3:7501", "--peer 10.1.2.3:7501 can be reached"},
         {"--id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "--cluster 10.1.2.3:7501 can be"},
         {"--allow-remote --listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
@@ -154,6 +156,7 @@ static void wrong_command_lines(void **state)
 static void remote_when_allowed(void **state)
 {
     (void)state;
+    must_run(read_words("--listen 10.1.2.3:7401", NULL)); /* whom it serves is access.c's */
     must_run(read_words("--allow-remote --listen 10.1.2.3:7401", NULL));
     must_run(read_words("--allow-remote --listen 0.0.0.0:7401 --advertise 10.1.2.3:7401", NULL));
     must_run(read_words("--listen localhost:7401", NULL));
