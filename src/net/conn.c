@@ -650,18 +650,6 @@ struct fli_slice net_conn_address(const struct net_conn *c)
     return (struct fli_slice){c->address, c->address_len};
 }
 
-void net_address_text(struct fli_slice address, char *out, size_t size)
-{
-    char host[64] = "";
-    uint16_t port = 0;
-    out[0] = '\0';
-    if (address.len == 6 || address.len == 18) {
-        (void)uv_inet_ntop(address.len == 6 ? AF_INET : AF_INET6, address.data, host, sizeof host);
-        memcpy(&port, address.data + address.len - 2, sizeof port);
-        (void)net_address_join(host, ntohs(port), out, size);
-    }
-}
-
 void net_conn_hold(struct net_conn *c)
 {
     c->waits = true;

@@ -111,8 +111,6 @@ void net_conn_set_login(struct net_conn *c, uint64_t login);
 bool net_conn_is_local(const struct net_conn *c);
 struct fli_slice net_conn_address(const struct net_conn *c);
 #define NET_CONN_ADDRESS_MAX 18u
-/* The text of such an address: HOST:PORT. "" for an empty one. */
-void net_address_text(struct fli_slice address, char *out, size_t size);
 /* Takes no more requests from it, nor reads, until it is released. */
 void net_conn_hold(struct net_conn *c);
 void net_conn_release(struct net_conn *c);

@@ -1,11 +1,12 @@
 /* render.c: see render.h. */
 #include "server/render.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "machine/view.h"
-#include "net/net.h"
 #include "wire/resp.h"
 
 static int key(struct fli_buf *b, const char *name)
@@ -168,6 +169,19 @@ static const char *mode_word(uint8_t mode)
     }
 }
 
+void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
+{
+    char host[48] = "";
+    uint16_t port = 0;
+    out[0] = '\0';
+    if (address.len == 6 || address.len == MACHINE_ADDRESS_MAX) {
+        bool v6 = address.len != 6;
+        (void)inet_ntop(v6 ? AF_INET6 : AF_INET, address.data, host, sizeof host);
+        memcpy(&port, address.data + address.len - 2, sizeof port);
+        (void)snprintf(out, RENDER_ADDRESS_MAX, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
+    }
+}
+
 #define LOCK_PAIRS 17u
 #define HOLDER_PAIRS 11u
 
@@ -175,8 +189,8 @@ static const char *mode_word(uint8_t mode)
 static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
                  struct fli_slice address)
 {
-    char text_of[64];
-    net_address_text(address, text_of, sizeof text_of);
+    char text_of[RENDER_ADDRESS_MAX];
+    render_address(address, text_of);
     int rc = !any           ? null(b, proto, "user")
              : user.len > 0 ? bytes(b, "user", user)
                             : text(b, "user", "default");
