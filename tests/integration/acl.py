@@ -212,6 +212,41 @@ class Logins(AclCase):
             self.refused('NOAUTH', c, 'ACQUIRE', 'b', 'TTL', TTL)
 
 
+class Tool(AclCase):
+    def tool(self, *words, **env):
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, **env))
+        return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+    def test_user_and_password(self):
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~a*', '+@acquire', '+@see')
+        node.call('ACL', 'SETUSER', 'default', '-@acquire')
+        at = ('--nodes', node.address, '--timeout', '3s')
+        path = self.lab.path('password')
+        with open(path, 'w') as f:
+            f.write('ann-password\n')
+        code, token, error = self.tool('acquire', 'a1', *at, '--user', 'ann', '--password-file', path)
+        self.assertEqual((code, error), (0, ''))
+        code, out, _ = self.tool('show', 'a1', *at, FENCELOCK_USER='ann', FENCELOCK_PASSWORD='ann-password')
+        self.assertEqual(code, 0, out)
+        code, _, error = self.tool('acquire', 'b1', *at, '--user', 'ann', '--password-file', path)
+        self.assertNotEqual(code, 0)
+        self.assertIn('@acquire', error)
+        code, _, error = self.tool('acquire', 'a2', *at)
+        self.assertIn('@acquire', error)
+        code, _, error = self.tool('acquire', 'a2', *at, '--user', 'ann', FENCELOCK_PASSWORD='wrong')
+        self.assertNotEqual(code, 0)
+        self.assertIn('WRONGPASS', error)
+        for words, env in ((('--user', 'ann'), {}), (('--password-file', path), {}),
+                           (('--user', 'ann', '--password-file', path + 'x'), {})):
+            self.assertEqual(self.tool('acquire', 'a2', *at, *words, **env)[0], 2)
+        code, out, error = self.tool('run', 'a3', *at, '--user', 'ann', '--password-file', path, '--', 'sh', '-c',
+                                     'echo $FENCELOCK_TOKEN')
+        self.assertEqual((code, error), (0, ''))
+        self.assertGreater(int(out), int(token))
+
+
 class Revoked(AclCase):
     def test_open_connections_lose_the_right(self):
         node = self.cluster().nodes[0]
