@@ -245,6 +245,9 @@ class Tool(AclCase):
                                      'echo $FENCELOCK_TOKEN')
         self.assertEqual((code, error), (0, ''))
         self.assertGreater(int(out), int(token))
+        code, out, error = self.tool('run', 'a4', *at, '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
+                                     'show', 'a4', '--json', '--nodes', node.address)
+        self.assertRegex(out, 'host=.* pid=[0-9]+ command=.*fencelock show a4')
 
 
 class Revoked(AclCase):
