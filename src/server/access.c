@@ -174,24 +174,67 @@ static unsigned right_of(enum fli_command_id id)
     }
 }
 
+static void audit_one(struct access *a, const struct net_conn *c, const char *user,
+                      const char *command, const char *why)
+{
+    char own[NET_USER_NAME_MAX + 1];
+    if (a->audit != NULL) {
+        access_user_name(a, c, own);
+        audit_refusal(a->audit, user != NULL ? user : own, net_conn_address(c), command, why);
+    }
+}
+
+void access_refused_by_machine(struct access *a, const struct net_request *r,
+                               enum fli_command_id id, bool by_right)
+{
+    audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
+}
+
+/* Whether the entry that is being applied was in the log when this process began. */
+static bool is_known(struct access *a)
+{
+    struct node_status s;
+    if (a->known_index != 0 && a->known_index != UINT64_MAX) {
+        a->config.node.status(a->config.node.ctx, &s);
+        a->known_index = s.applied_index >= a->known_index ? 0 : a->known_index;
+    }
+    return a->known_index != 0;
+}
+
+void access_event(struct access *a, const struct machine_event *event)
+{
+    if (a->audit != NULL) {
+        audit_event(a->audit, event, is_known(a));
+    }
+}
+
+void access_opened(struct access *a)
+{
+    struct node_status s;
+    a->config.node.status(a->config.node.ctx, &s);
+    a->known_index = s.last_index;
+}
+
+void access_end(struct access *a, void (*cb)(void *ctx), void *ctx)
+{
+    struct audit *audit = a->audit;
+    a->audit = NULL;
+    if (audit == NULL) {
+        cb(ctx);
+    } else {
+        audit_close(audit, cb, ctx);
+    }
+}
+
 static bool deny(struct access *a, struct net_request *r, const struct fli_command *command,
                  const char *word, const char *text)
 {
     a->counts.denied++;
-    access_refused(a, r->conn, command->name, word);
+    audit_one(a, r->conn, NULL, command->name, word);
     access_finish(r, fli_resp_error(net_reply(r), word, "%s", text));
     return false;
 }
 
-void access_refused(struct access *a, const struct net_conn *c, const char *command,
-                    const char *why)
-{
-    if (a->config.refused != NULL) {
-        char user[NET_USER_NAME_MAX + 1];
-        access_user_name(a, c, user);
-        a->config.refused(a->config.ctx, c, user, command, why);
-    }
-}
 
 /* Whether nothing says who a client from elsewhere is, and nothing was meant to. */
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
@@ -287,9 +330,7 @@ static void answer_login(struct access_call *c, bool ok)
     if (!ok) {
         a->counts.failures++;
         throttle_failed(&a->throttle, host_of(r->conn), access_now(a));
-        if (a->config.refused != NULL) {
-            a->config.refused(a->config.ctx, r->conn, c->user, "AUTH", "WRONGPASS");
-        }
+        audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
         net_conn_release(r->conn);
         access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
                                         "invalid username-password pair or user is disabled."));
@@ -531,6 +572,9 @@ uint64_t access_next_turn_ms(const struct access *a)
 void access_get_counts(const struct access *a, struct access_counts *ret)
 {
     *ret = a->counts;
+    if (a->audit != NULL) {
+        audit_get_counts(a->audit, &ret->audit);
+    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -566,7 +610,12 @@ int access_create(const struct access_config *config, struct access **ret, char 
     fli_list_init(&a->next);
     fli_list_init(&a->certs);
     fli_buf_init(&a->scratch, MACHINE_COMMAND_MAX);
+    a->known_index = UINT64_MAX; /* until the node is open, everything is known */
     int rc = read_users(a, errmsg, errmsg_size);
+    if (rc == 0 && config->config->auditlog[0] != '\0') {
+        rc = audit_create(config->loop, config->config->auditlog, config->config->id, &a->audit,
+                          errmsg, errmsg_size);
+    }
     if (rc == 0) {
         (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
         rc = auth_worker_create(config->loop, ACCESS_JOBS_MAX, &a->worker);

@@ -16,6 +16,7 @@
 #define SERVER_ACCESS_H
 
 #include "net/connection_commands.h"
+#include "server/audit.h"
 #include "server/config.h"
 #include "server/dispatch.h"
 
@@ -31,15 +32,13 @@ struct access_config {
     void (*log)(void *ctx, int level, const char *message);
     /* Where the call of a request is kept; NULL at first. */
     struct access_call **(*slot)(struct net_request *r);
-    /* Somebody was refused: user, what, and why in a word. May be NULL. */
-    void (*refused)(void *ctx, const struct net_conn *c, const char *user, const char *command,
-                    const char *why);
 };
 
 struct access_counts {
     uint64_t logins, failures; /* ever */
     uint64_t delayed;          /* attempts that had to wait for their turn, ever */
     uint64_t denied;           /* requests refused here: protected mode, no login, no right */
+    struct audit_counts audit;
 };
 
 /* Reads the aclfile and makes the hashes of what it and requirepass say. 0; FL_EINVAL with a
@@ -54,6 +53,15 @@ void access_destroy(struct access *a); /* NULL is fine */
 bool access_gate(struct access *a, struct net_request *r, const struct fli_command *command);
 /* For dispatch: who asks. */
 void access_who(struct access *a, struct net_request *r, struct machine_command *m);
+
+/* For the audit log: an event of the machine, a request that the machine refused; the node has been
+ * opened, and comes from here on to what it knew before. */
+void access_event(struct access *a, const struct machine_event *event);
+void access_refused_by_machine(struct access *a, const struct net_request *r,
+                               enum fli_command_id id, bool by_right);
+void access_opened(struct access *a);
+/* No event will come any more: ends the audit log. cb may come at once. */
+void access_end(struct access *a, void (*cb)(void *ctx), void *ctx);
 
 void access_auth(struct access *a, struct net_request *r, const struct net_auth *auth);
 void access_command(struct access *a, struct net_request *r, const struct fli_command *command,

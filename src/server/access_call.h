@@ -60,6 +60,8 @@ struct access {
     struct fli_list delayed, next, certs;
     unsigned calls;
     struct access_counts counts;
+    struct audit *audit;  /* NULL: none */
+    uint64_t known_index; /* the end of the log when it was opened; 0: that is applied */
     bool needs_users; /* config says who the users of a new cluster are */
     bool stopping;
     struct access_call *initial; /* under way */
@@ -80,8 +82,6 @@ int access_submit(struct access_call *c, struct machine_command *m, struct node_
                   node_ticket_cb cb) FLI_MUST_USE;
 /* Answers a failure, or a refusal of the machine; false when it was neither. */
 bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result);
-void access_refused(struct access *a, const struct net_conn *c, const char *command,
-                    const char *why);
 /* The record of a user in the local state, which may lag. */
 bool access_local_user(struct access *a, const char *name, struct acl_user *ret);
 

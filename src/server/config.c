@@ -67,6 +67,7 @@ static const struct option options[] = {
     {"tls-auth-clients-user", KIND_CERT_USER, FIELD(tls_auth_clients_user), 0, 0},
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
+    TEXT("auditlog", auditlog),
     {"tls-cluster", KIND_YES_NO, FIELD(tls_cluster), 0, 0},
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),

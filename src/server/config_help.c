@@ -49,6 +49,7 @@ static const char help[] =
     "users of a new cluster (later ACL SETUSER, see docs/SECURITY.md):\n"
     "  --aclfile FILE          lines of `user NAME WORDS`; ACL SAVE and LOAD use it too\n"
     "  --requirepass PASSWORD  of the default user; better in the environment or the config file\n"
+    "  --auditlog FILE|syslog  a line of JSON for each grant, end, break, refusal...\n"
     "  --tls-auth-clients-user CN|off  a certificate's CN is its user, when there is one (off)\n"
     "\n"
     "limits of a new cluster (they are part of its state from then on):\n"

@@ -30,6 +30,7 @@ struct info_shell {
     uint64_t connections, connections_max;
     struct net_stats net;
     struct events_counts events;
+    uint64_t audit_lines, audit_dropped, audit_failures;
     uint64_t logins, login_failures, logins_delayed, denied;
 };
 

@@ -284,6 +284,12 @@ static void on_connection_command(void *ctx, void *request, const struct fli_com
 
 /* --- who they are --- */
 
+static void on_refused(void *ctx, void *request, enum fli_command_id id, bool by_right)
+{
+    struct server *s = ctx;
+    access_refused_by_machine(s->access, request, id, by_right);
+}
+
 static bool on_gate(void *ctx, void *request, const struct fli_command *command)
 {
     struct server *s = ctx;
@@ -360,6 +366,9 @@ static void on_describe(void *ctx, struct info_shell *ret)
     ret->login_failures = access.failures;
     ret->logins_delayed = access.delayed;
     ret->denied = access.denied;
+    ret->audit_lines = access.audit.lines;
+    ret->audit_dropped = access.audit.dropped;
+    ret->audit_failures = access.audit.failures;
 }
 
 static uint64_t on_now(void *ctx)
@@ -422,6 +431,7 @@ static void on_event(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
     dispatch_event(s->dispatch, event);
+    access_event(s->access, event);
     if (events_wanted(&s->events)) {
         events_feed(&s->events, event);
     }
@@ -524,6 +534,7 @@ static int make_dispatch(struct server *s)
         .gate = on_gate,
         .who = on_who,
         .users = on_users,
+        .refused = on_refused,
         .describe = on_describe,
     };
     return dispatch_create(&dc, &s->dispatch);
@@ -692,6 +703,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
         /* What net has open cannot be closed without running the loop; it ends with the process. */
         return rc;
     }
+    access_opened(s->access);
     start_handles(s);
     *ret = s;
     return 0;
@@ -743,7 +755,7 @@ static void node_stopped(void *ctx)
     struct server *s = ctx;
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->timer, handle_closed);
-    part_stopped(s);
+    access_end(s->access, access_stopped, s); /* the node has told everything */
 }
 
 void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)

@@ -101,6 +101,9 @@ struct fli_command {
 extern const struct fli_command fli_commands[];
 extern const size_t fli_commands_len;
 
+/* Its name without a subcommand; "" for none. */
+const char *fli_command_name(enum fli_command_id id);
+
 /* Bytes of an errmsg that holds every message of this layer whole. */
 #define FLI_ERRMSG_SIZE 512u
 

@@ -2,6 +2,7 @@
 """Users and rights on real processes: each thing that somebody may not do is tried, at the node that leads and at one
 that follows."""
 
+import json
 import os
 import socket
 import subprocess
@@ -248,6 +249,50 @@ class Tool(AclCase):
         code, out, error = self.tool('run', 'a4', *at, '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
                                      'show', 'a4', '--json', '--nodes', node.address)
         self.assertRegex(out, 'host=.* pid=[0-9]+ command=.*fencelock show a4')
+
+
+class Audit(AclCase):
+    def test_lines_of_what_was_done(self):
+        path = self.lab.path('audit')
+        cluster = self.cluster(1, '--auditlog', path)
+        node = cluster.nodes[0]
+
+        def lines(name=path):
+            with open(name) as f:
+                return [json.loads(l) for l in f]
+
+        def line(event, **fields):
+            return wait_until(lambda: [l for l in lines() if l['event'] == event and fields.items() <= l.items()], 30,
+                              'a line %s %r' % (event, fields))[-1]
+        ann = self.user(node, 'ann', '~a*', '+@acquire')
+        self.assertEqual(line('user_changed', changed='ann')['by'], 'default')
+        token = ann.call('ACQUIRE', 'a"1\n', 'TTL', TTL, 'OWNER', 'owner-of-ann-0123')
+        got = line('granted', lock='a"1\n', token=token, user='ann', owner='owner-of-ann-0123')
+        self.assertRegex(got['address'], r'^127\.0\.0\.1:')
+        self.assertRegex(got['time'], r'^20..-..-..T..:..:..\.\d{3}Z$')
+        self.refused('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
+        line('refused', command='ACQUIRE', why='NOPERM', user='ann')
+        self.refused('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
+        line('refused', command='AUTH', why='WRONGPASS', user='ann')
+        node.call('BREAK', 'a"1\n')
+        line('broken', token=token, user='ann', by='default')
+        os.rename(path, path + '.1')
+        token = ann.call('ACQUIRE', 'a2', 'TTL', TTL)
+        wait_until(lambda: os.path.exists(path), 30, 'a new file')
+        line('granted', token=token)
+        self.assertEqual(ann.call('RELEASE', 'a2', token), 1)
+        line('released', token=token)
+        with open(path) as f:
+            self.assertNotIn('password', f.read())
+        node.terminate()
+        node.start()
+        cluster.wait_serving(node)
+        line('granted', token=token, again=True)
+        os.remove(path)
+        os.mkdir(path) # what cannot be written is counted, and nobody waits for it
+        ann = self.login(node, 'ann')
+        self.assertGreater(ann.call('ACQUIRE', 'a3', 'TTL', TTL), 0)
+        wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 30, 'a failure')
 
 
 class Revoked(AclCase):
