@@ -273,9 +273,14 @@ static int read_some(struct fli_link *l);
 static int judge_login(struct fli_link *l, redisReply *reply)
 {
     bool ok = reply->type == REDIS_REPLY_STATUS;
+    bool wrong = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGPASS", 9) == 0;
     if (!ok) {
         snprintf(l->error, sizeof l->error, "the login is refused: %.120s",
                  reply->type == REDIS_REPLY_ERROR ? reply->str : "not understood");
+    }
+    if (wrong) {
+        memcpy(l->with->refused, l->error, sizeof l->with->refused);
+        l->with->refused_ms = fli_clock_ms();
     }
     freeReplyObject(reply);
     return ok ? 0 : FL_ENOCONN;
@@ -284,6 +289,13 @@ static int judge_login(struct fli_link *l, redisReply *reply)
 static int login_step(struct fli_link *l)
 {
     redisReply *reply = NULL;
+    if (l->with->refused[0] != '\0') {
+        if (fli_clock_ms() - l->with->refused_ms < FLI_LOGIN_AGAIN_MS) {
+            say(l, l->with->refused);
+            return FL_ENOCONN;
+        }
+        l->with->refused[0] = '\0';
+    }
     int rc = fli_link_push(l, l->with->login, l->with->login_len, &l->login_at);
     while (rc == 0) {
         int n = next_reply(l, &reply);
