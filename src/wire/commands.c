@@ -25,7 +25,7 @@ _Static_assert((unsigned)FLI_CMD_STORE == FLI_SERVICE_STORE, "a service is a fla
 const struct fli_command fli_commands[] = {
     {FLI_CMD_ACL_CAT, "ACL", "CAT", 0, 1, FLI_CMD_LOCK | FLI_CMD_LOCAL, "[right]",
      "an array of rights, or of commands", "Lists the rights, or the commands that need one."},
-    {FLI_CMD_ACL_DELUSER, "ACL", "DELUSER", 1, 64, LOCK_WRITE | FLI_CMD_ADMIN, "user [user ...]",
+    {FLI_CMD_ACL_DELUSER, "ACL", "DELUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [user ...]",
      "how many there were (integer)",
      "Deletes users; their connections can do nothing more, their locks end with their leases."},
     {FLI_CMD_ACL_GETUSER, "ACL", "GETUSER", 1, 1, LOCK_QUERY | FLI_CMD_ADMIN, "user",
@@ -36,7 +36,7 @@ const struct fli_command fli_commands[] = {
      "Makes the users what this node's file of users says, and deletes the others."},
     {FLI_CMD_ACL_SAVE, "ACL", "SAVE", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "OK",
      "Writes the users to this node's file of users."},
-    {FLI_CMD_ACL_SETUSER, "ACL", "SETUSER", 1, 255, LOCK_WRITE | FLI_CMD_ADMIN, "user [word ...]",
+    {FLI_CMD_ACL_SETUSER, "ACL", "SETUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [word ...]",
      "OK",
      "Makes or changes a user by words as in Redis: on, off, >password, ~pattern, +@right, "
      "-@right..."},
