@@ -164,7 +164,7 @@ static bool begin_auth(const struct net_commands *commands, struct net_request *
             return false; /* what is wrong is answered in the common way */
         }
     }
-    commands->auth(commands->ctx, r, &auth);
+    commands->auth(commands->users_ctx, r, &auth);
     return true;
 }
 
@@ -177,7 +177,7 @@ static int client_line(const struct net_commands *commands, struct net_conn *c,
     char user[NET_USER_NAME_MAX + 1] = "default";
     net_conn_info(c, &info);
     if (commands->user_name != NULL) {
-        commands->user_name(commands->ctx, c, user);
+        commands->user_name(commands->users_ctx, c, user);
     }
     return fli_buf_printf(text,
                           "id=%llu addr=%s name=%s age=%llu idle=%llu flags=N db=0 in-flight=%u "

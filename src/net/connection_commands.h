@@ -36,6 +36,7 @@ struct net_commands {
     /* What the service adds to HELLO's answer; returns how many fields (at most
      * NET_HELLO_FIELDS_MAX), whose texts stay valid until the answer is made. May be NULL. */
     unsigned (*hello)(void *ctx, struct net_hello_field *fields);
+    void *users_ctx; /* of the next two */
     /* The user's name, for CLIENT LIST. NULL: everybody is "default". */
     void (*user_name)(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
     /* AUTH and HELLO with AUTH: takes the request, which is then answered later, or now. NULL:

@@ -184,9 +184,10 @@ static void audit_one(struct access *a, const struct net_conn *c, const char *us
     }
 }
 
-void access_refused_by_machine(struct access *a, const struct net_request *r,
-                               enum fli_command_id id, bool by_right)
+void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id, bool by_right)
 {
+    struct access *a = ctx;
+    const struct net_request *r = request;
     audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
 }
 
@@ -244,8 +245,10 @@ static bool is_stranger(const struct access *a, const struct net_conn *c, const 
            machine_may(m, 0, 0, NULL) && !net_conn_cert_name(c, name);
 }
 
-bool access_gate(struct access *a, struct net_request *r, const struct fli_command *command)
+bool access_gate(void *ctx, void *request, const struct fli_command *command)
 {
+    struct access *a = ctx;
+    struct net_request *r = request;
     const struct machine *m = access_machine(a);
     uint64_t login = net_conn_login(r->conn);
     if (m == NULL || command->id == FLI_CMD_QUIT || command->id == FLI_CMD_RESET) {
@@ -284,9 +287,10 @@ bool access_gate(struct access *a, struct net_request *r, const struct fli_comma
 
 /* The default user of this machine is not written down with what it does: it is most of what there
  * is where nobody has set up users. */
-void access_who(struct access *a, struct net_request *r, struct machine_command *m)
+void access_who(void *ctx, void *request, struct machine_command *m)
 {
-    (void)a;
+    const struct net_request *r = request;
+    (void)ctx;
     m->user = net_conn_login(r->conn);
     if (m->user != 0 || !net_conn_is_local(r->conn)) {
         m->address = net_conn_address(r->conn);
@@ -294,8 +298,9 @@ void access_who(struct access *a, struct net_request *r, struct machine_command 
     }
 }
 
-void access_user_name(struct access *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1])
+void access_user_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1])
 {
+    const struct access *a = ctx;
     const struct machine *m = access_machine(a);
     struct fli_slice name = {NULL, 0};
     if (m != NULL) {
@@ -422,8 +427,9 @@ static void start_login(struct access_call *c)
     }
 }
 
-void access_auth(struct access *a, struct net_request *r, const struct net_auth *auth)
+void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
 {
+    struct access *a = ctx;
     uint64_t now_ms = access_now(a);
     struct access_call *c = access_take(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
     if (c == NULL) {
@@ -512,9 +518,11 @@ void access_closed(struct access *a, const struct net_conn *conn)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-void access_command(struct access *a, struct net_request *r, const struct fli_command *command,
+void access_command(void *ctx, void *request, const struct fli_command *command,
                     const struct fli_slice *args, unsigned n)
 {
+    struct access *a = ctx;
+    struct net_request *r = request;
     if (command->id == FLI_CMD_ACL_WHOAMI) {
         char name[NET_USER_NAME_MAX + 1];
         access_user_name(a, r->conn, name);

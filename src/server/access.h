@@ -49,27 +49,28 @@ int access_create(const struct access_config *config, struct access **ret, char 
 void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx);
 void access_destroy(struct access *a); /* NULL is fine */
 
-/* For dispatch: whether the command may go on; it was answered when not. */
-bool access_gate(struct access *a, struct net_request *r, const struct fli_command *command);
+/* What dispatch and net_commands are given takes an access, and a net_request, as void pointers.
+ *
+ * For dispatch: whether the command may go on; it was answered when not. */
+bool access_gate(void *a, void *r, const struct fli_command *command);
 /* For dispatch: who asks. */
-void access_who(struct access *a, struct net_request *r, struct machine_command *m);
+void access_who(void *a, void *r, struct machine_command *m);
 
 /* For the audit log: an event of the machine, a request that the machine refused; the node has been
  * opened, and comes from here on to what it knew before. */
 void access_event(struct access *a, const struct machine_event *event);
-void access_refused_by_machine(struct access *a, const struct net_request *r,
-                               enum fli_command_id id, bool by_right);
+void access_refused_by_machine(void *a, void *r, enum fli_command_id id, bool by_right);
 void access_opened(struct access *a);
 /* No event will come any more: ends the audit log. cb may come at once. */
 void access_end(struct access *a, void (*cb)(void *ctx), void *ctx);
 
-void access_auth(struct access *a, struct net_request *r, const struct net_auth *auth);
-void access_command(struct access *a, struct net_request *r, const struct fli_command *command,
+void access_auth(void *a, struct net_request *r, const struct net_auth *auth);
+void access_command(void *a, void *r, const struct fli_command *command,
                     const struct fli_slice *args, unsigned n);
 void access_shaken(struct access *a, struct net_conn *c); /* a certificate may be its user */
 void access_closed(struct access *a, const struct net_conn *c);
 void access_cancel(struct access *a, struct net_request *r);
-void access_user_name(struct access *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
+void access_user_name(void *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
 bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock);
 
 /* What is due: attempts whose turn has come, users of a new cluster. Not from inside an event or

@@ -92,7 +92,7 @@ static void tell_refused(struct dispatch *d, void *request, enum fli_command_id 
 {
     bool by_right = result->code == MACHINE_NOPERM;
     if ((by_right || result->code == MACHINE_NOAUTH) && d->config.refused != NULL) {
-        d->config.refused(d->config.ctx, request, id, by_right);
+        d->config.refused(d->config.users_ctx, request, id, by_right);
     }
 }
 
@@ -260,7 +260,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     struct machine_command m = map(q, also);
     FLI_ASSERT(m.op != 0);
     if (d->config.who != NULL) {
-        d->config.who(d->config.ctx, request, &m);
+        d->config.who(d->config.users_ctx, request, &m);
     }
     if (d->calls >= d->config.calls_max) {
         answer_failure(d, request, FL_EBUSY, true);
@@ -389,7 +389,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         if (d->config.users == NULL) {
             answer_error(d, request, "ERR", "there are no users here");
         } else {
-            d->config.users(d->config.ctx, request, q->command, args, n);
+            d->config.users(d->config.users_ctx, request, q->command, args, n);
         }
         break;
     case FLI_CMD_INFO:
@@ -421,7 +421,8 @@ void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *s
     slot->call = NULL;
     int rc =
         fli_command_lookup(FLI_SERVICE_LOCK, argv, argc, &command, &words, errmsg, sizeof errmsg);
-    if (rc == 0 && d->config.gate != NULL && !d->config.gate(d->config.ctx, request, command)) {
+    if (rc == 0 && d->config.gate != NULL &&
+        !d->config.gate(d->config.users_ctx, request, command)) {
         return;
     }
     if (rc == 0 && (command->flags & FLI_CMD_CONNECTION) != 0) {

@@ -184,6 +184,7 @@ static void on_closed(void *ctx, struct net_conn *c)
     struct server *s = ctx;
     events_drop(&s->events, net_conn_user(c));
     net_conn_set_user(c, NULL);
+    net_conn_set_subscribed(c, 0);
     access_closed(s->access, c);
 }
 
@@ -216,6 +217,12 @@ static void sink_failed(void *request)
     net_answer_failed(request);
 }
 
+static bool sink_behind(void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_output_bytes(r->conn) > OUTPUT_MAX_BYTES / 4;
+}
+
 /* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
 static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
                                  const struct fli_slice *args, unsigned n)
@@ -227,6 +234,7 @@ static void change_subscriptions(struct server *s, struct net_request *r, enum f
     enum events_outcome outcome =
         events_command(&s->events, &subscriber, c, id, proto, args, n, &s->confirm);
     net_conn_set_user(c, subscriber);
+    net_conn_set_subscribed(c, events_memory_of(subscriber));
     const struct fli_buf *b = &s->confirm;
     if (outcome == EVENTS_FAILED) {
         net_answer_failed(r);
@@ -282,45 +290,6 @@ static void on_connection_command(void *ctx, void *request, const struct fli_com
     }
 }
 
-/* --- who they are --- */
-
-static void on_refused(void *ctx, void *request, enum fli_command_id id, bool by_right)
-{
-    struct server *s = ctx;
-    access_refused_by_machine(s->access, request, id, by_right);
-}
-
-static bool on_gate(void *ctx, void *request, const struct fli_command *command)
-{
-    struct server *s = ctx;
-    return access_gate(s->access, request, command);
-}
-
-static void on_who(void *ctx, void *request, struct machine_command *m)
-{
-    struct server *s = ctx;
-    access_who(s->access, request, m);
-}
-
-static void on_users(void *ctx, void *request, const struct fli_command *command,
-                     const struct fli_slice *args, unsigned n)
-{
-    struct server *s = ctx;
-    access_command(s->access, request, command, args, n);
-}
-
-static void on_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
-{
-    struct server *s = ctx;
-    access_auth(s->access, r, auth);
-}
-
-static void on_user_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1])
-{
-    struct server *s = ctx;
-    access_user_name(s->access, c, out);
-}
-
 static unsigned on_hello(void *ctx, struct net_hello_field *fields)
 {
     struct server *s = ctx;
@@ -355,6 +324,9 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    net_get_memory(s->net, &ret->memory);
+    ret->events_memory = events_queued_bytes(&s->events);
+    ret->turn = net_server_turn(s->net)->stats;
     (void)net_server_tls_facts(s->net, &ret->tls);
     if (s->node != NULL) {
         node_get_security(s->node, &ret->peers);
@@ -476,15 +448,23 @@ static uint64_t next_turn_ms(const struct server *s)
     return access < next ? access : next;
 }
 
+/* True: there is more to tell. */
+static bool tell_events(struct server *s)
+{
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
+    const struct machine *m = node_machine(s->node);
+    bool more = events_tell(&s->events, FLI_TURN_EVENT_STEPS);
+    events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
+    fli_turn_leave(net_server_turn(s->net), part);
+    net_flush(s->net);
+    return more;
+}
+
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
-    if (events_wanted(&s->events) && s->node != NULL) {
-        const struct machine *m = node_machine(s->node);
-        events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
-        net_flush(s->net);
-    }
+    bool more = events_wanted(&s->events) && s->node != NULL && tell_events(s);
     uint64_t next = next_turn_ms(s);
     if (next <= now) {
         dispatch_turn(s->dispatch);
@@ -492,6 +472,7 @@ static void prepare_cb(uv_prepare_t *prepare)
         net_flush(s->net);
         next = next_turn_ms(s);
     }
+    next = more ? now : next;
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
         int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
@@ -520,7 +501,10 @@ static unsigned fit_connections(const struct server *s, unsigned wanted)
 static int make_dispatch(struct server *s)
 {
     struct dispatch_config dc = {
-        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .sink = {.reply = sink_reply,
+                 .answer = sink_answer,
+                 .failed = sink_failed,
+                 .behind = sink_behind},
         .node = {.ctx = s,
                  .submit = submit,
                  .status = status,
@@ -531,10 +515,11 @@ static int make_dispatch(struct server *s)
         .ctx = s,
         .now_ms = on_now,
         .connection = on_connection_command,
-        .gate = on_gate,
-        .who = on_who,
-        .users = on_users,
-        .refused = on_refused,
+        .users_ctx = s->access,
+        .gate = access_gate,
+        .who = access_who,
+        .users = access_command,
+        .refused = access_refused_by_machine,
         .describe = on_describe,
     };
     return dispatch_create(&dc, &s->dispatch);
@@ -575,6 +560,8 @@ static int make_net(struct server *s)
         .connections_max = s->connections_max,
         .pipeline_max = PIPELINE_MAX,
         .output_max = OUTPUT_MAX_BYTES,
+        .request_memory = DISPATCH_CALL_MEMORY,
+        .memory_max = (size_t)s->config->client_memory,
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,
@@ -591,8 +578,9 @@ static int make_net(struct server *s)
                                             .server_name = "fencelock",
                                             .ctx = s,
                                             .hello = on_hello,
-                                            .user_name = on_user_name,
-                                            .auth = on_auth};
+                                            .users_ctx = s->access,
+                                            .user_name = access_user_name,
+                                            .auth = access_auth};
     }
     return rc;
 }
@@ -653,6 +641,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .client_address = s->told,
         .members = &c->members,
         .limits = c->limits,
+        .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
