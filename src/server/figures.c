@@ -272,6 +272,38 @@ static void put_clients(const struct info *i, struct metrics_text *t)
                                     {NULL, 0}});
 }
 
+/* ---- the loop and memory ---- */
+
+static void put_turns(const struct fli_turn_stats *s, struct metrics_text *t)
+{
+    metrics_counter(t, "fencelock_turns_total", "Turns of the event loop.", s->turns);
+    metrics_family(t, "fencelock_slow_turns_total", "counter",
+                   "Turns above 10 ms, by the part of the work that took most.");
+    for (unsigned i = 0; i < FLI_TURN_PARTS; i++) {
+        const char *name = fli_turn_part_name((enum fli_turn_part)i);
+        metrics_whole(t, &(struct metrics_label){"part", name}, s->slow_part[i]);
+    }
+    metrics_family(t, "fencelock_turn_seconds_total", "counter",
+                   "Time of the event loop, by part of the work; waiting is in none.");
+    for (unsigned i = 0; i < FLI_TURN_PARTS; i++) {
+        const char *name = fli_turn_part_name((enum fli_turn_part)i);
+        metrics_milli(t, &(struct metrics_label){"part", name}, s->ns[i] / 1000000);
+    }
+    milli_gauge(t, "fencelock_turn_max_seconds", "The longest turn since start.",
+                s->max_ns / 1000000);
+}
+
+static void put_memory(const struct info *i, struct metrics_text *t)
+{
+    by_label(t, "fencelock_memory_bytes", "gauge",
+             "Memory by what it is for, as far as it is accounted for.", "purpose",
+             (const struct cause[]){{"clients", i->shell.memory.clients},
+                                    {"pooled", i->shell.memory.pooled},
+                                    {"events", i->shell.events_memory},
+                                    {"log", i->status.log_memory},
+                                    {NULL, 0}});
+}
+
 static uint64_t seconds_of_days(int64_t days)
 {
     return days <= 0 ? 0 : (uint64_t)days * 86400;
@@ -338,5 +370,7 @@ void figures_render(const struct figures *f, uint64_t node_id, const char *data_
         put_state(f, t);
     }
     put_clients(&f->info, t);
+    put_turns(&f->info.shell.turn, t);
+    put_memory(&f->info, t);
     put_tls(&f->info, t);
 }

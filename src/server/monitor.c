@@ -144,7 +144,9 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
         .page_len = page_html_len,
         .log = m->config.log,
     };
-    bool names = c->allow_remote || net_host_is_loopback(host);
+    /* The page knows no users, so where there are some it would tell more than they may see. */
+    bool users = c->aclfile[0] != '\0' || c->requirepass[0] != '\0';
+    bool names = !users && (c->allow_remote || net_host_is_loopback(host));
     rc = metrics_listener_create(m->config.loop, host, port, names, &service, &m->listener, errmsg,
                                  errmsg_size);
     if (rc != 0) {
@@ -156,10 +158,11 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
     m->looked_ms = fli_clock_ms();
     rc = rc != 0 ? rc : uv_timer_start(&m->timer, look_cb, LOOK_MS, LOOK_MS);
     FLI_ASSERT(rc == 0);
-    char text[NET_ADDRESS_MAX + 128];
+    char text[NET_ADDRESS_MAX + 160];
     (void)snprintf(text, sizeof text, "metrics at http://%s/metrics%s", m->address,
-                   names ? ", the page at /"
-                         : "; no page: it names locks, and this is no loopback");
+                   names
+                       ? ", the page at /"
+                       : "; no page: it names locks, and this is no loopback, or there are users");
     m->config.log(m->config.ctx, 3, text);
     return 0;
 }

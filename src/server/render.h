@@ -22,8 +22,8 @@ int render_granted(struct fli_buf *b, uint64_t token) FLI_MUST_USE;
 int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason) FLI_MUST_USE;
 
 int render_leader(struct fli_buf *b, int proto, const struct node_status *status) FLI_MUST_USE;
-/* LOCKS BY WAIT: the first n. */
-int render_busiest(struct fli_buf *b, int proto, const struct busiest *busiest,
+/* LOCKS BY WAIT. */
+int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *const *top,
                    unsigned n) FLI_MUST_USE;
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members,
                  size_t n) FLI_MUST_USE;
@@ -35,5 +35,9 @@ int render_forget(struct fli_buf *b, int code, uint64_t id,
 
 /* "held", "delayed", "queued". */
 const char *render_lock_state(uint8_t state);
+
+/* The text of an address as the machine keeps it (batch.h): HOST:PORT; "" for an empty one. */
+#define RENDER_ADDRESS_MAX 64u
+void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX]);
 
 #endif
