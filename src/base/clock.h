@@ -10,6 +10,10 @@
 uint64_t fli_clock_ms(void);
 uint64_t fli_clock_ns(void);
 
+/* Milliseconds of the wall clock since 1970, for lines that people read. Nothing may be decided by
+ * it: it jumps. Any thread. */
+uint64_t fli_clock_wall_ms(void);
+
 /* Fills with random bytes from the kernel; aborts when there is none to be had. Any thread. */
 void fli_random(void *data, size_t len);
 

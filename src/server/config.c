@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 
-enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
+enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH, KIND_FORMAT };
 
 struct option {
     const char *name;
@@ -55,6 +55,7 @@ static const struct option options[] = {
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
+    {"log-format", KIND_FORMAT, FIELD(log_json), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
@@ -91,7 +92,8 @@ static const char help[] =
     "  --connections-max N     clients at once (16384)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
     "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
-    "  --log-level LEVEL       error, warning, info or debug (info)\n"
+    "  --log-level LEVEL       error, warning, info or debug (info); SIGUSR1: debug and back\n"
+    "  --log-format FORMAT     text, or json: an object a line (text)\n"
     "\n"
     "TLS for clients (certificates are read again when the files change, and at SIGHUP):\n"
     "  --tls-port [HOST:]PORT  beside --listen, or with --listen off instead of it\n"
@@ -451,6 +453,16 @@ static enum config_outcome set_level(struct reader *r, const struct given *g, vo
                  g->text);
 }
 
+static enum config_outcome set_format(struct reader *r, const struct given *g, void *field)
+{
+    bool json = strcmp(g->text, "json") == 0;
+    if (!json && strcmp(g->text, "text") != 0) {
+        return wrong(r, "%.512s: '%.64s' is no format: write text or json", g->where, g->text);
+    }
+    memcpy(field, &json, sizeof json);
+    return CONFIG_RUN;
+}
+
 static enum config_outcome set_auth(struct reader *r, const struct given *g, void *field)
 {
     static const struct {
@@ -503,6 +515,8 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
         return set_cluster(r, g);
     case KIND_AUTH:
         return set_auth(r, g, field);
+    case KIND_FORMAT:
+        return set_format(r, g, field);
     default:
         return set_text(r, o, g, field);
     }

@@ -61,7 +61,7 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    s->cbs.log(s->cbs.ctx, level, text);
+    s->cbs.log(s->cbs.ctx, level, "server", text);
 }
 
 /* --- addresses for clients --- */
@@ -174,7 +174,13 @@ static void on_closed(void *ctx, struct net_conn *c)
 static void on_net_log(void *ctx, int level, const char *message)
 {
     struct server *s = ctx;
-    s->cbs.log(s->cbs.ctx, level, message);
+    s->cbs.log(s->cbs.ctx, level, "clients", message);
+}
+
+static void on_node_log(void *ctx, int level, const char *part, const char *message)
+{
+    struct server *s = ctx;
+    s->cbs.log(s->cbs.ctx, level, part, message);
 }
 
 /* --- dispatch to net --- */
@@ -551,7 +557,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
-                                 .log = on_net_log};
+                                 .log = on_node_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
@@ -596,6 +602,31 @@ const char *server_address(const struct server *s)
 const char *server_tls_address(const struct server *s)
 {
     return s->tls_address;
+}
+
+void server_describe(struct server *s, char *out, size_t size)
+{
+    struct node_status st;
+    struct node_member members[MEMBERS_MAX];
+    char leader[48] = "has no leader";
+    if (s->stopping > 0) {
+        (void)snprintf(out, size, "node %llu is stopping", (unsigned long long)s->config->id);
+        return;
+    }
+    node_get_status(s->node, &st);
+    size_t n = node_members(s->node, members, MEMBERS_MAX);
+    unsigned connected = 0;
+    for (size_t i = 0; i < n; i++) {
+        connected += members[i].connected;
+    }
+    if (st.role == NODE_LEADER) {
+        (void)snprintf(leader, sizeof leader, "leads, %u of %zu nodes connected", connected, n);
+    } else if (st.leader_id != 0) {
+        (void)snprintf(leader, sizeof leader, "follows node %llu",
+                       (unsigned long long)st.leader_id);
+    }
+    (void)snprintf(out, size, "node %llu %s, term %llu, %zu clients", (unsigned long long)st.id,
+                   leader, (unsigned long long)st.term, net_connections(s->net));
 }
 
 void server_reload(struct server *s)

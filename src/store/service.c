@@ -170,10 +170,10 @@ static void answer(const struct service *s, struct net_request *r, const struct 
 
 /* ---- groups ---- */
 
-static void log_message(const struct service *s, int level, const char *message)
+static void log_message(const struct service *s, int level, const char *part, const char *message)
 {
     if (s->config.log != NULL) {
-        s->config.log(s->config.ctx, level, message);
+        s->config.log(s->config.ctx, level, part, message);
     }
 }
 
@@ -561,7 +561,7 @@ static void cancel_cb(void *ctx, struct net_request *r)
 
 static void net_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "clients", message);
 }
 
 static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
@@ -642,7 +642,7 @@ static void abandon(struct service *s)
 
 static void strict_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "strict", message);
 }
 
 static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
