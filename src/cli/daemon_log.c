@@ -349,7 +349,7 @@ size_t log_format_line(char out[LOG_LINE_MAX], const struct log_entry_text *e)
 
 /* ---- the log of this process ----------------------------------------------------------------- */
 
-/* systemd says in JOURNAL_STREAM which file the journal reads; it may have been redirected since. */
+/* systemd names in JOURNAL_STREAM the file that the journal reads; stderr may be another since. */
 static bool stderr_is_journal(void)
 {
     const char *given = getenv("JOURNAL_STREAM");
