@@ -135,7 +135,7 @@ static bool number_ok(const struct machine_command *c)
 {
     switch (c->op) {
     case MACHINE_OP_RAISE:
-        return c->number >= 1 && c->number <= FL_TOKEN_MAX;
+        return c->number >= 1 && c->number <= MACHINE_RAISE_STEP_MAX;
     case MACHINE_OP_INIT:
     case MACHINE_OP_JOIN:
     case MACHINE_OP_FORGET:

@@ -54,7 +54,7 @@ enum machine_op {
     MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
-    MACHINE_OP_RAISE,         /* number: raise last_token by at least this step (restore) */
+    MACHINE_OP_RAISE, /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */

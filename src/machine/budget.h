@@ -14,6 +14,9 @@ struct budget {
 
 void machine_set_budget(struct machine *m, const struct budget *budget);
 
+/* As if so many tokens had been issued already. No command can do that (MACHINE_RAISE_TO_MAX). */
+void machine_set_last_token(struct machine *m, fl_token token);
+
 /* Steps that the last batch took, those of its commands included. */
 uint64_t machine_spent(const struct machine *m);
 

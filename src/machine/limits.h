@@ -52,6 +52,13 @@ struct machine_limits {
     (MACHINE_BATCH_DUE_STEPS + MACHINE_BATCH_COMMAND_STEPS + MACHINE_BATCH_COST_MAX +              \
      2 * MACHINE_STEPS_OVER_MAX)
 
+/* RAISE lifts the counter of tokens, for a restore. Nobody can take back what lifted it too far, so
+ * an entry lifts it by a trillion at most, and none beyond a mark above which there are tokens left
+ * for a hundred years at a million a second. */
+#define MACHINE_RAISE_STEP_MAX (UINT64_C(1) << 40)
+#define MACHINE_TOKENS_KEPT (UINT64_C(100) * 366 * 86400 * 1000000)
+#define MACHINE_RAISE_TO_MAX (FL_TOKEN_MAX - MACHINE_TOKENS_KEPT)
+
 /* One answer of LOCKS, SESSION LIST or SHOW. */
 #define MACHINE_PAGE_COUNT_MAX 1000u               /* records */
 #define MACHINE_PAGE_COUNT_DEFAULT 100u            /* when the query says 0 */

@@ -230,11 +230,12 @@ static void init(struct machine *m, const struct machine_command *c, struct mach
     r->code = MACHINE_DONE;
 }
 
-/* Raises the last token by a step and answers it; false, and a LIMIT, when there are too few. */
-static bool burn_tokens(struct machine *m, uint64_t step, struct machine_result *r)
+/* Raises the last token by a step, to `most` at most, and answers it; false, and a LIMIT, when that
+ * is too far. */
+static bool burn_tokens(struct machine *m, uint64_t step, fl_token most, struct machine_result *r)
 {
     FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
-    if (step > FL_TOKEN_MAX - m->last_token) {
+    if (m->last_token > most || step > most - m->last_token) {
         machine_answer_limit(m, r, MACHINE_LIMIT_TOKENS);
         return false;
     }
@@ -246,7 +247,7 @@ static bool burn_tokens(struct machine *m, uint64_t step, struct machine_result 
 
 static void token(struct machine *m, struct machine_result *r)
 {
-    if (burn_tokens(m, 1, r)) {
+    if (burn_tokens(m, 1, FL_TOKEN_MAX, r)) {
         m->ever.tokens++;
     }
 }
@@ -300,7 +301,7 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
         r->code = MACHINE_NO;
         return;
     }
-    if (!burn_tokens(m, 1, r)) {
+    if (!burn_tokens(m, 1, FL_TOKEN_MAX, r)) {
         return;
     }
     if (lock_holder(lock) != NULL) {
@@ -432,7 +433,7 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         session_close(m, c, r);
         break;
     case MACHINE_OP_RAISE:
-        burn_tokens(m, c->number, r);
+        burn_tokens(m, c->number, MACHINE_RAISE_TO_MAX, r);
         break;
     default:
         FLI_ASSERT(!MACHINE_OP_IS_QUERY(c->op)); /* machine_begin lets none in */

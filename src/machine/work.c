@@ -24,6 +24,12 @@ void machine_set_budget(struct machine *m, const struct budget *budget)
     m->budget = *budget;
 }
 
+void machine_set_last_token(struct machine *m, fl_token token)
+{
+    FLI_ASSERT(token >= m->last_token && token <= FL_TOKEN_MAX);
+    m->last_token = token;
+}
+
 uint64_t machine_spent(const struct machine *m)
 {
     return m->spent;

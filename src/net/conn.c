@@ -108,13 +108,14 @@ static bool may_take(struct net_conn *c)
         return false;
     }
     size_t unsent = net_conn_unsent(c);
-    if (c->paused) {
+    if (c->full) {
         /* Half way down, so that it does not flutter. */
-        c->paused = c->in_flight > s->limits.pipeline_max / 2 || unsent > s->output_pause / 2;
+        c->full = c->in_flight > s->limits.pipeline_max / 2 || unsent > s->output_pause / 2;
     } else if (c->in_flight >= s->limits.pipeline_max || unsent > s->output_pause) {
-        c->paused = true;
+        c->full = true;
         c->server->stats.paused++;
     }
+    c->paused = c->full;
     if (!c->paused && net_turn_over(s)) {
         yield(c);
     }
@@ -302,7 +303,7 @@ static void set_reading(struct net_conn *c)
 /* Goes on with what was left over while the connection was paused. */
 static void resume(struct net_conn *c)
 {
-    if (c->paused && may_take(c) && c->input != NULL) {
+    if (c->paused && !fli_list_linked(&c->yielded) && may_take(c) && c->input != NULL) {
         FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
         take_kept(c);
     }

@@ -79,7 +79,8 @@ struct net_conn {
     uint8_t proto;
     bool admitted;  /* the service knows it */
     bool reading;   /* uv_read is on */
-    bool paused;    /* too much in flight or unsent: take nothing more */
+    bool paused;    /* takes nothing more for now: it is full, or has yielded */
+    bool full;      /* too much is in flight or unsent, until half of it has gone */
     bool hold;      /* answers may not leave the list now: it is being walked */
     bool eof;       /* the client sends no more */
     bool last;      /* takes no more requests; closes when everything has left */

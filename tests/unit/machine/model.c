@@ -601,9 +601,9 @@ static void acquire(struct model *m, const struct machine_command *c, struct mac
     }
 }
 
-static bool burn(struct model *m, uint64_t step, struct machine_result *r)
+static bool burn(struct model *m, uint64_t step, uint64_t most, struct machine_result *r)
 {
-    if (m->last_token + step > FL_TOKEN_MAX) {
+    if (m->last_token + step > most) {
         model_answer_limit(m, r, MACHINE_LIMIT_TOKENS);
         return false;
     }
@@ -661,7 +661,7 @@ static void break_lock(struct model *m, char name, struct machine_result *r)
     unsigned n = model_holders(m, name, holds);
     if (n == 0 && !lock_of(m, name)->delayed) {
         r->code = MACHINE_NO;
-    } else if (burn(m, 1, r)) {
+    } else if (burn(m, 1, FL_TOKEN_MAX, r)) {
         char names[MODEL_NAMES + 1] = {name, 0};
         m->counts.breaks += n == 0;
         if (n == 1) {
@@ -777,7 +777,7 @@ struct machine_result model_apply(struct model *m, const struct machine_command 
         break_lock(m, first_byte(c->name), &r);
         break;
     case MACHINE_OP_TOKEN:
-        m->counts.tokens += burn(m, 1, &r);
+        m->counts.tokens += burn(m, 1, FL_TOKEN_MAX, &r);
         break;
     case MACHINE_OP_SESSION_OPEN:
         open_session(m, c, &r);
@@ -787,7 +787,7 @@ struct machine_result model_apply(struct model *m, const struct machine_command 
         on_session(m, c, &r);
         break;
     case MACHINE_OP_RAISE:
-        burn(m, c->number, &r);
+        burn(m, c->number, MACHINE_RAISE_TO_MAX, &r);
         break;
     default:
         abort();

@@ -39,7 +39,7 @@ static unsigned samples(struct machine_command out[32])
     out[n++].label = name;
     out[n++] = cmd_owner(MACHINE_OP_SESSION_RENEW, "a");
     out[n++] = cmd_owner(MACHINE_OP_SESSION_CLOSE, "a");
-    out[n++] = cmd_number(MACHINE_OP_RAISE, FL_TOKEN_MAX, 0);
+    out[n++] = cmd_number(MACHINE_OP_RAISE, MACHINE_RAISE_STEP_MAX, 0);
     out[n++] = cmd_held(MACHINE_OP_CHECK, "a", 1, 0);
     out[n++] = cmd_name(MACHINE_OP_SHOW, "a");
     out[n] = cmd_name(MACHINE_OP_LOCKS, "h12");
@@ -176,7 +176,7 @@ static void test_ranges(void **state)
     REFUSED(cmd_held(MACHINE_OP_RENEW, "a", 1, 0), ttl_ms, FL_TTL_MAX_MS + 1);
     REFUSED(cmd_held(MACHINE_OP_RELEASE, "a", 1, 0), token, FL_TOKEN_MAX + 1);
     REFUSED(cmd_number(MACHINE_OP_RAISE, 1, 0), number, 0);
-    REFUSED(cmd_number(MACHINE_OP_RAISE, 1, 0), number, FL_TOKEN_MAX + 1);
+    REFUSED(cmd_number(MACHINE_OP_RAISE, 1, 0), number, MACHINE_RAISE_STEP_MAX + 1);
     REFUSED(cmd_number(MACHINE_OP_JOIN, 1, 1), number, 0);
     REFUSED(cmd_number(MACHINE_OP_JOIN, 1, 1), number2, 0);
     REFUSED(cmd_number(MACHINE_OP_FORGET, 1, 0), number, 0);

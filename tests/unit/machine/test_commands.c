@@ -1,4 +1,5 @@
 /* test_commands.c: each command and each of its results, with the events it causes. */
+#include "machine/budget.h"
 #include "kit.h"
 
 #include <stdlib.h>
@@ -308,6 +309,22 @@ static void test_token_and_raise(void **state)
     assert_int_equal(counts(k).tokens, 1);
 }
 
+/* No sequence of RAISE takes the tokens of a hundred years. */
+static void test_raise_has_a_ceiling(void **state)
+{
+    struct kit *k = *state;
+    assert_true((FL_TOKEN_MAX - MACHINE_RAISE_TO_MAX) / (UINT64_C(36525) * 864) >= 1000000);
+    struct machine_result r = kit_run(k, cmd_number(MACHINE_OP_RAISE, MACHINE_RAISE_STEP_MAX, 0));
+    assert_int_equal(r.token, MACHINE_RAISE_STEP_MAX);
+    machine_set_last_token(k->m, MACHINE_RAISE_TO_MAX - 2);
+    assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 3, 0)), MACHINE_LIMIT_TOKENS);
+    assert_int_equal(kit_run(k, cmd_number(MACHINE_OP_RAISE, 2, 0)).token, MACHINE_RAISE_TO_MAX);
+    assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 1, 0)), MACHINE_LIMIT_TOKENS);
+    /* Grants go on beyond it. */
+    assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 50)).token, MACHINE_RAISE_TO_MAX + 1);
+    assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 1, 0)), MACHINE_LIMIT_TOKENS);
+}
+
 static void test_tokens_run_out(void **state)
 {
     struct kit *k = *state;
@@ -315,9 +332,7 @@ static void test_tokens_run_out(void **state)
     kit_run(k, cmd_acquire_x("L", "ann"));
     kit_run(k, cmd_wait("L", "bob", 50, 100));
     kit_run(k, cmd_wait("L", "cid", 50, 200));
-    uint64_t left = FL_TOKEN_MAX - machine_last_token(k->m);
-    assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, left + 1, 0)), MACHINE_LIMIT_TOKENS);
-    assert_int_equal(kit_run(k, cmd_number(MACHINE_OP_RAISE, left, 0)).token, FL_TOKEN_MAX);
+    machine_set_last_token(k->m, FL_TOKEN_MAX);
     assert_limit(kit_run(k, cmd_number(MACHINE_OP_RAISE, 1, 0)), MACHINE_LIMIT_TOKENS);
     assert_limit(kit_run(k, cmd_name(MACHINE_OP_TOKEN, "L")), MACHINE_LIMIT_TOKENS);
     assert_limit(kit_run(k, cmd_acquire("M", "bob", 50)), MACHINE_LIMIT_TOKENS);
@@ -547,6 +562,7 @@ int main(void)
         TEST(test_break_explicit),
         TEST(test_break_delayed),
         TEST(test_token_and_raise),
+        TEST(test_raise_has_a_ceiling),
         TEST(test_tokens_run_out),
         TEST(test_session_open),
         TEST(test_session_renew),

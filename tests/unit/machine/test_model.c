@@ -404,8 +404,9 @@ static void step(struct world *w, uint64_t i)
     w->k.flags = mark ? MACHINE_BATCH_TERM_MARK : 0;
     kit_start(&w->k);
     if (i == w->max_tokens_at) {
-        uint64_t left = FL_TOKEN_MAX - w->model.last_token;
-        kit_add(&w->k, cmd_number(MACHINE_OP_RAISE, left - world_below(w, 30), 0));
+        w->model.last_token = FL_TOKEN_MAX - world_below(w, 30);
+        machine_set_last_token(w->k.m, w->model.last_token);
+        machine_set_last_token(w->twin, w->model.last_token);
     }
     for (uint64_t n = world_below(w, 6); n > 0; n--) {
         kit_add(&w->k, world_any_command(w));

@@ -1,5 +1,6 @@
 /* test_modes.c: locks that several hold: shared mode and semaphores. Order, mismatches, ends of
  * each kind, delays, deadlocks, limits, what queries show, snapshots in between. */
+#include "machine/budget.h"
 #include "kit.h"
 
 #include <stdio.h>
@@ -258,7 +259,7 @@ static void test_limits(void **state)
     assert_int_equal(r.number, MACHINE_LIMIT_SESSIONS);
     l.sessions_max = 10;
     kit_run(k, cmd_limits(MACHINE_OP_LIMITS, 0, l));
-    kit_run(k, cmd_number(MACHINE_OP_RAISE, FL_TOKEN_MAX - machine_last_token(k->m), 0));
+    machine_set_last_token(k->m, FL_TOKEN_MAX);
     r = kit_run(k, shared(cmd_acquire("L", "cid", 5000)));
     assert_int_equal(r.code, MACHINE_LIMIT);
     assert_int_equal(r.number, MACHINE_LIMIT_TOKENS);

@@ -111,6 +111,32 @@ static void much_to_do_is_shared_out(void **state)
     fixture_end(&f);
 }
 
+/* A connection that has to wait for the next turn, and has more in flight than one that was paused
+ * for that may have to go on, has no reason to stay where it is. */
+static void waiting_for_a_turn_is_no_pause(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct net_limits limits = test_limits();
+    limits.pipeline_max = 16;
+    fixture_start(&f, limits);
+    int fd = client_open(&f);
+    for (int i = 0; i < 9; i++) {
+        client_say(&f, fd, "LATER\r\n");
+    }
+    turn_until(&f, f.kept_n == 9);
+    client_say(&f, fd, "SPIN\r\nSPIN\r\nSPIN\r\nSPIN\r\nLATER\r\n");
+    turn_until(&f, f.kept_n == 10);
+    struct net_stats stats;
+    net_get_stats(f.server, &stats);
+    assert_int_equal(stats.paused, 0);
+    for (unsigned i = 0; i < 10; i++) {
+        answer_kept(&f, i, "a");
+    }
+    client_close(fd);
+    fixture_end(&f);
+}
+
 static void answers_keep_the_order_of_requests(void **state)
 {
     (void)state;
@@ -666,6 +692,7 @@ int main(void)
         cmocka_unit_test(byte_by_byte),
         cmocka_unit_test(pipeline_of_thousands),
         cmocka_unit_test(much_to_do_is_shared_out),
+        cmocka_unit_test(waiting_for_a_turn_is_no_pause),
         cmocka_unit_test(answers_keep_the_order_of_requests),
         cmocka_unit_test(random_order_of_answers),
         cmocka_unit_test(pipeline_limit_pauses_reading),
