@@ -11,6 +11,7 @@
 #define LAG_MAX UINT64_C(10000) /* entries; more is said in a line of its own */
 #define PROBLEMS_MAX (4u * FL_NODES_MAX)
 #define PROBLEM_SIZE 320u
+#define NO_LEADER "none of these nodes leads. A majority must be up and connected"
 #define HEALTH_EVERY_MS 200
 #define HEALTH_LOCK "fencelock-health" /* asked about, never taken */
 
@@ -73,7 +74,7 @@ static void judge(struct problems *p, const struct seen_node *nodes, size_t n,
         judge_node(p, &nodes[i], leader, commit);
     }
     if (leader == NULL) {
-        found(p, "none of these nodes leads. A majority must be up and connected");
+        found(p, "%s", NO_LEADER);
         return;
     }
     /* Of members that were not named here, the leader alone can tell. */
@@ -224,6 +225,9 @@ int cli_run_status(const struct cli_args *a)
         status_json(nodes, n, leader == NULL ? NULL : leader->address, commit, &problems);
     } else {
         status_text(a, nodes, n, commit, &problems);
+    }
+    if (leader == NULL && cli_has(a, CLI_OPT_JSON)) {
+        cli_complain("%s", NO_LEADER);
     }
     fl_client_destroy(c);
     return leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;
