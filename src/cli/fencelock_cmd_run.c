@@ -47,7 +47,8 @@ static void say(struct runner *r, const char *text)
 static void show_place(struct runner *r, uint64_t place, uint64_t waiters)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if ((place == r->place && waiters == r->waiters) || poll(&p, 1, 0) != 1) {
+    if (cli_has(r->args, CLI_OPT_QUIET) || (place == r->place && waiters == r->waiters) ||
+        poll(&p, 1, 0) != 1) {
         return;
     }
     r->place = place;
@@ -82,7 +83,8 @@ static void say_with_remedy(struct runner *r, int status, const char *before, co
 /* Said once each time: a wrong address must not look like a long queue. */
 static void note_silence(struct runner *r, int status, const char *error)
 {
-    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS) {
+    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS &&
+        !cli_has(r->args, CLI_OPT_QUIET)) {
         say_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
 }
@@ -163,7 +165,11 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
                      ? "renewed again"
                      : "in jeopardy: the lease cannot be renewed, but has not run out yet");
     }
-    say(r, text);
+    if (state == FL_HOLD_LOST) {
+        say(r, text);
+    } else {
+        cli_child_tell(&r->child, text);
+    }
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

@@ -236,15 +236,17 @@ static int memory_section(struct fli_buf *b, const struct info *i)
     (void)i;
     unsigned long long size = 0;
     unsigned long long resident = 0;
+    bool known = false;
     FILE *f = fopen("/proc/self/statm", "re");
     if (f != NULL) {
-        if (fscanf(f, "%llu %llu", &size, &resident) != 2) {
-            resident = 0;
-        }
+        known = fscanf(f, "%llu %llu", &size, &resident) == 2;
         (void)fclose(f);
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int rc = fli_buf_printf(b, "# Memory\r\n");
+    if (!known) {
+        return rc; /* no /proc here: left out, since 0 would be a lie */
+    }
     rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
     return rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
 }
@@ -295,16 +297,11 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
     static const struct {
         const char *name;
         section_fn *write;
-    } all[] = {{"server", server_section},
-               {"clients", clients_section},
-               {"tls", tls_section},
-               {"memory", memory_section},
-               {"stats", stats_section},
-               {"replication", replication_section},
-               {"cluster", cluster_section},
-               {"raft", raft_section},
-               {"log", log_section},
-               {"locks", locks_section},
+    } all[] = {{"server", server_section},   {"clients", clients_section},
+               {"tls", tls_section},         {"memory", memory_section},
+               {"stats", stats_section},     {"replication", replication_section},
+               {"cluster", cluster_section}, {"raft", raft_section},
+               {"log", log_section},         {"locks", locks_section},
                {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||
                       asked_for(sections, n, "default") || asked_for(sections, n, "everything");

@@ -138,7 +138,9 @@ static bool answer_refused(struct fli_buf *b, const struct service *s, const str
         return answer_wronglock(b, op);
     case FL_ENOTOKEN:
         fli_quote(key, sizeof(key), &op->key);
-        return fli_resp_error(b, "NOTOKEN", "key %s is written under a lock: add FENCE lock token",
+        return fli_resp_error(b, "NOTOKEN",
+                              "to write key %s, name the lock it belongs to and the token you hold "
+                              "it with: add FENCE lock token",
                               key) == 0;
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT",
