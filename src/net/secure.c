@@ -7,7 +7,6 @@
  * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
  * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits in buffers of their
  * connections: those that have begun before those that begin, else first come, first served. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,28 +320,6 @@ bool net_server_tls_facts(const struct net_server *s, struct fli_tls_facts *ret)
     return true;
 }
 
-int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
-                 const struct net_stats *stats)
-{
-    if (port == 0) {
-        return fli_buf_printf(b, "# TLS\r\ntls_port:0\r\n");
-    }
-    return fli_buf_printf(b,
-                          "# TLS\r\n"
-                          "tls_port:%u\r\n"
-                          "tls_cert_subject:%s\r\n"
-                          "tls_cert_days_left:%" PRId64 "\r\n"
-                          "tls_ca_days_left:%" PRId64 "\r\n"
-                          "tls_reloads:%" PRIu64 "\r\n"
-                          "tls_reloads_refused:%" PRIu64 "\r\n"
-                          "tls_handshakes:%" PRIu64 "\r\n"
-                          "tls_handshakes_failed:%" PRIu64 "\r\n"
-                          "tls_handshakes_deferred:%" PRIu64 "\r\n",
-                          (unsigned)port, facts->subject, facts->cert_days, facts->ca_days,
-                          facts->reloads, facts->failures, stats->tls_handshakes,
-                          stats->tls_failed, stats->tls_deferred);
-}
-
 bool net_conn_is_tls(const struct net_conn *c)
 {
     return c->secure != NULL;
@@ -350,6 +327,5 @@ bool net_conn_is_tls(const struct net_conn *c)
 
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX])
 {
-    return c->secure != NULL && c->secure->tls != NULL &&
-           fli_tls_peer_name(c->secure->tls, ret);
+    return c->secure != NULL && c->secure->tls != NULL && fli_tls_peer_name(c->secure->tls, ret);
 }

@@ -4,6 +4,9 @@
 purity.py BASE ARCHIVE...
     BASE is what the others stand on; its clock and base.c (which aborts with a message) may be impure, the rest not.
     In the other archives every object must be pure.
+purity.py --no-loop ARCHIVE...
+    checks of archives that may ask for more than pure ones, but not for what a simulation could not give: libuv, sockets,
+    threads, the clock, and functions of the node, which are handed to them in a table. (INFO opens a file of /proc.)
 purity.py --self-test CC...
     compiles offences with the compiler given and checks that each is found
 An undefined symbol is fine when it is in the list below, or is defined in the same archive or in a pure object of BASE,
@@ -30,6 +33,9 @@ ALLOWED = {
 }
 INSTRUMENTATION = re.compile(r"^(__asan_|__ubsan_|__tsan_|__msan_|__lsan_|__sanitizer_|__sancov_|__gcov_|__llvm_|"
                              r"__start___|__stop___|__odr_asan|__interceptor_)")
+LOOP = re.compile(r"^(uv_|raft_|node_|pthread_|clock_gettime$|time$|gettimeofday$|nanosleep$|socket$|connect$|accept4?$|bind$|"
+                  r"listen$|send$|sendto$|sendmsg$|recv$|recvfrom$|recvmsg$|poll$|epoll_|read$|write$|"
+                  r"writev$|net_(?!tls_info$)|fli_clock_)")
 IMPURE_OBJECTS = re.compile(r"(^|[_/])(clock|base)\.c\.o$")
 
 
@@ -71,6 +77,15 @@ def check(base, pure):
     provided = set().union(*(defined for name, (defined, _) in symbols(base).items() if base_is_pure(name)))
     for archive in pure:
         found += offences(archive, lambda name: True, provided)
+    return found
+
+
+def check_loop(archives):
+    found = []
+    for archive in archives:
+        for name, (_, undefined) in sorted(symbols(archive).items()):
+            found += [f"{os.path.basename(archive)}: {os.path.basename(name)} uses {symbol}" for symbol in sorted(undefined)
+                      if LOOP.match(symbol)]
     return found
 
 
@@ -121,6 +136,11 @@ def self_test(compiler):
             if len(found) != 1 or not found[0].endswith(f"uses {symbol}"):
                 print(f"self-test: {symbol}: found {found}")
                 failed += 1
+        for symbol in ("time", "socket", "write", "uv_run", "raft_apply"):
+            culprit = os.path.join(folder, f"lib{symbol}.a")
+            if check_loop([pure]) or len(check_loop([culprit])) != 1:
+                print(f"self-test: --no-loop, {symbol}: found {check_loop([culprit])}")
+                failed += 1
         culprit = build(compiler, folder, "libbadbase.a", dict(base_files, **{"map.c": bad["time"]}))
         if len(check(culprit, [pure])) != 1:
             print("self-test: an impure object of base was not found")
@@ -133,6 +153,10 @@ def main():
     args = sys.argv[1:]
     if args and args[0] == "--self-test":
         return self_test(args[1:] or ["cc"])
+    if args and args[0] == "--no-loop":
+        found = check_loop(args[1:])
+        print("\n".join(found))
+        return 1 if found else 0
     if len(args) < 2:
         print(__doc__, file=sys.stderr)
         return 2

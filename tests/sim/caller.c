@@ -3,6 +3,8 @@
 #include "machine/batch.h"
 #include "sim.h"
 
+#define LONG_TTL_MS 8000u /* what only who asks without a name asks for */
+
 static uint64_t below(struct sim_client *c, uint64_t n)
 {
     return sim_client_below(c, n);
@@ -13,6 +15,8 @@ static bool chance(struct sim_client *c, unsigned percent)
     return sim_client_chance(c, percent);
 }
 
+static void release_at_once(struct sim_client *c, const struct sim_lane *l);
+
 static void called(struct sim_client *c, struct sim_lane *l, int status)
 {
     switch (l->command.op) {
@@ -20,6 +24,10 @@ static void called(struct sim_client *c, struct sim_lane *l, int status)
         if (status == 0) {
             c->last_token = l->token;
             c->last_lock = l->lock;
+        }
+        if (status == 0 && l->command.ttl_ms >= LONG_TTL_MS) {
+            release_at_once(c, l);
+            return;
         }
         break;
     case MACHINE_OP_RELEASE:
@@ -46,9 +54,18 @@ static void call(struct sim_client *c, struct sim_lane *l, enum fli_flow_repeat 
     struct fli_flow_config config =
         sim_client_plan(c, repeat, 1000 + below(c, 4000) + l->command.wait_ms);
     config.wait_ms = l->command.wait_ms;
-    config.no_is_doubtful = l->command.op == MACHINE_OP_RELEASE;
+    config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
     l->done = called;
     sim_lane_start(l, &config);
+}
+
+/* What would be in everybody's way for long. */
+static void release_at_once(struct sim_client *c, const struct sim_lane *l)
+{
+    uint64_t token = l->token;
+    struct sim_lane *again = sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_RELEASE, l->lock, 0);
+    again->command.token = token;
+    call(c, again, FLI_REPEAT_WRITE);
 }
 
 /* Locks of any kind, in any way; a semaphore alone too, which others may find in their way. */
@@ -87,6 +104,39 @@ static void call_acquire(struct sim_client *c)
     call(c, l, FLI_REPEAT_WRITE);
 }
 
+static void leave_deliver(struct sim_event *e)
+{
+    struct sim_lane *l = &e->client->lanes[SIM_LANE_MAIN];
+    if (l->active && l->call == e->a) {
+        sim_lane_leave(l);
+    }
+}
+
+/* As people do at a terminal: without a name, for a long time, and gone before it is over; or with
+ * all they say in a pipe that ends. What they get, nobody can ask for again. */
+static void call_nameless(struct sim_client *c)
+{
+    struct sim *s = c->sim;
+    unsigned lock = (unsigned)below(c, SIM_LOCKS);
+    uint64_t owner = sim_oracle_new_owner(s);
+    struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_ACQUIRE, lock, owner);
+    bool impatient = chance(c, 60);
+    ask_for_some(c, l);
+    l->command.owner = l->command.value = (struct fli_slice){NULL, 0};
+    l->command.ttl_ms = impatient ? LONG_TTL_MS + below(c, LONG_TTL_MS / 2)
+                                  : SIM_TTL_MIN_MS + below(c, s->options.ttl_max_ms);
+    if (chance(c, impatient ? 90 : 60)) {
+        l->command.flags |= MACHINE_ACQUIRE_WAIT;
+        l->command.wait_ms = impatient ? LONG_TTL_MS : 50 + below(c, 2000);
+    }
+    l->half_close = !impatient && chance(c, 30);
+    uint64_t leaves_after_ms = below(c, 1500);
+    call(c, l, FLI_REPEAT_WRITE);
+    if (impatient && l->active) {
+        sim_to_client(c, leaves_after_ms, leave_deliver)->a = l->call;
+    }
+}
+
 /* About the token it holds, or about any token there ever was. */
 static void call_about_token(struct sim_client *c, uint8_t op)
 {
@@ -114,7 +164,7 @@ static void call_about_lock(struct sim_client *c, uint8_t op)
 {
     unsigned lock = (unsigned)below(c, SIM_LOCKS);
     struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, op, lock, 0);
-    call(c, l, op == MACHINE_OP_SHOW ? FLI_REPEAT_READ : FLI_REPEAT_NEVER);
+    call(c, l, MACHINE_OP_IS_QUERY(op) ? FLI_REPEAT_READ : FLI_REPEAT_NEVER);
 }
 
 static void call_about_session(struct sim_client *c, unsigned dice)
@@ -139,12 +189,14 @@ static void call_about_session(struct sim_client *c, unsigned dice)
 static void call_something(struct sim_client *c)
 {
     unsigned dice = (unsigned)below(c, 100);
-    if (dice < 8) {
+    if (chance(c, 10)) {
+        call_nameless(c);
+    } else if (dice < 8) {
         call_about_lock(c, MACHINE_OP_TOKEN);
     } else if (dice < 10) {
         call_about_lock(c, MACHINE_OP_BREAK);
     } else if (dice < 17) {
-        call_about_lock(c, MACHINE_OP_SHOW);
+        call_about_lock(c, chance(c, 60) ? MACHINE_OP_SHOW : MACHINE_OP_LOCKS);
     } else if (dice < 28) {
         call_about_token(c, MACHINE_OP_CHECK);
     } else if (dice < (c->session == 0 ? 38 : 44)) {

@@ -110,6 +110,15 @@ static void choose_more(struct sim *s)
     }
 }
 
+static void choose_dispatch(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 5};
+    struct sim_random *r = &random;
+    o->slack_ms = sim_draw_chance(r, 50) ? DISPATCH_SLACK_DEFAULT_MS : pick(r, 1000, 5000);
+    o->calls_max = sim_draw_chance(r, 90) ? 0 : (size_t)pick(r, 2, 8);
+}
+
 void sim_options_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -137,6 +146,7 @@ void sim_options_choose(struct sim *s)
         o->work_ms = s->orders.until_ms;
     }
     choose_more(s);
+    choose_dispatch(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "machine/batch.h"
 #include "sim.h"
 
 #define RETRANSMIT_MS 40u
@@ -42,6 +41,7 @@ static void hang_up(struct sim_lane *l)
 {
     if (l->conn_open) {
         l->conn_open = false;
+        l->half_closed = false;
         sim_server_hangup(l, 0);
     }
 }
@@ -59,6 +59,7 @@ static void leave_behind(struct sim_lane *l, enum fli_flow_event event)
         l->client->sim->marks->changed_over++;
         hang_up(l);
         l->conn_open = l->asked_life != 0;
+        l->half_closed = false;
         l->conn_node = l->asked_node;
         l->conn_life = l->asked_life;
     }
@@ -117,13 +118,8 @@ static void start_timer(struct sim_lane *l)
 static void send_question(struct sim_lane *l)
 {
     struct machine_command m = {.op = MACHINE_OP_CHECK, .token = 1};
-    struct fli_buf buf;
     m.name = (struct fli_slice){(const uint8_t *)"fencelock", 9};
-    fli_buf_init(&buf, 512);
-    int rv = machine_command_encode(&m, &buf);
-    FLI_ASSERT(rv == 0);
-    sim_server_request(l, l->asked_node, l->asked_life, l->question, buf.data, buf.len);
-    fli_buf_fini(&buf);
+    sim_server_request(l, l->asked_node, l->asked_life, l->question, &m);
 }
 
 static void reached_deliver(struct sim_event *e)
@@ -155,6 +151,7 @@ static void reached_deliver(struct sim_event *e)
         return;
     }
     l->conn_open = true;
+    l->half_closed = false;
     l->conn_node = e->node->index;
     l->conn_life = e->life;
     feed(l, FLI_EVENT_CONNECTED, 0);
@@ -175,8 +172,7 @@ static void answer_reach(struct sim_event *e, uint64_t life, bool leaderless)
 
 static void ping_deliver(struct sim_event *e)
 {
-    const struct node *node = e->node->node;
-    answer_reach(e, e->life, node->role == NODE_FOLLOWER && node->leader_id == 0);
+    answer_reach(e, e->life, sim_server_leaderless(e->node));
 }
 
 /* The kernel accepts a connection also while the process is stopped; a PING needs the process. */
@@ -211,7 +207,7 @@ static void reach(struct sim_lane *l, uint32_t node, bool ping)
 
 /* ---- sending ---- */
 
-static void encode(struct sim_lane *l, struct fli_buf *buf)
+static struct machine_command command_of(struct sim_lane *l)
 {
     struct machine_command m = l->command;
     uint64_t now_ms = sim_client_now(l->client);
@@ -227,16 +223,13 @@ static void encode(struct sim_lane *l, struct fli_buf *buf)
         }
     }
     l->wait_ms = m.wait_ms;
-    int rv = machine_command_encode(&m, buf);
-    FLI_ASSERT(rv == 0);
+    return m;
 }
 
 static void send_request(struct sim_lane *l)
 {
     struct sim *s = l->client->sim;
-    struct fli_buf buf;
-    fli_buf_init(&buf, 2048);
-    encode(l, &buf);
+    struct machine_command m = command_of(l);
     l->request++;
     l->answer.there = false;
     l->start_seq = s->oracle.seq++;
@@ -245,8 +238,11 @@ static void send_request(struct sim_lane *l)
     if (l->first_at == 0) {
         l->first_at = s->now;
     }
-    sim_server_request(l, l->conn_node, l->conn_life, l->request, buf.data, buf.len);
-    fli_buf_fini(&buf);
+    sim_server_request(l, l->conn_node, l->conn_life, l->request, &m);
+    if (l->half_close) {
+        l->half_closed = true;
+        sim_server_half_close(l);
+    }
 }
 
 /* ---- answers ---- */
@@ -255,6 +251,12 @@ static void take_answer(struct sim_lane *l)
 {
     struct sim_answer a = l->answer;
     l->answer.there = false;
+    if (a.owner != 0) {
+        l->owner_number = a.owner;
+    }
+    if (l->half_closed) {
+        hang_up(l); /* nothing more can be sent on it */
+    }
     if (a.has_result) {
         l->result = a.result;
         sim_oracle_answer(l, &a.result);
@@ -266,20 +268,61 @@ static void take_answer(struct sim_lane *l)
     feed(l, a.event, a.code);
 }
 
+/* An answer on its way. */
+struct said {
+    struct sim_answer a;
+    size_t len;
+    uint8_t bytes[];
+};
+
+/* What the machine said has come to the client as it was. What a client is not told, of the end of
+ * a lease for example, the oracle hears all the same. */
+static void compare(struct sim *s, const struct said *said, struct sim_answer *a)
+{
+    const struct machine_result *r = &said->a.result;
+    if (!said->a.has_result || !a->has_result) {
+        SIM_CHECK(s, !said->a.has_result, "a result is answered by none: %.*s", (int)said->len,
+                  (const char *)said->bytes);
+        return;
+    }
+    bool has_token =
+        r->code == MACHINE_GRANTED ||
+        (r->code == MACHINE_DONE && (a->op == MACHINE_OP_TOKEN || a->op == MACHINE_OP_BREAK));
+    bool same = a->result.code == r->code ||
+                (a->result.code == MACHINE_NOSESSION && r->code == MACHINE_NOTFOUND);
+    SIM_CHECK(s, same && (!has_token || a->result.token == r->token),
+              "the machine says %u, token %llu, and it is answered by %.*s", r->code,
+              (unsigned long long)r->token, (int)said->len, (const char *)said->bytes);
+    uint64_t token = a->result.token;
+    a->result = *r;
+    a->result.token = token;
+}
+
+static struct sim_answer answer_of(struct sim *s, const struct said *said)
+{
+    struct sim_answer a = said->a;
+    sim_words_read(s, a.op, said->bytes, said->len, &a);
+    compare(s, said, &a);
+    a.there = true;
+    return a;
+}
+
 static void say_deliver(struct sim_event *e)
 {
-    const struct sim_answer *a = e->p;
+    const struct said *said = e->p;
+    const struct sim_answer *a = &said->a;
     struct sim_lane *l = &e->client->lanes[a->lane];
     if ((a->request & QUESTION) != 0) {
         if (l->active && l->flow.order.want == FLI_WANT_ASK && a->request == l->question) {
-            feed(l, a->has_result ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, 0);
+            bool serves = answer_of(e->client->sim, said).has_result;
+            feed(l, serves ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, 0);
         }
         return;
     }
     if (!l->active || a->request != l->request || !l->conn_open) {
         return;
     }
-    l->answer = *a;
+    l->answer = answer_of(e->client->sim, said);
     if (l->flow.order.want == FLI_WANT_ANSWER || l->flow.order.want == FLI_WANT_ASK) {
         take_answer(l);
     }
@@ -299,11 +342,14 @@ static void say_fire(struct sim *s, struct sim_event *e)
     client_fire(s, e);
 }
 
-void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a)
+void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a,
+                  const void *data, size_t len)
 {
     struct sim *s = c->sim;
-    struct sim_answer *copy = fli_xmalloc(sizeof *copy);
-    *copy = *a;
+    struct said *copy = fli_xmalloc(sizeof *copy + len);
+    copy->a = *a;
+    copy->len = len;
+    memcpy(copy->bytes, data, len);
     struct sim_event *e = sim_after(s, sim_net_delay(s, from->index, from->index), say_fire);
     e->client = c;
     e->node = from;
@@ -316,6 +362,7 @@ void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_
 static void lost(struct sim_lane *l)
 {
     l->conn_open = false;
+    l->half_closed = false;
     l->answer.there = false;
     enum fli_flow_want want = l->flow.order.want;
     if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK)) {
@@ -379,11 +426,33 @@ void sim_lanes_reset(struct sim_node *n)
 
 /* ---- orders ---- */
 
+/* "No" to a command about a session says that there is none. */
+static int status_of(const struct sim_lane *l)
+{
+    bool of_session =
+        l->command.op == MACHINE_OP_SESSION_RENEW || l->command.op == MACHINE_OP_SESSION_CLOSE;
+    return of_session && l->flow.status == FL_ENOTHELD ? FL_ENOSESSION : l->flow.status;
+}
+
 static void finish(struct sim_lane *l)
 {
     l->active = false;
+    if (l->half_closed) {
+        hang_up(l);
+    }
     l->client->sim->marks->operations++;
-    l->done(l->client, l, l->flow.status);
+    l->done(l->client, l, status_of(l));
+}
+
+void sim_lane_leave(struct sim_lane *l)
+{
+    hang_up(l);
+    l->order++;
+    l->active = false;
+    l->answer.there = false;
+    l->client->sim->marks->operations++;
+    l->client->sim->marks->left_by_hand++;
+    l->done(l->client, l, FL_EUNCERTAIN);
 }
 
 /* The same order again only tells a new time: the question stands. */
@@ -408,7 +477,7 @@ static void obey(struct sim_lane *l)
         uint64_t now_ms = sim_client_now(l->client);
         switch (o->want) {
         case FLI_WANT_CONNECT:
-            if (!l->conn_open || l->conn_node != o->node) {
+            if (!l->conn_open || l->half_closed || l->conn_node != o->node) {
                 hang_up(l);
                 reach(l, o->node, false);
                 start_timer(l);
@@ -417,7 +486,7 @@ static void obey(struct sim_lane *l)
             fli_flow_feed(&l->flow, now_ms, FLI_EVENT_CONNECTED, 0);
             break;
         case FLI_WANT_SEND:
-            if (!l->conn_open) {
+            if (!l->conn_open || l->half_closed) {
                 fli_flow_feed(&l->flow, now_ms, FLI_EVENT_UNSENT, 0);
                 break;
             }
@@ -454,6 +523,7 @@ void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config)
     struct sim *s = l->client->sim;
     FLI_ASSERT(!l->active);
     l->active = true;
+    l->call++;
     l->robbed = false;
     l->order++;
     l->answer.there = false;

@@ -274,6 +274,8 @@ static void plan(struct sim_node *n)
             due = n->timers[i]->timeout;
         }
     }
+    uint64_t next_ms = sim_server_next_ms(n);
+    due = next_ms < due ? next_ms : due;
     if (due != SIM_NEVER) {
         turn_at(n, sim_clock_when(n->sim, &n->clock, due));
     }
@@ -308,6 +310,7 @@ static void turn(struct sim_node *n)
     count_spin(n);
     uv_update_time(&n->loop);
     run_timers(n);
+    sim_server_turn(n); /* src/server's handle was started last, so it comes first */
     if (n->prepare != NULL && n->prepare->prepare_cb != NULL) {
         n->prepare->prepare_cb(n->prepare);
     }
@@ -521,8 +524,10 @@ void sim_node_start(struct sim_node *n)
     uv_update_time(&n->loop);
     snprintf(dir, sizeof dir, "node-%u", n->index + 1);
     struct node_config config = config_of(n, dir);
+    sim_server_start(n);
     int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
     if (rv != 0) {
+        sim_server_destroy(n);
         s->current = NULL;
         not_started(n, rv, errmsg);
         return;
@@ -547,6 +552,7 @@ static void end_of_life(struct sim_node *n)
 {
     struct sim *s = n->sim;
     struct sim_event *e;
+    sim_server_destroy(n);
     node_destroy(n->node);
     n->node = NULL;
     n->power = SIM_DOWN;
@@ -608,6 +614,7 @@ void sim_node_stop(struct sim_node *n)
     n->power = SIM_STOPPING;
     note_relayed(n);
     n->sim->current = n;
+    sim_server_stopping(n);
     node_stop(n->node, 500, stopped, n);
     n->sim->current = NULL;
     turn_soon(n);

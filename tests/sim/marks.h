@@ -20,6 +20,7 @@
     X(checks_held, 100)                                                                            \
     X(checks_gone, 100)                                                                            \
     X(shows, 100)                                                                                  \
+    X(listings, 100)                                                                               \
     X(tokens, 50)                                                                                  \
     X(sessions, 50)                                                                                \
     X(sessions_expired, 50)                                                                        \
@@ -37,6 +38,10 @@
     X(delays, 50)                                                                                  \
     X(waits_cancelled, 50)                                                                         \
     X(cancels_late, 100)                                                                           \
+    X(owners_made, 50)                                                                             \
+    X(grants_undone, 200)                                                                          \
+    X(half_closed, 100)                                                                            \
+    X(left_by_hand, 100)                                                                           \
     X(probes, 50)                                                                                  \
     X(leaderless, 100)                                                                             \
     X(resets, 50)                                                                                  \

@@ -29,7 +29,11 @@
  *  14  no limit is passed, none is said to be reached that is not there, and no node keeps more
  *      than it may
  *  15  Redlock on servers that the judge finds fit, and whose clocks do not jump, is not held
- *      twice */
+ *      twice
+ *  16  what a client that named no owner has got and cannot know of, since it has left, is taken
+ *      back; and nobody is granted it who can send no more
+ *  17  what the machine says is what the client reads
+ *  18  a node that hears of the end of a wait answers who awaits it there */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +69,7 @@ void sim_oracle_fini(struct sim *s)
     free(s->oracle.tokens);
     free(s->oracle.seals);
     free(s->oracle.owners);
+    free(s->oracle.made);
     sim_order_fini(s);
 }
 
@@ -75,6 +80,30 @@ uint64_t sim_oracle_new_owner(struct sim *s)
     o->owners = sim_grow(o->owners, &o->owners_cap, o->owners_len, sizeof *o->owners);
     o->owners[owner].token_floor = o->token_max;
     return owner;
+}
+
+uint64_t sim_oracle_made_owner(struct sim_node *n, uint64_t of, struct fli_slice text)
+{
+    struct sim *s = n->sim;
+    struct sim_oracle *o = &s->oracle;
+    uint64_t owner = sim_oracle_new_owner(s);
+    struct sim_owner *made = sim_oracle_owner(s, owner);
+    SIM_CHECK(s, text.len == SIM_MADE_LEN, "a node makes an owner of %zu bytes", text.len);
+    memcpy(made->asked, sim_oracle_owner(s, of)->asked, sizeof made->asked);
+    made->made_by = n;
+    made->made_in_life = n->life;
+    o->made = sim_grow(o->made, &o->made_cap, o->made_len + 1, sizeof *o->made);
+    memcpy(o->made[o->made_len].text, text.data, SIM_MADE_LEN);
+    o->made[o->made_len++].owner = owner;
+    s->marks->owners_made++;
+    return owner;
+}
+
+void sim_oracle_over(struct sim_node *n, uint64_t owner, bool known)
+{
+    struct sim_owner *o = sim_oracle_owner(n->sim, owner);
+    o->over_at = n->sim->now;
+    o->excused = o->excused || known;
 }
 
 struct sim_owner *sim_oracle_owner(struct sim *s, uint64_t owner)
@@ -404,9 +433,10 @@ static void answer_held(struct sim_lane *l)
     SIM_CHECK(s, sim_order_was_busy(l), "lock %s is said to be in use and is not", l->name);
     bool in_session = (l->command.flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     uint64_t waited_ms = sim_oracle_fastest(s, s->now - l->start_at);
-    SIM_CHECK(s, in_session || l->robbed || s->options.jumps || waited_ms >= l->wait_ms,
-              "a wait of %llu ms for lock %s ends after %llu", (unsigned long long)l->wait_ms,
-              l->name, (unsigned long long)(s->now - l->start_at));
+    SIM_CHECK(
+        s, in_session || l->robbed || l->half_close || s->options.jumps || waited_ms >= l->wait_ms,
+        "a wait of %llu ms for lock %s ends after %llu", (unsigned long long)l->wait_ms, l->name,
+        (unsigned long long)(s->now - l->start_at));
 }
 
 static void answer_refused(struct sim_lane *l, const struct machine_result *r)
@@ -570,6 +600,10 @@ void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
             said_held(l, r->token);
         }
         break;
+    case MACHINE_OP_LOCKS:
+        SIM_CHECK(s, r->code == MACHINE_DONE, "LOCKS answers %u", r->code);
+        s->marks->listings++;
+        break;
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:
@@ -628,6 +662,37 @@ void sim_oracle_holds(const struct sim_client *c)
         s->marks->believed_twice += c->role != SIM_REDLOCKER;
         SIM_CHECK(s, c->role != SIM_REDLOCKER || !sim_redlock_is_sound(s),
                   "clients %u and %u both hold lock R%u by Redlock", i, c->index, c->lock);
+    }
+}
+
+/* ---- what nobody knows of ---- */
+
+/* Whether the node that made it has had the time to take back what it has got. */
+static bool should_be_undone(const struct sim *s, uint64_t owner, uint64_t since)
+{
+    const struct sim_owner *o = &s->oracle.owners[owner];
+    const struct sim_node *n = o->made_by;
+    uint64_t tries_ms = DISPATCH_UNDO_AGAIN_MS * (DISPATCH_UNDO_TRIES - 4);
+    return n != NULL && o->over_at != 0 && !o->excused && o->made_in_life == n->life &&
+           n->power == SIM_UP && owner >= n->unheard_owner && o->over_at + tries_ms > since &&
+           o->over_at < since && !s->options.jumps;
+}
+
+void sim_oracle_undone(struct sim *s, uint64_t since)
+{
+    for (unsigned k = 0; k < SIM_LOCKS; k++) {
+        const struct sim_lock *l = &s->oracle.locks[k];
+        for (size_t i = 0; i < l->holders_n; i++) {
+            const struct sim_token *t = sim_oracle_token(s, l->holders[i]);
+            SIM_CHECK(s, !should_be_undone(s, t->owner, since),
+                      "token %llu of lock L%u is not given back, and nobody can know of it",
+                      (unsigned long long)l->holders[i], k);
+        }
+        for (size_t i = 0; i < l->queue_n; i++) {
+            SIM_CHECK(s, !should_be_undone(s, l->queue[i].owner, since),
+                      "wait %llu for lock L%u is not cancelled, and nobody awaits its end",
+                      (unsigned long long)l->queue[i].id, k);
+        }
     }
 }
 

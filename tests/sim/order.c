@@ -17,9 +17,23 @@ static unsigned lock_of(struct sim *s, struct fli_slice name)
     return lock;
 }
 
+static uint64_t made_owner(struct sim *s, struct fli_slice owner)
+{
+    const struct sim_oracle *o = &s->oracle;
+    for (size_t i = o->made_len; i > 0; i--) {
+        if (memcmp(o->made[i - 1].text, owner.data, SIM_MADE_LEN) == 0) {
+            return o->made[i - 1].owner;
+        }
+    }
+    sim_fail(s, "an event of an owner whom no node has made");
+}
+
 static uint64_t owner_of(struct sim *s, struct fli_slice owner)
 {
     uint64_t n = 0;
+    if (owner.len == SIM_MADE_LEN) {
+        return made_owner(s, owner);
+    }
     SIM_CHECK(s, fli_parse_u64(owner.data, owner.len, UINT64_MAX, &n), "an unknown owner");
     SIM_CHECK(s, n < s->oracle.owners_len, "an event of an owner who never asked");
     return n;
@@ -238,6 +252,8 @@ static struct sim_token *begin_lease(struct sim *s, const struct machine_event *
     t->base_at = oracle->last_seal.at;
     t->ttl_ms = e->deadline_ms - e->clock_ms;
     t->promised_ms = e->deadline_ms;
+    /* Nobody listens any more: the client has been told that it is not known. */
+    o->excused = o->excused || (e->wait != 0 && s->now > o->heard_until);
     check_session(s, e, o);
     check_turn(s, e, t);
     count_grant(s, t, e);

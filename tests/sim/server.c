@@ -1,312 +1,436 @@
-/* server.c: a node's clients, in the place of src/server: requests come in as encoded commands and
- * go to node_submit(); answers go out; an acquire that was queued is answered when its wait ends,
- * and cancelled when its client has closed the connection.
- * Between a node and its clients there are streams: nothing is lost, much is late, and all of them
- * break when the node ends. */
+/* server.c: what src/server/server.c is to a real node: it gives what clients send to the shipping
+ * dispatch, the commands of that to the shipping node, and the answers back to the clients.
+ *
+ * The sockets are missing. Between a node and its clients there are streams: nothing is lost, much
+ * is late, and all of them break when the node ends. A connection that ends is told to dispatch as
+ * net does: a request is cancelled, or, when only the client's side was closed, hung up.
+ *
+ * Between dispatch and node each command is noted, for the oracle: what the machine said to it, and
+ * under which owner the node has asked for a client that named none. */
+#include "sim.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "machine/batch.h"
-#include "sim.h"
+#include "server/dispatch.h"
+#include "wire/resp.h"
 
 #define RETRANSMIT_MS 40u
+#define REQUEST_MAX_BYTES 8192u
+#define ANSWER_MAX_BYTES (1024u * 1024u)
+/* A wait is heard of for the time given to dispatch, on the node's clock; less, to be sure. */
+#define HEARD_MARGIN_MS 200u
 
-struct request {
+/* What a client has sent: on its way. */
+struct parcel {
     struct sim_client *client;
     unsigned lane;
     uint64_t number;
+    uint64_t nameless; /* an ACQUIRE without an owner: number of the owner in its place; or 0 */
+    uint8_t op;
     size_t len;
     uint8_t bytes[];
 };
 
-/* A command on its way through the node. */
-struct job {
-    struct node_ticket ticket;
+/* At a node, until it is answered or cancelled. */
+struct sim_request {
+    struct fli_list link; /* of the node */
+    struct dispatch_slot slot;
     struct sim_node *node;
-    struct sim_client *client; /* NULL: a cancel of our own */
+    struct sim_client *client; /* NULL: a probe */
     unsigned lane;
-    uint64_t number;
-    uint64_t wait; /* that is cancelled */
+    uint64_t number, nameless; /* as in the parcel */
+    uint8_t op;
+    struct tap *tap; /* its command is with the node; NULL: none is */
+    uint64_t owner;  /* that the node made for it; 0: none */
+    bool half_closed;
+    uint64_t wait; /* that it awaits; 0: none */
+    bool has_result;
+    struct machine_result result; /* what the machine said to it, unless it waits */
+    struct fli_buf reply;
+};
+
+/* Between dispatch and node: one command. */
+struct tap {
+    struct node_ticket ticket;
+    struct node_ticket *theirs;
+    node_ticket_cb cb;
+    struct sim_node *node;
+    struct sim_request *request; /* NULL: of nobody, or nobody awaits it any more */
+    uint64_t owner;              /* as in the request */
+    uint64_t number;             /* of the request */
+    uint64_t wait;               /* of a cancel: what it ends */
+    uint64_t wait_ms;
+    struct sim_client *client;
+    unsigned lane;
     uint8_t op;
 };
 
-static void reply(struct sim_node *n, const struct job *j, enum fli_flow_event event, int code,
-                  const struct machine_result *r)
+/* ---- requests ---- */
+
+static void request_free(struct sim_request *q)
 {
-    struct sim_answer a = {
-        .lane = j->lane, .request = j->number, .event = event, .code = code, .there = true};
-    if (r != NULL) {
-        a.result = *r;
-        a.has_result = true;
+    if (q->tap != NULL) {
+        q->tap->request = NULL;
     }
-    sim_lane_say(j->client, n, &a);
+    fli_list_remove(&q->link);
+    fli_buf_fini(&q->reply);
+    free(q);
 }
 
-/* ---- waits ---- */
-
-static bool ended_before(const struct sim_node *n, uint64_t wait, uint64_t *ret_token)
+static struct sim_request *request_of(struct sim_node *n, const struct parcel *p)
 {
-    unsigned have = n->recent_n < SIM_RECENT_MAX ? n->recent_n : SIM_RECENT_MAX;
+    struct sim_request *q = fli_xcalloc(1, sizeof *q);
+    fli_list_push(&n->requests, &q->link);
+    fli_buf_init(&q->reply, ANSWER_MAX_BYTES);
+    q->node = n;
+    if (p != NULL) {
+        q->client = p->client;
+        q->lane = p->lane;
+        q->number = p->number;
+        q->nameless = p->nameless;
+        q->op = p->op;
+    }
+    return q;
+}
+
+/* ---- answers ---- */
+
+static struct fli_buf *reply(void *request)
+{
+    return &((struct sim_request *)request)->reply;
+}
+
+static bool says(const struct sim_request *q, const char *word)
+{
+    return q->reply.len >= strlen(word) && memcmp(q->reply.data, word, strlen(word)) == 0;
+}
+
+static void count_answer(struct sim_request *q)
+{
+    struct sim_marks *m = q->node->sim->marks;
+    bool uncertain = says(q, "-UNCERTAIN");
+    m->noleader += says(q, "-NOLEADER");
+    m->busy += says(q, "-BUSY");
+    m->uncertain += uncertain;
+    SIM_CHECK(q->node->sim, !uncertain || !MACHINE_OP_IS_QUERY(q->op),
+              "a query is answered UNCERTAIN");
+}
+
+static void answer(void *request)
+{
+    struct sim_request *q = request;
+    if (q->client == NULL) {
+        return; /* who asked looks at it */
+    }
+    count_answer(q);
+    SIM_CHECK(q->node->sim, q->owner == 0 || !q->half_closed || q->wait == 0 || !says(q, ":"),
+              "a client that has closed its side is granted what it could never ask for again");
+    if (q->owner != 0) {
+        sim_oracle_over(q->node, q->owner, says(q, "+") || says(q, ":") || says(q, "-UNCERTAIN"));
+    }
+    struct sim_answer a = {.lane = q->lane,
+                           .request = q->number,
+                           .op = q->op,
+                           .owner = q->owner,
+                           .result = q->result,
+                           .has_result = q->has_result};
+    sim_lane_say(q->client, q->node, &a, q->reply.data, q->reply.len);
+    request_free(q);
+}
+
+static void failed(void *request)
+{
+    struct sim_request *q = request;
+    sim_fail(q->node->sim, "an answer to a command of kind %u does not fit", q->op);
+}
+
+/* ---- between dispatch and node ---- */
+
+/* A wait is to be cancelled for a client that has left. It may have asked again meanwhile, and an
+ * older try of the client's may have come last all the same: then it loses its place. */
+static void note_cancel(struct sim_node *n, uint64_t wait, uint64_t asking)
+{
+    struct sim *s = n->sim;
+    SIM_TRACE(s, "node %u cancels wait %llu, asking %llu", n->index + 1, (unsigned long long)wait,
+              (unsigned long long)asking);
+    for (unsigned i = 0; i < s->clients_n * SIM_LANES; i++) {
+        struct sim_lane *l = &s->clients[i / SIM_LANES].lanes[i % SIM_LANES];
+        for (unsigned k = 0; k < SIM_ASKINGS_MAX; k++) {
+            bool it = l->askings[k].wait == wait && l->askings[k].asking == asking;
+            l->robbed =
+                l->robbed || (it && asking > 1 && l->active && l->request > l->askings[k].request);
+        }
+    }
+}
+
+static void note_queued(struct tap *t, const struct machine_result *r)
+{
+    struct sim_node *n = t->node;
+    struct sim *s = n->sim;
+    s->marks->queued++;
+    if (t->client == NULL) {
+        return;
+    }
+    struct sim_lane *l = &t->client->lanes[t->lane];
+    SIM_TRACE(s, "node %u has client %u in wait %llu, asking %llu", n->index + 1, t->client->index,
+              (unsigned long long)r->wait, (unsigned long long)r->token);
+    if (t->request == NULL && r->token > 1) {
+        return; /* a try that was given up, and that must not cost the next one its place */
+    }
+    l->askings[l->askings_n % SIM_ASKINGS_MAX].wait = r->wait;
+    l->askings[l->askings_n % SIM_ASKINGS_MAX].asking = r->token;
+    l->askings[l->askings_n % SIM_ASKINGS_MAX].request = t->number;
+    l->askings_n++;
+    if (t->owner != 0) {
+        sim_oracle_owner(s, t->owner)->heard_until =
+            s->now + t->wait_ms + s->options.slack_ms - HEARD_MARGIN_MS;
+    }
+}
+
+/* Too late when the client has asked again elsewhere and waits on. */
+static void note_cancelled(const struct tap *t, int status, const struct machine_result *r)
+{
+    struct sim_marks *m = t->node->sim->marks;
+    m->waits_cancelled += status == 0 && r->code == MACHINE_DONE;
+    m->cancels_late += status == 0 && r->code == MACHINE_NO &&
+                       machine_is_waiting(node_machine(t->node->node), t->wait);
+}
+
+static void note_result(struct tap *t, int status, const struct machine_result *r)
+{
+    struct sim_node *n = t->node;
+    struct sim_request *q = t->request;
+    bool queued = status == 0 && r->code == MACHINE_QUEUED;
+    if (t->op == MACHINE_OP_CANCEL) {
+        note_cancelled(t, status, r);
+    } else if (t->op == MACHINE_OP_RELEASE && q == NULL && t->client == NULL) {
+        n->sim->marks->grants_undone += status == 0 && r->code == MACHINE_DONE;
+    }
+    if (queued) {
+        note_queued(t, r);
+    }
+    /* Nobody can take back what nobody knows. */
+    if (t->owner != 0 && status == FL_EUNCERTAIN) {
+        sim_oracle_owner(n->sim, t->owner)->excused = true;
+    }
+    if (q != NULL) {
+        q->tap = NULL;
+        q->wait = queued ? r->wait : 0;
+        q->has_result = status == 0 && !queued;
+        if (q->has_result) {
+            q->result = *r;
+        }
+    }
+}
+
+/* Whether this node has heard of the end of a wait before it heard of its beginning. */
+static bool has_ended(const struct sim_node *n, uint64_t wait)
+{
+    unsigned have = n->ended_n < SIM_ENDED_MAX ? n->ended_n : SIM_ENDED_MAX;
     for (unsigned i = 0; i < have; i++) {
-        if (n->recent[i].wait == wait) {
-            *ret_token = n->recent[i].token;
+        if (n->ended[i] == wait) {
             return true;
         }
     }
     return false;
 }
 
-static void reply_wait(struct sim_node *n, struct sim_client *c, unsigned lane, uint64_t request,
-                       uint64_t token)
+/* The node has heard that a wait is over. */
+static void check_answered(struct sim_node *n, uint64_t wait)
 {
-    struct job j = {.client = c, .lane = lane, .number = request};
-    struct machine_result r = {.code = token != 0 ? MACHINE_GRANTED : MACHINE_HELD, .token = token};
-    reply(n, &j, token != 0 ? FLI_EVENT_YES : FLI_EVENT_NO, 0, &r);
-}
-
-static void on_answer(struct node_ticket *t, int status, const struct machine_result *result,
-                      struct fli_slice payload);
-
-/* Leaves the queue for a client that has left, unless that has asked again meanwhile. Tried once.
- * An older try of the client's may have come last all the same: then it loses its place. */
-static void cancel(struct sim_node *n, const struct sim_parked *p)
-{
-    uint64_t wait = p->wait;
-    uint64_t asking = p->asking;
-    struct sim_lane *l = &p->client->lanes[p->lane];
-    l->robbed = l->robbed || (asking > 1 && l->active && l->request > p->request);
-    struct fli_buf buf;
-    struct job *j = fli_xcalloc(1, sizeof *j);
-    struct machine_command m = {.op = MACHINE_OP_CANCEL, .number = wait, .number2 = asking};
-    SIM_TRACE(n->sim, "node %u cancels wait %llu, asking %llu", n->index + 1,
-              (unsigned long long)wait, (unsigned long long)asking);
-    fli_buf_init(&buf, 64);
-    int rv = machine_command_encode(&m, &buf);
-    FLI_ASSERT(rv == 0);
-    j->node = n;
-    j->op = m.op;
-    j->wait = wait;
-    rv = node_submit(n->node, &j->ticket, buf.data, buf.len, on_answer);
-    fli_buf_fini(&buf);
-    if (rv == 0) {
-        n->tickets++;
-    } else {
-        free(j);
+    FLI_LIST_FOREACH(pos, &n->requests)
+    {
+        const struct sim_request *q = FLI_CONTAINER_OF(pos, struct sim_request, link);
+        SIM_CHECK(n->sim, q->wait != wait,
+                  "node %u has heard of the end of wait %llu and does not answer client %u",
+                  n->index + 1, (unsigned long long)wait, q->client->index);
     }
 }
 
-/* Too late when the client has asked again elsewhere and waits on. */
-static void on_cancelled(const struct job *j, int status, const struct machine_result *r)
-{
-    struct sim_marks *m = j->node->sim->marks;
-    m->waits_cancelled += status == 0 && r->code == MACHINE_DONE;
-    m->cancels_late += status == 0 && r->code == MACHINE_NO &&
-                       machine_is_waiting(node_machine(j->node->node), j->wait);
-}
-
-static void park(struct sim_node *n, const struct job *j, uint64_t wait, uint64_t asking)
-{
-    uint64_t token;
-    struct sim_parked *free_one = NULL;
-    SIM_TRACE(n->sim, "node %u has client %u in wait %llu, asking %llu", n->index + 1,
-              j->client->index, (unsigned long long)wait, (unsigned long long)asking);
-    if (ended_before(n, wait, &token)) {
-        reply_wait(n, j->client, j->lane, j->number, token);
-        return;
-    }
-    if (j->number <= n->hung_up[j->client->index][j->lane]) {
-        /* As src/server/undo.c does: of several askings this need not be the one that counts. */
-        if (asking == 1) {
-            cancel(n, &(struct sim_parked){wait, asking, j->number, j->client, j->lane});
-        }
-        return;
-    }
-    for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
-        struct sim_parked *p = &n->parked[i];
-        if (p->client == j->client && p->lane == j->lane) {
-            free_one = p; /* an older request of a client that has given it up */
-            break;
-        }
-        if (p->client == NULL && free_one == NULL) {
-            free_one = p;
-        }
-    }
-    FLI_ASSERT(free_one != NULL);
-    *free_one = (struct sim_parked){
-        .wait = wait, .asking = asking, .request = j->number, .client = j->client, .lane = j->lane};
-}
-
-void sim_server_event(struct sim_node *n, const struct machine_event *e)
-{
-    if (e->wait == 0 || (e->type != MACHINE_EVENT_GRANTED && e->type != MACHINE_EVENT_WAIT_ENDED)) {
-        return;
-    }
-    uint64_t token = e->type == MACHINE_EVENT_GRANTED ? e->token : 0;
-    n->recent[n->recent_n % SIM_RECENT_MAX].wait = e->wait;
-    n->recent[n->recent_n % SIM_RECENT_MAX].token = token;
-    n->recent_n++;
-    for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
-        struct sim_parked *p = &n->parked[i];
-        if (p->client != NULL && p->wait == e->wait) {
-            struct sim_client *c = p->client;
-            p->client = NULL;
-            reply_wait(n, c, p->lane, p->request, token);
-        }
-    }
-}
-
-/* A snapshot has jumped over what would have ended waits: whoever asked asks again. */
-void sim_server_restored(struct sim_node *n)
-{
-    if (n->node == NULL) {
-        return;
-    }
-    for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
-        struct sim_parked *p = &n->parked[i];
-        if (p->client != NULL && !machine_is_waiting(node_machine(n->node), p->wait)) {
-            struct job j = {.client = p->client, .lane = p->lane, .number = p->request};
-            p->client = NULL;
-            reply(n, &j, FLI_EVENT_UNCERTAIN, 0, NULL);
-        }
-    }
-}
-
-void sim_server_ended(struct sim_node *n)
-{
-    memset(n->parked, 0, sizeof n->parked);
-    memset(n->hung_up, 0, sizeof n->hung_up);
-    n->recent_n = 0;
-    sim_lanes_reset(n);
-}
-
-/* ---- answers ---- */
-
-static int code_of(const struct machine_result *r)
-{
-    switch (r->code) {
-    case MACHINE_DEADLOCK:
-        return FL_EDEADLOCK;
-    case MACHINE_LIMIT:
-        return FL_ELIMIT;
-    case MACHINE_NOSESSION:
-        return FL_ENOSESSION;
-    case MACHINE_MISMATCH:
-        return FL_EMISMATCH;
-    default:
-        return FL_EINVAL;
-    }
-}
-
-static void reply_result(struct sim_node *n, const struct job *j, const struct machine_result *r)
-{
-    switch (r->code) {
-    case MACHINE_DONE:
-    case MACHINE_GRANTED:
-        reply(n, j, FLI_EVENT_YES, 0, r);
-        return;
-    case MACHINE_QUEUED:
-        n->sim->marks->queued++;
-        park(n, j, r->wait, r->token);
-        return;
-    case MACHINE_NO:
-    case MACHINE_HELD:
-    case MACHINE_NOTFOUND:
-        reply(n, j, FLI_EVENT_NO, 0, r);
-        return;
-    case MACHINE_DEADLOCK:
-    case MACHINE_LIMIT:
-    case MACHINE_NOSESSION:
-    case MACHINE_MISMATCH:
-        reply(n, j, FLI_EVENT_REFUSED, code_of(r), r);
-        return;
-    default:
-        sim_fail(n->sim, "node %u answers a command of kind %u with %u", n->index + 1, j->op,
-                 r->code);
-    }
-}
-
-/* Of a lock that is shown, who holds it. */
-static void read_show(struct sim_node *n, struct machine_result *r, struct fli_slice payload)
-{
-    struct machine_page page;
-    struct machine_lock_view view;
-    SIM_CHECK(n->sim, machine_page_open(payload.data, payload.len, &page) == 0,
-              "SHOW answers a page that cannot be read");
-    SIM_CHECK(n->sim, machine_page_next_lock(&page, &view) == 1, "SHOW answers no lock");
-    r->token = view.state == MACHINE_LOCK_HELD ? view.token : 0;
-}
-
-/* Only what changes something may end so: a question can always be asked again. */
-static void unknown_outcome(struct sim_node *n, const struct job *j)
-{
-    SIM_CHECK(n->sim, !MACHINE_OP_IS_QUERY(j->op), "a query is answered UNCERTAIN");
-    n->sim->marks->uncertain++;
-    reply(n, j, FLI_EVENT_UNCERTAIN, 0, NULL);
-}
-
-static void on_answer(struct node_ticket *t, int status, const struct machine_result *result,
+static void on_result(struct node_ticket *ticket, int status, const struct machine_result *result,
                       struct fli_slice payload)
 {
-    struct job *j = FLI_CONTAINER_OF(t, struct job, ticket);
-    struct sim_node *n = j->node;
-    struct sim *s = n->sim;
-    SIM_CHECK(s, n->tickets > 0, "node %u answers more often than it was asked", n->index + 1);
+    struct tap *t = FLI_CONTAINER_OF(ticket, struct tap, ticket);
+    struct sim_node *n = t->node;
+    SIM_CHECK(n->sim, n->tickets > 0, "node %u answers more often than it was asked", n->index + 1);
     n->tickets--;
-    if (n->ghost || j->client == NULL) {
-        if (!n->ghost) {
-            on_cancelled(j, status, result);
-        }
-        free(j);
-        return;
+    SIM_CHECK(n->sim,
+              status == 0 || status == FL_ENOLEADER || status == FL_EBUSY ||
+                  status == FL_EUNCERTAIN,
+              "node %u answers %s", n->index + 1, fl_err_name(status));
+    if (!n->ghost) {
+        note_result(t, status, result);
+    } else if (t->request != NULL) {
+        t->request->tap = NULL;
     }
-    switch (status) {
-    case 0: {
-        struct machine_result r = *result;
-        if (j->op == MACHINE_OP_SHOW && r.code == MACHINE_DONE) {
-            read_show(n, &r, payload);
-        }
-        reply_result(n, j, &r);
-        break;
+    struct node_ticket *theirs = t->theirs;
+    node_ticket_cb cb = t->cb;
+    free(t);
+    cb(theirs, status, result, payload);
+    if (!n->ghost && status == 0 && result->code == MACHINE_QUEUED && has_ended(n, result->wait)) {
+        check_answered(n, result->wait);
     }
-    case FL_ENOLEADER:
-        s->marks->noleader++;
-        reply(n, j, FLI_EVENT_NOLEADER, 0, NULL);
-        break;
-    case FL_EBUSY:
-        s->marks->busy++;
-        reply(n, j, FLI_EVENT_BUSY, 0, NULL);
-        break;
-    case FL_EUNCERTAIN:
-        unknown_outcome(n, j);
-        break;
-    default:
-        sim_fail(s, "node %u answers %s", n->index + 1, fl_err_name(status));
-    }
-    free(j);
 }
 
-/* ---- requests ---- */
+static void note_command(struct tap *t, const struct machine_command *m)
+{
+    struct sim_request *q = t->request;
+    t->op = m->op;
+    if (m->op == MACHINE_OP_CANCEL) {
+        t->wait = m->number;
+        note_cancel(t->node, m->number, m->number2);
+    }
+    if (q == NULL || m->op != MACHINE_OP_ACQUIRE) {
+        return;
+    }
+    t->wait_ms = m->wait_ms;
+    if (q->nameless != 0) {
+        q->owner = sim_oracle_made_owner(t->node, q->nameless, m->owner);
+        t->owner = q->owner;
+    }
+}
+
+static int submit(void *ctx, struct node_ticket *theirs, const void *command, size_t len,
+                  node_ticket_cb cb)
+{
+    struct sim_node *n = ctx;
+    struct machine_command m;
+    size_t size = 0;
+    if (n->ghost || n->node == NULL) {
+        return FL_ENOLEADER;
+    }
+    struct tap *t = fli_xcalloc(1, sizeof *t);
+    t->theirs = theirs;
+    t->cb = cb;
+    t->node = n;
+    t->request = n->asking;
+    if (t->request != NULL) {
+        t->client = t->request->client;
+        t->lane = t->request->lane;
+        t->number = t->request->number;
+    }
+    int rv = machine_command_decode(command, len, &m, &size);
+    SIM_CHECK(n->sim, rv == 0 && size == len, "dispatch makes a command that cannot be read");
+    note_command(t, &m);
+    rv = node_submit(n->node, &t->ticket, command, len, on_result);
+    if (rv != 0) {
+        SIM_CHECK(n->sim, rv == FL_EBUSY || rv == FL_ENOLEADER, "a command is refused with %s",
+                  fl_err_name(rv));
+        free(t);
+        return rv;
+    }
+    n->tickets++;
+    if (t->request != NULL) {
+        t->request->tap = t;
+    }
+    return 0;
+}
+
+static void status(void *ctx, struct node_status *ret)
+{
+    struct sim_node *n = ctx;
+    node_get_status(n->node, ret);
+}
+
+static size_t members(void *ctx, struct node_member *ret, size_t max)
+{
+    struct sim_node *n = ctx;
+    return node_members(n->node, ret, max);
+}
+
+static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    struct sim_node *n = ctx;
+    return node_transfer(n->node, id, cb, cb_ctx);
+}
+
+static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    struct sim_node *n = ctx;
+    return node_forget(n->node, id, cb, cb_ctx);
+}
+
+static struct machine *machine(void *ctx)
+{
+    struct sim_node *n = ctx;
+    return n->node == NULL ? NULL : node_machine(n->node);
+}
+
+static uint64_t now_ms(void *ctx)
+{
+    const struct sim_node *n = ctx;
+    return uv_now(&n->loop);
+}
+
+static void connection(void *ctx, void *request, const struct fli_command *command,
+                       const struct fli_slice *args, unsigned n)
+{
+    (void)request;
+    (void)args;
+    (void)n;
+    struct sim_node *node = ctx;
+    sim_fail(node->sim, "no client sends %s", command->name);
+}
+
+/* ---- what comes ---- */
+
+static void dispatch_bytes(struct sim_request *q, const uint8_t *data, size_t len)
+{
+    static struct fli_resp_parser parser;
+    static const struct fli_resp_limits limits = {REQUEST_MAX_BYTES, REQUEST_MAX_BYTES};
+    struct sim_node *n = q->node;
+    fli_resp_parser_init(&parser, limits);
+    enum fli_resp_status st = fli_resp_next(&parser, data, len);
+    SIM_CHECK(n->sim, st == FLI_RESP_REQUEST, "a request is not RESP: %.*s", (int)len,
+              (const char *)data);
+    n->asking = q->client == NULL ? NULL : q;
+    dispatch_request(n->dispatch, q, &q->slot, 2, parser.argv, parser.argc);
+    n->asking = NULL;
+    SIM_CHECK(n->sim, fli_resp_consume(&parser) == len, "a request does not end where it should");
+}
+
+/* Of these one request at most is open: a client has one call at a time on a lane. */
+static void left(struct sim_node *n, const struct sim_client *c, unsigned lane, uint64_t upto,
+                 bool half)
+{
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &n->requests)
+    {
+        struct sim_request *q = FLI_CONTAINER_OF(pos, struct sim_request, link);
+        if (q->client != c || q->lane != lane || q->number > upto) {
+            continue;
+        }
+        if (half) {
+            q->half_closed = true;
+            dispatch_hangup(n->dispatch, &q->slot);
+            n->sim->marks->half_closed++;
+            continue;
+        }
+        if (q->owner != 0) {
+            sim_oracle_over(n, q->owner, false);
+        }
+        dispatch_cancel(n->dispatch, &q->slot);
+        request_free(q);
+    }
+}
 
 static void request_deliver(struct sim_event *e)
 {
     struct sim_node *n = e->node;
-    const struct request *q = e->p;
-    struct job *j = fli_xcalloc(1, sizeof *j);
-    j->node = n;
-    j->client = q->client;
-    j->lane = q->lane;
-    j->number = q->number;
-    j->op = q->bytes[0];
-    int rv = node_submit(n->node, &j->ticket, q->bytes, q->len, on_answer);
-    if (rv == 0) {
-        n->tickets++;
-        return;
+    const struct parcel *p = e->p;
+    if (n->power != SIM_UP) {
+        return; /* net reads no more; the client hears when the connection ends */
     }
-    SIM_CHECK(n->sim, rv == FL_EBUSY || rv == FL_ENOLEADER, "a command is refused with %s",
-              fl_err_name(rv));
-    n->sim->marks->busy += rv == FL_EBUSY;
-    reply(n, j, rv == FL_EBUSY ? FLI_EVENT_BUSY : FLI_EVENT_NOLEADER, 0, NULL);
-    free(j);
+    uint64_t gone = n->hung_up[p->client->index][p->lane];
+    uint64_t half = n->half_closed[p->client->index][p->lane];
+    dispatch_bytes(request_of(n, p), p->bytes, p->len);
+    if (p->number <= half) {
+        left(n, p->client, p->lane, half, true);
+    }
+    if (p->number <= gone) {
+        left(n, p->client, p->lane, gone, false);
+    }
 }
 
 static void request_drop(struct sim_event *e)
@@ -323,23 +447,46 @@ static void request_fire(struct sim *s, struct sim_event *e)
     sim_node_fire(s, e);
 }
 
+void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
+                        const struct machine_command *m)
+{
+    struct sim *s = l->client->sim;
+    struct sim_node *n = &s->nodes[node];
+    struct fli_buf b;
+    fli_buf_init(&b, REQUEST_MAX_BYTES);
+    sim_words_write(m, &b);
+    struct parcel *p = fli_xmalloc(sizeof *p + b.len);
+    p->client = l->client;
+    p->lane = l->number;
+    p->number = number;
+    p->op = m->op;
+    p->nameless = m->op == MACHINE_OP_ACQUIRE && m->owner.len == 0 ? l->owner_number : 0;
+    p->len = b.len;
+    memcpy(p->bytes, b.data, b.len);
+    fli_buf_fini(&b);
+    struct sim_event *e = sim_after(s, sim_net_delay(s, n->index, n->index), request_fire);
+    e->node = n;
+    e->life = life;
+    e->deliver = request_deliver;
+    e->drop = request_drop;
+    e->p = p;
+}
+
+/* The end of a connection may overtake the last that was sent on it, so it is remembered. */
 static void hangup_deliver(struct sim_event *e)
 {
     struct sim_node *n = e->node;
     unsigned lane = (unsigned)e->a;
-    uint64_t *hung_up = &n->hung_up[e->client->index][lane];
-    *hung_up = *hung_up > e->b ? *hung_up : e->b;
-    for (unsigned i = 0; i < SIM_PARKED_MAX; i++) {
-        struct sim_parked *p = &n->parked[i];
-        if (p->client == e->client && p->lane == lane && p->request <= e->b) {
-            struct sim_parked left = *p;
-            p->client = NULL;
-            cancel(n, &left);
-        }
+    bool half = e->c != 0;
+    uint64_t *upto =
+        half ? &n->half_closed[e->client->index][lane] : &n->hung_up[e->client->index][lane];
+    *upto = *upto > e->b ? *upto : e->b;
+    if (n->power != SIM_DOWN && n->dispatch != NULL) {
+        left(n, e->client, lane, e->b, half);
     }
 }
 
-void sim_server_hangup(struct sim_lane *l, uint64_t ms)
+static void send_end(struct sim_lane *l, uint64_t ms, bool half)
 {
     struct sim *s = l->client->sim;
     struct sim_node *n = &s->nodes[l->conn_node];
@@ -350,23 +497,109 @@ void sim_server_hangup(struct sim_lane *l, uint64_t ms)
     e->deliver = hangup_deliver;
     e->a = l->number;
     e->b = l->request;
+    e->c = half;
 }
 
-void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
-                        const uint8_t *bytes, size_t len)
+void sim_server_hangup(struct sim_lane *l, uint64_t ms)
 {
-    struct sim *s = l->client->sim;
-    struct sim_node *n = &s->nodes[node];
-    struct request *q = fli_xmalloc(sizeof *q + len);
-    q->client = l->client;
-    q->lane = l->number;
-    q->number = number;
-    q->len = len;
-    memcpy(q->bytes, bytes, len);
-    struct sim_event *e = sim_after(s, sim_net_delay(s, n->index, n->index), request_fire);
-    e->node = n;
-    e->life = life;
-    e->deliver = request_deliver;
-    e->drop = request_drop;
-    e->p = q;
+    send_end(l, ms, false);
+}
+
+void sim_server_half_close(struct sim_lane *l)
+{
+    send_end(l, 0, true);
+}
+
+bool sim_server_leaderless(struct sim_node *n)
+{
+    static const uint8_t leader[] = "LEADER\r\n";
+    struct sim_request *q = request_of(n, NULL);
+    dispatch_bytes(q, leader, sizeof leader - 1);
+    bool leaderless = sim_words_leaderless(n->sim, q->reply.data, q->reply.len);
+    request_free(q);
+    return leaderless;
+}
+
+/* ---- from the node ---- */
+
+void sim_server_event(struct sim_node *n, const struct machine_event *e)
+{
+    dispatch_event(n->dispatch, e);
+    bool ends = e->type == MACHINE_EVENT_GRANTED || e->type == MACHINE_EVENT_WAIT_ENDED;
+    if (ends && e->wait != 0 && e->index == 0) {
+        n->ended[n->ended_n++ % SIM_ENDED_MAX] = e->wait;
+        check_answered(n, e->wait);
+    }
+}
+
+/* What a snapshot has jumped over nobody here will hear of. */
+void sim_server_restored(struct sim_node *n)
+{
+    n->unheard_owner = n->sim->oracle.owners_len;
+    dispatch_restored(n->dispatch);
+}
+
+/* ---- time and life ---- */
+
+void sim_server_turn(struct sim_node *n)
+{
+    if (dispatch_next_turn_ms(n->dispatch) <= uv_now(&n->loop)) {
+        dispatch_turn(n->dispatch);
+    }
+}
+
+uint64_t sim_server_next_ms(const struct sim_node *n)
+{
+    return n->dispatch == NULL ? SIM_NEVER : dispatch_next_turn_ms(n->dispatch);
+}
+
+void sim_server_start(struct sim_node *n)
+{
+    struct dispatch_config config = {
+        .sink = {.reply = reply, .answer = answer, .failed = failed},
+        .node = {.ctx = n,
+                 .submit = submit,
+                 .status = status,
+                 .members = members,
+                 .transfer = transfer,
+                 .forget = forget,
+                 .machine = machine},
+        .ctx = n,
+        .now_ms = now_ms,
+        .connection = connection,
+        .slack_ms = n->sim->options.slack_ms,
+        .calls_max = n->sim->options.calls_max,
+    };
+    fli_list_init(&n->requests);
+    int rv = dispatch_create(&config, &n->dispatch);
+    FLI_ASSERT(rv == 0);
+}
+
+void sim_server_stopping(struct sim_node *n)
+{
+    dispatch_stop(n->dispatch);
+}
+
+/* The process ends: nothing of it is answered any more. The node gives its tickets back after this,
+ * and what dispatch makes of them goes nowhere. */
+void sim_server_ended(struct sim_node *n)
+{
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(&n->requests)) != NULL) {
+        struct sim_request *q = FLI_CONTAINER_OF(link, struct sim_request, link);
+        dispatch_cancel(n->dispatch, &q->slot);
+        request_free(q);
+    }
+    dispatch_stop(n->dispatch);
+    memset(n->hung_up, 0, sizeof n->hung_up);
+    memset(n->half_closed, 0, sizeof n->half_closed);
+    n->unheard_owner = 0;
+    n->ended_n = 0;
+    sim_lanes_reset(n);
+}
+
+void sim_server_destroy(struct sim_node *n)
+{
+    dispatch_destroy(n->dispatch);
+    n->dispatch = NULL;
 }

@@ -6,7 +6,8 @@
  *             is lost in a crash
  *   snapshot  the process that writes a snapshot
  *   net       streams between nodes (transport.h, stream.h)
- *   server    a node's clients: requests in, answers out, waits that are answered later
+ *   server    a node's clients: from streams to the shipping dispatch, and back
+ *   words     what they say, as bytes
  *   lane      one call of a client, as src/client/flow orders it
  *   client    what clients have in common
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
@@ -17,12 +18,12 @@
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
- * Shipping code: the machine, all of src/consensus but the process of snapshot_child.c and the
- * files
- * of identity.c, with the raft library below it; the log and the snapshot files; outbound.c and
- * frame.c of src/peer; the client's flow and hold; the rule of fencing; Redlock's attempt, quorum,
- * keeping and its judge of servers. Ours: the seams just named, so no bytes of client protocols, no
- * files, no sockets.
+ * Shipping code: the machine; all of src/consensus but the process of snapshot_child.c and the
+ * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c
+ * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
+ * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
+ * answers, flow and hold; the rule of fencing; Redlock's attempt, quorum, keeping and its judge of
+ * servers. Ours: the seams just named, so no files and no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
@@ -42,6 +43,7 @@
 #include "machine/view.h"
 #include "redlock/attempt.h"
 #include "redlock/quorum.h"
+#include "server/dispatch.h"
 #include "marks.h"
 #include "sim_device.h"
 
@@ -113,15 +115,10 @@ struct sim_disk {
 
 /* ---- nodes ---- */
 
-enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
+#define SIM_ENDED_MAX 256u
+#define SIM_ASKINGS_MAX 8u
 
-struct sim_parked {
-    uint64_t wait, asking, request;
-    struct sim_client *client; /* NULL: free */
-    unsigned lane;
-};
-#define SIM_PARKED_MAX 64u
-#define SIM_RECENT_MAX 256u
+enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 
 #define SIM_TIMERS_MAX 3u
 #define SIM_WORKS_MAX 4u
@@ -172,13 +169,15 @@ struct sim_node {
     bool rotten;            /* its disk is, and nobody has noticed yet */
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
-    struct sim_parked parked[SIM_PARKED_MAX];
-    uint64_t hung_up[SIM_CLIENTS_MAX]
-                    [SIM_LANES]; /* requests up to this one are awaited by nobody */
-    struct {
-        uint64_t wait, token;
-    } recent[SIM_RECENT_MAX];
-    unsigned recent_n;
+    struct dispatch *dispatch;
+    struct fli_list requests;   /* that dispatch has and has not answered */
+    struct sim_request *asking; /* the one that it is being given; NULL: none */
+    /* Requests up to this one are awaited by nobody; or come from who can send no more. */
+    uint64_t hung_up[SIM_CLIENTS_MAX][SIM_LANES];
+    uint64_t half_closed[SIM_CLIENTS_MAX][SIM_LANES];
+    uint64_t ended[SIM_ENDED_MAX]; /* the last waits whose end it has heard of, in this life */
+    unsigned ended_n;
+    uint64_t unheard_owner; /* grants to owners below this one may have been jumped over */
     /* oracle */
     uint64_t lost_ms; /* of pauses, that its cluster clock must not count */
     uint64_t paused_at, term_seen;
@@ -190,10 +189,13 @@ struct sim_node {
 
 /* ---- lanes and clients ---- */
 
+/* What has come for a lane; on its way to it, without event and code. */
 struct sim_answer {
     bool there;
     unsigned lane;
     uint64_t request;
+    uint8_t op;
+    uint64_t owner; /* that the node made; 0: none */
     enum fli_flow_event event;
     int code;
     struct machine_result result;
@@ -213,10 +215,17 @@ struct sim_lane {
     unsigned lock, mask; /* all the locks it is about; `lock` is the first that is named */
     uint64_t wait_ms;    /* as it was sent last */
     bool robbed;         /* of its place, by a try that it had given up */
-    uint64_t token;      /* the call is about; or of the grant, once there is one */
-    uint64_t order;      /* counts orders: a late timer of an earlier one is ignored */
-    uint64_t request;    /* counts requests */
-    uint64_t conn;       /* counts connections; 0 none */
+    struct {
+        uint64_t wait, asking, request;
+    } askings[SIM_ASKINGS_MAX]; /* the last ones that put it into a queue */
+    unsigned askings_n;
+    bool half_close;  /* it closes its side as soon as it has asked */
+    bool half_closed; /* it has, on this connection */
+    uint64_t token;   /* the call is about; or of the grant, once there is one */
+    uint64_t call;    /* counts calls */
+    uint64_t order;   /* counts orders: a late timer of an earlier one is ignored */
+    uint64_t request; /* counts requests */
+    uint64_t conn;    /* counts connections; 0 none */
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
@@ -350,6 +359,19 @@ struct sim_owner {
     uint64_t opened_seq, ended_seq; /* of the last time */
     uint64_t base_at;               /* the lease cannot have begun before */
     uint64_t ttl_ms, delay_ms, promised_ms;
+    /* made by a node, for a client that named none */
+    struct sim_node *made_by; /* NULL: it was not */
+    uint64_t made_in_life;
+    uint64_t over_at;     /* since when nobody will ask for it any more; 0: not yet */
+    uint64_t heard_until; /* how long the node listens for the end of its wait */
+    bool excused;         /* what it has may last: a client knows of it, or nobody can */
+};
+
+/* The text of an owner that a node has made, and its number. */
+#define SIM_MADE_LEN 32u
+struct sim_made {
+    uint8_t text[SIM_MADE_LEN];
+    uint64_t owner;
 };
 
 struct sim_wait {
@@ -397,6 +419,8 @@ struct sim_oracle {
     size_t seals_len, seals_cap;
     struct sim_owner *owners; /* by number */
     size_t owners_len, owners_cap;
+    struct sim_made *made;
+    size_t made_len, made_cap;
     uint64_t last_stamp_ms; /* of the last batch applied anywhere */
     uint64_t term_stamp_ms; /* of the last one that was the first of its term */
     struct sim_seal last_seal;
@@ -457,6 +481,8 @@ struct sim_options {
     uint64_t segment_bytes;
     size_t cache_bytes;
     struct machine_limits limits;
+    uint64_t slack_ms; /* of dispatch, as calls_max */
+    size_t calls_max;
     bool jumps;      /* clocks of nodes or clients jump: leases may be short then */
     bool redis_lies; /* restarted Redis count at once, though they have forgotten */
     bool machine_hashes;
@@ -597,16 +623,34 @@ void sim_net_fini(struct sim *s);
 
 /* server.c */
 void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
-                        const uint8_t *bytes, size_t len);
+                        const struct machine_command *m);
 /* The client has no connection any more; the node hears so after this time. */
 void sim_server_hangup(struct sim_lane *l, uint64_t ms);
+void sim_server_half_close(struct sim_lane *l); /* it will send no more, and listens */
+bool sim_server_leaderless(struct sim_node *n); /* as LEADER answers */
 void sim_server_event(struct sim_node *n, const struct machine_event *e);
 void sim_server_restored(struct sim_node *n);
+void sim_server_start(struct sim_node *n);
+void sim_server_turn(struct sim_node *n);
+uint64_t sim_server_next_ms(const struct sim_node *n); /* on the node's clock */
+void sim_server_stopping(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
+void sim_server_destroy(struct sim_node *n);
+
+/* words.c */
+void sim_words_write(const struct machine_command *m, struct fli_buf *out);
+/* What the answer to such a command means, as its result if it has one. */
+void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
+bool sim_words_leaderless(struct sim *s, const void *data, size_t len);
+bool sim_words_no_is_doubtful(uint8_t op);
 
 /* lane.c */
 void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config);
-void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a);
+/* Sends it these bytes, and with them what the machine had said, for the oracle. */
+void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a,
+                  const void *data, size_t len);
+/* Somebody ends the call by hand. */
+void sim_lane_leave(struct sim_lane *l);
 void sim_lanes_reset(struct sim_node *n); /* the node has ended: connections to it break */
 struct sim_event *sim_to_client(struct sim_client *c, uint64_t ms,
                                 void (*deliver)(struct sim_event *));
@@ -673,6 +717,12 @@ void sim_oracle_event(struct sim_node *n, const struct machine_event *e);
 void sim_oracle_sealed(struct sim_node *n, const void *data, size_t len);
 uint64_t sim_oracle_new_owner(struct sim *s);
 struct sim_owner *sim_oracle_owner(struct sim *s, uint64_t owner);
+/* An owner that the node has made for the one that asks without a name. */
+uint64_t sim_oracle_made_owner(struct sim_node *n, uint64_t of, struct fli_slice text);
+/* Its request is answered, or was cancelled; known: whoever asked may know what it has. */
+void sim_oracle_over(struct sim_node *n, uint64_t owner, bool known);
+/* All is well again for a while: what nobody knows of must have been given back. */
+void sim_oracle_undone(struct sim *s, uint64_t since);
 struct sim_token *sim_oracle_token(struct sim *s, uint64_t token);
 struct sim_token *sim_oracle_issue(struct sim *s, uint64_t token, uint64_t floor);
 uint64_t sim_oracle_fastest(const struct sim *s, uint64_t ms); /* any clock after so much time */

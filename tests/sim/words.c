@@ -1,0 +1,224 @@
+/* words.c: what a client's command is on the wire, and what the bytes of an answer mean: written by
+ * src/client/ask, as the library's clients write it, or on one line, as people do who have no
+ * library; read by hiredis and judged by src/client/ask. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/ask.h"
+#include "machine/batch.h"
+#include "wire/resp.h"
+
+static struct fl_bytes bytes(struct fli_slice s)
+{
+    return (struct fl_bytes){s.data, s.len};
+}
+
+static enum fli_ask_op ask_op(uint8_t op)
+{
+    switch (op) {
+    case MACHINE_OP_ACQUIRE:
+        return FLI_ASK_ACQUIRE;
+    case MACHINE_OP_RENEW:
+        return FLI_ASK_RENEW;
+    case MACHINE_OP_RELEASE:
+        return FLI_ASK_RELEASE;
+    case MACHINE_OP_CHECK:
+        return FLI_ASK_CHECK;
+    case MACHINE_OP_TOKEN:
+        return FLI_ASK_TOKEN;
+    case MACHINE_OP_BREAK:
+        return FLI_ASK_BREAK;
+    case MACHINE_OP_SHOW:
+    case MACHINE_OP_SESSION_SHOW: /* which the library has not; it is answered alike */
+        return FLI_ASK_SHOW;
+    case MACHINE_OP_LOCKS:
+        return FLI_ASK_LOCKS;
+    case MACHINE_OP_SESSION_OPEN:
+        return FLI_ASK_SESSION_OPEN;
+    case MACHINE_OP_SESSION_RENEW:
+        return FLI_ASK_SESSION_RENEW;
+    default:
+        FLI_ASSERT(op == MACHINE_OP_SESSION_CLOSE);
+        return FLI_ASK_SESSION_CLOSE;
+    }
+}
+
+bool sim_words_no_is_doubtful(uint8_t op)
+{
+    return fli_ask_no_is_doubtful(ask_op(op));
+}
+
+/* ---- requests ---- */
+
+static int show_session(const struct machine_command *m, struct fli_buf *out)
+{
+    int rc = fli_resp_array(out, 3);
+    rc = rc != 0 ? rc : fli_resp_text(out, "SESSION");
+    rc = rc != 0 ? rc : fli_resp_text(out, "SHOW");
+    return rc != 0 ? rc : fli_resp_bulk(out, m->owner.data, m->owner.len);
+}
+
+/* Who names no owner has no library either. */
+static int on_one_line(const struct machine_command *m, struct fli_buf *out)
+{
+    int rc = fli_buf_printf(out, "acquire %.*s ttl %" PRIu64, (int)m->name.len,
+                            (const char *)m->name.data, m->ttl_ms);
+    if (rc == 0 && m->wait_ms > 0) {
+        rc = fli_buf_printf(out, " wait %" PRIu64, m->wait_ms);
+    }
+    for (size_t at = 0; rc == 0 && at < m->also.len; at += 1 + (size_t)m->also.data[at]) {
+        rc = fli_buf_printf(out, " also %.*s", (int)m->also.data[at],
+                            (const char *)m->also.data + at + 1);
+    }
+    if (rc == 0 && m->permits > 1) {
+        rc = fli_buf_printf(out, " permits %" PRIu32, m->permits);
+    }
+    if (rc == 0 && m->mode == MACHINE_MODE_SHARED) {
+        rc = fli_buf_printf(out, " mode shared");
+    }
+    return rc != 0 ? rc : fli_buf_append(out, "\r\n", 2);
+}
+
+void sim_words_write(const struct machine_command *m, struct fli_buf *out)
+{
+    struct fl_bytes also[SIM_LOCKS];
+    size_t also_len = 0;
+    int rc = 0;
+    for (size_t at = 0; at < m->also.len; at += 1 + (size_t)m->also.data[at]) {
+        also[also_len++] = (struct fl_bytes){m->also.data + at + 1, m->also.data[at]};
+    }
+    if (m->op == MACHINE_OP_SESSION_SHOW) {
+        rc = show_session(m, out);
+    } else if (m->op == MACHINE_OP_ACQUIRE && m->owner.len == 0) {
+        rc = on_one_line(m, out);
+    } else {
+        struct fli_ask ask = {.op = ask_op(m->op),
+                              .name = bytes(m->name),
+                              .owner = bytes(m->owner),
+                              .value = bytes(m->value),
+                              .also = also,
+                              .also_len = also_len,
+                              .token = m->token,
+                              .ttl_ms = m->ttl_ms,
+                              .lockdelay_ms = m->lockdelay_ms,
+                              .permits = m->permits > 1 ? m->permits : 0,
+                              .shared = m->mode == MACHINE_MODE_SHARED,
+                              .under_session = (m->flags & MACHINE_ACQUIRE_EXPLICIT) != 0};
+        rc = fli_ask_encode(&ask, m->wait_ms, out);
+    }
+    FLI_ASSERT(rc == 0);
+}
+
+/* ---- answers ---- */
+
+/* One reader for all: each answer is whole, so nothing of one is left for the next. */
+static redisReply *read_reply(struct sim *s, const void *data, size_t len)
+{
+    static redisReader *reader;
+    void *reply = NULL;
+    if (reader == NULL) {
+        reader = redisReaderCreate();
+        FLI_ASSERT(reader != NULL);
+    }
+    int rc = redisReaderFeed(reader, data, len);
+    rc = rc == REDIS_OK ? redisReaderGetReply(reader, &reply) : rc;
+    SIM_CHECK(s, rc == REDIS_OK && reply != NULL, "an answer is not RESP: %.*s", (int)len,
+              (const char *)data);
+    return reply;
+}
+
+/* The token that SHOW tells; 0 for none. */
+static uint64_t shown_token(struct sim *s, const redisReply *map)
+{
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        const redisReply *key = map->element[i];
+        const redisReply *v = map->element[i + 1];
+        if (key->type == REDIS_REPLY_STRING && strcmp(key->str, "token") == 0) {
+            return v->type == REDIS_REPLY_INTEGER ? (uint64_t)v->integer : 0;
+        }
+    }
+    sim_fail(s, "SHOW answers no token");
+}
+
+static uint8_t code_of_yes(uint8_t op)
+{
+    return op == MACHINE_OP_ACQUIRE ? MACHINE_GRANTED : MACHINE_DONE;
+}
+
+static uint8_t code_of_no(uint8_t op)
+{
+    switch (op) {
+    case MACHINE_OP_ACQUIRE:
+        return MACHINE_HELD;
+    case MACHINE_OP_SHOW:
+    case MACHINE_OP_SESSION_SHOW:
+        return MACHINE_NOTFOUND;
+    case MACHINE_OP_SESSION_RENEW:
+    case MACHINE_OP_SESSION_CLOSE:
+        return MACHINE_NOSESSION;
+    default:
+        return MACHINE_NO;
+    }
+}
+
+static uint8_t code_of_refusal(struct sim *s, uint8_t op, int code)
+{
+    switch (code) {
+    case FL_EDEADLOCK:
+        return MACHINE_DEADLOCK;
+    case FL_ELIMIT:
+        return MACHINE_LIMIT;
+    case FL_ENOSESSION:
+        return MACHINE_NOSESSION;
+    case FL_EMISMATCH:
+        return MACHINE_MISMATCH;
+    default:
+        sim_fail(s, "a command of kind %u is refused with %s", op, fl_err_name(code));
+    }
+}
+
+static void read_result(struct sim *s, const redisReply *reply, uint8_t op, struct sim_answer *a)
+{
+    struct machine_result *r = &a->result;
+    *r = (struct machine_result){0};
+    switch (a->event) {
+    case FLI_EVENT_YES:
+        r->code = code_of_yes(op);
+        if (op == MACHINE_OP_SHOW) {
+            r->token = shown_token(s, reply);
+        } else if (op == MACHINE_OP_ACQUIRE || op == MACHINE_OP_TOKEN || op == MACHINE_OP_BREAK) {
+            r->token = (uint64_t)reply->integer;
+        }
+        break;
+    case FLI_EVENT_NO:
+        r->code = code_of_no(op);
+        break;
+    case FLI_EVENT_REFUSED:
+        r->code = code_of_refusal(s, op, a->code);
+        break;
+    default:
+        SIM_CHECK(s, a->event != FLI_EVENT_BROKEN,
+                  "a command of kind %u has an answer that is none", op);
+        return;
+    }
+    a->has_result = true;
+}
+
+void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a)
+{
+    redisReply *reply = read_reply(s, data, len);
+    a->has_result = false;
+    a->event = fli_ask_judge(ask_op(op), reply, &a->code);
+    read_result(s, reply, op, a);
+    freeReplyObject(reply);
+}
+
+bool sim_words_leaderless(struct sim *s, const void *data, size_t len)
+{
+    redisReply *reply = read_reply(s, data, len);
+    bool leaderless = fli_ask_judge_probe(reply) == FLI_EVENT_LEADERLESS;
+    freeReplyObject(reply);
+    return leaderless;
+}
