@@ -367,3 +367,18 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     }
     return count;
 }
+
+void node_get_security(const struct node *n, struct transport_security *ret)
+{
+    *ret = (struct transport_security){.trust = TRANSPORT_TRUSTS_ALL};
+    if (n->transport != NULL) {
+        transport_get_security(n->transport, ret);
+    }
+}
+
+void node_reload(struct node *n)
+{
+    if (n->transport != NULL) {
+        transport_reload(n->transport);
+    }
+}

@@ -434,6 +434,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
         .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
+        .security = c->security,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
     config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};

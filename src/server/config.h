@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "peer/members.h"
+#include "peer/security.h"
 #include "machine/limits.h"
 #include "net/address.h"
 #include "tls/tls.h"
@@ -43,8 +44,11 @@ struct config {
     char tls_ca_cert_file[CONFIG_PATH_MAX];
     char tls_protocols[64]; /* "" for the default */
     enum fli_tls_auth tls_auth_clients;
-    unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
-    bool log_json;      /* an object a line */
+    bool tls_cluster;                          /* nodes know each other by certificates */
+    char tls_cluster_name[SECURITY_NAME_MAX];  /* what the nodes' names begin with */
+    char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
+    unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
+    bool log_json;                             /* an object a line */
     bool allow_remote;
     struct machine_limits limits; /* of a new cluster */
 };
