@@ -273,7 +273,7 @@ static void wait_run_and_give_back(struct runner *r)
 }
 
 /* Who holds the lock, for `show`: nobody can tell from a random owner. Not the command's arguments,
- * which may carry secrets. Whatever is no plain word becomes one. */
+ * which may carry secrets. */
 static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
 {
     char host[65] = "";
