@@ -8,6 +8,7 @@
  *                                         ttl/4 before the deadline, ttl/20 before it */
 #include <inttypes.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
 #define SILENT_LOOKS 3u
+#define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
 
@@ -270,14 +272,34 @@ static void wait_run_and_give_back(struct runner *r)
     }
 }
 
+/* Who holds the lock, for `show`: nobody can tell from a random owner. Not the command's arguments,
+ * which may carry secrets. */
+static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
+{
+    char host[65] = "";
+    char buffer[1024];
+    struct passwd record;
+    struct passwd *user = NULL;
+    const char *slash = strrchr(a->rest[0], '/');
+    (void)gethostname(host, sizeof host - 1);
+    if (getpwuid_r(geteuid(), &record, buffer, sizeof buffer, &user) != 0) {
+        user = NULL;
+    }
+    snprintf(out, NOTE_SIZE, "user=%.64s host=%.64s pid=%ld command=%.128s",
+             user != NULL ? user->pw_name : "unknown", host, (long)getpid(),
+             slash != NULL && slash[1] != '\0' ? slash + 1 : a->rest[0]);
+}
+
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
+    char note[NOTE_SIZE];
+    describe_holder(a, note);
     struct fl_acquire_options options = {
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
-        .value = fl_str(a->text[CLI_OPT_VALUE]),
+        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : note),
     };
     (void)cli_mode_of(a, &options); /* looked at in cli_run_run() */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],

@@ -548,7 +548,7 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
             char name[2 * WORD_MAX];
             char left[3 * WORD_MAX];
             snprintf(left, sizeof left, "%s %s", title(c, name), c->arguments);
-            fprintf(f, "  %-24s %s\n", left, c->help);
+            fprintf(f, "  %-34s  %s\n", left, c->help);
         }
         fputs("\nEach command has its own --help.\n", f);
     }

@@ -3,7 +3,9 @@
 
 import json
 import os
+import pwd
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -76,6 +78,21 @@ class Hour(Case):
         self.assertEqual(code, DONE)
         self.assertGreater(int(out), before + 25000) # a quarter before the lease's end, and a margin for clocks
         self.assertLessEqual(int(out), after + 30000)
+
+    def test_show_tells_who_runs_what(self):
+        child = self.end_with_test(subprocess.Popen(
+            [binary('fencelock'), 'run', 'who', '--', '/bin/sh', '-c', 'echo $PPID; read secret'], env=self.env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        pid = child.stdout.readline().decode().strip()
+        value = json.loads(self.run_cli('show', 'who', '--json')[1])['value']
+        fields = dict(word.split('=', 1) for word in value.split(' '))
+        self.assertEqual(fields, {'user': pwd.getpwuid(os.geteuid()).pw_name, 'host': socket.gethostname(), 'pid': pid,
+                                  'command': 'sh'})
+        child.stdin.write(b'\n')
+        self.assertEqual(self.end(child)[0], DONE)
+        for given in ('', 'mine'):
+            code, out, _ = self.run_cli('run', '--value', given, 'who', '--', binary('fencelock'), 'show', 'who', '--json')
+            self.assertEqual((code, json.loads(out)['value']), (DONE, given))
 
     # -- the storage ----------------------------------------------------------------------------
     def test_missing_and_stale_differ(self):
