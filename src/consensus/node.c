@@ -133,10 +133,12 @@ static void note_pause(struct node *n)
 
 static void flush(struct node *n)
 {
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     outbound_flush(n->outbound);
     relay_client_flush(n->relay);
     relay_server_flush(n->followers);
     log_flush(n->log);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -165,15 +167,29 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void raft_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        proposer_turn(n->proposer, fli_clock_ms());
+    }
+    fli_turn_leave(n->host.turn, part);
+}
+
+static void snapshot_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
+    node_snapshot_turn(n);
+    fli_turn_leave(n->host.turn, part);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
-        replica_turn(n->replica, fli_clock_ms(), n->paused);
-        proposer_turn(n->proposer, fli_clock_ms());
-    }
+    raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
         election_turn(&n->election, node_running(n));
@@ -192,7 +208,7 @@ static void node_turn(struct node *n)
         route_held(n);
         proposer_turn(n->proposer, fli_clock_ms());
     }
-    node_snapshot_turn(n);
+    snapshot_turn(n);
     flush(n);
     plan_turn(n);
 }
@@ -210,7 +226,9 @@ static void prepare_cb(uv_prepare_t *prepare)
 static void disk_cb(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     log_device_poll(n->device);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static void beat_cb(uv_timer_t *timer)
@@ -298,6 +316,7 @@ static void log_status(const struct node *n, struct node_status *ret)
     ret->log_segments = s.segments;
     ret->log_bytes = s.bytes;
     ret->log_recycled = s.recycled;
+    ret->log_memory = s.cache_bytes + s.pending_bytes;
     ret->log_waits = s.waiting_for_segment;
 }
 
@@ -331,6 +350,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .uncertain = n->held.uncertain + p.uncertain,
         .leader_changes = n->leader_changes,
         .pending_bytes = p.pending_bytes + n->held.bytes,
+        .held_bytes = n->held.bytes,
+        .held_limit = n->held.bytes_max,
+        .pending_limit = PROPOSER_PENDING_DEFAULT,
         .pending_commands = p.pending_commands + n->held.count,
         .in_flight = p.in_flight,
         .snapshots = n->snapshots,

@@ -369,7 +369,8 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
                                 .event_ctx = n,
                                 .fatal = host_fail_cb,
                                 .restored = restored_cb,
-                                .ctx = n};
+                                .ctx = n,
+                                .turn = n->host.turn};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
@@ -515,8 +516,11 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
 {
     struct snapshot_meta meta = {0};
     struct outbound_callbacks ocbs = {.ctx = n, .log = peer_log_cb};
-    struct proposer_config pc = {
-        .ctx = n, .returned = returned_cb, .opened = opened_cb, .log = host_log_cb};
+    struct proposer_config pc = {.turn = n->host.turn,
+                                 .ctx = n,
+                                 .returned = returned_cb,
+                                 .opened = opened_cb,
+                                 .log = host_log_cb};
     int rv = open_state(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
     if (rv != 0) {
@@ -660,8 +664,12 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
     }
     n->loop = loop;
     n->cbs = *cbs;
-    n->host = (struct host){
-        .loop = loop, .ctx = n, .log = host_log_cb, .fail = host_fail_cb, .wake = host_wake_cb};
+    n->host = (struct host){.loop = loop,
+                            .ctx = n,
+                            .log = host_log_cb,
+                            .fail = host_fail_cb,
+                            .turn = config->turn,
+                            .wake = host_wake_cb};
     n->id = config->id;
     n->dir.lock_fd = -1;
     fli_list_init(&n->inbounds);

@@ -35,6 +35,8 @@ struct machine_limits {
 #define MACHINE_BATCH_DUE_STEPS 6000u     /* for what is due, and what earlier batches left */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for what the batch's commands set going */
 #define MACHINE_BATCH_COST_MAX 10000u     /* sum of machine_command_cost(): the leader's to keep */
+#define MACHINE_LIST_COST 5000u           /* of LOCKS and SESSION LIST, which look at much */
+#define MACHINE_SHOW_COST 250u            /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
 #define MACHINE_SEARCH_STEPS_MAX 1000u    /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u      /* which it has in any case */
 #define MACHINE_SEARCH_PAUSE_MS 1000u     /* and has no more, after one that took the most */

@@ -384,6 +384,12 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
         return 2 * MACHINE_STEPS_RECORD;
+    case MACHINE_OP_LOCKS:
+    case MACHINE_OP_SESSION_LIST:
+        return MACHINE_LIST_COST;
+    case MACHINE_OP_SHOW:
+    case MACHINE_OP_SESSION_SHOW:
+        return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
     }

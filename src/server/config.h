@@ -36,6 +36,7 @@ struct config {
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
+    uint64_t client_memory; /* bytes for all clients together */
     unsigned idle_first_ms;
     uint64_t snapshot_bytes;             /* of log, between two snapshots of a small state */
     char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */

@@ -26,6 +26,7 @@ static const char help[] =
     "  --hold-ms MS            how long a request waits for a leader before NOLEADER\n"
     "  --drain-ms MS           how long stopping may take (5000)\n"
     "  --connections-max N     clients at once (16384)\n"
+    "  --client-memory BYTES   for all clients; beyond it who does not read goes (536870912)\n"
     "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
     "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
     "  --log-level LEVEL       error, warning, info or debug (info); SIGUSR1: debug and back\n"

@@ -29,6 +29,9 @@ struct info_shell {
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;
+    struct net_memory memory;
+    size_t events_memory; /* of events that wait to be told */
+    struct fli_turn_stats turn;
     struct events_counts events;
 };
 

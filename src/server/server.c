@@ -169,6 +169,7 @@ static void on_closed(void *ctx, struct net_conn *c)
     struct server *s = ctx;
     events_drop(&s->events, net_conn_user(c));
     net_conn_set_user(c, NULL);
+    net_conn_set_subscribed(c, 0);
 }
 
 static void on_net_log(void *ctx, int level, const char *message)
@@ -200,6 +201,12 @@ static void sink_failed(void *request)
     net_answer_failed(request);
 }
 
+static bool sink_behind(void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_output_bytes(r->conn) > OUTPUT_MAX_BYTES / 4;
+}
+
 /* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
 static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
                                  const struct fli_slice *args, unsigned n)
@@ -211,6 +218,7 @@ static void change_subscriptions(struct server *s, struct net_request *r, enum f
     enum events_outcome outcome =
         events_command(&s->events, &subscriber, c, id, proto, args, n, &s->confirm);
     net_conn_set_user(c, subscriber);
+    net_conn_set_subscribed(c, events_memory_of(subscriber));
     const struct fli_buf *b = &s->confirm;
     if (outcome == EVENTS_FAILED) {
         net_answer_failed(r);
@@ -294,6 +302,9 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    net_get_memory(s->net, &ret->memory);
+    ret->events_memory = events_queued_bytes(&s->events);
+    ret->turn = net_server_turn(s->net)->stats;
     (void)net_server_tls_facts(s->net, &ret->tls);
     if (s->node != NULL) {
         node_get_security(s->node, &ret->peers);
@@ -398,21 +409,30 @@ static void timer_cb(uv_timer_t *timer)
     s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
 }
 
+/* True: there is more to tell. */
+static bool tell_events(struct server *s)
+{
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
+    const struct machine *m = node_machine(s->node);
+    bool more = events_tell(&s->events, FLI_TURN_EVENT_STEPS);
+    events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
+    fli_turn_leave(net_server_turn(s->net), part);
+    net_flush(s->net);
+    return more;
+}
+
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
-    if (events_wanted(&s->events) && s->node != NULL) {
-        const struct machine *m = node_machine(s->node);
-        events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
-        net_flush(s->net);
-    }
+    bool more = events_wanted(&s->events) && s->node != NULL && tell_events(s);
     uint64_t next = dispatch_next_turn_ms(s->dispatch);
     if (next <= now) {
         dispatch_turn(s->dispatch);
         net_flush(s->net);
         next = dispatch_next_turn_ms(s->dispatch);
     }
+    next = more ? now : next;
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
         int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
@@ -441,7 +461,10 @@ static unsigned fit_connections(const struct server *s, unsigned wanted)
 static int make_dispatch(struct server *s)
 {
     struct dispatch_config dc = {
-        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .sink = {.reply = sink_reply,
+                 .answer = sink_answer,
+                 .failed = sink_failed,
+                 .behind = sink_behind},
         .node = {.ctx = s,
                  .submit = submit,
                  .status = status,
@@ -475,6 +498,8 @@ static int make_net(struct server *s)
         .connections_max = s->connections_max,
         .pipeline_max = PIPELINE_MAX,
         .output_max = OUTPUT_MAX_BYTES,
+        .request_memory = DISPATCH_CALL_MEMORY,
+        .memory_max = (size_t)s->config->client_memory,
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,
@@ -550,6 +575,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .client_address = s->told,
         .members = &c->members,
         .limits = c->limits,
+        .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,

@@ -304,6 +304,7 @@ static void after_work_cb(uv_work_t *work, int status)
     }
     put_back(s);
     take_stock(s);
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);
     for (size_t i = 0; i < s->group_done; i++) {
         struct pending *p = s->group[i];
         struct net_request *r = p->request;
@@ -313,6 +314,7 @@ static void after_work_cb(uv_work_t *work, int status)
         }
         free_pending(s, p);
     }
+    fli_turn_leave(net_server_turn(s->net), part);
     s->group_len = 0;
     wake(s);
     finish_stop(s);
@@ -513,6 +515,8 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     }
     i->connections = net_connections(s->net);
     net_get_stats(s->net, &i->net);
+    net_get_memory(s->net, &i->memory);
+    i->turn = net_server_turn(s->net)->stats;
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
     fli_buf_init(&text, INFO_MAX);
@@ -581,6 +585,8 @@ static const struct net_limits limits = {
     .connections_max = SERVICE_CONNECTIONS_MAX,
     .pipeline_max = SERVICE_PIPELINE_MAX,
     .output_max = SERVICE_OUTPUT_MAX,
+    .request_memory = 0, /* what waits is counted in pending_bytes */
+    .memory_max = SERVICE_CLIENT_MEMORY,
     .idle_first_ms = 0,
 };
 

@@ -25,6 +25,7 @@
 #define SERVICE_CONNECTIONS_MAX 20000u
 #define SERVICE_PIPELINE_MAX 1024u
 #define SERVICE_OUTPUT_MAX ((size_t)32 * 1024 * 1024)
+#define SERVICE_CLIENT_MEMORY ((size_t)1 << 30)        /* of all connections; then the largest go */
 #define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
