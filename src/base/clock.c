@@ -22,10 +22,10 @@ uint64_t fli_clock_ms(void)
 uint64_t fli_clock_wall_ms(void)
 {
     struct timespec now;
-    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec < 0) {
+    if (FLI_UNLIKELY(clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec < 0)) {
         return 0;
     }
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / UINT64_C(1000000);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 void fli_random(void *data, size_t len)

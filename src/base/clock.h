@@ -10,8 +10,7 @@
 uint64_t fli_clock_ms(void);
 uint64_t fli_clock_ns(void);
 
-/* Milliseconds of the wall clock since 1970, for lines that people read. Nothing may be decided by
- * it: it jumps. Any thread. */
+/* Milliseconds since 1970 by the wall clock, which jumps: for people to read, never to decide. */
 uint64_t fli_clock_wall_ms(void);
 
 /* Nanoseconds that the processor has worked for this thread. A call of the kernel. */

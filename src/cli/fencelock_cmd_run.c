@@ -350,8 +350,15 @@ int cli_run_run(const struct cli_args *a)
     if (code != 0) {
         return code;
     }
+    struct cli_login login;
+    code = cli_login_of(a, &login);
+    if (code != 0) {
+        return code;
+    }
     const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = tls.use};
+                                              .tls = tls.use,
+                                              .user = login.user,
+                                              .password = login.password};
     int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;
