@@ -10,6 +10,9 @@
 uint64_t fli_clock_ms(void);
 uint64_t fli_clock_ns(void);
 
+/* Milliseconds since 1970 by the wall clock, which jumps: for people to read, never to decide. */
+uint64_t fli_clock_wall_ms(void);
+
 /* Nanoseconds that the processor has worked for this thread. A call of the kernel. */
 uint64_t fli_clock_cpu_ns(void);
 

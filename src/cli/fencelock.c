@@ -10,7 +10,8 @@
 #define WITH_FILES                                                                                 \
     (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
-#define AT_NODES (CLI_BIT(CLI_OPT_NODES) | WITH_TLS)
+#define AT_NODES                                                                                   \
+    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \

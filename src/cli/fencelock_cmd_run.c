@@ -18,6 +18,7 @@
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
 #define SILENT_LOOKS 3u
+#define LABEL_SIZE 256u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
 
@@ -264,14 +265,31 @@ static void wait_run_and_give_back(struct runner *r)
     }
 }
 
+/* Whom to call: host, process and command, for who sees the lock. What does not fit is cut. */
+static void describe(const struct cli_args *a, char text[LABEL_SIZE])
+{
+    char host[128] = "?";
+    if (gethostname(host, sizeof host - 1) != 0) {
+        (void)snprintf(host, sizeof host, "?");
+    }
+    int n = snprintf(text, LABEL_SIZE, "host=%s pid=%ld command=", host, (long)getpid());
+    size_t len = n > 0 ? (size_t)n : 0;
+    for (const char *const *word = a->rest; *word != NULL && len < LABEL_SIZE - 1; word++) {
+        n = snprintf(text + len, LABEL_SIZE - len, "%s%s", word == a->rest ? "" : " ", *word);
+        len += n > 0 ? (size_t)n : 0;
+    }
+}
+
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
+    char label[LABEL_SIZE];
+    describe(a, label);
     struct fl_acquire_options options = {
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
-        .value = fl_str(a->text[CLI_OPT_VALUE]),
+        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : label),
     };
     (void)cli_mode_of(a, &options); /* looked at in cli_run_run() */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
@@ -322,8 +340,15 @@ int cli_run_run(const struct cli_args *a)
     if (code != 0) {
         return code;
     }
+    struct cli_login login;
+    code = cli_login_of(a, &login);
+    if (code != 0) {
+        return code;
+    }
     const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = tls.use};
+                                              .tls = tls.use,
+                                              .user = login.user,
+                                              .password = login.password};
     int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;

@@ -27,6 +27,13 @@ struct cli_tls {
     struct fl_tls_options options;
     const struct fl_tls_options *use;
 };
+/* Who logs in, by --user, and its password; NULL for nobody. The exit code is 0 unless that was
+ * wrong, which was said. */
+struct cli_login {
+    const char *user, *password;
+    char room[FL_PASSWORD_MAX + 2];
+};
+int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
 /* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code

@@ -48,6 +48,8 @@ enum cli_option {
     CLI_OPT_CERT,
     CLI_OPT_KEY,
     CLI_OPT_SNI,
+    CLI_OPT_USER,
+    CLI_OPT_PASSWORD_FILE,
     CLI_OPT_REDIS,
     CLI_OPT_REDIS_TLS,
     CLI_OPT_REDIS_USER,

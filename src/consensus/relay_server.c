@@ -323,6 +323,9 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:
+    case MACHINE_OP_USER_SET:
+    case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_SEAL:
         return true;
     default:
         return MACHINE_OP_IS_QUERY(op);

@@ -46,6 +46,10 @@ struct machine_limits {
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
+/* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
+ * user with one password and two short patterns takes about a hundred. */
+#define MACHINE_USERS_BYTES_MAX 49152u
+
 #define MACHINE_COMMAND_COST_MAX                                                                   \
     (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)
 /* The last piece of work may take more than there was left: one grant, or one wait. */

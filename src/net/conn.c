@@ -127,6 +127,10 @@ static bool may_take(struct net_conn *c)
     if (c->doomed || c->last) {
         return false;
     }
+    if (c->waits) {
+        c->paused = true;
+        return false;
+    }
     size_t unsent = net_conn_unsent(c);
     if (c->full) {
         /* Half way down, so that it does not flutter. */
@@ -586,6 +590,36 @@ static void admit(struct net_conn *c)
     set_reading(c);
 }
 
+/* An address of version 4 that was mapped into version 6 is one of version 4. */
+static void note_address(struct net_conn *c)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    static const uint8_t loopback6[16] = {[15] = 1};
+    struct sockaddr_storage name;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    int len = sizeof name;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&name, &len) != 0) {
+        return;
+    }
+    memcpy(&v4, &name, sizeof v4);
+    memcpy(&v6, &name, sizeof v6);
+    const uint8_t *bytes6 = v6.sin6_addr.s6_addr;
+    bool is_mapped = name.ss_family == AF_INET6 && memcmp(bytes6, mapped, sizeof mapped) == 0;
+    if (name.ss_family == AF_INET6 && !is_mapped) {
+        c->local = memcmp(bytes6, loopback6, sizeof loopback6) == 0;
+        memcpy(c->address, bytes6, 16);
+        memcpy(c->address + 16, &v6.sin6_port, 2);
+        c->address_len = 18;
+    } else if (name.ss_family == AF_INET || is_mapped) {
+        const void *bytes4 = is_mapped ? (const void *)(bytes6 + 12) : (const void *)&v4.sin_addr;
+        memcpy(c->address, bytes4, 4);
+        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same place in both versions */
+        c->local = c->address[0] == 127;
+        c->address_len = 6;
+    }
+}
+
 void net_conn_accept(struct net_listener *l)
 {
     struct net_server *s = l->server;
@@ -614,6 +648,7 @@ void net_conn_accept(struct net_listener *l)
         return;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1);
+    note_address(c);
     if (l->secure && !net_secure_attach(c)) {
         net_conn_doom(c);
         return;
@@ -641,6 +676,41 @@ void net_conn_set_proto(struct net_conn *c, int proto)
 void net_conn_set_name(struct net_conn *c, const char *name)
 {
     (void)snprintf(c->name, sizeof c->name, "%s", name);
+}
+
+uint64_t net_conn_login(const struct net_conn *c)
+{
+    return c->login;
+}
+
+void net_conn_set_login(struct net_conn *c, uint64_t login)
+{
+    c->login = login;
+}
+
+bool net_conn_is_local(const struct net_conn *c)
+{
+    return c->local;
+}
+
+struct fli_slice net_conn_address(const struct net_conn *c)
+{
+    return (struct fli_slice){c->address, c->address_len};
+}
+
+void net_conn_hold(struct net_conn *c)
+{
+    c->waits = true;
+    c->paused = true;
+    net_conn_touch(c);
+}
+
+void net_conn_release(struct net_conn *c)
+{
+    c->waits = false;
+    if (!c->doomed) {
+        net_conn_touch(c);
+    }
 }
 
 uint64_t net_conn_id(const struct net_conn *c)

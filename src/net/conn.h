@@ -81,6 +81,11 @@ struct net_conn {
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
     unsigned in_flight; /* length of `requests` */
     uint8_t proto;
+    uint64_t login;
+    uint8_t address[NET_CONN_ADDRESS_MAX];
+    uint8_t address_len;
+    bool local;     /* the client is on this machine */
+    bool waits;     /* the service has it take no more for now */
     bool admitted;  /* the service knows it */
     bool reading;   /* uv_read is on */
     bool paused;    /* takes nothing more for now: it is full, or has yielded */

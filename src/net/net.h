@@ -49,6 +49,7 @@ struct net_callbacks {
      * this call. May come more than once for a request. May be NULL. */
     void (*hangup)(void *ctx, struct net_request *r);
     void (*opened)(void *ctx, struct net_conn *c);          /* may be NULL */
+    void (*shaken)(void *ctx, struct net_conn *c); /* TLS: before its first request; may be NULL */
     void (*closed)(void *ctx, struct net_conn *c);          /* may be NULL; after every cancel */
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
@@ -106,6 +107,17 @@ bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of its verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
+/* Who the client is, as the service says: a number that it keeps; 0 at first. */
+uint64_t net_conn_login(const struct net_conn *c);
+void net_conn_set_login(struct net_conn *c, uint64_t login);
+/* Whether the client is on this machine, and where it is: address 4 or 16, port 2, both in network
+ * order; nothing when that is not known. */
+bool net_conn_is_local(const struct net_conn *c);
+struct fli_slice net_conn_address(const struct net_conn *c);
+#define NET_CONN_ADDRESS_MAX 18u
+/* Takes no more requests from it, nor reads, until it is released. */
+void net_conn_hold(struct net_conn *c);
+void net_conn_release(struct net_conn *c);
 void net_conn_set_proto(struct net_conn *c, int proto);
 void net_conn_set_name(struct net_conn *c, const char *name);
 uint64_t net_conn_id(const struct net_conn *c);

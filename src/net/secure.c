@@ -98,6 +98,9 @@ static void opened(struct net_conn *c)
         fli_list_push(&s->fresh, &c->watch);
         net_server_tick_start(s);
     }
+    if (s->cbs.shaken != NULL) {
+        s->cbs.shaken(s->cbs.ctx, c);
+    }
 }
 
 /* False: the connection is about to end. */

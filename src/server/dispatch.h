@@ -60,6 +60,16 @@ struct dispatch_config {
     /* Answers a command about the connection (FLI_CMD_CONNECTION) in full. */
     void (*connection)(void *ctx, void *request, const struct fli_command *command,
                        const struct fli_slice *args, unsigned n);
+    /* Whether a command may go on, which is answered when not; who sends it, put into the command
+     * of the machine; the ACL commands, answered in full. All NULL, or none: then there are no
+     * users, and everybody is the default one. They, and the next, are given users_ctx. */
+    void *users_ctx;
+    bool (*gate)(void *ctx, void *request, const struct fli_command *command);
+    void (*who)(void *ctx, void *request, struct machine_command *m);
+    void (*users)(void *ctx, void *request, const struct fli_command *command,
+                  const struct fli_slice *args, unsigned n);
+    /* The machine refused a request for want of a right, or of a login. May be NULL. */
+    void (*refused)(void *ctx, void *request, enum fli_command_id id, bool by_right);
     /* Fills in what only the shell knows for INFO. May be NULL. */
     void (*describe)(void *ctx, struct info_shell *ret);
     uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */

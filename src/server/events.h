@@ -49,6 +49,8 @@ struct events_sink {
     int (*proto)(void *ctx, void *to); /* of the answers to this subscriber: 2 or 3 */
     /* One whole frame. False: it takes no more, now or ever, and is dropped. Must not call back. */
     bool (*push)(void *ctx, void *to, const void *frame, size_t len);
+    /* Whether it may hear of this lock, when it is told. NULL: everybody may. */
+    bool (*may_see)(void *ctx, void *to, struct fli_slice lock);
     /* It was dropped because push said so: its pointer to events_subscriber is stale. */
     void (*dropped)(void *ctx, void *to);
 };

@@ -27,6 +27,7 @@
 /* A message on its way: its text, and the frames already made for the topic in hand. */
 struct message {
     struct fli_slice channel;
+    struct fli_slice lock; /* that it is about; empty: none */
     size_t text_len;
     char text[TEXT_MAX];
 };
@@ -71,6 +72,7 @@ static void put_bytes(struct message *m, const char *key, struct fli_slice v)
 static void begin(struct message *m, struct fli_slice channel, const char *event)
 {
     m->channel = channel;
+    m->lock = (struct fli_slice){NULL, 0};
     m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
 }
 
@@ -95,11 +97,19 @@ struct telling {
     uint64_t *steps;
 };
 
-static bool hears(const struct sub *sub, const struct telling *w)
+/* What is said of no lock is for every subscriber; of a lock, for who may see it by now. */
+static bool may_hear(const struct events *e, const struct events_subscriber *s,
+                     const struct message *m)
+{
+    return e->sink.may_see == NULL || m->lock.len == 0 ||
+           e->sink.may_see(e->sink.ctx, s->to, m->lock);
+}
+
+static bool hears(const struct events *e, const struct sub *sub, const struct telling *w)
 {
     const struct events_subscriber *s = sub->subscriber;
     return s->lane == w->lane && !fli_list_linked(&s->doomed) && sub->since <= w->at &&
-           (sub->fresh || !w->only_fresh);
+           (sub->fresh || !w->only_fresh) && may_hear(e, s, w->m);
 }
 
 static void tell(struct events *e, struct topic *t, const struct telling *w)
@@ -115,7 +125,7 @@ static void tell(struct events *e, struct topic *t, const struct telling *w)
         struct sub *sub = sub_at_topic(link);
         struct events_subscriber *s = sub->subscriber;
         ++*w->steps;
-        if (!hears(sub, w)) {
+        if (!hears(e, sub, w)) {
             continue;
         }
         *w->steps += STEPS_FRAME;
@@ -214,6 +224,8 @@ static const char *reason_word(uint8_t reason)
         return "deadline";
     case MACHINE_REASON_CANCEL:
         return "cancel";
+    case MACHINE_REASON_DENIED:
+        return "denied";
     default:
         return "session";
     }
@@ -257,6 +269,7 @@ static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EV
     memcpy(name, EVENTS_LOCK_PREFIX, prefix);
     memcpy(name + prefix, p, r.name_len);
     begin(m, (struct fli_slice){name, prefix + r.name_len}, event_word(r.type));
+    m->lock = (struct fli_slice){name + prefix, r.name_len};
     if (r.token != 0) {
         put(m, "token", r.token);
     }
