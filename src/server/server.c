@@ -16,11 +16,8 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "net/connection_commands.h"
-#include "server/access.h"
-#include "server/dispatch.h"
-#include "server/events.h"
-#include "server/monitor.h"
+#include "server/server_private.h"
+#include "server/status_line.h"
 
 #define ARG_MAX_BYTES 4096u
 #define REQUEST_MAX_BYTES 8192u
@@ -30,34 +27,6 @@
 #define CONFIRM_MAX_BYTES (128u * 1024u)             /* confirmations of 256 channels */
 #define FILES_RESERVED 64u /* descriptors that are not clients: log segments, peers, listeners */
 
-struct server {
-    uv_loop_t *loop;
-    const struct config *config;
-    struct server_callbacks cbs;
-    struct net_server *net;
-    struct node *node; /* NULL until it is made */
-    struct dispatch *dispatch;
-    struct monitor *monitor;
-    struct access *access;
-    struct events events;
-    struct fli_buf confirm; /* scratch */
-    struct net_commands commands;
-    uv_prepare_t prepare;
-    uv_timer_t timer;
-    uint64_t timer_at_ms; /* when the timer comes; UINT64_MAX when it is off */
-    uint64_t started_ms;
-    unsigned connections_max;
-    char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port; "" for none */
-    char tls_address[NET_ADDRESS_MAX];
-    char told[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
-    bool asked_with_tls;           /* the request at hand */
-    char leader_address[MEMBER_ADDRESS_MAX];
-    char member_address[MEMBERS_MAX][MEMBER_ADDRESS_MAX];
-    unsigned stopping; /* parts that have yet to stop */
-    void (*stop_cb)(void *ctx);
-    void *stop_ctx;
-};
-
 static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *fmt, ...)
 {
     char text[512];
@@ -65,7 +34,7 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    s->cbs.log(s->cbs.ctx, level, text);
+    s->cbs.log(s->cbs.ctx, level, "server", text);
 }
 
 /* What is kept with each request. */
@@ -73,37 +42,6 @@ struct request_slot {
     struct dispatch_slot dispatch;
     struct access_call *access;
 };
-
-/* --- addresses for clients --- */
-
-/* Nodes tell each other one text: the address for plain connections, and behind a comma that for
- * TLS. Either may be missing. A client is told the one that is for connections like its own, since
- * it can make nothing of the other. Returns NULL when there is none. */
-static const char *pick_address(const struct server *s, const char *told,
-                                char out[MEMBER_ADDRESS_MAX])
-{
-    if (told == NULL) {
-        return NULL;
-    }
-    const char *comma = strchr(told, ',');
-    const char *tls = comma == NULL ? "" : comma + 1;
-    int plain_len = (int)(comma == NULL ? strlen(told) : (size_t)(comma - told));
-    if (s->asked_with_tls) {
-        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%s", tls);
-    } else {
-        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%.*s", plain_len, told);
-    }
-    return out[0] == '\0' ? NULL : out;
-}
-
-static void two_addresses(struct server *s)
-{
-    const struct config *c = s->config;
-    const char *plain = c->advertise[0] != '\0' ? c->advertise : s->address;
-    const char *tls = c->tls_advertise[0] != '\0' ? c->tls_advertise : s->tls_address;
-    int n = snprintf(s->told, sizeof s->told, "%s%s%s", plain, tls[0] == '\0' ? "" : ",", tls);
-    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has seen to it */
-}
 
 /* --- net to dispatch --- */
 
@@ -199,7 +137,13 @@ static void on_shaken(void *ctx, struct net_conn *c)
 static void on_net_log(void *ctx, int level, const char *message)
 {
     struct server *s = ctx;
-    s->cbs.log(s->cbs.ctx, level, message);
+    s->cbs.log(s->cbs.ctx, level, "clients", message);
+}
+
+static void on_node_log(void *ctx, int level, const char *part, const char *message)
+{
+    struct server *s = ctx;
+    s->cbs.log(s->cbs.ctx, level, part, message);
 }
 
 /* --- dispatch to net --- */
@@ -299,7 +243,7 @@ static unsigned on_hello(void *ctx, struct net_hello_field *fields)
     if (s->node != NULL) {
         node_get_status(s->node, &status);
     }
-    if (pick_address(s, status.leader_client_address, s->leader_address) == NULL) {
+    if (server_pick_address(s, status.leader_client_address, s->leader_address) == NULL) {
         s->leader_address[0] = '\0';
     }
     fields[0] = (struct net_hello_field){.key = "fencelock_version", .text = FL_VERSION};
@@ -381,7 +325,8 @@ static void status(void *ctx, struct node_status *ret)
         return;
     }
     node_get_status(s->node, ret);
-    ret->leader_client_address = pick_address(s, ret->leader_client_address, s->leader_address);
+    ret->leader_client_address =
+        server_pick_address(s, ret->leader_client_address, s->leader_address);
 }
 
 static size_t members(void *ctx, struct node_member *ret, size_t max)
@@ -389,7 +334,7 @@ static size_t members(void *ctx, struct node_member *ret, size_t max)
     struct server *s = ctx;
     size_t n = s->node == NULL ? 0 : node_members(s->node, ret, max);
     for (size_t i = 0; i < n; i++) {
-        ret[i].client_address = pick_address(s, ret[i].client_address, s->member_address[i]);
+        ret[i].client_address = server_pick_address(s, ret[i].client_address, s->member_address[i]);
     }
     return n;
 }
@@ -612,52 +557,6 @@ static int make_net(struct server *s)
     return rc;
 }
 
-static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    int rc = net_address_split(wanted, host, &port);
-    FLI_ASSERT(rc == 0);
-    (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
-}
-
-static int listen_with_tls(struct server *s, char *errmsg, size_t errmsg_size)
-{
-    const struct config *c = s->config;
-    const struct fli_tls_config config = {
-        .server = true,
-        .cert_file = c->tls_cert_file,
-        .key_file = c->tls_key_file,
-        .ca_file = c->tls_ca_cert_file,
-        .protocols = c->tls_protocols,
-        .auth = c->tls_auth_clients,
-    };
-    int rc = net_server_listen_tls(s->net, c->tls_port, &config, errmsg, errmsg_size);
-    if (rc == 0) {
-        bound_address(c->tls_port, net_server_tls_port(s->net), s->tls_address);
-    }
-    return rc;
-}
-
-static int listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size)
-{
-    const struct config *c = s->config;
-    int rc = 0;
-    if (config_listens_plainly(c)) {
-        rc = net_server_listen(s->net, c->listen, errmsg, errmsg_size);
-        if (rc == 0) {
-            bound_address(c->listen, net_server_port(s->net), s->address);
-        }
-    }
-    if (rc == 0 && c->tls_port[0] != '\0') {
-        rc = listen_with_tls(s, errmsg, errmsg_size);
-    }
-    if (rc == 0) {
-        two_addresses(s);
-    }
-    return rc;
-}
-
 static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
 {
     const struct config *c = s->config;
@@ -687,7 +586,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
-                                 .log = on_net_log};
+                                 .log = on_node_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
@@ -762,7 +661,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     int rc = make_access(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
-    rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : server_listen_for_clients(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_monitor(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
     if (rc != 0) {
@@ -788,6 +687,12 @@ const char *server_tls_address(const struct server *s)
 const char *server_metrics_address(const struct server *s)
 {
     return monitor_address(s->monitor);
+}
+
+void server_describe(struct server *s, char *out, size_t size)
+{
+    status_line(s->stopping > 0 ? NULL : s->node, s->config->id, net_connections(s->net), out,
+                size);
 }
 
 void server_reload(struct server *s)

@@ -1,0 +1,80 @@
+/* server_listen.c: where clients are served, and which address they are told. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/server_private.h"
+
+/* Nodes tell each other one text: the address for plain connections, and behind a comma that for
+ * TLS. Either may be missing. A client is told the one that is for connections like its own, since
+ * it can make nothing of the other. Returns NULL when there is none. */
+const char *server_pick_address(const struct server *s, const char *told,
+                                char out[MEMBER_ADDRESS_MAX])
+{
+    if (told == NULL) {
+        return NULL;
+    }
+    const char *comma = strchr(told, ',');
+    const char *tls = comma == NULL ? "" : comma + 1;
+    int plain_len = (int)(comma == NULL ? strlen(told) : (size_t)(comma - told));
+    if (s->asked_with_tls) {
+        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%s", tls);
+    } else {
+        (void)snprintf(out, MEMBER_ADDRESS_MAX, "%.*s", plain_len, told);
+    }
+    return out[0] == '\0' ? NULL : out;
+}
+
+static void two_addresses(struct server *s)
+{
+    const struct config *c = s->config;
+    const char *plain = c->advertise[0] != '\0' ? c->advertise : s->address;
+    const char *tls = c->tls_advertise[0] != '\0' ? c->tls_advertise : s->tls_address;
+    int n = snprintf(s->told, sizeof s->told, "%s%s%s", plain, tls[0] == '\0' ? "" : ",", tls);
+    FLI_ASSERT(n > 0 && (size_t)n < sizeof s->told); /* config.c has seen to it */
+}
+
+static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRESS_MAX])
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    int rc = net_address_split(wanted, host, &port);
+    FLI_ASSERT(rc == 0);
+    (void)net_address_join(host, bound, out, NET_ADDRESS_MAX);
+}
+
+static int listen_with_tls(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = s->config;
+    const struct fli_tls_config config = {
+        .server = true,
+        .cert_file = c->tls_cert_file,
+        .key_file = c->tls_key_file,
+        .ca_file = c->tls_ca_cert_file,
+        .protocols = c->tls_protocols,
+        .auth = c->tls_auth_clients,
+    };
+    int rc = net_server_listen_tls(s->net, c->tls_port, &config, errmsg, errmsg_size);
+    if (rc == 0) {
+        bound_address(c->tls_port, net_server_tls_port(s->net), s->tls_address);
+    }
+    return rc;
+}
+
+int server_listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = s->config;
+    int rc = 0;
+    if (config_listens_plainly(c)) {
+        rc = net_server_listen(s->net, c->listen, errmsg, errmsg_size);
+        if (rc == 0) {
+            bound_address(c->listen, net_server_port(s->net), s->address);
+        }
+    }
+    if (rc == 0 && c->tls_port[0] != '\0') {
+        rc = listen_with_tls(s, errmsg, errmsg_size);
+    }
+    if (rc == 0) {
+        two_addresses(s);
+    }
+    return rc;
+}

@@ -1,0 +1,45 @@
+/* server_private.h: what server.c and server_listen.c share; nobody else includes it. */
+#ifndef SERVER_SERVER_PRIVATE_H
+#define SERVER_SERVER_PRIVATE_H
+
+#include "net/connection_commands.h"
+#include "server/access.h"
+#include "server/dispatch.h"
+#include "server/events.h"
+#include "server/monitor.h"
+#include "server/server.h"
+
+struct server {
+    uv_loop_t *loop;
+    const struct config *config;
+    struct server_callbacks cbs;
+    struct net_server *net;
+    struct node *node; /* NULL until it is made */
+    struct dispatch *dispatch;
+    struct monitor *monitor;
+    struct access *access;
+    struct events events;
+    struct fli_buf confirm; /* scratch */
+    struct net_commands commands;
+    uv_prepare_t prepare;
+    uv_timer_t timer;
+    uint64_t timer_at_ms; /* when the timer comes; UINT64_MAX when it is off */
+    uint64_t started_ms;
+    unsigned connections_max;
+    char address[NET_ADDRESS_MAX]; /* of the listener, with the bound port; "" for none */
+    char tls_address[NET_ADDRESS_MAX];
+    char told[MEMBER_ADDRESS_MAX]; /* to the other nodes: see two_addresses() */
+    bool asked_with_tls;           /* the request at hand */
+    char leader_address[MEMBER_ADDRESS_MAX];
+    char member_address[MEMBERS_MAX][MEMBER_ADDRESS_MAX];
+    unsigned stopping; /* parts that have yet to stop */
+    void (*stop_cb)(void *ctx);
+    void *stop_ctx;
+};
+
+/* server_listen.c */
+const char *server_pick_address(const struct server *s, const char *told,
+                                char out[MEMBER_ADDRESS_MAX]);
+int server_listen_for_clients(struct server *s, char *errmsg, size_t errmsg_size);
+
+#endif
