@@ -60,11 +60,14 @@
             (throw (ex-info (str what " did not come about in " seconds " s") {:type ::never}))
             (do (Thread/sleep 50) (recur)))))))
 
-(defn await-serving [test node]
-  (await-true (str "service by " node) (if (:no-sync test) 15 start-seconds)
-              #(if (store? test node)
-                 (ask test node 3000 "MARK" "nothing")
-                 (ask test node 5000 "CHECK" "nothing" 1))))
+(defn await-serving
+  ([test node]
+   (await-serving test node (if (:no-sync test) 15 start-seconds)))
+  ([test node seconds]
+   (await-true (str "service by " node) seconds
+               #(if (store? test node)
+                  (ask test node 3000 "MARK" "nothing")
+                  (ask test node 5000 "CHECK" "nothing" 1)))))
 
 (defn leader
   "The lock node that says that it leads, or nil."
