@@ -309,6 +309,8 @@ struct fl_node_status {
     char leader[FL_ADDRESS_MAX + 1];
     uint64_t node_id, term, commit_index, applied_index, clients, uptime_ms;
     uint64_t locks_held, waits;
+    uint64_t leader_id;                              /* 0: it hears none */
+    uint64_t cluster_nodes, cluster_nodes_connected; /* connected: to this node, itself included */
     fl_token last_token, min_live_token;
 };
 

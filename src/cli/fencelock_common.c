@@ -202,11 +202,16 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
 
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
 {
+    return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
+}
+
+fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
+{
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n;
     char errmsg[256];
     char message[320];
-    int rc = fli_nodes_parse(cli_nodes_of(a), nodes, &n, errmsg, sizeof errmsg);
+    int rc = fli_nodes_parse(addresses, nodes, &n, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message,
                  "the list of nodes (--nodes or FENCELOCK_NODES) is wrong: %s", errmsg);
@@ -228,7 +233,7 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
                                         .user = login.user,
                                         .password = login.password};
     fl_client *c = NULL;
-    rc = fl_client_create(cli_nodes_of(a), &options, &c);
+    rc = fl_client_create(addresses, &options, &c);
     if (rc != 0) {
         snprintf(message, sizeof message, "%s",
                  rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));

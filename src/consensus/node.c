@@ -50,10 +50,12 @@ static void watch_leadership(struct node *n)
     uint64_t leader = replica_leader(n->replica);
     enum node_role role = role_of(n);
     bool opened = proposer_is_open(n->proposer);
+    node_watch_turn(n);
     relay_client_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
     if (role == n->role && leader == n->leader_id && opened == n->opened) {
         return;
     }
+    node_watch_leadership(n, role, leader);
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         relay_server_deposed(n->followers);
         membership_deposed(n->membership);
@@ -65,8 +67,6 @@ static void watch_leadership(struct node *n)
     if (leader != 0 && leader != n->leader_seen) {
         n->leader_seen = leader;
         n->leader_changes++;
-        host_log(&n->host, 3, "node %" PRIu64 " leads in term %" PRIu64, leader,
-                 replica_term(n->replica));
     }
     if (n->cbs.leadership != NULL) {
         n->cbs.leadership(n->cbs.ctx);
@@ -231,36 +231,6 @@ static void disk_cb(uv_poll_t *poll, int status, int events)
     fli_turn_leave(n->host.turn, part);
 }
 
-static void disk_transfer_done(void *ctx, int status)
-{
-    struct node *n = ctx;
-    if (status != 0) {
-        host_log(&n->host, 1, "leadership could not be handed over: %s", fl_strerror(status));
-    }
-}
-
-/* The others commit without this node's disk, so a leader whose disk is full or dead would go on,
- * and keep in memory every entry that it cannot write. A follower is sent no more than may be in
- * flight. */
-static void watch_disk(struct node *n)
-{
-    struct log_stats s;
-    log_get_stats(n->log, &s);
-    n->log_bytes = s.bytes;
-    uint64_t waiting_ms = s.age_ns / 1000000;
-    if (waiting_ms < NODE_DISK_SLOW_MS) {
-        n->disk_said_ms = 0;
-    } else if (waiting_ms > 2 * n->disk_said_ms) {
-        n->disk_said_ms = waiting_ms;
-        host_log(&n->host, 1, "the disk of %s has not finished a write for %" PRIu64 " ms",
-                 n->dir.path, waiting_ms);
-        int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);
-        if (rv == FL_ENOTFOUND) {
-            host_log(&n->host, 1, "there is no other node that could lead instead");
-        }
-    }
-}
-
 static void beat_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -271,7 +241,7 @@ static void beat_cb(uv_timer_t *timer)
     relay_client_beat(n->relay);
     relay_server_beat(n->followers);
     node_snapshot_beat(n);
-    watch_disk(n);
+    node_watch_beat(n);
 }
 
 void node_turn_start(struct node *n)
@@ -283,7 +253,7 @@ void node_turn_start(struct node *n)
         rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    n->turned_ms = uv_now(n->loop);
+    n->turned_ms = n->started_ms = uv_now(n->loop);
     node_wake(n);
 }
 

@@ -85,8 +85,9 @@ struct node_callbacks {
                              * leader ahead of the local log, which brings the same event again */
     void (*fatal)(void *ctx, int error,
                   const char *message); /* the node cannot go on; stop the process */
-    void (*log)(void *ctx, int level,
-                const char *message); /* 1 error, 2 warning, 3 info, 4 debug */
+    /* level: 1 error, 2 warning, 3 info, 4 debug. part: a word, which part of the node says it.
+     * message: words, and behind them what programs may want as key=value. May be NULL. */
+    void (*log)(void *ctx, int level, const char *part, const char *message);
 };
 
 /* Opens (and locks) the data directory, checks that it belongs to this id and cluster, recovers the

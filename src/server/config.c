@@ -21,6 +21,7 @@ enum kind {
     KIND_LEVEL,
     KIND_CLUSTER,
     KIND_AUTH,
+    KIND_FORMAT,
     KIND_CERT_USER
 };
 
@@ -73,6 +74,7 @@ static const struct option options[] = {
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
+    {"log-format", KIND_FORMAT, FIELD(log_json), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
@@ -418,6 +420,16 @@ static enum config_outcome set_level(struct reader *r, const struct given *g, vo
                  g->text);
 }
 
+static enum config_outcome set_format(struct reader *r, const struct given *g, void *field)
+{
+    bool json = strcmp(g->text, "json") == 0;
+    if (!json && strcmp(g->text, "text") != 0) {
+        return wrong(r, "%.512s: '%.64s' is no format: write text or json", g->where, g->text);
+    }
+    memcpy(field, &json, sizeof json);
+    return CONFIG_RUN;
+}
+
 static enum config_outcome set_auth(struct reader *r, const struct given *g, void *field)
 {
     static const struct {
@@ -481,6 +493,8 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
         return set_cluster(r, g);
     case KIND_AUTH:
         return set_auth(r, g, field);
+    case KIND_FORMAT:
+        return set_format(r, g, field);
     case KIND_CERT_USER:
         return set_cert_user(r, g, field);
     default:

@@ -49,6 +49,7 @@ struct config {
     char tls_cluster_name[SECURITY_NAME_MAX];  /* what the nodes' names begin with */
     char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
+    bool log_json;                             /* an object a line */
     bool allow_remote;
     char aclfile[CONFIG_PATH_MAX]; /* the users of a new cluster; "" for none */
     char requirepass[513];         /* of the default user of a new cluster; "" for none */

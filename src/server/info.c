@@ -289,15 +289,17 @@ static int memory_section(struct fli_buf *b, const struct info *i)
 {
     unsigned long long size = 0;
     unsigned long long resident = 0;
+    bool known = false;
     FILE *f = fopen("/proc/self/statm", "re");
     if (f != NULL) {
-        if (fscanf(f, "%llu %llu", &size, &resident) != 2) {
-            resident = 0;
-        }
+        known = fscanf(f, "%llu %llu", &size, &resident) == 2;
         (void)fclose(f);
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int rc = fli_buf_printf(b, "# Memory\r\n");
+    if (!known) {
+        return rc; /* no /proc here: left out, since 0 would be a lie */
+    }
     rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
     rc = rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
     return rc != 0 ? rc : memory_parts(b, i);

@@ -20,6 +20,7 @@
 #include "server/access.h"
 #include "server/dispatch.h"
 #include "server/events.h"
+#include "server/status_line.h"
 
 #define ARG_MAX_BYTES 4096u
 #define REQUEST_MAX_BYTES 8192u
@@ -63,7 +64,7 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    s->cbs.log(s->cbs.ctx, level, text);
+    s->cbs.log(s->cbs.ctx, level, "server", text);
 }
 
 /* What is kept with each request. */
@@ -197,7 +198,13 @@ static void on_shaken(void *ctx, struct net_conn *c)
 static void on_net_log(void *ctx, int level, const char *message)
 {
     struct server *s = ctx;
-    s->cbs.log(s->cbs.ctx, level, message);
+    s->cbs.log(s->cbs.ctx, level, "clients", message);
+}
+
+static void on_node_log(void *ctx, int level, const char *part, const char *message)
+{
+    struct server *s = ctx;
+    s->cbs.log(s->cbs.ctx, level, part, message);
 }
 
 /* --- dispatch to net --- */
@@ -659,7 +666,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
-                                 .log = on_net_log};
+                                 .log = on_node_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
@@ -706,6 +713,12 @@ const char *server_address(const struct server *s)
 const char *server_tls_address(const struct server *s)
 {
     return s->tls_address;
+}
+
+void server_describe(struct server *s, char *out, size_t size)
+{
+    status_line(s->stopping > 0 ? NULL : s->node, s->config->id, net_connections(s->net), out,
+                size);
 }
 
 void server_reload(struct server *s)

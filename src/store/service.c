@@ -138,7 +138,9 @@ static bool answer_refused(struct fli_buf *b, const struct service *s, const str
         return answer_wronglock(b, op);
     case FL_ENOTOKEN:
         fli_quote(key, sizeof(key), &op->key);
-        return fli_resp_error(b, "NOTOKEN", "key %s is written under a lock: add FENCE lock token",
+        return fli_resp_error(b, "NOTOKEN",
+                              "to write key %s, name the lock it belongs to and the token you hold "
+                              "it with: add FENCE lock token",
                               key) == 0;
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT",
@@ -170,10 +172,10 @@ static void answer(const struct service *s, struct net_request *r, const struct 
 
 /* ---- groups ---- */
 
-static void log_message(const struct service *s, int level, const char *message)
+static void log_message(const struct service *s, int level, const char *part, const char *message)
 {
     if (s->config.log != NULL) {
-        s->config.log(s->config.ctx, level, message);
+        s->config.log(s->config.ctx, level, part, message);
     }
 }
 
@@ -565,7 +567,7 @@ static void cancel_cb(void *ctx, struct net_request *r)
 
 static void net_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "clients", message);
 }
 
 static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
@@ -648,7 +650,7 @@ static void abandon(struct service *s)
 
 static void strict_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "strict", message);
 }
 
 static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)

@@ -44,7 +44,8 @@ struct service_config {
     void *ctx;
     /* The database failed; `message` says how. Nothing more will be answered: stop the process. */
     void (*fatal)(void *ctx, int error, const char *message);
-    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
+    /* May be NULL; level, part and message as in node.h. */
+    void (*log)(void *ctx, int level, const char *part, const char *message);
 };
 
 /* Listens. The store stays the caller's and must outlive the service. 0, or a code with a sentence
