@@ -323,8 +323,8 @@ struct fl_node_status {
     uint64_t leader_id;                              /* 0: it hears none */
     uint64_t cluster_nodes, cluster_nodes_connected; /* connected: to this node, itself included */
     fl_token last_token, min_live_token;
-    uint64_t grants, expiries, breaks;  /* ever; part of the common state */
-    uint64_t leader_id, leader_changes; /* leader_id 0: it knows none */
+    uint64_t grants, expiries, breaks; /* ever; part of the common state */
+    uint64_t leader_changes;
     uint64_t log_bytes, log_write_avg_us;
     uint64_t log_waits; /* 1: the disk has no room for its log, or is slow */
 };

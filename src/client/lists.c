@@ -351,7 +351,6 @@ static const struct {
     NUMBER("grants", grants),
     NUMBER("expiries", expiries),
     NUMBER("breaks", breaks),
-    NUMBER("leader_id", leader_id),
     NUMBER("leader_changes", leader_changes),
     NUMBER("log_bytes", log_bytes),
     NUMBER("log_write_avg_us", log_write_avg_us),
