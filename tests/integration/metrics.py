@@ -89,15 +89,15 @@ class OneNode(Case):
         """LOCKS BY WAIT, `fencelock locks --by wait` and `fencelock top` tell of the same lock."""
         self.node.call('ACQUIRE', 'idle', 'TTL', 60000, 'OWNER', OWNER_A)
         token = self.node.call('ACQUIRE', 'hot', 'TTL', 60000, 'OWNER', OWNER_A)
-        self.assertEqual(self.node.call('LOCKS', 'BY', 'WAIT'), ['', []])
+        self.assertEqual(self.node.call('LOCKS', 'BY', 'WAIT'), [b'', []])
         with self.node.client() as c:
             c.send('ACQUIRE', 'hot', 'TTL', 60000, 'OWNER', OWNER_B, 'WAIT', 30000)
             wait_until(lambda: int(self.node.info()['waits']) == 1, 10, 'the waiter')
             self.node.call('RELEASE', 'hot', token)
             c.read(10)
         cursor, locks = self.node.call('locks', 'by', 'wait', 'COUNT', 1)
-        told = dict(zip(locks[0][::2], locks[0][1::2]))
-        self.assertEqual((cursor, told['name'], told['waits'], told['waited_over_ms']), ('', 'hot', 1, 0))
+        told = dict(zip([key.decode() for key in locks[0][::2]], locks[0][1::2]))
+        self.assertEqual((cursor, told['name'], told['waits'], told['waited_over_ms']), (b'', b'hot', 1, 0))
         for wrong in (('BY', 'AGE'), ('BY', 'WAIT', 'MATCH', 'x'), ('BY', 'WAIT', 'CURSOR', '0')):
             with self.assertRaisesRegex(RespError, 'BY of LOCKS'):
                 self.node.call('LOCKS', *wrong)
