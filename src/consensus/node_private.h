@@ -90,7 +90,7 @@ struct node {
     uv_prepare_t prepare;
     uv_timer_t timer;
     uv_timer_t beat;
-    uv_idle_t idle; /* active while woken: the poll phase does not wait */
+    uv_idle_t idle;                 /* active while woken: the poll phase does not wait */
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;
@@ -108,6 +108,7 @@ struct node {
     uint64_t term_led, transferee_seen;
     uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
     bool settled;                       /* a while has passed since the start */
+    bool missing_said;                  /* since there is no leader */
     enum node_member_seen member_seen[MEMBERS_MAX];
     uint64_t slow_write_ns; /* the longest that was told */
 
