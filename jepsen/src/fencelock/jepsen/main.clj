@@ -39,7 +39,7 @@
     :lock      {:make #(lock/workload :lock %), :controls [{:no-sync true}]}
     :semaphore {:make #(lock/workload :semaphore %), :controls [{:no-sync true}]}
     :modes     {:make #(lock/workload :modes %), :controls [{:no-sync true}]}
-    :bank      {:make bank/workload, :controls [{:no-fencing true} {:no-claim true}]}
+    :bank      {:make bank/workload, :controls [{:no-fencing true}]}
     :queue     {:make queue/workload, :controls [{:no-sync true}]}
     :sessions  {:make sessions/workload, :controls [{:no-sync true}]}
     :watch     {:make watch/workload, :controls [{:no-sync true}]}
