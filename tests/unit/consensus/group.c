@@ -278,6 +278,7 @@ int group_try_up(struct group *g, unsigned i)
                                 .snapshot = s->meta.index == 0 ? NULL : &s->meta,
                                 .election_ms = GROUP_ELECTION_MS,
                                 .heartbeat_ms = GROUP_HEARTBEAT_MS,
+                                .in_flight = g->in_flight,
                                 .seed = (unsigned)(g->seed * 1000 + s->id),
                                 .ctx = s,
                                 .send = send_cb,
