@@ -9,11 +9,18 @@
 #define TURN_MS 20u /* between the turns of two nodes: some votes' round trips */
 #define ROUNDS_MAX 10u
 
+/* Another follower may have heard the leader a little later, and refuses until it has been silent
+ * for an election time there as well. */
+#define LATER_MS 10u
+
 void election_init(struct election *e, const struct host *host, const struct members *members,
-                   uint64_t id, unsigned heartbeat_ms)
+                   uint64_t id, unsigned heartbeat_ms, unsigned election_ms)
 {
-    *e = (struct election){
-        .host = *host, .members = members, .id = id, .heartbeat_ms = heartbeat_ms};
+    *e = (struct election){.host = *host,
+                           .members = members,
+                           .id = id,
+                           .heartbeat_ms = heartbeat_ms,
+                           .election_ms = election_ms};
 }
 
 static bool *gone(struct election *e, uint64_t id)
@@ -28,7 +35,8 @@ static unsigned turn_of(const struct election *e)
 {
     unsigned before = 0;
     for (unsigned i = 0; i < e->members->n; i++) {
-        before += e->members->list[i].id < e->id && !e->gone[i];
+        uint64_t id = e->members->list[i].id;
+        before += id < e->id && id != e->gone_id && !e->gone[i];
     }
     return before;
 }
@@ -41,23 +49,26 @@ static uint64_t until_turn_ms(const struct election *e)
     return turn_of(e) * (uint64_t)TURN_MS + number % (TURN_MS / 2);
 }
 
-static uint64_t enough_silence_ms(const struct election *e)
+static uint64_t enough_silence_ms(const struct election *e, bool gone)
 {
-    return e->heartbeat_ms + e->heartbeat_ms / 2;
+    return gone ? e->heartbeat_ms + e->heartbeat_ms / 2 : e->election_ms + LATER_MS;
 }
 
-static void begin(struct election *e, uint64_t leader_id)
+static void begin(struct election *e, uint64_t leader_id, bool gone)
 {
     uint64_t now_ms = host_now_ms(&e->host);
     uint64_t silent_ms = replica_silence_ms(e->replica, now_ms);
-    uint64_t enough_ms = enough_silence_ms(e);
+    uint64_t enough_ms = enough_silence_ms(e, gone);
     e->gone_id = leader_id;
+    e->silent = !gone;
     e->hurries_left = ROUNDS_MAX;
     e->hurry_term = replica_term(e->replica);
     e->hurry_at_ms = now_ms + until_turn_ms(e);
     e->hurry_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
-    replica_set_gone(e->replica, leader_id);
-    host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
+    if (gone) {
+        replica_set_gone(e->replica, leader_id);
+        host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
+    }
     e->host.wake(e->host.ctx);
 }
 
@@ -69,14 +80,23 @@ static void end(struct election *e)
     }
 }
 
+/* 0: none, or one that is not a member any more. */
+static uint64_t leader_followed(const struct election *e)
+{
+    uint64_t id = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
+    return id != e->id && members_find(e->members, id) != NULL ? id : 0;
+}
+
 static void look_at_leader(struct election *e, bool running)
 {
-    uint64_t leader = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
+    uint64_t leader = leader_followed(e);
+    uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));
     if (!running) {
         e->gone_id = 0;
-    } else if (leader != 0 && leader != e->id && members_find(e->members, leader) != NULL &&
-               *gone(e, leader) && e->gone_id != leader) {
-        begin(e, leader);
+    } else if (leader != 0 && *gone(e, leader) && (e->gone_id != leader || e->silent)) {
+        begin(e, leader, true);
+    } else if (leader != 0 && e->gone_id != leader && silence_ms >= enough_silence_ms(e, false)) {
+        begin(e, leader, false);
     }
 }
 
@@ -96,6 +116,16 @@ void election_peer_back(struct election *e, uint64_t id)
     }
 }
 
+/* A leader whose process had ended may be heard because its last messages were late. */
+static void heard_after_all(struct election *e, uint64_t again_ms)
+{
+    if (e->silent) {
+        end(e);
+    } else {
+        e->hurry_at_ms = again_ms;
+    }
+}
+
 void election_turn(struct election *e, bool running)
 {
     uint64_t now_ms = host_now_ms(&e->host);
@@ -110,8 +140,9 @@ void election_turn(struct election *e, bool running)
         end(e);
         return;
     }
-    if (leader == e->gone_id && replica_silence_ms(e->replica, now_ms) < enough_silence_ms(e)) {
-        e->hurry_at_ms = now_ms + enough_silence_ms(e); /* it was heard after all */
+    uint64_t enough_ms = enough_silence_ms(e, !e->silent);
+    if (leader == e->gone_id && replica_silence_ms(e->replica, now_ms) < enough_ms) {
+        heard_after_all(e, now_ms + enough_ms);
         return;
     }
     /* A round is long enough for everybody's turn. When there was a vote in it, its outcome is
@@ -130,7 +161,11 @@ uint64_t election_next_ms(const struct election *e)
 {
     uint64_t now_ms = host_now_ms(&e->host);
     if (e->gone_id == 0) {
-        return UINT64_MAX;
+        uint64_t silence_ms = replica_silence_ms(e->replica, now_ms);
+        uint64_t enough_ms = enough_silence_ms(e, false);
+        return leader_followed(e) == 0   ? UINT64_MAX
+               : silence_ms >= enough_ms ? 0
+                                         : enough_ms - silence_ms;
     }
     return e->hurry_at_ms <= now_ms ? 0 : e->hurry_at_ms - now_ms;
 }

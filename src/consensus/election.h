@@ -1,4 +1,6 @@
-/* election.h: a dead leader is replaced at once, not after an election time of silence.
+/* election.h: when a follower's election timer runs out, other than by chance.
+ *
+ * A dead leader is replaced at once, not after an election time of silence.
  *
  * A process that ends has its connections closed by its kernel. That alone says little, since
  * connections break for other reasons. So the stream of messages to it is dialed again; when every
@@ -12,7 +14,9 @@
  *
  * A leader that is alive loses nothing by all this: a follower that cannot reach it but is heard by
  * others asks for pre-votes, is refused, and follows again with the next heartbeat. One that is
- * stopped, or whose host is gone, closes no connection: that takes the election time. */
+ * stopped, or whose host is gone, closes no connection: that takes the election time. The core
+ * would add up to as much again by chance, so that two do not ask at once; here they take turns, as
+ * above, as soon as the leader was silent for an election time. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 
@@ -26,16 +30,18 @@ struct election {
     const struct members *members;
     uint64_t id;
     unsigned heartbeat_ms;
+    unsigned election_ms;
     /* Private from here on. */
     bool gone[MEMBERS_MAX]; /* nobody listens there: its process has ended */
     uint64_t gone_id;       /* the leader that is being replaced; 0: none */
+    bool silent;            /* for its silence: its process may be there */
     uint64_t hurry_at_ms;
     uint64_t hurry_term;
     unsigned hurries_left;
 };
 
 void election_init(struct election *e, const struct host *host, const struct members *members,
-                   uint64_t id, unsigned heartbeat_ms);
+                   uint64_t id, unsigned heartbeat_ms, unsigned election_ms);
 
 void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at it */
 void election_peer_back(struct election *e, uint64_t id);   /* it was heard */

@@ -175,7 +175,9 @@ static void node_turn(struct node *n)
         proposer_turn(n->proposer, fli_clock_ms());
     }
     watch_leadership(n);
-    election_turn(&n->election, node_running(n));
+    if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
+        election_turn(&n->election, node_running(n));
+    }
     /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member
      * that counts must know that it does, should it start again. */
     if (!n->failed) {
@@ -259,8 +261,8 @@ void node_turn_start(struct node *n)
     int rv = uv_check_start(&n->check, check_cb);
     rv = rv != 0 ? rv : uv_prepare_start(&n->prepare, prepare_cb);
     rv = rv != 0 ? rv : uv_timer_start(&n->beat, beat_cb, NODE_BEAT_MS, NODE_BEAT_MS);
-    if (n->has_disk_handle) {
-        rv = rv != 0 ? rv : uv_poll_start(&n->disk, UV_READABLE, disk_cb);
+    for (unsigned i = 0; i < n->disk_handles; i++) {
+        rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
     n->turned_ms = uv_now(n->loop);
@@ -396,4 +398,19 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
         };
     }
     return count;
+}
+
+void node_get_security(const struct node *n, struct transport_security *ret)
+{
+    *ret = (struct transport_security){.trust = TRANSPORT_TRUSTS_ALL};
+    if (n->transport != NULL) {
+        transport_get_security(n->transport, ret);
+    }
+}
+
+void node_reload(struct node *n)
+{
+    if (n->transport != NULL) {
+        transport_reload(n->transport);
+    }
 }

@@ -27,22 +27,23 @@
 
 #include "consensus/ticket.h"
 #include "machine/machine.h"
-#include "peer/members.h"
+#include "peer/transport.h"
 
 struct node;
 
 struct node_config {
-    uint64_t id;                   /* 1.. */
-    const char *data_dir;          /* exists or can be made; locked against a second process */
-    const char *peer_address;      /* HOST:PORT to bind for other nodes; NULL: as in members */
-    const char *client_address;    /* HOST:PORT told to clients and other nodes */
-    const struct members *members; /* the cluster as configured; at least this node */
-    struct machine_limits limits;  /* proposed by the first leader of a new cluster */
-    unsigned heartbeat_ms;         /* 0: default */
-    unsigned election_ms;          /* 0: default */
-    unsigned hold_ms;              /* how long a command waits for a leader; 0: default */
-    size_t pending_max;            /* bytes of commands that may wait; 0: default */
-    uint64_t snapshot_bytes;       /* log bytes between snapshots; 0: default */
+    uint64_t id;                     /* 1.. */
+    const char *data_dir;            /* exists or can be made; locked against a second process */
+    const char *peer_address;        /* HOST:PORT to bind for other nodes; NULL: as in members */
+    const char *client_address;      /* HOST:PORT told to clients and other nodes */
+    struct security_config security; /* by which the nodes know each other; nothing: by nothing */
+    const struct members *members;   /* the cluster as configured; at least this node */
+    struct machine_limits limits;    /* proposed by the first leader of a new cluster */
+    unsigned heartbeat_ms;           /* 0: default */
+    unsigned election_ms;            /* 0: default */
+    unsigned hold_ms;                /* how long a command waits for a leader; 0: default */
+    size_t pending_max;              /* bytes of commands that may wait; 0: default */
+    uint64_t snapshot_bytes;         /* log bytes between snapshots; 0: default */
     /* For tests, which have small states and short logs. 0: default. */
     uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
     unsigned log_kept_entries;  /* behind a snapshot, at least 2: what late followers need */
@@ -109,6 +110,10 @@ struct node_member {
     uint64_t match_index; /* leader only, else 0 */
 };
 size_t node_members(struct node *n, struct node_member *ret, size_t max);
+
+/* How the nodes know each other. */
+void node_get_security(const struct node *n, struct transport_security *ret);
+void node_reload(struct node *n); /* reads the files of that again; the log says what came of it */
 
 /* For a member whose data directory is lost. Such a node is refused by its peers when it comes back
  * empty, because it has forgotten what it voted for and acknowledged; FORGET is how it may come

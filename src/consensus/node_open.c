@@ -269,9 +269,7 @@ static int write_out(struct node *n)
 {
     log_flush(n->log);
     while (!n->failed && log_durable(n->log) < log_position(n->log)) {
-        struct pollfd fd = {.fd = log_device_fd(n->device), .events = POLLIN};
-        (void)poll(&fd, fd.fd < 0 ? 0 : 1, fd.fd < 0 ? 0 : WRITE_WAIT_MS);
-        log_device_poll(n->device);
+        (void)log_device_wait(n->device, WRITE_WAIT_MS);
     }
     return n->failed ? FL_EIO : 0;
 }
@@ -307,6 +305,7 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
         return FL_EIO;
     }
     n->identity.bootstrapped = true;
+    n->identity.known_index = 1; /* nobody is known as of the first entry either */
     if (identity_store(&n->dir, &n->identity) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
@@ -420,6 +419,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
         .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
+        .security = c->security,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
     config.limits[STREAM_RELAY] = (struct stream_limits){RELAY_FRAME_MAX, RELAY_OUT_MAX};
@@ -599,15 +599,18 @@ static void ignore_sigpipe(void)
 
 static void init_handles(struct node *n)
 {
-    int fd = log_device_fd(n->device);
     int rv = uv_check_init(n->loop, &n->check);
     rv = rv != 0 ? rv : uv_prepare_init(n->loop, &n->prepare);
     rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->timer);
     rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->beat);
     rv = rv != 0 ? rv : uv_idle_init(n->loop, &n->idle);
-    n->has_disk_handle = fd >= 0;
-    if (n->has_disk_handle) {
-        rv = rv != 0 ? rv : uv_poll_init(n->loop, &n->disk, fd);
+    for (unsigned i = 0; i < LOG_DEVICE_FDS; i++) {
+        int fd = log_device_fd(n->device, i);
+        if (fd >= 0) {
+            uv_poll_t *poll = &n->disk[n->disk_handles++];
+            rv = rv != 0 ? rv : uv_poll_init(n->loop, poll, fd);
+            poll->data = n;
+        }
     }
     FLI_ASSERT(rv == 0); /* they cannot fail */
     n->check.data = n;
@@ -615,8 +618,7 @@ static void init_handles(struct node *n)
     n->timer.data = n;
     n->beat.data = n;
     n->idle.data = n;
-    n->disk.data = n;
-    n->open = n->has_disk_handle ? 6 : 5;
+    n->open = 5 + n->disk_handles;
 }
 
 static int start(struct node *n, char *errmsg, size_t errmsg_size)
@@ -672,9 +674,7 @@ static void drop(struct node *n)
         log_close(n->log, closed_at_once, &closed);
     }
     while (!closed) {
-        struct pollfd fd = {.fd = log_device_fd(n->device), .events = POLLIN};
-        (void)poll(&fd, fd.fd < 0 ? 0 : 1, fd.fd < 0 ? 0 : WRITE_WAIT_MS);
-        log_device_poll(n->device);
+        (void)log_device_wait(n->device, WRITE_WAIT_MS);
     }
     node_free_parts(n);
     free(n);
@@ -701,7 +701,8 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
         rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
     }
     if (rv == 0) {
-        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms);
+        election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms,
+                      n->election_ms);
         rv = make_parts(n, config, errmsg, errmsg_size);
     }
     if (rv != 0) {

@@ -88,8 +88,8 @@ struct node {
     uv_timer_t timer;
     uv_timer_t beat;
     uv_idle_t idle; /* active while woken: the poll phase does not wait */
-    uv_poll_t disk; /* the log's completions */
-    bool has_disk_handle;
+    uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
+    unsigned disk_handles;
     bool woken;
     unsigned open; /* things that must close before the end */
     uint64_t turned_ms;

@@ -75,15 +75,14 @@ static void handle_closed(uv_handle_t *handle)
     node_closed_one(handle->data);
 }
 
-/* The log's completions come through this handle, so it goes after the log. */
+/* The log's completions come through these handles, so they go after the log. */
 static void log_closed(void *ctx)
 {
     struct node *n = ctx;
-    if (n->has_disk_handle) {
-        uv_close((uv_handle_t *)&n->disk, handle_closed);
-    } else {
-        node_closed_one(n);
+    for (unsigned i = 0; i < n->disk_handles; i++) {
+        uv_close((uv_handle_t *)&n->disk[i], handle_closed);
     }
+    node_closed_one(n);
 }
 
 void node_close(struct node *n)
@@ -101,7 +100,7 @@ void node_close(struct node *n)
     uv_close((uv_handle_t *)&n->prepare, handle_closed);
     uv_close((uv_handle_t *)&n->timer, handle_closed);
     uv_close((uv_handle_t *)&n->idle, handle_closed);
-    n->open += n->has_disk_handle ? 2 : 3; /* outbound, transport, and the log */
+    n->open += 3; /* outbound, transport, and the log */
     node_snapshot_stop(n);
     outbound_close(n->outbound, node_closed_one, n);
     transport_close(n->transport, node_closed_one, n);

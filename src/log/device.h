@@ -79,7 +79,8 @@ struct log_device_ops {
     void (*start)(struct log_device *d, enum log_lane lane, struct log_io *io);
     void (*cancel)(struct log_device *d); /* the one of lane BACKGROUND ends soon, and so does the
                                            * pause before a write; until something is started */
-    int (*fd)(struct log_device *d);      /* readable when poll has something to do; -1: none */
+    /* Readable when poll has something to do; -1: there is none. */
+    int (*fd)(struct log_device *d, unsigned which);
     void (*poll)(struct log_device *d);
     uint64_t (*now_ns)(struct log_device *d); /* monotonic, for statistics only */
     void (*random)(struct log_device *d, void *data, size_t len);
@@ -94,15 +95,20 @@ struct log_device {
     int keep_fd;        /* what a child of fork() must keep open for synchronous calls; -1: none */
 };
 
-/* For the owner's loop: watch the descriptor for reading and call poll when it is readable. */
-static inline int log_device_fd(struct log_device *d)
+/* For the owner's loop: watch the descriptors for reading and call poll when one is readable. */
+#define LOG_DEVICE_FDS 2u
+static inline int log_device_fd(struct log_device *d, unsigned which)
 {
-    return d->ops->fd(d);
+    return d->ops->fd(d, which);
 }
 static inline void log_device_poll(struct log_device *d)
 {
     d->ops->poll(d);
 }
+
+/* For callers without a loop: waits until a descriptor is readable, timeout_ms at most (-1: without
+ * end), and calls poll. Whether one was; true where there are no descriptors. */
+bool log_device_wait(struct log_device *d, int timeout_ms);
 
 /* --- a directory of a real file system (device_files.c, device_uring.c) --- */
 

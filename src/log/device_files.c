@@ -46,14 +46,16 @@ struct lane {
 struct files {
     struct log_device base;
     int dir_fd;
-    int event_fd;
+    int event_fd;  /* readable: `told` */
     int cancel_fd; /* readable: the operation of lane BACKGROUND shall end */
-    bool direct;   /* O_DIRECT is possible */
+    bool cancelled;
+    bool direct; /* O_DIRECT is possible */
     uint8_t *zeros;
     struct log_uring *uring;
     struct log_io *uring_io;
     uint64_t uring_since_ns;
     pthread_mutex_t mutex;
+    bool told; /* a lane has something for poll */
     bool ending;
     struct lane lanes[2];
     char where[512];
@@ -307,6 +309,15 @@ static void tell(int event_fd)
     } while (n < 0 && errno == EINTR);
 }
 
+/* A lane is done: poll shall come. Under the mutex. */
+static void tell_poll(struct files *f)
+{
+    if (!f->told) {
+        f->told = true;
+        tell(f->event_fd);
+    }
+}
+
 static void clear(int event_fd)
 {
     uint64_t count;
@@ -355,9 +366,7 @@ static void *lane_main(void *arg)
         struct log_io *io = lane->todo;
         lane->todo = NULL;
         work(lane, io);
-        pthread_mutex_unlock(&f->mutex);
-        tell(f->event_fd);
-        pthread_mutex_lock(&f->mutex);
+        tell_poll(f);
     }
     pthread_mutex_unlock(&f->mutex);
     return NULL;
@@ -391,8 +400,8 @@ static void give_back(struct files *f, struct lane *lane, struct log_io *io, int
     lane->done = io;
     lane->result = result;
     lane->took_ns = 0;
+    tell_poll(f);
     pthread_mutex_unlock(&f->mutex);
-    tell(f->event_fd);
 }
 
 static void start_in_thread(struct files *f, struct lane *lane, struct log_io *io)
@@ -407,7 +416,10 @@ static void start_in_thread(struct files *f, struct lane *lane, struct log_io *i
 static void files_start(struct log_device *d, enum log_lane lane, struct log_io *io)
 {
     struct files *f = files_of(d);
-    clear(f->cancel_fd);
+    if (f->cancelled) {
+        f->cancelled = false;
+        clear(f->cancel_fd);
+    }
     if (io->delay_ms > 0 && !f->lanes[lane].running) { /* a ring has no pauses */
         int rv = start_thread(&f->lanes[lane]);
         if (rv != 0) {
@@ -431,12 +443,18 @@ static void files_start(struct log_device *d, enum log_lane lane, struct log_io 
 
 static void files_cancel(struct log_device *d)
 {
-    tell(files_of(d)->cancel_fd);
+    struct files *f = files_of(d);
+    f->cancelled = true;
+    tell(f->cancel_fd);
 }
 
-static int files_fd(struct log_device *d)
+static int files_fd(struct log_device *d, unsigned which)
 {
-    return files_of(d)->event_fd;
+    struct files *f = files_of(d);
+    if (which == 0) {
+        return f->event_fd;
+    }
+    return f->uring == NULL ? -1 : log_uring_fd(f->uring);
 }
 
 static void poll_uring(struct files *f)
@@ -453,22 +471,32 @@ static void poll_uring(struct files *f)
     io->done(io, result, fli_clock_ns() - f->uring_since_ns);
 }
 
+static void poll_lane(struct files *f, struct lane *lane)
+{
+    pthread_mutex_lock(&f->mutex);
+    struct log_io *io = lane->done;
+    int result = lane->result;
+    uint64_t took = lane->took_ns;
+    lane->done = NULL;
+    pthread_mutex_unlock(&f->mutex);
+    if (io != NULL) {
+        io->done(io, result, took);
+    }
+}
+
 static void files_poll(struct log_device *d)
 {
     struct files *f = files_of(d);
-    clear(f->event_fd);
     poll_uring(f);
-    for (unsigned i = 0; i < 2; i++) {
-        struct lane *lane = &f->lanes[i];
-        pthread_mutex_lock(&f->mutex);
-        struct log_io *io = lane->done;
-        int result = lane->result;
-        uint64_t took = lane->took_ns;
-        lane->done = NULL;
-        pthread_mutex_unlock(&f->mutex);
-        if (io != NULL) {
-            io->done(io, result, took);
-        }
+    pthread_mutex_lock(&f->mutex);
+    bool told = f->told;
+    f->told = false;
+    if (told) {
+        clear(f->event_fd);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    for (unsigned i = 0; told && i < 2; i++) {
+        poll_lane(f, &f->lanes[i]);
     }
 }
 
@@ -543,7 +571,7 @@ static int probe_direct(struct files *f)
 static void choose_engine(struct files *f, unsigned engine, int *ret_uring)
 {
     const char *way = f->direct ? "" : "; the file system has no direct writes";
-    *ret_uring = engine == LOG_ENGINE_THREAD ? 0 : log_uring_create(f->event_fd, &f->uring);
+    *ret_uring = engine == LOG_ENGINE_THREAD ? 0 : log_uring_create(&f->uring);
     if (f->uring != NULL) {
         snprintf(f->engine, sizeof f->engine, "io_uring%s", way);
     } else {

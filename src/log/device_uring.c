@@ -1,5 +1,10 @@
 /* device_uring.c: durable writes through io_uring.
  *
+ * A completion is posted at this thread's next system call and does not interrupt what it computes
+ * (IORING_SETUP_COOP_TASKRUN). The ring's own descriptor tells of it: an eventfd would have to be
+ * read each time. IORING_SETUP_DEFER_TASKRUN is not for us: who polls the descriptor of such a ring
+ * is not woken.
+ *
  * The ring lives as long as the device: closing one waits for the kernel, for tens of milliseconds
  * in some versions. A child after fork() does not get it. */
 #include "log/device_uring.h"
@@ -10,6 +15,7 @@
 #include <sys/uio.h>
 
 #define TRIES 1000u
+#define RING_ENTRIES 4u
 
 struct log_uring {
     struct io_uring ring;
@@ -27,21 +33,25 @@ static int check_operations(struct io_uring *ring)
     return rv;
 }
 
-int log_uring_create(int event_fd, struct log_uring **ret)
+/* Kernels before 5.19 do not know the flag. */
+static int init_ring(struct io_uring *ring)
+{
+    int rv = io_uring_queue_init(RING_ENTRIES, ring, IORING_SETUP_COOP_TASKRUN);
+    return rv == -EINVAL ? io_uring_queue_init(RING_ENTRIES, ring, 0) : rv;
+}
+
+int log_uring_create(struct log_uring **ret)
 {
     struct log_uring *u = calloc(1, sizeof *u);
     if (u == NULL) {
         return -ENOMEM;
     }
-    int rv = io_uring_queue_init(4, &u->ring, 0);
+    int rv = init_ring(&u->ring);
     if (rv != 0) {
         free(u);
         return rv;
     }
     rv = check_operations(&u->ring);
-    if (rv == 0) {
-        rv = io_uring_register_eventfd(&u->ring, event_fd);
-    }
     if (rv == 0) {
         rv = io_uring_ring_dontfork(&u->ring);
     }
@@ -58,6 +68,11 @@ void log_uring_destroy(struct log_uring *u)
     FLI_ASSERT(!u->busy);
     io_uring_queue_exit(&u->ring);
     free(u);
+}
+
+int log_uring_fd(const struct log_uring *u)
+{
+    return u->ring.ring_fd;
 }
 
 int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len, uint64_t offset)

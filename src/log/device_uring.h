@@ -6,10 +6,12 @@
 
 struct log_uring;
 
-/* event_fd becomes readable when a write is done. 0, or a negative errno: the kernel, or who runs
- * us, does not allow it. */
-FLI_MUST_USE int log_uring_create(int event_fd, struct log_uring **ret);
+/* 0, or a negative errno: the kernel, or who runs us, does not allow it. Whoever creates it is the
+ * only thread that may use it. */
+FLI_MUST_USE int log_uring_create(struct log_uring **ret);
 void log_uring_destroy(struct log_uring *u);
+
+int log_uring_fd(const struct log_uring *u); /* readable when a write is done */
 
 /* Begins a durable write. 0 or a negative errno. */
 FLI_MUST_USE int log_uring_write(struct log_uring *u, int fd, const void *data, size_t len,

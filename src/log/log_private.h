@@ -19,9 +19,10 @@
 #define LOG_READY 2u     /* segments kept ready */
 #define LOG_USED_KEPT 4u /* segments that could go and wait to be used again */
 #define LOG_BUFFER_FULL                                                                            \
-    ((size_t)1 << 20) /* a buffer takes nothing more than this, or one record                      \
+    ((size_t)1                                                                                     \
+     << 20) /* a buffer takes nothing more than this, or one record                      \
                        */
-#define LOG_FIRST_BYTES (UINT64_C(1) << 20) /* of the first segment of an empty directory */
+#define LOG_FIRST_BYTES (UINT64_C(256) << 10) /* of the first segment of an empty directory */
 #define LOG_RETRY_MIN_MS 100u
 #define LOG_RETRY_MAX_MS 5000u
 

@@ -4,7 +4,7 @@
  *
  * The handle is closed when the connection is lost or when the owner closes, whichever is first;
  * the memory is freed when both have happened and the loop has let go of the handle. */
-#include "peer/channel.h"
+#include "peer/channel_private.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,25 +15,11 @@
 #define KEEPALIVE_S 1
 #define KEEPALIVE_PROBES 3
 
-struct channel {
-    uv_tcp_t tcp;
-    struct channel_shared *shared;
-    struct channel_callbacks cbs;
-    uv_connect_t connect;
-    void (*connected)(void *ctx);
-    int later; /* an error that is known, and reported from the loop */
-    uv_write_t write;
-    struct fli_buf out; /* being written */
-    bool reading, writing, lost;
-    bool closing; /* the handle */
-    bool closed;  /* the loop has let go of it */
-    bool let_go;  /* by the owner */
-};
-
 static void channel_free(struct channel *c)
 {
     struct channel_shared *shared = c->shared;
     fli_buf_fini(&c->out);
+    secure_free(c);
     free(c);
     shared->gone(shared->gone_ctx);
 }
@@ -69,6 +55,7 @@ static void close_handle(struct channel *c)
 {
     if (!c->closing) {
         c->closing = true;
+        secure_closing(c);
         uv_close((uv_handle_t *)&c->tcp, closed_cb);
     }
 }
@@ -83,7 +70,7 @@ void channel_lose(struct channel *c, enum channel_end end, const char *why)
     c->cbs.lost(c->cbs.ctx, end, why);
 }
 
-static void lose_by(struct channel *c, int error)
+void channel_lose_by(struct channel *c, int error)
 {
     channel_lose(c, end_of(error), error == UV_EOF ? "the peer closed it" : uv_strerror(error));
 }
@@ -169,7 +156,7 @@ static void connect_cb(uv_connect_t *connect, int status)
         return;
     }
     if (status != 0) {
-        lose_by(c, status);
+        channel_lose_by(c, status);
         return;
     }
     tune(c);
@@ -199,9 +186,27 @@ static void read_cb(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     struct channel *c = stream->data;
     if (nread < 0) {
-        lose_by(c, (int)nread);
+        channel_lose_by(c, (int)nread);
     } else if (nread > 0) {
-        c->cbs.bytes(c->cbs.ctx, (const uint8_t *)buf->base, (size_t)nread);
+        const uint8_t *data = (const uint8_t *)buf->base;
+        if (c->secure != NULL) {
+            secure_read(c, data, (size_t)nread);
+        } else {
+            c->cbs.bytes(c->cbs.ctx, data, (size_t)nread);
+        }
+    }
+}
+
+int channel_listen_on(struct channel *c)
+{
+    return c->closing || uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb) != 0 ? FL_ESYSTEM
+                                                                                       : 0;
+}
+
+void channel_listen_off(struct channel *c)
+{
+    if (!c->closing) {
+        uv_read_stop((uv_stream_t *)&c->tcp);
     }
 }
 
@@ -210,17 +215,15 @@ int channel_read_start(struct channel *c)
     if (c->reading) {
         return 0;
     }
-    if (c->closing || uv_read_start((uv_stream_t *)&c->tcp, alloc_cb, read_cb) != 0) {
-        return FL_ESYSTEM;
-    }
-    c->reading = true;
-    return 0;
+    int rv = channel_listen_on(c);
+    c->reading = rv == 0;
+    return rv;
 }
 
 void channel_read_stop(struct channel *c)
 {
-    if (c->reading && !c->closing) {
-        uv_read_stop((uv_stream_t *)&c->tcp);
+    if (c->reading) {
+        channel_listen_off(c);
     }
     c->reading = false;
 }
@@ -229,19 +232,33 @@ void channel_read_stop(struct channel *c)
 
 size_t channel_memory(const struct channel *c)
 {
-    return sizeof *c + c->out.cap;
+    return sizeof *c + c->out.cap + secure_memory(c);
 }
 
 bool channel_busy(const struct channel *c)
 {
-    return c->writing;
+    return c->writing || secure_waits(c);
+}
+
+bool channel_say(struct channel *c, const void *data, size_t len)
+{
+    struct fli_slice part = {data, len};
+    if (c->secure != NULL) {
+        return secure_say(c, data, len);
+    }
+    FLI_ASSERT(!c->writing);
+    if (channel_try_write(c, &part, 1) != len) {
+        channel_lose(c, CHANNEL_FAILED, "it cannot be written to");
+        return false;
+    }
+    return true;
 }
 
 size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n)
 {
     uv_buf_t bufs[CHANNEL_PARTS_MAX];
     FLI_ASSERT(n <= CHANNEL_PARTS_MAX);
-    if (c->closing || c->writing) {
+    if (c->closing || c->writing || c->secure != NULL) {
         return 0;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -261,13 +278,18 @@ static void write_cb(uv_write_t *write, int status)
         return;
     }
     if (status != 0) {
-        lose_by(c, status);
-    } else if (c->cbs.drained != NULL) {
+        channel_lose_by(c, status);
+        return;
+    }
+    if (c->secure != NULL && (!secure_flush(c) || c->writing)) {
+        return;
+    }
+    if (c->cbs.drained != NULL) {
         c->cbs.drained(c->cbs.ctx);
     }
 }
 
-bool channel_write(struct channel *c, struct fli_buf *from)
+bool channel_put(struct channel *c, struct fli_buf *from)
 {
     FLI_ASSERT(!c->writing && c->out.len == 0);
     if (c->closing) {
@@ -280,7 +302,7 @@ bool channel_write(struct channel *c, struct fli_buf *from)
         return true;
     }
     if (sent < 0 && sent != UV_EAGAIN) {
-        lose_by(c, sent);
+        channel_lose_by(c, sent);
         return false;
     }
     size_t done = sent < 0 ? 0 : (size_t)sent;
@@ -295,10 +317,18 @@ bool channel_write(struct channel *c, struct fli_buf *from)
     if (rv != 0) {
         c->writing = false;
         fli_buf_clear(&c->out);
-        lose_by(c, rv);
+        channel_lose_by(c, rv);
         return false;
     }
     return true;
+}
+
+bool channel_write(struct channel *c, struct fli_buf *from)
+{
+    if (c->closing) {
+        return false;
+    }
+    return c->secure != NULL ? secure_write(c, from) : channel_put(c, from);
 }
 
 void channel_close(struct channel *c)

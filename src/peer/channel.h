@@ -1,5 +1,5 @@
 /* channel.h: the bytes of one TCP connection to another node. The only place of src/peer where
- * bytes go in and out: encryption between nodes fits in here, and nothing above it changes.
+ * bytes go in and out, with TLS around them (channel_secure) or without.
  *
  * Reading: all channels share one buffer of their transport, so an idle one keeps none. What has
  * arrived is shown to the owner, who takes some of it and keeps the rest himself.
@@ -17,9 +17,12 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/list.h"
+#include "tls/tls.h"
 
 #define CHANNEL_READ_SIZE ((size_t)64 << 10)
-#define CHANNEL_PARTS_MAX 66u /* of one try to write */
+#define CHANNEL_SHAKE_TURN_MS 5u /* of handshakes that others began, in a turn of the loop */
+#define CHANNEL_PARTS_MAX 66u    /* of one try to write */
 
 /* How a connection ends. */
 enum channel_end {
@@ -39,14 +42,23 @@ struct channel_callbacks {
     void (*lost)(void *ctx, enum channel_end end, const char *why); /* at most once */
 };
 
-/* What the channels of one transport share. */
+/* What the channels of one transport share. The upper part is its owner's to set. */
 struct channel_shared {
     uv_loop_t *loop;
     unsigned unacked_ms; /* a connection with bytes unacknowledged for so long is given up */
     void *gone_ctx;
     void (*gone)(void *gone_ctx); /* for each channel that was created and is freed now */
     uint8_t read_buf[CHANNEL_READ_SIZE];
+    struct fli_buf plain; /* decrypted, of the channel at hand */
+    uv_idle_t turn;       /* a live handle, for its owner to close */
+    struct fli_list deferred;
+    uint64_t shake_ns; /* of this turn */
+    uint64_t shaken, shake_failed, shake_deferred;
 };
+
+int channel_shared_init(struct channel_shared *shared) FLI_MUST_USE; /* 0 or FL_ESYSTEM */
+void channel_shared_fini(
+    struct channel_shared *shared); /* when `turn` and all channels are closed */
 
 /* A channel without a connection: for uv_accept, or to connect. The shared part must outlive it. */
 int channel_create(struct channel_shared *shared, struct channel **ret) FLI_MUST_USE;
@@ -57,14 +69,27 @@ int channel_accept(struct channel *c, uv_stream_t *listener) FLI_MUST_USE;
 void channel_connect(struct channel *c, const struct sockaddr *to, void (*connected)(void *ctx));
 uv_tcp_t *channel_tcp(struct channel *c);
 
+/* From now on TLS stands between the socket and the owner: before anything is read or written. It
+ * takes `tls` over, also on failure. `opened` comes once hands are shaken, before any bytes; it may
+ * close the channel. Until then nothing may be written. ours: this end has called; then
+ * channel_secure_begin must follow, once reading has started. 0 or FL_ENOMEM. */
+int channel_secure(struct channel *c, struct fli_tls *tls, bool ours,
+                   void (*opened)(void *ctx)) FLI_MUST_USE;
+void channel_secure_begin(struct channel *c); /* says its first words; may call `lost` */
+const struct fli_tls *channel_tls(const struct channel *c); /* NULL: none */
+
 /* Who hears of it from now on. */
 void channel_own(struct channel *c, const struct channel_callbacks *cbs);
 
 int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
 void channel_read_stop(struct channel *c);
 
-/* How many bytes of the parts left at once: 0 when busy, when the kernel has no room, and when the
- * connection has ended, which the next channel_write or read finds. Never calls back. */
+/* A few bytes, by which two nodes begin; all of them are taken. False: the connection is lost, and
+ * `lost` was called. */
+bool channel_say(struct channel *c, const void *data, size_t len);
+
+/* How many bytes of the parts left at once: 0 when busy, when the kernel has no room, with TLS, and
+ * when the connection has ended, which the next channel_write or read finds. Never calls back. */
 size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n);
 
 /* Takes all of `from`, which is left empty, with memory or without. Not while busy. False: the

@@ -15,6 +15,7 @@
 #include "peer/transport_private.h"
 
 #define BACKLOG 128
+#define CERT_WARN_DAYS 14 /* fewer are worth a warning */
 
 static const struct stream_limits DEFAULT_LIMITS[STREAM_KINDS + 1] = {
     [STREAM_RAFT] = {TRANSPORT_RAFT_FRAME_MAX, TRANSPORT_RAFT_OUT_MAX},
@@ -104,9 +105,75 @@ bool deadline_over(struct transport *t, struct deadline *d)
     return false;
 }
 
+/* ---- security ---- */
+
+/* Each time, unlike what strangers cause. */
+static void FLI_PRINTF(3, 4) tell(struct transport *t, int level, const char *fmt, ...)
+{
+    char text[TRANSPORT_SAY_MAX];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (t->cbs.log != NULL) {
+        t->cbs.log(t->cbs.ctx, level, text);
+    }
+}
+
+static void say_facts(struct transport *t, const char *what)
+{
+    struct fli_tls_facts f;
+    security_facts(t->security, &f);
+    if (security_has_certificates(t->security)) {
+        tell(t, f.cert_days < CERT_WARN_DAYS ? 2 : 3, "between nodes: %s %s, %lld days left", what,
+             f.subject, (long long)f.cert_days);
+    } else {
+        tell(t, 3, "between nodes: %s the secret in the file", what);
+    }
+}
+
+void transport_reload(struct transport *t)
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    if (t->security == NULL) {
+        return;
+    }
+    if (security_reload(t->security, errmsg, sizeof errmsg) == 0) {
+        say_facts(t, "new connections get");
+        return;
+    }
+    tell(t, 2, "between nodes: files are not taken into use, and the old ones stay: %s", errmsg);
+}
+
+static void files_sweep(struct transport *t)
+{
+    if (t->security == NULL || !deadline_over(t, &t->files)) {
+        return;
+    }
+    deadline_set(t, &t->files, TRANSPORT_FILES_MS);
+    if (security_files_changed(t->security)) {
+        transport_reload(t);
+    }
+}
+
+void transport_get_security(const struct transport *t, struct transport_security *ret)
+{
+    *ret = (struct transport_security){.handshakes = t->shared.shaken,
+                                       .failed = t->shared.shake_failed,
+                                       .deferred = t->shared.shake_deferred};
+    if (t->security != NULL) {
+        ret->trust = security_has_certificates(t->security) ? TRANSPORT_TRUSTS_CERTIFICATES
+                                                            : TRANSPORT_TRUSTS_SECRET;
+        security_facts(t->security, &ret->facts);
+    }
+}
+
+/* ---- the timer ---- */
+
 static void timer_cb(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
+    files_sweep(t);
     accept_sweep(t);
     dial_sweep(t);
     deadlines_changed(t);
@@ -122,6 +189,9 @@ void deadlines_changed(struct transport *t)
     }
     accept_earliest(t, &at_ms);
     dial_earliest(t, &at_ms);
+    if (t->security != NULL && t->files.at_ms < at_ms) {
+        at_ms = t->files.at_ms;
+    }
     if (at_ms == UINT64_MAX) {
         uv_timer_stop(&t->timer);
         return;
@@ -265,8 +335,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     for (unsigned i = 0; i < MEMBERS_MAX * STREAM_KINDS; i++) {
         fli_list_init(&t->accepted[i / STREAM_KINDS][i % STREAM_KINDS].streams);
     }
-    int rv = transport_bind(t, config->bind_address, errmsg, errmsg_size);
+    int rv = security_create(&config->security, &config->members, config->self.node_id,
+                             &t->security, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
     if (rv != 0) {
+        security_destroy(t->security);
         free(t);
         return rv;
     }
@@ -284,8 +357,16 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     FLI_ASSERT(!t->started);
     int rv = uv_timer_init(t->shared.loop, &t->timer);
     FLI_ASSERT(rv == 0);
+    rv = channel_shared_init(&t->shared);
+    FLI_ASSERT(rv == 0); /* neither can fail on a live loop */
     t->timer.data = t;
+    t->handles = 2;
     t->started = true;
+    deadline_set(t, &t->files, TRANSPORT_FILES_MS);
+    if (t->security != NULL) {
+        say_facts(t, "other nodes are shown");
+        deadlines_changed(t);
+    }
     return accept_start(t, errmsg, errmsg_size);
 }
 
@@ -327,19 +408,34 @@ static void listener_closed(uv_handle_t *handle)
     transport_maybe_closed(t);
 }
 
+static void handle_closed(struct transport *t)
+{
+    FLI_ASSERT(t->handles > 0);
+    if (--t->handles == 0) {
+        t->started = false;
+        channel_shared_fini(&t->shared);
+        t->close_cb(t->close_ctx);
+    }
+}
+
 static void timer_closed(uv_handle_t *handle)
 {
-    struct transport *t = handle->data;
-    t->started = false;
-    t->close_cb(t->close_ctx);
+    handle_closed(handle->data);
+}
+
+static void turn_closed(uv_handle_t *handle)
+{
+    handle_closed(FLI_CONTAINER_OF((uv_idle_t *)handle, struct transport, shared.turn));
 }
 
 void transport_maybe_closed(struct transport *t)
 {
-    if (t->closing && !t->timer_closing && !t->listening && t->channels == 0 && t->dialing_n == 0) {
+    if (t->closing && !t->handles_closing && !t->listening && t->channels == 0 &&
+        t->dialing_n == 0) {
         FLI_ASSERT(t->streams == 0 && t->pending_n == 0);
-        t->timer_closing = true;
+        t->handles_closing = true;
         uv_close((uv_handle_t *)&t->timer, timer_closed);
+        uv_close((uv_handle_t *)&t->shared.turn, turn_closed);
     }
 }
 
@@ -367,5 +463,6 @@ void transport_destroy(struct transport *t)
     if (t->fd >= 0) {
         close(t->fd);
     }
+    security_destroy(t->security);
     free(t);
 }

@@ -9,6 +9,10 @@
  *   judges                     <----   handshake (welcome, or a refusal, then closes)
  *   hands the stream on                hands the stream on
  *
+ * With security (security.h) all of this is said inside of TLS, once each side has proved who it
+ * is. One that is no member is told nothing, and cut off: before its handshake when it is none,
+ * after it when it speaks for another one.
+ *
  * What a refusal tells: its verdict and the version numbers; to one that is configured with the
  * same members, and has the same cluster id or none, also the reason. Never anything of this node.
  *
@@ -26,13 +30,15 @@
  * bits), each for pending_ms. Beyond, the oldest of that address (or of the address with
  * the most) is dropped: a real peer says its handshake at once. TRANSPORT_ACCEPTED_MAX accepted
  * streams of one member and kind: a newer one replaces the oldest, whose owner hears `lost` with
- * CHANNEL_REPLACED.
+ * CHANNEL_REPLACED. Handshakes of TLS: CHANNEL_SHAKE_TURN_MS of those that others began in a turn
+ * of the loop.
  *
  * One thread, the loop's. */
 #ifndef PEER_TRANSPORT_H
 #define PEER_TRANSPORT_H
 
 #include "peer/handshake.h"
+#include "peer/security.h"
 #include "peer/stream.h"
 
 struct transport;
@@ -46,6 +52,7 @@ struct transport;
 #define TRANSPORT_ANSWER_MS 400u
 #define TRANSPORT_UNACKED_MS 1000u
 #define TRANSPORT_PENDING_MS 2000u
+#define TRANSPORT_FILES_MS 2000u /* between two looks at the files of security */
 #define TRANSPORT_RAFT_FRAME_MAX ((size_t)16 << 20)
 #define TRANSPORT_RAFT_OUT_MAX ((size_t)32 << 20)
 #define TRANSPORT_RELAY_FRAME_MAX ((size_t)96 << 10)
@@ -66,6 +73,7 @@ struct transport_config {
     /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
     unsigned unacked_ms;                           /* 0: the default */
     unsigned pending_ms;                           /* for a stranger's handshake; 0: the default */
+    struct security_config security;               /* nothing: who reaches the port is believed */
     struct stream_limits limits[STREAM_KINDS + 1]; /* by kind; [0] is not used; 0: the defaults */
 };
 
@@ -119,6 +127,25 @@ typedef void (*transport_dial_cb)(void *ctx, int status, const struct peer_ident
                                   struct stream *s);
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
                    transport_dial_cb cb, void *ctx) FLI_MUST_USE;
+
+/* How others are known, for INFO. */
+enum transport_trust {
+    TRANSPORT_TRUSTS_ALL,
+    TRANSPORT_TRUSTS_SECRET,
+    TRANSPORT_TRUSTS_CERTIFICATES
+};
+
+struct transport_security {
+    enum transport_trust trust;
+    struct fli_tls_facts facts; /* of a secret: the counts only */
+    uint64_t handshakes, failed, deferred;
+};
+
+void transport_get_security(const struct transport *t, struct transport_security *ret);
+
+/* Reads the files of security again; the log says what came of it. They are read by themselves when
+ * they have changed. */
+void transport_reload(struct transport *t);
 
 void transport_stats(const struct transport *t, struct transport_stats *ret);
 

@@ -94,12 +94,12 @@ static void hand_on(struct transport *t, struct channel *c, const struct handsha
 
 /* ---- the answer ---- */
 
+/* False: it is lost, and forgotten. */
 static bool send_answer(struct pending *p, const struct handshake *answer)
 {
     uint8_t bytes[HANDSHAKE_SIZE];
     handshake_encode(answer, &p->t->formats, bytes);
-    struct fli_slice part = {bytes, sizeof bytes};
-    return channel_try_write(p->channel, &part, 1) == sizeof bytes;
+    return channel_say(p->channel, bytes, sizeof bytes);
 }
 
 static bool answer_welcome(struct pending *p, const struct handshake *asked)
@@ -113,7 +113,7 @@ static bool answer_welcome(struct pending *p, const struct handshake *asked)
     return send_answer(p, &answer);
 }
 
-/* Of this node it says nothing; see handshake.h. */
+/* Of this node it says nothing; see handshake.h. The connection is dropped. */
 static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t target,
                            enum handshake_verdict verdict, const char *reason)
 {
@@ -123,8 +123,19 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     answer.verdict = (uint8_t)verdict;
     answer.target = target;
     snprintf(answer.reason, sizeof answer.reason, "%s", reason);
-    (void)send_answer(p, &answer);
     p->t->refused++;
+    if (send_answer(p, &answer)) {
+        pending_drop(p);
+    }
+}
+
+/* Of no member, or speaks for another one: it is told nothing. */
+static void cut_off(struct pending *p, const char *why)
+{
+    struct transport *t = p->t;
+    t->refused++;
+    transport_say(t, 2, "a connection from %s to the peer port was refused: %s", p->address, why);
+    pending_drop(p);
 }
 
 static void judge_pending(struct pending *p, struct fli_slice early)
@@ -136,9 +147,8 @@ static void judge_pending(struct pending *p, struct fli_slice early)
     int rv = handshake_decode(p->buf, &t->formats, &h);
     if (rv == FL_EVERSION) {
         handshake_explain_version(p->buf, &t->formats, reason, sizeof reason);
-        answer_refusal(p, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         transport_say(t, 2, "a node of another version at %s was refused: %s", p->address, reason);
-        pending_drop(p);
+        answer_refusal(p, STREAM_RAFT, 0, HANDSHAKE_OTHER_VERSION, "");
         return;
     }
     if (rv != 0 || h.verdict != 0) {
@@ -148,17 +158,21 @@ static void judge_pending(struct pending *p, struct fli_slice early)
         pending_drop(p);
         return;
     }
+    if (t->security != NULL && !security_is(t->security, channel_tls(p->channel), h.from.node_id)) {
+        (void)snprintf(reason, sizeof reason,
+                       "it says that it is node %llu, and has proved to be another",
+                       (unsigned long long)h.from.node_id);
+        cut_off(p, reason);
+        return;
+    }
     enum handshake_verdict verdict = transport_judge(t, &h, &alike, reason);
     if (verdict != HANDSHAKE_WELCOME) {
-        answer_refusal(p, h.kind, h.from.node_id, verdict, alike ? reason : "");
         transport_say(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
                       p->address, reason);
-        pending_drop(p);
+        answer_refusal(p, h.kind, h.from.node_id, verdict, alike ? reason : "");
         return;
     }
     if (!answer_welcome(p, &h)) {
-        t->dropped++;
-        pending_drop(p);
         return;
     }
     struct channel *c = p->channel;
@@ -184,10 +198,32 @@ static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
 static void pending_lost(void *ctx, enum channel_end end, const char *why)
 {
     struct pending *p = ctx;
-    (void)end;
-    (void)why;
-    p->t->dropped++;
+    struct transport *t = p->t;
+    t->dropped++;
+    if (end == CHANNEL_BROKEN) {
+        transport_say(t, 2, "a connection from %s to the peer port was dropped: %s", p->address,
+                      why);
+    }
     pending_drop(p);
+}
+
+static void pending_shaken(void *ctx)
+{
+    struct pending *p = ctx;
+    char why[FLI_TLS_ERRMSG_SIZE];
+    if (!security_is_member(p->t->security, channel_tls(p->channel), why, sizeof why)) {
+        cut_off(p, why);
+    }
+}
+
+static int pending_secure(struct pending *p)
+{
+    struct fli_tls *tls;
+    int rv = p->t->security == NULL ? 0 : security_answer(p->t->security, &tls);
+    if (rv != 0 || p->t->security == NULL) {
+        return rv;
+    }
+    return channel_secure(p->channel, tls, false, pending_shaken);
 }
 
 static void find_origin(struct channel *c, struct pending *p)
@@ -294,7 +330,8 @@ static bool accept_one(struct transport *t)
     fli_list_push(&t->pending, &p->link);
     t->pending_n++;
     deadline_set(t, &p->deadline, t->pending_ms);
-    if (channel_read_start(c) != 0) {
+    if (pending_secure(p) != 0 || channel_read_start(c) != 0) {
+        t->dropped++;
         pending_drop(p);
     }
     return true;

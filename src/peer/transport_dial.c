@@ -5,7 +5,8 @@
  *        |          `----' next      |
  *        `---> finished (status) <---'
  *
- * A numeric address skips resolving. Each address that the name resolved to gets its own deadlines;
+ * Greeting begins with the handshake of TLS where there is security. A numeric address skips
+ * resolving. Each address that the name resolved to gets its own deadlines;
  * one that fails is followed by the next, but a peer that answered and refused ends the attempt.
  * The callback always comes from the loop, never from within dial_start. When the transport closes,
  * an attempt that waits for the resolver ends when the resolver returns, since that cannot be
@@ -181,7 +182,8 @@ static void dial_lost(void *ctx, enum channel_end end, const char *why)
     deadlines_changed(t);
 }
 
-static void dial_connected(void *ctx)
+/* Nothing stands between the two any more: says who calls. */
+static void dial_greet(void *ctx)
 {
     struct dial *d = ctx;
     struct transport *t = d->t;
@@ -192,14 +194,34 @@ static void dial_connected(void *ctx)
     ask.target = d->member->id;
     ask.from = t->self;
     handshake_encode(&ask, &t->formats, bytes);
-    struct fli_slice part = {bytes, sizeof bytes};
+    deadline_set(t, &d->deadline, t->answer_ms);
+    deadlines_changed(t);
+    (void)channel_say(d->channel, bytes, sizeof bytes); /* dial_lost hears when it cannot be */
+}
+
+static int dial_secure(struct dial *d)
+{
+    struct fli_tls *tls;
+    int rv = security_call(d->t->security, d->member->id, &tls);
+    return rv != 0 ? rv : channel_secure(d->channel, tls, true, dial_greet);
+}
+
+static void dial_connected(void *ctx)
+{
+    struct dial *d = ctx;
+    struct transport *t = d->t;
     d->greeting = true;
     deadline_set(t, &d->deadline, t->answer_ms);
     deadlines_changed(t);
-    if (channel_read_start(d->channel) != 0 ||
-        channel_try_write(d->channel, &part, 1) != sizeof bytes) {
-        dial_failed(d, "it cannot be written to");
+    if (channel_read_start(d->channel) != 0 || (t->security != NULL && dial_secure(d) != 0)) {
+        dial_failed(d, "out of memory, or it cannot be read");
         deadlines_changed(t);
+        return;
+    }
+    if (t->security != NULL) {
+        channel_secure_begin(d->channel);
+    } else {
+        dial_greet(d);
     }
 }
 

@@ -30,13 +30,16 @@ struct transport {
     struct peer_identity self;
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
+    struct security *security; /* NULL: none */
+    struct deadline files;     /* of the next look at its files */
     unsigned connect_ms, answer_ms, pending_ms;
     int fd; /* bound; the listener's once it listens */
     uint16_t port;
     bool started;   /* the timer is a live handle */
     bool listening; /* the listener is a live handle */
     bool closing;
-    bool timer_closing;
+    unsigned handles; /* timer and turn, when started: not closed */
+    bool handles_closing;
     bool accept_waits; /* a connection, for want of memory */
     struct deadline accept_retry;
     uv_tcp_t listener;

@@ -12,7 +12,8 @@
 
 #include "base/bytes.h"
 
-enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
+/* A flag needs no value on the command line. */
+enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_YES_NO, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
 
 struct option {
     const char *name;
@@ -54,6 +55,9 @@ static const struct option options[] = {
     {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
+    {"tls-cluster", KIND_YES_NO, FIELD(tls_cluster), 0, 0},
+    TEXT("tls-cluster-name", tls_cluster_name),
+    TEXT("cluster-secret-file", cluster_secret_file),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
@@ -64,60 +68,9 @@ static const struct option options[] = {
 };
 #define OPTIONS_LEN (sizeof options / sizeof options[0])
 
-static const char help[] =
-    "usage: fencelockd [options]\n"
-    "\n"
-    "Without options: a cluster of one node on loopback, clients at " CONFIG_LISTEN_DEFAULT
-    ", data\n"
-    "in ./" CONFIG_DATA_DEFAULT ".\n"
-    "\n"
-    "  --id N                  this node's id in the cluster (1)\n"
-    "  --data DIR              where it keeps its data; made when missing (" CONFIG_DATA_DEFAULT
-    ")\n"
-    "  --listen HOST:PORT      address for clients; port 0 picks one; off: none without TLS\n"
-    "                          (" CONFIG_LISTEN_DEFAULT ")\n"
-    "  --peer HOST:PORT        address for the other nodes (as in --cluster)\n"
-    "  --cluster 1=HOST:PORT,2=HOST:PORT,...\n"
-    "                          all nodes, with the addresses they have for each other\n"
-    "  --advertise HOST:PORT   address that clients are told, when it is not --listen\n"
-    "  --allow-remote          listen beyond loopback where nothing proves who a client is:\n"
-    "                          anybody who can connect can then take and break every lock\n"
-    "  --config FILE           a file with lines of `option = value`; # begins a comment\n"
-    "\n"
-    "  --election-ms MS        silence after which a follower stands for election\n"
-    "  --heartbeat-ms MS       how often the leader is heard\n"
-    "  --hold-ms MS            how long a request waits for a leader before NOLEADER\n"
-    "  --drain-ms MS           how long stopping may take (5000)\n"
-    "  --connections-max N     clients at once (16384)\n"
-    "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
-    "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
-    "  --log-level LEVEL       error, warning, info or debug (info)\n"
-    "\n"
-    "TLS for clients (certificates are read again when the files change, and at SIGHUP):\n"
-    "  --tls-port [HOST:]PORT  beside --listen, or with --listen off instead of it\n"
-    "  --tls-cert-file FILE    own certificate and those that lead to its CA, in PEM\n"
-    "  --tls-key-file FILE     its key, without a passphrase\n"
-    "  --tls-ca-cert-file FILE the CAs whose clients are let in\n"
-    "  --tls-auth-clients yes|no|optional  ask clients for certificates (yes)\n"
-    "  --tls-protocols LIST    of TLSv1.2 and TLSv1.3 (both)\n"
-    "  --tls-advertise HOST:PORT  address that clients with TLS are told, when not --tls-port\n"
-    "\n"
-    "limits of a new cluster (they are part of its state from then on):\n"
-    "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"
-    "\n"
-    "  --help  --version\n"
-    "\n"
-    "Every option may be given as FENCELOCK_OPTION=value in the environment, with _ for -, and in\n"
-    "the config file. The command line counts before the environment, that before the file.\n";
-
 bool config_listens_plainly(const struct config *c)
 {
     return strcmp(c->listen, "off") != 0;
-}
-
-const char *config_help(void)
-{
-    return help;
 }
 
 /* A value and where it was found. */
@@ -496,6 +449,7 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
     case KIND_NUMBER:
         return set_number(r, o, g, field);
     case KIND_FLAG:
+    case KIND_YES_NO:
         return set_flag(r, g, field);
     case KIND_LEVEL:
         return set_level(r, g, field);
@@ -568,9 +522,29 @@ static enum config_outcome check_reach(struct reader *r, const char *option, con
     return wrong(r,
                  "--%s %.128s can be reached from other machines, and nothing there proves who is "
                  "who: anybody could take and break every lock. Use a loopback address such as "
-                 "127.0.0.1, for clients --tls-port with --tls-auth-clients yes, or add "
-                 "--allow-remote if the network is trusted",
+                 "127.0.0.1, --tls-port with --tls-auth-clients yes, or add --allow-remote if the "
+                 "network is trusted",
                  option, address);
+}
+
+/* Who is taken for a node can read everything and change everything. */
+static enum config_outcome check_peer_reach(struct reader *r, const char *option,
+                                            const char *address)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    int rc = net_address_split(address, host, &port);
+    FLI_ASSERT(rc == 0);
+    if (r->config->tls_cluster || r->config->cluster_secret_file[0] != '\0' ||
+        net_host_is_loopback(host)) {
+        return CONFIG_RUN;
+    }
+    return wrong(
+        r,
+        "--%s: the address for other nodes, %.128s, can be reached from other machines, and "
+        "nothing there proves who is a node. Add --tls-cluster yes with certificates, or "
+        "--cluster-secret-file FILE, the same on all nodes (openssl rand -hex 32 > FILE)",
+        option, address);
 }
 
 /* An address that is to be bound is to be told to clients too, unless another one is. */
@@ -618,26 +592,54 @@ static void complete_tls_port(struct config *c)
     }
 }
 
-static enum config_outcome check_tls(struct reader *r)
+static enum config_outcome check_tls_files(struct reader *r)
 {
-    static const char *const needs[] = {"tls-cert-file",    "tls-key-file",  "tls-ca-cert-file",
-                                        "tls-auth-clients", "tls-protocols", "tls-advertise"};
-    struct config *c = r->config;
-    if (c->tls_port[0] == '\0') {
-        for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
-            if (was_given(r, needs[i])) {
-                return wrong(r, "--%s has no effect without --tls-port: add it", needs[i]);
-            }
+    static const char *const files[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file"};
+    const struct config *c = r->config;
+    const char *user = c->tls_cluster ? "tls-cluster" : "tls-port";
+    for (size_t i = 0; i < 3; i++) {
+        if (c->tls_port[0] == '\0' && !c->tls_cluster && was_given(r, files[i])) {
+            return wrong(r, "--%s has no effect without --tls-port or --tls-cluster yes: add one",
+                         files[i]);
         }
-        return config_listens_plainly(c)
-                   ? CONFIG_RUN
-                   : wrong(r, "--listen off leaves clients no port: add --tls-port");
+    }
+    if (c->tls_port[0] == '\0' && !c->tls_cluster) {
+        return CONFIG_RUN;
     }
     for (size_t i = 0; i < 2; i++) {
-        if (!was_given(r, needs[i])) {
-            return wrong(r, "--tls-port needs --%s", needs[i]);
+        if (!was_given(r, files[i])) {
+            return wrong(r, "--%s needs --%s", user, files[i]);
         }
     }
+    if (c->tls_cluster && c->tls_ca_cert_file[0] == '\0') {
+        return wrong(r,
+                     "--tls-cluster needs --tls-ca-cert-file, which says whose nodes are let in");
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_tls_cluster(struct reader *r)
+{
+    const struct config *c = r->config;
+    if (!c->tls_cluster && was_given(r, "tls-cluster-name")) {
+        return wrong(r, "--tls-cluster-name has no effect without --tls-cluster yes: add it");
+    }
+    if (c->tls_cluster && c->cluster_secret_file[0] != '\0') {
+        return wrong(r, "--cluster-secret-file and --tls-cluster yes: nodes know each other by one "
+                        "or the other, leave one out");
+    }
+    if (!security_name_is_valid(c->tls_cluster_name)) {
+        return wrong(r,
+                     "--tls-cluster-name: '%.64s' is no name: write letters, digits, dots and "
+                     "dashes",
+                     c->tls_cluster_name);
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_tls_port(struct reader *r)
+{
+    struct config *c = r->config;
     if (c->tls_auth_clients != FLI_TLS_AUTH_NO && c->tls_ca_cert_file[0] == '\0') {
         return wrong(r, "--tls-port needs --tls-ca-cert-file, which says whose clients are let in; "
                         "or --tls-auth-clients no, which lets in everybody");
@@ -657,6 +659,33 @@ static enum config_outcome check_tls(struct reader *r)
                : check_told(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
 }
 
+static enum config_outcome check_tls(struct reader *r)
+{
+    static const char *const needs[] = {"tls-auth-clients", "tls-advertise"};
+    const struct config *c = r->config;
+    enum config_outcome o = check_tls_files(r);
+    o = o != CONFIG_RUN ? o : check_tls_cluster(r);
+    if (o != CONFIG_RUN) {
+        return o;
+    }
+    if (c->tls_port[0] != '\0') {
+        return check_tls_port(r);
+    }
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
+        if (was_given(r, needs[i])) {
+            return wrong(r, "--%s has no effect without --tls-port: add it", needs[i]);
+        }
+    }
+    if (!c->tls_cluster && was_given(r, "tls-protocols")) {
+        return wrong(r,
+                     "--tls-protocols has no effect without --tls-port or --tls-cluster yes: add "
+                     "one");
+    }
+    return config_listens_plainly(c)
+               ? CONFIG_RUN
+               : wrong(r, "--listen off leaves clients no port: add --tls-port");
+}
+
 static enum config_outcome check_addresses(struct reader *r)
 {
     struct config *c = r->config;
@@ -665,12 +694,12 @@ static enum config_outcome check_addresses(struct reader *r)
     if (o == CONFIG_RUN && c->peer[0] != '\0') {
         o = check_address(r, "peer", c->peer, false);
     }
-    if (o == CONFIG_RUN) {
-        bool own = c->peer[0] != '\0';
-        o = check_reach(r, own ? "peer" : "cluster",
-                        own ? c->peer : members_find(&c->members, c->id)->address);
+    if (o == CONFIG_RUN && c->peer[0] != '\0') {
+        o = check_peer_reach(r, "peer", c->peer);
     }
-    return o;
+    return o != CONFIG_RUN
+               ? o
+               : check_peer_reach(r, "cluster", members_find(&c->members, c->id)->address);
 }
 
 static enum config_outcome check_times(struct reader *r)
@@ -695,6 +724,7 @@ static void set_defaults(struct config *c)
                          .connections_max = 16384,
                          .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
+                         .tls_cluster_name = SECURITY_NAME_DEFAULT,
                          .log_level = 3};
     c->limits = MACHINE_LIMITS_DEFAULT;
 }

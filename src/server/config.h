@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "peer/members.h"
+#include "peer/security.h"
 #include "machine/limits.h"
 #include "net/address.h"
 #include "tls/tls.h"
@@ -36,14 +37,17 @@ struct config {
     unsigned drain_ms;
     unsigned connections_max;
     unsigned idle_first_ms;
-    uint64_t snapshot_bytes; /* of log, between two snapshots of a small state */
+    uint64_t snapshot_bytes;             /* of log, between two snapshots of a small state */
     char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */
     char tls_advertise[NET_ADDRESS_MAX]; /* what they are told instead; "" for tls_port */
     char tls_cert_file[CONFIG_PATH_MAX], tls_key_file[CONFIG_PATH_MAX];
     char tls_ca_cert_file[CONFIG_PATH_MAX];
     char tls_protocols[64]; /* "" for the default */
     enum fli_tls_auth tls_auth_clients;
-    unsigned log_level; /* 1 error, 2 warning, 3 info, 4 debug */
+    bool tls_cluster;                          /* nodes know each other by certificates */
+    char tls_cluster_name[SECURITY_NAME_MAX];  /* what the nodes' names begin with */
+    char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
+    unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool allow_remote;
     struct machine_limits limits; /* of a new cluster */
 };

@@ -87,10 +87,38 @@ static int clients_section(struct fli_buf *b, const struct info *i)
     return put_lines(b, "Clients", lines);
 }
 
+/* How nodes know each other. */
+static int peer_security_lines(struct fli_buf *b, const struct transport_security *p)
+{
+    static const char *const words[] = {[TRANSPORT_TRUSTS_ALL] = "none",
+                                        [TRANSPORT_TRUSTS_SECRET] = "secret",
+                                        [TRANSPORT_TRUSTS_CERTIFICATES] = "certificates"};
+    int rc = fli_buf_printf(b, "peer_security:%s\r\n", words[p->trust]);
+    if (rc == 0 && p->trust == TRANSPORT_TRUSTS_CERTIFICATES) {
+        rc = fli_buf_printf(b,
+                            "peer_cert_subject:%s\r\n"
+                            "peer_cert_days_left:%" PRId64 "\r\n"
+                            "peer_ca_days_left:%" PRId64 "\r\n",
+                            p->facts.subject, p->facts.cert_days, p->facts.ca_days);
+    }
+    if (rc != 0 || p->trust == TRANSPORT_TRUSTS_ALL) {
+        return rc;
+    }
+    return fli_buf_printf(b,
+                          "peer_reloads:%" PRIu64 "\r\n"
+                          "peer_reloads_refused:%" PRIu64 "\r\n"
+                          "peer_handshakes:%" PRIu64 "\r\n"
+                          "peer_handshakes_failed:%" PRIu64 "\r\n"
+                          "peer_handshakes_deferred:%" PRIu64 "\r\n",
+                          p->facts.reloads, p->facts.failures, p->handshakes, p->failed,
+                          p->deferred);
+}
+
 static int tls_section(struct fli_buf *b, const struct info *i)
 {
     const struct info_shell *s = &i->shell;
-    return net_tls_info(b, s->tls_port, &s->tls, &s->net);
+    int rc = net_tls_info(b, s->tls_port, &s->tls, &s->net);
+    return rc != 0 ? rc : peer_security_lines(b, &s->peers);
 }
 
 /* Redis clients look here for whom they are talking to: every node serves writes. */
@@ -295,16 +323,11 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
     static const struct {
         const char *name;
         section_fn *write;
-    } all[] = {{"server", server_section},
-               {"clients", clients_section},
-               {"tls", tls_section},
-               {"memory", memory_section},
-               {"stats", stats_section},
-               {"replication", replication_section},
-               {"cluster", cluster_section},
-               {"raft", raft_section},
-               {"log", log_section},
-               {"locks", locks_section},
+    } all[] = {{"server", server_section},   {"clients", clients_section},
+               {"tls", tls_section},         {"memory", memory_section},
+               {"stats", stats_section},     {"replication", replication_section},
+               {"cluster", cluster_section}, {"raft", raft_section},
+               {"log", log_section},         {"locks", locks_section},
                {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||
                       asked_for(sections, n, "default") || asked_for(sections, n, "everything");

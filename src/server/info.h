@@ -25,6 +25,7 @@ struct info_shell {
     uint16_t port;
     uint16_t tls_port; /* 0: none */
     struct fli_tls_facts tls;
+    struct transport_security peers;
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;

@@ -289,6 +289,9 @@ static void on_describe(void *ctx, struct info_shell *ret)
     };
     net_get_stats(s->net, &ret->net);
     (void)net_server_tls_facts(s->net, &ret->tls);
+    if (s->node != NULL) {
+        node_get_security(s->node, &ret->peers);
+    }
     events_get_counts(&s->events, &ret->events);
 }
 
@@ -545,7 +548,14 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
         .snapshot_bytes = c->snapshot_bytes,
+        .security = {.name = c->tls_cluster_name, .secret_file = c->cluster_secret_file},
     };
+    if (c->tls_cluster) {
+        nc.security.cert_file = c->tls_cert_file;
+        nc.security.key_file = c->tls_key_file;
+        nc.security.ca_file = c->tls_ca_cert_file;
+        nc.security.protocols = c->tls_protocols;
+    }
     struct node_callbacks cbs = {.ctx = s,
                                  .event = on_event,
                                  .restored = on_restored,
@@ -601,6 +611,7 @@ const char *server_tls_address(const struct server *s)
 void server_reload(struct server *s)
 {
     net_server_tls_reload(s->net);
+    node_reload(s->node);
 }
 
 /* --- stopping --- */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tls/material.h"
+#include "tls/secret.h"
 
 #define SECONDS_A_DAY INT64_C(86400)
 #define VERIFY_DEPTH_MAX 8
@@ -24,9 +24,10 @@
 /* Forward secrecy and authenticated encryption only; those of TLS 1.3 all are so. */
 #define CIPHERS_12 "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
 
-enum file { CERT, KEY, CA, FILES };
+enum file { CERT, KEY, CA, SECRET, FILES };
 
-static const char *const file_words[FILES] = {"certificate file", "key file", "CA file"};
+static const char *const file_words[FILES] = {"certificate file", "key file", "CA file",
+                                              "cluster secret file"};
 
 /* What a file was when it was last looked at. */
 struct mark {
@@ -39,10 +40,12 @@ struct mark {
 
 struct fli_tls_context {
     SSL_CTX *ssl; /* in use */
-    bool server, own_chain;
+    bool server, both, own_chain;
     enum fli_tls_auth auth;
+    struct fli_tls_secrets secrets; /* none without a secret file */
     int version_min, version_max;
     char *path[FILES]; /* NULL: not given */
+    char *own_name;    /* NULL: any */
     struct mark mark[FILES];
     char subject[FLI_TLS_NAME_MAX];
     uint64_t read_s; /* when the two below were counted from, on the monotonic clock */
@@ -57,6 +60,7 @@ struct load {
     struct fli_tls_own own;
     X509_STORE *ca;
     int64_t ca_ends_s;
+    struct fli_tls_secrets secrets;
 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -153,8 +157,20 @@ static int check_files(const struct fli_tls_context *c, struct load *l, char *er
         struct fli_tls_text ca = text_of(c, l, CA);
         rc = fli_tls_parse_ca(&ca, &l->ca, &l->ca_ends_s, errmsg, errmsg_size);
     }
-    if (rc == 0 && l->own.chain != NULL && l->ca != NULL) {
+    if (rc == 0 && c->path[SECRET] != NULL) {
+        struct fli_tls_text secret = text_of(c, l, SECRET);
+        rc = fli_tls_parse_secrets(&secret, &l->secrets, errmsg, errmsg_size);
+    }
+    if (rc == 0 && l->own.chain != NULL && c->own_name != NULL) {
+        rc = fli_tls_check_name(&l->own, c->own_name, c->path[CERT], errmsg, errmsg_size);
+    }
+    bool leads = rc == 0 && l->own.chain != NULL && l->ca != NULL;
+    if (leads) {
         rc = fli_tls_check_lead(&l->own, l->ca, c->server, c->own_chain, c->path[CERT], errmsg,
+                                errmsg_size);
+    }
+    if (leads && rc == 0 && c->both) {
+        rc = fli_tls_check_lead(&l->own, l->ca, true, c->own_chain, c->path[CERT], errmsg,
                                 errmsg_size);
     }
     return rc;
@@ -162,12 +178,13 @@ static int check_files(const struct fli_tls_context *c, struct load *l, char *er
 
 static void load_fini(struct load *l)
 {
-    if (l->data[KEY] != NULL) {
-        OPENSSL_cleanse(l->data[KEY], l->len[KEY]);
-    }
     for (int i = 0; i < FILES; i++) {
+        if (l->data[i] != NULL) {
+            OPENSSL_cleanse(l->data[i], l->len[i]);
+        }
         free(l->data[i]);
     }
+    OPENSSL_cleanse(&l->secrets, sizeof l->secrets);
     fli_tls_own_fini(&l->own);
     X509_STORE_free(l->ca);
 }
@@ -190,7 +207,7 @@ static bool trust(SSL_CTX *ssl, const struct fli_tls_context *c, X509_STORE *ca)
     SSL_CTX_set_max_cert_list(ssl, PEER_CERTS_MAX);
     if (ca != NULL) {
         SSL_CTX_set1_cert_store(ssl, ca);
-    } else if (!c->server) {
+    } else if (!c->server && !c->both) {
         return SSL_CTX_set_default_verify_paths(ssl) == 1;
     }
     return true;
@@ -210,7 +227,7 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
     int verify = SSL_VERIFY_PEER; /* a client always does */
     if (c->server && c->auth == FLI_TLS_AUTH_NO) {
         verify = SSL_VERIFY_NONE;
-    } else if (c->server && c->auth == FLI_TLS_AUTH_REQUIRED) {
+    } else if (c->both || (c->server && c->auth == FLI_TLS_AUTH_REQUIRED)) {
         verify = SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
     }
     SSL_CTX_set_verify(ssl, verify, NULL);
@@ -219,7 +236,9 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
 
 static SSL_CTX *make_ssl(const struct fli_tls_context *c, const struct load *l)
 {
-    SSL_CTX *ssl = SSL_CTX_new(c->server ? TLS_server_method() : TLS_client_method());
+    SSL_CTX *ssl = SSL_CTX_new(c->both     ? TLS_method()
+                               : c->server ? TLS_server_method()
+                                           : TLS_client_method());
     if (ssl == NULL) {
         return NULL;
     }
@@ -227,7 +246,8 @@ static SSL_CTX *make_ssl(const struct fli_tls_context *c, const struct load *l)
     bool ok = SSL_CTX_set_min_proto_version(ssl, c->version_min) == 1 &&
               SSL_CTX_set_max_proto_version(ssl, c->version_max) == 1 &&
               SSL_CTX_set_cipher_list(ssl, CIPHERS_12) == 1 && trust(ssl, c, l->ca) &&
-              (!c->server || SSL_CTX_set_num_tickets(ssl, 0) == 1);
+              (!(c->server || c->both) || SSL_CTX_set_num_tickets(ssl, 0) == 1) &&
+              (l->secrets.n == 0 || fli_tls_demand_secret(ssl));
     ok = ok && (l->own.chain == NULL || use_own(ssl, &l->own));
     if (!ok) {
         SSL_CTX_free(ssl);
@@ -268,6 +288,7 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
         c->read_s = fli_clock_ms() / 1000;
         c->cert_ends_s = l.own.ends_s;
         c->ca_ends_s = l.ca_ends_s;
+        c->secrets = l.secrets;
         note_subject(c, &l.own);
     }
     ERR_clear_error();
@@ -308,7 +329,8 @@ static int set_protocols(struct fli_tls_context *c, const char *text, char *errm
 static int set_paths(struct fli_tls_context *c, const struct fli_tls_config *config, char *errmsg,
                      size_t errmsg_size)
 {
-    const char *const given[FILES] = {config->cert_file, config->key_file, config->ca_file};
+    const char *const given[FILES] = {config->cert_file, config->key_file, config->ca_file,
+                                      config->secret_file};
     for (int i = 0; i < FILES; i++) {
         if (given[i] == NULL || given[i][0] == '\0') {
             continue;
@@ -322,14 +344,21 @@ static int set_paths(struct fli_tls_context *c, const struct fli_tls_config *con
             return FL_ENOMEM;
         }
     }
+    if (config->own_name != NULL && (c->own_name = strdup(config->own_name)) == NULL) {
+        return FL_ENOMEM;
+    }
     const char *wrong = NULL;
-    if (c->server && c->path[CERT] == NULL) {
+    if (c->both && c->path[SECRET] == NULL && c->path[CERT] == NULL) {
+        wrong = "nodes need a certificate file, or a secret file";
+    } else if (c->path[SECRET] != NULL && (!c->both || c->path[CERT] != NULL)) {
+        wrong = "a secret file goes with no certificate: name one of them";
+    } else if (c->server && c->path[CERT] == NULL) {
         wrong = "a server needs a certificate file";
     } else if ((c->path[CERT] == NULL) != (c->path[KEY] == NULL)) {
         wrong = "a certificate file and a key file belong together: name both or neither";
     } else if (c->server && c->auth != FLI_TLS_AUTH_NO && c->path[CA] == NULL) {
         wrong = "asking clients for certificates needs a CA file that says whose count";
-    } else if (c->own_chain && c->path[CA] == NULL) {
+    } else if (c->own_chain && c->path[CA] == NULL && c->path[SECRET] == NULL) {
         wrong = "a CA file is missing";
     }
     if (wrong != NULL) {
@@ -348,13 +377,17 @@ int fli_tls_context_create(const struct fli_tls_config *config, struct fli_tls_c
     if (c == NULL) {
         return FL_ENOMEM;
     }
-    c->server = config->server;
-    c->own_chain = config->own_chain;
+    c->server = config->server && !config->both;
+    c->both = config->both;
+    c->own_chain = config->own_chain || config->both;
     c->auth = config->auth;
     const char *protocols = config->protocols;
     bool given = protocols != NULL && protocols[0] != '\0';
     int rc = set_protocols(c, given ? protocols : both, errmsg, errmsg_size);
     rc = rc != 0 ? rc : set_paths(c, config, errmsg, errmsg_size);
+    if (rc == 0 && c->path[SECRET] != NULL) {
+        c->version_min = c->version_max = TLS1_3_VERSION;
+    }
     rc = rc != 0 ? rc : load(c, errmsg, errmsg_size);
     if (rc != 0) {
         fli_tls_context_destroy(c);
@@ -372,6 +405,8 @@ void fli_tls_context_destroy(struct fli_tls_context *c)
     for (int i = 0; i < FILES; i++) {
         free(c->path[i]);
     }
+    free(c->own_name);
+    OPENSSL_cleanse(&c->secrets, sizeof c->secrets);
     SSL_CTX_free(c->ssl);
     free(c);
 }
@@ -427,4 +462,14 @@ SSL *fli_tls_context_ssl(const struct fli_tls_context *c)
 bool fli_tls_context_is_server(const struct fli_tls_context *c)
 {
     return c->server;
+}
+
+bool fli_tls_context_is_both(const struct fli_tls_context *c)
+{
+    return c->both;
+}
+
+const struct fli_tls_secrets *fli_tls_context_secrets(const struct fli_tls_context *c)
+{
+    return c->secrets.n == 0 ? NULL : &c->secrets;
 }

@@ -8,6 +8,9 @@
 
 SSL *fli_tls_context_ssl(const struct fli_tls_context *c); /* NULL: out of memory */
 bool fli_tls_context_is_server(const struct fli_tls_context *c);
+bool fli_tls_context_is_both(const struct fli_tls_context *c);
+const struct fli_tls_secrets *
+fli_tls_context_secrets(const struct fli_tls_context *c); /* or NULL */
 
 /* OpenSSL tells of alerts; in session.c. */
 void fli_tls_note(const SSL *ssl, int where, int value);

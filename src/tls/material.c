@@ -116,8 +116,7 @@ static int parse_certs(const struct fli_tls_text *t, unsigned max, STACK_OF(X509
     }
     /* The reader stops at the end, or at what it cannot read. */
     unsigned long error = ERR_peek_last_error();
-    bool at_end = ERR_GET_LIB(error) == ERR_LIB_PEM &&
-                  ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+    bool at_end = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
     if (!at_end) {
         char reason[96];
         fli_tls_reason(reason, sizeof reason);
@@ -244,9 +243,8 @@ int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *r
     STACK_OF(X509) *all = sk_X509_new_null();
     X509_STORE *store = X509_STORE_new();
     ERR_clear_error();
-    int rc = all == NULL || store == NULL
-                 ? FL_ENOMEM
-                 : parse_certs(ca, INT_MAX, all, errmsg, errmsg_size);
+    int rc = all == NULL || store == NULL ? FL_ENOMEM
+                                          : parse_certs(ca, INT_MAX, all, errmsg, errmsg_size);
     rc = rc != 0 ? rc : fill_store(store, all, ca, ret_ends_s, errmsg, errmsg_size);
     sk_X509_pop_free(all, X509_free);
     if (rc != 0) {
@@ -287,4 +285,23 @@ int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool serve
     return bad(errmsg, errmsg_size,
                "certificate file '%.512s': peers that trust the CA file would refuse it: %s", path,
                X509_verify_cert_error_string(error));
+}
+
+bool fli_tls_bears(X509 *x, const char *name)
+{
+    bool bears = X509_check_host(x, name, 0, FLI_TLS_EXACTLY, NULL) == 1;
+    ERR_clear_error();
+    return bears;
+}
+
+int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,
+                       char *errmsg, size_t errmsg_size)
+{
+    if (fli_tls_bears(sk_X509_value(own->chain, 0), name)) {
+        return 0;
+    }
+    return bad(errmsg, errmsg_size,
+               "certificate file '%.512s' does not bear the name %.128s, by which the other nodes "
+               "know this one: put it among the alternative names (SAN, DNS:%.128s)",
+               path, name, name);
 }

@@ -7,6 +7,8 @@
 
 #include "tls/tls.h"
 
+#define FLI_TLS_EXACTLY (X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
+
 struct fli_tls_text {
     const char *what; /* "certificate file", for messages */
     const char *path;
@@ -34,6 +36,11 @@ int fli_tls_parse_ca(const struct fli_tls_text *ca, X509_STORE **ret, int64_t *r
  * otherwise only a lead that is wrong is one. */
 int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool server, bool must,
                        const char *path, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* Whether own certificate bears a name exactly: no wildcard, and not as its CN. */
+int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,
+                       char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+bool fli_tls_bears(X509 *x, const char *name);
 
 /* The first of OpenSSL's errors in this thread as text, and none is left. */
 void fli_tls_reason(char *text, size_t size);

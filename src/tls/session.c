@@ -9,20 +9,23 @@
 #include <string.h>
 
 #include "tls/context.h"
-#include "tls/material.h"
+#include "tls/secret.h"
+#include "tls/session.h"
 
 struct fli_tls {
     SSL *ssl;
     enum fli_tls_state state;
     bool server;
-    bool heard;     /* plaintext has come */
-    bool failed_io; /* `out` had no room */
-    int alert;      /* fatal one from the peer, or -1 */
-    size_t shaken;  /* bytes taken before the handshake's end */
+    bool heard;        /* plaintext has come */
+    bool failed_io;    /* `out` had no room */
+    int alert;         /* fatal one from the peer, or -1 */
+    size_t shaken;     /* bytes taken before the handshake's end */
     const uint8_t *in; /* valid during a call: the ciphertext that is left */
     size_t in_len;
-    struct fli_buf *out; /* valid during a call */
-    char *error;         /* NULL while there is none */
+    struct fli_buf *out;             /* valid during a call */
+    char *error;                     /* NULL while there is none */
+    struct fli_tls_secrets *secrets; /* until hands are shaken; NULL: certificates */
+    char *identity; /* what this end, or the one that called, says with a secret; NULL: nothing */
 };
 
 /* ---- the BIO --------------------------------------------------------------------------------- */
@@ -70,8 +73,8 @@ static pthread_once_t method_once = PTHREAD_ONCE_INIT;
 static void make_method(void)
 {
     BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "fencelock");
-    if (m != NULL && BIO_meth_set_read(m, bio_read) == 1 &&
-        BIO_meth_set_write(m, bio_write) == 1 && BIO_meth_set_ctrl(m, bio_ctrl) == 1) {
+    if (m != NULL && BIO_meth_set_read(m, bio_read) == 1 && BIO_meth_set_write(m, bio_write) == 1 &&
+        BIO_meth_set_ctrl(m, bio_ctrl) == 1) {
         method = m;
     } else {
         BIO_meth_free(m);
@@ -112,23 +115,30 @@ static bool expect(SSL *ssl, const char *name)
                     (void *)(uintptr_t)name) == 1;
 }
 
-int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret)
+/* Among equals a certificate stands for one of them: no wildcard does, and no name that a CA may
+ * give to anybody as a CN. */
+static bool expect_exactly(SSL *ssl, const char *name)
+{
+    X509_VERIFY_PARAM *p = SSL_get0_param(ssl);
+    X509_VERIFY_PARAM_set_hostflags(p, FLI_TLS_EXACTLY);
+    return X509_VERIFY_PARAM_set1_host(p, name, 0) == 1;
+}
+
+static int create(struct fli_tls_context *c, bool server, struct fli_tls **ret)
 {
     struct fli_tls *t = calloc(1, sizeof *t);
     if (t == NULL) {
         return FL_ENOMEM;
     }
     t->alert = -1;
-    t->server = fli_tls_context_is_server(c);
-    FLI_ASSERT(!t->server || name == NULL);
+    t->server = server;
     t->ssl = fli_tls_context_ssl(c);
-    bool ok = t->ssl != NULL && SSL_set_app_data(t->ssl, t) == 1 && attach_bio(t);
-    if (!ok || (name != NULL && !expect(t->ssl, name))) {
+    if (t->ssl == NULL || SSL_set_app_data(t->ssl, t) != 1 || !attach_bio(t)) {
         ERR_clear_error();
         fli_tls_destroy(t);
-        return ok ? FL_EINVAL : FL_ENOMEM;
+        return FL_ENOMEM;
     }
-    if (t->server) {
+    if (server) {
         SSL_set_accept_state(t->ssl);
     } else {
         SSL_set_connect_state(t->ssl);
@@ -137,10 +147,85 @@ int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls *
     return 0;
 }
 
+int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret)
+{
+    struct fli_tls *t = NULL;
+    FLI_ASSERT(!fli_tls_context_is_both(c));
+    FLI_ASSERT(!fli_tls_context_is_server(c) || name == NULL);
+    int rc = create(c, fli_tls_context_is_server(c), &t);
+    if (rc == 0 && name != NULL && !expect(t->ssl, name)) {
+        ERR_clear_error();
+        fli_tls_destroy(t);
+        return FL_EINVAL;
+    }
+    if (rc == 0) {
+        *ret = t;
+    }
+    return rc;
+}
+
+/* Its own copy: the context may read other secrets before hands are shaken. */
+static int take_secrets(struct fli_tls *t, const struct fli_tls_secrets *secrets, const char *claim)
+{
+    t->secrets = malloc(sizeof *t->secrets);
+    if (t->secrets == NULL) {
+        return FL_ENOMEM;
+    }
+    *t->secrets = *secrets;
+    if (claim == NULL) {
+        return 0;
+    }
+    size_t size = SECRET_NAME_SIZE + strlen(claim) + 1;
+    t->identity = size > FLI_TLS_IDENTITY_MAX ? NULL : malloc(size);
+    if (t->identity == NULL) {
+        return size > FLI_TLS_IDENTITY_MAX ? FL_EINVAL : FL_ENOMEM;
+    }
+    (void)snprintf(t->identity, size, "%s %s", secrets->list[0].name, claim);
+    return 0;
+}
+
+int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, const char *claim,
+                       struct fli_tls **ret)
+{
+    struct fli_tls *t = NULL;
+    const struct fli_tls_secrets *secrets = fli_tls_context_secrets(c);
+    FLI_ASSERT(fli_tls_context_is_both(c));
+    FLI_ASSERT(calls == (name != NULL) && calls == (claim != NULL));
+    int rc = create(c, !calls, &t);
+    if (rc != 0) {
+        return rc;
+    }
+    if (secrets != NULL) {
+        rc = take_secrets(t, secrets, claim);
+        /* The called one shows no certificate and asks for none; the caller would refuse one. */
+        SSL_set_verify(t->ssl, calls ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
+    } else if (calls && !expect_exactly(t->ssl, name)) {
+        rc = FL_EINVAL;
+    }
+    if (rc != 0) {
+        ERR_clear_error();
+        fli_tls_destroy(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+static void forget_secrets(struct fli_tls *t)
+{
+    if (t->secrets != NULL) {
+        OPENSSL_cleanse(t->secrets, sizeof *t->secrets);
+        free(t->secrets);
+        t->secrets = NULL;
+    }
+}
+
 void fli_tls_destroy(struct fli_tls *t)
 {
     if (t != NULL) {
         SSL_free(t->ssl);
+        forget_secrets(t);
+        free(t->identity);
         free(t->error);
         free(t);
     }
@@ -184,8 +269,7 @@ static int fail_as_openssl_says(struct fli_tls *t)
         return fail(t, FL_ELIMIT, "no room for what has to be sent");
     }
     if (t->alert >= 0) {
-        (void)snprintf(text, sizeof text, "the other side refuses: %s",
-                       alert_text(t->alert));
+        (void)snprintf(text, sizeof text, "the other side refuses: %s", alert_text(t->alert));
         return fail(t, FL_EPROTO, text);
     }
     if (unverified && verify != X509_V_OK) {
@@ -208,7 +292,11 @@ static bool wants_more(struct fli_tls *t, int rc)
 static int shake(struct fli_tls *t)
 {
     int rc = SSL_do_handshake(t->ssl);
+    if (rc == 1 && t->secrets != NULL && SSL_session_reused(t->ssl) != 1) {
+        return fail(t, FL_EPROTO, "it has not proved that it knows the secret"); /* cannot be */
+    }
     if (rc == 1) {
+        forget_secrets(t);
         t->state = FLI_TLS_OPEN;
         return 0;
     }
@@ -329,7 +417,7 @@ static X509 *peer(const struct fli_tls *t)
 {
     bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
     return shaken && SSL_get_verify_result(t->ssl) == X509_V_OK ? SSL_get0_peer_certificate(t->ssl)
-                                                                 : NULL;
+                                                                : NULL;
 }
 
 bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
@@ -360,11 +448,48 @@ bool fli_tls_peer_is(const struct fli_tls *t, const char *name)
     if (x == NULL) {
         return false;
     }
-    bool is = is_numeric(name) ? X509_check_ip_asc(x, name, 0) == 1
-                               : X509_check_host(x, name, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS,
-                                                 NULL) == 1;
+    bool is = is_numeric(name)
+                  ? X509_check_ip_asc(x, name, 0) == 1
+                  : X509_check_host(x, name, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, NULL) == 1;
     ERR_clear_error();
     return is;
+}
+
+bool fli_tls_peer_bears(const struct fli_tls *t, const char *name)
+{
+    X509 *x = peer(t);
+    return x != NULL && fli_tls_bears(x, name);
+}
+
+const char *fli_tls_peer_claim(const struct fli_tls *t)
+{
+    bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;
+    return t->server && shaken && t->identity != NULL ? t->identity + SECRET_NAME_SIZE : NULL;
+}
+
+const struct fli_tls_secrets *fli_tls_session_secrets(const struct fli_tls *t)
+{
+    return t->secrets;
+}
+
+const char *fli_tls_session_identity(const struct fli_tls *t)
+{
+    FLI_ASSERT(t->identity != NULL);
+    return t->identity;
+}
+
+bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t len)
+{
+    char *copy = malloc(len + 1);
+    if (copy == NULL || memchr(id, 0, len) != NULL) {
+        free(copy);
+        return false;
+    }
+    memcpy(copy, id, len);
+    copy[len] = '\0';
+    free(t->identity); /* of an offer before */
+    t->identity = copy;
+    return true;
 }
 
 const char *fli_tls_version(const struct fli_tls *t)

@@ -10,6 +10,9 @@
  * TLS 1.2 and 1.3; no renegotiation, compression, early data or resumption: each connection proves
  * anew who it is. Certificates are valid from one date to another, so the wall clock is asked here.
  *
+ * Equals, such as the nodes of a cluster, have one context for both ends of their connections
+ * (`both`): each shows its certificate, or proves that it knows a secret, and the other must too.
+ *
  * A context belongs to one thread at a time, and so does each session; sessions outlive their
  * context and its reloads. */
 #ifndef FLI_TLS_TLS_H
@@ -19,12 +22,16 @@
 
 #include "base/buf.h"
 
-#define FLI_TLS_FILE_MAX ((size_t)1 << 20) /* bytes of a certificate, key or CA file */
-#define FLI_TLS_CHAIN_MAX 16u              /* certificates in a certificate file */
+#define FLI_TLS_FILE_MAX ((size_t)1 << 20)    /* bytes of a certificate, key or CA file */
+#define FLI_TLS_CHAIN_MAX 16u                 /* certificates in a certificate file */
 #define FLI_TLS_SHAKE_MAX ((size_t)128 << 10) /* bytes a peer may send before it has shaken hands */
 #define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
 #define FLI_TLS_NAME_MAX 256u
 #define FLI_TLS_ERRMSG_SIZE 256u
+#define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one and those that go out of use */
+#define FLI_TLS_SECRET_MIN 32u /* bytes of a secret: nobody may find it by trying */
+#define FLI_TLS_SECRET_MAX 1024u
+#define FLI_TLS_IDENTITY_MAX 512u /* of a claim, and what goes with it */
 
 /* What reading n bytes of ciphertext may give: theirs, and those of a record begun before. */
 #define FLI_TLS_PLAIN_MAX(n) ((n) + FLI_TLS_RECORD_MAX)
@@ -37,13 +44,20 @@ enum fli_tls_auth { FLI_TLS_AUTH_NO, FLI_TLS_AUTH_OPTIONAL, FLI_TLS_AUTH_REQUIRE
 /* Strings are copied. NULL or "": not given. */
 struct fli_tls_config {
     bool server;
-    const char *cert_file; /* PEM: own certificate first, then those that lead to its CA */
-    const char *key_file;  /* PEM, without a passphrase */
-    const char *ca_file;   /* PEM: who may vouch for the peer; not given: a client trusts those
+    bool both; /* either end of a connection between equals; `server` and `auth` have
+                                no meaning then, and both own_chain and a CA file are needed, or a
+                                secret file and nothing else */
+    const char
+        *secret_file; /* with `both`: a secret a line, the first is used to call, each lets in */
+    const char *cert_file;  /* PEM: own certificate first, then those that lead to its CA */
+    const char *key_file;   /* PEM, without a passphrase */
+    const char *ca_file;    /* PEM: who may vouch for the peer; not given: a client trusts those
                               that the system trusts */
-    const char *protocols; /* of "TLSv1.2 TLSv1.3"; not given: both */
+    const char *protocols;  /* of "TLSv1.2 TLSv1.3"; not given: both */
     enum fli_tls_auth auth; /* a server's */
     bool own_chain;         /* own certificate must lead to ca_file too: for a private CA */
+    const char *own_name;   /* with `both`: what own certificate must bear, as fli_tls_peer_bears
+                               has it; not given: anything */
 };
 
 struct fli_tls_context;
@@ -86,6 +100,12 @@ enum fli_tls_state {
  * server. Without one a client takes any certificate that the CA vouches for: only where the peer's
  * name is looked at afterwards. 0; FL_ENOMEM; FL_EINVAL (no such name is possible). */
 int fli_tls_create(struct fli_tls_context *c, const char *name, struct fli_tls **ret) FLI_MUST_USE;
+
+/* From a context of `both`. calls: this end has opened the connection; then `name` is what the
+ * other's certificate must bear, exactly and among its alternative names, and `claim` what it is
+ * told about this end where a secret is used: printable, at most 256 bytes. Errors as above. */
+int fli_tls_create_end(struct fli_tls_context *c, bool calls, const char *name, const char *claim,
+                       struct fli_tls **ret) FLI_MUST_USE;
 void fli_tls_destroy(struct fli_tls *t); /* NULL is fine */
 
 enum fli_tls_state fli_tls_state(const struct fli_tls *t);
@@ -114,6 +134,12 @@ bool fli_tls_was_refused(const struct fli_tls *t);
 /* The peer's verified certificate. False when it has shown none, or before the state is OPEN. */
 bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]); /* its CN */
 bool fli_tls_peer_is(const struct fli_tls *t, const char *name); /* a host or address it bears */
+bool fli_tls_peer_bears(const struct fli_tls *t,
+                        const char *name); /* exactly; no wildcards, no CN */
+
+/* What the one that called said it is, which no other than one that knows the secret can have done.
+ * NULL without a secret, at the end that called, and before the state is OPEN. */
+const char *fli_tls_peer_claim(const struct fli_tls *t);
 
 /* Such as "TLSv1.3". */
 const char *fli_tls_version(const struct fli_tls *t);

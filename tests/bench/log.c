@@ -46,12 +46,7 @@ static void on_closed(void *ctx)
 
 static void turn(struct run *r)
 {
-    struct pollfd p = {.fd = log_device_fd(r->device), .events = POLLIN};
-    if (poll(&p, 1, -1) < 0 && errno != EINTR) {
-        perror("poll");
-        exit(1);
-    }
-    log_device_poll(r->device);
+    (void)log_device_wait(r->device, -1);
 }
 
 static void append(struct run *r)

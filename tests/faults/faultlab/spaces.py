@@ -169,11 +169,14 @@ class SpacedCluster(Cluster):
     def __init__(self, lab, spaces, n=None):
         super().__init__(lab, n or spaces.n)
         nodes = []
+        secret = lab.path('cluster-secret')
+        with open(secret, 'w', encoding='ascii') as f:
+            f.write(os.urandom(32).hex() + '\n')
         for node in self.nodes:
             spaced = _SpacedNode(lab, self, node.id, node.port, node.peer_port)
             spaced.space = spaces.space(node.id)
             spaced.address = '%s:%d' % (spaces.address(node.id), node.port)
             spaced.peer = '%s:%d' % (spaces.address(node.id), node.peer_port)
-            spaced.extra = ['--allow-remote']
+            spaced.extra = ['--allow-remote', '--cluster-secret-file', secret]
             nodes.append(spaced)
         self.nodes = nodes

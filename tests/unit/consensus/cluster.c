@@ -186,12 +186,14 @@ static bool run_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx
     uv_timer_init(&c->loop, &timer);
     timer.data = &late;
     uv_timer_start(&timer, late_cb, ms, 0);
-    while (!condition(ctx) && !late) {
+    bool met = condition(ctx);
+    while (!met && !late) {
         uv_run(&c->loop, UV_RUN_ONCE);
+        met = condition(ctx);
     }
     uv_close((uv_handle_t *)&timer, NULL);
     uv_run(&c->loop, UV_RUN_NOWAIT);
-    return condition(ctx);
+    return met; /* it need not last */
 }
 
 void cluster_until(struct cluster *c, bool (*condition)(void *ctx), void *ctx, const char *what)

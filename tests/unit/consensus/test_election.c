@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
+#include "consensus/replica_private.h"
 
 #define ELECTION_MS 60000u
 
@@ -182,6 +183,59 @@ static void test_a_live_leader_stays(void **state)
     assert_int_equal(term(c, leader), term_before);
 }
 
+#define SILENCE_MS 300u
+
+/* Its process is there and its connections are open, but it does nothing. */
+static void stand_still(struct node *n)
+{
+    uv_check_stop(&n->check);
+    uv_prepare_stop(&n->prepare);
+    uv_timer_stop(&n->timer);
+    uv_timer_stop(&n->beat);
+    uv_idle_stop(&n->idle);
+    n->woken = false;
+}
+
+struct silence {
+    struct cluster *cluster;
+    unsigned leader;
+};
+
+static bool another_leads(void *ctx)
+{
+    const struct silence *s = ctx;
+    for (unsigned i = 0; i < s->cluster->n; i++) {
+        const struct node *n = s->cluster->nodes[i].node;
+        if (i != s->leader && replica_role(n->replica) == REPLICA_LEADER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The core's own timers are much longer, so only the turns of election.h can end the silence. */
+static void test_a_silent_leader_is_replaced(void **state)
+{
+    struct cluster *c = *state;
+    unsigned leader = up(c, 3);
+    acquire(c, leader, "a");
+    cluster_wait_level(c);
+    uint64_t hurries_before = hurries(c);
+    for (unsigned i = 0; i < c->n; i++) {
+        c->nodes[i].node->election.election_ms = SILENCE_MS;
+        c->nodes[i].node->replica->edge.election_ms = SILENCE_MS;
+    }
+    stand_still(c->nodes[leader].node);
+    struct silence s = {c, leader};
+    cluster_until(c, another_leads, &s, "another node leads");
+    assert_true(hurries(c) > hurries_before);
+    node_turn_start(c->nodes[leader].node);
+    cluster_wait_level(c);
+    assert_int_not_equal(cluster_wait_leader(c), leader);
+    acquire(c, leader, "b");
+    cluster_expect_same_hash(c);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -189,7 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_dead_leader_is_replaced), TEST(test_a_dead_leader_of_five),
         TEST(test_a_dead_leader_and_another), TEST(test_broken_connections_depose_nobody),
-        TEST(test_a_live_leader_stays),
+        TEST(test_a_live_leader_stays),       TEST(test_a_silent_leader_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

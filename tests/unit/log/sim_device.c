@@ -291,7 +291,7 @@ static void sim_cancel(struct log_device *base)
     sim_of(base)->cancelled = true;
 }
 
-static int sim_fd(struct log_device *base)
+static int sim_fd(struct log_device *base, unsigned which)
 {
     return -1;
 }

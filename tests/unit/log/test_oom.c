@@ -111,13 +111,7 @@ static void on_closed(void *ctx)
 
 static void turn(struct life *life)
 {
-    struct pollfd p = {.fd = log_device_fd(life->device), .events = POLLIN};
-    int n;
-    do {
-        n = poll(&p, 1, 60000);
-    } while (n < 0 && errno == EINTR);
-    assert_int_equal(n, 1);
-    log_device_poll(life->device);
+    assert_true(log_device_wait(life->device, 60000));
 }
 
 /* Whether it went well; otherwise memory was short, and nothing else. */

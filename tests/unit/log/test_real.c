@@ -90,13 +90,7 @@ static void open_real(struct real *r, unsigned engine)
 /* Polls until the device has something to say; a disk may be slow, and 60 s are not a disk. */
 static void wait_for_device(struct real *r)
 {
-    struct pollfd p = {.fd = log_device_fd(r->device), .events = POLLIN};
-    int n;
-    do {
-        n = poll(&p, 1, 60000);
-    } while (n < 0 && errno == EINTR);
-    assert_int_equal(n, 1);
-    log_device_poll(r->device);
+    assert_true(log_device_wait(r->device, 60000));
 }
 
 static void sync_real(struct real *r)

@@ -132,8 +132,10 @@ static void wrong_command_lines(void **state)
         {"--listen 0.0.0.0:7401", "add --allow-remote"},
         {"--listen 10.1.2.3:7401", "--listen 10.1.2.3:7401 can be reached from other machines"},
         {"--listen [::]:7401", "--allow-remote"},
-        {"--peer 10.1.2.3:7501", "--peer 10.1.2.3:7501 can be reached"},
-        {"--id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "--cluster 10.1.2.3:7501 can be"},
+        {"--peer 10.1.2.3:7501", "--peer: the address for other nodes, 10.1.2.3:7501, can be"},
+        {"--allow-remote --peer 10.1.2.3:7501", "or --cluster-secret-file FILE"},
+        {"--id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "Add --tls-cluster yes"},
+        {"--peer 127.0.0.1:1 --id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "--cluster: the"},
         {"--allow-remote --listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
         {"--cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--id is missing: --cluster has 2 nodes"},
         {"--id 3 --cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--cluster has no node 3"},
@@ -162,6 +164,42 @@ static void remote_when_allowed(void **state)
     must_run(read_words("--id 1 --cluster 1=127.0.0.1:1,2=10.1.2.3:2", NULL));
 }
 
+static void between_nodes(void **state)
+{
+    (void)state;
+    const struct got *g = read_words("--id 1 --cluster 1=10.1.2.3:1,2=10.1.2.4:1 "
+                                     "--cluster-secret-file s",
+                                     NULL);
+    must_run(g);
+    assert_string_equal(g->config.cluster_secret_file, "s");
+    assert_false(g->config.tls_cluster);
+    g = read_words("--peer 10.1.2.3:1 --tls-cluster yes --tls-cert-file c --tls-key-file k "
+                   "--tls-ca-cert-file a --tls-protocols TLSv1.3",
+                   NULL);
+    must_run(g);
+    assert_true(g->config.tls_cluster);
+    assert_string_equal(g->config.tls_cluster_name, "fencelock");
+    static const struct {
+        const char *line, *says;
+    } rows[] = {
+        {"--tls-cluster yes", "--tls-cluster needs --tls-cert-file"},
+        {"--tls-cluster yes --tls-cert-file c", "--tls-cluster needs --tls-key-file"},
+        {"--tls-cluster yes --tls-cert-file c --tls-key-file k",
+         "--tls-cluster needs --tls-ca-cert-file"},
+        {"--tls-cluster-name x", "--tls-cluster-name has no effect without --tls-cluster yes"},
+        {"--tls-cluster yes --tls-cert-file c --tls-key-file k --tls-ca-cert-file a "
+         "--tls-cluster-name a/b",
+         "'a/b' is no name"},
+        {"--tls-cluster yes --tls-cert-file c --tls-key-file k --tls-ca-cert-file a "
+         "--cluster-secret-file s",
+         "by one or the other"},
+        {"--tls-cluster perhaps", "is neither yes nor no"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        must_say(read_words(rows[i].line, NULL), rows[i].says);
+    }
+}
+
 #define FILES "--tls-cert-file c --tls-key-file k "
 #define ALL_FILES FILES "--tls-ca-cert-file a "
 
@@ -184,8 +222,8 @@ static void tls(void **state)
     /* Certificates of clients are what lets other machines in. */
     must_run(read_words("--tls-port 10.1.2.3:7402 " ALL_FILES, NULL));
     must_run(read_words("--tls-port 0.0.0.0:7402 --tls-advertise h:1 " ALL_FILES, NULL));
-    must_run(read_words("--allow-remote --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no",
-                        NULL));
+    must_run(
+        read_words("--allow-remote --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no", NULL));
     static const struct {
         const char *line, *says;
     } rows[] = {
@@ -371,6 +409,7 @@ int main(void)
         cmocka_unit_test(help_and_version),
         cmocka_unit_test(wrong_command_lines),
         cmocka_unit_test(remote_when_allowed),
+        cmocka_unit_test(between_nodes),
         cmocka_unit_test(tls),
         cmocka_unit_test(addresses_too_long_together),
         cmocka_unit_test(values_at_their_limits),

@@ -1,0 +1,164 @@
+/* security.c: see security.h. */
+#include "peer/security.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLAIM_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
+
+struct security {
+    struct fli_tls_context *context;
+    struct members members;
+    uint64_t self_id;
+    bool certificates;
+    char name[SECURITY_NAME_MAX];
+};
+
+static bool given(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+bool security_name_is_valid(const char *name)
+{
+    size_t len = strlen(name);
+    bool valid = len > 0 && len < SECURITY_NAME_MAX && name[0] != '.' && name[0] != '-';
+    for (size_t i = 0; valid && i < len; i++) {
+        char c = name[i];
+        valid = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                c == '.' || c == '-';
+    }
+    return valid;
+}
+
+static void member_name(const struct security *s, uint64_t id, char out[SECURITY_MEMBER_NAME_MAX])
+{
+    (void)snprintf(out, SECURITY_MEMBER_NAME_MAX, "%s-node-%llu", s->name, (unsigned long long)id);
+}
+
+/* What the one that calls proves with the secret. */
+static void claim_of(const struct security *s, uint64_t from, uint64_t to, char out[CLAIM_MAX])
+{
+    char a[SECURITY_MEMBER_NAME_MAX];
+    char b[SECURITY_MEMBER_NAME_MAX];
+    member_name(s, from, a);
+    member_name(s, to, b);
+    (void)snprintf(out, CLAIM_MAX, "%s to %s", a, b);
+}
+
+int security_create(const struct security_config *config, const struct members *members,
+                    uint64_t self_id, struct security **ret, char *errmsg, size_t errmsg_size)
+{
+    bool certificates = given(config->cert_file);
+    const char *name = given(config->name) ? config->name : SECURITY_NAME_DEFAULT;
+    FLI_ASSERT(security_name_is_valid(name));
+    *ret = NULL;
+    if (!certificates && !given(config->secret_file)) {
+        return 0;
+    }
+    struct security *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        (void)snprintf(errmsg, errmsg_size, "out of memory");
+        return FL_ENOMEM;
+    }
+    char own_name[SECURITY_MEMBER_NAME_MAX];
+    s->members = *members;
+    s->self_id = self_id;
+    s->certificates = certificates;
+    (void)snprintf(s->name, sizeof s->name, "%s", name);
+    member_name(s, self_id, own_name);
+    const struct fli_tls_config tls = {
+        .both = true,
+        .cert_file = config->cert_file,
+        .key_file = config->key_file,
+        .ca_file = config->ca_file,
+        .protocols = certificates ? config->protocols : NULL,
+        .secret_file = config->secret_file,
+        .own_name = own_name,
+    };
+    int rc = fli_tls_context_create(&tls, &s->context, errmsg, errmsg_size);
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void security_destroy(struct security *s)
+{
+    if (s != NULL) {
+        fli_tls_context_destroy(s->context);
+        free(s);
+    }
+}
+
+int security_call(struct security *s, uint64_t peer_id, struct fli_tls **ret)
+{
+    char name[SECURITY_MEMBER_NAME_MAX];
+    char claim[CLAIM_MAX];
+    member_name(s, peer_id, name);
+    claim_of(s, s->self_id, peer_id, claim);
+    return fli_tls_create_end(s->context, true, name, claim, ret);
+}
+
+int security_answer(struct security *s, struct fli_tls **ret)
+{
+    return fli_tls_create_end(s->context, false, NULL, NULL, ret);
+}
+
+bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id)
+{
+    char name[SECURITY_MEMBER_NAME_MAX];
+    char claim[CLAIM_MAX];
+    if (s->certificates) {
+        member_name(s, peer_id, name);
+        return fli_tls_peer_bears(tls, name);
+    }
+    const char *claimed = fli_tls_peer_claim(tls);
+    claim_of(s, peer_id, s->self_id, claim);
+    return claimed != NULL && strcmp(claimed, claim) == 0;
+}
+
+bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
+                        size_t why_size)
+{
+    char cn[FLI_TLS_NAME_MAX];
+    for (unsigned i = 0; i < s->members.n; i++) {
+        uint64_t id = s->members.list[i].id;
+        if (id != s->self_id && security_is(s, tls, id)) {
+            return true;
+        }
+    }
+    if (!s->certificates) {
+        (void)snprintf(why, why_size, "it knows the secret, and says that it is '%.128s'",
+                       fli_tls_peer_claim(tls));
+        return false;
+    }
+    (void)snprintf(why, why_size,
+                   "its certificate (CN %.128s) bears no name of another member, such as "
+                   "%s-node-2, among its alternative names",
+                   fli_tls_peer_name(tls, cn) ? cn : "unknown", s->name);
+    return false;
+}
+
+bool security_has_certificates(const struct security *s)
+{
+    return s->certificates;
+}
+
+bool security_files_changed(const struct security *s)
+{
+    return fli_tls_context_changed(s->context);
+}
+
+int security_reload(struct security *s, char *errmsg, size_t errmsg_size)
+{
+    return fli_tls_context_reload(s->context, errmsg, errmsg_size);
+}
+
+void security_facts(const struct security *s, struct fli_tls_facts *ret)
+{
+    fli_tls_context_facts(s->context, ret);
+}

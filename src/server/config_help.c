@@ -1,0 +1,60 @@
+/* config_help.c: what --help prints; the options are in config.c. */
+#include "server/config.h"
+
+static const char help[] =
+    "usage: fencelockd [options]\n"
+    "\n"
+    "Without options: a cluster of one node on loopback, clients at " CONFIG_LISTEN_DEFAULT
+    ", data\n"
+    "in ./" CONFIG_DATA_DEFAULT ".\n"
+    "\n"
+    "  --id N                  this node's id in the cluster (1)\n"
+    "  --data DIR              where it keeps its data; made when missing (" CONFIG_DATA_DEFAULT
+    ")\n"
+    "  --listen HOST:PORT      address for clients; port 0 picks one; off: none without TLS\n"
+    "                          (" CONFIG_LISTEN_DEFAULT ")\n"
+    "  --peer HOST:PORT        address for the other nodes (as in --cluster)\n"
+    "  --cluster 1=HOST:PORT,2=HOST:PORT,...\n"
+    "                          all nodes, with the addresses they have for each other\n"
+    "  --advertise HOST:PORT   address that clients are told, when it is not --listen\n"
+    "  --allow-remote          serve clients beyond loopback where nothing proves who they are:\n"
+    "                          anybody who can connect can then take and break every lock\n"
+    "  --config FILE           a file with lines of `option = value`; # begins a comment\n"
+    "\n"
+    "  --election-ms MS        silence after which a follower stands for election\n"
+    "  --heartbeat-ms MS       how often the leader is heard\n"
+    "  --hold-ms MS            how long a request waits for a leader before NOLEADER\n"
+    "  --drain-ms MS           how long stopping may take (5000)\n"
+    "  --connections-max N     clients at once (16384)\n"
+    "  --idle-first-ms MS      close a connection that says nothing for so long; 0: never (0)\n"
+    "  --snapshot-bytes N      bytes of log after which a snapshot is taken (33554432)\n"
+    "  --log-level LEVEL       error, warning, info or debug (info)\n"
+    "\n"
+    "TLS for clients (certificates are read again when the files change, and at SIGHUP):\n"
+    "  --tls-port [HOST:]PORT  beside --listen, or with --listen off instead of it\n"
+    "  --tls-cert-file FILE    own certificate and those that lead to its CA, in PEM\n"
+    "  --tls-key-file FILE     its key, without a passphrase\n"
+    "  --tls-ca-cert-file FILE the CAs whose clients are let in\n"
+    "  --tls-auth-clients yes|no|optional  ask clients for certificates (yes)\n"
+    "  --tls-protocols LIST    of TLSv1.2 and TLSv1.3 (both)\n"
+    "  --tls-advertise HOST:PORT  address that clients with TLS are told, when not --tls-port\n"
+    "\n"
+    "between nodes (one of the two is needed beyond loopback):\n"
+    "  --tls-cluster yes       by certificates: the three files above, CA file included; that of\n"
+    "                          node 2 must bear fencelock-node-2 among its alternative names\n"
+    "  --tls-cluster-name NAME NAME-node-2 instead: for several clusters of one CA (fencelock)\n"
+    "  --cluster-secret-file FILE  by a secret that all nodes know: a line of 32 bytes or more;\n"
+    "                          lines after the first are accepted as well\n"
+    "\n"
+    "limits of a new cluster (they are part of its state from then on):\n"
+    "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"
+    "\n"
+    "  --help  --version\n"
+    "\n"
+    "Every option may be given as FENCELOCK_OPTION=value in the environment, with _ for -, and in\n"
+    "the config file. The command line counts before the environment, that before the file.\n";
+
+const char *config_help(void)
+{
+    return help;
+}

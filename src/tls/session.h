@@ -1,0 +1,17 @@
+/* session.h: what the rest of src/tls asks of a session. Private to it. */
+#ifndef FLI_TLS_SESSION_H
+#define FLI_TLS_SESSION_H
+
+#include "tls/tls.h"
+
+struct fli_tls_secrets;
+
+/* NULL when it goes by certificates, or has shaken hands. */
+const struct fli_tls_secrets *fli_tls_session_secrets(const struct fli_tls *t);
+const char *fli_tls_session_identity(const struct fli_tls *t);
+
+/* What the one that called says it is; believed once the handshake is over. False: out of memory,
+ * or no text. */
+bool fli_tls_session_claimed(struct fli_tls *t, const unsigned char *id, size_t len);
+
+#endif

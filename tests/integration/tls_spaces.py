@@ -1,0 +1,263 @@
+#!/usr/bin/python3
+"""Three nodes, each in a network namespace of its own, that serve clients with TLS only and know each other by
+certificates; and a stranger in a fourth namespace of the same network, with all certificates that the CA of the cluster gives
+to others. It gets nowhere: at each port, in each state of the protocol. What is on the wire meanwhile is captured, and shows
+nothing."""
+
+import json
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
+sys.path.insert(0, os.path.join(HERE, '..', 'faults'))
+from faultlab.spaces import Spaces, _SpacedNode
+from harness import Case, Cluster, binary, main, wait_until
+from harness.resp import encode
+from peer_damage import crc32c
+from tls_lab import Certs, TlsResp
+
+STRANGER = 4 # its namespace; the nodes have 1 to 3
+LOCK = 'a-lock-whose-name-nobody-should-read'
+OWNER = 'an-owner-whom-nobody-should-know'
+VALUE = 'a-value-that-is-nobodys-business'
+MARK = b'what the capture has to show, or it shows nothing'
+ETH_P_ALL = 3
+
+
+# ---- the stranger, who is a process of its own in the fourth namespace ----------------------------------------------
+
+def hello(sender, target, cluster_id=0, members_crc=0):
+    """What a node says first, as src/peer/handshake.h has it. A stranger knows neither of the last two, but a
+    member's file may have been read."""
+    body = struct.pack('<HHHBBIQQQQQHHI', 2, 1, 1, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
+    body += bytes(500 - len(body))
+    return b'fencelok' + struct.pack('<I', crc32c(body)) + body
+
+
+def heard(sock):
+    """All that comes until the other side ends it, or has been silent for a while."""
+    got = b''
+    try:
+        while len(got) < 65536:
+            data = sock.recv(4096)
+            if not data:
+                break
+            got += data
+    except (ssl.SSLError, OSError):
+        pass
+    return got
+
+
+def knock(address, words, context=None):
+    """(whether TLS was through, the application's bytes that came back)."""
+    shaken = False
+    try:
+        with socket.create_connection(address, timeout=20) as raw:
+            raw.settimeout(6)
+            sock = raw
+            if context:
+                sock = context.wrap_socket(raw, server_hostname=address[0])
+                shaken = True
+            if words:
+                sock.sendall(words)
+            return shaken, heard(sock)
+    except (ssl.SSLError, OSError):
+        return shaken, b''
+
+
+def be_stranger(plan):
+    """Tries everything at every port, and prints what came back."""
+    jobs, answers, lock = [], [], threading.Lock()
+    acquire = encode('ACQUIRE', 'stolen', 'TTL', 60000, 'OWNER', 'a-stranger-0123456789')
+    for node, (host, client_port, peer_port) in enumerate(plan['nodes'], 1):
+        other = node % 3 + 1
+        words = {'nothing': b'', 'a command': acquire, 'garbage': bytes(range(256)) * 4,
+                 'a hello of its own': hello(9, node), 'a hello of a member': hello(other, node),
+                 'a hello and a frame': hello(other, node) + bytes(64),
+                 'an old hello': hello(other, node)[:12] + b'\1\0' + hello(other, node)[14:]}
+        for port, kind in ((client_port, 'clients'), (peer_port, 'nodes')):
+            for name in [None, ''] + plan['certificates'][kind]:
+                for what, said in words.items():
+                    jobs.append((node, kind, name, what, (host, port), said))
+
+    def work():
+        while True:
+            with lock:
+                if not jobs:
+                    return
+                node, kind, name, what, address, said = jobs.pop()
+            context = None
+            if name is not None:
+                context = ssl.create_default_context(cafile=plan['ca'])
+                if name:
+                    context.load_cert_chain(name + '.crt', name + '.key')
+            shaken, got = knock(address, said, context)
+            with lock:
+                answers.append({'node': node, 'port': kind, 'what': what, 'shaken': shaken, 'got': got.hex(),
+                                'certificate': name if name is None else os.path.basename(name)})
+    threads = [threading.Thread(target=work) for _ in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    print(json.dumps(answers))
+
+
+# ---- the cluster ----------------------------------------------------------------------------------------------------
+
+class Node(_SpacedNode):
+    def argv(self):
+        words = [str(w) for w in super().argv()]
+        words[words.index('--listen') + 1] = 'off'
+        return words
+
+    def client(self, timeout=10.0, **_):
+        return TlsResp(self.address, self.context, timeout=timeout)
+
+
+class Capture:
+    """Every frame that passes an interface whose name begins so: the bridge and its ports."""
+
+    def __init__(self, name):
+        self.name = name
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
+        self.sock.settimeout(0.2)
+        self.seen, self.over = bytearray(), threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while not self.over.is_set():
+            try:
+                data, source = self.sock.recvfrom(65536)
+                if source[0].startswith(self.name):
+                    self.seen += data
+            except TimeoutError:
+                pass
+
+    def close(self):
+        self.over.set()
+        self.thread.join(30)
+        self.sock.close()
+        return bytes(self.seen)
+
+
+class Spaced(Case):
+    why_not = None
+    TIMEOUT_S = 300
+
+    def setUp(self):
+        super().setUp()
+        if Spaced.why_not is None:
+            Spaced.why_not = (Spaces.why_not(),)
+        if Spaced.why_not[0]:
+            self.skipTest(Spaced.why_not[0])
+        self.spaces = Spaces(STRANGER).start()
+        self.addCleanup(self.spaces.close)
+        self.certs = Certs(self.lab)
+        for name in ('alice', 'server-only'):
+            self.certs.make('client', name)
+        self.cluster = Cluster(self.lab, 3)
+        self.cluster.nodes = [self.node(n) for n in self.cluster.nodes]
+        self.addCleanup(self.stop) # before the namespaces are removed
+
+    def node(self, plain):
+        node = Node(self.lab, self.cluster, plain.id, plain.port, plain.peer_port)
+        host = self.spaces.address(node.id)
+        self.certs.make('node', str(node.id), host)
+        node.space = self.spaces.space(node.id)
+        node.address, node.peer = '%s:%d' % (host, node.port), '%s:%d' % (host, node.peer_port)
+        node.context = self.certs.context('alice')
+        node.extra = ['--tls-port', node.address, '--tls-cluster', 'yes'] + self.certs.daemon('node-%d' % node.id)
+        return node
+
+    def stop(self):
+        for node in self.cluster.nodes:
+            if node.running():
+                node.kill()
+
+    def as_stranger(self, *argv, given=None):
+        return subprocess.run(['ip', 'netns', 'exec', self.spaces.space(STRANGER), *argv], input=given,
+                              capture_output=True, text=True, timeout=200, check=True).stdout
+
+    def hide(self):
+        """Everything that should stay unseen passes the network: to a follower, to the leader, to the others."""
+        leader = self.cluster.leader()
+        node = next(n for n in self.cluster.nodes if n is not leader)
+        token = node.call('ACQUIRE', LOCK, 'TTL', 60000, 'OWNER', OWNER, 'VALUE', VALUE)
+        self.assertEqual(node.call('CHECK', LOCK, token), 1)
+        done = subprocess.run([binary('fencelock'), 'show', LOCK, '--nodes', ','.join(self.cluster.addresses()),
+                               *self.certs.tool('alice')], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        return token
+
+    def test_a_stranger_on_the_same_network(self):
+        self.cluster.start()
+        token = self.hide()
+        term = self.cluster.leader().info()['term']
+        other = Certs(self.lab, 'other') # a CA of the stranger's own
+        other.make('client', 'alice')
+        other.make('node', '1', self.spaces.address(1))
+        self.certs.make('node', '9', self.spaces.address(STRANGER))
+        path = lambda certs, name: os.path.join(certs.dir, name)
+        self.plan = {
+            'ca': self.certs.crt('ca'),
+            'nodes': [(self.spaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes],
+            'certificates': {
+                # Clients of the CA are let in as clients, so the stranger has none such there.
+                'clients': [path(other, 'alice')],
+                'nodes': [path(self.certs, 'alice'), path(self.certs, 'node-9'), path(other, 'alice'),
+                          path(other, 'node-1')]}}
+        answers = json.loads(self.as_stranger(sys.executable, os.path.abspath(__file__), '--stranger',
+                                              given=json.dumps(self.plan)))
+        self.assertEqual(len(answers), 3 * 7 * (3 + 6))
+        shaken = {(a['port'], a['certificate']) for a in answers if a['shaken']}
+        self.assertIn(('nodes', 'node-9'), shaken) # or the states after that were not tried
+        for a in answers:
+            got = bytes.fromhex(a['got'])
+            if a['certificate'] is not None:
+                self.assertEqual(got, b'', a) # inside of TLS not a byte
+            elif got[:1] == b'-':
+                self.assertTrue(got.startswith(b'-DENIED this port takes TLS only'), a)
+            else:
+                self.assertIn(len(got), (0, 7), a) # at most an alert
+        for node in self.cluster.nodes:
+            self.assertEqual(node.call('SHOW', 'stolen'), None)
+            self.assertEqual(node.call('CHECK', LOCK, token), 1)
+            self.assertEqual(node.info()['term'], term)
+        refusals = sum(node.info()['peer_handshakes_failed'] for node in self.cluster.nodes)
+        self.assertGreater(refusals, 0)
+
+    def test_nothing_is_read_on_the_wire(self):
+        capture = Capture(self.spaces.name)
+        try:
+            self.cluster.start()
+            self.hide()
+            leader = self.cluster.leader()
+            leader.kill() # and all connect anew
+            self.cluster.leader()
+            host, port = self.cluster.running()[0].address.rsplit(':', 1)
+            self.as_stranger(sys.executable, '-c', 'import socket; socket.create_connection((%r, %s)).sendall(%r)'
+                             % (host, port, MARK))
+            wait_until(lambda: MARK in bytes(capture.seen), 30, 'what is known to have passed')
+        finally:
+            seen = capture.close()
+        self.assertGreater(len(seen), 50000)
+        for secret in (LOCK, OWNER, VALUE, 'ACQUIRE', 'fencelok'):
+            self.assertFalse(secret.encode() in seen, secret)
+
+
+if __name__ == '__main__':
+    if sys.argv[1:] == ['--stranger']:
+        be_stranger(json.load(sys.stdin))
+    else:
+        main()

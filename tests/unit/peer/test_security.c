@@ -1,0 +1,575 @@
+/* The peer port with TLS: who is let in by a certificate and by a secret, what strangers learn in
+ * each state, and what many of them cost. */
+#include "rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "certs.h"
+#include "peer/frame.h"
+
+#define STORM 200u /* handshakes, of addresses of their own */
+
+static char dir[64];
+static char paths[16][128];
+
+static const char *in_dir(const char *name)
+{
+    static unsigned turn;
+    char *at = paths[turn++ % 16];
+    (void)snprintf(at, sizeof paths[0], "%s/%s", dir, name);
+    return at;
+}
+
+static void make_cert(const char *name, const char *san)
+{
+    certs_make(dir, name, &(struct cert){.cn = name, .san = san, .issuer = "ca"});
+}
+
+static int make_files(void **state)
+{
+    (void)state;
+    static const char secret[] = "the secret of this cluster, of many bytes";
+    static const char other[] = "another secret, which nobody here believes";
+    (void)certs_dir(dir);
+    certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
+    make_cert("one", "DNS:fencelock-node-1");
+    make_cert("two", "DNS:fencelock-node-2");
+    make_cert("three", "DNS:fencelock-node-3");
+    make_cert("nine", "DNS:fencelock-node-9");
+    make_cert("alice", "DNS:alice.example");
+    certs_write(dir, "none", "", 0);
+    certs_write(dir, "secret", secret, sizeof secret - 1);
+    certs_write(dir, "other", other, sizeof other - 1);
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    certs_remove(dir);
+    return 0;
+}
+
+static struct security_config certificates(const char *name)
+{
+    char crt[32];
+    char key[32];
+    (void)snprintf(crt, sizeof crt, "%s.crt", name);
+    (void)snprintf(key, sizeof key, "%s.key", name);
+    return (struct security_config){
+        .cert_file = in_dir(crt), .key_file = in_dir(key), .ca_file = in_dir("ca.crt")};
+}
+
+static void restart(struct rig *r, struct side *s, const struct security_config *security)
+{
+    struct transport_config config;
+    if (s->t != NULL) {
+        side_stop(s);
+    }
+    side_config(r, s, &config);
+    config.security = *security;
+    side_start(r, s, &config);
+}
+
+static struct rig *open_with(bool certs)
+{
+    struct rig *r = rig_open(NULL);
+    struct security_config secret = {.secret_file = in_dir("secret")};
+    struct security_config one = certificates("one");
+    struct security_config two = certificates("two");
+    restart(r, &r->a, certs ? &one : &secret);
+    restart(r, &r->b, certs ? &two : &secret);
+    return r;
+}
+
+static int set_up_certs(void **state)
+{
+    *state = open_with(true);
+    return 0;
+}
+
+static int set_up_secret(void **state)
+{
+    *state = open_with(false);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig_close(*state);
+    return 0;
+}
+
+static struct transport_security security_of(const struct side *s)
+{
+    struct transport_security ret;
+    transport_get_security(s->t, &ret);
+    return ret;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static void exchange(struct rig *r, size_t len)
+{
+    uint8_t *bytes = test_malloc(len + 1);
+    for (size_t i = 0; i < len; i++) {
+        bytes[i] = (uint8_t)(i * 131);
+    }
+    struct fli_slice part = {bytes, len};
+    unsigned before = r->mine.frames;
+    r->b.streams[0].answer = true;
+    assert_int_equal(stream_send(r->mine.s, 5, &part, 1), 0);
+    stream_flush(r->mine.s);
+    RUN_UNTIL(r, r->mine.frames == before + 1);
+    assert_int_equal(r->mine.body.len, len);
+    assert_memory_equal(r->mine.body.data, bytes, len);
+    RUN_UNTIL(r, stream_idle(r->mine.s));
+    test_free(bytes);
+}
+
+static void test_members_talk(void **state)
+{
+    struct rig *r = *state;
+    static const size_t sizes[] = {0, 1, 100, 16384, 65535, 65536, 300000, (size_t)1 << 20};
+    rig_pair(r, STREAM_RELAY);
+    assert_int_equal(r->mine.peer.node_id, 2);
+    assert_int_equal(r->b.streams[0].peer.node_id, 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        exchange(r, sizes[i]);
+    }
+    for (unsigned i = 0; i < 300; i++) {
+        stream_flush(r->mine.s); /* quiet turns */
+    }
+    assert_true(stream_memory(r->mine.s) < 8192);
+    assert_int_equal(security_of(&r->b).handshakes, 1);
+    assert_int_equal(security_of(&r->b).failed, 0);
+}
+
+/* More than the kernel takes at once, and than one piece that is encrypted. */
+static void test_much_at_once(void **state)
+{
+    struct rig *r = *state;
+    rig_pair(r, STREAM_RAFT);
+    uint8_t *bytes = test_calloc(1, (size_t)1 << 20);
+    struct fli_slice part = {bytes, (size_t)1 << 20};
+    for (unsigned sent = 0; sent < 24;) {
+        while (sent < 24 && stream_send(r->mine.s, 5, &part, 1) == 0) {
+            sent++;
+        }
+        stream_flush(r->mine.s);
+        RUN_UNTIL(r, stream_unsent(r->mine.s) < (size_t)2 << 20);
+    }
+    RUN_UNTIL(r, r->b.streams[0].frames == 24);
+    RUN_UNTIL(r, stream_idle(r->mine.s));
+    test_free(bytes);
+}
+
+/* A member that is configured otherwise is told so, as it is a member. */
+static void test_members_are_told_why(void **state)
+{
+    struct rig *r = *state;
+    r->b.refuse = true;
+    rig_dial(r, 2, STREAM_RAFT);
+    assert_int_equal(r->status, FL_EDENIED);
+    RUN_UNTIL(r, r->a.answered == 1);
+    assert_string_equal(r->a.reason, "no: node 1");
+}
+
+/* ---- who is no member ------------------------------------------------------------------------ */
+
+static void must_not_reach(struct rig *r, const struct security_config *mine, const char *b_says)
+{
+    unsigned refused = 0;
+    struct transport_stats stats;
+    restart(r, &r->a, mine);
+    transport_stats(r->b.t, &stats);
+    refused = (unsigned)(stats.refused + stats.dropped);
+    rig_dial(r, 2, STREAM_RAFT);
+    assert_true(r->status == FL_ENOCONN);
+    RUN_UNTIL(r, (transport_stats(r->b.t, &stats), stats.refused + stats.dropped > refused));
+    assert_int_equal(r->b.judged + r->b.accepted, 0);
+    assert_int_equal(r->a.answered, 0);
+    if (strstr(r->b.log, b_says) == NULL) {
+        fail_msg("b says '%s', not '%s'", r->b.log, b_says);
+    }
+}
+
+static enum handshake_verdict no_judge(void *ctx, const struct peer_identity *peer,
+                                       char reason[HANDSHAKE_REASON_MAX])
+{
+    (void)ctx;
+    (void)peer;
+    (void)reason;
+    return HANDSHAKE_STRANGER;
+}
+
+static void no_accepted(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
+                        struct stream *s)
+{
+    (void)ctx;
+    (void)kind;
+    (void)peer;
+    stream_close(s);
+}
+
+/* Those of the same CA that are no member's have no business here. Node 1 cannot even start with
+ * one, so what it calls itself is changed. */
+static void test_other_certificates_of_the_ca(void **state)
+{
+    struct rig *r = *state;
+    struct security_config alice = certificates("alice");
+    struct transport_config config;
+    char errmsg[512];
+    struct transport *t = NULL;
+    side_stop(&r->a);
+    side_config(r, &r->a, &config);
+    config.security = alice;
+    struct transport_callbacks none = {.judge = no_judge, .accepted = no_accepted};
+    assert_int_equal(transport_create(&r->loop, &config, &none, &t, errmsg, sizeof errmsg),
+                     FL_EINVAL);
+    assert_non_null(strstr(errmsg, "does not bear the name fencelock-node-1"));
+    /* Node 3's certificate does not make node 1 of who has it. */
+    struct security_config three = certificates("three");
+    config.security = three;
+    assert_int_equal(transport_create(&r->loop, &config, &none, &t, errmsg, sizeof errmsg),
+                     FL_EINVAL);
+    struct security_config one = certificates("one");
+    restart(r, &r->a, &one);
+}
+
+static void test_another_secret(void **state)
+{
+    struct rig *r = *state;
+    struct security_config other = {.secret_file = in_dir("other")};
+    must_not_reach(r, &other, "was dropped: ");
+}
+
+static void test_secret_against_certificates(void **state)
+{
+    struct rig *r = *state;
+    struct security_config secret = {.secret_file = in_dir("secret")};
+    must_not_reach(r, &secret, "was dropped: ");
+}
+
+static void test_nothing_against_something(void **state)
+{
+    struct rig *r = *state;
+    struct security_config nothing = {.secret_file = NULL};
+    must_not_reach(r, &nothing, "was dropped: ");
+}
+
+/* ---- a stranger with TLS of his own ---------------------------------------------------------- */
+
+/* Speaks TLS over a plain socket, from a context of his choice. */
+struct stranger {
+    int fd;
+    struct fli_tls_context *context;
+    struct fli_tls *tls;
+    struct fli_buf out, plain;
+    bool ended;
+};
+
+static void stranger_init(struct stranger *s, struct rig *r, const struct fli_tls_config *config,
+                          const char *claim)
+{
+    char errmsg[FLI_TLS_ERRMSG_SIZE];
+    memset(s, 0, sizeof *s);
+    fli_buf_init(&s->out, (size_t)1 << 20);
+    fli_buf_init(&s->plain, (size_t)1 << 20);
+    if (fli_tls_context_create(config, &s->context, errmsg, sizeof errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    int rv = config->both ? fli_tls_create_end(s->context, true, "fencelock-node-2", claim, &s->tls)
+                          : fli_tls_create(s->context, NULL, &s->tls);
+    assert_int_equal(rv, 0);
+    assert_int_equal(fli_tls_read(s->tls, NULL, 0, &s->plain, &s->out), 0);
+    s->fd = plain_connect(r->ports[1]);
+}
+
+static void stranger_fini(struct stranger *s)
+{
+    close(s->fd);
+    fli_tls_destroy(s->tls);
+    fli_tls_context_destroy(s->context);
+    fli_buf_fini(&s->out);
+    fli_buf_fini(&s->plain);
+}
+
+/* One exchange with the wire; returns whether the other side has ended. */
+static bool stranger_turn(struct stranger *s)
+{
+    uint8_t bytes[16384];
+    if (s->out.len > 0) {
+        (void)!send(s->fd, s->out.data, s->out.len, MSG_NOSIGNAL);
+        fli_buf_clear(&s->out);
+    }
+    ssize_t n = recv(s->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n > 0) {
+        s->ended = fli_tls_read(s->tls, bytes, (size_t)n, &s->plain, &s->out) != 0;
+    }
+    s->ended = s->ended || n == 0 || (n < 0 && plain_peek(s->fd) == -2);
+    return s->ended;
+}
+
+static void stranger_say(struct stranger *s, const struct handshake *h)
+{
+    uint8_t bytes[HANDSHAKE_SIZE];
+    handshake_encode(h, &RIG_FORMATS, bytes);
+    assert_int_equal(fli_tls_write(s->tls, bytes, sizeof bytes, &s->out), 0);
+}
+
+/* Gets through TLS where it can, says a handshake and a frame, and hears nothing at all. */
+static void must_hear_nothing(struct rig *r, const struct fli_tls_config *config, const char *claim,
+                              uint64_t says_it_is, const char *b_says)
+{
+    struct stranger s;
+    struct handshake h = rig_handshake(r);
+    unsigned judged = r->b.judged;
+    h.from.node_id = says_it_is;
+    stranger_init(&s, r, config, claim);
+    RUN_UNTIL(r, stranger_turn(&s) || fli_tls_state(s.tls) == FLI_TLS_OPEN);
+    if (!s.ended) {
+        stranger_say(&s, &h);
+        assert_int_equal(fli_tls_write(s.tls, "a frame, or what may look like one", 34, &s.out), 0);
+        RUN_UNTIL(r, stranger_turn(&s));
+    }
+    assert_int_equal(s.plain.len, 0);
+    assert_int_equal(r->b.accepted, 0);
+    assert_int_equal(r->b.judged, judged);
+    RUN_UNTIL(r, rig_pending(&r->b) == 0);
+    if (strstr(r->b.log, b_says) == NULL) {
+        fail_msg("b says '%s', not '%s'", r->b.log, b_says);
+    }
+    stranger_fini(&s);
+}
+
+static struct fli_tls_config stranger_with(const char *crt, const char *key)
+{
+    return (struct fli_tls_config){.both = true,
+                                   .cert_file = crt == NULL ? NULL : in_dir(crt),
+                                   .key_file = key == NULL ? NULL : in_dir(key),
+                                   .ca_file = in_dir("ca.crt")};
+}
+
+static void test_strangers_and_certificates(void **state)
+{
+    struct rig *r = *state;
+    struct fli_tls_config none = {.ca_file = in_dir("ca.crt")}; /* a client without a certificate */
+    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
+    struct fli_tls_config nine = stranger_with("nine.crt", "nine.key");
+    struct fli_tls_config two = stranger_with("two.crt", "two.key");
+    struct fli_tls_config three = stranger_with("three.crt", "three.key");
+    must_hear_nothing(r, &none, NULL, 1, "did not return a certificate");
+    must_hear_nothing(r, &alice, "", 1, "(CN alice) bears no name of another member");
+    must_hear_nothing(r, &nine, "", 9, "(CN nine) bears no name of another member");
+    must_hear_nothing(r, &two, "", 1, "(CN two) bears no name of another member");
+    /* A member, but not the one that it says. */
+    must_hear_nothing(r, &three, "", 1, "it says that it is node 1, and has proved to be another");
+}
+
+static void test_strangers_and_secrets(void **state)
+{
+    struct rig *r = *state;
+    struct fli_tls_config secret = {.both = true, .secret_file = in_dir("secret")};
+    struct fli_tls_config other = {.both = true, .secret_file = in_dir("other")};
+    must_hear_nothing(r, &other, "fencelock-node-1 to fencelock-node-2", 1, "was dropped: ");
+    /* The proof is bound to who calls whom: one for another node is none. */
+    must_hear_nothing(r, &secret, "fencelock-node-1 to fencelock-node-3", 1,
+                      "says that it is 'fencelock-node-1 to fencelock-node-3'");
+    must_hear_nothing(r, &secret, "fencelock-node-2 to fencelock-node-1", 1, "says that it is");
+    must_hear_nothing(r, &secret, "other-node-1 to other-node-2", 1, "says that it is");
+    must_hear_nothing(r, &secret, "fencelock-node-3 to fencelock-node-2", 1,
+                      "it says that it is node 1, and has proved to be another");
+}
+
+/* Before anything: plain words, garbage, a hello that is cut off. */
+static void test_strangers_without_tls(void **state)
+{
+    struct rig *r = *state;
+    struct handshake h = rig_handshake(r);
+    static const char *const words[] = {"PING\r\n", "\x16\x03\x01\x40\x00\x01",
+                                        "GET / HTTP/1.0\r\n"};
+    int fd = plain_connect(r->ports[1]);
+    plain_say(fd, &h);
+    uint8_t bytes[2048];
+    RUN_UNTIL(r, plain_peek(fd) != 0 && rig_pending(&r->b) == 0);
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    assert_true(n <= 7); /* an alert of TLS at most */
+    close(fd);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        fd = plain_connect(r->ports[1]);
+        plain_send(fd, words[i], strlen(words[i]));
+        shutdown(fd, SHUT_WR);
+        RUN_UNTIL(r, plain_peek(fd) != 0);
+        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        assert_true(n <= 7);
+        close(fd);
+    }
+    RUN_UNTIL(r, rig_pending(&r->b) == 0);
+    assert_int_equal(r->b.judged + r->b.accepted, 0);
+}
+
+/* After TLS and the handshake of a member: bytes that were touched on the way end the stream. */
+static void test_silence_after_tls(void **state)
+{
+    struct rig *r = *state;
+    struct stranger s;
+    struct transport_config config;
+    struct security_config two = certificates("two");
+    struct fli_tls_config three = stranger_with("three.crt", "three.key");
+    side_stop(&r->b);
+    side_config(r, &r->b, &config);
+    config.security = two;
+    config.pending_ms = 300;
+    side_start(r, &r->b, &config);
+    stranger_init(&s, r, &three, "");
+    RUN_UNTIL(r, stranger_turn(&s)); /* the deadline is that of the handshake, TLS included */
+    assert_int_equal(s.plain.len, 0);
+    assert_int_equal(rig_pending(&r->b), 0);
+    stranger_fini(&s);
+}
+
+/* ---- many ------------------------------------------------------------------------------------ */
+
+static bool all_ended(struct stranger *s, unsigned n)
+{
+    unsigned ended = 0;
+    for (unsigned i = 0; i < n; i++) {
+        ended += s[i].ended || stranger_turn(&s[i]);
+    }
+    return ended == n;
+}
+
+/* In no turn more is worked on than fits, nobody is forgotten, and a member gets through. */
+static void test_storm(void **state)
+{
+    struct rig *r = *state;
+    struct stranger *s = test_calloc(STORM, sizeof *s);
+    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
+    for (unsigned i = 0; i < STORM; i++) {
+        stranger_init(&s[i], r, &alice, "");
+        close(s[i].fd);
+        s[i].fd = plain_connect_from(INADDR_LOOPBACK + 1 + i, r->ports[1]);
+        plain_send(s[i].fd, s[i].out.data, s[i].out.len);
+        fli_buf_clear(&s[i].out);
+        if (i % 32 == 31) {
+            (void)rig_turn(r, rig_deadline(r)); /* the kernel keeps 128 that wait to be accepted */
+        }
+    }
+    rig_pair(r, STREAM_RAFT);
+    exchange(r, 1000);
+    assert_true(security_of(&r->b).handshakes >= 1);
+    RUN_UNTIL(r, all_ended(s, STORM));
+    assert_int_equal(r->b.accepted, 1);
+    for (unsigned i = 0; i < STORM; i++) {
+        assert_int_equal(s[i].plain.len, 0);
+        stranger_fini(&s[i]);
+    }
+    test_free(s);
+}
+
+/* What is put off waits for its turn; who has gone meanwhile costs nothing. */
+static void test_put_off(void **state)
+{
+    struct rig *r = *state;
+    struct stranger s[48];
+    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
+    uint64_t before = security_of(&r->b).deferred;
+    for (unsigned round = 0; round < 50 && security_of(&r->b).deferred == before; round++) {
+        for (unsigned i = 0; i < 48; i++) {
+            stranger_init(&s[i], r, &alice, "");
+            close(s[i].fd);
+            s[i].fd = plain_connect_from(INADDR_LOOPBACK + 1 + i, r->ports[1]);
+        }
+        RUN_UNTIL(r, rig_pending(&r->b) == 48);
+        for (unsigned i = 0; i < 48; i++) {
+            plain_send(s[i].fd, s[i].out.data, s[i].out.len);
+            shutdown(s[i].fd, SHUT_WR);
+        }
+        RUN_UNTIL(r, rig_pending(&r->b) == 0);
+        for (unsigned i = 0; i < 48; i++) {
+            stranger_fini(&s[i]);
+        }
+    }
+    assert_true(security_of(&r->b).deferred > before);
+}
+
+/* A transport that closes in the middle of handshakes leaves nothing behind. */
+static void test_closing_meanwhile(void **state)
+{
+    struct rig *r = *state;
+    struct stranger s[40];
+    struct fli_tls_config alice = stranger_with("alice.crt", "alice.key");
+    for (unsigned i = 0; i < 40; i++) {
+        stranger_init(&s[i], r, &alice, "");
+        close(s[i].fd);
+        s[i].fd = plain_connect_from(INADDR_LOOPBACK + 1 + i, r->ports[1]);
+        plain_send(s[i].fd, s[i].out.data, s[i].out.len);
+    }
+    RUN_UNTIL(r, rig_pending(&r->b) > 0);
+    side_stop(&r->b);
+    for (unsigned i = 0; i < 40; i++) {
+        stranger_fini(&s[i]);
+    }
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void test_files(void **state)
+{
+    struct rig *r = *state;
+    struct transport_security now = security_of(&r->b);
+    assert_int_equal(now.trust, TRANSPORT_TRUSTS_CERTIFICATES);
+    assert_in_range(now.facts.cert_days, 9, 10);
+    /* One that is another node's changes nothing. */
+    certs_join(dir, "two.key", "three.key", "none");
+    certs_join(dir, "two.crt", "three.crt", "none");
+    transport_reload(r->b.t);
+    now = security_of(&r->b);
+    assert_int_equal(now.facts.failures, 1);
+    assert_int_equal(now.facts.reloads, 0);
+    assert_non_null(strstr(r->b.log, "does not bear the name fencelock-node-2"));
+    rig_pair(r, STREAM_RAFT);
+    exchange(r, 10);
+    /* A good one is found without being told. */
+    certs_make(dir, "two",
+               &(struct cert){.cn = "two",
+                              .san = "DNS:fencelock-node-2",
+                              .begins_days = -1,
+                              .ends_days = 40,
+                              .issuer = "ca"});
+    RUN_UNTIL(r, (now = security_of(&r->b)).facts.reloads == 1);
+    assert_in_range(now.facts.cert_days, 39, 40);
+    exchange(r, 10); /* connections that exist go on */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_members_talk, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_members_talk, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_much_at_once, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_much_at_once, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_members_are_told_why, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_certificates_of_the_ca, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_secret, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_secret_against_certificates, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_against_something, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_against_something, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_strangers_and_certificates, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_strangers_and_secrets, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_strangers_without_tls, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_strangers_without_tls, set_up_secret, tear_down),
+        cmocka_unit_test_setup_teardown(test_silence_after_tls, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_storm, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_put_off, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_closing_meanwhile, set_up_certs, tear_down),
+        cmocka_unit_test_setup_teardown(test_files, set_up_certs, tear_down),
+    };
+    return cmocka_run_group_tests_name("peer/security", tests, make_files, remove_files);
+}
