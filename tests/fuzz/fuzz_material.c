@@ -1,5 +1,5 @@
-/* fuzz_material.c: files of certificates, keys, CAs and secrets, whatever is in them. The first byte
- * of an input says which file the rest is; for a certificate file with its key, the key is what
+/* fuzz_material.c: files of certificates, keys, CAs and secrets, whatever is in them. The first
+ * byte of an input says which file the rest is; of a certificate file with its key, the key is what
  * stands behind the first zero byte. The answer is material that can be used or a sentence, and the
  * same one twice. The keys in the corpus are nobody's. */
 #include "fuzz.h"
