@@ -73,7 +73,13 @@ struct fl_client_options {
     struct fl_bytes owner; /* FL_OWNER_MIN to FL_OWNER_MAX bytes; empty: 32 hex digits of 128
                               random bits. Nobody else may use the same one. */
     const struct fl_tls_options *tls; /* NULL: connections are plain */
+    /* The user to log in as, and its password, at most FL_PASSWORD_MAX bytes; copied. NULL for
+     * user: nobody logs in, and a certificate may say who it is. Without TLS the password is sent
+     * in clear. A refused login ends the connection; its reason is in the call's error. */
+    const char *user, *password;
 };
+#define FL_USER_MAX 64u
+#define FL_PASSWORD_MAX 512u
 
 /* Whether these files and this name can be used, for a message that says why a create does not
  * take them. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. Any thread. */
@@ -303,6 +309,8 @@ struct fl_node_status {
     char leader[FL_ADDRESS_MAX + 1];
     uint64_t node_id, term, commit_index, applied_index, clients, uptime_ms;
     uint64_t locks_held, waits;
+    uint64_t leader_id;                              /* 0: it hears none */
+    uint64_t cluster_nodes, cluster_nodes_connected; /* connected: to this node, itself included */
     fl_token last_token, min_live_token;
 };
 

@@ -19,6 +19,15 @@ uint64_t fli_clock_ms(void)
     return fli_clock_ns() / UINT64_C(1000000);
 }
 
+uint64_t fli_clock_wall_ms(void)
+{
+    struct timespec now;
+    if (FLI_UNLIKELY(clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec < 0)) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 void fli_random(void *data, size_t len)
 {
     uint8_t *p = data;

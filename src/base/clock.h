@@ -10,6 +10,12 @@
 uint64_t fli_clock_ms(void);
 uint64_t fli_clock_ns(void);
 
+/* Milliseconds since 1970 by the wall clock, which jumps: for people to read, never to decide. */
+uint64_t fli_clock_wall_ms(void);
+
+/* Nanoseconds that the processor has worked for this thread. A call of the kernel. */
+uint64_t fli_clock_cpu_ns(void);
+
 /* Fills with random bytes from the kernel; aborts when there is none to be had. Any thread. */
 void fli_random(void *data, size_t len);
 

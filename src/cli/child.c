@@ -82,6 +82,13 @@ void cli_child_say(struct cli_child *c, const char *text)
     cli_complain("%.64s: %.400s", c->args->arg[0], text);
 }
 
+void cli_child_tell(struct cli_child *c, const char *text)
+{
+    if (!cli_has(c->args, CLI_OPT_QUIET)) {
+        cli_child_say(c, text);
+    }
+}
+
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
 static void set_environment(const struct cli_child *c, fl_token token, uint64_t deadline_ms)

@@ -47,8 +47,10 @@ bool cli_child_init(struct cli_child *c, const struct cli_args *a, uint64_t defa
 /* From now on signals come through signal_fd. False: none to be had. */
 bool cli_child_take_over_signals(struct cli_child *c);
 
-/* A message that is dropped rather than waited for when nobody reads. */
+/* A message that is dropped rather than waited for when nobody reads. cli_child_tell: one that
+ * --quiet leaves out. */
 void cli_child_say(struct cli_child *c, const char *text);
+void cli_child_tell(struct cli_child *c, const char *text);
 
 /* Starts the command with what it needs in its environment. token: FL_TOKEN_NONE for none. */
 void cli_child_start(struct cli_child *c, fl_token token, uint64_t deadline_ms);

@@ -10,7 +10,8 @@
 #define WITH_FILES                                                                                 \
     (CLI_BIT(CLI_OPT_CACERT) | CLI_BIT(CLI_OPT_CERT) | CLI_BIT(CLI_OPT_KEY) | CLI_BIT(CLI_OPT_SNI))
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
-#define AT_NODES (CLI_BIT(CLI_OPT_NODES) | WITH_TLS)
+#define AT_NODES                                                                                   \
+    (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
@@ -38,7 +39,8 @@ const struct cli_command cli_commands[] = {
     {"token", NULL, "NAME", 1, 1, AT_NODES, "Issues a token without a lock.",
      "Ask again: a token that is not used harms nobody.", cli_run_token},
     {"run", NULL, "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_NODES | HOW_TO_TAKE | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
+     AT_NODES | HOW_TO_TAKE | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
+         CLI_BIT(CLI_OPT_QUIET),
      "Runs a command while holding a lock.", NULL, cli_run_run},
     {"queue", NULL, "NAME", 1, 1, AT_NODES, "Shows who waits for a lock.", NULL, cli_run_queue},
     {"watch", NULL, "[NAME|PATTERN]...", 0, CLI_ARGS_MAX, AT_NODES | CLI_BIT(CLI_OPT_LIMIT),
@@ -51,7 +53,11 @@ const struct cli_command cli_commands[] = {
     {"break", NULL, "NAME", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_CLAIM),
      "Takes a lock from its holders; prints the token to claim with.",
      "See fencelock show before breaking it again: it may have a new holder.", cli_run_break},
-    {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes.", NULL, cli_run_status},
+    {"status", NULL, "", 0, 0, AT_NODES, "Describes the nodes; 1: something is wrong with them.",
+     NULL, cli_run_status},
+    {"health", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_LIVE),
+     "Says whether nodes serve: 0 yes; 1 up, but not serving; 3 not reached.", NULL,
+     cli_run_health},
     {"bench", NULL, "", 0, 0,
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),
@@ -64,15 +70,16 @@ const struct cli_command cli_commands[] = {
     {"redlock", "release", "NAME OWNER", 2, 2, AT_REDIS, "Gives it back.", NULL,
      cli_run_redlock_release},
     {"redlock", "run", "NAME [--] COMMAND...", 1, CLI_ARGS_REST,
-     AT_REDIS | HOW_TO_TAKE_IT | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST),
+     AT_REDIS | HOW_TO_TAKE_IT | CLI_BIT(CLI_OPT_MAX_HOLD) | CLI_BIT(CLI_OPT_ON_LOST) |
+         CLI_BIT(CLI_OPT_QUIET),
      "Runs a command while holding it.", NULL, cli_run_redlock_run},
     {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
      NULL, cli_run_redlock_check},
     {"demo", "redlock", "", 0, 0,
      CLI_BIT(CLI_OPT_TOKENS) | CLI_BIT(CLI_OPT_SEED) | CLI_BIT(CLI_OPT_RUNS) | CLI_BIT(CLI_OPT_SVG),
      "Breaks Redlock on real servers, without tokens and with them.", NULL, cli_run_demo_redlock},
-    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED, "Reads a key; with a token it claims too.",
-     NULL, cli_run_store_get},
+    {"store", "get", "KEY", 1, 1, AT_STORE | FENCED | CLI_BIT(CLI_OPT_DEFAULT),
+     "Reads a key; with a token it claims too.", NULL, cli_run_store_get},
     {"store", "set", "KEY VALUE", 2, 2, AT_STORE | FENCED, "Writes a key.", NEW_TOKEN,
      cli_run_store_set},
     {"store", "del", "KEY", 1, 1, AT_STORE | FENCED, "Deletes a key.", NEW_TOKEN,
@@ -124,6 +131,9 @@ int main(int argc, char **argv)
     if (rc != 0) {
         cli_complain("%s", errmsg);
         return CLI_EXIT_USAGE;
+    }
+    if (args.warning[0] != '\0') {
+        cli_complain("%s", args.warning);
     }
     int code = CLI_EXIT_DONE;
     if (cli_has(&args, CLI_OPT_HELP)) {

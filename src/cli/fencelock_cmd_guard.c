@@ -47,7 +47,8 @@ static int become(const struct cli_args *a, fl_token token)
     if (!find_program(path)) {
         return cli_fail(a, FL_EINVAL,
                         "the guards are not installed beside fencelock: set FENCELOCK_GUARDS to "
-                        "the folder that has kit/fencelock-guard", NULL, NULL);
+                        "the folder that has kit/fencelock-guard",
+                        NULL, NULL);
     }
     argv[n++] = "fencelock-guard";
     if (cli_has(a, CLI_OPT_JSON)) {

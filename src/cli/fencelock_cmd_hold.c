@@ -253,7 +253,8 @@ static void show_break(const struct cli_args *a, fl_token burnt, fl_token mark)
         printf("; the storage refuses its old holders from here on (mark %" PRIu64 ")\n", mark);
     } else if (burnt != FL_TOKEN_NONE) {
         printf("; its old holders can write until the storage is claimed with token %" PRIu64
-               " or a later one\n", burnt);
+               " or a later one\n",
+               burnt);
     } else {
         puts("; the node is of an older version and does not tell the token to claim with");
     }

@@ -224,7 +224,7 @@ static void on_checked(void *ctx, int result, const struct fl_redlock_check_repo
     }
     size_t n = fl_redlock_servers(r->redlock);
     if (r->acquiring && r->child.died_of == 0 && n - (size_t)__builtin_popcount(bad) < n / 2 + 1) {
-        cli_child_say(&r->child, text);
+        cli_child_tell(&r->child, text);
     }
 }
 

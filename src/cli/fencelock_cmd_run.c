@@ -8,6 +8,7 @@
  *                                         ttl/4 before the deadline, ttl/20 before it */
 #include <inttypes.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
 #define SILENT_LOOKS 3u
+#define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
 
@@ -47,7 +49,8 @@ static void say(struct runner *r, const char *text)
 static void show_place(struct runner *r, uint64_t place, uint64_t waiters)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if ((place == r->place && waiters == r->waiters) || poll(&p, 1, 0) != 1) {
+    if (cli_has(r->args, CLI_OPT_QUIET) || (place == r->place && waiters == r->waiters) ||
+        poll(&p, 1, 0) != 1) {
         return;
     }
     r->place = place;
@@ -82,7 +85,8 @@ static void say_with_remedy(struct runner *r, int status, const char *before, co
 /* Said once each time: a wrong address must not look like a long queue. */
 static void note_silence(struct runner *r, int status, const char *error)
 {
-    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS) {
+    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS &&
+        !cli_has(r->args, CLI_OPT_QUIET)) {
         say_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
 }
@@ -163,7 +167,11 @@ static void on_change(void *arg, fl_lock *lock, enum fl_hold_state state)
                      ? "renewed again"
                      : "in jeopardy: the lease cannot be renewed, but has not run out yet");
     }
-    say(r, text);
+    if (state == FL_HOLD_LOST) {
+        say(r, text);
+    } else {
+        cli_child_tell(&r->child, text);
+    }
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -264,14 +272,34 @@ static void wait_run_and_give_back(struct runner *r)
     }
 }
 
+/* Who holds the lock, for `show`: nobody can tell from a random owner. Not the command's arguments,
+ * which may carry secrets. */
+static void describe_holder(const struct cli_args *a, char out[NOTE_SIZE])
+{
+    char host[65] = "";
+    char buffer[1024];
+    struct passwd record;
+    struct passwd *user = NULL;
+    const char *slash = strrchr(a->rest[0], '/');
+    (void)gethostname(host, sizeof host - 1);
+    if (getpwuid_r(geteuid(), &record, buffer, sizeof buffer, &user) != 0) {
+        user = NULL;
+    }
+    snprintf(out, NOTE_SIZE, "user=%.64s host=%.64s pid=%ld command=%.128s",
+             user != NULL ? user->pw_name : "unknown", host, (long)getpid(),
+             slash != NULL && slash[1] != '\0' ? slash + 1 : a->rest[0]);
+}
+
 static int acquire(struct runner *r)
 {
     const struct cli_args *a = r->args;
+    char note[NOTE_SIZE];
+    describe_holder(a, note);
     struct fl_acquire_options options = {
         .ttl_ms = r->child.ttl_ms,
         .wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : FL_WAIT_MAX_MS,
         .owner = owner_of(r),
-        .value = fl_str(a->text[CLI_OPT_VALUE]),
+        .value = fl_str(cli_has(a, CLI_OPT_VALUE) ? a->text[CLI_OPT_VALUE] : note),
     };
     (void)cli_mode_of(a, &options); /* looked at in cli_run_run() */
     const struct fl_hold_options hold = {.max_hold_ms = a->number[CLI_OPT_MAX_HOLD],
@@ -322,8 +350,15 @@ int cli_run_run(const struct cli_args *a)
     if (code != 0) {
         return code;
     }
+    struct cli_login login;
+    code = cli_login_of(a, &login);
+    if (code != 0) {
+        return code;
+    }
     const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                              .tls = tls.use};
+                                              .tls = tls.use,
+                                              .user = login.user,
+                                              .password = login.password};
     int rc = fl_async_create(cli_nodes_of(a), &options, &r.async);
     if (rc == 0 && !cli_child_take_over_signals(&r.child)) {
         rc = FL_ESYSTEM;

@@ -90,6 +90,29 @@ static void print_value(const struct cli_args *a, struct fl_bytes value)
     }
 }
 
+/* A key that is not there is an exit code of its own: for a script it is no refusal. */
+static int missing(const struct cli_args *a)
+{
+    bool replaced = cli_has(a, CLI_OPT_DEFAULT);
+    if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_bool(&j, "found", false);
+        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
+        if (replaced) {
+            cli_json_bytes(&j, "value", fl_str(a->text[CLI_OPT_DEFAULT]));
+        }
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else if (replaced) {
+        print_value(a, fl_str(a->text[CLI_OPT_DEFAULT]));
+    } else {
+        cli_complain("there is no key '%.200s'; --default TEXT prints TEXT instead", a->arg[0]);
+    }
+    return replaced ? CLI_EXIT_DONE : CLI_EXIT_MISSING;
+}
+
 int cli_run_store_get(const struct cli_args *a)
 {
     struct fl_fencing fencing;
@@ -105,15 +128,8 @@ int cli_run_store_get(const struct cli_args *a)
     if (rc == 0) {
         value.data = text;
         print_value(a, value);
-    } else if (rc == FL_ENOTFOUND && cli_has(a, CLI_OPT_JSON)) {
-        struct cli_json j;
-        cli_json_init(&j, stdout);
-        cli_json_object(&j, NULL);
-        cli_json_bool(&j, "found", false);
-        cli_json_bytes(&j, "key", fl_str(a->arg[0]));
-        cli_json_end_object(&j);
-        cli_json_finish(&j);
-        code = CLI_EXIT_NO;
+    } else if (rc == FL_ENOTFOUND) {
+        code = missing(a);
     } else {
         code = fail(a, rc, s, fencing.token, mark);
     }

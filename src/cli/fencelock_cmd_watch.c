@@ -299,6 +299,13 @@ int cli_run_watch(const struct cli_args *a)
         fl_client_destroy(w.client);
         return code != 0 ? code : cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
     }
+    struct cli_login login;
+    code = cli_login_of(a, &login);
+    if (code != 0 || fli_link_login(&w.tls, login.user, login.password) != 0) {
+        fli_link_tls_fini(&w.tls);
+        fl_client_destroy(w.client);
+        return code != 0 ? code : cli_fail(a, FL_ENOMEM, fl_strerror(FL_ENOMEM), NULL, NULL);
+    }
     fli_link_init(&w.link);
     fli_buf_init(&w.request, REQUEST_MAX);
     int rc = fli_nodes_parse(cli_nodes_of(a), w.nodes, &w.n_nodes, errmsg, sizeof errmsg);

@@ -148,13 +148,70 @@ int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *r
     return 0;
 }
 
+#define PASSWORD_VARIABLE "FENCELOCK_PASSWORD"
+
+static int read_password(const char *path, char room[FL_PASSWORD_MAX + 2])
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        cli_complain("cannot open the password file %.256s", path);
+        return CLI_EXIT_USAGE;
+    }
+    bool ok = fgets(room, FL_PASSWORD_MAX + 2, f) != NULL;
+    (void)fclose(f);
+    room[ok ? strcspn(room, "\r\n") : 0] = '\0';
+    if (room[0] == '\0' || strlen(room) > FL_PASSWORD_MAX) {
+        cli_complain("the first line of %.256s is to be a password of 1 to %u bytes", path,
+                     FL_PASSWORD_MAX);
+        return CLI_EXIT_USAGE;
+    }
+    return 0;
+}
+
+int cli_login_of(const struct cli_args *a, struct cli_login *ret)
+{
+    const char *from_environment = getenv(PASSWORD_VARIABLE);
+    *ret = (struct cli_login){.user = NULL};
+    if (!cli_has(a, CLI_OPT_USER)) {
+        if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
+            cli_complain("--password-file is given without --user: add it");
+            return CLI_EXIT_USAGE;
+        }
+        return 0;
+    }
+    if (cli_has(a, CLI_OPT_PASSWORD_FILE)) {
+        int code = read_password(a->text[CLI_OPT_PASSWORD_FILE], ret->room);
+        if (code != 0) {
+            return code;
+        }
+    } else if (from_environment != NULL && strlen(from_environment) <= FL_PASSWORD_MAX) {
+        (void)snprintf(ret->room, sizeof ret->room, "%s", from_environment);
+    } else {
+        cli_complain("--user needs a password: --password-file FILE, or " PASSWORD_VARIABLE
+                     " in the environment");
+        return CLI_EXIT_USAGE;
+    }
+    if (strlen(a->text[CLI_OPT_USER]) < 1 || strlen(a->text[CLI_OPT_USER]) > FL_USER_MAX) {
+        cli_complain("--user has 1 to %u bytes", FL_USER_MAX);
+        return CLI_EXIT_USAGE;
+    }
+    ret->user = a->text[CLI_OPT_USER];
+    ret->password = ret->room;
+    return 0;
+}
+
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
+{
+    return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
+}
+
+fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n;
     char errmsg[256];
     char message[320];
-    int rc = fli_nodes_parse(cli_nodes_of(a), nodes, &n, errmsg, sizeof errmsg);
+    int rc = fli_nodes_parse(addresses, nodes, &n, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message,
                  "the list of nodes (--nodes or FENCELOCK_NODES) is wrong: %s", errmsg);
@@ -166,9 +223,17 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     if (*ret_exit != 0) {
         return NULL;
     }
-    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT], .tls = tls.use};
+    struct cli_login login;
+    *ret_exit = cli_login_of(a, &login);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
+    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                        .tls = tls.use,
+                                        .user = login.user,
+                                        .password = login.password};
     fl_client *c = NULL;
-    rc = fl_client_create(cli_nodes_of(a), &options, &c);
+    rc = fl_client_create(addresses, &options, &c);
     if (rc != 0) {
         snprintf(message, sizeof message, "%s",
                  rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));

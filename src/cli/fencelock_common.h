@@ -27,11 +27,19 @@ struct cli_tls {
     struct fl_tls_options options;
     const struct fl_tls_options *use;
 };
+/* Who logs in, by --user, and its password; NULL for nobody. The exit code is 0 unless that was
+ * wrong, which was said. */
+struct cli_login {
+    const char *user, *password;
+    char room[FL_PASSWORD_MAX + 2];
+};
+int cli_login_of(const struct cli_args *a, struct cli_login *ret);
 int cli_tls_of(const struct cli_args *a, enum cli_option flag, struct cli_tls *ret);
 
 /* A client, or a store; on failure the error has been shown and NULL comes back, with the exit code
  * in *ret_exit. */
 fl_client *cli_client_create(const struct cli_args *a, int *ret_exit);
+fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit);
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
@@ -68,6 +76,7 @@ int cli_run_watch(const struct cli_args *a);
 int cli_run_show(const struct cli_args *a);
 int cli_run_locks(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);
+int cli_run_health(const struct cli_args *a);
 int cli_run_bench(const struct cli_args *a);
 int cli_run_redlock_acquire(const struct cli_args *a);
 int cli_run_redlock_extend(const struct cli_args *a);

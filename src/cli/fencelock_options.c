@@ -22,7 +22,7 @@ static const struct {
 } options[CLI_OPTIONS] = {
     [CLI_OPT_TTL] = {"--ttl", KIND_DURATION, "TIME", NULL, "how long the lease lasts unrenewed"},
     [CLI_OPT_WAIT] = {"--wait", KIND_DURATION, "TIME", NULL,
-                      "queue for the lock this long (default: do not wait; run: a day)"},
+                      "how long to wait for it (default: not at all; run: a day)"},
     [CLI_OPT_OWNER] = {"--owner", KIND_TEXT, "ID", NULL,
                        "16 to 255 bytes that nobody else uses (default: random)"},
     [CLI_OPT_VALUE] = {"--value", KIND_TEXT, "TEXT", NULL, "a note that `show` prints"},
@@ -34,13 +34,19 @@ static const struct {
                       "one more lock, all or none; up to 15 times"},
     [CLI_OPT_MAX_HOLD] = {"--max-hold", KIND_DURATION, "TIME", NULL,
                           "call the lock lost after this long (default: never; redlock: 24h)"},
+    [CLI_OPT_QUIET] = {"--quiet", KIND_FLAG, NULL, NULL,
+                       "say nothing while waiting and renewing, only what went wrong"},
     [CLI_OPT_ON_LOST] = {"--on-lost", KIND_TEXT, "kill|term|warn", NULL,
                          "stop the command by TERM then KILL (default), by TERM, or not at all"},
+    [CLI_OPT_LIVE] = {"--live", KIND_FLAG, NULL, NULL,
+                      "only whether they answer, leader or not: for what restarts a node"},
     [CLI_OPT_MATCH] = {"--match", KIND_TEXT, "GLOB", NULL, "only locks whose names match"},
     [CLI_OPT_LIMIT] = {"--limit", KIND_NUMBER, "N", NULL, "at most so many (default 1000)"},
     [CLI_OPT_LOCK] = {"--lock", KIND_TEXT, "NAME", "FENCELOCK_LOCK",
                       "the lock that fences the key"},
     [CLI_OPT_TOKEN] = {"--token", KIND_NUMBER, "N", "FENCELOCK_TOKEN", "the token it was granted"},
+    [CLI_OPT_DEFAULT] = {"--default", KIND_TEXT, "TEXT", NULL,
+                         "print this, and end with 0, when there is no such key"},
     [CLI_OPT_STORE] = {"--store", KIND_TEXT, "HOST:PORT", "FENCELOCK_STORE",
                        "the storage (default 127.0.0.1:7411)"},
     [CLI_OPT_CLAIM] = {"--claim", KIND_TEXT, "HOST:PORT", NULL,
@@ -55,6 +61,10 @@ static const struct {
     [CLI_OPT_KEY] = {"--key", KIND_TEXT, "FILE", "FENCELOCK_KEY", "the key of --cert"},
     [CLI_OPT_SNI] = {"--sni", KIND_TEXT, "HOST", "FENCELOCK_SNI",
                      "the name the server must prove, if not its host"},
+    [CLI_OPT_USER] = {"--user", KIND_TEXT, "NAME", "FENCELOCK_USER",
+                      "log in as; password: FENCELOCK_PASSWORD"},
+    [CLI_OPT_PASSWORD_FILE] = {"--password-file", KIND_TEXT, "FILE", "FENCELOCK_PASSWORD_FILE",
+                               "its first line is the password"},
     [CLI_OPT_REDIS_TLS] = {"--redis-tls", KIND_FLAG, NULL, "FENCELOCK_REDIS_TLS",
                            "TLS to the Redis servers, by --cacert and so on"},
     [CLI_OPT_REDIS] = {"--redis", KIND_TEXT, "A:P,B:P", "FENCELOCK_REDIS",
@@ -224,8 +234,15 @@ static int take_value(struct parse *p, enum cli_option o, const char *value, con
 {
     struct cli_args *a = &p->args;
     if (options[o].kind == KIND_DURATION && !cli_parse_duration(value, &a->number[o])) {
-        return wrong(p, "%s '%s' is not a time: write milliseconds, or 500ms, 5s, 2m, 1h", from,
-                     value);
+        return wrong(p,
+                     "%s '%s' is not a time: write 500ms, 5s, 2m, 1h, or a number of milliseconds",
+                     from, value);
+    }
+    if (options[o].kind == KIND_DURATION && a->number[o] > 0 && a->number[o] < CLI_SHORT_MS &&
+        value[strspn(value, "0123456789")] == '\0' && a->warning[0] == '\0') {
+        snprintf(a->warning, sizeof a->warning,
+                 "%s %s is %s milliseconds: write %ss if seconds are meant, or %sms", from, value,
+                 value, value, value);
     }
     if ((o == CLI_OPT_TTL || o == CLI_OPT_TIMEOUT) && a->number[o] == 0) {
         return wrong(p, "%s must not be 0: leave it out for the default", from);
@@ -409,6 +426,14 @@ static int take_args(struct parse *p)
         if (word == NULL) {
             break;
         }
+        /* `run -- echo hi` would lock "echo". A name that begins with - has -- on both sides. */
+        if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 0 && p->options_over) {
+            if (p->at == p->argc || strcmp(p->argv[p->at], "--") != 0) {
+                return wrong(p, "the lock's name is missing: write fencelock %s NAME -- %s...",
+                             title(c, name), word);
+            }
+            p->at++;
+        }
         if (c != NULL && c->args_max == CLI_ARGS_REST && p->args.n_args == 1) {
             p->args.rest = &p->argv[p->at - 1];
             p->at = p->argc;
@@ -457,9 +482,8 @@ static int take_environment(struct parse *p, const char *(*getenv_fn)(const char
         }
         const char *value = getenv_fn(name);
         if (value != NULL && value[0] != '\0') {
-            int rc = options[o].kind == KIND_FLAG
-                         ? take_flag(p, (enum cli_option)o, value, name)
-                         : take_value(p, (enum cli_option)o, value, name);
+            int rc = options[o].kind == KIND_FLAG ? take_flag(p, (enum cli_option)o, value, name)
+                                                  : take_value(p, (enum cli_option)o, value, name);
             if (rc != 0) {
                 return rc;
             }
@@ -528,14 +552,15 @@ void cli_print_help(const struct cli_command *commands, const struct cli_command
             char name[2 * WORD_MAX];
             char left[3 * WORD_MAX];
             snprintf(left, sizeof left, "%s %s", title(c, name), c->arguments);
-            fprintf(f, "  %-24s %s\n", left, c->help);
+            fprintf(f, "  %-34s  %s\n", left, c->help);
         }
         fputs("\nEach command has its own --help.\n", f);
     }
     fputs(
-        "\nA TIME is milliseconds, or 500ms, 5s, 2m, 1h.\n"
+        "\nA TIME has a unit: 500ms, 5s, 2m, 1h. A number alone is milliseconds.\n"
         "Exit codes: 0 done; 1 no (held by another, not held, stale...); 2 wrong usage;\n"
-        "3 nobody could be asked, or the outcome is unknown. Those of run are its command's, or\n"
-        "123 lost; 124 not acquired; 125 as 3; 126 and 127 it cannot be executed, is not found.\n",
+        "3 nobody could be asked, or the outcome is unknown; 4 store get: there is no such key.\n"
+        "Those of run are its command's, or 123 lost; 124 not acquired; 125 as 3; 126 and 127 it\n"
+        "cannot be executed, is not found.\n",
         f);
 }

@@ -14,6 +14,7 @@ enum cli_exit {
     CLI_EXIT_NO = 1, /* the service or the storage said no: held by another, not held, stale... */
     CLI_EXIT_USAGE = 2,   /* the request makes no sense */
     CLI_EXIT_UNKNOWN = 3, /* nobody could be asked, or nobody knows what became of it */
+    CLI_EXIT_MISSING = 4, /* of `store get`: there is no such key */
 
     /* Of `run`, which otherwise ends as its command does; the neighbours of those of timeout(1). */
     CLI_EXIT_RUN_LOST = 123,         /* the lock was lost, and the command stopped for it */
@@ -35,11 +36,14 @@ enum cli_option {
     CLI_OPT_PERMITS,
     CLI_OPT_ALSO,
     CLI_OPT_MAX_HOLD,
+    CLI_OPT_QUIET,
     CLI_OPT_ON_LOST,
+    CLI_OPT_LIVE,
     CLI_OPT_MATCH,
     CLI_OPT_LIMIT,
     CLI_OPT_LOCK,
     CLI_OPT_TOKEN,
+    CLI_OPT_DEFAULT,
     CLI_OPT_STORE,
     CLI_OPT_CLAIM,
     CLI_OPT_NODES,
@@ -48,6 +52,8 @@ enum cli_option {
     CLI_OPT_CERT,
     CLI_OPT_KEY,
     CLI_OPT_SNI,
+    CLI_OPT_USER,
+    CLI_OPT_PASSWORD_FILE,
     CLI_OPT_REDIS,
     CLI_OPT_REDIS_TLS,
     CLI_OPT_REDIS_USER,
@@ -77,6 +83,7 @@ enum cli_option {
 
 _Static_assert(CLI_OPTIONS <= 64, "CLI_BIT() has 64 of them");
 #define CLI_BIT(option) (UINT64_C(1) << (option))
+#define CLI_SHORT_MS UINT64_C(100) /* a time without a unit below it is likely meant in seconds */
 #define CLI_RUN_TTL_MIN_MS UINT64_C(500)
 #define CLI_ARGS_MAX 16u
 #define CLI_ARGS_REST 0xffu /* args_max: everything after the first argument is a command line */
@@ -105,6 +112,7 @@ struct cli_args {
     const char *text[CLI_OPTIONS];
     struct fl_bytes also[FL_NAMES_MAX - 1]; /* --also, which may be given again and again */
     unsigned n_also;
+    char warning[192]; /* a sentence to be told before it is done; "" for none */
 };
 
 static inline bool cli_has(const struct cli_args *a, enum cli_option option)

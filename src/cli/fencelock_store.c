@@ -12,6 +12,8 @@
 #include <uv.h>
 
 #include "base/bytes.h"
+#include "cli/daemon_log.h"
+#include "cli/daemon_notify.h"
 #include "net/address.h"
 #include "store/service.h"
 #include "store/strict.h"
@@ -36,7 +38,7 @@ static const struct {
     [TLS_PROTOCOLS] = {"tls-protocols", "FENCELOCK_STORE_TLS_PROTOCOLS"},
 };
 
-static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
+static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 #define SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 #define TLS_OPTION 256 /* getopt's values from here on are enum tls_text */
 
@@ -46,6 +48,8 @@ struct options {
     uint64_t size_max;
     bool allow_remote;
     bool no_fencing;
+    enum log_severity log_level;
+    enum log_style log_style;
     const char *strict; /* NULL: off */
     unsigned strict_timeout_ms;
     bool strict_tls;
@@ -56,6 +60,8 @@ struct options {
 struct app {
     uv_loop_t loop;
     uv_signal_t signals[SIGNALS];
+    struct daemon_log log;
+    struct daemon_notify notify;
     struct store *store;
     struct service *service;
     bool stopping;
@@ -89,11 +95,13 @@ static const char help[] =
     "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
     "                       shown to it\n"
     "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
+    "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
+    "  --log-format FORMAT  text, or json: an object a line (text)\n"
     "  --help, --version\n"
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
-    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT and so on; _STRICT_TLS,\n"
-    "_ALLOW_REMOTE and _NO_FENCING (1 or 0). Options win over variables.\n"
+    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
+    "_STRICT_TLS, _ALLOW_REMOTE and _NO_FENCING (1 or 0). Options win over variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
@@ -192,6 +200,24 @@ static bool set_strict(struct options *o, const char *name, const char *text)
     return true;
 }
 
+static bool set_log_level(struct options *o, const char *name, const char *text)
+{
+    if (!log_severity_of(text, &o->log_level)) {
+        complain("%s: '%s' is no level: write error, warning, info or debug", name, text);
+        return false;
+    }
+    return true;
+}
+
+static bool set_log_style(struct options *o, const char *name, const char *text)
+{
+    if (!log_style_of(text, &o->log_style)) {
+        complain("%s: '%s' is no format: write text or json", name, text);
+        return false;
+    }
+    return true;
+}
+
 static bool read_environment(struct options *o)
 {
     const char *v = getenv("FENCELOCK_STORE_LISTEN");
@@ -214,6 +240,14 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_switch(&o->allow_remote, "FENCELOCK_STORE_ALLOW_REMOTE", v)) {
         return false;
     }
+    v = getenv("FENCELOCK_STORE_LOG_LEVEL");
+    if (v != NULL && !set_log_level(o, "FENCELOCK_STORE_LOG_LEVEL", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_LOG_FORMAT");
+    if (v != NULL && !set_log_style(o, "FENCELOCK_STORE_LOG_FORMAT", v)) {
+        return false;
+    }
     for (int i = 0; i < TLS_TEXTS; i++) {
         o->tls[i] = getenv(tls_names[i].variable);
     }
@@ -231,6 +265,8 @@ static const struct option table[] = {
     {"size-max", required_argument, NULL, 's'},
     {"allow-remote", no_argument, NULL, 'r'},
     {"no-fencing", no_argument, NULL, 'n'},
+    {"log-level", required_argument, NULL, 'L'},
+    {"log-format", required_argument, NULL, 'F'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'v'},
     {"strict", required_argument, NULL, 'c'},
@@ -277,6 +313,16 @@ static int read_arguments(struct options *o, int argc, char **argv)
             break;
         case 't':
             if (!set_strict_timeout(o, "--strict-timeout", optarg)) {
+                return EXIT_USAGE;
+            }
+            break;
+        case 'L':
+            if (!set_log_level(o, "--log-level", optarg)) {
+                return EXIT_USAGE;
+            }
+            break;
+        case 'F':
+            if (!set_log_style(o, "--log-format", optarg)) {
                 return EXIT_USAGE;
             }
             break;
@@ -425,19 +471,27 @@ static bool check_options(struct options *o)
 
 static void fatal_cb(void *ctx, int error, const char *message)
 {
-    (void)ctx;
-    complain("%s (%s). Look for disk errors, then start again: what is on disk is checked then",
-             message, fl_err_name(error));
+    struct app *a = ctx;
+    daemon_log_say(&a->log, LOG_SAY_ERROR, "store",
+                   "%s (%s). Look for disk errors, then start again: what is on disk is checked "
+                   "then",
+                   message, fl_err_name(error));
     (void)fflush(NULL);
     _exit(EXIT_FAILURE); /* no answer may leave any more */
 }
 
-static void log_cb(void *ctx, int level, const char *message)
+static void log_cb(void *ctx, int level, const char *part, const char *message)
 {
-    (void)ctx;
-    if (level <= 3) {
-        complain("%s", message);
-    }
+    struct app *a = ctx;
+    daemon_log_write(&a->log, (enum log_severity)level, part, message);
+}
+
+static void describe_cb(void *ctx, char *out, size_t size)
+{
+    struct app *a = ctx;
+    struct store_counts c;
+    store_get_counts(a->store, &c);
+    (void)snprintf(out, size, "%" PRIu64 " keys, %" PRIu64 " marks", c.keys, c.marks);
 }
 
 static void stopped_cb(void *ctx)
@@ -445,6 +499,7 @@ static void stopped_cb(void *ctx)
     struct app *a = ctx;
     service_destroy(a->service);
     a->service = NULL;
+    daemon_notify_close(&a->notify);
     for (unsigned i = 0; i < SIGNALS; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     }
@@ -453,22 +508,29 @@ static void stopped_cb(void *ctx)
 static void signal_cb(uv_signal_t *handle, int number)
 {
     struct app *a = handle->data;
+    if (number == SIGUSR1) {
+        daemon_log_toggle(&a->log);
+        return;
+    }
     if (a->stopping) {
         return;
     }
     if (number == SIGHUP) {
-        complain("SIGHUP: reading the files of TLS again");
+        daemon_log_write(&a->log, LOG_SAY_INFO, "daemon", "SIGHUP: reading the files of TLS again");
         service_reload(a->service);
         return;
     }
     a->stopping = true;
-    complain("signal %d: answering what is pending, then stopping", number);
+    daemon_log_say(&a->log, LOG_SAY_INFO, "daemon", "%s: stopping",
+                   number == SIGTERM ? "SIGTERM" : "SIGINT");
+    daemon_notify_stopping(&a->notify);
     service_stop(a->service, stopped_cb, a);
 }
 
 static void watch_signals(struct app *a)
 {
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
     for (unsigned i = 0; i < SIGNALS; i++) {
         int rc = uv_signal_init(&a->loop, &a->signals[i]);
@@ -489,7 +551,7 @@ static void bound_address(const char *wanted, uint16_t bound, char out[NET_ADDRE
     }
 }
 
-static void announce(const struct options *o, const struct app *a)
+static void announce(const struct options *o, struct app *a)
 {
     char plain[NET_ADDRESS_MAX] = "";
     char tls[NET_ADDRESS_MAX] = "";
@@ -497,14 +559,18 @@ static void announce(const struct options *o, const struct app *a)
     bound_address(o->listen, service_port(a->service), plain);
     bound_address(o->tls_listen, service_tls_port(a->service), tls);
     store_get_counts(a->store, &c);
-    complain("%s: %" PRIu64 " keys, %" PRIu64 " marks", o->data, c.keys, c.marks);
+    daemon_log_say(&a->log, LOG_SAY_INFO, "store",
+                   "the database is open keys=%" PRIu64 " marks=%" PRIu64 " directory=%s", c.keys,
+                   c.marks, o->data);
     if (o->strict != NULL) {
-        complain("strict mode: operations with a token are checked with the lock service at %s",
-                 o->strict);
+        daemon_log_say(&a->log, LOG_SAY_INFO, "strict",
+                       "operations with a token are checked with the lock service nodes=%s",
+                       o->strict);
     }
     if (o->no_fencing) {
-        complain("WARNING: --no-fencing: tokens and locks are IGNORED. Stale writers will "
-                 "overwrite newer data. For demonstrations only");
+        daemon_log_write(&a->log, LOG_SAY_WARNING, "store",
+                         "--no-fencing: tokens and locks are IGNORED. Stale writers will "
+                         "overwrite newer data. For demonstrations only");
     }
     (void)printf("ready: listening on %s%s%s%s\n", plain,
                  plain[0] != '\0' && tls[0] != '\0' ? " and " : "", tls,
@@ -515,6 +581,8 @@ static void announce(const struct options *o, const struct app *a)
 static int run(const struct options *o, struct app *a)
 {
     char errmsg[ERRMSG_SIZE] = "out of memory";
+    daemon_log_init(&a->log, o->log_style, o->log_level);
+    daemon_notify_open(&a->notify);
     if (store_open(o->data, (size_t)o->size_max, !o->no_fencing, &a->store, errmsg,
                    sizeof(errmsg)) != 0) {
         complain("--data: %s", errmsg);
@@ -546,9 +614,10 @@ static int run(const struct options *o, struct app *a)
     }
     watch_signals(a);
     announce(o, a);
+    daemon_notify_ready(&a->notify, &a->loop, describe_cb, a);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     store_close(a->store);
-    complain("stopped");
+    daemon_log_write(&a->log, LOG_SAY_INFO, "daemon", "stopped");
     return EXIT_SUCCESS;
 }
 
@@ -574,6 +643,7 @@ int main(int argc, char **argv)
     struct options o = {.listen = LISTEN_DEFAULT,
                         .data = DATA_DEFAULT,
                         .size_max = STORE_SIZE_DEFAULT,
+                        .log_level = LOG_SAY_INFO,
                         .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
     int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;
     if (code >= 0) {

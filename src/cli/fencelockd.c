@@ -1,7 +1,8 @@
 /* fencelockd.c: the daemon: arguments, wiring, signals.
  *
  * stdout gets one line, when clients are served: "ready: node 1 listening on 127.0.0.1:7401".
- * stderr gets one line per event: seconds since the start on the monotonic clock, level, text.
+ * stderr gets one line per event (daemon_log.h). SIGUSR1 makes the log more talkative, and back.
+ * Under a service manager it is told how things are (daemon_notify.h).
  * SIGHUP reads the files of TLS again. SIGTERM and SIGINT end it in order, exit 0; a second one
  * ends it at once, exit 130. Wrong usage is exit 2, everything else that goes wrong exit 1. */
 #include <signal.h>
@@ -11,50 +12,57 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "cli/daemon_log.h"
+#include "cli/daemon_notify.h"
 #include "server/server.h"
 
 struct daemon {
     uv_loop_t loop;
     struct config config;
     struct server *server;
-    uv_signal_t sigterm, sigint, sighup;
-    uint64_t started_ns;
+    struct daemon_log log;
+    struct daemon_notify notify;
+    uv_signal_t sigterm, sigint, sighup, sigusr1;
     bool stopping;
 };
 
 extern char **environ;
 
-static void log_line(void *ctx, int level, const char *message)
+static void log_cb(void *ctx, int level, const char *part, const char *message)
 {
-    static const char *const names[] = {"error", "error", "warning", "info", "debug"};
-    const struct daemon *d = ctx;
-    if (level > (int)d->config.log_level) {
-        return;
-    }
-    uint64_t ms = (fli_clock_ns() - d->started_ns) / 1000000;
-    char line[640];
-    int n = snprintf(line, sizeof line - 1, "%llu.%03llu %-7s %s", (unsigned long long)(ms / 1000),
-                     (unsigned long long)(ms % 1000), names[level >= 1 && level <= 4 ? level : 1],
-                     message);
-    size_t len = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
-    line[len++] = '\n';
-    (void)!write(STDERR_FILENO, line, len); /* one call, so that lines stay whole */
+    struct daemon *d = ctx;
+    daemon_log_write(&d->log, (enum log_severity)level, part, message);
 }
 
 static void fatal(void *ctx, const char *message)
 {
-    log_line(ctx, 1, message);
+    struct daemon *d = ctx;
+    daemon_log_write(&d->log, LOG_SAY_ERROR, "daemon", message);
     _exit(1); /* nothing may be answered any more, so nothing is cleaned up */
 }
 
 static void stopped_cb(void *ctx)
 {
     struct daemon *d = ctx;
-    log_line(d, 3, "stopped");
+    daemon_log_write(&d->log, LOG_SAY_INFO, "daemon", "stopped");
+    daemon_notify_close(&d->notify);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
     uv_close((uv_handle_t *)&d->sighup, NULL);
+    uv_close((uv_handle_t *)&d->sigusr1, NULL);
+}
+
+static void level_cb(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+    (void)number;
+    daemon_log_toggle(&d->log);
+}
+
+static void describe_cb(void *ctx, char *out, size_t size)
+{
+    struct daemon *d = ctx;
+    server_describe(d->server, out, size);
 }
 
 static void hangup_cb(uv_signal_t *handle, int number)
@@ -62,7 +70,7 @@ static void hangup_cb(uv_signal_t *handle, int number)
     struct daemon *d = handle->data;
     (void)number;
     if (!d->stopping) {
-        log_line(d, 3, "SIGHUP: reading the files of TLS again");
+        daemon_log_write(&d->log, LOG_SAY_INFO, "daemon", "SIGHUP: reading the files of TLS again");
         server_reload(d->server);
     }
 }
@@ -71,11 +79,13 @@ static void signal_cb(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
     if (d->stopping) {
-        log_line(d, 2, "second signal: ending at once");
+        daemon_log_write(&d->log, LOG_SAY_WARNING, "daemon", "second signal: ending at once");
         _exit(128 + SIGINT);
     }
     d->stopping = true;
-    log_line(d, 3, number == SIGTERM ? "SIGTERM: stopping" : "SIGINT: stopping");
+    daemon_log_write(&d->log, LOG_SAY_INFO, "daemon",
+                     number == SIGTERM ? "SIGTERM: stopping" : "SIGINT: stopping");
+    daemon_notify_stopping(&d->notify);
     server_stop(d->server, stopped_cb, d);
 }
 
@@ -112,15 +122,18 @@ static void say_ready(const struct daemon *d)
 static int run(struct daemon *d)
 {
     char errmsg[512];
-    d->started_ns = fli_clock_ns();
+    daemon_log_init(&d->log, d->config.log_json ? LOG_JSON : LOG_TEXT,
+                    (enum log_severity)d->config.log_level);
+    daemon_notify_open(&d->notify);
     raise_open_files();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGUSR1, SIG_IGN); /* until it is watched for */
     int rc = uv_loop_init(&d->loop);
     if (rc != 0) {
         (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s\n", uv_strerror(rc));
         return 1;
     }
-    struct server_callbacks cbs = {.ctx = d, .log = log_line, .fatal = fatal};
+    struct server_callbacks cbs = {.ctx = d, .log = log_cb, .fatal = fatal};
     rc = server_create(&d->loop, &d->config, &cbs, &d->server, errmsg, sizeof errmsg);
     if (rc != 0) {
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
@@ -129,7 +142,9 @@ static int run(struct daemon *d)
     watch_signal(d, &d->sigterm, SIGTERM, signal_cb);
     watch_signal(d, &d->sigint, SIGINT, signal_cb);
     watch_signal(d, &d->sighup, SIGHUP, hangup_cb);
+    watch_signal(d, &d->sigusr1, SIGUSR1, level_cb);
     say_ready(d);
+    daemon_notify_ready(&d->notify, &d->loop, describe_cb, d);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     server_destroy(d->server);
     (void)uv_loop_close(&d->loop);

@@ -59,7 +59,8 @@ static int take_options(struct fl_async *a, const struct fl_client_options *o)
         a->owner_len = o->owner.len;
     }
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    return fli_link_tls_init(&a->engine.tls, o->tls, errmsg, sizeof errmsg);
+    int rc = fli_link_tls_init(&a->engine.tls, o->tls, errmsg, sizeof errmsg);
+    return rc != 0 ? rc : fli_link_login(&a->engine.tls, o->user, o->password);
 }
 
 int fl_async_create(const char *nodes, const struct fl_client_options *options, fl_async **ret)

@@ -64,7 +64,8 @@ static int take_options(struct fl_client *c, const struct fl_client_options *o)
         c->owner_len = o->owner.len;
     }
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    return fli_link_tls_init(&c->caller.tls, o->tls, errmsg, sizeof errmsg);
+    int rc = fli_link_tls_init(&c->caller.tls, o->tls, errmsg, sizeof errmsg);
+    return rc != 0 ? rc : fli_link_login(&c->caller.tls, o->user, o->password);
 }
 
 int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errmsg_size)

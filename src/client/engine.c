@@ -495,7 +495,7 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
             return true;
         }
     }
-    int rc = w->link.reader == NULL ? fli_link_finish(&w->link) : 0;
+    int rc = !w->link.settled ? fli_link_finish(&w->link) : 0;
     rc = rc == 0 ? fli_link_push(&w->link, op->out.data, op->out.len, &op->sent) : rc;
     if (rc == FL_EBUSY) {
         watch(e, w, awaited(&w->link));

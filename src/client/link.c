@@ -57,6 +57,7 @@ void fli_link_close(struct fli_link *l)
         end_tls(l);
     }
     l->with = NULL;
+    l->settled = false;
     if (l->fd >= 0) {
         close(l->fd);
         l->fd = -1;
@@ -263,15 +264,70 @@ static int shake_step(struct fli_link *l)
     return rc == 0 || rc == FL_EBUSY || rc == FL_ENOMEM ? rc : FL_ENOCONN;
 }
 
+/* ---- logging in ------------------------------------------------------------------------------ */
+
+static int next_reply(struct fli_link *l, redisReply **ret);
+static int read_some(struct fli_link *l);
+
+/* Nothing else is sent before the answer: a request must not be carried out for somebody else. */
+static int judge_login(struct fli_link *l, redisReply *reply)
+{
+    bool ok = reply->type == REDIS_REPLY_STATUS;
+    bool wrong = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGPASS", 9) == 0;
+    if (!ok) {
+        snprintf(l->error, sizeof l->error, "the login is refused: %.120s",
+                 reply->type == REDIS_REPLY_ERROR ? reply->str : "not understood");
+    }
+    if (wrong) {
+        memcpy(l->with->refused, l->error, sizeof l->with->refused);
+        l->with->refused_ms = fli_clock_ms();
+    }
+    freeReplyObject(reply);
+    return ok ? 0 : FL_ENOCONN;
+}
+
+static int login_step(struct fli_link *l)
+{
+    redisReply *reply = NULL;
+    if (l->with->refused[0] != '\0') {
+        if (fli_clock_ms() - l->with->refused_ms < FLI_LOGIN_AGAIN_MS) {
+            say(l, l->with->refused);
+            return FL_ENOCONN;
+        }
+        l->with->refused[0] = '\0';
+    }
+    int rc = fli_link_push(l, l->with->login, l->with->login_len, &l->login_at);
+    while (rc == 0) {
+        int n = next_reply(l, &reply);
+        if (n != 0) {
+            return n < 0 ? FL_ENOCONN : judge_login(l, reply);
+        }
+        if (wait_for(l->fd, POLLIN, 0) == 0) {
+            say(l, "no answer to the login in time");
+            l->wants_read = true;
+            return FL_EBUSY;
+        }
+        rc = read_some(l);
+    }
+    return rc == FL_EBUSY || rc == FL_ENOMEM ? rc : FL_ENOCONN;
+}
+
 /* A connection is there: one step towards being able to talk. */
 static int settle_step(struct fli_link *l)
 {
-    int rc = l->with != NULL && l->with->context != NULL ? shake_step(l) : 0;
-    rc = rc == 0 ? make_reader(l) : rc;
-    if (rc == 0 && l->tls != NULL && l->plain.len > 0) { /* came with the handshake's end */
-        rc = feed(l, l->plain.data, l->plain.len);
-        fli_buf_clear(&l->plain);
+    int rc = 0;
+    if (l->reader == NULL) {
+        rc = l->with != NULL && l->with->context != NULL ? shake_step(l) : 0;
+        rc = rc == 0 ? make_reader(l) : rc;
+        if (rc == 0 && l->tls != NULL && l->plain.len > 0) { /* came with the handshake's end */
+            rc = feed(l, l->plain.data, l->plain.len);
+            fli_buf_clear(&l->plain);
+        }
     }
+    if (rc == 0 && l->with != NULL && l->with->login != NULL) {
+        rc = login_step(l);
+    }
+    l->settled = rc == 0;
     return rc;
 }
 
@@ -293,6 +349,8 @@ static void prepare(struct fli_link *l, struct fli_link_tls *with, const char *h
 {
     l->with = with;
     l->wants_read = false;
+    l->settled = false;
+    l->login_at = 0;
     snprintf(l->host, sizeof l->host, "%s", host);
 }
 
@@ -348,8 +406,8 @@ int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *ho
 
 int fli_link_finish(struct fli_link *l)
 {
-    FLI_ASSERT(l->fd >= 0 && l->reader == NULL);
-    if (l->tls != NULL) {
+    FLI_ASSERT(l->fd >= 0 && !l->settled);
+    if (l->tls != NULL || l->reader != NULL) {
         return settle_step(l);
     }
     if (wait_for(l->fd, POLLOUT, 0) == 0) {
@@ -409,11 +467,9 @@ int fli_link_push(struct fli_link *l, const void *data, size_t len, size_t *at)
     return 0;
 }
 
-static int read_some(struct fli_link *l);
-
 bool fli_link_is_fresh(struct fli_link *l)
 {
-    if (l->fd < 0 || l->reader == NULL || l->reader->err != 0 || l->fed != 0) {
+    if (l->fd < 0 || !l->settled || l->reader->err != 0 || l->fed != 0) {
         return false;
     }
     struct pollfd p = {.fd = l->fd, .events = POLLIN | POLLRDHUP};

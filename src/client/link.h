@@ -18,6 +18,8 @@ struct fli_link {
     int fd; /* -1: closed */
     bool wants_read; /* after FL_EBUSY: it waits to read, not to write */
     redisReader *reader; /* NULL until it is connected, and has shaken hands */
+    bool settled;        /* and has logged in, when somebody does: requests may be sent */
+    size_t login_at;     /* bytes of the login that have been sent */
     /* With TLS; else NULL and empty. */
     struct fli_tls *tls;
     struct fli_buf plain, out; /* decrypted and not parsed; encrypted and not sent */

@@ -50,7 +50,7 @@ bool fli_question_step(struct fli_question *q, enum fli_flow_event *ret, bool *r
     struct fli_link *l = q->link;
     redisReply *reply = NULL;
     *ret = FLI_EVENT_SERVES_NOT;
-    int rc = l->reader == NULL ? fli_link_finish(l) : 0;
+    int rc = !l->settled ? fli_link_finish(l) : 0;
     rc = rc == 0 ? fli_link_push(l, q->out.data, q->out.len, &q->sent) : rc;
     *ret_writable = rc == FL_EBUSY && !l->wants_read;
     if (rc == FL_EBUSY) {

@@ -18,7 +18,7 @@ struct batch {
     size_t max; /* a multiple of 8 */
     uint32_t count;
     uint32_t queries_count;
-    uint32_t cost;           /* of the commands, see machine_command_cost(); the proposer's */
+    uint32_t cost;           /* of commands and queries, see machine_command_cost() */
     struct fli_list tickets; /* of commands */
     struct fli_list queries;
     struct fli_buf query_bytes; /* one behind the other; the first query_done are answered */

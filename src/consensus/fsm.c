@@ -37,7 +37,7 @@ static void run_commands(struct fsm *f, struct machine_cursor *cur, bool ours)
     }
 }
 
-int fsm_apply(struct fsm *f, const void *entry, size_t len)
+static int apply(struct fsm *f, const void *entry, size_t len)
 {
     struct machine_batch_header header;
     struct machine_cursor cur;
@@ -60,6 +60,14 @@ int fsm_apply(struct fsm *f, const void *entry, size_t len)
     f->stats.entries++;
     f->stats.bytes += len;
     return 0;
+}
+
+int fsm_apply(struct fsm *f, const void *entry, size_t len)
+{
+    enum fli_turn_part part = fli_turn_enter(f->config.turn, FLI_TURN_APPLY);
+    int rv = apply(f, entry, len);
+    fli_turn_leave(f->config.turn, part);
+    return rv;
 }
 
 struct machine *fsm_replace(struct fsm *f, struct machine *fresh)

@@ -7,6 +7,7 @@
 #ifndef CONSENSUS_FSM_H
 #define CONSENSUS_FSM_H
 
+#include "base/turn.h"
 #include "machine/machine.h"
 
 struct fsm;
@@ -28,6 +29,7 @@ struct fsm_config {
     void (*fatal)(void *ctx, int error, const char *message); /* at most once */
     void (*restored)(void *ctx);                              /* a snapshot replaced the machine */
     void *ctx;
+    struct fli_turn *turn; /* may be NULL */
 };
 
 /* Owns `machine` from now on; NULL: an empty one. 0 or FL_ENOMEM. */

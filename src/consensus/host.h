@@ -5,12 +5,14 @@
 #include <uv.h>
 
 #include "base/base.h"
+#include "base/turn.h"
 
 struct host {
     uv_loop_t *loop;
     void *ctx;
     void (*log)(void *ctx, int level, const char *message);  /* 1 error to 4 debug; may be NULL */
     void (*fail)(void *ctx, int error, const char *message); /* the node cannot go on */
+    struct fli_turn *turn;                                   /* of the loop; may be NULL */
     void (*wake)(void *ctx); /* the loop must turn without waiting for anything */
 };
 

@@ -50,10 +50,12 @@ static void watch_leadership(struct node *n)
     uint64_t leader = replica_leader(n->replica);
     enum node_role role = role_of(n);
     bool opened = proposer_is_open(n->proposer);
+    node_watch_turn(n);
     relay_client_follow(n->relay, role == NODE_FOLLOWER && leader != n->id ? leader : 0);
     if (role == n->role && leader == n->leader_id && opened == n->opened) {
         return;
     }
+    node_watch_leadership(n, role, leader);
     if (n->role == NODE_LEADER && role != NODE_LEADER) {
         relay_server_deposed(n->followers);
         membership_deposed(n->membership);
@@ -65,8 +67,6 @@ static void watch_leadership(struct node *n)
     if (leader != 0 && leader != n->leader_seen) {
         n->leader_seen = leader;
         n->leader_changes++;
-        host_log(&n->host, 3, "node %" PRIu64 " leads in term %" PRIu64, leader,
-                 replica_term(n->replica));
     }
     if (n->cbs.leadership != NULL) {
         n->cbs.leadership(n->cbs.ctx);
@@ -133,10 +133,12 @@ static void note_pause(struct node *n)
 
 static void flush(struct node *n)
 {
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     outbound_flush(n->outbound);
     relay_client_flush(n->relay);
     relay_server_flush(n->followers);
     log_flush(n->log);
+    fli_turn_leave(n->host.turn, part);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -165,15 +167,29 @@ static void plan_turn(struct node *n)
     }
 }
 
+static void raft_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
+        replica_turn(n->replica, fli_clock_ms(), n->paused);
+        proposer_turn(n->proposer, fli_clock_ms());
+    }
+    fli_turn_leave(n->host.turn, part);
+}
+
+static void snapshot_turn(struct node *n)
+{
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_SNAPSHOT);
+    node_snapshot_turn(n);
+    fli_turn_leave(n->host.turn, part);
+}
+
 static void node_turn(struct node *n)
 {
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
-    if (!n->failed) { /* a node whose disk has failed hears and says nothing more */
-        replica_turn(n->replica, fli_clock_ms(), n->paused);
-        proposer_turn(n->proposer, fli_clock_ms());
-    }
+    raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
         election_turn(&n->election, node_running(n));
@@ -192,7 +208,7 @@ static void node_turn(struct node *n)
         route_held(n);
         proposer_turn(n->proposer, fli_clock_ms());
     }
-    node_snapshot_turn(n);
+    snapshot_turn(n);
     flush(n);
     plan_turn(n);
 }
@@ -210,37 +226,9 @@ static void prepare_cb(uv_prepare_t *prepare)
 static void disk_cb(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
     log_device_poll(n->device);
-}
-
-static void disk_transfer_done(void *ctx, int status)
-{
-    struct node *n = ctx;
-    if (status != 0) {
-        host_log(&n->host, 1, "leadership could not be handed over: %s", fl_strerror(status));
-    }
-}
-
-/* The others commit without this node's disk, so a leader whose disk is full or dead would go on,
- * and keep in memory every entry that it cannot write. A follower is sent no more than may be in
- * flight. */
-static void watch_disk(struct node *n)
-{
-    struct log_stats s;
-    log_get_stats(n->log, &s);
-    n->log_bytes = s.bytes;
-    uint64_t waiting_ms = s.age_ns / 1000000;
-    if (waiting_ms < NODE_DISK_SLOW_MS) {
-        n->disk_said_ms = 0;
-    } else if (waiting_ms > 2 * n->disk_said_ms) {
-        n->disk_said_ms = waiting_ms;
-        host_log(&n->host, 1, "the disk of %s has not finished a write for %" PRIu64 " ms",
-                 n->dir.path, waiting_ms);
-        int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);
-        if (rv == FL_ENOTFOUND) {
-            host_log(&n->host, 1, "there is no other node that could lead instead");
-        }
-    }
+    fli_turn_leave(n->host.turn, part);
 }
 
 static void beat_cb(uv_timer_t *timer)
@@ -253,7 +241,7 @@ static void beat_cb(uv_timer_t *timer)
     relay_client_beat(n->relay);
     relay_server_beat(n->followers);
     node_snapshot_beat(n);
-    watch_disk(n);
+    node_watch_beat(n);
 }
 
 void node_turn_start(struct node *n)
@@ -265,7 +253,7 @@ void node_turn_start(struct node *n)
         rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }
     FLI_ASSERT(rv == 0);
-    n->turned_ms = uv_now(n->loop);
+    n->turned_ms = n->started_ms = uv_now(n->loop);
     node_wake(n);
 }
 
@@ -328,6 +316,7 @@ static void log_status(const struct node *n, struct node_status *ret)
     ret->log_segments = s.segments;
     ret->log_bytes = s.bytes;
     ret->log_recycled = s.recycled;
+    ret->log_memory = s.cache_bytes + s.pending_bytes;
     ret->log_waits = s.waiting_for_segment;
 }
 
@@ -361,6 +350,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .uncertain = n->held.uncertain + p.uncertain,
         .leader_changes = n->leader_changes,
         .pending_bytes = p.pending_bytes + n->held.bytes,
+        .held_bytes = n->held.bytes,
+        .held_limit = n->held.bytes_max,
+        .pending_limit = PROPOSER_PENDING_DEFAULT,
         .pending_commands = p.pending_commands + n->held.count,
         .in_flight = p.in_flight,
         .snapshots = n->snapshots,

@@ -25,6 +25,7 @@
 
 #include <uv.h>
 
+#include "base/turn.h"
 #include "consensus/ticket.h"
 #include "machine/machine.h"
 #include "peer/transport.h"
@@ -39,6 +40,7 @@ struct node_config {
     struct security_config security; /* by which the nodes know each other; nothing: by nothing */
     const struct members *members;   /* the cluster as configured; at least this node */
     struct machine_limits limits;    /* proposed by the first leader of a new cluster */
+    struct fli_turn *turn;           /* of the loop, which others begin and end; may be NULL */
     unsigned heartbeat_ms;           /* 0: default */
     unsigned election_ms;            /* 0: default */
     unsigned hold_ms;                /* how long a command waits for a leader; 0: default */
@@ -66,8 +68,11 @@ struct node_status {
     uint64_t restores;          /* snapshots it started from or got from a leader */
     const char *log_engine;     /* how the log is written: "io_uring", or "thread: " and why */
     uint64_t log_writes, log_write_ns_sum, log_write_ns_max, log_segments, log_bytes;
-    uint64_t log_recycled; /* segments that were used again */
-    bool log_waits;        /* no segment is ready: the disk is full, or slow */
+    uint64_t held_bytes, held_limit; /* commands that wait for a leader, or are with it */
+    uint64_t pending_limit;          /* of those that wait to be proposed */
+    uint64_t log_memory;             /* entries kept, and those not durable yet */
+    uint64_t log_recycled;           /* segments that were used again */
+    bool log_waits;                  /* no segment is ready: the disk is full, or slow */
 };
 
 struct node_callbacks {
@@ -80,8 +85,9 @@ struct node_callbacks {
                              * leader ahead of the local log, which brings the same event again */
     void (*fatal)(void *ctx, int error,
                   const char *message); /* the node cannot go on; stop the process */
-    void (*log)(void *ctx, int level,
-                const char *message); /* 1 error, 2 warning, 3 info, 4 debug */
+    /* level: 1 error, 2 warning, 3 info, 4 debug. part: a word, which part of the node says it.
+     * message: words, and behind them what programs may want as key=value. May be NULL. */
+    void (*log)(void *ctx, int level, const char *part, const char *message);
 };
 
 /* Opens (and locks) the data directory, checks that it belongs to this id and cluster, recovers the

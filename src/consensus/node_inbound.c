@@ -39,7 +39,10 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
     if (n->phase >= PHASE_CLOSE || n->failed || membership_is_stranger(n->membership, in->from)) {
         return;
     }
-    if (replica_receive(n->replica, fli_clock_ms(), in->from, type, body) != 0) {
+    enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
+    int rv = replica_receive(n->replica, fli_clock_ms(), in->from, type, body);
+    fli_turn_leave(n->host.turn, part);
+    if (rv != 0) {
         host_log(&n->host, 1,
                  "node %" PRIu64
                  " has sent a message that no correct node sends: the connection is "

@@ -25,12 +25,26 @@
 
 /* ---- what the parts call back ---- */
 
+static void log_as(const struct node *n, int level, const char *part, const char *message)
+{
+    if (n->cbs.log != NULL) {
+        n->cbs.log(n->cbs.ctx, level, part, message);
+    }
+}
+
 static void host_log_cb(void *ctx, int level, const char *message)
 {
-    struct node *n = ctx;
-    if (n->cbs.log != NULL) {
-        n->cbs.log(n->cbs.ctx, level, message);
-    }
+    log_as(ctx, level, "cluster", message);
+}
+
+static void peer_log_cb(void *ctx, int level, const char *message)
+{
+    log_as(ctx, level, "peer", message);
+}
+
+static void snapshot_log_cb(void *ctx, int level, const char *message)
+{
+    log_as(ctx, level, "snapshot", message);
 }
 
 static void host_fail_cb(void *ctx, int error, const char *message)
@@ -85,7 +99,7 @@ static void returned_cb(void *ctx, struct node_ticket *t, const void *command, s
 static void opened_cb(void *ctx, uint64_t term)
 {
     struct node *n = ctx;
-    host_log(&n->host, 3, "this node leads in term %" PRIu64, term);
+    host_log(&n->host, 3, "this node leads and takes commands term=%" PRIu64, term);
     relay_server_opened(n->followers);
     node_wake(n);
 }
@@ -182,7 +196,7 @@ static void log_failed_cb(void *ctx, int error, const char *message)
 
 static void log_say_cb(void *ctx, enum log_level level, const char *message)
 {
-    host_log_cb(ctx, (int)level, message);
+    log_as(ctx, (int)level, "log", message);
 }
 
 /* ---- the log, the snapshot and the first entry ---- */
@@ -355,7 +369,8 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
                                 .event_ctx = n,
                                 .fatal = host_fail_cb,
                                 .restored = restored_cb,
-                                .ctx = n};
+                                .ctx = n,
+                                .turn = n->host.turn};
     int rv = open_log(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : load_snapshot(n, &meta, &machine, errmsg, errmsg_size);
     if (rv != 0) {
@@ -411,7 +426,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                                       .accepted = accepted_cb,
                                       .answered = answered_cb,
                                       .absent = absent_cb,
-                                      .log = host_log_cb};
+                                      .log = peer_log_cb};
     struct transport_config config = {
         .bind_address = c->peer_address,
         .members = n->identity.members,
@@ -438,7 +453,7 @@ static int make_snapshot_parts(struct node *n)
                                          .device = n->device,
                                          .ctx = n,
                                          .ready = node_snapshot_ready,
-                                         .log = host_log_cb,
+                                         .log = snapshot_log_cb,
                                          .idle = node_closed_one};
     int rv = snapshot_install_create(&ic, &n->install);
     for (unsigned i = 0; i < n->identity.members.n && rv == 0; i++) {
@@ -447,7 +462,7 @@ static int make_snapshot_parts(struct node *n)
                                           .device = n->device,
                                           .peer_id = n->identity.members.list[i].id,
                                           .ctx = n,
-                                          .log = host_log_cb};
+                                          .log = snapshot_log_cb};
         if (sc.peer_id != n->id) {
             rv = snapshot_send_create(&sc, &n->sends[i]);
         }
@@ -500,9 +515,12 @@ static int make_membership(struct node *n, const struct node_config *c)
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
-    struct outbound_callbacks ocbs = {.ctx = n, .log = host_log_cb};
-    struct proposer_config pc = {
-        .ctx = n, .returned = returned_cb, .opened = opened_cb, .log = host_log_cb};
+    struct outbound_callbacks ocbs = {.ctx = n, .log = peer_log_cb};
+    struct proposer_config pc = {.turn = n->host.turn,
+                                 .ctx = n,
+                                 .returned = returned_cb,
+                                 .opened = opened_cb,
+                                 .log = host_log_cb};
     int rv = open_state(n, errmsg, errmsg_size);
     rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
     if (rv != 0) {
@@ -646,8 +664,12 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
     }
     n->loop = loop;
     n->cbs = *cbs;
-    n->host = (struct host){
-        .loop = loop, .ctx = n, .log = host_log_cb, .fail = host_fail_cb, .wake = host_wake_cb};
+    n->host = (struct host){.loop = loop,
+                            .ctx = n,
+                            .log = host_log_cb,
+                            .fail = host_fail_cb,
+                            .turn = config->turn,
+                            .wake = host_wake_cb};
     n->id = config->id;
     n->dir.lock_fd = -1;
     fli_list_init(&n->inbounds);

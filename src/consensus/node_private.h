@@ -6,6 +6,7 @@
  *   node_open.c      making a node
  *   node_snapshot.c  taking, sending and installing snapshots
  *   node_stop.c      the graceful end
+ *   node_watch.c     what the log says about leaders, members and the disk
  *
  * Where a command is: in the proposer (this node leads), in the held queue, or on a stream of the
  * relay client. It moves between these until it is answered; each move keeps its bytes. */
@@ -37,6 +38,8 @@
 #define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
+
+enum node_member_seen { NODE_MEMBER_UNKNOWN, NODE_MEMBER_HERE, NODE_MEMBER_AWAY };
 
 /* A stream on which another node sends messages of Raft. */
 struct inbound {
@@ -101,6 +104,13 @@ struct node {
     uint64_t leader_id, leader_seen, leader_changes;
     bool opened;
 
+    /* for the log: see node_watch.c */
+    uint64_t term_led, transferee_seen;
+    uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
+    bool settled;                       /* a while has passed since the start */
+    enum node_member_seen member_seen[MEMBERS_MAX];
+    uint64_t slow_write_ns; /* the longest that was told */
+
     /* snapshots */
     struct snapshot_child *child; /* one is being written */
     struct snapshot_meta child_meta;
@@ -139,6 +149,11 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
 uint64_t node_snapshot_failures(const struct node *n);
+
+/* node_watch.c */
+void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
+void node_watch_turn(struct node *n);
+void node_watch_beat(struct node *n);
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

@@ -109,7 +109,8 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
     n->bytes_at_snapshot = n->child_bytes;
     n->entries_at_snapshot = n->child_entries;
     clean(n);
-    host_log(&n->host, 4, "snapshot of entry %" PRIu64 ": %" PRIu64 " bytes in %" PRIu64 " ms",
+    host_log(&n->host, 3,
+             "a snapshot is taken index=%" PRIu64 " bytes=%" PRIu64 " took_ms=%" PRIu64,
              n->child_meta.index, size, n->snapshot_last_ns / 1000000);
     node_wake(n);
 }

@@ -361,16 +361,18 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
     size_t size;
     int rv = machine_command_decode(bytes.data, bytes.len, &query, &size);
     FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+    enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
     rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
     p->stats.queries++;
     if (rv != 0) {
         t->cb(t, FL_EBUSY, NULL, payload);
-        return;
+    } else {
+        payload.data = p->payload.data;
+        payload.len = p->payload.len;
+        t->cb(t, 0, &result, payload);
     }
-    payload.data = p->payload.data;
-    payload.len = p->payload.len;
-    t->cb(t, 0, &result, payload);
+    fli_turn_leave(p->config.turn, part);
 }
 
 static void answer_queries(struct proposer *p, uint32_t position)
@@ -518,7 +520,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (query && t == NULL) {
         return FL_EINVAL;
     }
-    uint32_t cost = query ? 0 : machine_command_cost(&decoded);
+    uint32_t cost = machine_command_cost(&decoded);
     struct batch *b = open_batch(p, len, query, cost);
     if (b == NULL) {
         return FL_ENOMEM;

@@ -31,6 +31,7 @@ struct proposer_config {
     unsigned in_flight_max; /* entries in flight; 0: default */
     size_t batch_max;       /* bytes of one batch; 0: default; at most MACHINE_BATCH_MAX */
     size_t pending_max;     /* bytes not yet proposed; 0: default */
+    struct fli_turn *turn;  /* may be NULL */
     void *ctx;
     /* A command that was surely not proposed (or a query that was not answered) when leadership was
      * lost: the node holds or relays it. `command` is valid during the call only. */

@@ -215,9 +215,8 @@ static void on_push(struct relay_stream *o, struct fli_slice body)
     }
 }
 
-static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+static void on_frame(struct relay_stream *o, uint8_t type, struct fli_slice body)
 {
-    struct relay_stream *o = ctx;
     switch (type) {
     case RELAY_RESULT:
         on_result(o, body);
@@ -234,6 +233,15 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
         give_up(o, "a frame of unknown type");
         break;
     }
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct relay_stream *o = ctx;
+    struct fli_turn *turn = o->leader->client->config.host.turn;
+    enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_ANSWERS);
+    on_frame(o, type, body);
+    fli_turn_leave(turn, part);
 }
 
 static void lost_cb(void *ctx, enum channel_end how, const char *why)

@@ -52,7 +52,7 @@ int relay_result_decode(struct fli_slice body, struct relay_answer *ret)
     a.result.deadline_ms = fli_read_u64(&r);
     a.result.clock_ms = fli_read_u64(&r);
     a.payload = fli_read_bytes(&r, fli_reader_left(&r));
-    bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_MISMATCH;
+    bool has_code = a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_CODE_MAX;
     if (r.bad || (a.status == 0 && !has_code) || (a.status != 0 && a.payload.len != 0)) {
         return FL_EPROTO;
     }
@@ -96,7 +96,7 @@ int relay_event_decode(struct fli_slice body, struct machine_event *ret)
     e.owner = fli_read_bytes(&r, owner_len);
     if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || zero != 0 ||
         name_len > FL_NAME_MAX || owner_len > FL_OWNER_MAX || e.type == 0 ||
-        e.type > MACHINE_EVENT_SESSION_ENDED || e.reason > MACHINE_REASON_RELEASE) {
+        e.type > MACHINE_EVENT_SESSION_ENDED || e.reason > MACHINE_REASON_MAX) {
         return FL_EPROTO;
     }
     *ret = e;

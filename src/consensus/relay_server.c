@@ -323,6 +323,9 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:
+    case MACHINE_OP_USER_SET:
+    case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_SEAL:
         return true;
     default:
         return MACHINE_OP_IS_QUERY(op);
@@ -360,9 +363,8 @@ static void on_command(struct follower *f, struct fli_slice body)
     }
 }
 
-static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+static void on_frame(struct follower *f, uint8_t type, struct fli_slice body)
 {
-    struct follower *f = ctx;
     switch (type) {
     case RELAY_COMMAND:
         on_command(f, body);
@@ -379,6 +381,15 @@ static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
         close_follower(f, "a frame of unknown type");
         break;
     }
+}
+
+static void frame_cb(void *ctx, uint8_t type, struct fli_slice body)
+{
+    struct follower *f = ctx;
+    struct fli_turn *turn = f->server->config.host.turn;
+    enum fli_turn_part part = fli_turn_enter(turn, FLI_TURN_PEERS);
+    on_frame(f, type, body);
+    fli_turn_leave(turn, part);
 }
 
 static void lost_cb(void *ctx, enum channel_end how, const char *why)

@@ -1,11 +1,14 @@
 /* acquire.c: ACQUIRE. Every way it can end, in the order of the questions asked:
  *
+ *   a name that the user may not acquire (users.c)     NOPERM
  *   a shape this version does not execute              UNSUPPORTED
- *   an explicit session that does not exist            NOSESSION
+ *   an explicit session that does not exist, or is
+ *     another user's                                   NOSESSION
  *   it has lost the lock, and there are no steps left
  *     in this batch to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
  *   it is in use with another number of permits        MISMATCH
+ *   this owner holds or awaits it, for another user    NOPERM
  *   this session holds it, in another mode or with
  *     others                                           MISMATCH
  *   this session holds it                              GRANTED, the same token, lease renewed
@@ -43,9 +46,11 @@ static enum machine_limit seat_limit(const struct machine *m, const struct asker
 
 static struct seat *create_seat(struct machine *m, struct lock *lock, const struct asker *a)
 {
+    struct who who = machine_asker_who(m);
     return a->explicit_session != NULL
                ? machine_seat_create_explicit(m, lock, a->explicit_session, a->c->value)
-               : machine_seat_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value);
+               : machine_seat_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value,
+                                              &who);
 }
 
 void machine_answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r)
@@ -181,10 +186,9 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     struct seat *seat = create_seat(m, lock, a);
     struct wait *w =
         machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
-    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
-                                            .session_explicit = a->explicit_session != NULL,
+    machine_emit_of(m, seat_session(seat),
+                    &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
                                             .name = lock_name(lock),
-                                            .owner = machine_session_owner(seat_session(seat)),
                                             .wait = wait_id(w)});
     machine_answer_queued(w, r);
 }
@@ -218,6 +222,10 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
         answer_mismatch(lock, a, r);
         return;
     }
+    if (seat != NULL && !machine_asker_owns(m, seat_session(seat))) {
+        machine_refuse(r, 0);
+        return;
+    }
     if (seat != NULL) {
         machine_session_renew(m, seat_session(seat), c->ttl_ms);
         machine_answer_granted(m, seat, r);
@@ -235,6 +243,8 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
     if (w == NULL) {
         join_queue(m, lock, a, r);
+    } else if (!machine_asker_owns(m, seat_session(w->seat))) {
+        machine_refuse(r, 0);
     } else if (w->seat->grouped || w->slots != a->slots) {
         answer_mismatch(lock, a, r);
     } else {
@@ -290,7 +300,7 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
     }
     if ((c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0) {
         a.explicit_session = machine_session_live(m, c->owner);
-        if (a.explicit_session == NULL) {
+        if (a.explicit_session == NULL || !machine_asker_owns(m, &a.explicit_session->base)) {
             r->code = MACHINE_NOSESSION;
             return;
         }

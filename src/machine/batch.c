@@ -17,6 +17,10 @@
  *   SHOW           name
  *   LOCKS          pattern (as a value), cursor (as a name), number 8 (count)
  *   SESSION_LIST   cursor (as an owner), number 8 (count)
+ *   USER_SET       user's name (as an owner), words (as a value)
+ *   USER_DELETE, USER   user's name (as an owner)
+ *   USERS_SEAL, USERS   nothing
+ *   MAY            number 8
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
  * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
@@ -25,6 +29,7 @@
 
 #include <string.h>
 
+#include "machine/acl.h"
 #include "machine/page.h"
 
 enum field {
@@ -45,6 +50,9 @@ enum field {
     FIELD_PATTERN,
     FIELD_LOCKS_CURSOR,
     FIELD_SESSIONS_CURSOR,
+    FIELD_USER,
+    FIELD_WORDS,
+    FIELD_NOTHING,
 };
 
 #define FIELDS_MAX 6
@@ -72,6 +80,9 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_SESSION_RENEW] = {0, {FIELD_OWNER}},
     [MACHINE_OP_SESSION_CLOSE] = {0, {FIELD_OWNER}},
     [MACHINE_OP_RAISE] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
+    [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
+    [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
 };
 
 static const struct layout layouts_query[] = {
@@ -80,6 +91,9 @@ static const struct layout layouts_query[] = {
     [MACHINE_OP_LOCKS - 128] = {0, {FIELD_PATTERN, FIELD_LOCKS_CURSOR, FIELD_NUMBER}},
     [MACHINE_OP_SESSION_SHOW - 128] = {0, {FIELD_OWNER}},
     [MACHINE_OP_SESSION_LIST - 128] = {0, {FIELD_SESSIONS_CURSOR, FIELD_NUMBER}},
+    [MACHINE_OP_USERS - 128] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
+    [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
 };
 
 /* NULL for an op this version does not know. */
@@ -223,13 +237,35 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return cursor_ok(c->name, MACHINE_CURSOR_LOCKS);
     case FIELD_SESSIONS_CURSOR:
         return cursor_ok(c->owner, MACHINE_CURSOR_SESSIONS);
+    case FIELD_USER:
+        return acl_name_ok(c->owner);
+    case FIELD_WORDS:
+        return length_ok(c->words, 0, ACL_TEXT_MAX);
+    case FIELD_NOTHING:
+        return true;
     default:
         return false;
     }
 }
 
+static bool address_ok(struct fli_slice a)
+{
+    return (a.len == 0 || a.len == 6 || a.len == MACHINE_ADDRESS_MAX) &&
+           (a.len == 0 || a.data != NULL);
+}
+
+/* Who asks is said with the flag, and only then. */
+static bool by_ok(const struct machine_command *c)
+{
+    bool says = c->user != 0 || c->address.len > 0;
+    return says == ((c->flags & MACHINE_COMMAND_BY) != 0) && address_ok(c->address);
+}
+
 static bool fields_ok(const struct machine_command *c, const struct layout *l)
 {
+    if (!by_ok(c)) {
+        return false;
+    }
     for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
         if (!field_ok(c, l->fields[i])) {
             return false;
@@ -242,7 +278,9 @@ static bool fields_ok(const struct machine_command *c, const struct layout *l)
 static const struct layout *checked_layout(const struct machine_command *c)
 {
     const struct layout *l = layout_of(c->op);
-    return l == NULL || (c->flags & ~l->flags) != 0 || !fields_ok(c, l) ? NULL : l;
+    return l == NULL || (c->flags & ~(l->flags | MACHINE_COMMAND_BY)) != 0 || !fields_ok(c, l)
+               ? NULL
+               : l;
 }
 
 unsigned machine_command_names(const struct machine_command *c,
@@ -325,7 +363,12 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return put_short(p, c->name);
     case FIELD_OWNER:
     case FIELD_SESSIONS_CURSOR:
+    case FIELD_USER:
         return put_short(p, c->owner);
+    case FIELD_WORDS:
+        return put_long(p, c->words);
+    case FIELD_NOTHING:
+        return p;
     case FIELD_LABEL:
         return put_short(p, c->label);
     case FIELD_VALUE:
@@ -357,6 +400,9 @@ int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
     }
     uint8_t bytes[MACHINE_COMMAND_MAX];
     uint8_t *p = bytes + COMMAND_HEADER_SIZE;
+    if ((c->flags & MACHINE_COMMAND_BY) != 0) {
+        p = put_short(put_u64(p, c->user), c->address);
+    }
     for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
         p = put_field(p, c, l->fields[i]);
     }
@@ -407,7 +453,13 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     case FIELD_OWNER:
     case FIELD_SESSIONS_CURSOR:
+    case FIELD_USER:
         c->owner = fli_read_bytes(r, fli_read_u8(r));
+        break;
+    case FIELD_WORDS:
+        c->words = fli_read_bytes(r, fli_read_u16(r));
+        break;
+    case FIELD_NOTHING:
         break;
     case FIELD_LABEL:
         c->label = fli_read_bytes(r, fli_read_u8(r));
@@ -452,12 +504,16 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
         return FL_ECORRUPT;
     }
     const struct layout *l = layout_of(p[0]);
-    if (l == NULL || (p[1] & ~l->flags) != 0) {
+    if (l == NULL || (p[1] & ~(l->flags | MACHINE_COMMAND_BY)) != 0) {
         return FL_EVERSION;
     }
     struct machine_command c = {.op = p[0], .flags = p[1]};
     struct fli_reader r;
     fli_reader_init(&r, p + COMMAND_HEADER_SIZE, size - COMMAND_HEADER_SIZE);
+    if ((c.flags & MACHINE_COMMAND_BY) != 0) {
+        c.user = fli_read_u64(&r);
+        c.address = fli_read_bytes(&r, fli_read_u8(&r));
+    }
     for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
         get_field(&r, &c, l->fields[i]);
         if (l->fields[i] == FIELD_SHAPE && !r.bad && c.mode > MACHINE_MODE_SHARED) {

@@ -17,7 +17,8 @@
  *   0      1     op, enum machine_op
  *   1      1     flags of the op
  *   2      2     length of the whole command in bytes, header included
- *   4      ...   fields in the order of struct machine_command that the op uses (table in
+ *   4      ...   with MACHINE_COMMAND_BY in the flags: user 8, address (length 1, bytes)
+ *   ...    ...   fields in the order of struct machine_command that the op uses (table in
  *                batch.c)
  *
  * ACQUIRE has carried a count of names, a mode and a number of permits from the first day, so that
@@ -55,6 +56,9 @@ enum machine_op {
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
     MACHINE_OP_RAISE, /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
+    MACHINE_OP_USER_SET,      /* owner = the user's name, words (acl.h): makes or changes it */
+    MACHINE_OP_USER_DELETE,   /* owner = the user's name */
+    MACHINE_OP_USERS_SEAL,    /* no more users to begin with, see MACHINE_USER_INITIAL */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -63,6 +67,9 @@ enum machine_op {
                                 the cursor of the start, count 0 the default */
     MACHINE_OP_SESSION_SHOW, /* owner */
     MACHINE_OP_SESSION_LIST, /* cursor in owner, count in number */
+    MACHINE_OP_USERS,        /* all users, see machine_users_next */
+    MACHINE_OP_USER,         /* owner = the user's name; for who logs in, so only of a node */
+    MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the asker is somebody */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
@@ -70,6 +77,22 @@ enum machine_op {
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
+
+/* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
+#define MACHINE_USER_INITIAL 1u
+
+/* Flag of every command: it says who asks. */
+#define MACHINE_COMMAND_BY 128u
+
+/* Who asks. 0: nobody who has logged in, which counts as the default user while that one needs no
+ * password. Else a number and a login as machine_user_of() puts them together; or a node itself,
+ * which takes back what it did for a client, and is asked no rights. */
+#define MACHINE_USER_NODE UINT64_MAX
+#define MACHINE_ADDRESS_MAX 18u /* IPv4 or IPv6 address, port 2 in network order; or empty */
+static inline uint64_t machine_user_of(uint32_t uid, uint32_t login)
+{
+    return (uint64_t)login << 32 | uid;
+}
 
 enum machine_mode { MACHINE_MODE_EXCLUSIVE = 0, MACHINE_MODE_SHARED = 1 };
 
@@ -86,6 +109,9 @@ struct machine_command {
     struct fli_slice owner;
     struct fli_slice label;
     struct fli_slice value;
+    struct fli_slice words;   /* USER_SET */
+    struct fli_slice address; /* of the client, or empty; with `user` */
+    uint64_t user;
     uint64_t token;
     uint64_t ttl_ms;
     uint64_t wait_ms;

@@ -11,7 +11,16 @@
  * and folds the product, as in wyhash (Wang Yi 2019). */
 #include "machine/state.h"
 
-enum tag { TAG_SESSION = 1, TAG_GRANT, TAG_WAIT, TAG_ASKING, TAG_IDLE, TAG_TIMER, TAG_WORK };
+enum tag {
+    TAG_SESSION = 1,
+    TAG_GRANT,
+    TAG_WAIT,
+    TAG_ASKING,
+    TAG_IDLE,
+    TAG_TIMER,
+    TAG_WORK,
+    TAG_USER
+};
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -44,6 +53,12 @@ static inline uint64_t mix_bytes(uint64_t h, struct fli_slice s)
     return mix(h, next ^ (uint64_t)s.len << 56, fli_get_u64(s.data + s.len - 8));
 }
 
+static uint64_t mix_who(uint64_t h, struct who who)
+{
+    uint8_t packed[WHO_SIZE_MAX];
+    return mix_bytes(h, (struct fli_slice){packed, machine_who_pack(&who, packed)});
+}
+
 static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
 {
     const struct session *s = seat_session(seat);
@@ -53,7 +68,8 @@ static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
         h = mix_bytes(h, lock_name(seat_mate(seat, i)->lock));
     }
     h = mix_bytes(h, machine_session_owner(s));
-    return seat->value_len == 0 ? h : mix_bytes(h, machine_seat_value(seat));
+    h = seat->value_len == 0 ? h : mix_bytes(h, machine_seat_value(seat));
+    return seat->has_who ? mix_who(h, machine_session_who(seat_session(seat))) : h;
 }
 
 uint64_t machine_digest_session(const struct session_explicit *s)
@@ -61,6 +77,7 @@ uint64_t machine_digest_session(const struct session_explicit *s)
     uint64_t h = mix(TAG_SESSION, s->opened.key, s->lockdelay_ms);
     h = mix(h, s->tired_ms, s->ending);
     h = mix_bytes(h, machine_session_owner(&s->base));
+    h = mix_who(h, s->who);
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
 }
 
@@ -102,8 +119,16 @@ uint64_t machine_digest_work(struct work *w)
     if (w->kind == WORK_GROUP) {
         return mix(TAG_WORK, seat_token(group_seat(machine_work_group(w), 0)), 0);
     }
+    if (w->kind == WORK_USERS) {
+        return mix(TAG_WORK, FLI_CONTAINER_OF(w, struct users, work)->recheck_id, 1);
+    }
     const struct crowd *c = machine_work_crowd(w);
     return mix_bytes(mix(TAG_WORK, 0, 2 + (uint64_t)c->is_broken), lock_name(c->lock));
+}
+
+uint64_t machine_digest_user(struct fli_slice record)
+{
+    return mix_bytes(TAG_USER, record);
 }
 
 uint64_t machine_hash(const struct machine *m)
@@ -120,5 +145,5 @@ uint64_t machine_hash(const struct machine *m)
     for (unsigned i = 0; i < m->n_nodes; i++) {
         h = mix(h, m->nodes[i].id, m->nodes[i].incarnation);
     }
-    return h;
+    return mix(h, m->users.digest, (uint64_t)m->users.sealed << 32 | m->users.last_uid);
 }

@@ -279,6 +279,8 @@ static void check_work(struct machine *m, struct tally *t)
                 check_lock(m, t, c->lock);
                 t->locks_between++;
             }
+        } else if (w->kind == WORK_USERS) {
+            FLI_ASSERT(w == &m->users.work);
         } else if (w->kind == WORK_GROUP) {
             FLI_ASSERT(!group_seat(machine_work_group(w), 0)->waiting);
         }
@@ -320,6 +322,7 @@ void machine_check(struct machine *m)
     check_held(m, &t);
     check_idle(m, &t);
     check_work(m, &t);
+    machine_users_check(m);
     machine_order_check(&m->opened);
     uint64_t sessions = 0;
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;

@@ -35,6 +35,8 @@ struct machine_limits {
 #define MACHINE_BATCH_DUE_STEPS 6000u     /* for what is due, and what earlier batches left */
 #define MACHINE_BATCH_COMMAND_STEPS 6000u /* for what the batch's commands set going */
 #define MACHINE_BATCH_COST_MAX 10000u     /* sum of machine_command_cost(): the leader's to keep */
+#define MACHINE_LIST_COST 5000u           /* of LOCKS and SESSION LIST, which look at much */
+#define MACHINE_SHOW_COST 250u            /* of SHOW and SESSION SHOW: an answer of up to 64 KiB */
 #define MACHINE_SEARCH_STEPS_MAX 1000u    /* of one search for cycles */
 #define MACHINE_SEARCH_STEPS_MIN 50u      /* which it has in any case */
 #define MACHINE_SEARCH_PAUSE_MS 1000u     /* and has no more, after one that took the most */
@@ -43,6 +45,10 @@ struct machine_limits {
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
+
+/* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
+ * user with one password and two short patterns takes about a hundred. */
+#define MACHINE_USERS_BYTES_MAX 49152u
 
 #define MACHINE_COMMAND_COST_MAX                                                                   \
     (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)

@@ -283,11 +283,10 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
     uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat_session(seat)->lease)
                                        : machine_session_renew(m, seat_session(seat), 0);
     for (unsigned i = 0; i < n; i++) {
-        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
+        machine_emit_of(m, seat_session(seat),
+                        &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
                                                 .index = (uint8_t)i,
-                                                .session_explicit = is_explicit,
                                                 .name = lock_name(seat_mate(seat, i)->lock),
-                                                .owner = machine_session_owner(seat_session(seat)),
                                                 .token = m->last_token,
                                                 .wait = wait,
                                                 .deadline_ms = deadline_ms});
@@ -360,11 +359,11 @@ static bool waits_in_vain(const struct machine *m, const struct wait *w)
 
 /* The first in the queue goes. `lock` itself keeps its crowd; the others are for later, also those
  * that nobody needs any more, since settling one lock must not free another. */
-static void drop_first(struct machine *m, struct lock *lock)
+static void drop_first(struct machine *m, struct lock *lock, enum machine_reason reason)
 {
     struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
     struct lock *locks[MACHINE_NAMES_MAX];
-    unsigned n = machine_wait_remove(m, w, MACHINE_REASON_SESSION, locks);
+    unsigned n = machine_wait_remove(m, w, reason, locks);
     machine_charge(m, MACHINE_STEPS_RECORD * n);
     for (unsigned i = 0; i < n; i++) {
         if (locks[i] != lock) {
@@ -378,7 +377,11 @@ static void grant_first(struct machine *m, struct lock *lock)
 {
     struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
     if (waits_in_vain(m, w)) {
-        drop_first(m, lock);
+        drop_first(m, lock, MACHINE_REASON_SESSION);
+        return;
+    }
+    if (!machine_wait_may(m, w)) { /* and it has not been come to yet, see users.c */
+        drop_first(m, lock, MACHINE_REASON_DENIED);
         return;
     }
     uint64_t id = wait_id(w);
@@ -481,14 +484,12 @@ static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_eve
     for (unsigned i = 0; i < n; i++) {
         struct seat *mate = seat_mate(seat, i);
         locks[i] = mate->lock;
-        machine_emit(
-            m, &(struct machine_event){.type = (uint8_t)type,
-                                       .reason = (uint8_t)reason,
-                                       .index = (uint8_t)i,
-                                       .session_explicit = session_is_explicit(seat_session(mate)),
-                                       .name = lock_name(mate->lock),
-                                       .owner = machine_session_owner(seat_session(mate)),
-                                       .token = seat_token(mate)});
+        machine_emit_of(m, seat_session(mate),
+                        &(struct machine_event){.type = (uint8_t)type,
+                                                .reason = (uint8_t)reason,
+                                                .index = (uint8_t)i,
+                                                .name = lock_name(mate->lock),
+                                                .token = seat_token(mate)});
         machine_lock_unhold(m, mate);
     }
     machine_seat_free(m, seat);

@@ -77,6 +77,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_list_init(&m->work);
     fli_slab_init(&m->slab);
     machine_timers_init(m);
+    machine_users_init(m);
     m->limits = MACHINE_LIMITS_DEFAULT;
     m->budget = (struct budget){.due = MACHINE_BATCH_DUE_STEPS,
                                 .commands = MACHINE_BATCH_COMMAND_STEPS,
@@ -150,6 +151,7 @@ void machine_destroy(struct machine *m)
         return;
     }
     free_records(m);
+    machine_users_fini(m);
     fli_map_fini(&m->locks);
     fli_map_fini(&m->sessions);
     fli_map_fini(&m->waits_by_seat);
@@ -176,7 +178,23 @@ void machine_emit(struct machine *m, const struct machine_event *e)
     if (m->event_cb != NULL) {
         struct machine_event copy = *e;
         copy.clock_ms = m->clock_ms;
+        if (m->asker.user != NULL) {
+            copy.by = machine_uid_name(m, m->asker.user->uid);
+            copy.by_address = m->asker.address;
+        }
         m->event_cb(m->event_ctx, &copy);
+    }
+}
+
+void machine_emit_of(struct machine *m, struct session *s, const struct machine_event *e)
+{
+    if (m->event_cb != NULL) {
+        struct machine_event copy = *e;
+        copy.session_explicit = session_is_explicit(s);
+        copy.owner = machine_session_owner(s);
+        copy.user = machine_uid_name(m, machine_session_who(s).uid);
+        copy.address = machine_session_address(s);
+        machine_emit(m, &copy);
     }
 }
 
@@ -261,11 +279,27 @@ static struct seat *find_held(struct machine *m, struct fli_slice name, fl_token
     return seat == NULL || machine_seat_is_over(m, seat) ? NULL : seat;
 }
 
+/* NULL, and an answer, when nothing is held so, or by another user: which is told to who may see
+ * the lock. */
+static struct seat *find_own(struct machine *m, const struct machine_command *c,
+                             struct machine_result *r)
+{
+    uint64_t steps = 0;
+    struct seat *seat = find_held(m, c->name, c->token);
+    if (seat != NULL && machine_asker_owns(m, seat_session(seat))) {
+        return seat;
+    }
+    r->code = MACHINE_NO;
+    if (seat != NULL && machine_asker_may(m, ACL_SEE, c->name, &steps)) {
+        machine_refuse(r, 0);
+    }
+    return NULL;
+}
+
 static void renew(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct seat *seat = find_held(m, c->name, c->token);
+    struct seat *seat = find_own(m, c, r);
     if (seat == NULL) {
-        r->code = MACHINE_NO;
         return;
     }
     r->code = MACHINE_DONE;
@@ -273,11 +307,15 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     r->deadline_ms = machine_session_renew(m, seat_session(seat), c->ttl_ms);
 }
 
+/* Its own lock a user may give back whatever else it may. */
 static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct seat *seat = find_held(m, c->name, c->token);
+    uint64_t steps = 0;
+    struct seat *seat = find_own(m, c, r);
+    if (seat == NULL && !machine_asker_may(m, ACL_ACQUIRE, c->name, &steps)) {
+        machine_refuse(r, ACL_ACQUIRE);
+    }
     if (seat == NULL) {
-        r->code = MACHINE_NO;
         return;
     }
     r->code = MACHINE_DONE;
@@ -329,20 +367,24 @@ static void session_open(struct machine *m, const struct machine_command *c,
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
     bool is_new = s == NULL;
+    if (!is_new && !machine_asker_owns(m, &s->base)) {
+        machine_refuse(r, 0);
+        return;
+    }
     if (is_new && machine_sessions_len(m) >= m->limits.sessions_max) {
         machine_answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
         return;
     }
     if (is_new) {
-        s = machine_session_create(m, c->owner, ++m->serial);
+        struct who who = machine_asker_who(m);
+        s = machine_session_create(m, c->owner, ++m->serial, &who);
     }
     machine_session_describe(m, s, (uint32_t)c->lockdelay_ms, c->label);
     r->code = MACHINE_DONE;
     r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
     if (is_new) {
-        machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED,
-                                                .session_explicit = true,
-                                                .owner = machine_session_owner(&s->base)});
+        machine_emit_of(m, &s->base,
+                        &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
     }
 }
 
@@ -350,7 +392,7 @@ static void session_renew(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
-    if (s == NULL) {
+    if (s == NULL || !machine_asker_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -362,7 +404,7 @@ static void session_close(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {
     struct session_explicit *s = machine_session_live(m, c->owner);
-    if (s == NULL) {
+    if (s == NULL || !machine_asker_owns(m, &s->base)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -384,6 +426,12 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
         return 2 * MACHINE_STEPS_RECORD;
+    case MACHINE_OP_LOCKS:
+    case MACHINE_OP_SESSION_LIST:
+        return MACHINE_LIST_COST;
+    case MACHINE_OP_SHOW:
+    case MACHINE_OP_SESSION_SHOW:
+        return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
     }
@@ -434,6 +482,16 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_RAISE:
         burn_tokens(m, c->number, MACHINE_RAISE_TO_MAX, r);
+        break;
+    case MACHINE_OP_USER_SET:
+        machine_user_set(m, c, r);
+        break;
+    case MACHINE_OP_USER_DELETE:
+        machine_user_delete(m, c, r);
+        break;
+    case MACHINE_OP_USERS_SEAL:
+        machine_users_seal(m);
+        r->code = MACHINE_DONE;
         break;
     default:
         FLI_ASSERT(!MACHINE_OP_IS_QUERY(c->op)); /* machine_begin lets none in */
@@ -498,8 +556,11 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);
-    apply_one(m, &c, ret);
-    FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_MISMATCH);
+    if (machine_asker_enter(m, &c, ret)) {
+        apply_one(m, &c, ret);
+    }
+    machine_asker_leave(m);
+    FLI_ASSERT(ret->code >= MACHINE_DONE && ret->code <= MACHINE_CODE_MAX);
     return true;
 }
 

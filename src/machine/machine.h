@@ -29,6 +29,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "machine/acl.h"
 #include "machine/batch.h"
 #include "machine/limits.h"
 
@@ -52,10 +53,16 @@ enum machine_code {
     MACHINE_NOTFOUND,    /* SHOW, SESSION SHOW: not held, awaited or delayed / no such session;
                            FORGET: no such node */
     MACHINE_UNSUPPORTED, /* a well-formed command this version does not execute */
-    MACHINE_MISMATCH     /* ACQUIRE: the lock is in use with another number of permits, which is
+    MACHINE_MISMATCH,    /* ACQUIRE: the lock is in use with another number of permits, which is
                             `number`; or, when that is 0, this session holds or awaits it in another
                             mode, or together with other locks */
+    MACHINE_NOPERM, /* the user may not: `number` is the right it lacks, or 0: it is another user's,
+                       which is only told to who may see the lock or knows the owner */
+    MACHINE_NOAUTH, /* nobody has logged in and the default user needs that; or the user was
+                       deleted, switched off or has lost a password since it has logged in */
+    MACHINE_WRONG   /* USER_SET: words that are wrong for this user */
 };
+#define MACHINE_CODE_MAX MACHINE_WRONG
 
 enum machine_limit {
     MACHINE_LIMIT_LOCKS = 1,
@@ -65,6 +72,7 @@ enum machine_limit {
     MACHINE_LIMIT_SESSION_LOCKS,
     MACHINE_LIMIT_TOKENS,
     MACHINE_LIMIT_NODES,
+    MACHINE_LIMIT_USERS,
 };
 
 /* What a command answers. Fixed size; queries add a payload (machine_query). */
@@ -89,7 +97,9 @@ enum machine_event_type {
                                  ended; why in `reason` */
     MACHINE_EVENT_SESSION_OPENED,
     MACHINE_EVENT_SESSION_ENDED, /* reason says how */
+    MACHINE_EVENT_USER_CHANGED,  /* owner: the user's name; reason CLOSE: it was deleted */
 };
+#define MACHINE_EVENT_TYPE_MAX MACHINE_EVENT_USER_CHANGED
 
 enum machine_reason {
     MACHINE_REASON_NONE = 0,
@@ -99,7 +109,9 @@ enum machine_reason {
     MACHINE_REASON_SESSION, /* the waiting session ended */
     MACHINE_REASON_BREAK,
     MACHINE_REASON_RELEASE,
+    MACHINE_REASON_DENIED, /* the waiting user has lost the right to acquire it */
 };
+#define MACHINE_REASON_MAX MACHINE_REASON_DENIED
 
 /* Events come in the order of their effects, during the command (or machine_begin) that causes
  * them; the callback must not touch the machine. A session that ends first loses its locks, in the
@@ -123,6 +135,10 @@ struct machine_event {
     uint64_t wait; /* QUEUED, WAIT_ENDED, and GRANTED out of a queue: id of the wait; else 0 */
     uint64_t deadline_ms; /* GRANTED: lease end */
     uint64_t clock_ms;
+    /* Whose session it is and where it asked from, and the same of who sends the command that
+     * causes the event. Empty: the default user on loopback, or (by) nobody. */
+    struct fli_slice user, address;
+    struct fli_slice by, by_address;
 };
 
 typedef void (*machine_event_cb)(void *ctx, const struct machine_event *event);
@@ -179,6 +195,26 @@ bool machine_has_work(const struct machine *m);
  * going. Who leads puts no more into a batch than MACHINE_BATCH_COST_MAX, or one command; then no
  * apply takes more than MACHINE_APPLY_STEPS_MAX. A batch that costs more is applied as well. */
 uint32_t machine_command_cost(const struct machine_command *c);
+
+/* Users (acl.h). There is always the default one, which everybody is who has not logged in. The
+ * rights of who asks are looked at when a command is applied, and when a query is answered, so at
+ * its place in the log: no node has to know them, and none can be late. A wait that its user may
+ * not have any more ends with reason DENIED, in this batch or in those to come. An end of a lease
+ * asks for no right.
+ *
+ * Whether this user may do it now; for events, which a node filters by the state that its own log
+ * has come to, and for what a node answers by itself. `right` 0: whether it is anybody. `name`
+ * NULL: to some name. */
+bool machine_may(const struct machine *m, uint64_t user, unsigned right,
+                 const struct fli_slice *name);
+/* Whether no user has ever been changed, and none was given to begin with. */
+bool machine_users_are_new(const struct machine *m);
+/* Of a login: its user's name; empty when there is none any more. */
+struct fli_slice machine_user_name(const struct machine *m, uint64_t user);
+
+/* Reads the payloads of USERS and USER: 1; 0: end; FL_ECORRUPT. */
+int machine_users_next(struct fli_slice *payload, uint64_t *ret_user,
+                       struct acl_user *ret) FLI_MUST_USE;
 
 uint64_t machine_clock(const struct machine *m);
 fl_token machine_last_token(const struct machine *m);

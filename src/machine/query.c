@@ -50,6 +50,10 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         const struct session_explicit *s = session_explicit_of(seat_session(seat));
         v.label = (struct fli_slice){s->label, s->label_len};
     }
+    if (seat != NULL) {
+        v.user = machine_uid_name(m, machine_session_who(seat_session(seat)).uid);
+        v.address = machine_session_address(seat_session(seat));
+    }
     return v;
 }
 
@@ -63,6 +67,8 @@ static struct machine_session_view view_session(const struct machine *m, struct 
         .owner = machine_session_owner(session),
         .ttl_ms = lease->ttl_ms,
         .together = together,
+        .user = machine_uid_name(m, machine_session_who(session).uid),
+        .address = machine_session_address(session),
         .ttl_left_ms =
             machine_timer_is_set(lease) ? left_ms(m, machine_timer_deadline(m, lease)) : 0,
     };
@@ -85,8 +91,15 @@ static struct machine_session_view view_session(const struct machine *m, struct 
 static int check(struct machine *m, const struct machine_command *q, struct machine_result *r)
 {
     uint64_t hash;
+    uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
     struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
+    /* Of its own grant a user may hear whatever else it may. */
+    bool own = seat != NULL && machine_asker_owns(m, seat_session(seat));
+    if (!own && !machine_asker_may(m, ACL_SEE, q->name, &steps)) {
+        machine_refuse(r, ACL_SEE);
+        return 0;
+    }
     if (seat == NULL || machine_seat_is_over(m, seat)) {
         r->code = MACHINE_NO;
         return 0;
@@ -215,6 +228,9 @@ static bool walk_lock(struct walk *w, const struct lock *lock, struct seat *seat
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
         return true;
     }
+    if (!machine_asker_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {
+        return true;
+    }
     struct machine_lock_view v = view_lock(w->m, lock, seat);
     return machine_page_add_lock(&w->page, &v);
 }
@@ -253,11 +269,18 @@ static int locks(struct machine *m, const struct machine_command *q, struct mach
     return machine_page_end(&w.page, !end, end ? 0 : w.phase, w.key);
 }
 
+/* A session has no name that a pattern could match: who sees every lock sees them, and their user
+ * does. */
+static bool may_see_session(const struct machine *m, struct session *s)
+{
+    return machine_asker_may_all(m, ACL_SEE) || machine_asker_owns(m, s);
+}
+
 static int session_show(struct machine *m, const struct machine_command *q,
                         struct machine_result *r, struct fli_buf *payload)
 {
     struct session_explicit *s = machine_session_find(m, q->owner);
-    if (s == NULL || machine_session_is_over(m, &s->base)) {
+    if (s == NULL || machine_session_is_over(m, &s->base) || !may_see_session(m, &s->base)) {
         r->code = MACHINE_NOTFOUND;
         return 0;
     }
@@ -279,9 +302,10 @@ static int session_list(struct machine *m, const struct machine_command *q,
     struct order_node *n = machine_order_seek(&m->opened, w.key);
     while (n != NULL && walk_goes_on(&w)) {
         struct session *s = &session_of_opened(n)->base;
-        bool is_over = machine_is_behind(m) && machine_session_is_over(m, s);
+        bool hidden = (machine_is_behind(m) && machine_session_is_over(m, s)) ||
+                      !may_see_session(m, s);
         struct machine_session_view v = view_session(m, s, 0);
-        if (!is_over && !machine_page_add_session(&w.page, &v)) {
+        if (!hidden && !machine_page_add_session(&w.page, &v)) {
             break;
         }
         w.looked++;
@@ -292,6 +316,30 @@ static int session_list(struct machine *m, const struct machine_command *q,
     return machine_page_end(&w.page, n != NULL, n == NULL ? 0 : w.phase, w.key);
 }
 
+static int answer(struct machine *m, const struct machine_command *query, struct machine_result *r,
+                  struct fli_buf *payload)
+{
+    switch ((enum machine_op)query->op) {
+    case MACHINE_OP_CHECK:
+        return check(m, query, r);
+    case MACHINE_OP_SHOW:
+        return show(m, query, r, payload);
+    case MACHINE_OP_LOCKS:
+        return locks(m, query, r, payload);
+    case MACHINE_OP_SESSION_SHOW:
+        return session_show(m, query, r, payload);
+    case MACHINE_OP_SESSION_LIST:
+        return session_list(m, query, r, payload);
+    case MACHINE_OP_USERS:
+    case MACHINE_OP_USER:
+        return machine_users_query(m, query, r, payload);
+    default:
+        FLI_ASSERT(query->op == MACHINE_OP_MAY);
+        r->code = MACHINE_DONE;
+        return 0;
+    }
+}
+
 int machine_query(struct machine *m, const struct machine_command *query,
                   struct machine_result *ret, struct fli_buf *payload)
 {
@@ -299,25 +347,8 @@ int machine_query(struct machine *m, const struct machine_command *query,
         return FL_EINVAL;
     }
     struct machine_result r = {.clock_ms = m->clock_ms};
-    int rc = 0;
-    switch ((enum machine_op)query->op) {
-    case MACHINE_OP_CHECK:
-        rc = check(m, query, &r);
-        break;
-    case MACHINE_OP_SHOW:
-        rc = show(m, query, &r, payload);
-        break;
-    case MACHINE_OP_LOCKS:
-        rc = locks(m, query, &r, payload);
-        break;
-    case MACHINE_OP_SESSION_SHOW:
-        rc = session_show(m, query, &r, payload);
-        break;
-    default:
-        FLI_ASSERT(query->op == MACHINE_OP_SESSION_LIST);
-        rc = session_list(m, query, &r, payload);
-        break;
-    }
+    int rc = machine_asker_enter(m, query, &r) ? answer(m, query, &r, payload) : 0;
+    machine_asker_leave(m);
     if (rc == 0) {
         *ret = r;
     }

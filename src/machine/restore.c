@@ -14,6 +14,7 @@
 enum part {
     PART_HEAD,
     PART_NODES,
+    PART_USERS,
     PART_SESSIONS,
     PART_HELD,
     PART_IDLE,
@@ -39,6 +40,7 @@ struct seat_record {
     struct session_explicit *session; /* NULL: implicit */
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* implicit and held */
+    struct who who;       /* implicit */
 };
 
 static struct fli_slice read_short(struct fli_reader *r)
@@ -92,7 +94,11 @@ static bool load_head(struct loader *l)
     m->ever.waits_ended = fli_read_u64(r);
     m->ever.deadlocks = fli_read_u64(r);
     m->ever.limits = fli_read_u64(r);
+    unsigned sealed = fli_read_u8(r);
+    m->users.sealed = sealed == 1;
+    m->users.last_uid = fli_read_u32(r);
     l->left[PART_NODES] = fli_read_u64(r);
+    l->left[PART_USERS] = fli_read_u64(r);
     l->left[PART_SESSIONS] = fli_read_u64(r);
     l->left[PART_HELD] = fli_read_u64(r);
     l->left[PART_IDLE] = fli_read_u64(r);
@@ -103,7 +109,7 @@ static bool load_head(struct loader *l)
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
-           l->left[PART_NODES] <= MACHINE_NODES_MAX;
+           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1;
 }
 
 static bool load_node(struct loader *l)
@@ -117,6 +123,17 @@ static bool load_node(struct loader *l)
     }
     m->nodes[m->n_nodes++] = n;
     return true;
+}
+
+static bool load_user(struct loader *l)
+{
+    return machine_users_load(l->m, &l->r);
+}
+
+static bool load_who(struct loader *l, struct who *ret)
+{
+    struct fli_slice packed = read_short(&l->r);
+    return !l->r.bad && machine_who_unpack(packed, ret) && ret->uid <= l->m->users.last_uid;
 }
 
 /* Whether key may be appended to the order: larger than the last, above 0, at most max. */
@@ -148,13 +165,14 @@ static bool load_session(struct loader *l)
     unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
-    if (l->r.bad || !key_ok(&m->opened, serial, m->serial) || !ttl_ok(ttl_ms) ||
-        !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
+    struct who who;
+    if (!load_who(l, &who) || l->r.bad || !key_ok(&m->opened, serial, m->serial) ||
+        !ttl_ok(ttl_ms) || !session_ends_ok(m, ending, deadline_ms, ttl_ms) ||
         tired_ms > m->clock_ms + MACHINE_SEARCH_PAUSE_MS || lockdelay_ms > FL_LOCKDELAY_MAX_MS ||
         owner.len == 0 || machine_session_find(m, owner) != NULL) {
         return false;
     }
-    struct session_explicit *s = machine_session_create(m, owner, serial);
+    struct session_explicit *s = machine_session_create(m, owner, serial, &who);
     machine_session_describe(m, s, lockdelay_ms, label);
     machine_session_set_tired(m, s, tired_ms);
     if (ending != 0) {
@@ -200,6 +218,9 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
     if (kind == 0) {
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
+        if (!load_who(l, &s.who)) {
+            return false;
+        }
     }
     s.value = fli_read_bytes(&l->r, fli_read_u16(&l->r));
     if (l->r.bad || kind > SNAPSHOT_ENDING || s.value.len > FL_VALUE_MAX) {
@@ -230,12 +251,13 @@ static struct seat *create_seats(struct machine *m, struct seat_record *s)
         }
     }
     if (s->n > 1) {
-        return machine_group_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value);
+        return machine_group_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value,
+                                    &s->who);
     }
     struct lock *lock = s->locks[0];
     return s->session != NULL
                ? machine_seat_create_explicit(m, lock, s->session, s->value)
-               : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value);
+               : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value, &s->who);
 }
 
 /* Whether one more holder may join those that were loaded before. */
@@ -347,10 +369,13 @@ static bool load_work(struct loader *l)
     }
     uint64_t number = fli_read_u64(&l->r);
     struct work *w = NULL;
-    if (l->r.bad || kind > WORK_LOCK) {
+    if (l->r.bad || kind > WORK_USERS) {
         return false;
     }
-    if (kind == WORK_SESSION) {
+    if (kind == WORK_USERS) {
+        m->users.recheck_id = number;
+        w = &m->users.work;
+    } else if (kind == WORK_SESSION) {
         struct session_explicit *s = machine_session_find_ending(m, number);
         w = s == NULL ? NULL : &s->work;
     } else if (number >= 1 && number <= m->last_token) {
@@ -404,6 +429,16 @@ static bool work_ok(const struct machine *m)
     return sessions == m->ending.len;
 }
 
+/* The wait that is to be looked at next was loaded after the work that says so. */
+static bool find_recheck(struct machine *m)
+{
+    if (m->users.recheck_id == 0) {
+        return !fli_list_linked(&m->users.work.link);
+    }
+    m->users.recheck = machine_wait_find_id(m, m->users.recheck_id);
+    return m->users.recheck != NULL;
+}
+
 /* What only shows when everything is there. */
 static bool whole_ok(const struct loader *l)
 {
@@ -423,7 +458,7 @@ static bool whole_ok(const struct loader *l)
             return false;
         }
     }
-    return work_ok(m) && machine_deadlock_free(m);
+    return find_recheck(m) && work_ok(m) && machine_deadlock_free(m);
 }
 
 /* ---- bytes in pieces ------------------------------------------------------------------------- */
@@ -452,9 +487,9 @@ struct machine_restore {
 };
 
 static bool (*const loaders[PART_END])(struct loader *l) = {
-    [PART_HEAD] = load_head,  [PART_NODES] = load_node, [PART_SESSIONS] = load_session,
-    [PART_HELD] = load_held,  [PART_IDLE] = load_idle,  [PART_WORK] = load_work,
-    [PART_WAITS] = load_wait,
+    [PART_HEAD] = load_head,        [PART_NODES] = load_node, [PART_USERS] = load_user,
+    [PART_SESSIONS] = load_session, [PART_HELD] = load_held,  [PART_IDLE] = load_idle,
+    [PART_WORK] = load_work,        [PART_WAITS] = load_wait,
 };
 
 /* Loads whole records from these bytes. Returns how many bytes they had. */

@@ -41,19 +41,56 @@ static uint8_t *copy(uint8_t *to, struct fli_slice from)
     return to + from.len;
 }
 
+size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX])
+{
+    if (who->uid == 0 && who->address_len == 0) {
+        return 0;
+    }
+    fli_put_u32(out, who->uid);
+    out[4] = who->address_len;
+    memcpy(out + 5, who->address, who->address_len);
+    return 5u + who->address_len;
+}
+
+bool machine_who_unpack(struct fli_slice packed, struct who *ret)
+{
+    *ret = (struct who){.uid = 0};
+    if (packed.len == 0) {
+        return true;
+    }
+    size_t n = packed.len < 5 ? 1 : packed.data[4];
+    if ((n != 0 && n != 6 && n != MACHINE_ADDRESS_MAX) || packed.len != 5 + n) {
+        return false;
+    }
+    ret->uid = fli_get_u32(packed.data);
+    ret->address_len = (uint8_t)n;
+    memcpy(ret->address, packed.data + 5, n);
+    return ret->uid != 0 || n > 0;
+}
+
+/* Bytes of a struct who that was packed here. */
+static size_t who_len(const uint8_t *packed)
+{
+    return 5u + packed[4];
+}
+
 struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
                                           struct fli_slice owner, uint64_t ttl_ms,
-                                          struct fli_slice value)
+                                          struct fli_slice value, const struct who *who)
 {
+    uint8_t packed[WHO_SIZE_MAX];
+    struct fli_slice whose = {packed, machine_who_pack(who, packed)};
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
     struct session_implicit *s =
-        fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len);
+        fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len +
+                                     whose.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
     s->base.lease.ttl_ms = (uint32_t)ttl_ms;
     s->base.lease.owner_len = (uint8_t)owner.len;
     seat_init(&s->seat, lock, value);
-    copy(copy(s->bytes, owner), value);
+    s->seat.has_who = whose.len > 0;
+    copy(copy(copy(s->bytes, owner), value), whose);
     m->n_implicit++;
     return &s->seat;
 }
@@ -76,12 +113,15 @@ static uint8_t *group_bytes(struct group *g)
 
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
                                   struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value)
+                                  uint64_t ttl_ms, struct fli_slice value,
+                                  const struct who *who)
 {
+    uint8_t packed[WHO_SIZE_MAX];
+    struct fli_slice whose = {packed, s != NULL ? 0 : machine_who_pack(who, packed)};
     FLI_ASSERT(n >= 2 && n <= MACHINE_NAMES_MAX);
     size_t owner_len = s != NULL ? 0 : owner.len;
     struct group *g = fli_xcalloc(1, offsetof(struct group, mates) + n * sizeof g->mates[0] +
-                                         owner_len + value.len);
+                                         owner_len + value.len + whose.len);
     machine_timer_init(&g->own.lease, TIMER_LEASE_IMPLICIT);
     machine_work_init(&g->work, WORK_GROUP);
     g->own.lease.grouped = 1;
@@ -98,9 +138,10 @@ struct seat *machine_group_create(struct machine *m, struct lock *const *locks, 
         struct mate *mate = &g->mates[i];
         linked_seat_init(&mate->linked, locks[i], s != NULL ? &s->base : &g->own, value);
         mate->linked.seat.grouped = 1;
+        mate->linked.seat.has_who = whose.len > 0;
         mate->group = g;
     }
-    copy(group_bytes(g) + owner_len, value);
+    copy(copy(group_bytes(g) + owner_len, value), whose);
     return group_seat(g, 0);
 }
 
@@ -137,9 +178,40 @@ void machine_seat_free(struct machine *m, struct seat *seat)
     machine_timer_clear(m, &s->base.lease);
     FLI_ASSERT(m->n_implicit > 0);
     m->n_implicit--;
-    fli_slab_free(&m->slab, s,
-                  offsetof(struct session_implicit, bytes) + s->base.lease.owner_len +
-                      seat->value_len);
+    size_t len = s->base.lease.owner_len + (size_t)seat->value_len;
+    len += seat->has_who ? who_len(s->bytes + len) : 0;
+    fli_slab_free(&m->slab, s, offsetof(struct session_implicit, bytes) + len);
+}
+
+struct fli_slice machine_session_address(struct session *s)
+{
+    if (session_is_explicit(s)) {
+        const struct who *who = &session_explicit_of(s)->who;
+        return (struct fli_slice){who->address, who->address_len};
+    }
+    const struct seat *seat = session_seat(s);
+    if (!seat->has_who) {
+        return (struct fli_slice){NULL, 0};
+    }
+    struct fli_slice value = machine_seat_value(seat);
+    const uint8_t *packed = value.data + value.len;
+    return (struct fli_slice){packed + 5, packed[4]};
+}
+
+struct who machine_session_who(struct session *s)
+{
+    struct who who = {.uid = 0};
+    if (session_is_explicit(s)) {
+        return session_explicit_of(s)->who;
+    }
+    const struct seat *seat = session_seat(s);
+    if (seat->has_who) {
+        struct fli_slice value = machine_seat_value(seat);
+        const uint8_t *packed = value.data + value.len;
+        bool ok = machine_who_unpack((struct fli_slice){packed, who_len(packed)}, &who);
+        FLI_ASSERT(ok);
+    }
+    return who;
 }
 
 struct fli_slice machine_seat_value(const struct seat *seat)

@@ -51,7 +51,7 @@ struct session_explicit *machine_session_live(struct machine *m, struct fli_slic
 }
 
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
-                                                uint64_t serial)
+                                                uint64_t serial, const struct who *who)
 {
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     struct session_explicit *s =
@@ -59,6 +59,7 @@ struct session_explicit *machine_session_create(struct machine *m, struct fli_sl
     machine_timer_init(&s->base.lease, TIMER_LEASE_EXPLICIT);
     machine_work_init(&s->work, WORK_SESSION);
     s->base.lease.owner_len = (uint8_t)owner.len;
+    s->who = *who;
     fli_list_init(&s->held);
     fli_list_init(&s->waits);
     memcpy(s->owner, owner.data, owner.len);
@@ -150,10 +151,9 @@ void machine_session_work(struct machine *m, struct session_explicit *s)
         return;
     }
     machine_charge(m, MACHINE_STEPS_RECORD);
-    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED,
-                                            .reason = s->ending,
-                                            .session_explicit = true,
-                                            .owner = machine_session_owner(&s->base)});
+    machine_emit_of(m, &s->base,
+                    &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED,
+                                            .reason = s->ending});
     machine_session_free(m, s);
 }
 

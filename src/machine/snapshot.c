@@ -6,22 +6,25 @@
  *   limits: five numbers of 4, in the order of struct machine_limits
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
- *   numbers of nodes, sessions, grants, idle locks, work and waits, 8 each
+ *   users sealed 1, the last one's number 4
+ *   numbers of nodes, users, sessions, grants, idle locks, work and waits, 8 each
  *   nodes, by id:                 id 8, incarnation 8
+ *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
  *                                 its searches 8, ending 1 (enum machine_reason; 0: no), owner,
- *                                 label; with deadline 0 when it is ending
+ *                                 label, whose; with deadline 0 when it is ending
  *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
  *                                 the oldest of several holders), names, session; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
- *   work, first one first:        kind 1, and a session's serial 8, a token 8, or of a lock:
- *                                 broken 1, permits 4, name
+ *   work, first one first:        kind 1, and a session's serial 8, a token 8, of the users the
+ *                                 next wait's id 8, or of a lock: broken 1, permits 4, name
  *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
  *   CRC-32C 4 of everything before
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
- * and deadline 8 of a grant; 1: of an explicit one owner; 2: of one that is ending serial 8.
+ * deadline 8 of a grant, and whose; 1: of an explicit one owner; 2: of one that is ending serial 8.
+ * whose: length 1, and unless that is 0 a user's number 4, address (length 1, bytes).
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order, and deadlines are as they are stored (a term mark's floor is not
@@ -137,12 +140,27 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->ever.waits_ended);
     put_u64(w, m->ever.deadlocks);
     put_u64(w, m->ever.limits);
+    put_u8(w, m->users.sealed);
+    put_u32(w, m->users.last_uid);
     put_u64(w, m->n_nodes);
+    put_u64(w, m->users.n);
     put_u64(w, m->opened.len);
     put_u64(w, m->n_grants);
     put_u64(w, m->idle.len);
     put_u64(w, m->n_work);
     put_u64(w, m->waits_by_id.len);
+}
+
+static void put_who(struct writer *w, const struct who *who)
+{
+    uint8_t packed[WHO_SIZE_MAX];
+    put_short(w, (struct fli_slice){packed, machine_who_pack(who, packed)});
+}
+
+static void put_user(struct writer *w, const struct user *u)
+{
+    uint8_t record[USER_RECORD_MAX];
+    put(w, record, machine_user_encode(u, record));
 }
 
 static void put_session(struct writer *w, const struct session_explicit *e)
@@ -155,6 +173,7 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));
     put_short(w, (struct fli_slice){e->label, e->label_len});
+    put_who(w, &e->who);
 }
 
 static void put_names(struct writer *w, struct seat *seat)
@@ -181,6 +200,8 @@ static void put_owner(struct writer *w, const struct seat *seat)
         if (!seat->waiting) {
             put_u64(w, s->lease.at_ms);
         }
+        struct who who = machine_session_who(s);
+        put_who(w, &who);
     }
 }
 
@@ -210,6 +231,8 @@ static void put_work(struct writer *w, struct work *work)
     put_u8(w, (uint8_t)work->kind);
     if (work->kind == WORK_SESSION) {
         put_u64(w, machine_work_session(work)->opened.key);
+    } else if (work->kind == WORK_USERS) {
+        put_u64(w, FLI_CONTAINER_OF(work, struct users, work)->recheck_id);
     } else if (work->kind == WORK_GROUP) {
         put_u64(w, seat_token(group_seat(machine_work_group(work), 0)));
     } else {
@@ -237,6 +260,9 @@ static void put_machine(struct writer *w, const struct machine *m)
     for (unsigned i = 0; i < m->n_nodes; i++) {
         put_u64(w, m->nodes[i].id);
         put_u64(w, m->nodes[i].incarnation);
+    }
+    for (unsigned i = 0; i < m->users.n; i++) {
+        put_user(w, m->users.list[i]);
     }
     struct order_node *n;
     for (n = machine_order_first(&m->opened); n != NULL && w->error == 0;

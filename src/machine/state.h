@@ -68,12 +68,49 @@ _Static_assert(MACHINE_CLOCK_MAX_MS + UINT32_MAX <= TIMER_AT_MAX_MS, "every dead
 enum work_kind {
     WORK_SESSION, /* to lose its seats and to end */
     WORK_GROUP,   /* released, to end */
-    WORK_LOCK     /* broken, to lose its holders; or to be granted to who waits */
+    WORK_LOCK,    /* broken, to lose its holders; or to be granted to who waits */
+    WORK_USERS    /* users were changed: waits are to be looked at */
 };
 
 struct work {
     struct fli_list link;
     enum work_kind kind;
+};
+
+/* Whose a session is. */
+struct who {
+    uint32_t uid;
+    uint8_t address_len;
+    uint8_t address[MACHINE_ADDRESS_MAX];
+};
+#define WHO_SIZE_MAX (5u + MACHINE_ADDRESS_MAX)
+
+/* A user; uid and login are in what machine_user_of() makes. A login is good until the user loses a
+ * password or is switched off, which gives it another number. */
+struct user {
+    uint32_t uid; /* 0: the default user */
+    uint32_t login;
+    struct acl_user acl;
+};
+
+struct users {
+    struct user **list; /* by uid; the default user is the first */
+    unsigned n, cap;
+    uint32_t last_uid;
+    uint32_t bytes; /* of all records */
+    bool sealed;
+    bool open;       /* the default user may do everything; not state of its own */
+    uint64_t digest; /* sum of their hashes */
+    struct wait *recheck; /* the next wait to look at; NULL: none */
+    uint64_t recheck_id;  /* its id; 0: none */
+    struct work work;     /* linked while there is one */
+};
+
+/* Who sends the command, or the query, at hand. */
+struct machine_asker {
+    bool is_node;
+    const struct user *user; /* NULL: a node, or nobody: things that are due */
+    struct fli_slice address;
 };
 
 /* The common head of both kinds; lease.kind says which it is, also while it has no lease. */
@@ -98,6 +135,7 @@ struct session_explicit {
     uint8_t *label;                   /* NULL when label_len is 0 */
     uint8_t label_len;
     uint8_t ending; /* enum machine_reason: why it loses everything, now or in batches to come */
+    struct who who;
     uint8_t owner[];
 };
 
@@ -113,12 +151,13 @@ struct seat {
     uint64_t waiting : 1;
     uint64_t grouped : 1; /* it is a mate in a group */
     uint64_t linked : 1;  /* it is in a linked_seat, as mates are */
+    uint64_t has_who : 1; /* a struct who, packed, is behind its implicit session's value */
 };
 
 struct session_implicit {
     struct session base;
     struct seat seat;
-    uint8_t bytes[]; /* owner, value */
+    uint8_t bytes[]; /* owner, value, who */
 };
 
 /* A seat that is not inside its session. */
@@ -145,7 +184,7 @@ struct group {
     uint32_t degree;
     struct work work; /* linked: it was released */
     uint8_t n;
-    struct mate mates[]; /* in the order of the names; then owner (implicit only) and value */
+    struct mate mates[]; /* in the order of the names; then owner (implicit only), value, who */
 };
 
 /* A lock is stored only while it is held, or its crowd is not empty. */
@@ -233,6 +272,7 @@ struct machine {
     uint64_t cluster_id;
     uint64_t n_implicit; /* implicit sessions, waiting or holding */
     uint64_t n_grants;   /* tokens that are held */
+    struct users users;
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
@@ -242,6 +282,7 @@ struct machine {
     struct budget budget;       /* not state, but the same on all replicas */
     uint32_t steps;             /* left for work in this batch; not state */
     uint64_t spent;             /* in this batch; not state */
+    struct machine_asker asker;         /* not state */
     bool expiring;              /* things happen in the order of their deadlines; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
@@ -431,7 +472,7 @@ void machine_session_set_ending(struct machine *m, struct session_explicit *s,
 /* A session without a lease, which the caller sets, as he describes the session. serial is larger
  * than that of any other. */
 struct session_explicit *machine_session_create(struct machine *m, struct fli_slice owner,
-                                                uint64_t serial);
+                                                uint64_t serial, const struct who *who);
 void machine_session_describe(struct machine *m, struct session_explicit *s, uint32_t lockdelay_ms,
                               struct fli_slice label);
 /* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
@@ -446,17 +487,59 @@ uint64_t machine_sessions_len(const struct machine *m);
 /* A new implicit session, with its seat at the lock; it neither waits nor holds yet. */
 struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
                                           struct fli_slice owner, uint64_t ttl_ms,
-                                          struct fli_slice value);
+                                          struct fli_slice value, const struct who *who);
 struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
                                           struct session_explicit *s, struct fli_slice value);
 /* The seats of one request at these locks, of this session or (NULL) of a new implicit one with
  * this owner and ttl. Returns the first. */
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
                                   struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value);
+                                  uint64_t ttl_ms, struct fli_slice value,
+                                  const struct who *who);
+/* Whose session it is; of an implicit one that was not written down, the default user's. */
+struct who machine_session_who(struct session *s);
+struct fli_slice machine_session_address(struct session *s); /* as part of its record */
+/* Packed: uid 4, address (length 1, bytes). Nothing for the default user without an address. */
+size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);
+bool machine_who_unpack(struct fli_slice packed, struct who *ret);
 /* Frees a seat that neither waits nor holds, with its mates and its implicit session. */
 void machine_seat_free(struct machine *m, struct seat *seat);
 struct fli_slice machine_seat_value(const struct seat *seat);
+
+/* users.c */
+void machine_users_init(struct machine *m);
+void machine_users_fini(struct machine *m);
+/* Finds out who asks, and whether he may as far as the command alone tells. False: r says why not.
+ * Ends with machine_asker_leave(). */
+bool machine_asker_enter(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
+void machine_asker_leave(struct machine *m);
+bool machine_asker_may(const struct machine *m, unsigned right, struct fli_slice name,
+                       uint64_t *steps);
+bool machine_asker_may_all(const struct machine *m, unsigned right);
+bool machine_asker_owns(const struct machine *m, struct session *s);
+struct who machine_asker_who(const struct machine *m);
+/* r says that it lacks a right. */
+void machine_refuse(struct machine_result *r, unsigned right);
+/* Whether the user of a wait may have what it waits for. */
+bool machine_wait_may(const struct machine *m, const struct wait *w);
+void machine_user_set(struct machine *m, const struct machine_command *c,
+                      struct machine_result *r);
+void machine_user_delete(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
+void machine_users_seal(struct machine *m);
+void machine_users_work(struct machine *m); /* looks at one wait */
+/* This wait goes: the next one is looked at instead. */
+void machine_users_skip(struct machine *m, struct wait *w);
+/* The name of the user; empty for the default one, and for one that was deleted. */
+struct fli_slice machine_uid_name(const struct machine *m, uint32_t uid);
+int machine_users_query(struct machine *m, const struct machine_command *q,
+                        struct machine_result *r, struct fli_buf *payload);
+#define USER_RECORD_MAX (8 + ACL_ENCODED_MAX)
+size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
+/* Adds a user of a snapshot, in the order of uids. */
+bool machine_users_load(struct machine *m, struct fli_reader *r);
+void machine_users_check(const struct machine *m);
 
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
@@ -583,7 +666,8 @@ uint64_t machine_digest_asking(const struct wait *w);
 uint64_t machine_digest_idle(const struct crowd *c);
 uint64_t machine_digest_timer(const struct timer *t);
 
-uint64_t machine_digest_work(struct work *w); /* of a group or a lock */
+uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
+uint64_t machine_digest_user(struct fli_slice record);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
@@ -611,6 +695,8 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
 
 /* machine.c */
 void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */
+/* The same of a session, which is filled in too. */
+void machine_emit_of(struct machine *m, struct session *s, const struct machine_event *e);
 static inline void machine_answer_limit(struct machine *m, struct machine_result *r,
                                         enum machine_limit limit)
 {

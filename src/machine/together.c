@@ -61,6 +61,20 @@ static enum own find_own(struct machine *m, const struct ask *a, bool waits, str
     return found == a->n && g->n == a->n ? OWN_SAME : OWN_OTHER;
 }
 
+/* Whether this owner has one of the locks, or awaits it, for another user. */
+static bool is_foreign(struct machine *m, const struct ask *a)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        struct seat *held = seat_at(m, a, i, false);
+        struct seat *waits = seat_at(m, a, i, true);
+        if ((held != NULL && !machine_asker_owns(m, seat_session(held))) ||
+            (waits != NULL && !machine_asker_owns(m, seat_session(waits)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool all_free(const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
@@ -111,8 +125,9 @@ static struct seat *create_seats(struct machine *m, struct ask *a)
             a->locks[i] = machine_lock_create(m, a->names[i], a->hashes[i]);
         }
     }
+    struct who who = machine_asker_who(m);
     return machine_group_create(m, a->locks, a->n, a->session, a->c->owner, a->c->ttl_ms,
-                                a->c->value);
+                                a->c->value, &who);
 }
 
 static void take(struct machine *m, struct ask *a, struct machine_result *r)
@@ -133,13 +148,11 @@ static void take(struct machine *m, struct ask *a, struct machine_result *r)
 static void emit_queued(struct machine *m, const struct ask *a, struct wait *w)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        machine_emit(m,
-                     &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
-                                             .index = (uint8_t)i,
-                                             .session_explicit = a->session != NULL,
-                                             .name = lock_name(a->locks[i]),
-                                             .owner = machine_session_owner(seat_session(w->seat)),
-                                             .wait = wait_id(w)});
+        machine_emit_of(m, seat_session(w->seat),
+                        &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
+                                                .index = (uint8_t)i,
+                                                .name = lock_name(a->locks[i]),
+                                                .wait = wait_id(w)});
     }
 }
 
@@ -190,6 +203,10 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
         return;
     }
     enum own own = find_own(m, &a, false, &g);
+    if (own != OWN_NONE && is_foreign(m, &a)) {
+        machine_refuse(r, 0);
+        return;
+    }
     if (own == OWN_SAME) {
         const struct seat *seat = group_seat(g, 0);
         machine_session_renew(m, seat_session(seat), c->ttl_ms);
@@ -206,6 +223,10 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
     }
     if (own == OWN_NONE) {
         own = find_own(m, &a, true, &g);
+    }
+    if (own != OWN_NONE && is_foreign(m, &a)) {
+        machine_refuse(r, 0);
+        return;
     }
     switch (own) {
     case OWN_NONE:

@@ -10,20 +10,23 @@
  *
  *   lock:    state 1, explicit 1, mode 1, together 1, waiters 4, holders 4, permits 4, token 8,
  *            since 8, ttl left 8, name (length 1, bytes), owner (1), label (1),
- *            value (length 2, bytes)
+ *            user (1), address (1), value (length 2, bytes)
  *   session: explicit 1, together 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
- *            owner (length 1, bytes), label (1), lock (1)
+ *            owner (length 1, bytes), label (1), lock (1), user (1), address (1)
  *
  * all little endian. */
 #include "machine/page.h"
 
 #include <string.h>
 
+#include "machine/acl.h"
+#include "machine/batch.h"
 #include "machine/limits.h"
 
 #define PAGE_HEADER_SIZE 12u
 #define CURSOR_TEXT_MAX 21u /* a letter and 20 digits */
-#define RECORD_SIZE_MAX (5u + 64u + 3u * (1u + 255u) + 2u + FL_VALUE_MAX)
+#define RECORD_SIZE_MAX                                                                            \
+    (5u + 64u + 3u * (1u + 255u) + 2u + ACL_NAME_MAX + MACHINE_ADDRESS_MAX + 2u + FL_VALUE_MAX)
 #define TYPE_LOCK 1u
 #define TYPE_SESSION 2u
 
@@ -94,6 +97,8 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
     p = put_short(p, v->name);
     p = put_short(p, v->owner);
     p = put_short(p, v->label);
+    p = put_short(p, v->user);
+    p = put_short(p, v->address);
     fli_put_u16(p, (uint16_t)v->value.len);
     p += 2;
     if (v->value.len > 0) {
@@ -117,6 +122,8 @@ bool machine_page_add_session(struct page_writer *w, const struct machine_sessio
     p = put_short(p, v->owner);
     p = put_short(p, v->label);
     p = put_short(p, v->lock);
+    p = put_short(p, v->user);
+    p = put_short(p, v->address);
     return add_record(w, record, p);
 }
 
@@ -222,6 +229,12 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
+static bool whose_ok(struct fli_slice user, struct fli_slice address)
+{
+    return user.len <= ACL_NAME_MAX &&
+           (address.len == 0 || address.len == 6 || address.len == MACHINE_ADDRESS_MAX);
+}
+
 int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret)
 {
     struct fli_reader r;
@@ -243,9 +256,12 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     v.name = read_short(&r);
     v.owner = read_short(&r);
     v.label = read_short(&r);
+    v.user = read_short(&r);
+    v.address = read_short(&r);
     v.value = fli_read_bytes(&r, fli_read_u16(&r));
     bool held = v.state == MACHINE_LOCK_HELD;
-    if (r.bad || fli_reader_left(&r) != 0 || v.state < MACHINE_LOCK_HELD ||
+    if (r.bad || fli_reader_left(&r) != 0 || !whose_ok(v.user, v.address) ||
+        v.state < MACHINE_LOCK_HELD ||
         v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
         v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
         held != (v.owner.len != 0) || held != (v.mode != MACHINE_LOCK_NONE) ||
@@ -276,8 +292,11 @@ int machine_page_next_session(struct machine_page *p, struct machine_session_vie
     v.owner = read_short(&r);
     v.label = read_short(&r);
     v.lock = read_short(&r);
-    if (r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 || v.owner.len == 0 ||
-        v.together > MACHINE_NAMES_MAX || v.session_explicit != (v.lock.len == 0)) {
+    v.user = read_short(&r);
+    v.address = read_short(&r);
+    if (!whose_ok(v.user, v.address) || r.bad || fli_reader_left(&r) != 0 || is_explicit > 1 ||
+        v.owner.len == 0 || v.together > MACHINE_NAMES_MAX ||
+        v.session_explicit != (v.lock.len == 0)) {
         return corrupt(p);
     }
     *ret = v;

@@ -31,6 +31,8 @@ struct machine_lock_view {
     struct fli_slice owner; /* of the holder; empty unless HELD */
     struct fli_slice label; /* of the holder's session */
     struct fli_slice value;
+    struct fli_slice user;    /* whose session; empty: the default user's, or one that is gone */
+    struct fli_slice address; /* where it asked from (batch.h); empty: not written down */
     uint64_t token;       /* 0 unless HELD */
     uint64_t since_ms;    /* cluster clock of the grant */
     uint64_t ttl_left_ms; /* of the holder's lease, or of the delay */
@@ -46,6 +48,7 @@ struct machine_session_view {
     struct fli_slice owner;
     struct fli_slice label;
     struct fli_slice lock; /* implicit: its lock */
+    struct fli_slice user, address; /* as above */
     uint64_t ttl_ms;
     uint64_t ttl_left_ms; /* 0 for an implicit session that waits: it has no lease yet */
     uint64_t lockdelay_ms;

@@ -115,6 +115,7 @@ static void detach_one(struct machine *m, struct seat *seat)
 {
     struct wait *w = seat->at.wait;
     FLI_ASSERT(seat->waiting && seat->at.wait == w);
+    machine_users_skip(m, w);
     if (session_is_explicit(seat_session(seat))) {
         struct session_explicit *s = session_explicit_of(seat_session(seat));
         count_multi(s, seat, s->n_waits, false);
@@ -153,14 +154,12 @@ unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_rea
     m->ever.waits_ended++;
     for (unsigned i = 0; i < n; i++) {
         locks[i] = seat_mate(seat, i)->lock;
-        machine_emit(
-            m, &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
-                                       .reason = (uint8_t)reason,
-                                       .index = (uint8_t)i,
-                                       .session_explicit = session_is_explicit(seat_session(seat)),
-                                       .name = lock_name(locks[i]),
-                                       .owner = machine_session_owner(seat_session(seat)),
-                                       .wait = wait_id(w)});
+        machine_emit_of(m, seat_session(seat),
+                        &(struct machine_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                                .reason = (uint8_t)reason,
+                                                .index = (uint8_t)i,
+                                                .name = lock_name(locks[i]),
+                                                .wait = wait_id(w)});
     }
     machine_seat_free(m, machine_wait_detach(m, w));
     return n;

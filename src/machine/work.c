@@ -116,6 +116,9 @@ static void work_once(struct machine *m, struct work *w)
     case WORK_LOCK:
         machine_lock_work(m, machine_work_crowd(w));
         break;
+    case WORK_USERS:
+        machine_users_work(m);
+        break;
     }
 }
 

@@ -8,9 +8,10 @@
  *   - the kernel does not take all of the output: the rest goes to uv_write, and what is answered
  *     meanwhile is collected in a new buffer;
  *   - framing is lost: one error, and the connection ends;
- *   - many connections have much to ask: when the turn has taken long enough, what is left of each
- *     waits for a later turn, first come, first served, so that whoever else lives on this loop
- *     (heartbeats between nodes) has its turn in time. */
+ *   - many connections have much to ask: each is visited for a moment, and when the requests' share
+ *     of the turn is used up, what is left waits for a later turn (base/turn.h), so that whoever
+ *     else lives on this loop (heartbeats between nodes) has its turn in time. Who has not been
+ *     visited yet goes before those who have, so much waits behind little. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,14 +98,37 @@ static void yield(struct net_conn *c)
     if (fli_list_linked(&c->yielded) || s->closing) {
         return;
     }
-    fli_list_push(&s->yielded, &c->yielded);
+    fli_list_push(s->visit_n == 0 ? &s->begging : &s->yielded, &c->yielded);
     net_server_stay_awake(s);
+}
+
+static void visit(struct net_server *s)
+{
+    s->visit_ns = fli_clock_ns();
+    s->visit_n = 0;
+}
+
+static void visited(struct net_server *s)
+{
+    s->take_ns += fli_clock_ns() - s->visit_ns;
+}
+
+/* Whether it is another's turn. */
+static bool must_yield(const struct net_server *s)
+{
+    uint64_t visit_ns = fli_clock_ns() - s->visit_ns;
+    return s->take_ns + visit_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000) ||
+           (s->visit_n > 0 && visit_ns > FLI_TURN_VISIT_US * UINT64_C(1000));
 }
 
 static bool may_take(struct net_conn *c)
 {
     struct net_server *s = c->server;
     if (c->doomed || c->last) {
+        return false;
+    }
+    if (c->waits) {
+        c->paused = true;
         return false;
     }
     size_t unsent = net_conn_unsent(c);
@@ -116,7 +140,7 @@ static bool may_take(struct net_conn *c)
         c->server->stats.paused++;
     }
     c->paused = c->full;
-    if (!c->paused && net_turn_over(s)) {
+    if (!c->paused && must_yield(s)) {
         yield(c);
     }
     return !c->paused;
@@ -145,6 +169,7 @@ static void take_request(struct net_conn *c, const struct fli_resp_parser *p)
         net_conn_doom(c);
         return;
     }
+    s->visit_n++;
     if (c->taken++ == 0 && fli_list_linked(&c->watch)) {
         fli_list_remove(&c->watch);
     }
@@ -192,7 +217,7 @@ static void take_kept(struct net_conn *c)
     }
 }
 
-void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
+static void take_read(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_server *s = c->server;
     if (c->input != NULL) {
@@ -212,6 +237,17 @@ void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
     if (!net_parser_idle(&s->parser)) {
         fli_resp_parser_init(&s->parser, s->limits.resp);
     }
+}
+
+void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len)
+{
+    struct net_server *s = c->server;
+    enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
+    visit(s);
+    take_read(c, data, len);
+    visited(s);
+    fli_turn_leave(&s->turn, part);
+    net_memory_note(c);
 }
 
 static void tell_hangup(struct net_conn *c)
@@ -300,12 +336,24 @@ static void set_reading(struct net_conn *c)
     }
 }
 
+static void take_on(struct net_conn *c)
+{
+    struct net_server *s = c->server;
+    enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_REQUESTS);
+    visit(s);
+    if (may_take(c) && c->input != NULL) {
+        FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
+        take_kept(c);
+    }
+    visited(s);
+    fli_turn_leave(&s->turn, part);
+}
+
 /* Goes on with what was left over while the connection was paused. */
 static void resume(struct net_conn *c)
 {
-    if (c->paused && !fli_list_linked(&c->yielded) && may_take(c) && c->input != NULL) {
-        FLI_ASSERT(!c->eof); /* which is seen only when nothing is left over but half a request */
-        take_kept(c);
+    if (c->paused && !fli_list_linked(&c->yielded)) {
+        take_on(c);
     }
     net_secure_tell_end(c);
     set_reading(c);
@@ -440,6 +488,7 @@ void net_conn_work(struct net_conn *c)
     if (!c->doomed) {
         settle(c);
     }
+    net_memory_note(c);
     if (c->doomed) {
         net_conn_reap(c);
     }
@@ -466,6 +515,7 @@ void net_conn_reap(struct net_conn *c)
     struct net_server *s = c->server;
     FLI_ASSERT(c->doomed && !c->closing && !c->hold);
     c->closing = true;
+    net_memory_forget(c);
     if (fli_list_linked(&c->dirty)) {
         fli_list_remove(&c->dirty);
     }
@@ -540,6 +590,36 @@ static void admit(struct net_conn *c)
     set_reading(c);
 }
 
+/* An address of version 4 that was mapped into version 6 is one of version 4. */
+static void note_address(struct net_conn *c)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    static const uint8_t loopback6[16] = {[15] = 1};
+    struct sockaddr_storage name;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    int len = sizeof name;
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&name, &len) != 0) {
+        return;
+    }
+    memcpy(&v4, &name, sizeof v4);
+    memcpy(&v6, &name, sizeof v6);
+    const uint8_t *bytes6 = v6.sin6_addr.s6_addr;
+    bool is_mapped = name.ss_family == AF_INET6 && memcmp(bytes6, mapped, sizeof mapped) == 0;
+    if (name.ss_family == AF_INET6 && !is_mapped) {
+        c->local = memcmp(bytes6, loopback6, sizeof loopback6) == 0;
+        memcpy(c->address, bytes6, 16);
+        memcpy(c->address + 16, &v6.sin6_port, 2);
+        c->address_len = 18;
+    } else if (name.ss_family == AF_INET || is_mapped) {
+        const void *bytes4 = is_mapped ? (const void *)(bytes6 + 12) : (const void *)&v4.sin_addr;
+        memcpy(c->address, bytes4, 4);
+        memcpy(c->address + 4, &v4.sin_port, 2); /* at the same place in both versions */
+        c->local = c->address[0] == 127;
+        c->address_len = 6;
+    }
+}
+
 void net_conn_accept(struct net_listener *l)
 {
     struct net_server *s = l->server;
@@ -555,6 +635,7 @@ void net_conn_accept(struct net_listener *l)
     fli_list_init(&c->watch);
     fli_list_init(&c->yielded);
     fli_list_init(&c->requests);
+    fli_heap_node_init(&c->heavy);
     fli_buf_init(&c->out, s->limits.output_max);
     fli_list_push(&s->conns, &c->link);
     s->conns_n++;
@@ -567,6 +648,7 @@ void net_conn_accept(struct net_listener *l)
         return;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1);
+    note_address(c);
     if (l->secure && !net_secure_attach(c)) {
         net_conn_doom(c);
         return;
@@ -577,6 +659,7 @@ void net_conn_accept(struct net_listener *l)
     }
     s->refused_n--;
     admit(c);
+    net_memory_note(c);
 }
 
 int net_conn_proto(const struct net_conn *c)
@@ -593,6 +676,41 @@ void net_conn_set_proto(struct net_conn *c, int proto)
 void net_conn_set_name(struct net_conn *c, const char *name)
 {
     (void)snprintf(c->name, sizeof c->name, "%s", name);
+}
+
+uint64_t net_conn_login(const struct net_conn *c)
+{
+    return c->login;
+}
+
+void net_conn_set_login(struct net_conn *c, uint64_t login)
+{
+    c->login = login;
+}
+
+bool net_conn_is_local(const struct net_conn *c)
+{
+    return c->local;
+}
+
+struct fli_slice net_conn_address(const struct net_conn *c)
+{
+    return (struct fli_slice){c->address, c->address_len};
+}
+
+void net_conn_hold(struct net_conn *c)
+{
+    c->waits = true;
+    c->paused = true;
+    net_conn_touch(c);
+}
+
+void net_conn_release(struct net_conn *c)
+{
+    c->waits = false;
+    if (!c->doomed) {
+        net_conn_touch(c);
+    }
 }
 
 uint64_t net_conn_id(const struct net_conn *c)

@@ -16,25 +16,25 @@
 #ifndef NET_CONN_H
 #define NET_CONN_H
 
+#include "base/heap.h"
+#include "base/turn.h"
 #include "net/net.h"
 
-#define NET_READ_SIZE (64u * 1024u)   /* bytes of one read; one such buffer for all connections */
+#define NET_READ_SIZE (64u * 1024u) /* bytes of one read; one such buffer for all connections */
 #define NET_INPUT_SIZE FLI_TLS_PLAIN_MAX(NET_READ_SIZE) /* what one read may give */
-#define NET_BUFFER_KEEP (16u * 1024u) /* larger buffers are freed, not pooled */
-#define NET_BUFFERS_MAX 512u          /* buffers kept in the pool */
-#define NET_REQUESTS_KEEP 65536u      /* requests kept in the pool */
-#define NET_INPUTS_KEEP 64u           /* partial inputs kept in the pool */
-#define NET_REFUSED_MAX 64u           /* refused connections that are let down gently */
+#define NET_BUFFER_KEEP (16u * 1024u)                   /* larger buffers are freed, not pooled */
+#define NET_BUFFERS_MAX 512u                            /* buffers kept in the pool */
+#define NET_REQUESTS_KEEP 65536u                        /* requests kept in the pool */
+#define NET_INPUTS_KEEP 64u                             /* partial inputs kept in the pool */
+#define NET_REFUSED_MAX 64u /* refused connections that are let down gently */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
 #define NET_LINGER_MS 1000u /* how long a closed connection waits for the client's end */
 #define NET_TICK_MS 100u
-#define NET_TURN_MS 10u /* requests are taken for so long in one turn of the loop */
 #define NET_KEEPALIVE_S 60u
 #define NET_LISTEN_RETRY_MS 250u
-#define NET_SHAKE_MS 10000u      /* how long a TLS handshake may take */
-#define NET_SHAKE_TURN_MS 5u     /* handshakes are worked on for so long in one turn of the loop */
-#define NET_FILES_MS 2000u       /* how often certificate files are looked at */
+#define NET_SHAKE_MS 10000u /* how long a TLS handshake may take */
+#define NET_FILES_MS 2000u  /* how often certificate files are looked at */
 #define NET_CERT_WARN_DAYS 14
 
 struct net_input {
@@ -52,9 +52,9 @@ struct net_sending {
 /* What a connection of the TLS port has besides. */
 struct net_secure {
     struct net_conn *conn;
-    struct fli_tls *tls; /* NULL until the client has said something */
-    bool shaken;         /* the handshake is over */
-    bool ended;          /* the client sends no more, which is told when all is taken */
+    struct fli_tls *tls;      /* NULL until the client has said something */
+    bool shaken;              /* the handshake is over */
+    bool ended;               /* the client sends no more, which is told when all is taken */
     struct fli_list deferred; /* of the server: `in` waits for a later turn */
     struct fli_buf in, out;   /* ciphertext; empty but for moments */
 };
@@ -65,18 +65,27 @@ struct net_conn {
     struct fli_list link;     /* server->conns */
     struct fli_list dirty;    /* server->dirty: something to flush, resume or reap */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
-    struct fli_list yielded;  /* server->yielded: paused until a later turn */
+    struct fli_list yielded;  /* server->yielded or ->begging: paused until its turn comes */
     struct fli_list requests; /* in order of arrival: taken and not yet in the output */
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
     struct fli_buf out;
-    size_t sending_left; /* bytes of `sending` that the kernel has not taken */
-    size_t held;         /* bytes of answers that wait for their turn */
-    struct net_secure *secure; /* NULL: a plain connection */
+    size_t sending_left;        /* bytes of `sending` that the kernel has not taken */
+    size_t held;                /* bytes of answers that wait for their turn */
+    size_t replies;             /* memory of those */
+    size_t subscribed;          /* memory that the service keeps for it */
+    size_t bytes;               /* all its memory, as of the last time that it was counted */
+    struct fli_heap_node heavy; /* server->heavy */
+    struct net_secure *secure;  /* NULL: a plain connection */
     void *user;
     uint64_t id, opened_ms, active_ms, watch_ms, taken;
     unsigned in_flight; /* length of `requests` */
     uint8_t proto;
+    uint64_t login;
+    uint8_t address[NET_CONN_ADDRESS_MAX];
+    uint8_t address_len;
+    bool local;     /* the client is on this machine */
+    bool waits;     /* the service has it take no more for now */
     bool admitted;  /* the service knows it */
     bool reading;   /* uv_read is on */
     bool paused;    /* takes nothing more for now: it is full, or has yielded */
@@ -115,11 +124,15 @@ struct net_server {
     uint64_t tls_logged_ms, tls_unlogged;
     struct net_listener *listeners[NET_LISTENERS_MAX];
     unsigned listeners_n;
-    unsigned handles;        /* uv handles that are not closed yet */
-    uv_idle_t idle;          /* active while some have yielded: the poll does not wait */
-    uint64_t turn_ms;        /* the loop's clock then */
-    uint64_t turn_ns;        /* when this turn began to take requests */
-    struct fli_list yielded; /* in the order in which they are to go on */
+    unsigned handles; /* uv handles that are not closed yet */
+    uv_idle_t idle;   /* active while some have yielded: the poll does not wait */
+    struct fli_turn turn;
+    uint64_t idle_ns;        /* of the loop, when the turn began */
+    uint64_t take_ns;        /* spent on requests in this turn */
+    uint64_t visit_ns;       /* when the connection at hand began to take requests */
+    unsigned visit_n;        /* how many it took */
+    struct fli_list begging; /* had nothing in the turn in which they came: they go first */
+    struct fli_list yielded; /* had their share: in the order in which they are to go on */
     uint64_t shake_ns;       /* spent on handshakes in this turn */
     struct fli_list deferred, deferred_begun; /* handshakes, in the order to go on */
     struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
@@ -131,6 +144,8 @@ struct net_server {
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     struct net_stats stats;
+    struct net_memory memory;
+    struct fli_heap heavy; /* connections of NET_HEAVY_MIN bytes and more, the largest first */
     struct fli_list free_requests, free_inputs;
     unsigned free_requests_n, free_inputs_n, free_buffers_n;
     struct fli_buf free_buffers[NET_BUFFERS_MAX];
@@ -154,7 +169,7 @@ void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being s
 bool net_secure_attach(struct net_conn *c); /* false: out of memory */
 void net_secure_drop(struct net_conn *c);
 void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len);
-void net_secure_go_on(struct net_conn *c); /* a deferred one's turn has come */
+void net_secure_go_on(struct net_conn *c);    /* a deferred one's turn has come */
 void net_secure_tell_end(struct net_conn *c); /* when the client has ended and all is taken */
 void net_secure_flush(struct net_conn *c);
 void net_secure_end(struct net_conn *c); /* the last word before our side is shut */
@@ -165,6 +180,13 @@ void net_request_free(struct net_request *r);             /* of a list that lets
 void net_conn_advance(struct net_conn *c); /* moves the answers whose turn it is to the output */
 void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max);
 void net_buffer_give(struct net_server *s, struct fli_buf *b);
+
+/* memory.c */
+void net_memory_init(struct net_server *s);
+void net_memory_fini(struct net_server *s);
+void net_memory_note(struct net_conn *c);     /* counts it anew; may doom it, or others */
+void net_memory_forget(struct net_conn *c);   /* it goes, and counts no more */
+void net_memory_reply(struct net_request *r); /* its reply has grown */
 
 /* server.c */
 void net_server_closed(struct net_server *s); /* one handle or connection less */
@@ -179,26 +201,9 @@ static inline size_t net_conn_unsent(const struct net_conn *c)
     return c->out.len + c->sending_left + c->held + (c->secure != NULL ? c->secure->out.len : 0);
 }
 
-/* The loop's own clock moves when its poll has come back, so waiting there does not count. */
-static inline void net_turn_look(struct net_server *s)
+static inline bool net_shake_over(const struct net_server *s)
 {
-    if (s->turn_ms != uv_now(s->loop)) {
-        s->turn_ms = uv_now(s->loop);
-        s->turn_ns = uv_hrtime();
-        s->shake_ns = 0;
-    }
-}
-
-static inline bool net_turn_over(struct net_server *s)
-{
-    net_turn_look(s);
-    return uv_hrtime() - s->turn_ns > NET_TURN_MS * UINT64_C(1000000);
-}
-
-static inline bool net_shake_over(struct net_server *s)
-{
-    net_turn_look(s);
-    return s->shake_ns > NET_SHAKE_TURN_MS * UINT64_C(1000000);
+    return s->shake_ns > FLI_TURN_HANDSHAKES_US * UINT64_C(1000);
 }
 
 /* Whether the parser is between two requests and needs to remember nothing. */

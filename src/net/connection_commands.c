@@ -78,72 +78,142 @@ static bool hello_fields(const struct net_commands *commands, struct net_conn *c
 }
 
 /* HELLO [protover [AUTH user password] [SETNAME name]]. Nothing changes unless all of it is right.
- */
-static bool answer_hello(const struct net_commands *commands, struct net_conn *c, struct fli_buf *b,
-                         const struct fli_slice *args, unsigned n)
+ * False: it is not, and was answered; *ret_fits then says whether that fitted. */
+static bool read_hello(const struct net_conn *c, struct fli_buf *b, const struct fli_slice *args,
+                       unsigned n, struct net_auth *ret, bool *ret_fits)
 {
     uint64_t proto = c->proto;
-    char name[64];
-    bool named = false;
+    *ret = (struct net_auth){.is_hello = true};
     if (n > 0 &&
         (!fli_parse_u64(args[0].data, args[0].len, UINT32_MAX, &proto) || proto < 2 || proto > 3)) {
-        return fli_resp_error(b, "NOPROTO", "HELLO: write 2 or 3 for the protocol version") == 0;
+        *ret_fits =
+            fli_resp_error(b, "NOPROTO", "HELLO: write 2 or 3 for the protocol version") == 0;
+        return false;
     }
+    ret->proto = (int)proto;
     for (unsigned i = 1; i < n; i++) {
-        if (is_word(args[i], "AUTH")) {
-            return no_auth(b);
+        if (is_word(args[i], "AUTH") && i + 2 < n) {
+            ret->user = args[i + 1];
+            ret->password = args[i + 2];
+            i += 2;
+            continue;
         }
         if (!is_word(args[i], "SETNAME") || i + 1 == n) {
-            return fli_resp_error(b, "ERR",
-                                  "HELLO: write HELLO [2|3] [AUTH user password] [SETNAME name]") ==
-                   0;
+            *ret_fits = fli_resp_error(b, "ERR", "HELLO: write HELLO [2|3] [AUTH user password] "
+                                                 "[SETNAME name]") == 0;
+            return false;
         }
-        if (!read_name(args[++i], name)) {
-            return bad_name(b);
+        if (!read_name(args[++i], ret->name)) {
+            *ret_fits = bad_name(b);
+            return false;
         }
-        named = true;
+        ret->named = true;
     }
-    net_conn_set_proto(c, (int)proto);
-    if (named) {
-        net_conn_set_name(c, name);
+    return true;
+}
+
+static bool finish_hello(const struct net_commands *commands, struct net_conn *c,
+                         struct fli_buf *b, const struct net_auth *hello)
+{
+    net_conn_set_proto(c, hello->proto);
+    if (hello->named) {
+        net_conn_set_name(c, hello->name);
     }
     return hello_fields(commands, c, b);
 }
 
+void net_hello_finish(const struct net_commands *commands, struct net_request *r,
+                      const struct net_auth *auth)
+{
+    if (finish_hello(commands, r->conn, net_reply(r), auth)) {
+        net_answer(r);
+    } else {
+        net_answer_failed(r);
+    }
+}
+
+static bool answer_hello(const struct net_commands *commands, struct net_conn *c, struct fli_buf *b,
+                         const struct fli_slice *args, unsigned n)
+{
+    struct net_auth hello;
+    bool fits = true;
+    if (!read_hello(c, b, args, n, &hello, &fits)) {
+        return fits;
+    }
+    return hello.user.data != NULL ? no_auth(b) : finish_hello(commands, c, b, &hello);
+}
+
+/* True: the service has taken the request. */
+static bool begin_auth(const struct net_commands *commands, struct net_request *r,
+                       enum fli_command_id id, const struct fli_slice *args, unsigned n)
+{
+    struct net_auth auth = {.is_hello = false};
+    struct fli_buf unused;
+    bool fits = true;
+    if (commands->auth == NULL) {
+        return false;
+    }
+    if (id == FLI_CMD_AUTH) {
+        auth.user = n == 2 ? args[0] : (struct fli_slice){(const uint8_t *)"default", 7};
+        auth.password = args[n - 1];
+    } else {
+        fli_buf_init(&unused, 1024);
+        bool ok = id == FLI_CMD_HELLO && read_hello(r->conn, &unused, args, n, &auth, &fits);
+        fli_buf_fini(&unused);
+        if (!ok || auth.user.data == NULL) {
+            return false; /* what is wrong is answered in the common way */
+        }
+    }
+    commands->auth(commands->users_ctx, r, &auth);
+    return true;
+}
+
 /* --- CLIENT --- */
 
-static int client_line(struct net_conn *c, struct fli_buf *text)
+static int client_line(const struct net_commands *commands, struct net_conn *c,
+                       struct fli_buf *text)
 {
     struct net_conn_info info;
+    char user[NET_USER_NAME_MAX + 1] = "default";
     net_conn_info(c, &info);
+    if (commands->user_name != NULL) {
+        commands->user_name(commands->users_ctx, c, user);
+    }
     return fli_buf_printf(text,
                           "id=%llu addr=%s name=%s age=%llu idle=%llu flags=N db=0 in-flight=%u "
-                          "omem=%zu requests=%llu user=default resp=%d\n",
+                          "omem=%zu requests=%llu user=%s resp=%d\n",
                           (unsigned long long)info.id, info.peer, info.name,
                           (unsigned long long)(info.age_ms / 1000),
                           (unsigned long long)(info.idle_ms / 1000), info.in_flight,
-                          info.output_bytes, (unsigned long long)info.requests, info.proto);
+                          info.output_bytes, (unsigned long long)info.requests, user, info.proto);
 }
+
+struct client_list {
+    const struct net_commands *commands;
+    struct fli_buf text;
+};
 
 static void list_one(void *ctx, struct net_conn *c)
 {
+    struct client_list *list = ctx;
     /* What does not fit is left out: the list may not be larger than an answer may be. */
-    (void)!client_line(c, ctx);
+    (void)!client_line(list->commands, c, &list->text);
 }
 
-static bool answer_client_lines(struct net_conn *c, struct fli_buf *b, bool all)
+static bool answer_client_lines(const struct net_commands *commands, struct net_conn *c,
+                                struct fli_buf *b, bool all)
 {
     struct net_server *s = c->server;
-    struct fli_buf text;
-    fli_buf_init(&text, s->limits.output_max / 2);
+    struct client_list list = {.commands = commands};
+    fli_buf_init(&list.text, s->limits.output_max / 2);
     bool ok = true;
     if (all) {
-        net_each_conn(s, list_one, &text);
+        net_each_conn(s, list_one, &list);
     } else {
-        ok = client_line(c, &text) == 0;
+        ok = client_line(commands, c, &list.text) == 0;
     }
-    ok = ok && fli_resp_verbatim(b, c->proto, text.data, text.len) == 0;
-    fli_buf_fini(&text);
+    ok = ok && fli_resp_verbatim(b, c->proto, list.text.data, list.text.len) == 0;
+    fli_buf_fini(&list.text);
     return ok;
 }
 
@@ -170,6 +240,7 @@ static bool answer_client_setinfo(struct fli_buf *b, struct fli_slice attribute)
 
 static bool answer_reset(struct net_conn *c, struct fli_buf *b)
 {
+    net_conn_set_login(c, 0);
     net_conn_set_proto(c, 2);
     net_conn_set_name(c, "");
     return simple(b, "RESET");
@@ -231,10 +302,10 @@ static bool answer(const struct net_commands *commands, struct net_conn *c, stru
         ok = answer_client_setinfo(b, args[0]);
         break;
     case FLI_CMD_CLIENT_INFO:
-        ok = answer_client_lines(c, b, false);
+        ok = answer_client_lines(commands, c, b, false);
         break;
     case FLI_CMD_CLIENT_LIST:
-        ok = answer_client_lines(c, b, true);
+        ok = answer_client_lines(commands, c, b, true);
         break;
     default:
         return false;
@@ -249,6 +320,10 @@ bool net_connection_command(const struct net_commands *commands, struct net_requ
 {
     FLI_ASSERT((int)n >= command->arity_min);
     bool ok = false;
+    if ((command->id == FLI_CMD_AUTH || command->id == FLI_CMD_HELLO) &&
+        begin_auth(commands, r, command->id, args, n)) {
+        return true;
+    }
     if (!answer(commands, r->conn, net_reply(r), command->id, args, n, &ok)) {
         return false;
     }

@@ -11,11 +11,21 @@
 #define NET_REDIS_VERSION "7.0.15"
 
 #define NET_HELLO_FIELDS_MAX 8u
+#define NET_USER_NAME_MAX 64u
 
 struct net_hello_field {
     const char *key;
     const char *text; /* NULL: it is a number */
     int64_t number;
+};
+
+/* What AUTH and HELLO say. */
+struct net_auth {
+    bool is_hello;
+    int proto;                    /* HELLO */
+    bool named;                   /* HELLO with SETNAME */
+    char name[64];
+    struct fli_slice user, password;
 };
 
 struct net_commands {
@@ -26,7 +36,17 @@ struct net_commands {
     /* What the service adds to HELLO's answer; returns how many fields (at most
      * NET_HELLO_FIELDS_MAX), whose texts stay valid until the answer is made. May be NULL. */
     unsigned (*hello)(void *ctx, struct net_hello_field *fields);
+    void *users_ctx; /* of the next two */
+    /* The user's name, for CLIENT LIST. NULL: everybody is "default". */
+    void (*user_name)(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
+    /* AUTH and HELLO with AUTH: takes the request, which is then answered later, or now. NULL:
+     * there is no authentication, and they are refused. The password is valid during the call. */
+    void (*auth)(void *ctx, struct net_request *r, const struct net_auth *auth);
 };
+
+/* Finishes HELLO after its AUTH has succeeded: sets what it asked for and answers. */
+void net_hello_finish(const struct net_commands *commands, struct net_request *r,
+                      const struct net_auth *auth);
 
 /* Answers r when the command is one of those above, and returns true. `args` are the arguments
  * after the name (and subcommand) as fli_command_lookup counts them. False: not one of ours (INFO

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/list.h"
+#include "base/turn.h"
 #include "tls/tls.h"
 #include "wire/resp.h"
 
@@ -27,6 +28,8 @@ struct net_limits {
     unsigned connections_max;
     unsigned pipeline_max; /* requests in flight per connection before reading pauses */
     size_t output_max;     /* unsent bytes per connection before it is cut off */
+    size_t request_memory; /* what the service keeps for a request in flight, at most */
+    size_t memory_max; /* bytes for all connections together; then the largest go; 0: no ceiling */
     unsigned
         idle_first_ms; /* a connection that never completes a first request is closed; 0: never */
 };
@@ -46,6 +49,7 @@ struct net_callbacks {
      * this call. May come more than once for a request. May be NULL. */
     void (*hangup)(void *ctx, struct net_request *r);
     void (*opened)(void *ctx, struct net_conn *c);          /* may be NULL */
+    void (*shaken)(void *ctx, struct net_conn *c); /* TLS: before its first request; may be NULL */
     void (*closed)(void *ctx, struct net_conn *c);          /* may be NULL; after every cancel */
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
@@ -58,6 +62,7 @@ struct net_request {
     bool answered;        /* private */
     bool is_push;         /* private: no request, but what was pushed behind those before it */
     struct fli_buf reply; /* private: an answer that has to wait for its turn */
+    size_t counted;       /* private: bytes of it in the connection's account */
     _Alignas(16) uint8_t user[];
 };
 
@@ -102,6 +107,17 @@ bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of its verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
+/* Who the client is, as the service says: a number that it keeps; 0 at first. */
+uint64_t net_conn_login(const struct net_conn *c);
+void net_conn_set_login(struct net_conn *c, uint64_t login);
+/* Whether the client is on this machine, and where it is: address 4 or 16, port 2, both in network
+ * order; nothing when that is not known. */
+bool net_conn_is_local(const struct net_conn *c);
+struct fli_slice net_conn_address(const struct net_conn *c);
+#define NET_CONN_ADDRESS_MAX 18u
+/* Takes no more requests from it, nor reads, until it is released. */
+void net_conn_hold(struct net_conn *c);
+void net_conn_release(struct net_conn *c);
 void net_conn_set_proto(struct net_conn *c, int proto);
 void net_conn_set_name(struct net_conn *c, const char *name);
 uint64_t net_conn_id(const struct net_conn *c);
@@ -137,9 +153,30 @@ struct net_stats {
     uint64_t bytes_in, bytes_out;
     uint64_t tls_handshakes, tls_failed;
     uint64_t tls_deferred; /* handshakes that had to wait for a later turn of the loop */
-    uint64_t paused; /* times reading from a connection was paused */
+    uint64_t paused;       /* times reading from a connection was paused */
 };
 void net_get_stats(const struct net_server *s, struct net_stats *ret);
+/* What connections keep: buffers of input and output, requests in flight with what the service has
+ * for each (request_memory), TLS, subscriptions. */
+struct net_memory {
+    size_t clients;     /* bytes */
+    size_t clients_max; /* most there ever were; one turn of the loop may go above the limit */
+    size_t limit;       /* memory_max */
+    size_t largest;     /* of one connection, when it is one of the heavy ones */
+    size_t heavy;       /* connections that keep NET_HEAVY_MIN or more */
+    size_t pooled;      /* kept to be used again, for nobody in particular */
+    uint64_t cut_off;   /* for it */
+};
+#define NET_HEAVY_MIN ((size_t)32 << 10)
+void net_get_memory(const struct net_server *s, struct net_memory *ret);
+/* Lines for the section Memory of INFO. 0, FL_ELIMIT, FL_ENOMEM. */
+int net_memory_info(struct fli_buf *b, const struct net_memory *m) FLI_MUST_USE;
+/* What the service keeps for the connection beside its requests. */
+void net_conn_set_subscribed(struct net_conn *c, size_t bytes);
+/* The accountant of the loop's turns: net ends each turn, other parts enter theirs. */
+struct fli_turn *net_server_turn(struct net_server *s);
+/* The section of INFO about the loop. 0, FL_ELIMIT, FL_ENOMEM. */
+int net_loop_info(struct fli_buf *b, const struct fli_turn_stats *stats) FLI_MUST_USE;
 /* The section of INFO about TLS; port 0: there is none. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
                  const struct net_stats *stats) FLI_MUST_USE;

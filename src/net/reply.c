@@ -53,6 +53,7 @@ struct net_request *net_request_take(struct net_conn *c)
     r->conn = c;
     r->answered = false;
     r->is_push = false;
+    r->counted = 0;
     fli_buf_init(&r->reply, s->limits.output_max);
     memset(r->user, 0, s->user_size);
     fli_list_push(&c->requests, &r->link);
@@ -67,6 +68,7 @@ void net_request_free(struct net_request *r)
     FLI_ASSERT(c->in_flight > 0);
     fli_list_remove(&r->link);
     c->in_flight--;
+    c->replies -= r->counted;
     net_buffer_give(s, &r->reply);
     if (s->free_requests_n == NET_REQUESTS_KEEP) {
         free(r);
@@ -146,6 +148,8 @@ void net_answer(struct net_request *r)
         return;
     }
     c->held += r->reply.len;
+    net_memory_reply(r);
+    net_conn_touch(c); /* so that it is counted */
     if (c->requests.next == &r->link && !c->hold) {
         net_conn_advance(c);
     }
@@ -186,6 +190,8 @@ static bool push_behind(struct net_conn *c, const void *data, size_t len)
         return false;
     }
     c->held += len;
+    net_memory_reply(r);
+    net_conn_touch(c);
     return true;
 }
 

@@ -5,8 +5,9 @@
  * is about to take it, so that a slow reader costs no second copy.
  *
  * A handshake costs a thousand times what a request does. In one turn of the loop so many of them
- * are worked on as fit into NET_SHAKE_TURN_MS; what others have sent waits in buffers of their
- * connections: those that have begun before those that begin, else first come, first served. */
+ * are worked on as fit into their share (base/turn.h). What others have sent waits in buffers of
+ * their connections: those that have begun before those that begin, else first come, first
+ * served. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,9 @@ static void opened(struct net_conn *c)
         fli_list_push(&s->fresh, &c->watch);
         net_server_tick_start(s);
     }
+    if (s->cbs.shaken != NULL) {
+        s->cbs.shaken(s->cbs.ctx, c);
+    }
 }
 
 /* False: the connection is about to end. */
@@ -151,11 +155,13 @@ static void decrypt(struct net_conn *c, const void *data, size_t len)
 static void shake(struct net_conn *c, const uint8_t *data, size_t len)
 {
     struct net_server *s = c->server;
-    uint64_t began_ns = uv_hrtime();
+    enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_HANDSHAKES);
+    uint64_t began_ns = fli_clock_ns();
     if (c->secure->tls != NULL || begin(c, data[0])) {
         decrypt(c, data, len);
     }
-    s->shake_ns += uv_hrtime() - began_ns;
+    s->shake_ns += fli_clock_ns() - began_ns;
+    fli_turn_leave(&s->turn, part);
 }
 
 static void defer(struct net_conn *c, const uint8_t *data, size_t len)

@@ -28,16 +28,18 @@ void net_server_log(struct net_server *s, int level, const char *fmt, ...)
 
 void net_flush(struct net_server *s)
 {
-    if (s->flushing) {
+    if (s->flushing || fli_list_empty(&s->dirty)) {
         return;
     }
     s->flushing = true;
+    enum fli_turn_part part = fli_turn_enter(&s->turn, FLI_TURN_WRITES);
     /* Ends, because a connection gets dirty again only by taking input that has already been read,
      * by being answered, or by being doomed. */
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&s->dirty)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, dirty));
     }
+    fli_turn_leave(&s->turn, part);
     s->flushing = false;
 }
 
@@ -58,30 +60,61 @@ static void check_cb(uv_check_t *handle)
     net_flush(handle->data);
 }
 
-/* A turn begins: those that yielded in the last one go on, in order, as far as time allows. */
-static void go_on(struct net_server *s)
+static void shake_on(struct net_server *s)
 {
     struct fli_list *link = NULL;
-    s->turn_ms = uv_now(s->loop);
-    s->turn_ns = uv_hrtime();
-    s->shake_ns = 0;
     while (!net_shake_over(s) && ((link = fli_list_pop(&s->deferred_begun)) != NULL ||
                                   (link = fli_list_pop(&s->deferred)) != NULL)) {
         const struct net_secure *sec = FLI_CONTAINER_OF(link, struct net_secure, deferred);
         net_secure_go_on(sec->conn);
     }
-    while (!net_turn_over(s) && (link = fli_list_pop(&s->yielded)) != NULL) {
+}
+
+static bool take_over(const struct net_server *s)
+{
+    return s->take_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000);
+}
+
+/* One that had its share before goes on in each turn, however many come that had none. */
+static void take_on(struct net_server *s)
+{
+    struct fli_list *link = NULL;
+    if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }
-    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->deferred) &&
-        fli_list_empty(&s->deferred_begun)) {
+    while (!take_over(s) && ((link = fli_list_pop(&s->begging)) != NULL ||
+                             (link = fli_list_pop(&s->yielded)) != NULL)) {
+        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
+    }
+}
+
+/* A turn begins: those that yielded in the last one go on, in order, as far as their share goes. */
+static void go_on(struct net_server *s)
+{
+    s->take_ns = 0;
+    s->shake_ns = 0;
+    shake_on(s);
+    take_on(s);
+    if (fli_list_empty(&s->yielded) && fli_list_empty(&s->begging) &&
+        fli_list_empty(&s->deferred) && fli_list_empty(&s->deferred_begun)) {
         (void)uv_idle_stop(&s->idle);
     }
+}
+
+static void end_turn(struct net_server *s)
+{
+    char text[FLI_TURN_TEXT_MAX];
+    uint64_t idle_ns = uv_metrics_idle_time(s->loop);
+    if (fli_turn_end(&s->turn, idle_ns - s->idle_ns, text)) {
+        net_server_log(s, 2, "%s", text);
+    }
+    s->idle_ns = idle_ns;
 }
 
 static void prepare_cb(uv_prepare_t *handle)
 {
     struct net_server *s = handle->data;
+    end_turn(s);
     go_on(s);
     net_flush(s);
 }
@@ -349,7 +382,10 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     s->output_pause = limits->output_max / 2;
     fli_list_init(&s->conns);
     fli_list_init(&s->dirty);
+    fli_list_init(&s->begging);
     fli_list_init(&s->yielded);
+    fli_turn_init(&s->turn);
+    net_memory_init(s);
     fli_list_init(&s->fresh);
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
@@ -360,7 +396,8 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);
     fli_resp_parser_init(&s->parser, limits->resp);
-    int rc = uv_check_init(loop, &s->check);
+    int rc = uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
+    rc = rc != 0 ? rc : uv_check_init(loop, &s->check);
     rc = rc != 0 ? rc : uv_prepare_init(loop, &s->prepare);
     rc = rc != 0 ? rc : uv_timer_init(loop, &s->tick);
     rc = rc != 0 ? rc : uv_idle_init(loop, &s->idle);
@@ -419,6 +456,7 @@ void net_server_destroy(struct net_server *s)
         return;
     }
     FLI_ASSERT(s->handles == 0 && s->conns_n == 0);
+    net_memory_fini(s);
     free_pools(s);
     for (unsigned i = 0; i < s->listeners_n; i++) {
         free(s->listeners[i]);
@@ -445,4 +483,9 @@ size_t net_connections(const struct net_server *s)
 void net_get_stats(const struct net_server *s, struct net_stats *ret)
 {
     *ret = s->stats;
+}
+
+struct fli_turn *net_server_turn(struct net_server *s)
+{
+    return &s->turn;
 }

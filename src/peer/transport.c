@@ -269,8 +269,11 @@ static int transport_bind(struct transport *t, const char *address, char *errmsg
     t->fd = bind_first(list, &t->port);
     freeaddrinfo(list);
     if (t->fd < 0) {
-        snprintf(errmsg, errmsg_size, "cannot listen for peers on %s: %s", address,
-                 strerror(errno));
+        snprintf(errmsg, errmsg_size, "cannot listen for the other nodes on %s: %s%s", address,
+                 strerror(errno),
+                 errno == EADDRINUSE ? "; another process has it, perhaps another node: choose "
+                                       "another port with --peer (and in --cluster)"
+                                     : "");
         return FL_ESYSTEM;
     }
     return 0;

@@ -49,6 +49,8 @@ struct call {
     uint8_t name[FL_NAME_MAX];
 };
 
+_Static_assert(sizeof(struct call) <= DISPATCH_CALL_MEMORY, "what a connection is charged for it");
+
 struct dispatch {
     struct dispatch_config config;
     struct parked parked;

@@ -13,7 +13,17 @@
 #include "base/bytes.h"
 
 /* A flag needs no value on the command line. */
-enum kind { KIND_NUMBER, KIND_TEXT, KIND_FLAG, KIND_YES_NO, KIND_LEVEL, KIND_CLUSTER, KIND_AUTH };
+enum kind {
+    KIND_NUMBER,
+    KIND_TEXT,
+    KIND_FLAG,
+    KIND_YES_NO,
+    KIND_LEVEL,
+    KIND_CLUSTER,
+    KIND_AUTH,
+    KIND_FORMAT,
+    KIND_CERT_USER
+};
 
 struct option {
     const char *name;
@@ -46,6 +56,7 @@ static const struct option options[] = {
     NUMBER("hold-ms", hold_ms, 1, 600000),
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
+    NUMBER("client-memory", client_memory, UINT64_C(16) << 20, UINT64_C(1) << 40),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
     NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
     TEXT("tls-port", tls_port),
@@ -55,10 +66,15 @@ static const struct option options[] = {
     {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
+    {"tls-auth-clients-user", KIND_CERT_USER, FIELD(tls_auth_clients_user), 0, 0},
+    TEXT("aclfile", aclfile),
+    TEXT("requirepass", requirepass),
+    TEXT("auditlog", auditlog),
     {"tls-cluster", KIND_YES_NO, FIELD(tls_cluster), 0, 0},
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
+    {"log-format", KIND_FORMAT, FIELD(log_json), 0, 0},
     {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
@@ -404,6 +420,16 @@ static enum config_outcome set_level(struct reader *r, const struct given *g, vo
                  g->text);
 }
 
+static enum config_outcome set_format(struct reader *r, const struct given *g, void *field)
+{
+    bool json = strcmp(g->text, "json") == 0;
+    if (!json && strcmp(g->text, "text") != 0) {
+        return wrong(r, "%.512s: '%.64s' is no format: write text or json", g->where, g->text);
+    }
+    memcpy(field, &json, sizeof json);
+    return CONFIG_RUN;
+}
+
 static enum config_outcome set_auth(struct reader *r, const struct given *g, void *field)
 {
     static const struct {
@@ -419,6 +445,16 @@ static enum config_outcome set_auth(struct reader *r, const struct given *g, voi
         }
     }
     return wrong(r, "%.512s: '%.64s' is none of yes, no and optional", g->where, g->text);
+}
+
+static enum config_outcome set_cert_user(struct reader *r, const struct given *g, void *field)
+{
+    bool by_cn = strcmp(g->text, "CN") == 0;
+    if (!by_cn && strcmp(g->text, "off") != 0) {
+        return wrong(r, "%.512s: '%.64s' is neither CN nor off", g->where, g->text);
+    }
+    memcpy(field, &by_cn, sizeof by_cn);
+    return CONFIG_RUN;
 }
 
 static enum config_outcome set_cluster(struct reader *r, const struct given *g)
@@ -457,6 +493,10 @@ static enum config_outcome set(struct reader *r, const struct option *o, const s
         return set_cluster(r, g);
     case KIND_AUTH:
         return set_auth(r, g, field);
+    case KIND_FORMAT:
+        return set_format(r, g, field);
+    case KIND_CERT_USER:
+        return set_cert_user(r, g, field);
     default:
         return set_text(r, o, g, field);
     }
@@ -509,24 +549,6 @@ static enum config_outcome check_address(struct reader *r, const char *option, c
     return CONFIG_RUN;
 }
 
-/* Without certificates of clients, who can connect can do everything. */
-static enum config_outcome check_reach(struct reader *r, const char *option, const char *address)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    int rc = net_address_split(address, host, &port);
-    FLI_ASSERT(rc == 0);
-    if (r->config->allow_remote || net_host_is_loopback(host)) {
-        return CONFIG_RUN;
-    }
-    return wrong(r,
-                 "--%s %.128s can be reached from other machines, and nothing there proves who is "
-                 "who: anybody could take and break every lock. Use a loopback address such as "
-                 "127.0.0.1, --tls-port with --tls-auth-clients yes, or add --allow-remote if the "
-                 "network is trusted",
-                 option, address);
-}
-
 /* Who is taken for a node can read everything and change everything. */
 static enum config_outcome check_peer_reach(struct reader *r, const char *option,
                                             const char *address)
@@ -574,7 +596,6 @@ static enum config_outcome check_plain(struct reader *r)
                    : wrong(r, "--advertise has no meaning with --listen off: use --tls-advertise");
     }
     enum config_outcome o = check_address(r, "listen", c->listen, true);
-    o = o != CONFIG_RUN ? o : check_reach(r, "listen", c->listen);
     return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
 }
 
@@ -646,9 +667,6 @@ static enum config_outcome check_tls_port(struct reader *r)
     }
     complete_tls_port(c);
     enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
-    if (o == CONFIG_RUN && c->tls_auth_clients != FLI_TLS_AUTH_REQUIRED) {
-        o = check_reach(r, "tls-port", c->tls_port);
-    }
     if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
                                    strlen(c->tls_advertise) + 16 >
                                MEMBER_ADDRESS_MAX) {
@@ -661,7 +679,8 @@ static enum config_outcome check_tls_port(struct reader *r)
 
 static enum config_outcome check_tls(struct reader *r)
 {
-    static const char *const needs[] = {"tls-auth-clients", "tls-advertise"};
+    static const char *const needs[] = {"tls-auth-clients", "tls-advertise",
+                                        "tls-auth-clients-user"};
     const struct config *c = r->config;
     enum config_outcome o = check_tls_files(r);
     o = o != CONFIG_RUN ? o : check_tls_cluster(r);
@@ -702,6 +721,22 @@ static enum config_outcome check_addresses(struct reader *r)
                : check_peer_reach(r, "cluster", members_find(&c->members, c->id)->address);
 }
 
+static enum config_outcome check_users(struct reader *r)
+{
+    const struct config *c = r->config;
+    if (c->aclfile[0] != '\0' && c->requirepass[0] != '\0') {
+        return wrong(r, "--aclfile and --requirepass exclude each other: write the line `user "
+                        "default on >PASSWORD ~* +@all` into the file");
+    }
+    for (const char *p = c->requirepass; *p != '\0'; p++) {
+        if (*p <= ' ' || *p == 0x7f) {
+            return wrong(r, "--requirepass: a password that begins with the cluster has no blanks; "
+                            "set it later with ACL SETUSER");
+        }
+    }
+    return CONFIG_RUN;
+}
+
 static enum config_outcome check_times(struct reader *r)
 {
     const struct config *c = r->config;
@@ -722,6 +757,7 @@ static void set_defaults(struct config *c)
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,
                          .connections_max = 16384,
+                         .client_memory = UINT64_C(512) << 20,
                          .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
                          .tls_cluster_name = SECURITY_NAME_DEFAULT,
@@ -740,6 +776,7 @@ static enum config_outcome read_all(struct reader *r, int argc, const char *cons
     }
     o = o != CONFIG_RUN ? o : check_members(r);
     o = o != CONFIG_RUN ? o : check_addresses(r);
+    o = o != CONFIG_RUN ? o : check_users(r);
     return o != CONFIG_RUN ? o : check_times(r);
 }
 

@@ -36,6 +36,7 @@ struct config {
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
+    uint64_t client_memory; /* bytes for all clients together */
     unsigned idle_first_ms;
     uint64_t snapshot_bytes;             /* of log, between two snapshots of a small state */
     char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */
@@ -48,7 +49,12 @@ struct config {
     char tls_cluster_name[SECURITY_NAME_MAX];  /* what the nodes' names begin with */
     char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
+    bool log_json;                             /* an object a line */
     bool allow_remote;
+    char aclfile[CONFIG_PATH_MAX]; /* the users of a new cluster; "" for none */
+    char requirepass[513];         /* of the default user of a new cluster; "" for none */
+    char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
+    bool tls_auth_clients_user;    /* a certificate's CN is its user */
     struct machine_limits limits; /* of a new cluster */
 };
 

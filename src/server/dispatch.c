@@ -87,6 +87,15 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news)
 
 /* --- results --- */
 
+static void tell_refused(struct dispatch *d, void *request, enum fli_command_id id,
+                         const struct machine_result *result)
+{
+    bool by_right = result->code == MACHINE_NOPERM;
+    if ((by_right || result->code == MACHINE_NOAUTH) && d->config.refused != NULL) {
+        d->config.refused(d->config.users_ctx, request, id, by_right);
+    }
+}
+
 static void on_result(struct node_ticket *t, int status, const struct machine_result *result,
                       struct fli_slice payload)
 {
@@ -110,6 +119,7 @@ static void on_result(struct node_ticket *t, int status, const struct machine_re
         dispatch_answer_failure(c, status);
     } else {
         void *request = dispatch_call_detach(c);
+        tell_refused(d, request, c->id, result);
         finish(d, request,
                render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));
     }
@@ -249,6 +259,9 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     uint8_t also[MACHINE_ALSO_SIZE];
     struct machine_command m = map(q, also);
     FLI_ASSERT(m.op != 0);
+    if (d->config.who != NULL) {
+        d->config.who(d->config.users_ctx, request, &m);
+    }
     if (d->calls >= d->config.calls_max) {
         answer_failure(d, request, FL_EBUSY, true);
         return;
@@ -364,6 +377,21 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
                   const struct fli_request *q, const struct fli_slice *args, unsigned n)
 {
     switch (q->command->id) {
+    case FLI_CMD_ACL_CAT:
+    case FLI_CMD_ACL_DELUSER:
+    case FLI_CMD_ACL_GETUSER:
+    case FLI_CMD_ACL_LIST:
+    case FLI_CMD_ACL_LOAD:
+    case FLI_CMD_ACL_SAVE:
+    case FLI_CMD_ACL_SETUSER:
+    case FLI_CMD_ACL_USERS:
+    case FLI_CMD_ACL_WHOAMI:
+        if (d->config.users == NULL) {
+            answer_error(d, request, "ERR", "there are no users here");
+        } else {
+            d->config.users(d->config.users_ctx, request, q->command, args, n);
+        }
+        break;
     case FLI_CMD_INFO:
     case FLI_CMD_CLUSTER_INFO:
         answer_info(d, request, proto, q->command->id, args, n);
@@ -393,6 +421,10 @@ void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *s
     slot->call = NULL;
     int rc =
         fli_command_lookup(FLI_SERVICE_LOCK, argv, argc, &command, &words, errmsg, sizeof errmsg);
+    if (rc == 0 && d->config.gate != NULL &&
+        !d->config.gate(d->config.users_ctx, request, command)) {
+        return;
+    }
     if (rc == 0 && (command->flags & FLI_CMD_CONNECTION) != 0) {
         d->config.connection(d->config.ctx, request, command, argv + words, argc - words);
         return;

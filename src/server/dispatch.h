@@ -15,9 +15,9 @@
  * released. A grant under an owner that the client named stays: asking again finds it. What has to
  * be undone is tried for a while and then left to the lease's end.
  *
- * A LOCKS or SESSION LIST may cost the leader some milliseconds, so only a few of a node's are out
- * at a time and the others stand in line; how many requests of all kinds there may be is limited
- * too. Both are answered BUSY beyond that.
+ * A LOCKS or SESSION LIST may cost the leader some milliseconds, and it or a SHOW may be answered
+ * 64 KiB, so only a few of a node's are out at a time and the others stand in line; how many
+ * requests of all kinds there may be is limited too. Both are answered BUSY beyond that.
  *
  * One thread. Memory of requests is pooled; the pool never shrinks below what was needed at once.
  */
@@ -36,6 +36,8 @@ struct dispatch_sink {
     struct fli_buf *(*reply)(void *request);
     void (*answer)(void *request); /* what was appended is complete; the request is gone */
     void (*failed)(void *request); /* it did not fit; the request is gone */
+    /* Whether its client is behind with taking what it was sent: lists for it wait. May be NULL. */
+    bool (*behind)(void *request);
 };
 
 /* The node, as node.h describes it. */
@@ -58,6 +60,16 @@ struct dispatch_config {
     /* Answers a command about the connection (FLI_CMD_CONNECTION) in full. */
     void (*connection)(void *ctx, void *request, const struct fli_command *command,
                        const struct fli_slice *args, unsigned n);
+    /* Whether a command may go on, which is answered when not; who sends it, put into the command
+     * of the machine; the ACL commands, answered in full. All NULL, or none: then there are no
+     * users, and everybody is the default one. They, and the next, are given users_ctx. */
+    void *users_ctx;
+    bool (*gate)(void *ctx, void *request, const struct fli_command *command);
+    void (*who)(void *ctx, void *request, struct machine_command *m);
+    void (*users)(void *ctx, void *request, const struct fli_command *command,
+                  const struct fli_slice *args, unsigned n);
+    /* The machine refused a request for want of a right, or of a login. May be NULL. */
+    void (*refused)(void *ctx, void *request, enum fli_command_id id, bool by_right);
     /* Fills in what only the shell knows for INFO. May be NULL. */
     void (*describe)(void *ctx, struct info_shell *ret);
     uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
@@ -67,7 +79,9 @@ struct dispatch_config {
 /* Each takes up to 1 KiB. Every connection may have a full pipeline, and many requests may be
  * parked on one wait, so neither bounds them. */
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
-#define DISPATCH_LISTINGS_MAX 8u                 /* in flight */
+#define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
+#define DISPATCH_LISTINGS_MAX 4u                 /* in flight */
+#define DISPATCH_LISTINGS_LOOK_MS UINT64_C(10)   /* between looks at who is no longer behind */
 #define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 

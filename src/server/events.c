@@ -1,85 +1,12 @@
-/* events.c: see events.h.
+/* events.c: see events.h: who wants to hear of what.
  *
  *   topic --subs--> sub <--subs-- subscriber
- *
- * Frames are made once a topic and protocol, and the same bytes go to each subscriber. While a list
- * of subs is walked nobody is taken off it: who does not take a frame is put on `doomed`, passed
- * over from then on, and dropped at the end. */
-#include "server/events.h"
-
-#include <inttypes.h>
-#include <stdio.h>
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "machine/glob.h"
+#include "server/events_private.h"
 #include "wire/resp.h"
-
-#define TEXT_MAX (3u * FL_OWNER_MAX + 256u)
-#define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
-
-struct topic {
-    struct fli_map_node by_name; /* channels */
-    struct fli_list link;        /* patterns */
-    struct fli_list subs;
-    bool is_glob;
-    bool min_live; /* hears of min_live_token */
-    uint16_t len;
-    uint8_t name[];
-};
-
-struct sub_key {
-    const struct events_subscriber *subscriber;
-    const struct topic *topic;
-};
-
-struct sub {
-    struct fli_map_node by_key;
-    struct fli_list at_topic;
-    struct fli_list at_subscriber;
-    struct topic *topic;
-    struct events_subscriber *subscriber;
-    bool fresh; /* min_live topics: was not told any yet */
-};
-
-struct events_subscriber {
-    struct fli_list doomed;
-    struct fli_list subs;
-    void *to;
-    unsigned channels, globs;
-};
-
-/* A message on its way: its text, and the frames already made for the topic in hand. */
-struct message {
-    struct fli_slice channel;
-    size_t text_len;
-    char text[TEXT_MAX];
-};
-
-static struct topic *topic_of_link(struct fli_list *link)
-{
-    return FLI_CONTAINER_OF(link, struct topic, link);
-}
-
-static struct sub *sub_at_topic(struct fli_list *link)
-{
-    return FLI_CONTAINER_OF(link, struct sub, at_topic);
-}
-
-static struct fli_slice topic_name(const struct topic *t)
-{
-    return (struct fli_slice){t->name, t->len};
-}
-
-static bool slice_is(struct fli_slice s, const char *text)
-{
-    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
-}
-
-static struct fli_slice slice_of(const char *text)
-{
-    return (struct fli_slice){(const uint8_t *)text, strlen(text)};
-}
 
 static bool topic_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
@@ -106,6 +33,7 @@ void events_init(struct events *e, const struct events_sink *sink, const uint64_
     fli_map_init(&e->subs, sub_eq, seed);
     fli_list_init(&e->globs);
     fli_list_init(&e->doomed);
+    fli_buf_init(&e->queue, EVENTS_QUEUE_MAX);
 }
 
 void events_fini(struct events *e)
@@ -113,6 +41,7 @@ void events_fini(struct events *e)
     FLI_ASSERT(e->subs_n == 0 && e->channels.len == 0 && e->globs_n == 0);
     fli_map_fini(&e->channels);
     fli_map_fini(&e->subs);
+    fli_buf_fini(&e->queue);
 }
 
 void events_get_counts(const struct events *e, struct events_counts *ret)
@@ -122,7 +51,7 @@ void events_get_counts(const struct events *e, struct events_counts *ret)
 
 /* --- topics and subscriptions --- */
 
-static struct topic *topic_find(struct events *e, bool is_glob, struct fli_slice name)
+struct topic *events_topic_find(struct events *e, bool is_glob, struct fli_slice name)
 {
     if (!is_glob) {
         struct fli_map_node *n = fli_map_find(&e->channels, name.data, name.len);
@@ -138,10 +67,20 @@ static struct topic *topic_find(struct events *e, bool is_glob, struct fli_slice
     return NULL;
 }
 
-static bool glob_matches(const struct topic *t, struct fli_slice channel)
+/* A pattern costs little unless a long piece of it stands behind a star, which is then tried
+ * at each byte of a name. */
+static bool is_dear(struct fli_slice pattern)
 {
-    uint64_t steps = 0;
-    return machine_glob_match(topic_name(t), channel, &steps);
+    size_t piece = 0;
+    size_t longest = 0;
+    bool star = false;
+    for (size_t i = 0; i < pattern.len; i++) {
+        bool is_star = pattern.data[i] == '*';
+        star = star || is_star;
+        piece = is_star ? 0 : piece + star;
+        longest = piece > longest ? piece : longest;
+    }
+    return longest > EVENTS_CHEAP_PIECE_MAX;
 }
 
 static struct topic *topic_create(struct events *e, bool is_glob, struct fli_slice name)
@@ -152,8 +91,10 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     t->is_glob = is_glob;
     t->len = (uint16_t)name.len;
     memcpy(t->name, name.data, name.len);
-    t->min_live = is_glob ? glob_matches(t, slice_of(EVENTS_MIN_LIVE_CHANNEL))
+    uint64_t steps = 0;
+    t->min_live = is_glob ? events_glob_matches(t, slice_of(EVENTS_MIN_LIVE_CHANNEL), &steps)
                           : slice_is(name, EVENTS_MIN_LIVE_CHANNEL);
+    t->dear = is_glob && is_dear(name);
     if (is_glob) {
         fli_list_push(&e->globs, &t->link);
         e->globs_n++;
@@ -170,6 +111,7 @@ static void topic_relax(struct events *e, struct topic *t)
         return;
     }
     if (t->is_glob) {
+        events_glob_gone(e, t);
         fli_list_remove(&t->link);
         e->globs_n--;
     } else {
@@ -200,9 +142,14 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     *(t->is_glob ? &s->globs : &s->channels) += 1;
     *(t->is_glob ? &e->counts.patterns : &e->counts.channels) += 1;
     e->subs_n++;
+    sub->since = e->end;
     sub->fresh = t->min_live;
     e->min_live_subs += t->min_live;
     e->fresh_subs += t->min_live;
+    t->lane_subs[s->lane]++;
+    if (t->dear) {
+        events_change_lane(e, s);
+    }
 }
 
 static void sub_free(struct events *e, struct sub *sub)
@@ -214,11 +161,16 @@ static void sub_free(struct events *e, struct sub *sub)
     e->subs_n--;
     e->min_live_subs -= t->min_live;
     e->fresh_subs -= sub->fresh;
+    FLI_ASSERT(t->lane_subs[s->lane] > 0);
+    t->lane_subs[s->lane]--;
     fli_map_remove(&e->subs, &sub->by_key);
     fli_list_remove(&sub->at_topic);
     fli_list_remove(&sub->at_subscriber);
     free(sub);
     topic_relax(e, t);
+    if (e->subs_n == 0) {
+        events_forget(e);
+    }
 }
 
 static struct events_subscriber *subscriber_create(struct events *e, void *to)
@@ -245,10 +197,11 @@ void events_drop(struct events *e, struct events_subscriber *s)
     }
     FLI_ASSERT(e->counts.subscribers > 0);
     e->counts.subscribers--;
+    e->dear_subscribers -= s->lane == EVENTS_DEAR;
     free(s);
 }
 
-static void drop_doomed(struct events *e)
+void events_drop_doomed(struct events *e)
 {
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&e->doomed)) != NULL) {
@@ -323,7 +276,7 @@ static unsigned count_new(struct events *e, const struct events_subscriber *s, b
     unsigned fresh = 0;
     *ret_topics = 0;
     for (unsigned i = 0; i < n; i++) {
-        struct topic *t = topic_find(e, is_glob, args[i]);
+        struct topic *t = events_topic_find(e, is_glob, args[i]);
         *ret_topics += t == NULL;
         fresh += t == NULL || s == NULL || sub_find(e, s, t) == NULL;
     }
@@ -352,7 +305,7 @@ static enum events_outcome subscribe(struct events *e, struct events_subscriber 
     }
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
-        struct topic *t = topic_find(e, is_glob, args[i]);
+        struct topic *t = events_topic_find(e, is_glob, args[i]);
         t = t != NULL ? t : topic_create(e, is_glob, args[i]);
         if (sub_find(e, *at, t) == NULL) {
             sub_create(e, *at, t);
@@ -390,7 +343,7 @@ static enum events_outcome unsubscribe(struct events *e, struct events_subscribe
     const char *word = is_glob ? "punsubscribe" : "unsubscribe";
     int rc = n == 0 ? unsubscribe_all(e, *at, is_glob, proto, word, out) : 0;
     for (unsigned i = 0; i < n; i++) {
-        struct topic *t = *at == NULL ? NULL : topic_find(e, is_glob, args[i]);
+        struct topic *t = *at == NULL ? NULL : events_topic_find(e, is_glob, args[i]);
         struct sub *sub = t == NULL ? NULL : sub_find(e, *at, t);
         if (sub != NULL) {
             sub_free(e, sub);
@@ -434,212 +387,11 @@ bool events_may_send(enum fli_command_id id)
     }
 }
 
-/* --- messages --- */
-
-static void put(struct message *m, const char *key, uint64_t v)
+size_t events_memory_of(const struct events_subscriber *s)
 {
-    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=%" PRIu64, key, v);
-    FLI_ASSERT(n > 0 && (size_t)n < sizeof m->text - m->text_len);
-    m->text_len += (size_t)n;
-}
-
-static void put_bytes(struct message *m, const char *key, struct fli_slice v)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=", key);
-    FLI_ASSERT(n > 0);
-    m->text_len += (size_t)n;
-    FLI_ASSERT(m->text_len + 3 * v.len < sizeof m->text);
-    for (size_t i = 0; i < v.len; i++) {
-        uint8_t c = v.data[i];
-        if (c > ' ' && c < 0x7f && c != '%') {
-            m->text[m->text_len++] = (char)c;
-        } else {
-            m->text[m->text_len++] = '%';
-            m->text[m->text_len++] = digits[c >> 4];
-            m->text[m->text_len++] = digits[c & 15];
-        }
+    if (s == NULL) {
+        return 0;
     }
-}
-
-static void begin(struct message *m, struct fli_slice channel, const char *event)
-{
-    m->channel = channel;
-    m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
-}
-
-static int frame(struct fli_buf *out, int proto, const struct topic *t, const struct message *m)
-{
-    int rc = fli_resp_push(out, proto, t->is_glob ? 4 : 3);
-    rc = rc != 0 ? rc : fli_resp_text(out, t->is_glob ? "pmessage" : "message");
-    if (rc == 0 && t->is_glob) {
-        rc = fli_resp_bulk(out, t->name, t->len);
-    }
-    rc = rc != 0 ? rc : fli_resp_bulk(out, m->channel.data, m->channel.len);
-    return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
-}
-
-/* Tells the subscribers of one topic; only the fresh ones when asked so. */
-static void tell(struct events *e, struct topic *t, const struct message *m, bool only_fresh)
-{
-    struct fli_buf frames[2]; /* of RESP2 and RESP3 */
-    fli_buf_init(&frames[0], FRAME_MAX);
-    fli_buf_init(&frames[1], FRAME_MAX);
-    FLI_LIST_FOREACH(link, &t->subs)
-    {
-        struct sub *sub = sub_at_topic(link);
-        struct events_subscriber *s = sub->subscriber;
-        if (fli_list_linked(&s->doomed) || (only_fresh && !sub->fresh)) {
-            continue;
-        }
-        int proto = e->sink.proto(e->sink.ctx, s->to);
-        struct fli_buf *f = &frames[proto == 3];
-        if (f->len == 0 && frame(f, proto, t, m) != 0) {
-            fli_fatal("out of memory for a message");
-        }
-        if (e->sink.push(e->sink.ctx, s->to, f->data, f->len)) {
-            e->counts.messages++;
-        } else {
-            fli_list_push(&e->doomed, &s->doomed);
-        }
-    }
-    fli_buf_fini(&frames[0]);
-    fli_buf_fini(&frames[1]);
-}
-
-static const char *event_word(uint8_t type)
-{
-    switch (type) {
-    case MACHINE_EVENT_GRANTED:
-        return "granted";
-    case MACHINE_EVENT_QUEUED:
-        return "queued";
-    case MACHINE_EVENT_RELEASED:
-        return "released";
-    case MACHINE_EVENT_EXPIRED:
-        return "expired";
-    case MACHINE_EVENT_BROKEN:
-        return "broken";
-    case MACHINE_EVENT_WAIT_ENDED:
-        return "left";
-    default:
-        return NULL;
-    }
-}
-
-static const char *reason_word(uint8_t reason)
-{
-    switch (reason) {
-    case MACHINE_REASON_DEADLINE:
-        return "deadline";
-    case MACHINE_REASON_CANCEL:
-        return "cancel";
-    default:
-        return "session";
-    }
-}
-
-void events_feed(struct events *e, const struct machine_event *event)
-{
-    const char *word = event_word(event->type);
-    if (word == NULL || !events_wanted(e)) {
-        return;
-    }
-    size_t prefix = sizeof EVENTS_LOCK_PREFIX - 1;
-    uint8_t name[EVENTS_TOPIC_MAX];
-    FLI_ASSERT(event->name.len >= 1 && event->name.len <= FL_NAME_MAX);
-    memcpy(name, EVENTS_LOCK_PREFIX, prefix);
-    memcpy(name + prefix, event->name.data, event->name.len);
-    struct message m;
-    begin(&m, (struct fli_slice){name, prefix + event->name.len}, word);
-    if (event->token != 0) {
-        put(&m, "token", event->token);
-    }
-    put_bytes(&m, "owner", event->owner);
-    put(&m, "clock", event->clock_ms);
-    if (event->wait != 0) {
-        put(&m, "wait", event->wait);
-    }
-    if (event->type == MACHINE_EVENT_WAIT_ENDED) {
-        put_bytes(&m, "reason", slice_of(reason_word(event->reason)));
-    }
-    struct topic *t = topic_find(e, false, m.channel);
-    if (t != NULL) {
-        tell(e, t, &m, false);
-    }
-    FLI_LIST_FOREACH(link, &e->globs)
-    {
-        if (glob_matches(topic_of_link(link), m.channel)) {
-            tell(e, topic_of_link(link), &m, false);
-        }
-    }
-    drop_doomed(e);
-}
-
-struct resync {
-    struct events *events;
-    uint64_t clock_ms;
-};
-
-static void resync_channel(void *ctx, struct fli_map_node *node)
-{
-    const struct resync *r = ctx;
-    struct topic *t = FLI_CONTAINER_OF(node, struct topic, by_name);
-    struct message m;
-    begin(&m, topic_name(t), "resync");
-    put(&m, "clock", r->clock_ms);
-    tell(r->events, t, &m, false);
-}
-
-void events_resync(struct events *e, uint64_t clock_ms)
-{
-    if (!events_wanted(e)) {
-        return;
-    }
-    e->counts.resyncs++;
-    struct resync r = {e, clock_ms};
-    fli_map_each(&e->channels, resync_channel, &r);
-    struct message m;
-    begin(&m, slice_of(EVENTS_RESYNC_CHANNEL), "resync");
-    put(&m, "clock", clock_ms);
-    FLI_LIST_FOREACH(link, &e->globs)
-    {
-        tell(e, topic_of_link(link), &m, false);
-    }
-    drop_doomed(e);
-}
-
-static void tell_min_live(struct events *e, struct topic *t, const struct message *m, bool moved)
-{
-    tell(e, t, m, !moved);
-    FLI_LIST_FOREACH(link, &t->subs)
-    {
-        struct sub *sub = sub_at_topic(link);
-        e->fresh_subs -= sub->fresh;
-        sub->fresh = false;
-    }
-}
-
-void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms)
-{
-    bool moved = min_live_token != e->min_live_token;
-    if (e->min_live_subs == 0 || (!moved && e->fresh_subs == 0)) {
-        return;
-    }
-    e->min_live_token = min_live_token;
-    struct message m;
-    begin(&m, slice_of(EVENTS_MIN_LIVE_CHANNEL), "min_live_token");
-    put(&m, "token", min_live_token);
-    put(&m, "clock", clock_ms);
-    struct topic *t = topic_find(e, false, m.channel);
-    if (t != NULL) {
-        tell_min_live(e, t, &m, moved);
-    }
-    FLI_LIST_FOREACH(link, &e->globs)
-    {
-        if (topic_of_link(link)->min_live) {
-            tell_min_live(e, topic_of_link(link), &m, moved);
-        }
-    }
-    drop_doomed(e);
+    size_t each = sizeof(struct sub) + sizeof(struct topic) + EVENTS_TOPIC_MAX;
+    return sizeof *s + (s->channels + s->globs) * each;
 }

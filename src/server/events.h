@@ -15,7 +15,9 @@
  *
  * A name of a channel or pattern is a topic, stored once however many subscribe to it, so a pattern
  * is matched once an event. Nothing of this costs more than one branch an event while nobody
- * subscribes (events_wanted).
+ * subscribes (events_wanted). In an apply an event is only put into a queue; a share of each turn
+ * of the loop is spent on telling (base/turn.h). When too much waits, subscribers are told
+ * `event=resync` as well, those with dear patterns first.
  *
  * A subscriber that does not take what it is sent is the sink's to end; it is dropped here. */
 #ifndef SERVER_EVENTS_H
@@ -32,10 +34,13 @@
 #define EVENTS_RESYNC_CHANNEL "fencelock:resync"
 
 #define EVENTS_TOPIC_MAX (FL_NAME_MAX + sizeof EVENTS_LOCK_PREFIX - 1u) /* bytes of a topic */
-#define EVENTS_CHANNELS_MAX 256u /* channels of one subscriber */
-#define EVENTS_PATTERNS_MAX 16u  /* patterns of one subscriber */
-#define EVENTS_SUBS_MAX 32768u   /* channels and patterns of all subscribers */
-#define EVENTS_GLOBS_MAX 128u    /* different patterns: each is matched at each event */
+#define EVENTS_CHANNELS_MAX 256u           /* channels of one subscriber */
+#define EVENTS_PATTERNS_MAX 16u            /* patterns of one subscriber */
+#define EVENTS_SUBS_MAX 32768u             /* channels and patterns of all subscribers */
+#define EVENTS_GLOBS_MAX 128u              /* different patterns: each is matched at each event */
+#define EVENTS_CHEAP_PIECE_MAX 15u         /* bytes behind a star; a pattern with more is dear */
+#define EVENTS_QUEUE_MAX ((size_t)4 << 20) /* bytes of events not told yet; then: resync */
+#define EVENTS_QUEUE_KEEP ((size_t)64 << 10)
 
 struct events_subscriber;
 
@@ -44,8 +49,19 @@ struct events_sink {
     int (*proto)(void *ctx, void *to); /* of the answers to this subscriber: 2 or 3 */
     /* One whole frame. False: it takes no more, now or ever, and is dropped. Must not call back. */
     bool (*push)(void *ctx, void *to, const void *frame, size_t len);
+    /* Whether it may hear of this lock, when it is told. NULL: everybody may. */
+    bool (*may_see)(void *ctx, void *to, struct fli_slice lock);
     /* It was dropped because push said so: its pointer to events_subscriber is stale. */
     void (*dropped)(void *ctx, void *to);
+};
+
+/* Two lanes through the queue of events: subscribers with a dear pattern are in the second. */
+enum events_lane_id { EVENTS_CHEAP, EVENTS_DEAR, EVENTS_LANES };
+
+struct events_lane {
+    uint64_t at;             /* the event at hand, as a place in the queue */
+    struct fli_list *next;   /* in it, the pattern to go on with; NULL: it has not begun */
+    uint64_t min_live_token; /* told last */
 };
 
 struct events_counts {
@@ -53,6 +69,7 @@ struct events_counts {
     uint64_t messages;                        /* sent, since start */
     uint64_t dropped;                         /* subscribers that did not take them, since start */
     uint64_t resyncs;                         /* since start */
+    uint64_t steps;                           /* of matching and telling, since start */
 };
 
 struct events {
@@ -63,9 +80,12 @@ struct events {
     struct fli_list doomed;  /* subscribers to be dropped when no list is being walked */
     unsigned globs_n;
     unsigned subs_n;
-    unsigned min_live_subs;  /* subscriptions that hear of min_live_token */
-    unsigned fresh_subs;     /* of them, those that were not told any yet */
-    uint64_t min_live_token; /* told last */
+    unsigned min_live_subs; /* subscriptions that hear of min_live_token */
+    unsigned fresh_subs;    /* of them, those that were not told any yet */
+    unsigned dear_subscribers;
+    struct fli_buf queue;
+    uint64_t begin, end; /* places of its first byte, and of the next event */
+    struct events_lane lanes[EVENTS_LANES];
     struct events_counts counts;
 };
 
@@ -96,8 +116,12 @@ static inline bool events_wanted(const struct events *e)
     return e->subs_n > 0;
 }
 
-/* One event of the local log. */
+/* One event of the local log: it is copied, and told later. */
 void events_feed(struct events *e, const struct machine_event *event);
+/* Tells what waits, with about so many steps. True: not all of it, come again. Each turn. */
+bool events_tell(struct events *e, uint64_t steps_max);
+size_t events_memory_of(const struct events_subscriber *s); /* NULL: 0. Topics count fully */
+size_t events_queued_bytes(const struct events *e);         /* memory */
 /* A snapshot replaced the state. */
 void events_resync(struct events *e, uint64_t clock_ms);
 /* Once a turn of the loop, after the events: tells min_live_token when it has moved, and those that

@@ -80,6 +80,13 @@ static int clients_section(struct fli_buf *b, const struct info *i)
                                  {"connections_refused", i->shell.net.refused},
                                  {"slow_readers_cut_off", i->shell.net.cut_off},
                                  {"broken_connections", i->shell.net.broken},
+                                 {"logins", i->shell.logins},
+                                 {"login_failures", i->shell.login_failures},
+                                 {"logins_delayed", i->shell.logins_delayed},
+                                 {"requests_denied", i->shell.denied},
+                                 {"audit_lines", i->shell.audit_lines},
+                                 {"audit_lines_dropped", i->shell.audit_dropped},
+                                 {"audit_lines_not_written", i->shell.audit_failures},
                                  {"pubsub_clients", i->shell.events.subscribers},
                                  {"pubsub_channels", i->shell.events.channels},
                                  {"pubsub_patterns", i->shell.events.patterns},
@@ -119,6 +126,11 @@ static int tls_section(struct fli_buf *b, const struct info *i)
     const struct info_shell *s = &i->shell;
     int rc = net_tls_info(b, s->tls_port, &s->tls, &s->net);
     return rc != 0 ? rc : peer_security_lines(b, &s->peers);
+}
+
+static int loop_section(struct fli_buf *b, const struct info *i)
+{
+    return net_loop_info(b, &i->shell.turn);
 }
 
 /* Redis clients look here for whom they are talking to: every node serves writes. */
@@ -259,22 +271,38 @@ static int state_section(struct fli_buf *b, const struct info *i)
                           machine_hash(i->machine), i->status.applied_index);
 }
 
+static int memory_parts(struct fli_buf *b, const struct info *i)
+{
+    const struct node_status *s = &i->status;
+    const struct line lines[] = {{"events_memory", i->shell.events_memory},
+                                 {"pending_memory", s->pending_bytes - s->held_bytes},
+                                 {"pending_memory_limit", s->pending_limit},
+                                 {"held_memory", s->held_bytes},
+                                 {"held_memory_limit", s->held_limit},
+                                 {"log_memory", s->log_memory},
+                                 {NULL, 0}};
+    int rc = net_memory_info(b, &i->shell.memory);
+    return rc != 0 ? rc : put_lines(b, NULL, lines);
+}
+
 static int memory_section(struct fli_buf *b, const struct info *i)
 {
-    (void)i;
     unsigned long long size = 0;
     unsigned long long resident = 0;
+    bool known = false;
     FILE *f = fopen("/proc/self/statm", "re");
     if (f != NULL) {
-        if (fscanf(f, "%llu %llu", &size, &resident) != 2) {
-            resident = 0;
-        }
+        known = fscanf(f, "%llu %llu", &size, &resident) == 2;
         (void)fclose(f);
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int rc = fli_buf_printf(b, "# Memory\r\n");
+    if (!known) {
+        return rc; /* no /proc here: left out, since 0 would be a lie */
+    }
     rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
-    return rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
+    rc = rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
+    return rc != 0 ? rc : memory_parts(b, i);
 }
 
 static int stats_section(struct fli_buf *b, const struct info *i)
@@ -323,11 +351,17 @@ int info_write(struct fli_buf *b, const struct info *i, const struct fli_slice *
     static const struct {
         const char *name;
         section_fn *write;
-    } all[] = {{"server", server_section},   {"clients", clients_section},
-               {"tls", tls_section},         {"memory", memory_section},
-               {"stats", stats_section},     {"replication", replication_section},
-               {"cluster", cluster_section}, {"raft", raft_section},
-               {"log", log_section},         {"locks", locks_section},
+    } all[] = {{"server", server_section},
+               {"clients", clients_section},
+               {"tls", tls_section},
+               {"memory", memory_section},
+               {"stats", stats_section},
+               {"loop", loop_section},
+               {"replication", replication_section},
+               {"cluster", cluster_section},
+               {"raft", raft_section},
+               {"log", log_section},
+               {"locks", locks_section},
                {"state", state_section}};
     bool everything = n == 0 || asked_for(sections, n, "all") ||
                       asked_for(sections, n, "default") || asked_for(sections, n, "everything");

@@ -29,7 +29,12 @@ struct info_shell {
     uint64_t uptime_ms;
     uint64_t connections, connections_max;
     struct net_stats net;
+    struct net_memory memory;
+    size_t events_memory; /* of events that wait to be told */
+    struct fli_turn_stats turn;
     struct events_counts events;
+    uint64_t audit_lines, audit_dropped, audit_failures;
+    uint64_t logins, login_failures, logins_delayed, denied;
 };
 
 struct info {

@@ -1,9 +1,10 @@
-/* listing.c: LOCKS and SESSION LIST, a few at a time.
+/* listing.c: LOCKS, SESSION LIST, SHOW and SESSION SHOW, a few at a time.
  *
- * One page may look at ten thousand records, some milliseconds of the leader's, and all queries of
- * a batch are answered in one go. A client that sent a thousand of them down one connection would
- * keep the leader from its heartbeats until it is replaced. So a node has only a few with the
- * leader at a time, and the others stand in line here, where nothing else waits behind them.
+ * One page may look at ten thousand records, some milliseconds of the leader's, and rendered its
+ * answer may have an eighth of what a connection may have unsent. A client that sent a thousand of
+ * them down one connection would keep the leader from its heartbeats until it is replaced, or be
+ * cut off. So a node has only a few with the leader at a time, and the others stand in line here,
+ * where nothing else waits behind them. A client that is behind with reading is passed over.
  *
  * Who stands in line is served in dispatch_turn, never from inside a result. Who has stood there
  * for too long is told BUSY, so that everybody is answered also when each answer takes its time.
@@ -25,7 +26,14 @@ struct listing {
 
 bool listing_is(const struct machine_command *m)
 {
-    return m->op == MACHINE_OP_LOCKS || m->op == MACHINE_OP_SESSION_LIST;
+    return m->op == MACHINE_OP_LOCKS || m->op == MACHINE_OP_SESSION_LIST ||
+           m->op == MACHINE_OP_SHOW || m->op == MACHINE_OP_SESSION_SHOW;
+}
+
+static bool is_behind(const struct call *c)
+{
+    const struct dispatch_sink *sink = &c->dispatch->config.sink;
+    return c->request != NULL && sink->behind != NULL && sink->behind(c->request);
 }
 
 static int send_now(struct call *c, const void *command, size_t len, node_ticket_cb cb)
@@ -45,7 +53,8 @@ int listing_submit(struct call *c, const struct machine_command *m, node_ticket_
     if (rc != 0) {
         return rc;
     }
-    bool room = d->listings_in_flight < DISPATCH_LISTINGS_MAX && fli_list_empty(&d->listings);
+    bool room = d->listings_in_flight < DISPATCH_LISTINGS_MAX && fli_list_empty(&d->listings) &&
+                !is_behind(c);
     if (room || d->stopping) {
         return send_now(c, d->scratch.data, d->scratch.len, cb);
     }
@@ -104,10 +113,16 @@ static void serve(struct dispatch *d, struct listing *l, uint64_t now_ms)
 void listing_turn(struct dispatch *d)
 {
     uint64_t now_ms = d->config.now_ms(d->config.ctx);
-    struct listing *l;
-    while ((l = first(d)) != NULL && (d->listings_in_flight < DISPATCH_LISTINGS_MAX ||
-                                      l->until_ms <= now_ms || d->stopping)) {
-        serve(d, l, now_ms);
+    FLI_LIST_FOREACH_SAFE(link, next, &d->listings)
+    {
+        struct listing *l = FLI_CONTAINER_OF(link, struct listing, link);
+        bool over = l->until_ms <= now_ms || d->stopping;
+        if (!over && d->listings_in_flight >= DISPATCH_LISTINGS_MAX) {
+            return;
+        }
+        if (over || !is_behind(l->call)) {
+            serve(d, l, now_ms);
+        }
     }
 }
 
@@ -117,5 +132,8 @@ uint64_t listing_next_turn_ms(const struct dispatch *d)
     if (l == NULL) {
         return UINT64_MAX;
     }
-    return d->listings_in_flight < DISPATCH_LISTINGS_MAX ? 0 : l->until_ms;
+    if (d->listings_in_flight >= DISPATCH_LISTINGS_MAX) {
+        return l->until_ms;
+    }
+    return is_behind(l->call) ? d->config.now_ms(d->config.ctx) + DISPATCH_LISTINGS_LOOK_MS : 0;
 }

@@ -1,8 +1,10 @@
 /* render.c: see render.h. */
 #include "server/render.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "machine/view.h"
 #include "wire/resp.h"
@@ -88,10 +90,27 @@ static int limit(struct fli_buf *b, uint32_t which)
         [MACHINE_LIMIT_TOKENS] = "tokens: all of them have been issued; this cluster cannot grant "
                                  "any more",
         [MACHINE_LIMIT_NODES] = "nodes: the cluster has as many members as allowed",
+        [MACHINE_LIMIT_USERS] = "users: there are as many users as there is room for, or this one "
+                                "has too many passwords, patterns or selectors; take some away",
     };
     size_t n = sizeof what / sizeof what[0];
     return fli_resp_error(b, "LIMIT", "%s",
                           which < n && what[which] != NULL ? what[which] : "a limit is reached");
+}
+
+/* Names the right that is missing, and nothing that is there. */
+static int no_permission(struct fli_buf *b, uint32_t right)
+{
+    if (right == 0) {
+        return fli_resp_error(b, "NOPERM", "it belongs to another user");
+    }
+    return fli_resp_error(b, "NOPERM", "this user lacks the right @%s%s", acl_right_name(right),
+                          right == ACL_ADMIN ? "" : " there");
+}
+
+static int no_login(struct fli_buf *b)
+{
+    return fli_resp_error(b, "NOAUTH", "Authentication required.");
 }
 
 static int no_session(struct fli_buf *b)
@@ -150,8 +169,35 @@ static const char *mode_word(uint8_t mode)
     }
 }
 
-#define LOCK_PAIRS 15u
-#define HOLDER_PAIRS 9u
+void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
+{
+    char host[48] = "";
+    uint16_t port = 0;
+    out[0] = '\0';
+    if (address.len == 6 || address.len == MACHINE_ADDRESS_MAX) {
+        bool v6 = address.len != 6;
+        (void)inet_ntop(v6 ? AF_INET6 : AF_INET, address.data, host, sizeof host);
+        memcpy(&port, address.data + address.len - 2, sizeof port);
+        (void)snprintf(out, RENDER_ADDRESS_MAX, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
+    }
+}
+
+#define LOCK_PAIRS 17u
+#define HOLDER_PAIRS 11u
+
+/* Whose it is: the default user's is said so, and an address that was not written down is nil. */
+static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
+                 struct fli_slice address)
+{
+    char text_of[RENDER_ADDRESS_MAX];
+    render_address(address, text_of);
+    int rc = !any           ? null(b, proto, "user")
+             : user.len > 0 ? bytes(b, "user", user)
+                            : text(b, "user", "default");
+    return rc != 0                ? rc
+           : text_of[0] == '\0' ? null(b, proto, "address")
+                                : text(b, "address", text_of);
+}
 
 static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
                         uint64_t clock_ms)
@@ -166,7 +212,8 @@ static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_
     rc = rc != 0 ? rc : number(b, "since_ms", v->since_ms);
     rc = rc != 0 ? rc : number(b, "age_ms", age_ms);
     rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
-    return rc != 0 ? rc : number(b, "together", v->together);
+    rc = rc != 0 ? rc : number(b, "together", v->together);
+    return rc != 0 ? rc : whose(b, proto, held, v->user, v->address);
 }
 
 static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_view *v,
@@ -186,23 +233,25 @@ static int lock_pairs(struct fli_buf *b, int proto, const struct machine_lock_vi
 /* One waiter of SHOW's queue. */
 static int waiter(struct fli_buf *b, int proto, const struct machine_session_view *v)
 {
-    int rc = fli_resp_map(b, proto, 4);
+    int rc = fli_resp_map(b, proto, 6);
     rc = rc != 0 ? rc : bytes(b, "owner", v->owner);
     rc = rc != 0 ? rc : bytes(b, "label", v->label);
     rc = rc != 0 ? rc : truth(b, proto, "session", v->session_explicit);
-    return rc != 0 ? rc : number(b, "together", v->together);
+    rc = rc != 0 ? rc : number(b, "together", v->together);
+    return rc != 0 ? rc : whose(b, proto, true, v->user, v->address);
 }
 
 static int session(struct fli_buf *b, int proto, const struct machine_session_view *v)
 {
-    int rc = fli_resp_map(b, proto, 7);
+    int rc = fli_resp_map(b, proto, 9);
     rc = rc != 0 ? rc : bytes(b, "owner", v->owner);
     rc = rc != 0 ? rc : bytes(b, "label", v->label);
     rc = rc != 0 ? rc : number(b, "ttl_ms", v->ttl_ms);
     rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
     rc = rc != 0 ? rc : number(b, "lockdelay_ms", v->lockdelay_ms);
     rc = rc != 0 ? rc : number(b, "locks", v->locks);
-    return rc != 0 ? rc : number(b, "waits", v->waits);
+    rc = rc != 0 ? rc : number(b, "waits", v->waits);
+    return rc != 0 ? rc : whose(b, proto, true, v->user, v->address);
 }
 
 /* A payload is walked twice: first to see that it is whole, because the number of elements has to
@@ -343,6 +392,9 @@ int render_granted(struct fli_buf *b, uint64_t token)
 
 int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason)
 {
+    if (reason == MACHINE_REASON_DENIED) {
+        return no_permission(b, ACL_ACQUIRE);
+    }
     /* That a session ended is no contention, so it is told apart from "still held". */
     return reason == MACHINE_REASON_SESSION ? no_session(b) : fli_resp_null(b, proto);
 }
@@ -395,6 +447,10 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
         return fli_resp_error(b, "ERR", "this version of fencelock cannot carry that out");
     case MACHINE_MISMATCH:
         return mismatch(b, r->number);
+    case MACHINE_NOPERM:
+        return no_permission(b, r->number);
+    case MACHINE_NOAUTH:
+        return no_login(b);
     case MACHINE_NOSESSION:
         return id == FLI_CMD_ACQUIRE ? no_session(b) : fli_resp_int(b, 0);
     case MACHINE_NOTFOUND:

@@ -17,8 +17,10 @@
 
 #include "base/clock.h"
 #include "net/connection_commands.h"
+#include "server/access.h"
 #include "server/dispatch.h"
 #include "server/events.h"
+#include "server/status_line.h"
 
 #define ARG_MAX_BYTES 4096u
 #define REQUEST_MAX_BYTES 8192u
@@ -35,6 +37,7 @@ struct server {
     struct net_server *net;
     struct node *node; /* NULL until it is made */
     struct dispatch *dispatch;
+    struct access *access;
     struct events events;
     struct fli_buf confirm; /* scratch */
     struct net_commands commands;
@@ -61,8 +64,14 @@ static void FLI_PRINTF(3, 4) say(const struct server *s, int level, const char *
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    s->cbs.log(s->cbs.ctx, level, text);
+    s->cbs.log(s->cbs.ctx, level, "server", text);
 }
+
+/* What is kept with each request. */
+struct request_slot {
+    struct dispatch_slot dispatch;
+    struct access_call *access;
+};
 
 /* --- addresses for clients --- */
 
@@ -99,7 +108,12 @@ static void two_addresses(struct server *s)
 
 static struct dispatch_slot *slot_of(struct net_request *r)
 {
-    return (struct dispatch_slot *)(void *)r->user;
+    return &((struct request_slot *)(void *)r->user)->dispatch;
+}
+
+static struct access_call **access_slot_of(struct net_request *r)
+{
+    return &((struct request_slot *)(void *)r->user)->access;
 }
 
 static void finish(struct net_request *r, int rc)
@@ -145,6 +159,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 {
     struct server *s = ctx;
     s->asked_with_tls = net_conn_is_tls(r->conn);
+    *access_slot_of(r) = NULL;
     bool subscribed = net_conn_user(r->conn) != NULL && net_conn_proto(r->conn) == 2;
     if (subscribed && answer_subscribed(r, argv, argc)) {
         return;
@@ -155,6 +170,7 @@ static void on_request(void *ctx, struct net_request *r, const struct fli_slice 
 static void on_cancel(void *ctx, struct net_request *r)
 {
     struct server *s = ctx;
+    access_cancel(s->access, r);
     dispatch_cancel(s->dispatch, slot_of(r));
 }
 
@@ -169,12 +185,26 @@ static void on_closed(void *ctx, struct net_conn *c)
     struct server *s = ctx;
     events_drop(&s->events, net_conn_user(c));
     net_conn_set_user(c, NULL);
+    net_conn_set_subscribed(c, 0);
+    access_closed(s->access, c);
+}
+
+static void on_shaken(void *ctx, struct net_conn *c)
+{
+    struct server *s = ctx;
+    access_shaken(s->access, c);
 }
 
 static void on_net_log(void *ctx, int level, const char *message)
 {
     struct server *s = ctx;
-    s->cbs.log(s->cbs.ctx, level, message);
+    s->cbs.log(s->cbs.ctx, level, "clients", message);
+}
+
+static void on_node_log(void *ctx, int level, const char *part, const char *message)
+{
+    struct server *s = ctx;
+    s->cbs.log(s->cbs.ctx, level, part, message);
 }
 
 /* --- dispatch to net --- */
@@ -194,6 +224,12 @@ static void sink_failed(void *request)
     net_answer_failed(request);
 }
 
+static bool sink_behind(void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_output_bytes(r->conn) > OUTPUT_MAX_BYTES / 4;
+}
+
 /* In RESP3 confirmations are pushes, as the messages are, and leave with them in one order. */
 static void change_subscriptions(struct server *s, struct net_request *r, enum fli_command_id id,
                                  const struct fli_slice *args, unsigned n)
@@ -205,6 +241,7 @@ static void change_subscriptions(struct server *s, struct net_request *r, enum f
     enum events_outcome outcome =
         events_command(&s->events, &subscriber, c, id, proto, args, n, &s->confirm);
     net_conn_set_user(c, subscriber);
+    net_conn_set_subscribed(c, events_memory_of(subscriber));
     const struct fli_buf *b = &s->confirm;
     if (outcome == EVENTS_FAILED) {
         net_answer_failed(r);
@@ -233,6 +270,12 @@ static bool events_push(void *ctx, void *to, const void *frame, size_t len)
         "subscribe again, and look at what you missed with SHOW\r\n";
     net_conn_cut_off(c, "it does not read its events", last_word, sizeof last_word - 1);
     return false;
+}
+
+static bool events_may_see(void *ctx, void *to, struct fli_slice lock)
+{
+    struct server *s = ctx;
+    return access_may_see(s->access, to, lock);
 }
 
 static void events_dropped(void *ctx, void *to)
@@ -288,11 +331,23 @@ static void on_describe(void *ctx, struct info_shell *ret)
         .connections_max = s->connections_max,
     };
     net_get_stats(s->net, &ret->net);
+    net_get_memory(s->net, &ret->memory);
+    ret->events_memory = events_queued_bytes(&s->events);
+    ret->turn = net_server_turn(s->net)->stats;
     (void)net_server_tls_facts(s->net, &ret->tls);
     if (s->node != NULL) {
         node_get_security(s->node, &ret->peers);
     }
     events_get_counts(&s->events, &ret->events);
+    struct access_counts access;
+    access_get_counts(s->access, &access);
+    ret->logins = access.logins;
+    ret->login_failures = access.failures;
+    ret->logins_delayed = access.delayed;
+    ret->denied = access.denied;
+    ret->audit_lines = access.audit.lines;
+    ret->audit_dropped = access.audit.dropped;
+    ret->audit_failures = access.audit.failures;
 }
 
 static uint64_t on_now(void *ctx)
@@ -355,6 +410,7 @@ static void on_event(void *ctx, const struct machine_event *event)
 {
     struct server *s = ctx;
     dispatch_event(s->dispatch, event);
+    access_event(s->access, event);
     if (events_wanted(&s->events)) {
         events_feed(&s->events, event);
     }
@@ -392,21 +448,38 @@ static void timer_cb(uv_timer_t *timer)
     s->timer_at_ms = UINT64_MAX; /* it only wakes the loop: prepare does the work */
 }
 
+static uint64_t next_turn_ms(const struct server *s)
+{
+    uint64_t next = dispatch_next_turn_ms(s->dispatch);
+    uint64_t access = access_next_turn_ms(s->access);
+    return access < next ? access : next;
+}
+
+/* True: there is more to tell. */
+static bool tell_events(struct server *s)
+{
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_EVENTS);
+    const struct machine *m = node_machine(s->node);
+    bool more = events_tell(&s->events, FLI_TURN_EVENT_STEPS);
+    events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
+    fli_turn_leave(net_server_turn(s->net), part);
+    net_flush(s->net);
+    return more;
+}
+
 static void prepare_cb(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
     uint64_t now = uv_now(s->loop);
-    if (events_wanted(&s->events) && s->node != NULL) {
-        const struct machine *m = node_machine(s->node);
-        events_turn(&s->events, machine_min_live_token(m), machine_clock(m));
-        net_flush(s->net);
-    }
-    uint64_t next = dispatch_next_turn_ms(s->dispatch);
+    bool more = events_wanted(&s->events) && s->node != NULL && tell_events(s);
+    uint64_t next = next_turn_ms(s);
     if (next <= now) {
         dispatch_turn(s->dispatch);
+        access_turn(s->access);
         net_flush(s->net);
-        next = dispatch_next_turn_ms(s->dispatch);
+        next = next_turn_ms(s);
     }
+    next = more ? now : next;
     if (next < s->timer_at_ms) {
         s->timer_at_ms = next;
         int rc = uv_timer_start(&s->timer, timer_cb, next > now ? next - now : 0, 0);
@@ -435,7 +508,10 @@ static unsigned fit_connections(const struct server *s, unsigned wanted)
 static int make_dispatch(struct server *s)
 {
     struct dispatch_config dc = {
-        .sink = {.reply = sink_reply, .answer = sink_answer, .failed = sink_failed},
+        .sink = {.reply = sink_reply,
+                 .answer = sink_answer,
+                 .failed = sink_failed,
+                 .behind = sink_behind},
         .node = {.ctx = s,
                  .submit = submit,
                  .status = status,
@@ -446,15 +522,37 @@ static int make_dispatch(struct server *s)
         .ctx = s,
         .now_ms = on_now,
         .connection = on_connection_command,
+        .users_ctx = s->access,
+        .gate = access_gate,
+        .who = access_who,
+        .users = access_command,
+        .refused = access_refused_by_machine,
         .describe = on_describe,
     };
     return dispatch_create(&dc, &s->dispatch);
 }
 
+static int make_access(struct server *s, char *errmsg, size_t errmsg_size)
+{
+    struct access_config ac = {
+        .loop = s->loop,
+        .config = s->config,
+        .node = {.ctx = s, .submit = submit, .status = status, .machine = machine},
+        .commands = &s->commands,
+        .ctx = s,
+        .log = on_net_log,
+        .slot = access_slot_of,
+    };
+    return access_create(&ac, &s->access, errmsg, errmsg_size);
+}
+
 static void make_events(struct server *s)
 {
-    struct events_sink sink = {
-        .ctx = s, .proto = events_proto, .push = events_push, .dropped = events_dropped};
+    struct events_sink sink = {.ctx = s,
+                               .proto = events_proto,
+                               .push = events_push,
+                               .may_see = events_may_see,
+                               .dropped = events_dropped};
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     events_init(&s->events, &sink, seed);
@@ -469,6 +567,8 @@ static int make_net(struct server *s)
         .connections_max = s->connections_max,
         .pipeline_max = PIPELINE_MAX,
         .output_max = OUTPUT_MAX_BYTES,
+        .request_memory = DISPATCH_CALL_MEMORY,
+        .memory_max = (size_t)s->config->client_memory,
         .idle_first_ms = s->config->idle_first_ms,
     };
     struct net_callbacks cbs = {.ctx = s,
@@ -476,14 +576,18 @@ static int make_net(struct server *s)
                                 .cancel = on_cancel,
                                 .hangup = on_hangup,
                                 .closed = on_closed,
+                                .shaken = on_shaken,
                                 .log = on_net_log};
-    int rc = net_server_create(s->loop, &limits, sizeof(struct dispatch_slot), &cbs, &s->net);
+    int rc = net_server_create(s->loop, &limits, sizeof(struct request_slot), &cbs, &s->net);
     if (rc == 0) {
         s->commands = (struct net_commands){.service = FLI_SERVICE_LOCK,
                                             .server = s->net,
                                             .server_name = "fencelock",
                                             .ctx = s,
-                                            .hello = on_hello};
+                                            .hello = on_hello,
+                                            .users_ctx = s->access,
+                                            .user_name = access_user_name,
+                                            .auth = access_auth};
     }
     return rc;
 }
@@ -544,6 +648,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .client_address = s->told,
         .members = &c->members,
         .limits = c->limits,
+        .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
@@ -561,7 +666,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
-                                 .log = on_net_log};
+                                 .log = on_node_log};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 
@@ -585,7 +690,8 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     s->started_ms = fli_clock_ms();
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     make_events(s);
-    int rc = make_dispatch(s);
+    int rc = make_access(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     rc = rc != 0 ? rc : listen_for_clients(s, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_node(s, errmsg, errmsg_size);
@@ -593,6 +699,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
         /* What net has open cannot be closed without running the loop; it ends with the process. */
         return rc;
     }
+    access_opened(s->access);
     start_handles(s);
     *ret = s;
     return 0;
@@ -606,6 +713,12 @@ const char *server_address(const struct server *s)
 const char *server_tls_address(const struct server *s)
 {
     return s->tls_address;
+}
+
+void server_describe(struct server *s, char *out, size_t size)
+{
+    status_line(s->stopping > 0 ? NULL : s->node, s->config->id, net_connections(s->net), out,
+                size);
 }
 
 void server_reload(struct server *s)
@@ -634,12 +747,17 @@ static void net_stopped(void *ctx)
     part_stopped(ctx);
 }
 
+static void access_stopped(void *ctx)
+{
+    part_stopped(ctx);
+}
+
 static void node_stopped(void *ctx)
 {
     struct server *s = ctx;
     uv_close((uv_handle_t *)&s->prepare, handle_closed);
     uv_close((uv_handle_t *)&s->timer, handle_closed);
-    part_stopped(s);
+    access_end(s->access, access_stopped, s); /* the node has told everything */
 }
 
 void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
@@ -647,10 +765,11 @@ void server_stop(struct server *s, void (*cb)(void *ctx), void *ctx)
     FLI_ASSERT(s->stopping == 0);
     s->stop_cb = cb;
     s->stop_ctx = ctx;
-    s->stopping = 4; /* net, node, prepare, timer */
+    s->stopping = 5; /* net, node, prepare, timer, access */
     /* Connections outlive the node a little, so that its last answers find them. */
     net_server_stop(s->net, s->config->drain_ms + s->config->drain_ms / 4, net_stopped, s);
     dispatch_stop(s->dispatch);
+    access_stop(s->access, access_stopped, s);
     node_stop(s->node, s->config->drain_ms, node_stopped, s);
 }
 
@@ -663,6 +782,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
+    access_destroy(s->access);
     events_fini(&s->events);
     fli_buf_fini(&s->confirm);
     free(s);

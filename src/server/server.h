@@ -10,7 +10,7 @@ struct server;
 
 struct server_callbacks {
     void *ctx;
-    void (*log)(void *ctx, int level, const char *message); /* 1 error .. 4 debug */
+    void (*log)(void *ctx, int level, const char *part, const char *message); /* as in node.h */
     /* The node cannot go on; the process is to end without any further answer. */
     void (*fatal)(void *ctx, const char *message);
 };
@@ -26,6 +26,9 @@ const char *server_address(const struct server *s);
 
 /* The same of the TLS port; "" when there is none. */
 const char *server_tls_address(const struct server *s);
+
+/* What the node is doing, one line: "node 1 of 3 leads, term 5, 2 of 3 connected, ...". */
+void server_describe(struct server *s, char *out, size_t size);
 
 /* Reads the files of TLS again; the log says what came of it. */
 void server_reload(struct server *s);

@@ -64,7 +64,7 @@ static void on_undone(struct node_ticket *t, int status, const struct machine_re
 
 static void undo(struct call *c)
 {
-    struct machine_command m = {0};
+    struct machine_command m = {.flags = MACHINE_COMMAND_BY, .user = MACHINE_USER_NODE};
     if (c->undo == UNDO_WAIT) {
         m.op = MACHINE_OP_CANCEL;
         m.number = c->wait;

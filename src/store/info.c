@@ -85,6 +85,17 @@ static int tls_section(struct fli_buf *b, const struct store_info *i)
     return net_tls_info(b, i->tls_port, &i->tls, &i->net);
 }
 
+static int memory_section(struct fli_buf *b, const struct store_info *i)
+{
+    int rc = fli_buf_printf(b, "# Memory\r\n");
+    return rc != 0 ? rc : net_memory_info(b, &i->memory);
+}
+
+static int loop_section(struct fli_buf *b, const struct store_info *i)
+{
+    return net_loop_info(b, &i->turn);
+}
+
 static bool is_word(struct fli_slice s, const char *word)
 {
     return s.len == strlen(word) && strncasecmp((const char *)s.data, word, s.len) == 0;
@@ -96,11 +107,9 @@ int store_info_text(struct fli_buf *b, const struct store_info *info, struct fli
         const char *name;
         info_section *write;
     } sections[] = {
-        {"server", server_section},
-        {"clients", clients_section},
-        {"tls", tls_section},
-        {"storage", storage_section},
-        {"stats", stats_section},
+        {"server", server_section},   {"clients", clients_section}, {"tls", tls_section},
+        {"storage", storage_section}, {"stats", stats_section},     {"loop", loop_section},
+        {"memory", memory_section},
     };
     bool all = section.len == 0 || is_word(section, "all") || is_word(section, "everything") ||
                is_word(section, "default");

@@ -21,6 +21,8 @@ struct store_info {
     uint64_t busy; /* refused because too much was pending */
     uint64_t connections;
     struct net_stats net;
+    struct net_memory memory;
+    struct fli_turn_stats turn;
     uint16_t tls_port; /* 0: none */
     struct fli_tls_facts tls;
 };

@@ -138,7 +138,9 @@ static bool answer_refused(struct fli_buf *b, const struct service *s, const str
         return answer_wronglock(b, op);
     case FL_ENOTOKEN:
         fli_quote(key, sizeof(key), &op->key);
-        return fli_resp_error(b, "NOTOKEN", "key %s is written under a lock: add FENCE lock token",
+        return fli_resp_error(b, "NOTOKEN",
+                              "to write key %s, name the lock it belongs to and the token you hold "
+                              "it with: add FENCE lock token",
                               key) == 0;
     case FL_ELIMIT:
         return fli_resp_error(b, "LIMIT",
@@ -170,10 +172,10 @@ static void answer(const struct service *s, struct net_request *r, const struct 
 
 /* ---- groups ---- */
 
-static void log_message(const struct service *s, int level, const char *message)
+static void log_message(const struct service *s, int level, const char *part, const char *message)
 {
     if (s->config.log != NULL) {
-        s->config.log(s->config.ctx, level, message);
+        s->config.log(s->config.ctx, level, part, message);
     }
 }
 
@@ -302,6 +304,7 @@ static void after_work_cb(uv_work_t *work, int status)
     }
     put_back(s);
     take_stock(s);
+    enum fli_turn_part part = fli_turn_enter(net_server_turn(s->net), FLI_TURN_ANSWERS);
     for (size_t i = 0; i < s->group_done; i++) {
         struct pending *p = s->group[i];
         struct net_request *r = p->request;
@@ -311,6 +314,7 @@ static void after_work_cb(uv_work_t *work, int status)
         }
         free_pending(s, p);
     }
+    fli_turn_leave(net_server_turn(s->net), part);
     s->group_len = 0;
     wake(s);
     finish_stop(s);
@@ -511,6 +515,8 @@ static void answer_info(struct service *s, struct net_request *r, struct fli_sli
     }
     i->connections = net_connections(s->net);
     net_get_stats(s->net, &i->net);
+    net_get_memory(s->net, &i->memory);
+    i->turn = net_server_turn(s->net)->stats;
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
     fli_buf_init(&text, INFO_MAX);
@@ -561,7 +567,7 @@ static void cancel_cb(void *ctx, struct net_request *r)
 
 static void net_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "clients", message);
 }
 
 static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
@@ -579,6 +585,8 @@ static const struct net_limits limits = {
     .connections_max = SERVICE_CONNECTIONS_MAX,
     .pipeline_max = SERVICE_PIPELINE_MAX,
     .output_max = SERVICE_OUTPUT_MAX,
+    .request_memory = 0, /* what waits is counted in pending_bytes */
+    .memory_max = SERVICE_CLIENT_MEMORY,
     .idle_first_ms = 0,
 };
 
@@ -642,7 +650,7 @@ static void abandon(struct service *s)
 
 static void strict_log_cb(void *ctx, int level, const char *message)
 {
-    log_message(ctx, level, message);
+    log_message(ctx, level, "strict", message);
 }
 
 static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)

@@ -25,6 +25,7 @@
 #define SERVICE_CONNECTIONS_MAX 20000u
 #define SERVICE_PIPELINE_MAX 1024u
 #define SERVICE_OUTPUT_MAX ((size_t)32 * 1024 * 1024)
+#define SERVICE_CLIENT_MEMORY ((size_t)1 << 30)        /* of all connections; then the largest go */
 #define SERVICE_PENDING_MAX ((size_t)64 * 1024 * 1024) /* bytes of operations not yet answered */
 #define SERVICE_GROUP_OPS_MAX 4096u
 #define SERVICE_GROUP_BYTES_MAX ((size_t)8 * 1024 * 1024)
@@ -34,16 +35,17 @@
 struct service;
 
 struct service_config {
-    const char *listen;         /* HOST:PORT, port 0 picks one; NULL: not without TLS */
-    const char *tls_listen;     /* the same for TLS; NULL: none */
-    const struct fli_tls_config *tls;        /* of that */
+    const char *listen;               /* HOST:PORT, port 0 picks one; NULL: not without TLS */
+    const char *tls_listen;           /* the same for TLS; NULL: none */
+    const struct fli_tls_config *tls; /* of that */
     const struct fli_tls_config *strict_tls; /* towards the lock service; NULL: without TLS */
     const char *strict;         /* the lock service's nodes for strict mode; NULL: do not ask it */
     unsigned strict_timeout_ms; /* as strict_config has it */
     void *ctx;
     /* The database failed; `message` says how. Nothing more will be answered: stop the process. */
     void (*fatal)(void *ctx, int error, const char *message);
-    void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
+    /* May be NULL; level, part and message as in node.h. */
+    void (*log)(void *ctx, int level, const char *part, const char *message);
 };
 
 /* Listens. The store stays the caller's and must outlive the service. 0, or a code with a sentence

@@ -23,6 +23,27 @@ _Static_assert((unsigned)FLI_CMD_LOCK == FLI_SERVICE_LOCK, "a service is a flag"
 _Static_assert((unsigned)FLI_CMD_STORE == FLI_SERVICE_STORE, "a service is a flag");
 
 const struct fli_command fli_commands[] = {
+    {FLI_CMD_ACL_CAT, "ACL", "CAT", 0, 1, FLI_CMD_LOCK | FLI_CMD_LOCAL, "[right]",
+     "an array of rights, or of commands", "Lists the rights, or the commands that need one."},
+    {FLI_CMD_ACL_DELUSER, "ACL", "DELUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [user ...]",
+     "how many there were (integer)",
+     "Deletes users; their connections can do nothing more, their locks end with their leases."},
+    {FLI_CMD_ACL_GETUSER, "ACL", "GETUSER", 1, 1, LOCK_QUERY | FLI_CMD_ADMIN, "user",
+     "a map, or nil when there is no such user", "Describes one user."},
+    {FLI_CMD_ACL_LIST, "ACL", "LIST", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "",
+     "an array of lines as in a file of users", "Lists the users with all their words."},
+    {FLI_CMD_ACL_LOAD, "ACL", "LOAD", 0, 0, LOCK_WRITE | FLI_CMD_ADMIN, "", "OK",
+     "Makes the users what this node's file of users says, and deletes the others."},
+    {FLI_CMD_ACL_SAVE, "ACL", "SAVE", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "OK",
+     "Writes the users to this node's file of users."},
+    {FLI_CMD_ACL_SETUSER, "ACL", "SETUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [word ...]",
+     "OK",
+     "Makes or changes a user by words as in Redis: on, off, >password, ~pattern, +@right, "
+     "-@right..."},
+    {FLI_CMD_ACL_USERS, "ACL", "USERS", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "an array of names",
+     "Lists the names of the users."},
+    {FLI_CMD_ACL_WHOAMI, "ACL", "WHOAMI", 0, 0, FLI_CMD_LOCK | FLI_CMD_LOCAL, "", "a name",
+     "Names the user of this connection."},
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n]",
@@ -32,7 +53,7 @@ const struct fli_command fli_commands[] = {
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
      "holds it already."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
-     "Authenticates the connection, when the server asks for that."},
+     "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
      "the token burnt (integer) when the lock was held or delayed, otherwise 0",
      "Takes the lock away from its holders, or ends its delay, and burns a token, larger than "
@@ -233,6 +254,16 @@ size_t fli_command_family(const char *name)
     return found ? i : fli_commands_len;
 }
 
+const char *fli_command_name(enum fli_command_id id)
+{
+    for (size_t i = 0; i < fli_commands_len; i++) {
+        if (fli_commands[i].id == id) {
+            return fli_commands[i].name;
+        }
+    }
+    return "";
+}
+
 const char *fli_command_group(const struct fli_command *c)
 {
     if (strstr(c->name, "SUBSCRIBE") != NULL) {
@@ -246,6 +277,9 @@ const char *fli_command_group(const struct fli_command *c)
     }
     if (strcmp(c->name, "SESSION") == 0) {
         return "session";
+    }
+    if (strcmp(c->name, "ACL") == 0) {
+        return "users";
     }
     if (strcmp(c->name, "CLUSTER") == 0 || strcmp(c->name, "LEADER") == 0) {
         return "cluster";

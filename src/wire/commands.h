@@ -68,6 +68,15 @@ enum fli_command_id {
     FLI_CMD_PSUBSCRIBE,
     FLI_CMD_UNSUBSCRIBE,
     FLI_CMD_PUNSUBSCRIBE,
+    FLI_CMD_ACL_CAT,
+    FLI_CMD_ACL_DELUSER,
+    FLI_CMD_ACL_GETUSER,
+    FLI_CMD_ACL_LIST,
+    FLI_CMD_ACL_LOAD,
+    FLI_CMD_ACL_SAVE,
+    FLI_CMD_ACL_SETUSER,
+    FLI_CMD_ACL_USERS,
+    FLI_CMD_ACL_WHOAMI,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,
@@ -91,6 +100,9 @@ struct fli_command {
 
 extern const struct fli_command fli_commands[];
 extern const size_t fli_commands_len;
+
+/* Its name without a subcommand; "" for none. */
+const char *fli_command_name(enum fli_command_id id);
 
 /* Bytes of an errmsg that holds every message of this layer whole. */
 #define FLI_ERRMSG_SIZE 512u

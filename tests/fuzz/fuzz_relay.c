@@ -41,7 +41,7 @@ static void check_answer(struct fli_slice body)
     FLI_ASSERT(a.status == 0 || a.status == FL_EBUSY || a.status == FL_EINVAL ||
                a.status == FL_ENOMEM || a.status == FL_EUNCERTAIN);
     FLI_ASSERT(a.status != 0 ||
-               (a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_MISMATCH));
+               (a.result.code >= MACHINE_DONE && a.result.code <= MACHINE_CODE_MAX));
     FLI_ASSERT(a.status == 0 || a.payload.len == 0);
     FLI_ASSERT(a.payload.len == body.len - RELAY_RESULT_SIZE);
     check_within(a.payload, body);
@@ -62,7 +62,7 @@ static void check_event(struct fli_slice body)
         return;
     }
     FLI_ASSERT(e.type >= 1 && e.type <= MACHINE_EVENT_SESSION_ENDED);
-    FLI_ASSERT(e.reason <= MACHINE_REASON_RELEASE);
+    FLI_ASSERT(e.reason <= MACHINE_REASON_MAX);
     FLI_ASSERT(e.name.len <= FL_NAME_MAX && e.owner.len <= FL_OWNER_MAX);
     check_within(e.name, body);
     check_within(e.owner, body);

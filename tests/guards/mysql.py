@@ -1,6 +1,9 @@
 #!/usr/bin/python3
-"""The guard of MariaDB on a real server: every attack, with the guard and without."""
+"""The guard of MariaDB on a real server: every attack, with the guard and without; the command; a node of Galera, which is
+refused. FENCELOCK_MYSQLD: a mysqld of MySQL 8 or newer, for the same again."""
 
+import glob
+import json
 import os
 import shutil
 import subprocess
@@ -10,10 +13,11 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
-from guardkit.mysql import MySQL
+from guardkit.mysql import MySQL, Mysql
+from guardkit.storage import Refused
 from guardkit.suite import Suite
-from harness import Case, main, seed, wait_until
-from servers import ROOT, make_directory, unprivileged
+from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
+from servers import FULL, ROOT, ROUNDS, make_directory, unprivileged
 
 
 class MariaDB:
@@ -22,18 +26,27 @@ class MariaDB:
         self.words, self.user = unprivileged('mysql')
         self.socket = os.path.join(tempfile.gettempdir(), 'fencelock-maria-%d.sock' % os.getpid())
         make_directory(self.data, self.user)
+        self.initialize()
+        self.root = ['--no-defaults', '-uroot', '-S', self.socket]
+        self.writer = ['--no-defaults', '-uapp', '-S', self.socket]
+
+    def program(self):
+        return ['/usr/sbin/mariadbd', '--no-defaults']
+
+    def initialize(self):
         done = subprocess.run(self.words + ['mariadb-install-db', '--no-defaults', '--datadir=' + self.data, '--skip-test-db',
                                             '--auth-root-authentication-method=normal'], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, cwd='/')
         assert done.returncode == 0, done.stdout.decode()
-        self.root = ['--no-defaults', '-uroot', '-S', self.socket]
-        self.writer = ['--no-defaults', '-uapp', '-S', self.socket]
 
-    def start(self):
-        self.process = self.lab.start(self.words + [
-            '/usr/sbin/mariadbd', '--no-defaults', '--datadir=' + self.data, '--socket=' + self.socket, '--skip-networking',
-            '--pid-file=' + self.data + '/pid', '--innodb-buffer-pool-size=32M', '--innodb-lock-wait-timeout=20',
-            '--max-connections=300', '--skip-log-bin'], 'mariadb')
+    def url(self):
+        return 'mysql://root@localhost/shop?socket=' + self.socket
+
+    def start(self, *more):
+        self.process = self.lab.start(self.words + self.program() + [
+            '--datadir=' + self.data, '--socket=' + self.socket, '--skip-networking', '--pid-file=' + self.data + '/pid',
+            '--innodb-buffer-pool-size=32M', '--innodb-lock-wait-timeout=20',
+            '--skip-log-bin'] + list(more), 'mariadb')
         wait_until(lambda: subprocess.run(['mariadb'] + self.root + ['-e', 'SELECT 1'], stdout=subprocess.DEVNULL,
                                           stderr=subprocess.DEVNULL).returncode == 0, 60, 'an answer of MariaDB')
         return self
@@ -46,6 +59,19 @@ class MariaDB:
         self.process.kill()
 
 
+class MySQLServer(MariaDB):
+    """The program starts with two options that --no-defaults needs elsewhere."""
+
+    def program(self):
+        return [os.environ['FENCELOCK_MYSQLD'], '--no-defaults', '--mysqlx=OFF', '--secure-file-priv=NULL']
+
+    def initialize(self):
+        done = subprocess.run(self.words + self.program() + ['--initialize-insecure', '--datadir=' + os.path.join(self.data, 'd')],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd='/')
+        assert done.returncode == 0, done.stdout.decode()
+        self.data = os.path.join(self.data, 'd')
+
+
 class MySQLOff(MySQL):
     def protect(self, on):
         pass
@@ -54,10 +80,11 @@ class MySQLOff(MySQL):
 @unittest.skipUnless(os.path.exists('/usr/sbin/mariadbd') and shutil.which('mariadb'), 'mariadb-server is not installed')
 class MariaDBGuard(Case):
     TIMEOUT_S = 500
+    SERVER = MariaDB
 
     def setUp(self):
         super().setUp()
-        self.server = MariaDB(self.lab).start()
+        self.server = self.SERVER(self.lab).start()
         with open(os.path.join(ROOT, 'src', 'guards', 'mysql', 'guard.sql')) as f:
             script = f.read()
         for _ in range(2): # again does no harm
@@ -69,10 +96,10 @@ class MariaDBGuard(Case):
     def attack(self, kind, *only):
         storage = kind(self.server.root, self.server.writer, self.server)
         self.addCleanup(storage.close)
-        return Suite(storage, seed(), rounds=40, crashes=2).run(only or None)
+        return Suite(storage, seed(), rounds=ROUNDS, crashes=2).run(only or None)
 
     def test_every_attack(self):
-        report = self.attack(MySQL)
+        report = self.attack(MySQL, *(() if FULL else ('kill',)))
         for row in report.rows:
             if row[2] != 'holds':
                 self.note('%s %s: %s' % (row[2], row[1], row[3]))
@@ -84,6 +111,82 @@ class MariaDBGuard(Case):
         self.assertEqual(found['many writers at random'][0], 'BROKEN')
         self.assertIn('lost', found['many writers at random'][1])
         self.assertEqual(found['stale UPDATE'][0], 'BROKEN')
+
+
+    def cli(self, *args):
+        done = subprocess.run([binary('fencelock'), 'guard', *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=400,
+                              stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_install_check_attack_adopt_uninstall(self):
+        url = self.server.url()
+        self.server.run("CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT); INSERT INTO shop.item VALUES ('a', 1)")
+        for _ in range(2): # again does no harm
+            code, out, err = self.cli('install', url, "item=CONCAT('item/', {row}.id)")
+            self.assertEqual((code, err), (0, ''))
+        self.assertEqual(self.cli('check', url, 'item'), (0, '1 tables protected; nothing found wrong\n', ''))
+        code, out, err = self.cli('attack', url, 'item', '--json', '--seed', '5')
+        report = json.loads(out)
+        self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
+        self.assertIn('UPDATE item', [a['attack'] for a in report['attacks']])
+        s = Mysql(self.server.root)
+        self.addCleanup(s.end)
+        self.assertEqual(s.sql("SHOW DATABASES LIKE 'fencelock%'"), [])
+        self.assertEqual(s.sql("SELECT user FROM mysql.user WHERE user LIKE 'fencelock%'"), [])
+        self.server.run("GRANT DROP, TRIGGER ON shop.* TO app@localhost; GRANT UPDATE ON fence.mark TO app@localhost;"
+                        'CREATE TABLE shop.child (id VARCHAR(20) PRIMARY KEY, FOREIGN KEY (id) REFERENCES shop.item (id) ON DELETE CASCADE)')
+        self.assertEqual(self.cli('install', url, 'child=id')[0], 0)
+        code, out, _ = self.cli('check', url)
+        self.assertEqual(code, 1)
+        for words in ('it has the right DROP', 'it has the right TRIGGER', 'may change marks', 'changes by a cascade of item'):
+            self.assertIn(words, out)
+        s.sql("CALL fence.claim('item/a', 3)")
+        cluster = Cluster(self.lab, 1).start()
+        for _ in range(9):
+            cluster.nodes[0].call('TOKEN', 'x')
+        self.server.run("UPDATE fence.origin SET server = 'another:1:/'") # as after a restore
+        self.assertIn('restored or promoted', self.cli('check', url)[1])
+        code, out, err = self.cli('adopt', url, '--nodes', cluster.nodes[0].address)
+        self.assertEqual((code, err), (0, ''))
+        self.assertNotIn('restored', self.cli('check', url)[1])
+        for lock in ('item/a', 'new'):
+            with self.assertRaises(Refused) as e:
+                s.sql("CALL fence.claim('%s', 9)" % lock)
+            self.assertEqual(e.exception.word, 'STALE')
+        with self.assertRaises(Refused):
+            s.sql("UPDATE shop.item SET n = 666")
+        self.assertEqual(self.cli('uninstall', url)[0], 0)
+        s.sql('UPDATE shop.item SET n = 2')
+
+
+GALERA = sorted(glob.glob('/usr/lib/galera/libgalera_smm.so') + glob.glob('/usr/lib/*/galera/libgalera_smm.so'))
+
+
+@unittest.skipUnless(os.path.exists('/usr/sbin/mariadbd') and GALERA, 'galera-4 is not installed')
+class Galera(Case):
+    """A cluster of one node is one all the same: others may join it at any time."""
+
+    def test_refused_at_install(self):
+        server = MariaDB(self.lab).start('--wsrep-on=ON', '--wsrep-provider=' + GALERA[0], '--wsrep-cluster-address=gcomm://', '--wsrep-new-cluster',
+                                         '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', '--wsrep-node-address=127.0.0.1',
+                                         '--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:%d' % free_ports(1)[0])
+        wait_until(lambda: Mysql(server.root, 'mysql').sql("SHOW STATUS LIKE 'wsrep_ready'") == ['wsrep_ready\tON'], 60, 'a node that is ready')
+        server.run('CREATE DATABASE shop; CREATE TABLE shop.item (id VARCHAR(20) PRIMARY KEY, n INT) ENGINE = InnoDB')
+        done = subprocess.run([binary('fencelock'), 'guard', 'install', server.url(), 'item=id'], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn(b'Galera', done.stderr)
+        with open(os.path.join(ROOT, 'src', 'guards', 'mysql', 'guard.sql')) as f:
+            done = subprocess.run(['mariadb'] + server.root, stdin=f, stdout=subprocess.PIPE, stderr=subprocess.PIPE) # by hand
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b'Galera', done.stderr)
+        for what in ('tables', 'triggers'):
+            self.assertEqual(Mysql(server.root, 'mysql').one("SELECT COUNT(*) FROM information_schema.%s WHERE %s_schema IN ('fence', 'shop') "
+                                                             % (what, what[:-1]) + ('' if what == 'triggers' else "AND table_name <> 'item'")), '0')
+
+
+@unittest.skipUnless(os.environ.get('FENCELOCK_MYSQLD') and shutil.which('mariadb'), 'FENCELOCK_MYSQLD names no mysqld')
+class MySQLGuard(MariaDBGuard):
+    SERVER = MySQLServer
 
 
 if __name__ == '__main__':

@@ -16,7 +16,7 @@ from guardkit.storage import Refused
 from guardkit.suite import Suite
 from harness import Case, Cluster, binary, main, seed, wait_until
 from recipes import PostgreSQLOff, PostgreSQLRecipe
-from servers import ROOT, Postgres, install_postgresql
+from servers import FULL, ROOT, ROUNDS, Postgres, install_postgresql
 
 
 @unittest.skipUnless(Postgres.is_there(), 'PostgreSQL is not installed')
@@ -54,14 +54,14 @@ class PostgresCase(Case):
 
 
 class Attacks(PostgresCase):
-    def attack(self, kind, pg, url, only=None, rounds=60):
+    def attack(self, kind, pg, url, only=None, rounds=ROUNDS):
         storage = kind(url, pg)
         self.addCleanup(lambda: [s.end() for s in storage.sessions])
         return Suite(storage, seed(), rounds=rounds, crashes=2).run(only)
 
     def test_every_attack(self):
         pg = self.server()
-        report = self.attack(PostgreSQL, pg, self.database(pg))
+        report = self.attack(PostgreSQL, pg, self.database(pg), None if FULL else ('kill', 'prepared'))
         self.table_of(report)
         self.assertTrue(report.ok())
         self.assertEqual(report.count('not tried'), 0)
@@ -146,6 +146,46 @@ class Tables(PostgresCase):
         self.refused('STALE', s, "CALL fence.claim('l5', 6)")
         self.refused('STALE', s, "CALL fence.claim('new', 6)")
         s.sql("CALL fence.claim('new', 8)")
+
+    def test_forgetting_waits_for_writers_and_is_seen_by_them(self):
+        s, admin = self.account(self.url, "'''all'''"), Psql(self.url)
+        s.sql("CALL fence.claim('all', 5, true)")
+        for _ in range(2): # the second time nothing is looked up
+            s.sql('UPDATE account SET balance = balance + 1')
+        s.sql('BEGIN')
+        s.sql('UPDATE account SET balance = balance + 1')
+        admin.start('SELECT fence.forget(6);')
+        wait_until(lambda: Psql(self.url).one("SELECT count(*) FROM pg_locks WHERE NOT granted") != '0', 30, 'a wait for the writer')
+        s.sql('COMMIT')
+        self.assertEqual(admin.judged(admin.finish(30)), ['1'])
+        self.refused('NOTCLAIMED', s, 'UPDATE account SET balance = 666')
+
+    def test_a_mark_raised_by_an_administrator_is_seen(self):
+        s, admin = self.account(self.url, "'''all'''"), Psql(self.url)
+        s.sql("CALL fence.claim('all', 5, true)")
+        s.sql('UPDATE account SET balance = 1')
+        admin.sql("UPDATE fence.mark SET mark = 6 WHERE lock = 'all'")
+        self.refused('STALE', s, 'UPDATE account SET balance = 666')
+
+    def test_each_operation_beside_the_look_up(self):
+        """INSERT, UPDATE and DELETE when the session has written before, and rows that go to another lock."""
+        s = Psql(self.url)
+        for table, lock in (('by_column', 'lock'), ('by_expression', 'lower(lock)'), ('by_constant', "'l'")):
+            s.sql('CREATE TABLE %s (id int PRIMARY KEY, lock varchar(20), n int)' % table)
+            s.sql("SELECT fence.protect('%s', %s)" % (table, "'" + lock.replace("'", "''") + "'"))
+            s.sql("RESET fence.held; CALL fence.claim('l', 5, true)")
+            for _ in range(2):
+                for statement in ("INSERT INTO %s SELECT i, 'l', 0 FROM generate_series(1, 3) i", 'UPDATE %s SET n = n + 1', 'DELETE FROM %s'):
+                    s.sql(statement % table)
+            s.sql("INSERT INTO %s VALUES (1, 'l', 0)" % table)
+            if lock != "'l'":
+                self.refused('NOTOKEN', s, "UPDATE %s SET lock = 'm'" % table)
+                self.refused('NOLOCK', s, 'UPDATE %s SET lock = NULL' % table)
+                self.refused('NOTOKEN', s, "INSERT INTO %s VALUES (2, 'm', 0)" % table)
+                self.refused('REFUSED', s, 'TRUNCATE ' + table)
+            s.sql('RESET fence.held')
+            for statement in ("INSERT INTO %s VALUES (3, 'l', 0)", 'UPDATE %s SET n = 9', 'DELETE FROM %s'):
+                self.refused('NOTOKEN', s, statement % table)
 
     def test_an_owner_that_logs_in_is_named(self):
         s = self.account(self.url)

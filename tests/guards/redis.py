@@ -11,15 +11,17 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib'), os.path.join(HERE, '..', '..', 'src', 'guards', 'kit')]
 sys.path = [p for p in sys.path if os.path.abspath(p or '.') != HERE] # our name is that of a library
+sys.path.append(HERE)
 from guardkit.redis import Connection, Redis
 from guardkit.storage import Refused
 from guardkit.suite import Suite
-from harness import Case, binary, free_ports, main, seed, wait_until
+from servers import ROUNDS
+from harness import Case, Cluster, binary, free_ports, main, seed, wait_until
 
 
 class Server:
-    def __init__(self, lab, program='redis-server'):
-        self.lab, self.program, self.port, self.dir = lab, program, free_ports(1)[0], lab.path('redis')
+    def __init__(self, lab, program='redis-server', name='redis'):
+        self.lab, self.program, self.port, self.dir = lab, program, free_ports(1)[0], lab.path(name)
         os.makedirs(self.dir)
         self.acl = os.path.join(self.dir, 'users.acl')
         with open(self.acl, 'w') as f:
@@ -71,6 +73,9 @@ class Off(RedisScript):
     SCRIPT = "redis.call('SET', KEYS[1], ARGV[1]) if ARGV[2] then return redis.call('SET', KEYS[2], ARGV[2]) end"
 
 
+NEWER = os.environ.get('FENCELOCK_REDIS')
+
+
 @unittest.skipUnless(shutil.which('redis-server'), 'redis-server is not installed')
 class RedisGuard(Case):
     PROGRAM = 'redis-server'
@@ -88,7 +93,7 @@ class RedisGuard(Case):
         self.assertEqual((code, err), (0, ''))
         writer = 'redis://fence-writer:%s@127.0.0.1:%d' % (json.loads(out)['password'], self.server.port)
         storage = Redis(self.server.url, writer, self.server)
-        report = Suite(storage, seed(), crashes=2).run()
+        report = Suite(storage, seed(), rounds=ROUNDS, crashes=2).run()
         for row in report.rows:
             if row[2] != 'holds':
                 self.note('%s %s: %s' % (row[2], row[1], row[3]))
@@ -112,6 +117,72 @@ class RedisGuard(Case):
         with self.assertRaises(Refused):
             Connection(self.server.url).call('FCALL', 'fence_mark', 0, 'l')
 
+    def test_attack_leaves_nothing_behind(self):
+        admin = Connection(self.server.url)
+        code, out, err = self.cli('attack', self.server.url, '--json', '--seed', '5') # no guard here yet
+        report = json.loads(out)
+        self.assertEqual((code, report['ok'], err), (0, True, ''), [a for a in report['attacks'] if a['outcome'] == 'BROKEN'])
+        self.assertEqual(self.cli('install', self.server.url)[0], 0)
+        code, out, err = self.cli('attack', self.server.url)
+        self.assertEqual((code, err), (0, ''), out)
+        self.assertIn('holds', out)
+        self.assertEqual((admin.call('KEYS', '*'), len(admin.call('FUNCTION', 'LIST'))), ([], 1))
+        self.assertEqual(sorted(admin.call('ACL', 'USERS')), ['default', 'fence-writer'])
+        admin.call('ACL', 'SETUSER', 'fence-writer', 'allkeys', '+eval') # as somebody might who needs it once
+        code, out, _ = self.cli('attack', self.server.url, '--json')
+        broken = [a['attack'] for a in json.loads(out)['attacks'] if a['outcome'] == 'BROKEN']
+        self.assertEqual((code, 'EVAL by fence-writer' in broken, 'SET of any key by fence-writer' in broken), (1, True, True), broken)
+        self.assertEqual(self.cli('check', self.server.url)[0], 1)
+
+    def test_a_replica_that_was_behind_is_promoted(self):
+        """Redis takes marks back then. The check notices, and adopt refuses whoever was there before."""
+        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        replica = Server(self.lab, self.PROGRAM, 'replica').start()
+        admin = Connection(replica.url)
+        admin.call('REPLICAOF', '127.0.0.1', self.server.port)
+        wait_until(lambda: 'master_link_status:up' in admin.call('INFO', 'replication'), 30, 'replication')
+        s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
+        s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'old')
+        wait_until(lambda: Connection(replica.url).call('FCALL_RO', 'fence_mark', 0, 'l') == '5', 30, 'mark 5 on the replica')
+        self.assertIn('there are replicas', self.cli('check', self.server.url)[1])
+        admin.call('REPLICAOF', '127.0.0.1', free_ports(1)[0]) # from here on it hears nothing
+        s.call('FCALL', 'fence_claim', 0, 'l', 9)
+        s.call('FCALL', 'fence_set', 0, 'l', 9, 'k', 'new')
+        self.server.kill()
+        admin.call('REPLICAOF', 'NO', 'ONE')
+        self.assertEqual(admin.call('FCALL', 'fence_mark', 0, 'l'), '5') # lost, with what was written
+        code, out, _ = self.cli('check', replica.url)
+        self.assertEqual(code, 1)
+        self.assertIn('promoted', out)
+        cluster = Cluster(self.lab, 1).start()
+        for _ in range(9):
+            cluster.nodes[0].call('TOKEN', 'x')
+        code, out, err = self.cli('adopt', replica.url, '--nodes', cluster.nodes[0].address)
+        self.assertEqual((code, err), (0, ''))
+        for token in (5, 9):
+            with self.assertRaises(Refused) as e:
+                admin.call('FCALL', 'fence_set', 0, 'l', token, 'k', '666')
+            self.assertEqual(e.exception.word, 'STALE')
+        self.assertNotIn('promoted', self.cli('check', replica.url)[1])
+        admin.call('FCALL', 'fence_set', 0, 'l', 11, 'k', 'newer')
+
+    def test_waitaof(self):
+        """A write that WAITAOF has confirmed is on the disk of the server and of a replica."""
+        if 'waitaof' not in [c.lower() for c in Connection(self.server.url).call('COMMAND', 'LIST')]:
+            self.skipTest('this server has no WAITAOF: it came with Redis 7.2')
+        password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
+        replica = Server(self.lab, self.PROGRAM, 'replica').start()
+        Connection(replica.url).call('REPLICAOF', '127.0.0.1', self.server.port)
+        s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
+        wait_until(lambda: s.call('FCALL', 'fence_set', 0, 'l', 5, 'k', 'v') == 'OK' and s.call('WAITAOF', 1, 1, 5000) == [1, 1], 60,
+                   'both disks')
+        for server in (self.server, replica):
+            server.kill()
+            server.start()
+            admin = Connection(server.url)
+            self.assertEqual(admin.call('FCALL_RO', 'fence_mark', 0, 'l'), '5')
+            self.assertEqual(admin.call('FCALL_RO', 'fence_peek', 0, 'l', 'k'), 'v')
+
     def test_binary_values(self):
         password = json.loads(self.cli('install', self.server.url, '--json')[1])['password']
         s = Connection('redis://fence-writer:%s@127.0.0.1:%d' % (password, self.server.port))
@@ -125,7 +196,7 @@ class RedisGuard(Case):
         self.assertEqual(e.exception.word, 'WRONGLOCK')
 
     def attack(self, kind, *only):
-        report = Suite(kind(self.server.url, self.server.url), seed()).run(only)
+        report = Suite(kind(self.server.url, self.server.url), seed(), rounds=30).run(only)
         return {row[1]: (row[2], row[3]) for row in report.rows}
 
     def test_the_script_is_right_and_can_be_gone_round(self):
@@ -142,6 +213,11 @@ class RedisGuard(Case):
 @unittest.skipUnless(shutil.which('valkey-server'), 'valkey-server is not installed')
 class ValkeyGuard(RedisGuard):
     PROGRAM = 'valkey-server'
+
+
+@unittest.skipUnless(NEWER, 'FENCELOCK_REDIS names no other redis-server or valkey-server')
+class OtherGuard(RedisGuard):
+    PROGRAM = NEWER
 
 
 if __name__ == '__main__':

@@ -13,9 +13,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, '..', '..')
 sys.path[:0] = [os.path.join(HERE, '..', 'lib'), os.path.join(ROOT, 'src', 'guards', 'kit'), os.path.join(ROOT, 'src', 'guards', 's3')]
 sys.path = [p for p in sys.path if os.path.abspath(p or '.') != HERE]
+sys.path.append(HERE)
 import fencelock_s3
 from guardkit.storage import Refused, Storage, Unknown
 from guardkit.suite import Suite
+from servers import ROUNDS
 from harness import Case, free_ports, main, seed, wait_until
 
 PYTHON = os.environ.get('FENCELOCK_MOTO', '/usr/bin/python3')
@@ -118,7 +120,7 @@ class S3Guard(Case):
             raise RuntimeError(e)
 
     def test_every_attack(self):
-        report = Suite(self.storage, seed(), rounds=40).run()
+        report = Suite(self.storage, seed(), rounds=ROUNDS).run()
         for row in report.rows:
             if row[2] != 'holds':
                 self.note('%s %s: %s' % (row[2], row[1], row[3]))

@@ -10,6 +10,10 @@ import tempfile
 
 from harness import free_ports, wait_until
 
+# The suite of CI attacks each storage once, and what fencelock guard attack covers is not made twice. GUARDS_FULL=1: all of
+# it, with thousands of random writes.
+FULL = bool(os.environ.get('GUARDS_FULL'))
+ROUNDS = 150 if FULL else 20
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 
@@ -81,6 +85,15 @@ class Postgres:
 
     def url(self, database):
         return 'postgresql:///%s?host=%s&port=%d&user=postgres' % (database, self.sockets, self.port)
+
+    def postmaster(self):
+        with open(os.path.join(self.data, 'postmaster.pid')) as f:
+            return int(f.readline())
+
+    def backends(self):
+        """Those of clients; the server's own processes have names like "checkpointer" in this place."""
+        found = subprocess.run(['ps', '-o', 'args=', '--ppid', str(self.postmaster())], stdout=subprocess.PIPE).stdout.decode().split('\n')
+        return [line for line in found if '[local]' in line]
 
     def kill(self):
         """SIGKILL to the server and, as a crash of the machine would, to all that belongs to it."""

@@ -183,8 +183,14 @@ class Faults(ClusterCase):
         self.assertGreater(self.acquire('y', '--ttl', '60s', '--timeout', '30s'), token)
         self.assertEqual(self.run_cli('check', 'x', token, '--timeout', '30s')[0], DONE)
         code, value = self.json_of('status')
-        self.assertEqual(code, DONE)
+        self.assertEqual((code, value['healthy']), (NO, False))
         self.assertEqual([n['reachable'] for n in value['nodes']].count(False), 1)
+        self.assertIn(leader.address, value['problems'][0])
+        # A member that is not named is missed all the same.
+        others = ','.join(n.address for n in self.cluster.nodes if n is not leader)
+        code, _, err = self.run_cli('status', '--nodes', others)
+        self.assertEqual(code, NO)
+        self.assertIn("2 of the cluster's 3 nodes are connected to the leader", err)
 
     def test_the_leader_hangs(self):
         token = self.acquire('x', '--ttl', '60s')
@@ -228,6 +234,36 @@ class Faults(ClusterCase):
         self.assertIn('Connection refused', err)
 
 
+class Health(ClusterCase):
+    def test_health(self):
+        code, value = self.json_of('health')
+        self.assertEqual((code, value['healthy'], [n['serves'] for n in value['nodes']]), (DONE, True, [True] * 3))
+        self.assertEqual(len(self.done('health').splitlines()), 3)
+        leader = self.cluster.leader()
+        followers = self.cluster.followers()
+        last = followers[0]
+        leader.kill()
+        followers[1].kill()
+        def health(*more):
+            return self.run_cli('health', '--nodes', last.address, '--timeout', '1s', *more)
+        wait_until(lambda: health()[0] == NO, what='a node without a majority that does not serve')
+        self.assertEqual(health('--live')[0], DONE)
+        code, out, _ = health('--wait', '300ms')
+        self.assertEqual(code, NO)
+        self.assertIn('not serving', out)
+        code, value = self.json_of('health', '--timeout', '1s')
+        self.assertEqual((code, value['healthy'], [n['live'] for n in value['nodes']].count(False)), (UNKNOWN, False, 2))
+        waiting = self.start_cli('health', '--wait', '120s')
+        leader.start()
+        followers[1].start()
+        self.assertEqual(self.end(waiting)[0], DONE)
+        last.pause()
+        try:
+            self.assertEqual(health('--live')[0], UNKNOWN)
+        finally:
+            last.resume()
+
+
 class WithStore(ClusterCase):
     NODES = 1
 
@@ -261,7 +297,7 @@ class WithStore(ClusterCase):
         self.done('store', 'set', 'k', 'v', *fence)
         self.assertEqual(self.json_of('store', 'set', 'k', 'v')[1]['error'], 'ENOTOKEN')
         self.assertEqual(self.json_of('store', 'set', 'k', 'v', '--lock', 'm', '--token', token)[1]['error'], 'EWRONGLOCK')
-        self.assertEqual(self.run_cli('store', 'get', 'none')[0], NO)
+        self.assertEqual(self.run_cli('store', 'get', 'none')[0], 4) # its own code
         self.assertEqual(self.json_of('store', 'get', 'none')[1]['found'], False)
         self.assertEqual(self.done('store', 'del', 'k', *fence), 'k: deleted under token %d\n' % token)
         self.assertEqual(self.run_cli('store', 'del', 'k', *fence)[0], NO)

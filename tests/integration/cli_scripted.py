@@ -16,7 +16,7 @@ from harness import Case, binary, main, wait_until
 from scripted_server import CLOSE, HANG, RESET, STALL, ScriptedServer
 
 OWNER = '0123456789abcdef'
-DONE, NO, USAGE, UNKNOWN = 0, 1, 2, 3
+DONE, NO, USAGE, UNKNOWN, MISSING = 0, 1, 2, 3, 4
 
 SHOW_HELD = (b'*18\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\r\n0123456789abcdef\r\n'
              b'+token\r\n:33\r\n+age_ms\r\n:1500\r\n+ttl_left_ms\r\n:65000\r\n+value\r\n$7\r\nbackup1\r\n'
@@ -24,8 +24,7 @@ SHOW_HELD = (b'*18\r\n+name\r\n$6\r\nreport\r\n+state\r\n+held\r\n+owner\r\n$16\
              b'+label\r\n$4\r\nhost\r\n')
 SHOW_BINARY = (b'*6\r\n+name\r\n$4\r\na\xff\x1b\n\r\n+state\r\n+held\r\n+token\r\n:1\r\n')
 INFO_LEADER = (b'# Server\r\nversion:0.1.0\r\nrole:master\r\nnode_role:leader\r\nnode_id:1\r\nterm:4\r\ncommit_index:120\r\n'
-               b'applied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\n'
-               b'uptime_in_seconds:3725\r\n')
+               b'leader_id:1\r\napplied_index:120\r\nlast_token:33\r\nlocks_held:2\r\nconnected_clients:5\r\nuptime_in_seconds:3725\r\n')
 
 
 def bulk(data):
@@ -615,12 +614,12 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
 
     def test_status(self):
         leader = self.server(bulk(INFO_LEADER))
-        behind = self.server(bulk(INFO_LEADER.replace(b'leader', b'follower').replace(b'node_id:1', b'node_id:2')
+        behind = self.server(bulk(INFO_LEADER.replace(b'node_role:leader', b'node_role:follower').replace(b'node_id:1', b'node_id:2')
                                   .replace(b'applied_index:120', b'applied_index:110')))
         dead = self.server(b'', listen=False)
         code, out, err = self.ask([leader, behind, dead], 'status')
         w = max(len(s.address) for s in (leader, behind, dead))
-        self.assertEqual((code, out), (DONE, '\n'.join([
+        self.assertEqual((code, out), (NO, '\n'.join([
             '%-*s  ID  ROLE         TERM  COMMIT  APPLIED  LAG  LAST TOKEN  CLIENTS   UPTIME  VERSION' % (w, 'NODE'),
             '%-*s   1  leader          4     120      120    0          33        5  1 h 2 m  0.1.0' % (w, leader.address),
             '%-*s   2  follower        4     120      110   10          33        5  1 h 2 m  0.1.0' % (w, behind.address),
@@ -629,7 +628,8 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
         self.assertEqual(err, 'fencelock: %s: cannot connect: Connection refused\n' % dead.address)
         code, out, _ = self.ask([leader, behind, dead], 'status', '--json')
         value = json.loads(out)
-        self.assertEqual((code, value['leader']), (DONE, leader.address))
+        self.assertEqual((code, value['leader'], value['healthy']), (NO, leader.address, False))
+        self.assertEqual(value['problems'], [dead.address + ': cannot connect: Connection refused'])
         self.assertEqual(value['nodes'][1], {
             'address': behind.address, 'reachable': True, 'id': 2, 'role': 'follower', 'term': 4, 'commit_index': 120,
             'applied_index': 110, 'lag': 10, 'last_token': 33, 'locks_held': 2, 'clients': 5, 'uptime_ms': 3725000,
@@ -637,7 +637,7 @@ Z\u00fcrich     held       1  0 ms     2.5 s        0  me
         self.assertEqual((value['nodes'][2]['reachable'], value['nodes'][2]['error']), (False, 'ENOCONN'))
 
     def test_status_without_a_leader(self):
-        follower = self.server(bulk(INFO_LEADER.replace(b'leader', b'follower')))
+        follower = self.server(bulk(INFO_LEADER.replace(b'node_role:leader', b'node_role:follower')))
         code, out, err = self.ask(follower, 'status', '--json')
         self.assertEqual((code, json.loads(out)['leader']), (UNKNOWN, None))
         self.assertIn('none of these nodes leads', err)
@@ -697,8 +697,8 @@ class Store(CliCase):
         self.assertEqual(self.ask_store(self.server(bulk(b'\xff\x00')), 'get', 'k', '--json')[1],
                          '{"found":true,"key":"k","value":"\\ufffd\\u0000","value_base64":"/wA="}\n')
         s = self.server(b'$-1\r\n')
-        self.assertEqual(self.ask_store(s, 'get', 'k'), (NO, '', 'fencelock: there is no such key\n'))
-        self.assertEqual(self.ask_store(s, 'get', 'k', '--json'), (NO, '{"found":false,"key":"k"}\n', ''))
+        self.assertEqual(self.ask_store(s, 'get', 'k'), (MISSING, '', "fencelock: there is no key 'k'; --default TEXT prints TEXT instead\n"))
+        self.assertEqual(self.ask_store(s, 'get', 'k', '--json'), (MISSING, '{"found":false,"key":"k"}\n', ''))
 
     def test_refusals(self):
         stale = b'-STALE token 33 is below the mark 34 of lock mark 9: a newer holder has been here\r\n'

@@ -168,7 +168,7 @@ class Commands(StoreCase):
 
     def test_without_fencing(self):
         store = self.store('--no-fencing')
-        self.assertIn('WARNING', store.process.output())
+        self.assertIn('IGNORED', store.process.output())
         with store.client() as c:
             c.call('SET', 'k', 'new', 'FENCE', 'x', 34)
             c.call('SET', 'k', 'stale', 'FENCE', 'x', 33)

@@ -360,13 +360,13 @@ class Handshakes(TlsCase):
     def test_cut_off_at_every_byte(self):
         node = self.cluster().nodes[0]
         hello = self.hello(node)
-        before = node.process.fds()
+        before = node.process.sockets()
         for n in range(len(hello) + 1):
             with self.connect(node) as s:
                 s.sendall(hello[:n])
         with self.tls(node) as c:
             self.assertEqual(c.call('PING'), 'PONG')
-        wait_until(lambda: node.process.fds() <= before, 30, 'that all are closed')
+        wait_until(lambda: node.process.sockets() <= before, 30, 'that all are closed')
         self.note('%d handshakes cut off' % (len(hello) + 1))
 
     def test_silence_is_borne_for_ten_seconds(self):

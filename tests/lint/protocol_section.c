@@ -19,6 +19,7 @@ static const struct group groups[] = {
     {"pubsub", "Events",
      "Served by `fencelockd`: any node tells of the log that it applies itself. What a message "
      "says stands under *Events* above."},
+    {"users", "Users", "Served by `fencelockd`, on any node."},
     {"cluster", "Cluster", "Served by `fencelockd`."},
     {"storage", "Storage", "Served by `fencelock-store`."},
     {"server", "Server", "Served by both."},

@@ -440,11 +440,11 @@ static void on_fatal(void *ctx, int error, const char *message)
     snprintf(n->failed_why, sizeof n->failed_why, "%s", message);
 }
 
-static void on_log(void *ctx, int level, const char *message)
+static void on_log(void *ctx, int level, const char *part, const char *message)
 {
     struct sim_node *n = ctx;
     if (!n->ghost && level < 4) {
-        SIM_TRACE(n->sim, "node %u says: %s", n->index + 1, message);
+        SIM_TRACE(n->sim, "node %u says: %s: %s", n->index + 1, part, message);
     }
 }
 

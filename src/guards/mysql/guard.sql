@@ -1,10 +1,43 @@
--- fencelock's guard for MariaDB 10.6 or newer and MySQL 8: rows that only the newest holder of a lock can change.
+-- fencelock's guard for MariaDB 10.6 or newer and MySQL 8 or newer: rows that only the newest holder of a lock can change.
 --
 -- How it holds. A trigger reads the mark with a shared row lock, which sees what is committed at every isolation level
 -- and is kept until the transaction ends; a claim updates that row, so it waits for older writers. A claim is a
 -- procedure that commits, before and after: it is never part of a transaction whose snapshot is older, and MySQL lets
 -- no function call it.
 CREATE DATABASE IF NOT EXISTS fence CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+DELIMITER //
+-- Clusters that certify rows at commit (Galera, Group Replication with several primaries) do not see the row locks of other
+-- nodes, so that two nodes lose each other's updates. The tables to ask differ; what stands in
+-- /*M! is read by MariaDB alone.
+DROP PROCEDURE IF EXISTS fence.refuse_cluster//
+CREATE PROCEDURE fence.refuse_cluster()
+BEGIN
+    DECLARE found INT DEFAULT 0;
+    /*M! SELECT COUNT(*) INTO found FROM information_schema.global_variables v
+        WHERE (v.variable_name = 'WSREP_ON' AND v.variable_value = 'ON')
+        OR (v.variable_name = 'WSREP_PROVIDER' AND v.variable_value NOT IN ('', 'none')); */
+    IF VERSION() NOT LIKE '%MariaDB%' THEN
+        SELECT COUNT(*) INTO found FROM performance_schema.global_variables v
+            WHERE (v.variable_name = 'wsrep_on' AND v.variable_value = 'ON')
+            OR (v.variable_name = 'wsrep_provider' AND v.variable_value NOT IN ('', 'none'))
+            OR (v.variable_name = 'group_replication_single_primary_mode' AND v.variable_value = 'OFF');
+    END IF;
+    IF found > 0 THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED nodes of Galera, and several primaries, lose updates of each other: no guard holds there';
+    END IF;
+END//
+DELIMITER ;
+CALL fence.refuse_cluster();
+
+-- floor: no claim below it is taken any more, whatever the lock. server: where the marks were made, so that a restored or
+-- promoted copy is noticed.
+CREATE TABLE IF NOT EXISTS fence.origin (
+    one TINYINT NOT NULL PRIMARY KEY CHECK (one = 1),
+    floor BIGINT NOT NULL CHECK (floor BETWEEN 1 AND 9007199254740991),
+    server VARCHAR(1000) NOT NULL
+) ENGINE = InnoDB;
+INSERT IGNORE INTO fence.origin VALUES (1, 1, CONCAT_WS(':', @@hostname, @@server_id, @@datadir));
 
 CREATE TABLE IF NOT EXISTS fence.mark (
     `lock` VARBINARY(255) NOT NULL PRIMARY KEY,
@@ -22,7 +55,21 @@ END//
 DROP TRIGGER IF EXISTS fence.mark_stays//
 CREATE TRIGGER fence.mark_stays BEFORE DELETE ON fence.mark FOR EACH ROW
 BEGIN
-    SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED a mark is not deleted';
+    IF OLD.mark >= (SELECT o.floor FROM fence.origin o) THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED a mark is not deleted: CALL fence.forget(token) drops those below a token';
+    END IF;
+END//
+DROP TRIGGER IF EXISTS fence.origin_rises//
+CREATE TRIGGER fence.origin_rises BEFORE UPDATE ON fence.origin FOR EACH ROW
+BEGIN
+    IF NEW.floor < OLD.floor THEN
+        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED the floor never goes down';
+    END IF;
+END//
+DROP TRIGGER IF EXISTS fence.origin_stays//
+CREATE TRIGGER fence.origin_stays BEFORE DELETE ON fence.origin FOR EACH ROW
+BEGIN
+    SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED the floor is not deleted';
 END//
 
 DROP PROCEDURE IF EXISTS fence.check_arguments//
@@ -46,6 +93,11 @@ BEGIN
     CALL fence.check_arguments(a_lock, a_token);
     COMMIT;
     START TRANSACTION;
+    SELECT o.floor INTO now_mark FROM fence.origin o LOCK IN SHARE MODE;
+    IF now_mark > CAST(a_token AS UNSIGNED) THEN
+        SET said = CONCAT('STALE token ', a_token, ' is below the floor ', now_mark, ' of this server');
+        SIGNAL SQLSTATE 'FL001' SET MESSAGE_TEXT = said;
+    END IF;
     INSERT INTO fence.mark VALUES (a_lock, CAST(a_token AS UNSIGNED))
         ON DUPLICATE KEY UPDATE mark = GREATEST(mark, VALUES(mark));
     SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.`lock` = a_lock FOR UPDATE;
@@ -90,7 +142,8 @@ BEGIN
     END IF;
 END//
 
--- MariaDB ends idle transactions; MySQL has no such limit, and there a claim gives up after innodb_lock_wait_timeout.
+-- MariaDB ends idle transactions. MySQL has no such limit: there the connection is closed when it was idle for that long,
+-- inside a transaction or not. @fence_idle_limit_s = 0 leaves both alone.
 DROP PROCEDURE IF EXISTS fence.bound_idle//
 CREATE PROCEDURE fence.bound_idle()
 BEGIN
@@ -98,8 +151,34 @@ BEGIN
     IF @fence_idle_limit_s IS NOT NULL THEN
         SET bound = CAST(@fence_idle_limit_s AS SIGNED);
     END IF;
-    /*M! IF @@SESSION.idle_transaction_timeout = 0 OR @@SESSION.idle_transaction_timeout > bound THEN
+    IF bound > 0 AND VERSION() NOT LIKE '%MariaDB%' AND @@SESSION.wait_timeout > bound THEN
+        SET SESSION wait_timeout = bound;
+    END IF;
+    /*M! IF bound > 0 AND (@@SESSION.idle_transaction_timeout = 0 OR @@SESSION.idle_transaction_timeout > bound) THEN
         SET SESSION idle_transaction_timeout = bound;
     END IF; */
+END//
+
+-- Refuses every token below this one from now on, and drops the marks below it. For an administrator, with the
+-- min_live_token of the lock service, to keep the marks few.
+DROP PROCEDURE IF EXISTS fence.forget//
+CREATE PROCEDURE fence.forget(below VARCHAR(64))
+BEGIN
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    CALL fence.check_arguments('-', below);
+    COMMIT;
+    START TRANSACTION;
+    UPDATE fence.origin SET floor = GREATEST(floor, CAST(below AS UNSIGNED));
+    DELETE FROM fence.mark WHERE mark < CAST(below AS UNSIGNED); -- waits for whoever writes under one of them
+    COMMIT;
+END//
+
+-- After a restore or a fail-over: forgets, and takes the present server for the marks' own.
+DROP PROCEDURE IF EXISTS fence.adopt//
+CREATE PROCEDURE fence.adopt(new_token VARCHAR(64))
+BEGIN
+    CALL fence.forget(new_token);
+    UPDATE fence.origin SET server = CONCAT_WS(':', @@hostname, @@server_id, @@datadir);
+    COMMIT;
 END//
 DELIMITER ;

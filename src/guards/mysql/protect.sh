@@ -1,30 +1,31 @@
 #!/bin/sh
-# Prints the SQL that protects a table: protect.sh DATABASE TABLE LOCK-COLUMN | mariadb. With "off" for the column: unprotects.
+# Prints the SQL that protects a table: protect.sh DATABASE TABLE LOCK | mariadb, or | mysql. LOCK is a column, or an
+# expression in which {row}.column is a column: "CONCAT('account/', {row}.id)". With "off" for LOCK: takes the guard off.
 set -eu
-if [ $# -ne 3 ] || ! printf '%s' "$1$2$3" | grep -qE '^[A-Za-z0-9_$]+$'; then
-    echo "usage: protect.sh DATABASE TABLE LOCK-COLUMN|off (plain names)" >&2
+fence=${FENCE_SCHEMA:-fence}
+if [ $# -ne 3 ] || ! printf '%s' "$1$2$fence" | grep -qE '^[A-Za-z0-9_$]+$'; then
+    echo "usage: protect.sh DATABASE TABLE LOCK|off (plain names)" >&2
     exit 2
 fi
-db=$1 table=$2 column=$3
+db=$1 table=$2
+if printf '%s' "$3" | grep -qE '^[A-Za-z0-9_$]+$'; then lock="{row}.\`$3\`"; else lock="($3)"; fi
+new=$(printf '%s' "$lock" | sed 's/{row}/NEW/g') old=$(printf '%s' "$lock" | sed 's/{row}/OLD/g')
+if [ "$3" != off ]; then
+    echo "CALL $fence.refuse_cluster();"
+fi
 for when in insert update delete; do
     echo "DROP TRIGGER IF EXISTS \`$db\`.\`fence_${table}_$when\`;"
 done
-[ "$column" = off ] && exit
+[ "$3" = off ] && exit
 cat <<SQL
 DELIMITER //
-BEGIN NOT ATOMIC
-    IF @@version_comment LIKE '%Galera%' OR EXISTS (SELECT 1 FROM information_schema.global_variables
-            WHERE variable_name = 'WSREP_ON' AND variable_value = 'ON') THEN
-        SIGNAL SQLSTATE 'FL006' SET MESSAGE_TEXT = 'REFUSED Galera loses updates between its nodes: fence cannot hold there';
-    END IF;
-END//
-CREATE TRIGGER \`$db\`.\`fence_${table}_insert\` AFTER INSERT ON \`$db\`.\`$table\` FOR EACH ROW CALL fence.admit(NEW.\`$column\`)//
-CREATE TRIGGER \`$db\`.\`fence_${table}_delete\` AFTER DELETE ON \`$db\`.\`$table\` FOR EACH ROW CALL fence.admit(OLD.\`$column\`)//
+CREATE TRIGGER \`$db\`.\`fence_${table}_insert\` AFTER INSERT ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($new)//
+CREATE TRIGGER \`$db\`.\`fence_${table}_delete\` AFTER DELETE ON \`$db\`.\`$table\` FOR EACH ROW CALL $fence.admit($old)//
 CREATE TRIGGER \`$db\`.\`fence_${table}_update\` AFTER UPDATE ON \`$db\`.\`$table\` FOR EACH ROW
 BEGIN
-    CALL fence.admit(OLD.\`$column\`);
-    IF NOT NEW.\`$column\` <=> OLD.\`$column\` THEN
-        CALL fence.admit(NEW.\`$column\`);
+    CALL $fence.admit($old);
+    IF NOT $new <=> $old THEN
+        CALL $fence.admit($new);
     END IF;
 END//
 DELIMITER ;

@@ -4,6 +4,7 @@
 -- How it holds. A writer keeps a shared advisory lock from its check to the end of its transaction; a claim that
 -- raises the mark takes it exclusively, so it returns when every older transaction has ended. A claim is a procedure,
 -- since the snapshot of a query is older than the claim inside it. Writers never wait for a claim: they are refused.
+-- A session that was let through remembers the count of claims, and is let through again while that stands still.
 -- Names of objects and operators are written out, because the caller chooses the search_path.
 
 CREATE TABLE IF NOT EXISTS fence.mark (
@@ -19,6 +20,11 @@ CREATE TABLE IF NOT EXISTS fence.origin (
     server bigint NOT NULL,
     timeline integer NOT NULL
 );
+-- Counts the claims that raise a mark, of whatever lock. A writer who finds it where it was when his token was compared
+-- with the mark need not compare again. Not transactional, as it has to be: a claim counts before it commits.
+CREATE SEQUENCE IF NOT EXISTS fence.claims;
+SELECT nextval('fence.claims');
+
 INSERT INTO fence.origin (server, timeline)
     SELECT s.system_identifier, c.timeline_id FROM pg_control_system() s, pg_control_checkpoint() c
     ON CONFLICT DO NOTHING;
@@ -72,6 +78,8 @@ CREATE OR REPLACE FUNCTION fence.keep_mark() RETURNS trigger LANGUAGE plpgsql SE
 BEGIN
     IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'mark' THEN
         IF NEW.lock = OLD.lock AND NEW.mark >= OLD.mark THEN
+            -- A claim holds this lock by now. Whoever raises a mark in another way waits for the writers here.
+            PERFORM pg_advisory_xact_lock(hashtextextended(OLD.lock, 1718514275)), nextval('fence.claims');
             RETURN NEW;
         END IF;
     ELSIF TG_OP = 'UPDATE' THEN
@@ -116,13 +124,14 @@ END $$;
 
 -- A holder that is paused inside its transaction keeps its successor out. So an idle transaction that writes under a
 -- token is ended after fence.idle_limit (10s; 0: never), unless a shorter limit is set already.
-CREATE OR REPLACE FUNCTION fence.bound_idle() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION fence.bound_idle(for_session boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     bound text := coalesce(nullif(current_setting('fence.idle_limit', true), ''), '10s');
     now_is text := current_setting('idle_in_transaction_session_timeout');
 BEGIN
     IF bound <> '0' AND (now_is = '0' OR now_is::interval > bound::interval) THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', bound, true);
+        PERFORM set_config('idle_in_transaction_session_timeout', bound, NOT for_session);
     END IF;
 END $$;
 
@@ -168,6 +177,7 @@ DECLARE
     now_mark bigint;
 BEGIN
     PERFORM fence.wait_for_writers(a_lock);
+    PERFORM nextval('fence.claims'); -- after the lock, so that no writer of this lock reads it in between
     PERFORM fence.judge(a_lock, a_token, greatest(o.floor, a_token)) FROM fence.origin o FOR SHARE;
     INSERT INTO fence.mark AS m VALUES (a_lock, a_token)
         ON CONFLICT (lock) DO UPDATE SET mark = EXCLUDED.mark WHERE m.mark <= EXCLUDED.mark;
@@ -201,7 +211,7 @@ BEGIN
         PERFORM fence.raise_mark(a_lock, a_token);
     END IF;
     PERFORM fence.note(a_lock, a_token, for_session);
-    PERFORM fence.bound_idle();
+    PERFORM fence.bound_idle(for_session);
 END $$;
 
 -- For the holder's further transactions: says under which token they write. It does not claim.
@@ -214,7 +224,7 @@ BEGIN
     SELECT m.mark INTO now_mark FROM fence.mark m WHERE m.lock = a_lock;
     PERFORM fence.judge(a_lock, a_token, now_mark);
     PERFORM fence.note(a_lock, a_token, for_session);
-    PERFORM fence.bound_idle();
+    PERFORM fence.bound_idle(for_session);
 END $$;
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
@@ -222,10 +232,12 @@ END $$;
 CREATE OR REPLACE FUNCTION fence.mark_for_share(a_lock text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT m.mark FROM fence.mark m WHERE m.lock = a_lock FOR SHARE $$;
 
--- Lets the transaction write what belongs to this lock, or refuses. The advisory lock comes first; the mark is read
--- after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds a
--- newer mark there (SQLSTATE 40001). Runs once a row: no SECURITY DEFINER and no SET, which cost as much as the check.
-CREATE OR REPLACE FUNCTION fence.admit(a_lock text) RETURNS void LANGUAGE plpgsql AS $$
+-- Lets the transaction write what belongs to this lock, or refuses, and says why. The advisory lock comes first; the mark
+-- is read after it, with a snapshot of its own. At REPEATABLE READ and above there is no such snapshot: the row lock finds
+-- a newer mark there (SQLSTATE 40001). What was found is noted in fence.checked, for fence.quick_check(): nobody claims
+-- this lock while it is held shared, so count and mark belong together.
+DROP FUNCTION IF EXISTS fence.admit(text);
+CREATE FUNCTION fence.admit(a_lock text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     held text := pg_catalog.current_setting('fence.held', true);
     a_token bigint;
@@ -252,12 +264,14 @@ BEGIN
         now_mark := fence.mark_for_share(a_lock);
     END IF;
     IF a_token OPERATOR(pg_catalog.=) now_mark THEN
+        bound := pg_catalog.current_setting('fence.idle_limit', true);
         IF pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.=) '0' THEN
-            bound := pg_catalog.current_setting('fence.idle_limit', true);
-            held := pg_catalog.set_config('idle_in_transaction_session_timeout',
+            bound := pg_catalog.set_config('idle_in_transaction_session_timeout',
                 CASE WHEN bound OPERATOR(pg_catalog.<>) '' THEN bound ELSE '10s' END, true);
         END IF;
-        RETURN;
+        held := pg_catalog.set_config('fence.checked', pg_catalog.pg_sequence_last_value('fence.claims')::pg_catalog.text
+            OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) a_lock OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) held, false);
+        RETURN true;
     END IF;
     PERFORM fence.judge(a_lock, a_token, now_mark);
 END $$;
@@ -272,39 +286,86 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT rel::regclass FROM t
 $$;
 
--- What the trigger function of a table is to be. The lock of a row is a column, or an expression over columns.
+-- An expression for trigger functions: true when fence.admit() has let this token write before, nobody has claimed any lock
+-- since, and nobody is about to. Otherwise fence.admit() has to see. One expression, without a query: PL/pgSQL prepares each
+-- anew in each transaction, and a query costs three times as much.
+CREATE OR REPLACE FUNCTION fence.quick_check(a_lock text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format($f$pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(%1$s, 1718514275))
+        AND pg_catalog.current_setting('fence.checked', true) OPERATOR(pg_catalog.=) (
+            pg_catalog.pg_sequence_last_value('fence.claims')::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
+            %1$s OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) pg_catalog.current_setting('fence.held', true))
+        AND (pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.<>) '0'
+            OR pg_catalog.current_setting('fence.idle_limit', true) OPERATOR(pg_catalog.=) '0')$f$, a_lock)
+$$;
+
+CREATE OR REPLACE FUNCTION fence.is_column(a_table regclass, name text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = a_table AND a.attname = name AND a.attnum > 0 AND NOT a.attisdropped)
+$$;
+
+CREATE OR REPLACE FUNCTION fence.is_constant(lock_is text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$ SELECT lock_is ~ '^\s*''([^'']|'''')*''\s*$' $$;
+
+-- What the trigger function of a table is to be. The lock of a row is a column, one for all, or an expression over columns,
+-- which costs a query. A column may be null in one of OLD and NEW, where the operation has none.
 CREATE OR REPLACE FUNCTION fence.trigger_source(a_table regclass, lock_is text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    is_column boolean := EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = a_table AND a.attname = lock_is AND a.attnum > 0);
-    is_constant boolean := lock_is ~ '^\s*''([^'']|'''')*''\s*$';
-    of_row text := CASE WHEN is_column THEN format('%%1$s.%I', lock_is) WHEN is_constant THEN lock_is
-                        ELSE '(SELECT (' || replace(lock_is, '%', '%%') || ') FROM (SELECT %1$s.*) AS of_row)' END;
+    was text := 'was';
+    is_now text := 'is_now';
+    find text := '';
 BEGIN
+    IF fence.is_column(a_table, lock_is) THEN
+        was := format('OLD.%I::pg_catalog.text', lock_is);
+        is_now := format('NEW.%I::pg_catalog.text', lock_is);
+    ELSIF fence.is_constant(lock_is) THEN
+        was := lock_is || '::pg_catalog.text';
+        is_now := was;
+    ELSE
+        find := format($f$
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        SELECT o.l, n.l INTO was, is_now FROM (SELECT (%1$s) AS l FROM (SELECT OLD.*) AS of_row) AS o,
+            (SELECT (%1$s) AS l FROM (SELECT NEW.*) AS of_row) AS n;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        is_now := (SELECT (%1$s) FROM (SELECT NEW.*) AS of_row);
+    ELSE
+        was := (SELECT (%1$s) FROM (SELECT OLD.*) AS of_row);
+    END IF;$f$, lock_is);
+    END IF;
     RETURN format($f$
 DECLARE
     was pg_catalog.text;
     is_now pg_catalog.text;
-BEGIN
-    IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
-        %3$s
+    ok pg_catalog.bool;
+BEGIN%s
+    IF %s OPERATOR(pg_catalog.=) %s AND %s THEN
+        RETURN NULL;
+    ELSIF TG_OP OPERATOR(pg_catalog.<>) 'UPDATE' AND %s THEN
         RETURN NULL;
     END IF;
     IF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN
-        was := %1$s;
-        PERFORM fence.admit(was);
+        ok := fence.admit(%2$s);
     END IF;
-    IF TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
-        is_now := %2$s;
-        IF TG_OP OPERATOR(pg_catalog.=) 'INSERT' OR (is_now OPERATOR(pg_catalog.=) was) IS NOT TRUE THEN
-            PERFORM fence.admit(is_now);
-        END IF;
+    IF TG_OP OPERATOR(pg_catalog.=) 'INSERT'
+        OR TG_OP OPERATOR(pg_catalog.=) 'UPDATE' AND (%2$s OPERATOR(pg_catalog.=) %3$s) IS NOT TRUE THEN
+        ok := fence.admit(%3$s);
     END IF;
     RETURN NULL;
-END $f$, CASE WHEN is_constant THEN of_row ELSE format(of_row, 'OLD') END,
-         CASE WHEN is_constant THEN of_row ELSE format(of_row, 'NEW') END,
-         CASE WHEN is_constant THEN 'PERFORM fence.admit(' || lock_is || ');'
-              ELSE 'PERFORM fence.refuse(''REFUSED'', ''TRUNCATE takes rows of every lock'', ''DELETE the rows of your lock.'');' END);
+END $f$, find, was, is_now, fence.quick_check(was), fence.quick_check(format('COALESCE(%s, %s)', is_now, was)));
+END $$;
+
+-- The trigger for TRUNCATE, with the lock of the whole table as its argument, if there is one.
+CREATE OR REPLACE FUNCTION fence.on_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ok pg_catalog.bool;
+BEGIN
+    IF TG_NARGS OPERATOR(pg_catalog.=) 1 THEN
+        ok := fence.admit(TG_ARGV[0]);
+    ELSE
+        PERFORM fence.refuse('REFUSED', 'TRUNCATE takes rows of every lock', 'DELETE the rows of your lock.');
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- Attaches the guard to a table; again, to change the lock or to take in new partitions. For its owner. lock_is: a
@@ -328,20 +389,22 @@ BEGIN
         PERFORM fence.refuse('REFUSED', format('%s is a partition', a_table), 'Protect the partitioned table.');
     END IF;
     -- A wrong expression is told now, with the table's owner's rights, and not by the first write.
-    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = a_table AND a.attname = lock_is AND a.attnum > 0) THEN
+    IF NOT fence.is_column(a_table, lock_is) THEN
         PERFORM set_config('search_path', path, true);
         EXECUTE format('SELECT (%s)::text FROM %s AS of_row LIMIT 0', lock_is, a_table);
         PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
     END IF;
     EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s AS %L', checker,
-                   CASE WHEN lock_is ~ '^\w+$' THEN '' ELSE 'SET search_path = ' || path END, fence.trigger_source(a_table, lock_is));
+                   CASE WHEN fence.is_column(a_table, lock_is) OR fence.is_constant(lock_is) THEN '' ELSE 'SET search_path = ' || path END,
+                   fence.trigger_source(a_table, lock_is));
     EXECUTE format('COMMENT ON FUNCTION %s() IS %L', checker, lock_is);
     EXECUTE format('DROP TRIGGER IF EXISTS fence_guard ON %s', a_table);
     EXECUTE format('CREATE TRIGGER fence_guard AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION %s()', a_table, checker);
     FOR part IN SELECT fence.parts(a_table) LOOP
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fence_guard', part);
         EXECUTE format('DROP TRIGGER IF EXISTS fence_guard_all ON %s', part);
-        EXECUTE format('CREATE TRIGGER fence_guard_all BEFORE TRUNCATE ON %s EXECUTE FUNCTION %s()', part, checker);
+        EXECUTE format('CREATE TRIGGER fence_guard_all BEFORE TRUNCATE ON %s EXECUTE FUNCTION fence.on_truncate(%s)', part,
+                       CASE WHEN fence.is_constant(lock_is) THEN lock_is ELSE '' END);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fence_guard_all', part);
     END LOOP;
 END $$;
@@ -377,6 +440,9 @@ BEGIN
     PERFORM fence.check_arguments('-', below);
     -- Every transaction that has read a mark holds this table until it ends.
     LOCK TABLE fence.mark IN ACCESS EXCLUSIVE MODE;
+    -- So does, with this, every one that has looked at the count of claims.
+    ALTER SEQUENCE fence.claims CACHE 1;
+    PERFORM nextval('fence.claims');
     UPDATE fence.origin SET floor = greatest(floor, below);
     DELETE FROM fence.mark m WHERE m.mark < below;
     GET DIAGNOSTICS n = ROW_COUNT;
@@ -412,7 +478,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'bad', format('role %s may change %s', coalesce(nullif(a.grantee::regrole::text, '-'), 'PUBLIC'), c.oid::regclass),
            format('REVOKE ALL ON %s FROM %s', c.oid::regclass, coalesce(nullif(a.grantee::regrole::text, '-'), 'PUBLIC'))
         FROM pg_class c CROSS JOIN aclexplode(c.relacl) a
-        WHERE c.oid IN ('fence.mark'::regclass, 'fence.origin'::regclass) AND a.grantee <> c.relowner AND a.privilege_type <> 'SELECT'
+        WHERE c.oid IN ('fence.mark'::regclass, 'fence.origin'::regclass, 'fence.claims'::regclass) AND a.grantee <> c.relowner AND a.privilege_type <> 'SELECT'
     UNION ALL
     SELECT 'loss', format('%s is off', name), format('ALTER SYSTEM SET %s = on', name)
         FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
@@ -439,8 +505,9 @@ $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA fence FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA fence FROM PUBLIC;
 GRANT USAGE ON SCHEMA fence TO PUBLIC;
-GRANT SELECT ON fence.mark, fence.origin, fence.protected TO PUBLIC;
+GRANT SELECT ON fence.mark, fence.origin, fence.claims, fence.protected TO PUBLIC;
 GRANT EXECUTE ON PROCEDURE fence.claim(text, bigint, boolean) TO PUBLIC;
 GRANT EXECUTE ON FUNCTION fence.use(text, bigint, boolean), fence.admit(text), fence.version(), fence.refuse(text, text, text),
-    fence.mark_for_share(text), fence.judge(text, bigint, bigint),
-    fence.protect(regclass, text), fence.unprotect(regclass), fence.parts(regclass), fence.trigger_source(regclass, text) TO PUBLIC;
+    fence.mark_for_share(text), fence.judge(text, bigint, bigint), fence.on_truncate(), fence.is_column(regclass, text),
+    fence.is_constant(text), fence.protect(regclass, text), fence.unprotect(regclass), fence.parts(regclass),
+    fence.trigger_source(regclass, text), fence.quick_check(text) TO PUBLIC;

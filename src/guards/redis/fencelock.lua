@@ -23,6 +23,11 @@ local function judge(lock, token)
     if bad_token(token) then
         return redis.error_reply('REFUSED a token is a number from 1 to 9007199254740991')
     end
+    -- No token below the floor is taken any more, whatever the lock: fencelock guard adopt raises it after a fail-over.
+    local floor = redis.call('GET', SECRET .. ':floor')
+    if floor and below(token, floor) then
+        return redis.error_reply('STALE token ' .. token .. ' is below the floor ' .. floor .. ' of this server; acquire the lock again')
+    end
     local mark = redis.call('GET', mark_key(lock))
     if mark and below(token, mark) then
         return redis.error_reply('STALE token ' .. token .. ' is below the mark ' .. mark .. '; acquire the lock again')

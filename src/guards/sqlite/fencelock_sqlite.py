@@ -71,6 +71,9 @@ class Fenced:
         self.db.execute('BEGIN IMMEDIATE')
         try:
             mark = (self.db.execute('SELECT mark FROM fence_mark WHERE lock = ?', (lock,)).fetchone() or (0,))[0]
+            floor = self.db.execute('SELECT floor FROM fence_origin').fetchone()[0]
+            if token < floor:
+                raise Refused('STALE', 'token %d is below the floor %d of this file' % (token, floor))
             if token < mark:
                 raise Refused('STALE', 'token %d is below the mark %d of lock %r' % (token, mark, lock))
             if token > mark:
@@ -89,6 +92,14 @@ class Fenced:
 
     def mark(self, lock):
         return (self.db.execute('SELECT mark FROM fence_mark WHERE lock = ?', (lock,)).fetchone() or (0,))[0]
+
+    def adopt(self, token):
+        """After a restore: no token below this one is taken any more, neither in a claim nor in a write."""
+        _check('-', token)
+        self.db.execute('BEGIN IMMEDIATE')
+        self.db.execute('UPDATE fence_origin SET floor = max(floor, ?)', (token,))
+        self.db.execute('UPDATE fence_mark SET mark = max(mark, ?)', (token,))
+        self.db.execute('COMMIT')
 
     def install(self):
         with open(os.path.join(HERE, 'guard.sql')) as f:

@@ -8,6 +8,21 @@ CREATE TABLE IF NOT EXISTS fence_mark (
     mark INTEGER NOT NULL CHECK (typeof(mark) = 'integer' AND mark BETWEEN 1 AND 9007199254740991)
 ) WITHOUT ROWID;
 
+-- No claim below the floor is taken any more, whatever the lock: adopt() raises it, after a restore.
+CREATE TABLE IF NOT EXISTS fence_origin (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    floor INTEGER NOT NULL CHECK (typeof(floor) = 'integer' AND floor BETWEEN 1 AND 9007199254740991)
+);
+INSERT OR IGNORE INTO fence_origin VALUES (1, 1);
+CREATE TRIGGER IF NOT EXISTS fence_origin_rises BEFORE UPDATE ON fence_origin WHEN NEW.floor < OLD.floor
+BEGIN SELECT RAISE(ABORT, 'REFUSED the floor never goes down'); END;
+CREATE TRIGGER IF NOT EXISTS fence_origin_stays BEFORE DELETE ON fence_origin
+BEGIN SELECT RAISE(ABORT, 'REFUSED the floor is not deleted'); END;
+-- Programs in C claim with an INSERT of their own.
+CREATE TRIGGER IF NOT EXISTS fence_mark_floor BEFORE INSERT ON fence_mark
+WHEN NEW.mark < (SELECT floor FROM fence_origin)
+BEGIN SELECT RAISE(ABORT, 'STALE the token is below the floor of this file'); END;
+
 CREATE TRIGGER IF NOT EXISTS fence_mark_rises BEFORE UPDATE ON fence_mark
 WHEN NEW.mark < OLD.mark OR NEW.lock <> OLD.lock
 BEGIN SELECT RAISE(ABORT, 'REFUSED a mark never goes down'); END;

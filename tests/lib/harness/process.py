@@ -110,6 +110,16 @@ class Process:
     def fds(self):
         return len(os.listdir('/proc/%d/fd' % self.pid))
 
+    def sockets(self):
+        """How many descriptors are sockets: the log opens and closes files in the background."""
+        n = 0
+        for fd in os.listdir('/proc/%d/fd' % self.pid):
+            try:
+                n += os.readlink('/proc/%d/fd/%s' % (self.pid, fd)).startswith('socket:')
+            except OSError: # closed meanwhile
+                pass
+        return n
+
     def state(self):
         with open('/proc/%d/stat' % self.pid) as f:
             return f.read().rpartition(')')[2].split()[0]

@@ -267,6 +267,26 @@ static void expect_rest(const char *line, const char *first, const char *last, s
     assert_string_equal(a.rest[n - 1], last);
 }
 
+/* A number without a unit that is likely meant as seconds. */
+static void test_warning(void **state)
+{
+    (void)state;
+    struct cli_args a;
+    static const struct {
+        const char *line;
+        bool warns;
+    } rows[] = {{"take x --ttl 30", true},   {"take x --ttl 99", true},
+                {"take x --ttl 100", false}, {"take x --ttl 99ms", false},
+                {"take x --ttl 30s", false}, {"take x", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(parse(rows[i].line, no_environment, &a), 0);
+        assert_int_equal(a.warning[0] != '\0', rows[i].warns);
+    }
+    assert_int_equal(parse("take x --ttl 30", no_environment, &a), 0);
+    assert_string_equal(a.warning,
+                        "--ttl 30 is 30 milliseconds: write 30s if seconds are meant, or 30ms");
+}
+
 static void test_the_rest_is_a_command_line(void **state)
 {
     (void)state;
@@ -274,8 +294,12 @@ static void test_the_rest_is_a_command_line(void **state)
     expect_rest("wrap x -- ls", "ls", "ls", 1);
     expect_rest("wrap x --ttl 5s -- ls --ttl 9s", "ls", "9s", 3);
     expect_rest("wrap --ttl 5s x ls -- --help", "ls", "--help", 3);
-    expect_rest("wrap -- x -h --", "-h", "--", 2);
+    expect_rest("wrap -- x -- -h --", "-h", "--", 2);
     struct cli_args a;
+    assert_int_equal(parse("wrap -- echo hi", no_environment, &a), FL_EINVAL);
+    assert_non_null(strstr(errmsg, "write fencelock wrap NAME -- echo"));
+    assert_int_equal(parse("wrap -- echo", no_environment, &a), FL_EINVAL);
+    assert_int_equal(parse("wrap -- echo --", no_environment, &a), FL_EINVAL);
     assert_int_equal(parse("wrap x --ttl 5s ls --ttl 9s", no_environment, &a), 0);
     assert_int_equal(a.number[CLI_OPT_TTL], 5000);
     assert_int_equal(parse("wrap x", no_environment, &a), FL_EINVAL);
@@ -290,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_rest_is_a_command_line),
         cmocka_unit_test(test_good_lines),
+        cmocka_unit_test(test_warning),
         cmocka_unit_test(test_help_and_version),
         cmocka_unit_test(test_wrong_lines),
         cmocka_unit_test(test_environment),

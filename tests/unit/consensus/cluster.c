@@ -84,12 +84,12 @@ static void leadership_cb(void *ctx)
     cn->leaderships++;
 }
 
-static void log_cb(void *ctx, int level, const char *message)
+static void log_cb(void *ctx, int level, const char *part, const char *message)
 {
     struct cluster_node *cn = ctx;
     if (cn->c->verbose) {
-        print_message("%8llu node %u [%d] %s\n", (unsigned long long)uv_now(&cn->c->loop),
-                      (unsigned)(cn - cn->c->nodes) + 1, level, message);
+        print_message("%8llu node %u [%d] %s: %s\n", (unsigned long long)uv_now(&cn->c->loop),
+                      (unsigned)(cn - cn->c->nodes) + 1, level, part, message);
     }
 }
 

@@ -627,7 +627,7 @@ static void test_snapshot_and_catch_up(void **state)
     uint64_t restores = s.restores;
     cluster_expect_same_hash(c);
     node_get_status(c->nodes[away].node, &s);
-    assert_int_equal(s.restores, restores + 1);
+    assert_true(s.restores > restores); /* more than one, when the leader was faster than it */
     for (unsigned i = 0; i < 3; i++) {
         cluster_stop(c, i, 0);
     }

@@ -210,6 +210,35 @@ static void what_does_not_fit_goes_into_the_next_batch(void **state)
     rig_stop(r);
 }
 
+/* All queries of a batch are answered at once, so lists fill a batch by what they may cost. */
+static void lists_fill_a_batch_by_their_cost(void **state)
+{
+    struct rig *r = *state;
+    unsigned l = rig_leader(r);
+    rig_run(r, 100);
+    enum { LISTS = MACHINE_BATCH_COST_MAX / MACHINE_LIST_COST };
+    enum { SHOWS = (MACHINE_BATCH_COST_MAX - MACHINE_LIST_COST) / MACHINE_SHOW_COST };
+    struct rig_call *c = NULL;
+    uint64_t batches = rig_batches(r, l);
+    for (unsigned i = 0; i <= LISTS; i++) {
+        struct machine_command m = {.op = MACHINE_OP_LOCKS};
+        c = rig_call(r, &m);
+        assert_int_equal(rig_add(r, l, c), 0);
+    }
+    rig_await(r, c);
+    assert_int_equal(rig_batches(r, l), batches + 2);
+    batches += 2;
+    for (unsigned i = 0; i <= 1 + SHOWS; i++) {
+        struct machine_command m = {.op = i == 0 ? MACHINE_OP_LOCKS : MACHINE_OP_SHOW};
+        m.name = rig_text(i == 0 ? "" : "n");
+        c = rig_call(r, &m);
+        assert_int_equal(rig_add(r, l, c), 0);
+    }
+    rig_await(r, c);
+    assert_int_equal(c->result.code, MACHINE_NOTFOUND);
+    assert_int_equal(rig_batches(r, l), batches + 2);
+}
+
 static void refuses_what_is_not_one_command(void **state)
 {
     struct rig *r = *state;
@@ -482,6 +511,7 @@ int main(void)
                                         stop),
         cmocka_unit_test_setup_teardown(a_query_alone_goes_behind_an_empty_entry, start_three,
                                         stop),
+        cmocka_unit_test_setup_teardown(lists_fill_a_batch_by_their_cost, start_three, stop),
         cmocka_unit_test(commands_gather_while_entries_are_in_flight),
         cmocka_unit_test(pending_has_a_ceiling),
         cmocka_unit_test(a_batch_has_a_ceiling),

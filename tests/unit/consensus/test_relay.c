@@ -292,7 +292,7 @@ static void test_forbidden_commands(void **state)
         call_leader(f);
     }
     /* Nor one that nobody knows. */
-    static const uint8_t UNKNOWN[] = {0, MACHINE_OP_RAISE + 1, 127};
+    static const uint8_t UNKNOWN[] = {0, MACHINE_OP_USERS_SEAL + 1, 127};
     for (size_t i = 0; i < sizeof UNKNOWN; i++) {
         uint8_t body[64] = {[8] = UNKNOWN[i]};
         send_frame(f, RELAY_COMMAND, body, sizeof body);

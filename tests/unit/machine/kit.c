@@ -15,13 +15,14 @@ static const char *const event_names[] = {
     [MACHINE_EVENT_WAIT_ENDED] = "wait_ended",
     [MACHINE_EVENT_SESSION_OPENED] = "session_opened",
     [MACHINE_EVENT_SESSION_ENDED] = "session_ended",
+    [MACHINE_EVENT_USER_CHANGED] = "user_changed",
 };
 
 static const char *const reason_names[] = {
     [MACHINE_REASON_NONE] = "none",       [MACHINE_REASON_DEADLINE] = "deadline",
     [MACHINE_REASON_CANCEL] = "cancel",   [MACHINE_REASON_CLOSE] = "close",
     [MACHINE_REASON_SESSION] = "session", [MACHINE_REASON_BREAK] = "break",
-    [MACHINE_REASON_RELEASE] = "release",
+    [MACHINE_REASON_RELEASE] = "release", [MACHINE_REASON_DENIED] = "denied",
 };
 
 static void must(int rc)

@@ -12,7 +12,7 @@ static struct fli_slice part(const char *bytes, size_t len)
 }
 
 /* One of each op, each with its fields at their largest where that is possible. */
-static unsigned samples(struct machine_command out[32])
+static unsigned samples(struct machine_command out[48])
 {
     struct fli_slice name = part(long_name, FL_NAME_MAX);
     struct fli_slice value = part(long_value, FL_VALUE_MAX);
@@ -40,6 +40,20 @@ static unsigned samples(struct machine_command out[32])
     out[n++] = cmd_owner(MACHINE_OP_SESSION_RENEW, "a");
     out[n++] = cmd_owner(MACHINE_OP_SESSION_CLOSE, "a");
     out[n++] = cmd_number(MACHINE_OP_RAISE, MACHINE_RAISE_STEP_MAX, 0);
+    out[n] = cmd_owner(MACHINE_OP_USER_SET, "a");
+    out[n].flags = MACHINE_USER_INITIAL;
+    out[n++].words = kit_slice("on ~a* +@see");
+    out[n++] = cmd_owner(MACHINE_OP_USER_SET, "a");
+    out[n] = cmd_owner(MACHINE_OP_USER_DELETE, "a");
+    out[n].flags = MACHINE_COMMAND_BY;
+    out[n++].user = MACHINE_USER_NODE;
+    out[n++].op = MACHINE_OP_USERS_SEAL;
+    out[n] = cmd_held(MACHINE_OP_RENEW, "a", 1, 0);
+    out[n].flags = MACHINE_COMMAND_BY;
+    out[n++].address = kit_slice("123456");
+    out[n++].op = MACHINE_OP_USERS;
+    out[n++] = cmd_owner(MACHINE_OP_USER, "a");
+    out[n++] = cmd_number(MACHINE_OP_MAY, 16, 0);
     out[n++] = cmd_held(MACHINE_OP_CHECK, "a", 1, 0);
     out[n++] = cmd_name(MACHINE_OP_SHOW, "a");
     out[n] = cmd_name(MACHINE_OP_LOCKS, "h12");
@@ -67,6 +81,9 @@ static void assert_same(const struct machine_command *a, const struct machine_co
     assert_true(same_slice(a->owner, b->owner));
     assert_true(same_slice(a->label, b->label));
     assert_true(same_slice(a->value, b->value));
+    assert_true(same_slice(a->words, b->words));
+    assert_true(same_slice(a->address, b->address));
+    assert_true(a->user == b->user);
     assert_int_equal(a->token, b->token);
     assert_int_equal(a->ttl_ms, b->ttl_ms);
     assert_int_equal(a->wait_ms, b->wait_ms);
@@ -78,7 +95,7 @@ static void assert_same(const struct machine_command *a, const struct machine_co
 
 static void test_round_trip(void **state)
 {
-    struct machine_command list[32];
+    struct machine_command list[48];
     unsigned n = samples(list);
     struct fli_buf b;
     fli_buf_init(&b, MACHINE_COMMAND_MAX);
@@ -202,7 +219,7 @@ static void test_room_for_later(void **state)
     struct machine_command c = cmd_acquire("a", "b", 1000);
     size_t size = 0;
     assert_int_equal(machine_command_encode(&c, &b), 0);
-    b.data[0] = 15;
+    b.data[0] = 40;
     assert_int_equal(machine_command_decode(b.data, b.len, &c, &size), FL_EVERSION);
     b.data[0] = MACHINE_OP_ACQUIRE;
     b.data[1] = 4;
@@ -239,7 +256,7 @@ static void test_room_for_later(void **state)
 static void test_damaged_commands(void **state)
 {
     uint64_t rng = kit_seed();
-    struct machine_command list[32];
+    struct machine_command list[48];
     unsigned n = samples(list);
     struct fli_buf b;
     struct fli_buf again;

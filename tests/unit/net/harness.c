@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "net/conn.h"
 
 static bool says(struct fli_slice s, const char *word)
 {
@@ -117,6 +118,11 @@ void fixture_start(struct fixture *f, struct net_limits limits)
     }
     f->port = net_server_port(f->server);
     assert_int_not_equal(f->port, 0);
+}
+
+void fixture_limit_memory(struct fixture *f, size_t bytes)
+{
+    f->server->limits.memory_max = bytes;
 }
 
 static void on_stopped(void *ctx)

@@ -45,6 +45,8 @@ static inline struct net_limits test_limits(void)
 void fixture_start(struct fixture *f, struct net_limits limits);
 void fixture_end(struct fixture *f); /* stops, checks that nothing is left, frees */
 
+void fixture_limit_memory(struct fixture *f, size_t bytes); /* from now on */
+
 /* One turn of the loop, without blocking for longer than a millisecond. */
 void turn(struct fixture *f);
 #define turn_until(f, cond)                                                                        \

@@ -111,6 +111,34 @@ static void much_to_do_is_shared_out(void **state)
     fixture_end(&f);
 }
 
+/* However many have much to ask: who asks little is next, and waits for one visit of each turn. */
+static void much_waits_behind_little(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_start(&f, test_limits());
+    enum { N = 60 };
+    int busy[N];
+    (void)signal(SIGPIPE, SIG_IGN); /* as the daemons do */
+    for (int i = 0; i < N; i++) {
+        busy[i] = client_open(&f);
+        for (int k = 0; k < 20; k++) {
+            client_say(&f, busy[i], "SPIN\r\n");
+        }
+    }
+    turn_until(&f, f.requests >= 4 * N); /* by then each has been visited */
+    int fd = client_open(&f);
+    client_say(&f, fd, "ECHO a\r\n");
+    unsigned before = f.requests;
+    client_hear(&f, fd, "$1\r\na\r\n");
+    assert_true(f.requests - before < N / 2);
+    for (int i = 0; i < N; i++) {
+        client_close(busy[i]);
+    }
+    client_close(fd);
+    fixture_end(&f);
+}
+
 /* A connection that has to wait for the next turn, and has more in flight than one that was paused
  * for that may have to go on, has no reason to stay where it is. */
 static void waiting_for_a_turn_is_no_pause(void **state)
@@ -692,6 +720,7 @@ int main(void)
         cmocka_unit_test(byte_by_byte),
         cmocka_unit_test(pipeline_of_thousands),
         cmocka_unit_test(much_to_do_is_shared_out),
+        cmocka_unit_test(much_waits_behind_little),
         cmocka_unit_test(waiting_for_a_turn_is_no_pause),
         cmocka_unit_test(answers_keep_the_order_of_requests),
         cmocka_unit_test(random_order_of_answers),

@@ -397,10 +397,10 @@ static void reload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),      cmocka_unit_test(pipeline_of_thousands),
-        cmocka_unit_test(ends_while_paused), cmocka_unit_test(large_answers),
-        cmocka_unit_test(drop_is_orderly),   cmocka_unit_test(plain_client),
-        cmocka_unit_test(too_many),          cmocka_unit_test(storm),
+        cmocka_unit_test(byte_by_byte),       cmocka_unit_test(pipeline_of_thousands),
+        cmocka_unit_test(ends_while_paused),  cmocka_unit_test(large_answers),
+        cmocka_unit_test(drop_is_orderly),    cmocka_unit_test(plain_client),
+        cmocka_unit_test(too_many),           cmocka_unit_test(storm),
         cmocka_unit_test(cut_off_everywhere), cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

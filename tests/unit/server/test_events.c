@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/turn.h"
 #include "server/events.h"
 
 #define CLIENTS 4
@@ -135,6 +136,8 @@ static void feed(struct fixture *f, uint8_t type, const char *name, const char *
                               .wait = wait,
                               .clock_ms = 7};
     events_feed(&f->e, &e);
+    while (events_tell(&f->e, FLI_TURN_EVENT_STEPS)) {
+    }
 }
 
 static void test_confirmations(void **state)
@@ -449,6 +452,140 @@ static void test_resync(void **state)
     end(&f);
 }
 
+/* A pattern that takes 60,000 steps for a name. */
+static const char dear[] =
+    "*aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+
+static void queue_up(struct fixture *f, uint64_t token)
+{
+    char name[201];
+    memset(name, 'a', 200);
+    name[200] = 0;
+    struct machine_event e = {.type = MACHINE_EVENT_GRANTED,
+                              .name = text(name),
+                              .owner = text("o"),
+                              .token = token,
+                              .clock_ms = 7};
+    events_feed(&f->e, &e);
+}
+
+static unsigned count_heard(const struct client *c, const char *what)
+{
+    unsigned n = 0;
+    const uint8_t *p = c->heard.data;
+    size_t left = c->heard.len;
+    const uint8_t *found;
+    while (left > 0 && (found = memmem(p, left, what, strlen(what))) != NULL) {
+        n++;
+        left -= (size_t)(found - p) + 1;
+        p = found + 1;
+    }
+    return n;
+}
+
+/* Telling takes a share of a turn. Who has a dear pattern waits behind who has none, and each hears
+ * everything once and in order. */
+static void test_dear_patterns_wait(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
+    for (uint64_t i = 1; i <= 5; i++) {
+        queue_up(&f, i);
+    }
+    (void)events_tell(&f.e, 1); /* one event, to both */
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, dear);
+    fli_buf_clear(&f.client[2].heard);
+    OK(&f, &f.client[2], FLI_CMD_PSUBSCRIBE, dear);
+    unsigned turns = 1;
+    bool more = events_tell(&f.e, 20000);
+    assert_true(more);
+    assert_int_equal(count_heard(&f.client[0], "event=granted"), 5);
+    assert_true(count_heard(&f.client[1], "event=granted") < 5);
+    for (; more; turns++) {
+        uint64_t before = f.e.counts.steps;
+        more = events_tell(&f.e, 20000);
+        assert_true(f.e.counts.steps - before <= 20000 + 70000); /* one match more */
+    }
+    print_message("%u turns\n", turns);
+    assert_int_equal(count_heard(&f.client[1], "event=granted"), 5);
+    for (uint64_t i = 1; i <= 5; i++) {
+        char token[32];
+        (void)snprintf(token, sizeof token, "token=%u ", (unsigned)i);
+        assert_int_equal(count_heard(&f.client[1], token), 1);
+    }
+    assert_int_equal(count_heard(&f.client[2], "event="), 0); /* came later, and matches nothing */
+    end(&f);
+}
+
+/* Too much waits: those behind are told that they missed something. First those with dear patterns
+ * alone, then all. */
+static void test_too_much_waits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:*");
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, dear);
+    unsigned fed = 0;
+    for (; f.e.counts.resyncs == 0; fed++) {
+        for (unsigned i = 0; i < 10; i++) {
+            queue_up(&f, 1);
+        }
+        fli_buf_clear(&f.client[0].heard);
+        fli_buf_clear(&f.client[1].heard);
+        (void)events_tell(&f.e, 10000); /* enough for the cheap ones */
+        assert_true(events_queued_bytes(&f.e) <= EVENTS_QUEUE_MAX);
+    }
+    assert_true(10 * fed > EVENTS_QUEUE_MAX / 400);
+    assert_int_equal(count_heard(&f.client[0], "event=resync"), 0);
+    fli_buf_clear(&f.client[0].heard);
+    for (fed = 0; f.e.counts.resyncs == 1; fed++) {
+        fli_buf_clear(&f.client[1].heard);
+        queue_up(&f, 1);
+    }
+    assert_true(fed >= EVENTS_QUEUE_MAX / 400);
+    assert_int_equal(count_heard(&f.client[0], "event=resync"), 1);
+    assert_int_equal(count_heard(&f.client[1], "event=resync"), 2); /* of both patterns */
+    assert_int_equal(count_heard(&f.client[0], "event=granted"), 0);
+    while (events_tell(&f.e, FLI_TURN_EVENT_STEPS)) {
+    }
+    assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
+    end(&f);
+    assert_int_equal(events_queued_bytes(&f.e), 0);
+}
+
+/* Patterns come and go while the lane of the dear ones stands in the middle of an event. */
+static void test_patterns_go_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    for (unsigned i = 0; i < 3; i++) {
+        OK(&f, &f.client[i], FLI_CMD_PSUBSCRIBE, dear);
+    }
+    OK(&f, &f.client[0], FLI_CMD_PSUBSCRIBE, "lock:a*");
+    for (unsigned i = 0; i < 14; i++) {
+        char pattern[300];
+        (void)snprintf(pattern, sizeof pattern, "*%c%s", 'c' + (int)i, dear);
+        OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, pattern);
+    }
+    queue_up(&f, 1);
+    assert_true(events_tell(&f.e, 100)); /* in the middle */
+    OK(&f, &f.client[1], FLI_CMD_PUNSUBSCRIBE, "");
+    assert_null(f.client[1].subscriber);
+    OK(&f, &f.client[1], FLI_CMD_PSUBSCRIBE, "lock:*");
+    while (events_tell(&f.e, 100)) {
+    }
+    assert_int_equal(count_heard(&f.client[0], "event=granted"), 1);
+    assert_int_equal(count_heard(&f.client[1], "event=granted"), 0);
+    end(&f);
+}
+
 static void test_answer_that_does_not_fit(void **state)
 {
     (void)state;
@@ -469,6 +606,7 @@ static void test_answer_that_does_not_fit(void **state)
 static void on_event(void *ctx, const struct machine_event *event)
 {
     events_feed(ctx, event);
+    (void)events_tell(ctx, UINT32_MAX);
 }
 
 struct log {
@@ -582,6 +720,9 @@ int main(void)
         cmocka_unit_test(test_who_takes_no_more_is_dropped),
         cmocka_unit_test(test_min_live_token),
         cmocka_unit_test(test_resync),
+        cmocka_unit_test(test_dear_patterns_wait),
+        cmocka_unit_test(test_too_much_waits),
+        cmocka_unit_test(test_patterns_go_meanwhile),
         cmocka_unit_test(test_answer_that_does_not_fit),
         cmocka_unit_test(test_a_machine_speaks),
     };

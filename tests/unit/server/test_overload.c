@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "machine/batch.h"
+#include "server/call.h"
 #include "server/info.h"
 
 #define BUSY "-BUSY too many commands are pending; nothing was done, try again in a moment\r\n"
@@ -20,7 +21,11 @@ static void few_listings_are_out_at_a_time(void **state)
     fake_start(&f);
     struct asked *a[20];
     for (unsigned i = 0; i < 20; i++) {
-        a[i] = ask(&f, 2, i % 2 == 0 ? "LOCKS MATCH *a*b COUNT 9" : "SESSION LIST COUNT 9");
+        static const char *const lists[] = {
+            "LOCKS MATCH *a*b COUNT 9", "SESSION LIST COUNT 9",
+            "LOCKS MATCH *a*b COUNT 9", "SHOW n",
+            "LOCKS MATCH *a*b COUNT 9", "SESSION SHOW owner-0123456789"};
+        a[i] = ask(&f, 2, lists[i % 6]);
     }
     assert_int_equal(f.sent_n, DISPATCH_LISTINGS_MAX);
     assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_WAIT_MS);
@@ -45,6 +50,38 @@ static void few_listings_are_out_at_a_time(void **state)
     for (unsigned i = 0; i < 20; i++) {
         assert_int_equal(a[i]->answered, i != 9);
     }
+    fake_end(&f);
+}
+
+static bool everybody_is_behind(void *request)
+{
+    (void)request;
+    return true;
+}
+
+/* Lists for a client that has not read the last ones wait until it has, or their time is up. */
+static void who_is_behind_waits(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    f.d->config.sink.behind = everybody_is_behind;
+    struct asked *a = ask(&f, 2, "SHOW n");
+    struct asked *b = ask(&f, 2, "SHOW n");
+    dispatch_turn(f.d);
+    assert_int_equal(f.sent_n, 0);
+    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_LOOK_MS);
+    f.d->config.sink.behind = NULL;
+    dispatch_turn(f.d);
+    assert_int_equal(f.sent_n, 2);
+    f.d->config.sink.behind = everybody_is_behind;
+    struct asked *c = ask(&f, 2, "SHOW n");
+    f.now_ms += DISPATCH_LISTINGS_WAIT_MS;
+    dispatch_turn(f.d);
+    expect(c, BUSY);
+    answer_list(&f.sent[0]);
+    answer_list(&f.sent[1]);
+    assert_true(a->answered && b->answered);
     fake_end(&f);
 }
 
@@ -129,9 +166,8 @@ static void requests_are_limited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_listings_are_out_at_a_time),
-        cmocka_unit_test(who_stands_in_line_is_answered),
-        cmocka_unit_test(the_line_has_an_end),
+        cmocka_unit_test(few_listings_are_out_at_a_time), cmocka_unit_test(who_is_behind_waits),
+        cmocka_unit_test(who_stands_in_line_is_answered), cmocka_unit_test(the_line_has_an_end),
         cmocka_unit_test(requests_are_limited),
     };
     return cmocka_run_group_tests_name("overload", tests, NULL, NULL);

@@ -83,8 +83,15 @@
 (defn new-owner [] (str (java.util.UUID/randomUUID)))
 
 (defn dawdle!
-  "Now and then a client takes longer than its lease between reading and writing, so that the next
-  holder has read meanwhile; often, when something is broken on purpose that only this shows."
+  "Now and then a client takes long between reading and writing: longer than its lease, so that the
+  next holder has read meanwhile, or so long that a late write of the one before comes in between.
+  Often, when something is broken on purpose that only this shows."
   [test lease-ms]
-  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 5 25)))
-    (Thread/sleep (long (+ lease-ms 300 (rand-int 500))))))
+  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 4 25)))
+    (Thread/sleep (long (+ 300 (rand-int (+ lease-ms 500)))))))
+
+(defn key-interval
+  "Seconds between operations on a key that has so many of the threads, so that all keys together
+  see the rate that was asked for."
+  [opts threads]
+  (/ (quot (:concurrency opts) threads) (:rate opts)))

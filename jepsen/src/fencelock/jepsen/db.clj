@@ -60,11 +60,14 @@
             (throw (ex-info (str what " did not come about in " seconds " s") {:type ::never}))
             (do (Thread/sleep 50) (recur)))))))
 
-(defn await-serving [test node]
-  (await-true (str "service by " node) (if (:no-sync test) 15 start-seconds)
-              #(if (store? test node)
-                 (ask test node 3000 "MARK" "nothing")
-                 (ask test node 5000 "CHECK" "nothing" 1))))
+(defn await-serving
+  ([test node]
+   (await-serving test node (if (:no-sync test) 15 start-seconds)))
+  ([test node seconds]
+   (await-true (str "service by " node) seconds
+               #(if (store? test node)
+                  (ask test node 3000 "MARK" "nothing")
+                  (ask test node 5000 "CHECK" "nothing" 1)))))
 
 (defn leader
   "The lock node that says that it leads, or nil."
@@ -180,15 +183,18 @@
     :started))
 
 (defn signal-service!
-  "Sends a signal. With :KILL and :TERM it waits until the process is gone."
+  "Sends a signal. With :KILL and :TERM it waits until the process is gone. One that was paused
+  hears of a :TERM only when it goes on."
   [test node service signal]
   (let [pid (pid-file test node service)]
     (c/su (c/exec :sh :-c
                   (str "p=$(cat " pid " 2>/dev/null) || exit 0; kill -" (name signal)
                        " $p 2>/dev/null; "
+                       (if (= :TERM signal) "kill -CONT $p 2>/dev/null; " "")
                        (if (#{:KILL :TERM} signal)
                          (str "n=0; while readlink /proc/$p/exe >/dev/null 2>&1 && [ $n -lt 1000 ];"
-                              " do sleep 0.02; n=$((n+1)); done; rm -f " pid "; ")
+                              " do sleep 0.02; n=$((n+1)); done;"
+                              " readlink /proc/$p/exe >/dev/null 2>&1 || rm -f " pid "; ")
                          "")
                        "exit 0")))
     signal))

@@ -293,11 +293,16 @@
                                                 (vec (:nodes test)) [(fdb/store-node test)]])}))
    :perf #{{:name "power", :fs #{:power-cut}, :color "#808080"}}})
 
+(def upgrade-seconds
+  "How long an upgrade waits for a node before it goes on with the next: behind a partition it
+  cannot serve, and that is none of the upgrade's."
+  10)
+
 (defn- upgrade-node! [test node]
   (try-for (fn []
              (on-nodes test [node] (fn [t n] (fdb/signal-service! t n "fencelockd" :TERM)))
              (on-nodes test [node] (partial db/start! (:db test)))
-             (fdb/await-serving test node))))
+             (fdb/await-serving test node upgrade-seconds))))
 
 (defn- upgrade [opts]
   {:nemesis (nemesis {:upgrade (fn [test _]

@@ -39,7 +39,7 @@
     :lock      {:make #(lock/workload :lock %), :controls [{:no-sync true}]}
     :semaphore {:make #(lock/workload :semaphore %), :controls [{:no-sync true}]}
     :modes     {:make #(lock/workload :modes %), :controls [{:no-sync true}]}
-    :bank      {:make bank/workload, :controls [{:no-fencing true} {:no-claim true}]}
+    :bank      {:make bank/workload, :controls [{:no-fencing true}]}
     :queue     {:make queue/workload, :controls [{:no-sync true}]}
     :sessions  {:make sessions/workload, :controls [{:no-sync true}]}
     :watch     {:make watch/workload, :controls [{:no-sync true}]}
@@ -161,7 +161,7 @@
     :default 60 :parse-fn parse-long :validate [pos? "must be positive"]]
    [nil "--interval SECONDS" "Mean time between faults"
     :default 5 :parse-fn parse-long :validate [pos? "must be positive"]]
-   [nil "--build DIR" "Where fencelock was built"
+   [nil "--build DIR" "Where fencelock was built; a relative path begins at jepsen/"
     :default (or (System/getenv "FENCELOCK_BUILD") "../build")]
    [nil "--tarball URL" "In a lab: where the programs come from, packed"]
    [nil "--deb FILE" "In a lab: the package to install"]
@@ -171,6 +171,10 @@
 (defn- check-options [{:keys [options] :as parsed}]
   (let [problems (concat
                    (keep #(faults/why-not options %) (:faults options))
+                   (when-not (or (:deb options) (:tarball options)
+                                 (.canExecute (io/file (:build options) "src/cli/fencelockd")))
+                     [(str "fencelockd is not built in " (:build options) "; first: "
+                           "deploy/setup --tests && meson setup build && ninja -C build")])
                    (when (and (not (:local options)) (< (count (:nodes options)) 2))
                      ["a lab needs two nodes at least: the last one is the storage"]))]
     (update parsed :errors concat problems)))

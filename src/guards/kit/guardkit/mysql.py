@@ -1,4 +1,4 @@
-"""MariaDB (and MySQL) behind src/guards/mysql, by the mariadb client."""
+"""MariaDB and MySQL behind src/guards/mysql, by the mariadb client."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from .suite import Broken, must
 
 WORDS = {'FL001': 'STALE', 'FL002': 'NOTOKEN', 'FL003': 'NOTCLAIMED', 'FL005': 'NOLOCK', 'FL006': 'REFUSED', '40001': 'BUSY'}
 ERROR = re.compile(r'^ERROR (\d+) \((\w{5})\)(?: at line \d+)?:? ?(.*)')
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', 'mysql'))
 GONE = (2002, 2003, 2006, 2013, 1927, 4031)
 
 
@@ -19,9 +20,10 @@ def text(value):
 
 
 class Mysql(Child):
-    def __init__(self, words, database='shop'):
+    def __init__(self, words, database='shop', password=None):
         super().__init__([program('mariadb', 'mysql')] + words + ['-N', '-B', '--force', '--unbuffered', '--skip-reconnect', '--raw',
-                                                                  '--default-character-set=utf8mb4', database])
+                                                                  '--default-character-set=utf8mb4', database],
+                         {} if password is None else {'MYSQL_PWD': password})
 
     def marker_command(self, marker):
         return "SELECT '%s';" % marker
@@ -44,15 +46,38 @@ class Mysql(Child):
         return rows[0] if rows else None
 
 
+def run_script(words, sql):
+    """A whole script, by the client: it knows DELIMITER."""
+    done = subprocess.run([program('mariadb', 'mysql')] + words, input=sql.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise Refused('ERROR', done.stdout.decode(errors='replace').strip().split('\n')[-1])
+
+
+def guard_sql(fence='fence'):
+    """fence: the name of the schema. A second one beside the first is for attacks."""
+    with open(os.path.join(HERE, 'guard.sql')) as f:
+        return re.sub(r'\bfence\.', fence + '.', f.read()).replace('DATABASE IF NOT EXISTS fence ', 'DATABASE IF NOT EXISTS %s ' % fence)
+
+
+def protect_sql(database, table, lock, fence='fence'):
+    done = subprocess.run([os.path.join(HERE, 'protect.sh'), database, table, lock], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=dict(os.environ, FENCE_SCHEMA=fence))
+    if done.returncode:
+        raise Refused('ERROR', done.stderr.decode().strip())
+    return done.stdout.decode()
+
+
 class MySQL(Storage):
     """root: words that connect with all rights; writer: with those of a writer."""
 
     kinds = ['UPDATE', 'UPDATE in autocommit', 'upsert', 'REPLACE', 'DELETE and INSERT', 'UPDATE at READ COMMITTED', 'UPDATE at SERIALIZABLE']
 
-    def __init__(self, root, writer, server=None):
+    def __init__(self, root, writer, server=None, database='shop', fence='fence', writer_password=None):
         self.root, self.writer, self.server, self.sessions = root, writer, server, []
-        self.admin = Mysql(root)
-        self.name = 'MariaDB ' + self.admin.one('SELECT VERSION()').split('-')[0]
+        self.database, self.fence, self.writer_password = database, fence, writer_password
+        self.admin = Mysql(root, database)
+        version = self.admin.one('SELECT VERSION()')
+        self.name = ('MariaDB ' if 'MariaDB' in version else 'MySQL ') + version.split('-')[0]
         self.admin.sql('CREATE TABLE account (id VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, '
                        '`lock` VARBINARY(255), balance TEXT CHARACTER SET utf8mb4) ENGINE = InnoDB')
         self.protect(True)
@@ -60,30 +85,26 @@ class MySQL(Storage):
             self.restart = self.kill_and_start
 
     def protect(self, on):
-        here = os.path.join(os.path.dirname(__file__), '..', '..', 'mysql', 'protect.sh')
-        sql = subprocess.run([here, 'shop', 'account', 'lock' if on else 'off'], stdout=subprocess.PIPE, check=True).stdout
-        done = subprocess.run([program('mariadb', 'mysql')] + self.root, input=sql, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode:
-            raise Refused('ERROR', done.stdout.decode())
+        run_script(self.root, protect_sql(self.database, 'account', 'lock' if on else 'off', self.fence))
 
     def kill_and_start(self):
         self.server.kill()
         self.server.start()
-        self.admin = Mysql(self.root)
+        self.admin = Mysql(self.root, self.database)
 
     def open(self):
-        session = Mysql(self.writer)
+        session = Mysql(self.writer, self.database, self.writer_password)
         self.sessions.append(session)
         return session
 
     def create(self, key, lock, value):
         held = 'SET @fence_lock = %s, @fence_token = 1' % text(lock)
-        self.admin.sql("INSERT INTO fence.mark VALUES (%s, 1)" % text(lock)) # with the smallest token, as the first holder would
+        self.admin.sql('INSERT INTO %s.mark VALUES (%s, 1)' % (self.fence, text(lock))) # with the smallest token, as the first holder would
         self.admin.sql(held)
         self.admin.sql('INSERT INTO account VALUES (%s, %s, %s)' % (text(key), text(lock), text(value)))
 
     def claim(self, session, lock, token):
-        session.sql('CALL fence.claim(%s, %s)' % (text(lock), text(token)))
+        session.sql('CALL %s.claim(%s, %s)' % (self.fence, text(lock), text(token)))
 
     def read(self, session, lock, key):
         return session.one('SELECT balance FROM account WHERE id = %s' % text(key))
@@ -92,7 +113,7 @@ class MySQL(Storage):
         if str(token).isdigit() and int(token) > 0:
             session.sql('SET @fence_lock = %s, @fence_token = %s' % (text(lock), token)) # no check but the trigger's
         else:
-            session.sql('CALL fence.use(%s, %s)' % (text(lock), text(token)))
+            session.sql('CALL %s.`use`(%s, %s)' % (self.fence, text(lock), text(token)))
         update = 'UPDATE account SET balance = %s WHERE id = %s' % (text(value), text(key))
         row = 'account VALUES (%s, %s, %s)' % (text(key), text(lock), text(value))
         if how == 'UPDATE in autocommit':
@@ -121,12 +142,15 @@ class MySQL(Storage):
             raise Refused('NOROW', 'no row was changed')
 
     def mark(self, session, lock):
-        return int(self.admin.one('SELECT mark FROM fence.mark WHERE `lock` = %s' % text(lock)) or 0)
+        return int(self.admin.one('SELECT mark FROM %s.mark WHERE `lock` = %s' % (self.fence, text(lock))) or 0)
 
     def bypasses(self):
         def sql(statement, admin=False):
             def act(session, lock, key, value):
-                (Mysql(self.root) if admin else session).sql(statement.format(lock=text(lock), key=text(key), value=text(value)))
+                if admin:
+                    session = Mysql(self.root, self.database)
+                    self.sessions.append(session)
+                session.sql(statement.format(lock=text(lock), key=text(key), value=text(value), fence=self.fence))
             return act
         yield 'UPDATE without a token', sql('UPDATE account SET balance = {value} WHERE id = {key}')
         yield 'DELETE without a token', sql('DELETE FROM account WHERE id = {key}')
@@ -139,9 +163,9 @@ class MySQL(Storage):
         yield 'trigger dropped by a writer', sql('DROP TRIGGER fence_account_update')
         yield 'UPDATE by an administrator', sql('UPDATE account SET balance = {value} WHERE id = {key}', True)
         for who, admin in (('a writer', False), ('an administrator', True)):
-            yield 'mark lowered by ' + who, sql('UPDATE fence.mark SET mark = 1', admin)
-            yield 'mark deleted by ' + who, sql('DELETE FROM fence.mark', admin)
-            yield 'mark replaced by ' + who, sql('REPLACE INTO fence.mark VALUES ({lock}, 1)', admin)
+            yield 'mark lowered by ' + who, sql('UPDATE {fence}.mark SET mark = 1', admin)
+            yield 'mark deleted by ' + who, sql('DELETE FROM {fence}.mark', admin)
+            yield 'mark replaced by ' + who, sql('REPLACE INTO {fence}.mark VALUES ({lock}, 1)', admin)
 
     def own(self):
         for level in ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'):
@@ -162,7 +186,7 @@ class MySQL(Storage):
     def late_commit(self, suite, level):
         key, lock, a, b, old, new = self.begin(suite, level)
         a.sql('UPDATE account SET balance = 101 WHERE id = %s' % text(key))
-        b.start('CALL fence.claim(%s, %d);' % (text(lock), new))
+        b.start('CALL %s.claim(%s, %d);' % (self.fence, text(lock), new))
         answer = b.finish(0.3)
         a.sql('COMMIT')
         must(answer is None, 'the claim was answered while an older write was open, and that was committed')
@@ -205,7 +229,7 @@ class MySQL(Storage):
         a.sql('START TRANSACTION')
         a.sql('UPDATE account SET balance = 101 WHERE id = %s' % text(key))
         began = time.monotonic()
-        b.start('CALL fence.claim(%s, %d);' % (text(lock), new))
+        b.start('CALL %s.claim(%s, %d);' % (self.fence, text(lock), new))
         answer = b.finish(15)
         if answer is None:
             a.end()

@@ -149,7 +149,10 @@ class PostgreSQL(Storage):
     def bypasses(self):
         def sql(statement, admin=False):
             def act(session, lock, key, value):
-                (Psql(self.url) if admin else session).sql(statement.format(lock=text(lock), key=text(key), value=text(value)))
+                if admin:
+                    session = Psql(self.url)
+                    self.sessions.append(session)
+                session.sql(statement.format(lock=text(lock), key=text(key), value=text(value)))
             return act
         yield 'INSERT without a token', sql("INSERT INTO account VALUES ({key} || 'x', {lock}, {value}); "
                                             'UPDATE account SET balance = {value} WHERE id = {key}')
@@ -196,6 +199,8 @@ class PostgreSQL(Storage):
         yield 1, 'error ignored in autocommit', self.autocommit
         yield 1, 'savepoint, claim refused, rollback to', self.savepoint
         yield 7, 'check inside a savepoint that is rolled back', self.rolled_back_check
+        yield 1, 'older token in a session that wrote under a newer', self.older_after_newer
+        yield 1, 'many writes, then a claim, then one more', self.after_many
         yield 6, 'row moved by a trigger of the user', self.users_trigger
         yield 10, 'holder paused in its transaction', self.paused
         yield 10, 'prepared transaction', self.prepared
@@ -334,6 +339,31 @@ class PostgreSQL(Storage):
         a.ask(update % 666 + ';')
         a.ask('COMMIT;')
         must(self.read(b, lock, key) == seen, 'the value is %s after the newer holder had read %s', self.read(b, lock, key), seen)
+
+    def older_after_newer(self, suite):
+        """As behind a pooler. What the guard remembers of a session must not outlive the token it was about."""
+        key, lock = suite.fresh('100')
+        a, old, new = self.open(), suite.token(), suite.token()
+        update = 'UPDATE account SET balance = %s WHERE id = ' + text(key)
+        self.claim(a, lock, new)
+        for value in ('101', '102'):
+            a.sql(self.held(lock, new, 'false'))
+            a.sql(update % text(value))
+        for local in ('false', 'true'):
+            e = must_refuse('STALE', 'a write under an older token', a.transaction, self.held(lock, old, local), update % 666)
+        a.sql('RESET fence.held')
+        must_refuse('NOTOKEN', 'a write with no token', a.sql, update % 666)
+        return e.word
+
+    def after_many(self, suite):
+        key, lock = suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        a.sql('CALL fence.claim(%s, %d, true)' % (text(lock), old))
+        for n in range(20):
+            a.sql('UPDATE account SET balance = %d WHERE id = %s' % (n, text(key)))
+        self.claim(b, lock, new)
+        must_refuse('STALE', 'the 21st write, after a claim', a.sql, 'UPDATE account SET balance = 666 WHERE id = ' + text(key))
+        must(self.read(b, lock, key) == '19', 'the value is %s', self.read(b, lock, key))
 
     def users_trigger(self, suite):
         key, lock = suite.fresh('100')

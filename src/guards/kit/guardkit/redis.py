@@ -5,6 +5,7 @@ import socket
 import urllib.parse
 
 from .storage import Refused, Storage, Unknown
+from .suite import must
 
 WORDS = ('STALE', 'WRONGLOCK', 'REFUSED', 'NOPERM', 'NOAUTH')
 WRITER = 'fence-writer'
@@ -54,17 +55,35 @@ class Connection:
         self.socket.close()
 
 
-def library(path, secret):
+# What a writer must not be allowed to do, and a command that would do it.
+FORBIDDEN = (('SET of any key', ('SET', 'some key', 'x')), ('DEL of any key', ('DEL', 'some key')), ('EVAL', ('EVAL', 'return 1', '0')),
+             ('SCAN for the secret', ('SCAN', '0')), ('KEYS', ('KEYS', '*')), ('library read', ('FUNCTION', 'LIST', 'WITHCODE')),
+             ('library dumped', ('FUNCTION', 'DUMP')), ('library replaced', ('FUNCTION', 'LOAD', 'REPLACE', '#!lua name=fencelock\n')),
+             ('MONITOR', ('MONITOR',)), ('own rights raised', ('ACL', 'SETUSER', 'x')), ('configuration changed', ('CONFIG', 'SET', 'appendonly', 'no')),
+             ('FLUSHALL of marks', ('FLUSHALL',)), ('RENAME', ('RENAME', 'a', 'b')), ('MIGRATE', ('MIGRATE', 'h', '1', 'k', '0', '1')),
+             ('DEBUG', ('DEBUG', 'FLUSHALL')), ('REPLICAOF', ('REPLICAOF', 'h', '1')))
+
+
+def library(path, secret, suffix=''):
+    """suffix: for a second library beside the first, whose functions need other names."""
     with open(path) as f:
-        return f.read().replace('@SECRET@', secret)
+        text = f.read().replace('@SECRET@', secret)
+    return re.sub(r"(name=fencelock|'fence_[a-z]+)", lambda m: m.group(1) + suffix, text) if suffix else text
+
+
+def as_user(url, user, password):
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc='%s:%s@%s:%d' % (user, password, parts.hostname or '127.0.0.1', parts.port or 6379)).geturl()
 
 
 class Redis(Storage):
     name = 'Redis'
     kinds = ['FCALL fence_set']
 
-    def __init__(self, admin_url, writer_url, server=None):
+    def __init__(self, admin_url, writer_url, server=None, suffix='', user=WRITER, dry=False):
+        """dry: what would harm others if it were let through is asked with ACL DRYRUN, not done."""
         self.admin_url, self.writer_url, self.server, self.sessions = admin_url, writer_url, server, []
+        self.suffix, self.user, self.dry = suffix, user, dry
         info = Connection(admin_url).call('INFO', 'server')
         valkey = re.search(r'valkey_version:(\S+)', info)
         self.name = 'Valkey ' + valkey.group(1) if valkey else 'Redis ' + re.search(r'redis_version:(\S+)', info).group(1)
@@ -79,34 +98,37 @@ class Redis(Storage):
     def create(self, key, lock, value):
         self.first = {**getattr(self, 'first', {}), key: value}   # a record begins with its first write
 
+    def fcall(self, session, name, *args):
+        return session.call('FCALL', name + self.suffix, 0, *args)
+
     def claim(self, session, lock, token):
-        session.call('FCALL', 'fence_claim', 0, lock, token)
+        self.fcall(session, 'fence_claim', lock, token)
 
     def read(self, session, lock, key):
-        found = session.call('FCALL', 'fence_peek', 0, lock, key)
+        found = self.fcall(session, 'fence_peek', lock, key)
         return self.first[key] if found is None else found
 
     def write(self, session, lock, token, key, value, how):
-        session.call('FCALL', 'fence_set', 0, lock, token, key, value)
+        self.fcall(session, 'fence_set', lock, token, key, value)
 
     def mark(self, session, lock):
-        return int(session.call('FCALL', 'fence_mark', 0, lock))
+        return int(self.fcall(session, 'fence_mark', lock))
 
     def bypasses(self):
         def call(*words):
             return lambda session, lock, key, value: session.call(*[w.format(lock=lock, key=key, value=value) for w in words])
         yield 'SET of the key', call('SET', '{key}', '{value}')
         yield 'DEL of the key', call('DEL', '{key}')
-        yield 'FCALL with no token', call('FCALL', 'fence_set', '0', '{lock}', '', '{key}', '{value}')
-        yield 'EVAL', call('EVAL', "return redis.call('SET', KEYS[1], ARGV[1])", '1', '{key}', '{value}')
-        yield 'SCAN for the secret', call('SCAN', '0')
-        yield 'library read', call('FUNCTION', 'LIST', 'WITHCODE')
-        yield 'library replaced', call('FUNCTION', 'LOAD', 'REPLACE', '#!lua name=fencelock\n')
-        yield 'MONITOR', call('MONITOR')
-        yield 'own rights raised', call('ACL', 'SETUSER', WRITER, '~*', '+@all')
-        yield 'FLUSHALL of marks', call('FLUSHALL')
+        yield 'FCALL with no token', call('FCALL', 'fence_set' + self.suffix, '0', '{lock}', '', '{key}', '{value}')
+        for what, words in FORBIDDEN:
+            yield what, self.dry_run(words) if self.dry else call(*words)
         yield 'mark lowered by SET', call('SET', 'm:{lock}', '1')
         yield 'mark made to expire', call('EXPIRE', 'm:{lock}', '1')
+
+    def dry_run(self, words):
+        def act(session, lock, key, value):
+            must(Connection(self.admin_url).call('ACL', 'DRYRUN', self.user, *words) != 'OK', '%s is allowed', words[0])
+        return act
 
     def close(self):
         for session in self.sessions:

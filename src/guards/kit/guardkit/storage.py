@@ -35,5 +35,11 @@ class Storage:
     def own(self):
         return ()
 
+    def end_sessions(self):
+        """After each attack: servers have few connections to give. Those that open() has put into self.sessions."""
+        sessions, self.sessions = getattr(self, 'sessions', []), []
+        for session in sessions:
+            session.end()
+
     def close(self):
         pass

@@ -88,7 +88,7 @@
                   (fn [_]
                     (->> (operations modes)
                          (gen/map (fn [op] (by-its-owner (:concurrency opts) op)))
-                         (gen/stagger (/ threads (:rate opts) 1/2))
+                         (gen/stagger (client/key-interval opts threads))
                          (gen/limit operations-a-key))))
      :final     nil
      :checker   (independent/checker

@@ -62,6 +62,7 @@
   {:client    (->Client nil)
    :generator (independent/concurrent-generator
                 threads (range)
-                (fn [key] (gen/stagger (/ threads (:rate opts) 1/2) (operations key))))
+                (fn [key]
+                  (gen/stagger (client/key-interval opts threads) (operations key))))
    :final     nil
    :checker   (independent/checker (knossos/checker (knossos/register)))})

@@ -1,0 +1,203 @@
+/* aclfile.c: see aclfile.h. */
+#include "auth/aclfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "auth/hash.h"
+
+#define ARGS_MAX 256u
+
+struct reading {
+    const char *path;
+    unsigned line;
+    unsigned rights;
+    struct aclfile *file;
+    char *errmsg;
+    size_t errmsg_size;
+};
+
+static int wrong(struct reading *r, int rc, const char *why)
+{
+    (void)snprintf(r->errmsg, r->errmsg_size, "%.256s:%u: %s", r->path, r->line, why);
+    return rc;
+}
+
+void aclfile_free(struct aclfile *f)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        fli_buf_fini(&f->users[i].words);
+    }
+    free(f->users);
+    *f = (struct aclfile){.users = NULL};
+}
+
+static struct aclfile_user *find(const struct aclfile *f, struct fli_slice name)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        struct aclfile_user *u = &f->users[i];
+        if (fli_bytes_cmp(u->name, u->name_len, name.data, name.len) == 0) {
+            return u;
+        }
+    }
+    return NULL;
+}
+
+static int add(struct reading *r, struct fli_slice name, struct aclfile_user **ret)
+{
+    struct aclfile *f = r->file;
+    if (!acl_name_ok(name)) {
+        return wrong(r, FL_EINVAL, "a user's name has 1 to 64 visible characters");
+    }
+    if (find(f, name) != NULL) {
+        return wrong(r, FL_EINVAL, "this user has a line already: write one for each");
+    }
+    if (f->n == ACLFILE_USERS_MAX) {
+        return wrong(r, FL_EINVAL, "there are more than 1024 users");
+    }
+    struct aclfile_user *users = realloc(f->users, (f->n + 1) * sizeof *users);
+    if (users == NULL) {
+        return wrong(r, FL_ENOMEM, "out of memory");
+    }
+    f->users = users;
+    *ret = &users[f->n++];
+    (*ret)->name_len = (uint8_t)name.len;
+    memcpy((*ret)->name, name.data, name.len);
+    fli_buf_init(&(*ret)->words, ACL_TEXT_MAX);
+    return 0;
+}
+
+/* The words after the name, checked by making a user of them. */
+static int read_words(struct reading *r, struct aclfile_user *u, const struct fli_slice *args,
+                      unsigned n)
+{
+    char why[256];
+    struct acl_user tried;
+    int rc = fli_buf_append(&u->words, "reset", 5);
+    rc = rc != 0 ? rc : auth_words(args, n, NULL, &u->words, why, sizeof why);
+    if (rc == 0) {
+        acl_user_init(&tried, (struct fli_slice){u->name, u->name_len});
+        struct fli_slice words = {u->words.data, u->words.len};
+        rc = acl_apply(&tried, words, r->rights, why, sizeof why);
+    }
+    return rc == 0 ? 0 : wrong(r, rc == FL_ENOMEM ? rc : FL_EINVAL, why);
+}
+
+static int read_line(struct reading *r, struct fli_slice line)
+{
+    struct fli_slice args[ARGS_MAX];
+    struct fli_slice rest = line;
+    struct fli_slice word;
+    struct aclfile_user *u = NULL;
+    unsigned n = 0;
+    while (acl_next_word(&rest, &word)) {
+        if (n == ARGS_MAX) {
+            return wrong(r, FL_EINVAL, "the line has more than 256 words");
+        }
+        args[n++] = word;
+    }
+    if (n == 0 || args[0].data[0] == '#') {
+        return 0;
+    }
+    if (n < 2 || args[0].len != 4 || memcmp(args[0].data, "user", 4) != 0) {
+        return wrong(r, FL_EINVAL, "write `user NAME WORDS`");
+    }
+    int rc = add(r, args[1], &u);
+    return rc != 0 ? rc : read_words(r, u, args + 2, n - 2);
+}
+
+int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, struct aclfile *ret,
+                  char *errmsg, size_t errmsg_size)
+{
+    struct reading r = {.path = path, .rights = rights, .file = ret, .errmsg = errmsg,
+                        .errmsg_size = errmsg_size};
+    *ret = (struct aclfile){.users = NULL};
+    int rc = 0;
+    while (rc == 0 && text.len > 0) {
+        const uint8_t *end = memchr(text.data, '\n', text.len);
+        size_t len = end == NULL ? text.len : (size_t)(end - text.data);
+        size_t used = end == NULL ? len : len + 1;
+        len -= len > 0 && text.data[len - 1] == '\r';
+        r.line++;
+        rc = read_line(&r, (struct fli_slice){text.data, len});
+        text.data += used;
+        text.len -= used;
+    }
+    return rc;
+}
+
+static int io_error(char *errmsg, size_t errmsg_size, const char *what, const char *path)
+{
+    int error = errno;
+    (void)snprintf(errmsg, errmsg_size, "cannot %s %.256s: %s", what, path, strerror(error));
+    return FL_ESYSTEM;
+}
+
+int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *errmsg,
+                 size_t errmsg_size)
+{
+    *ret = (struct aclfile){.users = NULL};
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        return io_error(errmsg, errmsg_size, "open the file of users", path);
+    }
+    uint8_t *text = malloc(ACLFILE_SIZE_MAX + 1);
+    size_t len = text == NULL ? 0 : fread(text, 1, ACLFILE_SIZE_MAX + 1, f);
+    int rc = text == NULL ? FL_ENOMEM : 0;
+    if (rc == 0 && ferror(f) != 0) {
+        rc = io_error(errmsg, errmsg_size, "read", path);
+    } else if (rc == 0 && len > ACLFILE_SIZE_MAX) {
+        (void)snprintf(errmsg, errmsg_size, "%.256s is larger than 1 MiB", path);
+        rc = FL_EINVAL;
+    }
+    (void)fclose(f);
+    if (rc == 0) {
+        rc = aclfile_parse(path, (struct fli_slice){text, len}, rights, ret, errmsg, errmsg_size);
+        explicit_bzero(text, len);
+    }
+    free(text);
+    return rc;
+}
+
+static bool write_all(int fd, struct fli_slice text)
+{
+    while (text.len > 0) {
+        ssize_t n = write(fd, text.data, text.len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        text.data += n;
+        text.len -= (size_t)n;
+    }
+    return fsync(fd) == 0;
+}
+
+int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t errmsg_size)
+{
+    char temporary[4200];
+    int n = snprintf(temporary, sizeof temporary, "%s.part", path);
+    if (n < 0 || (size_t)n >= sizeof temporary) {
+        errno = ENAMETOOLONG;
+        return io_error(errmsg, errmsg_size, "write", path);
+    }
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return io_error(errmsg, errmsg_size, "write", temporary);
+    }
+    bool ok = fchmod(fd, 0600) == 0 && write_all(fd, text);
+    ok = close(fd) == 0 && ok;
+    if (!ok || rename(temporary, path) != 0) {
+        int rc = io_error(errmsg, errmsg_size, "write", path);
+        (void)unlink(temporary);
+        return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* turn.h: where the time of one turn of a loop goes.
+ *
+ * One thread does everything: it reads clients, applies entries, sends heartbeats. So each kind of
+ * work has a share of a turn, what is left of it goes on in the next one, and a turn that took long
+ * all the same is counted and told with its reason. The shares, and where they are kept:
+ *
+ *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
+ *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
+ *                                         that a connection has FLI_TURN_VISIT_US, then the others
+ *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and telling
+ *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
+ *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
+ *                                         what an entry may cost; lists stand in line before that,
+ *                                         see server/listing.c
+ *
+ * The part of the work at hand is entered and left as a scope; what is in no scope is `other`, from
+ * which the time in which the loop waited is taken. Entering costs two looks at the clock, so a
+ * scope is for an entry, a read or a frame and not for a command. No allocation, one thread. */
+#ifndef FLI_TURN_H
+#define FLI_TURN_H
+
+#include <stdbool.h>
+
+#include "base/clock.h"
+
+#define FLI_TURN_SLOW_US 10000u /* a turn above that is counted and told */
+#define FLI_TURN_LOG_MS 5000u   /* at most one line in so long */
+#define FLI_TURN_HANDSHAKES_US 3000u
+#define FLI_TURN_REQUESTS_US 4000u
+#define FLI_TURN_VISIT_US 250u
+#define FLI_TURN_EVENT_STEPS 200000u
+
+enum fli_turn_part {
+    FLI_TURN_OTHER,
+    FLI_TURN_REQUESTS,
+    FLI_TURN_HANDSHAKES,
+    FLI_TURN_EVENTS,
+    FLI_TURN_APPLY,
+    FLI_TURN_QUERIES,
+    FLI_TURN_PEERS,
+    FLI_TURN_SNAPSHOT,
+    FLI_TURN_ANSWERS,
+    FLI_TURN_WRITES,
+    FLI_TURN_PARTS
+};
+
+struct fli_turn_stats {
+    uint64_t turns, slow, slow_cpu; /* slow_cpu: of the slow ones, those that worked for so long */
+    uint64_t max_ns;
+    uint64_t ns[FLI_TURN_PARTS];        /* since start */
+    uint64_t slow_part[FLI_TURN_PARTS]; /* slow turns, by the part that took most */
+};
+
+struct fli_turn {
+    enum fli_turn_part part;
+    uint64_t since_ns; /* when the part was entered */
+    uint64_t began_ns;
+    uint64_t cpu_ns, cpu_at_ns; /* of the thread, and when that was looked at */
+    uint64_t ns[FLI_TURN_PARTS];
+    uint64_t told_ns, untold;
+    struct fli_turn_stats stats;
+};
+
+void fli_turn_init(struct fli_turn *t);
+
+/* A turn is over, and the next begins. `idle_ns`: how long the loop waited in this one. True: it
+ * was slow and is to be told, in *ret_text, which has room for FLI_TURN_TEXT_MAX bytes. */
+#define FLI_TURN_TEXT_MAX 256u
+bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_TEXT_MAX]);
+
+/* Names of the parts, for INFO and the log. */
+const char *fli_turn_part_name(enum fli_turn_part part);
+
+static inline enum fli_turn_part fli_turn_enter(struct fli_turn *t, enum fli_turn_part part)
+{
+    if (t == NULL) {
+        return FLI_TURN_OTHER;
+    }
+    uint64_t now_ns = fli_clock_ns();
+    enum fli_turn_part before = t->part;
+    t->ns[before] += now_ns - t->since_ns;
+    t->since_ns = now_ns;
+    t->part = part;
+    return before;
+}
+
+/* With what entering returned. */
+static inline void fli_turn_leave(struct fli_turn *t, enum fli_turn_part before)
+{
+    (void)fli_turn_enter(t, before);
+}
+
+#endif

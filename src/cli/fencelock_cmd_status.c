@@ -1,0 +1,356 @@
+/* fencelock_cmd_status.c: how the nodes are: a table for people, and a verdict for programs. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/fencelock_common.h"
+
+#define NODE_TIMEOUT_MAX_MS UINT64_C(2000)
+#define LAG_MAX UINT64_C(10000) /* entries; more is said in a line of its own */
+#define PROBLEMS_MAX (4u * FL_NODES_MAX)
+#define PROBLEM_SIZE 320u
+#define NO_LEADER "none of these nodes leads. A majority must be up and connected"
+#define HEALTH_EVERY_MS 200
+#define HEALTH_LOCK "fencelock-health" /* asked about, never taken */
+
+struct seen_node {
+    const char *address;
+    int error; /* 0: `status` is there */
+    char message[256];
+    struct fl_node_status status;
+};
+
+/* Entries of the log that this node has not applied, up to the furthest commit that any node knows
+ * of. */
+static uint64_t lag_of(const struct seen_node *node, uint64_t commit)
+{
+    return commit > node->status.applied_index ? commit - node->status.applied_index : 0;
+}
+
+/* What is not as it should be, a sentence each. */
+struct problems {
+    char text[PROBLEMS_MAX][PROBLEM_SIZE];
+    size_t n;
+};
+
+static void FLI_PRINTF(2, 3) found(struct problems *p, const char *fmt, ...)
+{
+    va_list args;
+    if (p->n < PROBLEMS_MAX) {
+        va_start(args, fmt);
+        vsnprintf(p->text[p->n++], PROBLEM_SIZE, fmt, args);
+        va_end(args);
+    }
+}
+
+static void judge_node(struct problems *p, const struct seen_node *node,
+                       const struct seen_node *leader, uint64_t commit)
+{
+    const struct fl_node_status *s = &node->status;
+    if (node->error != 0) {
+        found(p, "%s", node->message);
+        return;
+    }
+    if (leader == NULL) {
+        return; /* said once, of all of them */
+    }
+    if (node != leader && strcmp(s->role, "leader") == 0) {
+        found(p, "%s believes that it leads, but %s has been elected since", node->address,
+              leader->address);
+    } else if (node != leader && s->leader_id == 0) {
+        found(p, "%s hears no leader", node->address);
+    }
+    if (lag_of(node, commit) > LAG_MAX) {
+        found(p, "%s is %" PRIu64 " entries behind", node->address, lag_of(node, commit));
+    }
+}
+
+static void judge(struct problems *p, const struct seen_node *nodes, size_t n,
+                  const struct seen_node *leader, uint64_t commit)
+{
+    for (size_t i = 0; i < n; i++) {
+        judge_node(p, &nodes[i], leader, commit);
+    }
+    if (leader == NULL) {
+        found(p, "%s", NO_LEADER);
+        return;
+    }
+    /* Of members that were not named here, the leader alone can tell. */
+    const struct fl_node_status *s = &leader->status;
+    if (s->cluster_nodes_connected < s->cluster_nodes) {
+        found(p, "%" PRIu64 " of the cluster's %" PRIu64 " nodes are connected to the leader",
+              s->cluster_nodes_connected, s->cluster_nodes);
+    }
+}
+
+static void status_json(const struct seen_node *nodes, size_t n, const char *leader,
+                        uint64_t commit, const struct problems *p)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    if (leader == NULL) {
+        cli_json_null(&j, "leader");
+    } else {
+        cli_json_text(&j, "leader", leader);
+    }
+    cli_json_bool(&j, "healthy", p->n == 0);
+    cli_json_array(&j, "problems");
+    for (size_t i = 0; i < p->n; i++) {
+        cli_json_text(&j, NULL, p->text[i]);
+    }
+    cli_json_end_array(&j);
+    cli_json_array(&j, "nodes");
+    for (size_t i = 0; i < n; i++) {
+        const struct fl_node_status *s = &nodes[i].status;
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "address", nodes[i].address);
+        cli_json_bool(&j, "reachable", nodes[i].error == 0);
+        if (nodes[i].error != 0) {
+            cli_json_text(&j, "error", fl_err_name(nodes[i].error));
+            cli_json_text(&j, "message", nodes[i].message);
+        } else {
+            cli_json_u64(&j, "id", s->node_id);
+            cli_json_text(&j, "role", s->role);
+            cli_json_u64(&j, "term", s->term);
+            cli_json_u64(&j, "commit_index", s->commit_index);
+            cli_json_u64(&j, "applied_index", s->applied_index);
+            cli_json_u64(&j, "lag", lag_of(&nodes[i], commit));
+            cli_json_u64(&j, "last_token", s->last_token);
+            cli_json_u64(&j, "locks_held", s->locks_held);
+            cli_json_u64(&j, "clients", s->clients);
+            cli_json_u64(&j, "uptime_ms", s->uptime_ms);
+            cli_json_text(&j, "version", s->version);
+        }
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static const struct cli_column node_columns[] = {
+    {"NODE", false},   {"ID", true},      {"ROLE", false},    {"TERM", true},
+    {"COMMIT", true},  {"APPLIED", true}, {"LAG", true},      {"LAST TOKEN", true},
+    {"CLIENTS", true}, {"UPTIME", true},  {"VERSION", false},
+};
+#define NODE_COLUMNS (sizeof node_columns / sizeof node_columns[0])
+
+static void add_node_row(struct cli_table *t, const struct seen_node *node, uint64_t commit)
+{
+    const struct fl_node_status *s = &node->status;
+    cli_table_text(t, CLI_PLAIN, node->address);
+    if (node->error != 0) {
+        cli_table_text(t, CLI_DIM, "-");
+        cli_table_text(t, CLI_RED, "unreachable");
+        for (size_t i = 3; i < NODE_COLUMNS; i++) {
+            cli_table_text(t, CLI_DIM, "-");
+        }
+        return;
+    }
+    bool leads = strcmp(s->role, "leader") == 0;
+    uint64_t lag = lag_of(node, commit);
+    cli_table_u64(t, CLI_PLAIN, s->node_id);
+    cli_table_text(t, leads ? CLI_GREEN : CLI_PLAIN, s->role);
+    cli_table_u64(t, CLI_PLAIN, s->term);
+    cli_table_u64(t, CLI_PLAIN, s->commit_index);
+    cli_table_u64(t, CLI_PLAIN, s->applied_index);
+    cli_table_u64(t, lag > 0 ? CLI_YELLOW : CLI_PLAIN, lag);
+    cli_table_u64(t, CLI_BOLD, s->last_token);
+    cli_table_u64(t, CLI_PLAIN, s->clients);
+    cli_table_duration(t, CLI_PLAIN, s->uptime_ms);
+    cli_table_text(t, CLI_PLAIN, s->version);
+}
+
+static void status_text(const struct cli_args *a, const struct seen_node *nodes, size_t n,
+                        uint64_t commit, const struct problems *p)
+{
+    struct cli_table t;
+    cli_table_init(&t, node_columns, NODE_COLUMNS);
+    for (size_t i = 0; i < n; i++) {
+        add_node_row(&t, &nodes[i], commit);
+    }
+    cli_table_print(&t, stdout, cli_style_of(a).colours);
+    cli_table_fini(&t);
+    fflush(stdout);
+    for (size_t i = 0; i < p->n; i++) {
+        cli_complain("%s", p->text[i]);
+    }
+}
+
+static uint64_t node_timeout_ms(const struct cli_args *a)
+{
+    uint64_t given_ms = a->number[CLI_OPT_TIMEOUT];
+    return given_ms == 0 || given_ms > NODE_TIMEOUT_MAX_MS ? NODE_TIMEOUT_MAX_MS : given_ms;
+}
+
+static void ask_node(fl_client *c, size_t i, uint64_t timeout_ms, struct seen_node *node)
+{
+    node->address = fl_client_node(c, i);
+    node->error = fl_node_ask(c, i, timeout_ms, &node->status);
+    if (node->error != 0) {
+        snprintf(node->message, sizeof node->message, "%s", fl_client_error(c));
+    }
+}
+
+int cli_run_status(const struct cli_args *a)
+{
+    static struct seen_node nodes[FL_NODES_MAX];
+    static struct problems problems;
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    size_t n = fl_client_nodes(c);
+    const struct seen_node *leader = NULL;
+    uint64_t commit = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct seen_node *node = &nodes[i];
+        ask_node(c, i, node_timeout_ms(a), node);
+        if (node->error != 0) {
+            continue;
+        }
+        commit = node->status.commit_index > commit ? node->status.commit_index : commit;
+        bool leads = strcmp(node->status.role, "leader") == 0;
+        /* A leader that has been replaced and does not know it has the lower term. */
+        if (leads && (leader == NULL || node->status.term > leader->status.term)) {
+            leader = node;
+        }
+    }
+    judge(&problems, nodes, n, leader, commit);
+    if (cli_has(a, CLI_OPT_JSON)) {
+        status_json(nodes, n, leader == NULL ? NULL : leader->address, commit, &problems);
+    } else {
+        status_text(a, nodes, n, commit, &problems);
+    }
+    if (leader == NULL && cli_has(a, CLI_OPT_JSON)) {
+        cli_complain("%s", NO_LEADER);
+    }
+    fl_client_destroy(c);
+    return leader == NULL ? CLI_EXIT_UNKNOWN : problems.n > 0 ? CLI_EXIT_NO : CLI_EXIT_DONE;
+}
+
+/* ---- health ---------------------------------------------------------------------------------- */
+
+/* What one look at a node came to. */
+struct look {
+    struct seen_node node;
+    bool live, serves;
+    char message[PROBLEM_SIZE];
+};
+
+/* Whether the cluster answers a question that goes through the log, asked by way of this node. */
+static void look_closely(const struct cli_args *a, struct look *l, uint64_t timeout_ms)
+{
+    int code;
+    fl_client *c = cli_client_create_at(a, l->node.address, &code);
+    if (c == NULL) {
+        snprintf(l->message, sizeof l->message, "no memory to ask it");
+        return;
+    }
+    int rc = fl_check(c, fl_str(HEALTH_LOCK), 1, timeout_ms);
+    l->serves = rc == 0 || rc == FL_ENOTHELD;
+    if (!l->serves) {
+        snprintf(l->message, sizeof l->message, "%s", fl_client_error(c));
+    }
+    fl_client_destroy(c);
+}
+
+static void look_at(const struct cli_args *a, fl_client *c, size_t i, struct look *l)
+{
+    uint64_t timeout_ms = node_timeout_ms(a);
+    memset(l, 0, sizeof *l);
+    ask_node(c, i, timeout_ms, &l->node);
+    const struct fl_node_status *s = &l->node.status;
+    l->live = l->node.error == 0;
+    if (!l->live) {
+        snprintf(l->message, sizeof l->message, "%s", l->node.message);
+    } else if (cli_has(a, CLI_OPT_LIVE)) {
+        l->serves = true;
+    } else if (s->leader_id == 0) {
+        snprintf(l->message, sizeof l->message, "it is up and hears no leader");
+    } else {
+        look_closely(a, l, timeout_ms);
+    }
+}
+
+/* The worst of them: CLI_EXIT_UNKNOWN when one cannot be reached. */
+static int look_at_all(const struct cli_args *a, fl_client *c, struct look *looks, size_t n)
+{
+    int code = CLI_EXIT_DONE;
+    for (size_t i = 0; i < n; i++) {
+        look_at(a, c, i, &looks[i]);
+        int one = !looks[i].live ? CLI_EXIT_UNKNOWN : looks[i].serves ? CLI_EXIT_DONE : CLI_EXIT_NO;
+        code = one > code ? one : code;
+    }
+    return code;
+}
+
+static void health_json(const struct look *looks, size_t n, bool healthy)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_bool(&j, "healthy", healthy);
+    cli_json_array(&j, "nodes");
+    for (size_t i = 0; i < n; i++) {
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "address", looks[i].node.address);
+        cli_json_bool(&j, "live", looks[i].live);
+        cli_json_bool(&j, "serves", looks[i].serves);
+        cli_json_text(&j, "role", looks[i].node.status.role);
+        cli_json_text(&j, "message", looks[i].message);
+        cli_json_end_object(&j);
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static void health_text(const struct cli_args *a, const struct look *looks, size_t n)
+{
+    struct cli_style style = cli_style_of(a);
+    int width = 0;
+    for (size_t i = 0; i < n; i++) {
+        int len = (int)strlen(looks[i].node.address);
+        width = len > width ? len : width;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct look *l = &looks[i];
+        enum cli_colour colour = l->serves ? CLI_GREEN : l->live ? CLI_YELLOW : CLI_RED;
+        printf("%-*s  %s%-11s%s  ", width, l->node.address, cli_colour_on(colour, style.colours),
+               l->serves ? "healthy"
+               : l->live ? "not serving"
+                         : "unreachable",
+               cli_colour_off(colour, style.colours));
+        cli_print_safe(stdout, fl_str(l->serves ? l->node.status.role : l->message));
+        putchar('\n');
+    }
+}
+
+int cli_run_health(const struct cli_args *a)
+{
+    static struct look looks[FL_NODES_MAX];
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    size_t n = fl_client_nodes(c);
+    uint64_t until_ms = fl_now_ms() + (cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : 0);
+    code = look_at_all(a, c, looks, n);
+    while (code != CLI_EXIT_DONE && fl_now_ms() < until_ms) {
+        (void)poll(NULL, 0, HEALTH_EVERY_MS);
+        code = look_at_all(a, c, looks, n);
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
+        health_json(looks, n, code == CLI_EXIT_DONE);
+    } else {
+        health_text(a, looks, n);
+    }
+    fl_client_destroy(c);
+    return code;
+}

@@ -1,0 +1,175 @@
+/* node_watch.c: what the log says about the state of the cluster, as this node sees it: who leads
+ * and why no longer, which members went and came, and how long the disk took. */
+#include "consensus/node_private.h"
+
+#include <inttypes.h>
+
+#include "base/clock.h"
+
+#define SLOW_WRITE_NS UINT64_C(250000000)
+
+/* Before a change is looked at: what a leader was about while it led. */
+void node_watch_turn(struct node *n)
+{
+    if (replica_role(n->replica) == REPLICA_LEADER) {
+        n->transferee_seen = replica_transferee(n->replica);
+    }
+}
+
+/* ---- leadership ------------------------------------------------------------------------------ */
+
+/* Why this node leads no more, as far as it can know. */
+static const char *why_lost(const struct node *n)
+{
+    if (n->transferee_seen != 0) {
+        return "handed over";
+    }
+    return replica_term(n->replica) > n->term_led ? "another node called an election"
+                                                  : "a majority of the nodes was not heard";
+}
+
+void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
+{
+    uint64_t term = replica_term(n->replica);
+    uint64_t now_ms = uv_now(n->loop);
+    if (n->role == NODE_LEADER && role != NODE_LEADER) {
+        host_log(&n->host, 2, "this node leads no more reason=\"%s\" term=%" PRIu64, why_lost(n),
+                 term);
+    }
+    if (role == NODE_LEADER && n->role != NODE_LEADER) {
+        n->term_led = term;
+        n->transferee_seen = 0;
+    }
+    if (leader == 0 && n->leader_id != 0) {
+        n->leaderless_ms = now_ms;
+        if (n->role != NODE_LEADER) {
+            host_log(&n->host, 2, "no leader is heard last_leader=%" PRIu64 " term=%" PRIu64,
+                     n->leader_id, term);
+        }
+    }
+    if (leader != 0 && (leader != n->leader_seen || n->leader_id == 0)) {
+        uint64_t without_ms = n->leaderless_ms != 0 ? now_ms - n->leaderless_ms : 0;
+        n->leaderless_ms = 0;
+        host_log(&n->host, 3,
+                 "node %" PRIu64 " leads leader=%" PRIu64 " term=%" PRIu64
+                 " without_leader_ms=%" PRIu64,
+                 leader, leader, term, without_ms);
+    }
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static unsigned count_here(const struct node *n)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        count += n->identity.members.list[i].id == n->id || n->member_seen[i] == NODE_MEMBER_HERE;
+    }
+    return count;
+}
+
+/* A member is here while our stream to it is up. */
+static bool look_at_member(struct node *n, unsigned i, bool settled)
+{
+    const struct member *m = &n->identity.members.list[i];
+    enum node_member_seen before = n->member_seen[i];
+    enum node_member_seen now =
+        outbound_is_up(n->outbound, m->id) ? NODE_MEMBER_HERE : NODE_MEMBER_AWAY;
+    if (m->id == n->id || now == before ||
+        (now == NODE_MEMBER_AWAY && before == NODE_MEMBER_UNKNOWN && !settled)) {
+        return false;
+    }
+    n->member_seen[i] = now;
+    host_log(&n->host, now == NODE_MEMBER_HERE ? 3 : 2,
+             "node %" PRIu64 " is %s member=%" PRIu64 " address=%s connected=%u of=%u", m->id,
+             now == NODE_MEMBER_HERE ? "connected" : "gone", m->id, m->address, count_here(n),
+             n->identity.members.n);
+    return true;
+}
+
+/* Who is missing, where nothing can go on without them. */
+static void say_missing(struct node *n)
+{
+    char missing[640] = "";
+    size_t len = 0;
+    for (unsigned i = 0; i < n->identity.members.n && len < sizeof missing - 1; i++) {
+        const struct member *m = &n->identity.members.list[i];
+        if (m->id != n->id && n->member_seen[i] != NODE_MEMBER_HERE) {
+            int more = snprintf(missing + len, sizeof missing - len, "%snode %" PRIu64 " (%s)",
+                                len == 0 ? "" : ", ", m->id, m->address);
+            len += more > 0 ? (size_t)more : 0;
+        }
+    }
+    if (n->identity.cluster_id == 0 && len > 0) {
+        host_log(&n->host, 3,
+                 "waiting for %s: the first time all nodes must be up connected=%u of=%u", missing,
+                 count_here(n), n->identity.members.n);
+    } else if (len > 0) {
+        host_log(&n->host, 2, "there is no leader, and no connection to %s connected=%u of=%u",
+                 missing, count_here(n), n->identity.members.n);
+    }
+}
+
+static void watch_members(struct node *n)
+{
+    bool settled = uv_now(n->loop) - n->started_ms >= 2 * (uint64_t)n->election_ms;
+    bool changed = settled && !n->settled;
+    n->settled = settled;
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        changed = look_at_member(n, i, settled) || changed;
+    }
+    if (changed && settled && n->leader_id == 0) {
+        say_missing(n);
+    }
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+static void disk_transfer_done(void *ctx, int status)
+{
+    struct node *n = ctx;
+    if (status != 0) {
+        host_log(&n->host, 1, "leadership could not be handed over: %s", fl_strerror(status));
+    }
+}
+
+/* The longest write so far is told when it is over: each is twice as long as the one before. */
+static void note_slow_write(struct node *n, uint64_t longest_ns)
+{
+    if (longest_ns >= SLOW_WRITE_NS && longest_ns >= 2 * n->slow_write_ns) {
+        n->slow_write_ns = longest_ns;
+        host_log(&n->host, 2, "a write of the log was slow took_ms=%" PRIu64 " directory=%s",
+                 longest_ns / 1000000, n->dir.path);
+    }
+}
+
+/* The others commit without this node's disk, so a leader whose disk is full or dead would go on,
+ * and keep in memory every entry that it cannot write. A follower is sent no more than may be in
+ * flight. */
+static void watch_disk(struct node *n)
+{
+    struct log_stats s;
+    log_get_stats(n->log, &s);
+    n->log_bytes = s.bytes;
+    uint64_t waiting_ms = s.age_ns / 1000000;
+    note_slow_write(n, s.write_ns_max);
+    if (waiting_ms < NODE_DISK_SLOW_MS) {
+        n->disk_said_ms = 0;
+    } else if (waiting_ms > 2 * n->disk_said_ms) {
+        n->disk_said_ms = waiting_ms;
+        host_log(&n->host, 1, "the disk of %s has not finished a write for %" PRIu64 " ms",
+                 n->dir.path, waiting_ms);
+        int rv = membership_transfer(n->membership, 0, disk_transfer_done, n);
+        if (rv == FL_ENOTFOUND) {
+            host_log(&n->host, 1, "there is no other node that could lead instead");
+        }
+    }
+}
+
+void node_watch_beat(struct node *n)
+{
+    watch_disk(n);
+    if (n->phase == PHASE_RUN) {
+        watch_members(n);
+    }
+}

@@ -1,0 +1,192 @@
+"""SQLite behind src/guards/sqlite, on a real file, by processes of their own that can be killed."""
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+from .storage import Refused, Storage, Unknown
+from .suite import must
+
+sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..', 'sqlite')))
+import fencelock_sqlite
+
+
+def serve(pipe, path):
+    """A client in a process of its own, since what is to be killed is a process with the file open."""
+    fence = fencelock_sqlite.Fenced(path)
+    while True:
+        name, args = pipe.recv()
+        try:
+            if name == 'execute':
+                pipe.send(('ok', fence.execute(*args).fetchall()))
+            else:
+                pipe.send(('ok', getattr(fence, name)(*args)))
+        except fencelock_sqlite.Refused as e:
+            pipe.send((e.word, str(e)))
+        except (sqlite3.Error, OverflowError) as e:
+            pipe.send(('BUSY' if 'locked' in str(e) else 'ERROR', str(e)))
+
+
+class Client:
+    def __init__(self, path):
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context('fork').Process(target=serve, args=(theirs, path), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def call(self, name, *args):
+        try:
+            self.pipe.send((name, args))
+            word, value = self.pipe.recv()
+        except (EOFError, OSError, TypeError): # closed by restart() in another thread
+            raise Unknown('the process has ended') from None
+        if word != 'ok':
+            raise Refused(word, value)
+        return value
+
+    def end(self):
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class SQLite(Storage):
+    name = 'SQLite ' + sqlite3.sqlite_version
+    kinds = ['UPDATE', 'REPLACE', 'upsert', 'DELETE and INSERT']
+    workers = 4
+
+    def __init__(self, path):
+        self.path, self.clients = path, []
+        self.admin = Client(path)
+        self.admin.call('install')
+        self.admin.call('execute', 'CREATE TABLE account (id TEXT PRIMARY KEY, lock TEXT, balance TEXT)')
+        self.protect()
+
+    def protect(self):
+        self.admin.call('protect', 'account', 'lock')
+
+    def restart(self):
+        for client in self.clients:
+            client.end()
+        self.clients = []
+
+    def open(self):
+        client = Client(self.path)
+        self.clients.append(client)
+        return client
+
+    def create(self, key, lock, value):
+        self.admin.call('unprotect', 'account') # as a migration would
+        self.admin.call('execute', 'INSERT INTO account VALUES (?, ?, ?)', (key, lock, value))
+        self.protect()
+
+    def claim(self, session, lock, token):
+        session.call('claim', lock, token)
+
+    def read(self, session, lock, key):
+        return session.call('execute', 'SELECT balance FROM account WHERE id = ?', (key,))[0][0]
+
+    def write(self, session, lock, token, key, value, how):
+        session.call('use', lock, token)
+        if how == 'UPDATE':
+            must_find(session.call('execute', 'UPDATE account SET balance = ? WHERE id = ? RETURNING id', (value, key)))
+        elif how == 'REPLACE':
+            session.call('execute', 'REPLACE INTO account VALUES (?, ?, ?)', (key, lock, value))
+        elif how == 'upsert':
+            session.call('execute', 'INSERT INTO account VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET balance = excluded.balance',
+                         (key, lock, value))
+        else:
+            session.call('execute', 'BEGIN IMMEDIATE')
+            try:
+                must_find(session.call('execute', 'DELETE FROM account WHERE id = ? RETURNING id', (key,)))
+                session.call('execute', 'INSERT INTO account VALUES (?, ?, ?)', (key, lock, value))
+                session.call('execute', 'COMMIT')
+            except Refused:
+                session.call('execute', 'ROLLBACK')
+                raise
+
+    def mark(self, session, lock):
+        return session.call('mark', lock)
+
+    def bypasses(self):
+        def bare(statement):
+            def act(session, lock, key, value):
+                db = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+                try:
+                    db.execute(statement, {'lock': lock, 'key': key, 'value': value})
+                except sqlite3.Error as e:
+                    raise Refused('ERROR', str(e)) from None
+                finally:
+                    db.close()
+            return act
+
+        def shell(session, lock, key, value):
+            done = subprocess.run(['sqlite3', self.path, "UPDATE account SET balance = '666' WHERE id = '%s'" % key], stderr=subprocess.PIPE)
+            if done.returncode:
+                raise Refused('ERROR', done.stderr.decode())
+        yield 'UPDATE without a token', bare('UPDATE account SET balance = :value WHERE id = :key')
+        yield 'INSERT OR REPLACE without a token', bare('INSERT OR REPLACE INTO account VALUES (:key, :lock, :value)')
+        yield 'DELETE without a token', bare('DELETE FROM account WHERE id = :key')
+        yield 'DELETE of all (no row by row)', bare('DELETE FROM account')
+        yield 'row moved to another lock', bare("UPDATE account SET lock = 'x', balance = :value WHERE id = :key")
+        if shutil.which('sqlite3'):
+            yield 'sqlite3 shell', shell
+        yield 'mark lowered', bare('UPDATE fence_mark SET mark = 1')
+        yield 'mark deleted', bare('DELETE FROM fence_mark')
+        yield 'mark replaced', bare('REPLACE INTO fence_mark VALUES (:lock, 1)')
+        yield 'mark renamed', bare("UPDATE fence_mark SET lock = lock || 'x'")
+
+    def own(self):
+        yield 6, "REPLACE of another lock's row", self.replace_other
+        yield 7, 'transaction older than a newer claim', self.older_transaction
+        yield 3, 'claim inside a transaction', self.claim_inside
+
+    def replace_other(self, suite):
+        key, lock = suite.fresh('100')
+        _, other = suite.fresh()
+        a, token = self.open(), suite.token()
+        self.claim(a, other, token)
+        try:
+            a.call('execute', 'REPLACE INTO account VALUES (?, ?, ?)', (key, other, '666'))
+        except Refused:
+            pass
+        must(self.read(a, lock, key) == '100', 'the value is %s', self.read(a, lock, key))
+
+    def older_transaction(self, suite):
+        key, lock = suite.fresh('100')
+        a, b, old, new = self.open(), self.open(), suite.token(), suite.token()
+        self.claim(a, lock, old)
+        a.call('execute', 'BEGIN')
+        self.read(a, lock, key)
+        self.claim(b, lock, new)
+        try:
+            a.call('execute', "UPDATE account SET balance = '666' WHERE id = ?", (key,))
+            a.call('execute', 'COMMIT')
+        except Refused:
+            a.call('execute', 'ROLLBACK')
+        must(self.read(b, lock, key) == '100', 'the value is %s', self.read(b, lock, key))
+
+    def claim_inside(self, suite):
+        key, lock = suite.fresh('100')
+        a = self.open()
+        a.call('execute', 'BEGIN')
+        try:
+            self.claim(a, lock, suite.token())
+        except Refused:
+            return 'refused'
+        must(False, 'it was accepted')
+
+    def end_sessions(self):
+        self.restart()
+
+    def close(self):
+        self.restart()
+        self.admin.end()
+
+
+def must_find(rows):
+    if not rows:
+        raise Refused('NOROW', 'no row was changed')

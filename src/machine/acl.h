@@ -1,0 +1,116 @@
+/* acl.h: a user, what it may do, and the words (Redis' own) that say so:
+ *
+ *   on off                      whether it may log in
+ *   nopass resetpass #HASH !HASH  any password; none; one more; one less
+ *   ~PATTERN allkeys resetkeys  names it may do it to (glob.h; `~*` is allkeys)
+ *   +@RIGHT -@RIGHT +@all -@all  what it may do: see acquire token break admin (lock service), read
+ *                               write claim admin (storage)
+ *   (WORDS) clearselectors      rights to other names, beside those of the user itself
+ *   reset                       as a user is when it is made: off, without passwords, rights, names
+ *
+ * HASH is `scrypt:N:R:P:SALT:KEY`: three numbers (N: a power of two's exponent) and hex digits.
+ * Passwords never come here in clear: src/auth makes hashes of them.
+ *
+ * A text of words is separated by blanks, so no pattern has one (write `?`). Pure, total, bounded:
+ * what comes from outside is refused with a sentence and changes nothing. */
+#ifndef MACHINE_ACL_H
+#define MACHINE_ACL_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+
+#define ACL_NAME_MAX 64u /* visible ASCII, no blanks */
+#define ACL_PASSWORDS_MAX 8u
+#define ACL_RULES_MAX 8u /* the user's own, and selectors */
+#define ACL_PATTERN_MAX 255u
+#define ACL_PATTERNS_SIZE 2048u /* bytes of all patterns of a user, two more for each */
+#define ACL_SALT_SIZE 16u
+#define ACL_KEY_SIZE 32u
+#define ACL_TEXT_MAX 3500u /* of words */
+
+enum acl_right {
+    ACL_SEE = 1,
+    ACL_ACQUIRE = 2,
+    ACL_TOKEN = 4,
+    ACL_BREAK = 8,
+    ACL_ADMIN = 16, /* whatever the names */
+    ACL_READ = 32,  /* storage, as the next two */
+    ACL_WRITE = 64,
+    ACL_CLAIM = 128
+};
+#define ACL_LOCK_RIGHTS (ACL_SEE | ACL_ACQUIRE | ACL_TOKEN | ACL_BREAK | ACL_ADMIN)
+#define ACL_STORE_RIGHTS (ACL_READ | ACL_WRITE | ACL_CLAIM | ACL_ADMIN)
+#define ACL_ALL_RIGHTS 255u
+
+struct acl_hash {
+    uint8_t log2_n, r, p;
+    uint8_t salt[ACL_SALT_SIZE];
+    uint8_t key[ACL_KEY_SIZE];
+};
+
+struct acl_rule {
+    uint8_t rights; /* of enum acl_right */
+    bool all_names;
+};
+
+struct acl_user {
+    bool on, nopass;
+    uint8_t name_len, n_passwords, n_rules; /* of rules at least 1 */
+    uint16_t patterns_len;
+    uint8_t name[ACL_NAME_MAX];
+    struct acl_hash passwords[ACL_PASSWORDS_MAX];
+    struct acl_rule rules[ACL_RULES_MAX];
+    uint8_t patterns[ACL_PATTERNS_SIZE]; /* each: rule 1, length 1, bytes; by rule */
+};
+
+bool acl_name_ok(struct fli_slice name);
+
+/* A user as it is made: off, and may do nothing. The name must be acl_name_ok(). */
+void acl_user_init(struct acl_user *u, struct fli_slice name);
+
+/* Applies words in order. `rights`: those that the service knows; a word of another one is refused.
+ * 0; FL_EINVAL (a word) or FL_ELIMIT (more than a user may have) with a sentence, and *u is as it
+ * was. */
+int acl_apply(struct acl_user *u, struct fli_slice words, unsigned rights, char *errmsg,
+              size_t errmsg_size) FLI_MUST_USE;
+
+/* Whether it may, in any of its rules; `right` is one bit. Whether the user is on is not asked.
+ * *steps grows by what matching cost. */
+bool acl_may(const struct acl_user *u, unsigned right, struct fli_slice name, uint64_t *steps);
+bool acl_may_some(const struct acl_user *u, unsigned right); /* to some name, or to none at all */
+bool acl_may_all(const struct acl_user *u, unsigned right);  /* to every name */
+
+/* Whether everybody may do everything as this user without a word: on, nopass, all rights. */
+bool acl_is_open(const struct acl_user *u);
+
+/* The words that make this user out of a new one; of rule `rule` only those about names
+ * (acl_print_names) or rights (acl_print_rights), without parentheses. 0, or the buffer's error. */
+int acl_print(const struct acl_user *u, struct fli_buf *out) FLI_MUST_USE;
+int acl_print_names(const struct acl_user *u, unsigned rule, struct fli_buf *out) FLI_MUST_USE;
+int acl_print_rights(const struct acl_user *u, unsigned rule, struct fli_buf *out) FLI_MUST_USE;
+int acl_print_hash(const struct acl_hash *h, struct fli_buf *out) FLI_MUST_USE; /* without # */
+
+const char *acl_right_name(unsigned right); /* of one bit: "see" */
+/* The bit; 0 for none. */
+unsigned acl_right_of(struct fli_slice name);
+
+/* scrypt:N:R:P:SALT:KEY. False for anything else, and for costs that no machine should be asked. */
+bool acl_hash_parse(struct fli_slice text, struct acl_hash *ret);
+
+/* The next word of a text of them; false at the end. */
+bool acl_next_word(struct fli_slice *rest, struct fli_slice *ret);
+
+/* As bytes, canonical: equal users have equal bytes.
+ *
+ *   flags 1 (1 on, 2 nopass), name (length 1, bytes), passwords: number 1, each log2_n 1, r 1, p 1,
+ *   salt 16, key 32; rules: number 1, each rights 1, all names 1; patterns (length 2, bytes) */
+#define ACL_ENCODED_MAX                                                                            \
+    (1 + 1 + ACL_NAME_MAX + 1 + ACL_PASSWORDS_MAX * (3 + ACL_SALT_SIZE + ACL_KEY_SIZE) + 1 +       \
+     2 * ACL_RULES_MAX + 2 + ACL_PATTERNS_SIZE)
+size_t acl_encode(const struct acl_user *u, uint8_t out[ACL_ENCODED_MAX]);
+/* False when it is none; r is bad when bytes are missing. */
+bool acl_decode(struct fli_reader *r, struct acl_user *ret);
+
+#endif

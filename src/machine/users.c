@@ -1,0 +1,552 @@
+/* users.c: who may do what, see machine.h and acl.h.
+ *
+ * A command says who asks (batch.h); the rights of that user are looked at here, while it is
+ * applied. A grant and a session carry the number of their user, so that nobody else can use what
+ * he knows of them. Numbers are not used again: who comes after a deleted user of the same name
+ * owns nothing of his. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine/state.h"
+
+#define DEFAULT_NAME "default"
+
+static struct user *find_uid(const struct machine *m, uint32_t uid)
+{
+    unsigned lo = 0;
+    unsigned hi = m->users.n;
+    while (lo < hi) {
+        unsigned mid = lo + (hi - lo) / 2;
+        if (m->users.list[mid]->uid < uid) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo < m->users.n && m->users.list[lo]->uid == uid ? m->users.list[lo] : NULL;
+}
+
+static struct user *find_name(const struct machine *m, struct fli_slice name)
+{
+    for (unsigned i = 0; i < m->users.n; i++) {
+        const struct acl_user *a = &m->users.list[i]->acl;
+        if (fli_bytes_cmp(a->name, a->name_len, name.data, name.len) == 0) {
+            return m->users.list[i];
+        }
+    }
+    return NULL;
+}
+
+size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX])
+{
+    fli_put_u32(out, u->uid);
+    fli_put_u32(out + 4, u->login);
+    return 8 + acl_encode(&u->acl, out + 8);
+}
+
+/* What the user adds to the sums, or takes away. */
+static void count_user(struct machine *m, const struct user *u, bool comes)
+{
+    uint8_t record[USER_RECORD_MAX];
+    size_t len = machine_user_encode(u, record);
+    uint64_t h = machine_digest_user((struct fli_slice){record, len});
+    m->users.digest += comes ? h : -h;
+    m->users.bytes = comes ? m->users.bytes + (uint32_t)len : m->users.bytes - (uint32_t)len;
+    if (u->uid == 0) {
+        m->users.open = comes && acl_is_open(&u->acl);
+    }
+}
+
+static void insert_user(struct machine *m, struct user *u)
+{
+    struct users *us = &m->users;
+    FLI_ASSERT(us->n == 0 || us->list[us->n - 1]->uid < u->uid);
+    if (us->n == us->cap) {
+        unsigned cap = us->cap == 0 ? 4 : 2 * us->cap;
+        struct user **list = fli_xcalloc(cap, sizeof(*list));
+        if (us->n > 0) {
+            memcpy(list, us->list, us->n * sizeof(*list));
+        }
+        free(us->list);
+        us->list = list;
+        us->cap = cap;
+    }
+    us->list[us->n++] = u;
+    count_user(m, u, true);
+}
+
+void machine_users_init(struct machine *m)
+{
+    static const char words[] = "on nopass ~* +@all";
+    struct user *u = fli_xcalloc(1, sizeof *u);
+    char unused[128];
+    acl_user_init(&u->acl, (struct fli_slice){(const uint8_t *)DEFAULT_NAME,
+                                              sizeof DEFAULT_NAME - 1});
+    int rc = acl_apply(&u->acl, (struct fli_slice){(const uint8_t *)words, sizeof words - 1},
+                       ACL_LOCK_RIGHTS, unused, sizeof unused);
+    FLI_ASSERT(rc == 0);
+    u->login = 1;
+    machine_work_init(&m->users.work, WORK_USERS);
+    insert_user(m, u);
+}
+
+void machine_users_fini(struct machine *m)
+{
+    for (unsigned i = 0; i < m->users.n; i++) {
+        free(m->users.list[i]);
+    }
+    free(m->users.list);
+}
+
+struct fli_slice machine_uid_name(const struct machine *m, uint32_t uid)
+{
+    const struct user *u = uid == 0 ? NULL : find_uid(m, uid);
+    return u == NULL ? (struct fli_slice){NULL, 0}
+                     : (struct fli_slice){u->acl.name, u->acl.name_len};
+}
+
+/* ---- who asks -------------------------------------------------------------------------------- */
+
+/* NULL: nobody. */
+static const struct user *find_login(const struct machine *m, uint64_t user)
+{
+    if (user == 0) {
+        const struct user *u = m->users.list[0];
+        return u->acl.on && u->acl.nopass ? u : NULL;
+    }
+    const struct user *u = find_uid(m, (uint32_t)user);
+    return u != NULL && u->acl.on && u->login == (uint32_t)(user >> 32) ? u : NULL;
+}
+
+bool machine_may(const struct machine *m, uint64_t user, unsigned right,
+                 const struct fli_slice *name)
+{
+    uint64_t steps = 0;
+    if (user == 0 && m->users.open) {
+        return true;
+    }
+    const struct user *u = find_login(m, user);
+    if (u == NULL || right == 0) {
+        return u != NULL;
+    }
+    return name == NULL ? acl_may_some(&u->acl, right) : acl_may(&u->acl, right, *name, &steps);
+}
+
+bool machine_users_are_new(const struct machine *m)
+{
+    return !m->users.sealed;
+}
+
+struct fli_slice machine_user_name(const struct machine *m, uint64_t user)
+{
+    const struct user *u = user == 0 ? m->users.list[0] : find_uid(m, (uint32_t)user);
+    return u == NULL ? (struct fli_slice){NULL, 0}
+                     : (struct fli_slice){u->acl.name, u->acl.name_len};
+}
+
+void machine_refuse(struct machine_result *r, unsigned right)
+{
+    r->code = MACHINE_NOPERM;
+    r->number = right;
+}
+
+/* A node asks for nobody, and may everything. */
+static bool is_free(const struct machine *m)
+{
+    FLI_ASSERT(m->asker.is_node || m->asker.user != NULL);
+    return m->asker.is_node || (m->users.open && m->asker.user->uid == 0);
+}
+
+bool machine_asker_may(const struct machine *m, unsigned right, struct fli_slice name,
+                       uint64_t *steps)
+{
+    return is_free(m) || acl_may(&m->asker.user->acl, right, name, steps);
+}
+
+bool machine_asker_may_all(const struct machine *m, unsigned right)
+{
+    return is_free(m) || acl_may_all(&m->asker.user->acl, right);
+}
+
+struct who machine_asker_who(const struct machine *m)
+{
+    struct who who = {.uid = m->asker.user == NULL ? 0 : m->asker.user->uid,
+                      .address_len = (uint8_t)m->asker.address.len};
+    if (who.address_len > 0) {
+        memcpy(who.address, m->asker.address.data, who.address_len);
+    }
+    return who;
+}
+
+bool machine_asker_owns(const struct machine *m, struct session *s)
+{
+    return m->asker.is_node || machine_session_who(s).uid == m->asker.user->uid;
+}
+
+/* What the cluster says of itself, and what takes back what a node did, is nobody's right. */
+static bool is_of_clients(unsigned op)
+{
+    switch (op) {
+    case MACHINE_OP_INIT:
+    case MACHINE_OP_JOIN:
+    case MACHINE_OP_FORGET:
+    case MACHINE_OP_LIMITS:
+    case MACHINE_OP_RAISE:
+    case MACHINE_OP_CANCEL:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool may_acquire(const struct machine *m, const struct machine_command *c)
+{
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    uint64_t steps = 0;
+    unsigned n = machine_command_names(c, names);
+    for (unsigned i = 0; i < n; i++) {
+        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i], &steps)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The right that is missing whatever the state is; 0 for none. */
+static unsigned missing_right(const struct machine *m, const struct machine_command *c)
+{
+    const struct acl_user *u = &m->asker.user->acl;
+    uint64_t steps = 0;
+    switch ((enum machine_op)c->op) {
+    case MACHINE_OP_ACQUIRE:
+        return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_RENEW:
+        return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_SESSION_OPEN:
+    case MACHINE_OP_SESSION_RENEW:
+        return acl_may_some(u, ACL_ACQUIRE) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_BREAK:
+        return acl_may(u, ACL_BREAK, c->name, &steps) ? 0 : ACL_BREAK;
+    case MACHINE_OP_TOKEN:
+        return acl_may(u, ACL_TOKEN, c->name, &steps) ? 0 : ACL_TOKEN;
+    case MACHINE_OP_SHOW:
+        return acl_may(u, ACL_SEE, c->name, &steps) ? 0 : ACL_SEE;
+    case MACHINE_OP_LOCKS:
+        return acl_may_some(u, ACL_SEE) ? 0 : ACL_SEE;
+    case MACHINE_OP_USER_SET:
+    case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_SEAL:
+    case MACHINE_OP_USERS:
+    case MACHINE_OP_USER:
+        return acl_may_some(u, ACL_ADMIN) ? 0 : ACL_ADMIN;
+    case MACHINE_OP_MAY:
+        return c->number == 0 || acl_may_some(u, (unsigned)c->number) ? 0 : (unsigned)c->number;
+    default:
+        return 0; /* it depends on whose it is */
+    }
+}
+
+bool machine_asker_enter(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    m->asker = (struct machine_asker){
+        .is_node = c->user == MACHINE_USER_NODE || !is_of_clients(c->op),
+        .address = c->address,
+    };
+    if (m->asker.is_node) {
+        return true;
+    }
+    m->asker.user = find_login(m, c->user);
+    if (m->asker.user == NULL) {
+        r->code = MACHINE_NOAUTH;
+        return false;
+    }
+    unsigned missing = is_free(m) ? 0 : missing_right(m, c);
+    if (missing != 0) {
+        machine_refuse(r, missing);
+    }
+    return missing == 0;
+}
+
+void machine_asker_leave(struct machine *m)
+{
+    m->asker = (struct machine_asker){.user = NULL};
+}
+
+bool machine_wait_may(const struct machine *m, const struct wait *w)
+{
+    uint64_t steps = 0;
+    const struct user *u = m->users.list[0];
+    uint32_t uid = machine_session_who(seat_session(w->seat)).uid;
+    if (uid == 0 && m->users.open) {
+        return true;
+    }
+    u = uid == 0 ? u : find_uid(m, uid);
+    if (u == NULL || !u->acl.on) {
+        return false;
+    }
+    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
+        struct fli_slice name = lock_name(seat_mate(w->seat, i)->lock);
+        if (!acl_may(&u->acl, ACL_ACQUIRE, name, &steps)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* The first of the mates of a wait from this one on; NULL at the end. */
+static struct wait *first_from(struct machine *m, struct fli_list *link)
+{
+    for (; link != &m->waits; link = link->next) {
+        struct wait *w = wait_of_all(link);
+        if (seat_mate(w->seat, 0) == w->seat) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+/* Goes on at this wait, or ends. */
+static void recheck_at(struct machine *m, struct wait *w)
+{
+    machine_work_forget(m, &m->users.work);
+    m->users.recheck = w;
+    m->users.recheck_id = w == NULL ? 0 : wait_id(w);
+    if (w != NULL) {
+        machine_work_later(m, &m->users.work);
+    }
+}
+
+void machine_users_skip(struct machine *m, struct wait *w)
+{
+    if (m->users.recheck == w) {
+        recheck_at(m, first_from(m, w->all.next));
+    }
+}
+
+void machine_users_work(struct machine *m)
+{
+    struct wait *w = m->users.recheck;
+    bool stays = machine_wait_may(m, w);
+    machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(w->seat));
+    recheck_at(m, first_from(m, w->all.next));
+    if (!stays) {
+        machine_wait_end(m, w, MACHINE_REASON_DENIED);
+    }
+}
+
+static void changed(struct machine *m, struct fli_slice name, enum machine_reason reason)
+{
+    machine_emit(m, &(struct machine_event){
+                        .type = MACHINE_EVENT_USER_CHANGED, .reason = (uint8_t)reason,
+                        .owner = name});
+    recheck_at(m, first_from(m, m->waits.next));
+    machine_work(m);
+}
+
+/* Whether somebody who has logged in before may not have been able to now. */
+static bool locks_out(const struct acl_user *before, const struct acl_user *after)
+{
+    if ((before->on && !after->on) || (before->nopass && !after->nopass)) {
+        return true;
+    }
+    for (unsigned i = 0; i < before->n_passwords; i++) {
+        bool kept = false;
+        for (unsigned k = 0; k < after->n_passwords; k++) {
+            kept = kept || memcmp(&before->passwords[i], &after->passwords[k],
+                                  sizeof after->passwords[k]) == 0;
+        }
+        if (!kept) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void replace(struct machine *m, struct user *u, const struct acl_user *acl)
+{
+    bool out = locks_out(&u->acl, acl);
+    count_user(m, u, false);
+    u->acl = *acl;
+    u->login += out;
+    count_user(m, u, true);
+}
+
+/* 8 bytes of numbers and the user's own. */
+static uint32_t record_size(const struct acl_user *acl)
+{
+    uint8_t bytes[ACL_ENCODED_MAX];
+    return 8 + (uint32_t)acl_encode(acl, bytes);
+}
+
+void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    char unused[256];
+    struct user *u = find_name(m, c->owner);
+    struct acl_user acl;
+    bool initial = (c->flags & MACHINE_USER_INITIAL) != 0;
+    if (initial && m->users.sealed) {
+        r->code = MACHINE_EXISTS;
+        return;
+    }
+    if (u != NULL) {
+        acl = u->acl;
+    } else {
+        acl_user_init(&acl, c->owner);
+    }
+    int rc = acl_apply(&acl, c->words, ACL_LOCK_RIGHTS, unused, sizeof unused);
+    uint32_t before = u == NULL ? 0 : record_size(&u->acl);
+    uint32_t room = MACHINE_USERS_BYTES_MAX - m->users.bytes + before;
+    if (rc == FL_ELIMIT || (rc == 0 && (record_size(&acl) > room ||
+                                        (u == NULL && m->users.last_uid == UINT32_MAX)))) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_USERS);
+        return;
+    }
+    if (rc != 0) {
+        r->code = MACHINE_WRONG;
+        return;
+    }
+    m->users.sealed = m->users.sealed || !initial;
+    r->code = MACHINE_DONE;
+    if (u != NULL) {
+        replace(m, u, &acl);
+    } else {
+        u = fli_xcalloc(1, sizeof *u);
+        *u = (struct user){.uid = ++m->users.last_uid, .login = 1, .acl = acl};
+        insert_user(m, u);
+    }
+    changed(m, c->owner, MACHINE_REASON_NONE);
+}
+
+void machine_user_delete(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    struct users *us = &m->users;
+    struct user *u = find_name(m, c->owner);
+    if (u == NULL) {
+        r->code = MACHINE_NO;
+        return;
+    }
+    if (u->uid == 0) {
+        r->code = MACHINE_WRONG;
+        return;
+    }
+    unsigned i = 0;
+    while (us->list[i] != u) {
+        i++;
+    }
+    count_user(m, u, false);
+    us->n--;
+    memmove(&us->list[i], &us->list[i + 1], (us->n - i) * sizeof us->list[0]);
+    us->sealed = true;
+    r->code = MACHINE_DONE;
+    if (m->asker.user == u) { /* who deletes himself is named once more, and then nobody */
+        m->asker.user = NULL;
+        m->asker.is_node = true;
+    }
+    changed(m, c->owner, MACHINE_REASON_CLOSE);
+    free(u);
+}
+
+void machine_users_seal(struct machine *m)
+{
+    m->users.sealed = true;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Records one after the other. */
+int machine_users_query(struct machine *m, const struct machine_command *q,
+                        struct machine_result *r, struct fli_buf *payload)
+{
+    size_t start = payload->len;
+    int rc = 0;
+    r->code = q->op == MACHINE_OP_USERS ? MACHINE_DONE : MACHINE_NOTFOUND;
+    for (unsigned i = 0; i < m->users.n && rc == 0; i++) {
+        const struct user *u = m->users.list[i];
+        uint8_t record[USER_RECORD_MAX];
+        if (q->op == MACHINE_OP_USER &&
+            fli_bytes_cmp(u->acl.name, u->acl.name_len, q->owner.data, q->owner.len) != 0) {
+            continue;
+        }
+        r->code = MACHINE_DONE;
+        rc = fli_buf_append(payload, record, machine_user_encode(u, record));
+    }
+    payload->len = rc == 0 ? payload->len : start;
+    return rc;
+}
+
+static bool read_user(struct fli_reader *r, struct user *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->uid = fli_read_u32(r);
+    ret->login = fli_read_u32(r);
+    return acl_decode(r, &ret->acl) && ret->login > 0;
+}
+
+int machine_users_next(struct fli_slice *payload, uint64_t *ret_user, struct acl_user *ret)
+{
+    struct fli_reader r;
+    struct user u;
+    if (payload->len == 0) {
+        return 0;
+    }
+    fli_reader_init(&r, payload->data, payload->len);
+    if (!read_user(&r, &u)) {
+        return FL_ECORRUPT;
+    }
+    *payload = (struct fli_slice){r.p, fli_reader_left(&r)};
+    *ret_user = machine_user_of(u.uid, u.login);
+    *ret = u.acl;
+    return 1;
+}
+
+bool machine_users_load(struct machine *m, struct fli_reader *r)
+{
+    struct user u;
+    if (!read_user(r, &u)) {
+        return false;
+    }
+    struct fli_slice name = {u.acl.name, u.acl.name_len};
+    if (u.uid == 0) { /* there is one already, as it is made */
+        struct user *own = m->users.list[0];
+        if (m->users.n != 1 || find_name(m, name) != own) {
+            return false;
+        }
+        count_user(m, own, false);
+        *own = u;
+        count_user(m, own, true);
+        return true;
+    }
+    if (u.uid > m->users.last_uid || u.uid <= m->users.list[m->users.n - 1]->uid ||
+        find_name(m, name) != NULL) {
+        return false;
+    }
+    struct user *own = fli_xmalloc(sizeof *own);
+    *own = u;
+    insert_user(m, own);
+    return m->users.bytes <= MACHINE_USERS_BYTES_MAX;
+}
+
+void machine_users_check(const struct machine *m)
+{
+    const struct users *us = &m->users;
+    uint64_t digest = 0;
+    uint64_t bytes = 0;
+    FLI_ASSERT(us->n >= 1 && us->list[0]->uid == 0);
+    FLI_ASSERT(us->open == acl_is_open(&us->list[0]->acl));
+    for (unsigned i = 0; i < us->n; i++) {
+        uint8_t record[USER_RECORD_MAX];
+        size_t len = machine_user_encode(us->list[i], record);
+        digest += machine_digest_user((struct fli_slice){record, len});
+        bytes += len;
+        FLI_ASSERT(i == 0 || us->list[i]->uid > us->list[i - 1]->uid);
+        FLI_ASSERT(us->list[i]->uid <= us->last_uid && us->list[i]->login > 0);
+    }
+    FLI_ASSERT(digest == us->digest && bytes == us->bytes && bytes <= MACHINE_USERS_BYTES_MAX);
+    FLI_ASSERT((us->recheck != NULL) == fli_list_linked(&us->work.link));
+    FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
+    FLI_ASSERT(us->recheck == NULL || seat_mate(us->recheck->seat, 0) == us->recheck->seat);
+}

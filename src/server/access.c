@@ -1,0 +1,657 @@
+/* access.c: see access.h. Logins, and what is asked of each request; the ACL commands are in
+ * access_users.c. */
+#include "server/access.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/access_call.h"
+#include "server/render.h"
+#include "wire/resp.h"
+
+uint64_t access_now(const struct access *a)
+{
+    return uv_now(a->config.loop);
+}
+
+struct machine *access_machine(const struct access *a)
+{
+    return a->config.node.machine(a->config.node.ctx);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+struct access_call *access_take(struct access *a, struct net_request *r, enum fli_command_id id)
+{
+    struct access_call *c =
+        a->calls < ACCESS_CALLS_MAX && !a->stopping ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL) {
+        return NULL;
+    }
+    a->calls++;
+    fli_list_init(&c->link);
+    fli_buf_init(&c->text, ACLFILE_SIZE_MAX);
+    c->access = a;
+    c->id = id;
+    if (r != NULL) {
+        struct fli_slice address = net_conn_address(r->conn);
+        c->r = r;
+        c->proto = net_conn_proto(r->conn);
+        c->login = net_conn_login(r->conn);
+        if (c->login != 0 || !net_conn_is_local(r->conn)) {
+            c->address_len = (uint8_t)address.len;
+            memcpy(c->address, address.data, address.len);
+        }
+        *a->config.slot(r) = c;
+    }
+    return c;
+}
+
+void access_free(struct access_call *c)
+{
+    FLI_ASSERT(c->r == NULL && c->parts_left == 0 && c->access->calls > 0);
+    if (fli_list_linked(&c->link)) {
+        fli_list_remove(&c->link);
+    }
+    c->access->calls--;
+    fli_buf_fini(&c->text);
+    aclfile_free(&c->file);
+    free(c->parts);
+    free(c->args);
+    explicit_bzero(c, sizeof *c);
+    free(c);
+}
+
+struct net_request *access_detach(struct access_call *c)
+{
+    struct net_request *r = c->r;
+    if (r != NULL) {
+        *c->access->config.slot(r) = NULL;
+    }
+    c->r = NULL;
+    return r;
+}
+
+void access_finish(struct net_request *r, int rc)
+{
+    if (rc == 0) {
+        net_answer(r);
+    } else {
+        net_answer_failed(r);
+    }
+}
+
+void access_error(struct access_call *c, const char *word, const char *text)
+{
+    struct net_request *r = access_detach(c);
+    if (r != NULL) {
+        access_finish(r, fli_resp_error(net_reply(r), word, "%s", text));
+    }
+}
+
+static void answer_busy(struct net_request *r)
+{
+    access_finish(r, fli_resp_error(net_reply(r), "BUSY",
+                                    "too many logins or changes of users are under way; try again "
+                                    "in a moment"));
+}
+
+void access_cancel(struct access *a, struct net_request *r)
+{
+    struct access_call *c = *a->config.slot(r);
+    if (c != NULL) {
+        (void)access_detach(c);
+    }
+}
+
+int access_submit(struct access_call *c, struct machine_command *m, struct node_ticket *t,
+                  node_ticket_cb cb)
+{
+    struct access *a = c->access;
+    if (m->user != 0 || m->address.len > 0) {
+        m->flags |= MACHINE_COMMAND_BY;
+    }
+    fli_buf_clear(&a->scratch);
+    int rc = machine_command_encode(m, &a->scratch);
+    return rc != 0 ? rc
+                   : a->config.node.submit(a->config.node.ctx, t, a->scratch.data, a->scratch.len,
+                                           cb);
+}
+
+bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result)
+{
+    struct fli_slice none = {NULL, 0};
+    bool refused = status == 0 && (result->code == MACHINE_NOPERM ||
+                                   result->code == MACHINE_NOAUTH || result->code == MACHINE_LIMIT);
+    if (status == 0 && !refused) {
+        return false;
+    }
+    struct net_request *r = access_detach(c);
+    if (r != NULL) {
+        struct fli_buf *b = net_reply(r);
+        access_finish(r, status != 0 ? render_failure(b, status, true)
+                                     : render_result(b, c->proto, c->id, result, none));
+    }
+    return true;
+}
+
+bool access_local_user(struct access *a, const char *name, struct acl_user *ret)
+{
+    struct machine *m = access_machine(a);
+    struct machine_command q = {.op = MACHINE_OP_USER,
+                                .flags = MACHINE_COMMAND_BY,
+                                .user = MACHINE_USER_NODE,
+                                .owner = {(const uint8_t *)name, strlen(name)}};
+    struct machine_result result;
+    struct fli_buf payload;
+    uint64_t login = 0;
+    bool found = false;
+    fli_buf_init(&payload, 65536);
+    if (m != NULL && machine_query(m, &q, &result, &payload) == 0 && result.code == MACHINE_DONE) {
+        struct fli_slice rest = {payload.data, payload.len};
+        found = machine_users_next(&rest, &login, ret) == 1;
+    }
+    fli_buf_fini(&payload);
+    return found;
+}
+
+/* ---- what each request is asked -------------------------------------------------------------- */
+
+/* The right that a command needs which this node answers by itself. */
+static unsigned right_of(enum fli_command_id id)
+{
+    switch (id) {
+    case FLI_CMD_CLIENT_LIST:
+    case FLI_CMD_CLUSTER_TRANSFER:
+    case FLI_CMD_CLUSTER_FORGET:
+        return ACL_ADMIN;
+    case FLI_CMD_SUBSCRIBE:
+    case FLI_CMD_PSUBSCRIBE:
+        return ACL_SEE;
+    default:
+        return 0;
+    }
+}
+
+static void audit_one(struct access *a, const struct net_conn *c, const char *user,
+                      const char *command, const char *why)
+{
+    char own[NET_USER_NAME_MAX + 1];
+    if (a->audit != NULL) {
+        access_user_name(a, c, own);
+        audit_refusal(a->audit, user != NULL ? user : own, net_conn_address(c), command, why);
+    }
+}
+
+void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id, bool by_right)
+{
+    struct access *a = ctx;
+    const struct net_request *r = request;
+    audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
+}
+
+/* Whether the entry that is being applied was in the log when this process began. */
+static bool is_known(struct access *a)
+{
+    struct node_status s;
+    if (a->known_index != 0 && a->known_index != UINT64_MAX) {
+        a->config.node.status(a->config.node.ctx, &s);
+        a->known_index = s.applied_index >= a->known_index ? 0 : a->known_index;
+    }
+    return a->known_index != 0;
+}
+
+void access_event(struct access *a, const struct machine_event *event)
+{
+    if (a->audit != NULL) {
+        audit_event(a->audit, event, is_known(a));
+    }
+}
+
+void access_opened(struct access *a)
+{
+    struct node_status s;
+    a->config.node.status(a->config.node.ctx, &s);
+    a->known_index = s.last_index;
+}
+
+void access_end(struct access *a, void (*cb)(void *ctx), void *ctx)
+{
+    struct audit *audit = a->audit;
+    a->audit = NULL;
+    if (audit == NULL) {
+        cb(ctx);
+    } else {
+        audit_close(audit, cb, ctx);
+    }
+}
+
+static bool deny(struct access *a, struct net_request *r, const struct fli_command *command,
+                 const char *word, const char *text)
+{
+    a->counts.denied++;
+    audit_one(a, r->conn, NULL, command->name, word);
+    access_finish(r, fli_resp_error(net_reply(r), word, "%s", text));
+    return false;
+}
+
+
+/* Whether nothing says who a client from elsewhere is, and nothing was meant to. */
+static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
+{
+    char name[FLI_TLS_NAME_MAX];
+    return net_conn_login(c) == 0 && !net_conn_is_local(c) && !a->config.config->allow_remote &&
+           machine_may(m, 0, 0, NULL) && !net_conn_cert_name(c, name);
+}
+
+bool access_gate(void *ctx, void *request, const struct fli_command *command)
+{
+    struct access *a = ctx;
+    struct net_request *r = request;
+    const struct machine *m = access_machine(a);
+    uint64_t login = net_conn_login(r->conn);
+    if (m == NULL || command->id == FLI_CMD_QUIT || command->id == FLI_CMD_RESET) {
+        return true;
+    }
+    if (login == 0 && a->needs_users && machine_users_are_new(m)) {
+        return deny(a, r, command, "NOAUTH",
+                    "the users of this cluster are being set up, or this node has not heard of "
+                    "them yet; try again in a moment");
+    }
+    if (command->id == FLI_CMD_AUTH || command->id == FLI_CMD_HELLO) {
+        return true;
+    }
+    if (is_stranger(a, r->conn, m)) {
+        return deny(a, r, command, "DENIED",
+                    "protected mode: clients of other machines are not served while the default "
+                    "user needs no password. From this machine, give it one (ACL SETUSER default "
+                    ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
+                    "start with --allow-remote if the network is trusted");
+    }
+    if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
+        command->id != FLI_CMD_CLUSTER_FORGET) {
+        return true; /* the machine asks */
+    }
+    if (!machine_may(m, login, 0, NULL)) {
+        return deny(a, r, command, "NOAUTH", "Authentication required.");
+    }
+    unsigned right = right_of(command->id);
+    if (right != 0 && !machine_may(m, login, right, NULL)) {
+        return deny(a, r, command, "NOPERM",
+                    right == ACL_ADMIN ? "this user lacks the right @admin"
+                                       : "this user lacks the right @see");
+    }
+    return true;
+}
+
+/* The default user of this machine is not written down with what it does: it is most of what there
+ * is where nobody has set up users. */
+void access_who(void *ctx, void *request, struct machine_command *m)
+{
+    const struct net_request *r = request;
+    (void)ctx;
+    m->user = net_conn_login(r->conn);
+    if (m->user != 0 || !net_conn_is_local(r->conn)) {
+        m->address = net_conn_address(r->conn);
+        m->flags |= MACHINE_COMMAND_BY;
+    }
+}
+
+void access_user_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1])
+{
+    const struct access *a = ctx;
+    const struct machine *m = access_machine(a);
+    struct fli_slice name = {NULL, 0};
+    if (m != NULL) {
+        name = machine_user_name(m, net_conn_login(c));
+    }
+    FLI_ASSERT(name.len <= NET_USER_NAME_MAX);
+    (void)snprintf(out, NET_USER_NAME_MAX + 1, "%.*s", (int)name.len, (const char *)name.data);
+}
+
+bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock)
+{
+    const struct machine *m = access_machine(a);
+    return m != NULL && machine_may(m, net_conn_login(c), ACL_SEE, &lock);
+}
+
+/* ---- logging in ------------------------------------------------------------------------------ */
+
+static struct fli_slice host_of(const struct net_conn *c)
+{
+    struct fli_slice address = net_conn_address(c);
+    address.len = address.len < 2 ? 0 : address.len - 2;
+    return address;
+}
+
+static void answer_login(struct access_call *c, bool ok)
+{
+    struct access *a = c->access;
+    struct net_request *r = access_detach(c);
+    if (r == NULL) {
+        return;
+    }
+    if (!ok) {
+        a->counts.failures++;
+        throttle_failed(&a->throttle, host_of(r->conn), access_now(a));
+        audit_one(a, r->conn, c->user, "AUTH", "WRONGPASS");
+        net_conn_release(r->conn);
+        access_finish(r, fli_resp_error(net_reply(r), "WRONGPASS",
+                                        "invalid username-password pair or user is disabled."));
+        return;
+    }
+    a->counts.logins++;
+    throttle_succeeded(&a->throttle, host_of(r->conn));
+    net_conn_set_login(r->conn, c->found_login);
+    net_conn_release(r->conn);
+    if (c->hello.is_hello) {
+        net_hello_finish(a->config.commands, r, &c->hello);
+    } else {
+        access_finish(r, fli_resp_simple(net_reply(r), "OK"));
+    }
+}
+
+static void login_failed(struct access_call *c, int status)
+{
+    struct net_request *r = access_detach(c);
+    if (r != NULL) {
+        net_conn_release(r->conn);
+        access_finish(r, render_failure(net_reply(r), status, true));
+    }
+    access_free(c);
+}
+
+static void work_verify(struct auth_job *job)
+{
+    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    c->ok = auth_may_log_in(c->found ? &c->acl : NULL,
+                            (struct fli_slice){c->password, c->password_len});
+    c->worked = true;
+}
+
+static void done_verify(struct auth_job *job)
+{
+    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    if (!c->worked) {
+        login_failed(c, FL_EBUSY);
+        return;
+    }
+    answer_login(c, c->ok);
+    access_free(c);
+}
+
+static void verify(struct access_call *c)
+{
+    c->job.work = work_verify;
+    c->job.done = done_verify;
+    if (c->access->worker == NULL || auth_worker_submit(c->access->worker, &c->job) != 0) {
+        login_failed(c, FL_EBUSY);
+    }
+}
+
+static void note_user(struct access_call *c, const struct machine_result *result,
+                      struct fli_slice payload)
+{
+    c->found = result->code == MACHINE_DONE &&
+               machine_users_next(&payload, &c->found_login, &c->acl) == 1;
+}
+
+static void on_user(struct node_ticket *t, int status, const struct machine_result *result,
+                    struct fli_slice payload)
+{
+    struct access_call *c = FLI_CONTAINER_OF(t, struct access_call, ticket);
+    if (status != 0) {
+        login_failed(c, status);
+        return;
+    }
+    note_user(c, result, payload);
+    verify(c);
+}
+
+static int ask_user(struct access_call *c, node_ticket_cb cb)
+{
+    struct machine_command q = {.op = MACHINE_OP_USER,
+                                .user = MACHINE_USER_NODE,
+                                .owner = {(const uint8_t *)c->user, strlen(c->user)}};
+    return access_submit(c, &q, &c->ticket, cb);
+}
+
+static void start_login(struct access_call *c)
+{
+    int rc = c->user[0] == '\0' ? FL_EINVAL : ask_user(c, on_user);
+    if (rc == FL_EINVAL) {
+        verify(c); /* nobody can be called so; that takes as long as a wrong password */
+    } else if (rc != 0) {
+        login_failed(c, rc);
+    }
+}
+
+void access_auth(void *ctx, struct net_request *r, const struct net_auth *auth)
+{
+    struct access *a = ctx;
+    uint64_t now_ms = access_now(a);
+    struct access_call *c = access_take(a, r, auth->is_hello ? FLI_CMD_HELLO : FLI_CMD_AUTH);
+    if (c == NULL) {
+        answer_busy(r);
+        return;
+    }
+    c->hello = *auth;
+    if (acl_name_ok(auth->user)) {
+        memcpy(c->user, auth->user.data, auth->user.len);
+    }
+    c->password_len = auth->password.len;
+    if (auth->password.len > AUTH_PASSWORD_MAX) {
+        c->password_len = 0;
+        c->user[0] = '\0';
+    }
+    memcpy(c->password, auth->password.data, c->password_len);
+    c->at_ms = throttle_ask(&a->throttle, host_of(r->conn), now_ms);
+    if (c->at_ms == UINT64_MAX) {
+        access_error(c, "BUSY",
+                     "too many logins have failed from this address, and others wait already; try "
+                     "again in a minute");
+        access_free(c);
+        return;
+    }
+    net_conn_hold(r->conn);
+    if (c->at_ms > now_ms) {
+        a->counts.delayed++;
+        fli_list_push(&a->delayed, &c->link);
+    } else {
+        start_login(c);
+    }
+}
+
+/* ---- certificates ---------------------------------------------------------------------------- */
+
+static void on_cert_user(struct node_ticket *t, int status, const struct machine_result *result,
+                         struct fli_slice payload)
+{
+    struct access_call *c = FLI_CONTAINER_OF(t, struct access_call, ticket);
+    struct net_conn *conn = c->conn;
+    if (conn != NULL && status != 0) {
+        net_conn_close_after_answers(conn); /* better nobody than somebody else */
+        net_conn_release(conn);
+    } else if (conn != NULL) {
+        note_user(c, result, payload);
+        if (c->found && c->acl.on) {
+            net_conn_set_login(conn, c->found_login);
+            c->access->counts.logins++;
+        }
+        net_conn_release(conn);
+    }
+    access_free(c);
+}
+
+void access_shaken(struct access *a, struct net_conn *conn)
+{
+    char name[FLI_TLS_NAME_MAX];
+    if (!a->config.config->tls_auth_clients_user || !net_conn_cert_name(conn, name) ||
+        !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
+        return;
+    }
+    struct access_call *c = access_take(a, NULL, FLI_CMD_AUTH);
+    if (c == NULL) {
+        net_conn_close_after_answers(conn);
+        return;
+    }
+    c->conn = conn;
+    memcpy(c->user, name, strlen(name)); /* acl_name_ok() */
+    fli_list_push(&a->certs, &c->link);
+    net_conn_hold(conn);
+    if (ask_user(c, on_cert_user) != 0) {
+        net_conn_close_after_answers(conn);
+        net_conn_release(conn);
+        access_free(c);
+    }
+}
+
+void access_closed(struct access *a, const struct net_conn *conn)
+{
+    FLI_LIST_FOREACH(link, &a->certs)
+    {
+        struct access_call *c = FLI_CONTAINER_OF(link, struct access_call, link);
+        c->conn = c->conn == conn ? NULL : c->conn;
+    }
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+void access_command(void *ctx, void *request, const struct fli_command *command,
+                    const struct fli_slice *args, unsigned n)
+{
+    struct access *a = ctx;
+    struct net_request *r = request;
+    if (command->id == FLI_CMD_ACL_WHOAMI) {
+        char name[NET_USER_NAME_MAX + 1];
+        access_user_name(a, r->conn, name);
+        access_finish(r, fli_resp_text(net_reply(r), name));
+        return;
+    }
+    struct access_call *c = access_take(a, r, command->id);
+    if (c == NULL) {
+        answer_busy(r);
+        return;
+    }
+    access_users_command(c, args, n);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+void access_turn(struct access *a)
+{
+    uint64_t now_ms = access_now(a);
+    struct fli_list *link = NULL;
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &a->delayed)
+    {
+        struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
+        if (c->at_ms <= now_ms || a->stopping || c->r == NULL) {
+            fli_list_remove(&c->link);
+            if (c->r == NULL) {
+                access_free(c);
+            } else if (a->stopping) {
+                login_failed(c, FL_EBUSY);
+            } else {
+                start_login(c);
+            }
+        }
+    }
+    while ((link = fli_list_pop(&a->next)) != NULL) {
+        access_users_next(FLI_CONTAINER_OF(link, struct access_call, link));
+    }
+    access_initial(a);
+}
+
+uint64_t access_next_turn_ms(const struct access *a)
+{
+    uint64_t next = fli_list_empty(&a->next) ? UINT64_MAX : 0;
+    FLI_LIST_FOREACH(pos, &a->delayed)
+    {
+        const struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
+        next = c->at_ms < next ? c->at_ms : next;
+    }
+    if (a->needs_users && a->initial == NULL && !a->stopping && a->initial_ms < next) {
+        next = a->initial_ms;
+    }
+    return next;
+}
+
+void access_get_counts(const struct access *a, struct access_counts *ret)
+{
+    *ret = a->counts;
+    if (a->audit != NULL) {
+        audit_get_counts(a->audit, &ret->audit);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int read_users(struct access *a, char *errmsg, size_t errmsg_size)
+{
+    const struct config *c = a->config.config;
+    if (c->aclfile[0] != '\0') {
+        a->needs_users = true;
+        return aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
+    }
+    if (c->requirepass[0] == '\0') {
+        return 0;
+    }
+    char line[AUTH_PASSWORD_MAX + 64];
+    a->needs_users = true;
+    (void)snprintf(line, sizeof line, "user default on ~* +@all >%s\n", c->requirepass);
+    int rc = aclfile_parse("requirepass", (struct fli_slice){(uint8_t *)line, strlen(line)},
+                           ACL_LOCK_RIGHTS, &a->file, errmsg, errmsg_size);
+    explicit_bzero(line, sizeof line);
+    return rc;
+}
+
+int access_create(const struct access_config *config, struct access **ret, char *errmsg,
+                  size_t errmsg_size)
+{
+    struct access *a = calloc(1, sizeof *a);
+    if (a == NULL) {
+        return FL_ENOMEM;
+    }
+    a->config = *config;
+    fli_list_init(&a->delayed);
+    fli_list_init(&a->next);
+    fli_list_init(&a->certs);
+    fli_buf_init(&a->scratch, MACHINE_COMMAND_MAX);
+    a->known_index = UINT64_MAX; /* until the node is open, everything is known */
+    int rc = read_users(a, errmsg, errmsg_size);
+    if (rc == 0 && config->config->auditlog[0] != '\0') {
+        rc = audit_create(config->loop, config->config->auditlog, config->config->id, &a->audit,
+                          errmsg, errmsg_size);
+    }
+    if (rc == 0) {
+        (void)snprintf(errmsg, errmsg_size, "no thread can be made for passwords");
+        rc = auth_worker_create(config->loop, ACCESS_JOBS_MAX, &a->worker);
+    }
+    if (rc != 0) {
+        access_destroy(a);
+        return rc;
+    }
+    *ret = a;
+    return 0;
+}
+
+void access_stop(struct access *a, void (*cb)(void *ctx), void *ctx)
+{
+    a->stopping = true;
+    access_turn(a);
+    auth_worker_close(a->worker, cb, ctx);
+    a->worker = NULL;
+}
+
+void access_destroy(struct access *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    FLI_ASSERT(a->calls == 0);
+    aclfile_free(&a->file);
+    fli_buf_fini(&a->scratch);
+    explicit_bzero(&a->throttle, sizeof a->throttle);
+    free(a);
+}

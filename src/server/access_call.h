@@ -1,0 +1,93 @@
+/* access_call.h: private to access*.c: one request that takes a while, from its arrival until
+ * everything that was set going for it has come back. The request may go before that; then `r` is
+ * NULL and nobody is answered. */
+#ifndef SERVER_ACCESS_CALL_H
+#define SERVER_ACCESS_CALL_H
+
+#include "auth/aclfile.h"
+#include "auth/hash.h"
+#include "auth/throttle.h"
+#include "auth/worker.h"
+#include "server/access.h"
+
+#define ACCESS_CALLS_MAX 512u
+#define ACCESS_JOBS_MAX 256u
+#define ACCESS_AGAIN_MS UINT64_C(300) /* between tries to set up the users of a new cluster */
+
+struct access_call;
+
+/* One of several commands of a call. */
+struct access_part {
+    struct node_ticket ticket;
+    struct access_call *call;
+};
+
+struct access_call {
+    struct fli_list link; /* delayed, next or certs of access */
+    struct node_ticket ticket;
+    struct auth_job job;
+    struct access *access;
+    struct net_request *r; /* NULL: nobody is to be answered */
+    struct net_conn *conn; /* a certificate's login: whose; NULL when it has closed */
+    enum fli_command_id id;
+    int proto;
+    uint64_t at_ms; /* delayed until then */
+    uint64_t login; /* of who asks */
+    uint8_t address[NET_CONN_ADDRESS_MAX];
+    uint8_t address_len;
+    struct net_auth hello; /* its slices are not used */
+    char user[ACL_NAME_MAX + 1];
+    uint8_t password[AUTH_PASSWORD_MAX];
+    size_t password_len;
+    bool found, worked, ok;
+    uint64_t found_login; /* of the user that was found, with its record */
+    struct acl_user acl;
+    struct fli_slice *args; /* copies */
+    unsigned n_args;
+    struct fli_buf text; /* words, or a file */
+    struct aclfile file;
+    struct access_part *parts;
+    unsigned n_parts, parts_left, parts_done;
+    int status; /* the first failure of a part, or of the job */
+    struct machine_result result;
+    char error[512];
+};
+
+struct access {
+    struct access_config config;
+    struct auth_worker *worker;
+    struct throttle throttle;
+    struct fli_list delayed, next, certs;
+    unsigned calls;
+    struct access_counts counts;
+    struct audit *audit;  /* NULL: none */
+    uint64_t known_index; /* the end of the log when it was opened; 0: that is applied */
+    bool needs_users; /* config says who the users of a new cluster are */
+    bool stopping;
+    struct access_call *initial; /* under way */
+    uint64_t initial_ms;         /* when to try again */
+    struct aclfile file;         /* of a new cluster */
+    struct fli_buf scratch;
+};
+
+/* access.c */
+uint64_t access_now(const struct access *a);
+struct machine *access_machine(const struct access *a); /* NULL: none yet */
+struct access_call *access_take(struct access *a, struct net_request *r, enum fli_command_id id);
+void access_free(struct access_call *c);
+struct net_request *access_detach(struct access_call *c);
+void access_finish(struct net_request *r, int rc);
+void access_error(struct access_call *c, const char *word, const char *text);
+int access_submit(struct access_call *c, struct machine_command *m, struct node_ticket *t,
+                  node_ticket_cb cb) FLI_MUST_USE;
+/* Answers a failure, or a refusal of the machine; false when it was neither. */
+bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result);
+/* The record of a user in the local state, which may lag. */
+bool access_local_user(struct access *a, const char *name, struct acl_user *ret);
+
+/* access_users.c */
+void access_users_command(struct access_call *c, const struct fli_slice *args, unsigned n);
+void access_users_next(struct access_call *c); /* what may not be done inside a result */
+void access_initial(struct access *a);
+
+#endif

@@ -1,0 +1,494 @@
+/* events_tell.c: the queue of events, and what subscribers are told.
+ *
+ * Inside an apply an event is only copied to the queue. What it costs to tell it is paid later, a
+ * share of each turn. Frames are made once a topic and protocol, and the same bytes go to each
+ * subscriber. While a list of subs is walked nobody is taken off it: who does not take a frame is
+ * put on `doomed`, passed over from then on, and dropped at the end.
+ *
+ * Two lanes go through the queue, each in the order of the log. One serves the subscribers whose
+ * patterns cost little, an event at a time. The other serves those with dear patterns, a pattern at
+ * a time, and behind the first, which never waits for it. A lane that falls too far behind is told
+ * `resync`, and goes on with what comes next. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "machine/glob.h"
+#include "server/events_private.h"
+#include "wire/resp.h"
+
+#define TEXT_MAX (3u * FL_OWNER_MAX + 256u)
+#define FRAME_MAX (2u * EVENTS_TOPIC_MAX + TEXT_MAX + 128u)
+#define STEPS_EVENT 100u /* to make a message */
+#define STEPS_FRAME 20u  /* to give it to one subscriber */
+#define DEAR_SHARE 4u    /* of the steps, a part that dear patterns have in any case */
+#define NO_PLACE UINT64_MAX
+
+/* A message on its way: its text, and the frames already made for the topic in hand. */
+struct message {
+    struct fli_slice channel;
+    struct fli_slice lock; /* that it is about; empty: none */
+    size_t text_len;
+    char text[TEXT_MAX];
+};
+
+/* An event as it lies in the queue, with name and owner behind it. */
+struct record {
+    uint64_t token, wait, clock_ms;
+    uint8_t type, reason, name_len, owner_len;
+};
+
+bool events_glob_matches(const struct topic *t, struct fli_slice channel, uint64_t *steps)
+{
+    return machine_glob_match(topic_name(t), channel, steps);
+}
+
+static void put(struct message *m, const char *key, uint64_t v)
+{
+    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=%" PRIu64, key, v);
+    FLI_ASSERT(n > 0 && (size_t)n < sizeof m->text - m->text_len);
+    m->text_len += (size_t)n;
+}
+
+static void put_bytes(struct message *m, const char *key, struct fli_slice v)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    int n = snprintf(m->text + m->text_len, sizeof m->text - m->text_len, " %s=", key);
+    FLI_ASSERT(n > 0);
+    m->text_len += (size_t)n;
+    FLI_ASSERT(m->text_len + 3 * v.len < sizeof m->text);
+    for (size_t i = 0; i < v.len; i++) {
+        uint8_t c = v.data[i];
+        if (c > ' ' && c < 0x7f && c != '%') {
+            m->text[m->text_len++] = (char)c;
+        } else {
+            m->text[m->text_len++] = '%';
+            m->text[m->text_len++] = digits[c >> 4];
+            m->text[m->text_len++] = digits[c & 15];
+        }
+    }
+}
+
+static void begin(struct message *m, struct fli_slice channel, const char *event)
+{
+    m->channel = channel;
+    m->lock = (struct fli_slice){NULL, 0};
+    m->text_len = (size_t)snprintf(m->text, sizeof m->text, "event=%s", event);
+}
+
+static int frame(struct fli_buf *out, int proto, const struct topic *t, const struct message *m)
+{
+    int rc = fli_resp_push(out, proto, t->is_glob ? 4 : 3);
+    rc = rc != 0 ? rc : fli_resp_text(out, t->is_glob ? "pmessage" : "message");
+    if (rc == 0 && t->is_glob) {
+        rc = fli_resp_bulk(out, t->name, t->len);
+    }
+    rc = rc != 0 ? rc : fli_resp_bulk(out, m->channel.data, m->channel.len);
+    return rc != 0 ? rc : fli_resp_bulk(out, m->text, m->text_len);
+}
+
+/* What is told, and to whom: subscribers in `lane`, of events from place `at` of the queue on, or
+ * just the fresh ones. */
+struct telling {
+    const struct message *m;
+    enum events_lane_id lane;
+    uint64_t at; /* NO_PLACE: it does not come from the queue */
+    bool only_fresh;
+    uint64_t *steps;
+};
+
+/* What is said of no lock is for every subscriber; of a lock, for who may see it by now. */
+static bool may_hear(const struct events *e, const struct events_subscriber *s,
+                     const struct message *m)
+{
+    return e->sink.may_see == NULL || m->lock.len == 0 ||
+           e->sink.may_see(e->sink.ctx, s->to, m->lock);
+}
+
+static bool hears(const struct events *e, const struct sub *sub, const struct telling *w)
+{
+    const struct events_subscriber *s = sub->subscriber;
+    return s->lane == w->lane && !fli_list_linked(&s->doomed) && sub->since <= w->at &&
+           (sub->fresh || !w->only_fresh) && may_hear(e, s, w->m);
+}
+
+static void tell(struct events *e, struct topic *t, const struct telling *w)
+{
+    struct fli_buf frames[2]; /* of RESP2 and RESP3 */
+    if (t->lane_subs[w->lane] == 0) {
+        return;
+    }
+    fli_buf_init(&frames[0], FRAME_MAX);
+    fli_buf_init(&frames[1], FRAME_MAX);
+    FLI_LIST_FOREACH(link, &t->subs)
+    {
+        struct sub *sub = sub_at_topic(link);
+        struct events_subscriber *s = sub->subscriber;
+        ++*w->steps;
+        if (!hears(e, sub, w)) {
+            continue;
+        }
+        *w->steps += STEPS_FRAME;
+        int proto = e->sink.proto(e->sink.ctx, s->to);
+        struct fli_buf *f = &frames[proto == 3];
+        if (f->len == 0 && frame(f, proto, t, w->m) != 0) {
+            fli_fatal("out of memory for a message");
+        }
+        if (e->sink.push(e->sink.ctx, s->to, f->data, f->len)) {
+            e->counts.messages++;
+        } else {
+            fli_list_push(&e->doomed, &s->doomed);
+        }
+    }
+    fli_buf_fini(&frames[0]);
+    fli_buf_fini(&frames[1]);
+}
+
+/* --- the queue --- */
+
+static bool caught_up(const struct events *e, enum events_lane_id lane)
+{
+    return e->lanes[lane].at == e->end;
+}
+
+/* Forgets what both lanes have told. Memory is moved when at least half of it is forgotten. */
+static void trim(struct events *e)
+{
+    uint64_t first = e->lanes[0].at < e->lanes[1].at ? e->lanes[0].at : e->lanes[1].at;
+    size_t done = (size_t)(first - e->begin);
+    if (done == e->queue.len && e->queue.cap > EVENTS_QUEUE_KEEP) {
+        fli_buf_fini(&e->queue);
+        e->begin = first;
+    } else if (done > 0 && done >= e->queue.len / 2) {
+        fli_buf_consume(&e->queue, done);
+        e->begin = first;
+    }
+}
+
+static void go_to(struct events *e, enum events_lane_id lane, uint64_t at)
+{
+    e->lanes[lane].at = at;
+    e->lanes[lane].next = NULL;
+}
+
+static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms);
+static void resync_all(struct events *e, uint64_t clock_ms);
+
+static bool has_room(struct events *e, size_t size)
+{
+    trim(e);
+    return e->queue.len + size <= EVENTS_QUEUE_MAX;
+}
+
+/* Makes room: first those with dear patterns catch up with the others, then all are at the end.
+ * Who has skipped something is told. */
+static void make_room(struct events *e, size_t size, uint64_t clock_ms)
+{
+    if (has_room(e, size)) {
+        return;
+    }
+    e->counts.resyncs++;
+    go_to(e, EVENTS_DEAR, e->lanes[EVENTS_CHEAP].at);
+    if (has_room(e, size)) {
+        resync_lane(e, EVENTS_DEAR, clock_ms);
+    } else {
+        resync_all(e, clock_ms);
+    }
+    events_drop_doomed(e);
+}
+
+static const char *event_word(uint8_t type)
+{
+    switch (type) {
+    case MACHINE_EVENT_GRANTED:
+        return "granted";
+    case MACHINE_EVENT_QUEUED:
+        return "queued";
+    case MACHINE_EVENT_RELEASED:
+        return "released";
+    case MACHINE_EVENT_EXPIRED:
+        return "expired";
+    case MACHINE_EVENT_BROKEN:
+        return "broken";
+    case MACHINE_EVENT_WAIT_ENDED:
+        return "left";
+    default:
+        return NULL;
+    }
+}
+
+static const char *reason_word(uint8_t reason)
+{
+    switch (reason) {
+    case MACHINE_REASON_DEADLINE:
+        return "deadline";
+    case MACHINE_REASON_CANCEL:
+        return "cancel";
+    case MACHINE_REASON_DENIED:
+        return "denied";
+    default:
+        return "session";
+    }
+}
+
+void events_feed(struct events *e, const struct machine_event *event)
+{
+    if (event_word(event->type) == NULL || !events_wanted(e)) {
+        return;
+    }
+    FLI_ASSERT(event->name.len >= 1 && event->name.len <= FL_NAME_MAX);
+    FLI_ASSERT(event->owner.len <= FL_OWNER_MAX);
+    struct record r = {.token = event->token,
+                       .wait = event->wait,
+                       .clock_ms = event->clock_ms,
+                       .type = event->type,
+                       .reason = event->reason,
+                       .name_len = (uint8_t)event->name.len,
+                       .owner_len = (uint8_t)event->owner.len};
+    size_t size = sizeof r + event->name.len + event->owner.len;
+    make_room(e, size, event->clock_ms);
+    int rc = fli_buf_append(&e->queue, &r, sizeof r);
+    rc = rc != 0 ? rc : fli_buf_append(&e->queue, event->name.data, event->name.len);
+    rc = rc != 0 ? rc : fli_buf_append(&e->queue, event->owner.data, event->owner.len);
+    if (rc != 0) {
+        fli_fatal("out of memory for an event");
+    }
+    e->end += size;
+}
+
+/* The message of the record at `at`; returns where the next one begins. The channel's name is made
+ * in `name`. */
+static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EVENTS_TOPIC_MAX],
+                            struct message *m)
+{
+    struct record r;
+    const uint8_t *p = e->queue.data + (at - e->begin);
+    size_t prefix = sizeof EVENTS_LOCK_PREFIX - 1;
+    memcpy(&r, p, sizeof r);
+    p += sizeof r;
+    memcpy(name, EVENTS_LOCK_PREFIX, prefix);
+    memcpy(name + prefix, p, r.name_len);
+    begin(m, (struct fli_slice){name, prefix + r.name_len}, event_word(r.type));
+    m->lock = (struct fli_slice){name + prefix, r.name_len};
+    if (r.token != 0) {
+        put(m, "token", r.token);
+    }
+    put_bytes(m, "owner", (struct fli_slice){p + r.name_len, r.owner_len});
+    put(m, "clock", r.clock_ms);
+    if (r.wait != 0) {
+        put(m, "wait", r.wait);
+    }
+    if (r.type == MACHINE_EVENT_WAIT_ENDED) {
+        put_bytes(m, "reason", slice_of(reason_word(r.reason)));
+    }
+    return at + sizeof r + r.name_len + r.owner_len;
+}
+
+/* Goes on with the event at which the lane stands. In the dear lane that may take many turns. */
+static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+{
+    struct events_lane *l = &e->lanes[lane];
+    uint8_t name[EVENTS_TOPIC_MAX];
+    struct message m;
+    uint64_t next = read_record(e, l->at, name, &m);
+    struct telling w = {.m = &m, .lane = lane, .at = l->at, .steps = steps};
+    *steps += STEPS_EVENT;
+    bool first = true; /* however few steps there are, it goes on */
+    if (l->next == NULL) {
+        struct topic *t = events_topic_find(e, false, m.channel);
+        if (t != NULL) {
+            tell(e, t, &w);
+        }
+        l->next = e->globs.next;
+    }
+    while (l->next != &e->globs && (first || lane == EVENTS_CHEAP || *steps < most)) {
+        struct topic *t = topic_of_link(l->next);
+        first = false;
+        l->next = l->next->next;
+        if (t->lane_subs[lane] > 0 && events_glob_matches(t, m.channel, steps)) {
+            tell(e, t, &w);
+        }
+    }
+    if (l->next == &e->globs) {
+        go_to(e, lane, next);
+    }
+}
+
+/* Whether anybody is in this lane: nobody has to be told anything in an empty one. */
+static bool lane_wanted(const struct events *e, enum events_lane_id lane)
+{
+    return lane == EVENTS_CHEAP ? e->counts.subscribers > e->dear_subscribers
+                                : e->dear_subscribers > 0;
+}
+
+/* The dear lane stays behind the other, so that a subscriber can change to it. */
+static void tell_lane(struct events *e, enum events_lane_id lane, uint64_t *steps, uint64_t most)
+{
+    uint64_t end = lane == EVENTS_DEAR ? e->lanes[EVENTS_CHEAP].at : e->end;
+    if (!lane_wanted(e, lane)) {
+        go_to(e, lane, end);
+    }
+    while (e->lanes[lane].at < end && *steps < most) {
+        tell_next(e, lane, steps, most);
+    }
+}
+
+bool events_tell(struct events *e, uint64_t steps_max)
+{
+    uint64_t steps = 0;
+    tell_lane(e, EVENTS_CHEAP, &steps, steps_max);
+    tell_lane(e, EVENTS_DEAR, &steps,
+              steps > steps_max - steps_max / DEAR_SHARE ? steps + steps_max / DEAR_SHARE
+                                                         : steps_max);
+    e->counts.steps += steps;
+    events_drop_doomed(e);
+    trim(e);
+    return !caught_up(e, EVENTS_CHEAP) || !caught_up(e, EVENTS_DEAR);
+}
+
+void events_forget(struct events *e)
+{
+    go_to(e, EVENTS_CHEAP, e->end);
+    go_to(e, EVENTS_DEAR, e->end);
+    trim(e);
+}
+
+size_t events_queued_bytes(const struct events *e)
+{
+    return e->queue.cap;
+}
+
+void events_glob_gone(struct events *e, struct topic *t)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        if (e->lanes[i].next == &t->link) {
+            e->lanes[i].next = t->link.next;
+        }
+    }
+}
+
+void events_change_lane(struct events *e, struct events_subscriber *s)
+{
+    if (s->lane == EVENTS_DEAR) {
+        return;
+    }
+    uint64_t heard = e->lanes[EVENTS_CHEAP].at;
+    FLI_ASSERT(e->lanes[EVENTS_DEAR].at <= heard && e->lanes[EVENTS_CHEAP].next == NULL);
+    s->lane = EVENTS_DEAR;
+    e->dear_subscribers++;
+    FLI_LIST_FOREACH(link, &s->subs)
+    {
+        struct sub *sub = FLI_CONTAINER_OF(link, struct sub, at_subscriber);
+        sub->since = sub->since > heard ? sub->since : heard;
+        sub->topic->lane_subs[EVENTS_CHEAP]--;
+        sub->topic->lane_subs[EVENTS_DEAR]++;
+    }
+}
+
+/* --- what does not come from the queue --- */
+
+struct resync {
+    struct events *events;
+    enum events_lane_id lane;
+    uint64_t clock_ms;
+};
+
+static void resync_channel(void *ctx, struct fli_map_node *node)
+{
+    const struct resync *r = ctx;
+    struct topic *t = FLI_CONTAINER_OF(node, struct topic, by_name);
+    struct message m;
+    uint64_t steps = 0;
+    struct telling w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
+    begin(&m, topic_name(t), "resync");
+    put(&m, "clock", r->clock_ms);
+    tell(r->events, t, &w);
+}
+
+static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clock_ms)
+{
+    struct resync r = {e, lane, clock_ms};
+    struct message m;
+    uint64_t steps = 0;
+    struct telling w = {.m = &m, .lane = lane, .at = NO_PLACE, .steps = &steps};
+    fli_map_each(&e->channels, resync_channel, &r);
+    begin(&m, slice_of(EVENTS_RESYNC_CHANNEL), "resync");
+    put(&m, "clock", clock_ms);
+    FLI_LIST_FOREACH(link, &e->globs)
+    {
+        tell(e, topic_of_link(link), &w);
+    }
+}
+
+/* What was not told yet is skipped as well. */
+static void resync_all(struct events *e, uint64_t clock_ms)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        go_to(e, (enum events_lane_id)i, e->end);
+        resync_lane(e, (enum events_lane_id)i, clock_ms);
+    }
+    trim(e);
+}
+
+void events_resync(struct events *e, uint64_t clock_ms)
+{
+    if (!events_wanted(e)) {
+        return;
+    }
+    e->counts.resyncs++;
+    resync_all(e, clock_ms);
+    events_drop_doomed(e);
+    trim(e);
+}
+
+static void tell_min_live(struct events *e, struct topic *t, const struct telling *w)
+{
+    tell(e, t, w);
+    FLI_LIST_FOREACH(link, &t->subs)
+    {
+        struct sub *sub = sub_at_topic(link);
+        if (sub->subscriber->lane == w->lane) {
+            e->fresh_subs -= sub->fresh;
+            sub->fresh = false;
+        }
+    }
+}
+
+static void min_live_lane(struct events *e, enum events_lane_id lane, uint64_t min_live_token,
+                          uint64_t clock_ms)
+{
+    struct message m;
+    uint64_t steps = 0;
+    struct telling w = {.m = &m,
+                        .lane = lane,
+                        .at = NO_PLACE,
+                        .only_fresh = min_live_token == e->lanes[lane].min_live_token,
+                        .steps = &steps};
+    e->lanes[lane].min_live_token = min_live_token;
+    begin(&m, slice_of(EVENTS_MIN_LIVE_CHANNEL), "min_live_token");
+    put(&m, "token", min_live_token);
+    put(&m, "clock", clock_ms);
+    struct topic *t = events_topic_find(e, false, m.channel);
+    if (t != NULL) {
+        tell_min_live(e, t, &w);
+    }
+    FLI_LIST_FOREACH(link, &e->globs)
+    {
+        if (topic_of_link(link)->min_live) {
+            tell_min_live(e, topic_of_link(link), &w);
+        }
+    }
+}
+
+void events_turn(struct events *e, uint64_t min_live_token, uint64_t clock_ms)
+{
+    for (unsigned i = 0; i < EVENTS_LANES; i++) {
+        bool moved = min_live_token != e->lanes[i].min_live_token;
+        /* Behind the events, in each lane. */
+        if (e->min_live_subs > 0 && (moved || e->fresh_subs > 0) &&
+            caught_up(e, (enum events_lane_id)i)) {
+            min_live_lane(e, (enum events_lane_id)i, min_live_token, clock_ms);
+        }
+    }
+    events_drop_doomed(e);
+}

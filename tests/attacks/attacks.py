@@ -1,0 +1,233 @@
+#!/usr/bin/python3
+"""What a client of bad will may do to a cluster of three, beside one of good will: no node changes its leader, nobody who
+behaves is refused, memory stays below what the options say. What the good client felt is printed, and judged by nobody.
+
+    FENCELOCK_BUILD=build tests/attacks/attacks.py                       a few seconds each
+    FENCELOCK_BUILD=build tests/attacks/attacks.py --seconds 120         long, with the usual election time-out
+"""
+
+import os
+import selectors
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, '..', 'lib'))
+from harness import Case, Cluster, Resp, RespError, main
+from harness.resp import encode
+
+SECONDS = 2.0
+LONG = '--seconds' in sys.argv
+if LONG:
+    at = sys.argv.index('--seconds')
+    SECONDS = float(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+CLIENT_MEMORY = 16 << 20
+# What a node may take beside its clients: the program, its state, log and queues, and what a turn adds.
+RSS_MAX = CLIENT_MEMORY + (200 << 20)
+SANITIZED_RSS = 4 # times as much, where ASan keeps what was freed
+
+
+class Good(threading.Thread):
+    """Takes a lock, renews it, gives it back, all the time; every refusal is noted."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.address, self.stop = address, False
+        self.acquire_ms, self.renew_ms, self.wrong = [], [], []
+
+    def timed(self, c, into, *args):
+        began = time.monotonic()
+        answer = c.call(*args)
+        into.append((time.monotonic() - began) * 1000)
+        return answer
+
+    def run(self):
+        try:
+            with Resp(self.address, timeout=60) as c:
+                while not self.stop:
+                    token = self.timed(c, self.acquire_ms, 'ACQUIRE', 'good', 'TTL', 60000)
+                    if not token:
+                        self.wrong.append('ACQUIRE: %r' % token)
+                        return
+                    for _ in range(3):
+                        if self.timed(c, self.renew_ms, 'RENEW', 'good', token) != 1:
+                            self.wrong.append('RENEW refused')
+                    if c.call('RELEASE', 'good', token) != 1:
+                        self.wrong.append('RELEASE refused')
+                    time.sleep(0.005)
+        except (OSError, RespError, ValueError) as e:
+            self.wrong.append('%s: %s' % (type(e).__name__, e))
+
+    def p99(self, values):
+        return sorted(values)[len(values) * 99 // 100] if values else float('nan')
+
+
+class Flood:
+    """Connections that send the same bytes again and again, as fast as they are taken."""
+
+    def __init__(self, address, n, data, reads=True):
+        self.data, self.reads, self.cut_off = data, reads, 0
+        self.selector = selectors.DefaultSelector()
+        self.left = {}
+        for _ in range(n):
+            c = Resp(address, timeout=30, rcvbuf=None if reads else 4096)
+            c.sock.setblocking(False)
+            self.left[c.sock] = memoryview(data)
+            self.selector.register(c.sock, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
+
+    def drop(self, sock):
+        self.cut_off += 1
+        self.selector.unregister(sock)
+        sock.close()
+        del self.left[sock]
+
+    def step(self):
+        for key, events in self.selector.select(0.05):
+            sock = key.fileobj
+            try:
+                if events & selectors.EVENT_READ and not sock.recv(1 << 18):
+                    self.drop(sock)
+                elif events & selectors.EVENT_WRITE:
+                    left = self.left[sock]
+                    self.left[sock] = left[sock.send(left[:65536]):] or memoryview(self.data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.drop(sock)
+
+    def close(self):
+        for sock in list(self.left):
+            sock.close()
+        self.selector.close()
+
+
+class Attack(Case):
+    def setUp(self):
+        super().setUp()
+        options = ['--client-memory', CLIENT_MEMORY]
+        if not LONG: # what runs with every change may run on a machine that is busy with other things
+            options += ['--election-ms', 5000, '--heartbeat-ms', 40]
+        self.cluster = Cluster(self.lab, 3, extra=options).start()
+        self.node = self.cluster.leader()
+
+    def facts(self):
+        infos = [node.info() for node in self.cluster.nodes]
+        return [(i['term'], i['leader_id'], i['leader_changes']) for i in infos], infos
+
+    def attack(self, *floods, on=None, rubbish=False):
+        """Lets them loose for a while, beside a good client of the same node."""
+        before, infos = self.facts()
+        slow_before = [int(i['loop_turns_slow_working']) for i in infos]
+        good = Good((on or self.node).address)
+        good.start()
+        largest, until = 0, time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            for flood in floods:
+                flood.step()
+            largest = max([largest] + [node.process.rss() for node in self.cluster.nodes])
+        good.stop = True
+        for flood in floods:
+            flood.close()
+        good.join(90)
+        self.assertFalse(good.is_alive(), 'the good client waits for an answer')
+        after, infos = self.facts()
+        slow = [int(i['loop_turns_slow_working']) - b for i, b in zip(infos, slow_before)]
+        self.note('ACQUIRE p99 %.1f ms, RENEW p99 %.1f ms of %d; slow turns %s; rss %d MiB; elections %d; cut off %d'
+                  % (good.p99(good.acquire_ms), good.p99(good.renew_ms), len(good.renew_ms), slow, largest >> 20,
+                     int(after[0][0]) - int(before[0][0]), sum(f.cut_off for f in floods)))
+        self.assertEqual(good.wrong, [])
+        if not rubbish:
+            self.assertEqual([f.cut_off for f in floods if f.reads], [0] * len([f for f in floods if f.reads]))
+        self.assertGreater(len(good.renew_ms), 0)
+        self.assertEqual(after, before) # no election, no other leader
+        sanitized = os.environ.get('ASAN_OPTIONS') is not None
+        self.assertLess(largest, RSS_MAX * (SANITIZED_RSS if sanitized else 1))
+        return infos
+
+    # -- one row of the table each ------------------------------------------------------------------
+
+    def test_searches_for_deadlocks(self):
+        """Sessions that wait for each other in a long chain; requests that make the search follow it."""
+        with self.node.client(timeout=60) as c:
+            owners = ['chain-%010d' % i for i in range(1000)]
+            c.pipeline([('SESSION', 'OPEN', o, 'TTL', 600000) for o in owners])
+            c.pipeline([('ACQUIRE', 'l%d' % i, 'SESSION', o) for i, o in enumerate(owners)])
+            # Nobody answers a wait, so nobody reads here.
+            c.send_raw(b''.join(encode('ACQUIRE', 'l%d' % (i + 1), 'SESSION', o, 'WAIT', 600000)
+                                for i, o in enumerate(owners[:-1])))
+            again = b''.join(encode('ACQUIRE', 'l%d' % i, 'SESSION', owners[-1], 'WAIT', 1) for i in range(500))
+            self.attack(Flood(self.node.address, 4, again))
+
+    def test_a_million_leases_that_end_at_once(self):
+        """Scaled down to what a few seconds make: leases of one length, which end together."""
+        with self.node.client(timeout=60) as c:
+            for k in range(10):
+                c.pipeline([('ACQUIRE', 'e%d-%d' % (k, i), 'TTL', 3000) for i in range(1000)])
+        self.attack(Flood(self.node.address, 4,
+                          b''.join(encode('ACQUIRE', 'x%d' % i, 'TTL', 500) for i in range(500))))
+
+    def test_info_in_a_loop(self):
+        self.attack(Flood(self.node.address, 8, encode('INFO') * 200))
+
+    def test_dear_patterns(self):
+        """As many patterns as a node takes, each of which costs as much to match as can be."""
+        name = 'a' * 200
+        subscribers = []
+        for k in range(8):
+            c = self.node.client(timeout=60)
+            patterns = ['*%s%s%s' % ('a' * 100, chr(98 + k), 'a' * (100 + i)) for i in range(16)]
+            c.send_raw(encode('PSUBSCRIBE', *patterns))
+            subscribers.append(c)
+        events = b''.join(encode('ACQUIRE', name + str(i), 'OWNER', 'owner-%010d' % i) for i in range(200))
+        events += b''.join(encode('BREAK', name + str(i)) for i in range(200))
+        infos = self.attack(Flood(self.node.address, 2, events))
+        self.assertGreater(int(infos[self.node.id - 1]['pubsub_patterns']), 0)
+        for c in subscribers:
+            c.close()
+
+    def test_answers_that_nobody_reads(self):
+        before = self.node.info()
+        self.attack(Flood(self.node.address, 100, encode('INFO') * 300, reads=False))
+        info = self.node.info()
+        self.note('clients took %d MiB at most, of %d' % (int(info['clients_memory_max_seen']) >> 20,
+                                                          int(info['clients_memory_limit']) >> 20))
+        # One turn may go above it, by what is read and answered in a turn.
+        self.assertLess(int(info['clients_memory_max_seen']), CLIENT_MEMORY + (8 << 20))
+        self.assertEqual(int(before['clients_cut_off_for_memory']), 0)
+
+    def test_lists_in_a_loop(self):
+        with self.node.client(timeout=60) as c:
+            c.pipeline([('ACQUIRE', 's%d' % i, 'TTL', 600000, 'VALUE', 'v' * 500) for i in range(2000)])
+            for i in range(500):
+                c.send('ACQUIRE', 'crowd', 'PERMITS', 1000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000, 'VALUE', 'v' * 100)
+            for _ in range(500):
+                c.read()
+            shows = encode('SHOW', 'crowd') * 100
+            lists = encode('LOCKS', 'MATCH', '*aaaaaaaab', 'COUNT', 1000) * 100
+            self.attack(Flood(self.node.address, 4, shows), Flood(self.node.address, 4, lists))
+
+    def test_holders_of_a_crowded_lock(self):
+        with self.node.client(timeout=60) as c:
+            tokens = c.pipeline([('ACQUIRE', 'crowd', 'PERMITS', 2000, 'OWNER', 'owner-%010d' % i, 'TTL', 600000)
+                                 for i in range(2000)])
+            self.attack(Flood(self.node.address, 4, b''.join(encode('CHECK', 'crowd', t) + encode('RENEW', 'crowd', t)
+                                                             for t in tokens[1000:])))
+
+    def test_one_endless_pipeline(self):
+        takes = b''.join(encode('ACQUIRE', 'p%d' % i, 'TTL', 60000) + encode('BREAK', 'p%d' % i) for i in range(1000))
+        self.attack(Flood(self.node.address, 1, takes))
+
+    def test_the_same_through_a_follower(self):
+        takes = b''.join(encode('ACQUIRE', 'p%d' % i, 'TTL', 60000) + encode('BREAK', 'p%d' % i) for i in range(1000))
+        follower = self.cluster.followers()[0]
+        self.attack(Flood(follower.address, 8, takes), on=follower)
+
+    def test_rubbish(self):
+        self.attack(Flood(self.node.address, 20, b'*64\r\n' + b'$4096\r\n' + b'x' * 100000),
+                    Flood(self.node.address, 20, b'*1\r\n$1\r\n'), rubbish=True)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,429 @@
+#!/usr/bin/python3
+"""Users and rights on real processes: each thing that somebody may not do is tried, at the node that leads and at one
+that follows."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+
+TTL = 60000
+
+
+def own_address():
+    """An address of this machine that is not loopback; None when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(('192.0.2.1', 9))
+            host = s.getsockname()[0]
+        except OSError:
+            return None
+    return None if host.startswith('127.') else host
+
+
+class AclCase(Case):
+    def cluster(self, n=1, *extra):
+        return Cluster(self.lab, n, extra).start()
+
+    def login(self, node, user, password=None):
+        c = node.client()
+        self.addCleanup(c.close)
+        self.assertEqual(c.call('AUTH', user, password or user + '-password'), 'OK')
+        return c
+
+    def user(self, node, name, *words):
+        """Makes a user, with a password, and gives a connection of its."""
+        self.assertEqual(node.call('ACL', 'SETUSER', name, 'on', '>%s-password' % name, *words), 'OK')
+        return self.login(node, name)
+
+    def refused(self, word, c, *command, text=''):
+        with self.assertRaises(RespError) as caught:
+            c.call(*command)
+        self.assertEqual(caught.exception.word, word, caught.exception.line)
+        self.assertIn(text, caught.exception.text)
+        return caught.exception.text
+
+
+class Rights(AclCase):
+    def test_each_right_and_each_name(self):
+        node = self.cluster().nodes[0]
+        no = self.user(node, 'no')
+        acq = self.user(node, 'acq', '~a*', '+@acquire')
+        see = self.user(node, 'see', '~a*', '+@see')
+        tok = self.user(node, 'tok', '~a*', '+@token', '+@break')
+        token = acq.call('ACQUIRE', 'a1', 'TTL', TTL)
+        self.refused('NOPERM', acq, 'ACQUIRE', 'b1', 'TTL', TTL, text='@acquire')
+        self.refused('NOPERM', see, 'ACQUIRE', 'a2', 'TTL', TTL, text='@acquire')
+        self.refused('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'WAIT', 1000, text='@acquire')
+        self.refused('NOPERM', see, 'ACQUIRE', 'a1', 'TTL', TTL, 'MODE', 'SHARED', text='@acquire')
+        self.refused('NOPERM', acq, 'ACQUIRE', 'a3', 'TTL', TTL, 'ALSO', 'a4', 'ALSO', 'b5', text='@acquire')
+        self.refused('NOPERM', no, 'SESSION', 'OPEN', 'session-0123456789', 'TTL', TTL, text='@acquire')
+        # A refusal says the same of what is there and of what is not.
+        self.assertEqual(self.refused('NOPERM', acq, 'SHOW', 'a1'), self.refused('NOPERM', acq, 'SHOW', 'nothing'))
+        self.assertEqual(self.refused('NOPERM', no, 'CHECK', 'a1', token), self.refused('NOPERM', no, 'CHECK', 'b', 9))
+        self.refused('NOPERM', acq, 'LOCKS', text='@see')
+        self.refused('NOPERM', acq, 'SUBSCRIBE', 'lock:a1', text='@see')
+        self.refused('NOPERM', acq, 'TOKEN', 'a1', text='@token')
+        self.refused('NOPERM', acq, 'BREAK', 'a1', text='@break')
+        self.refused('NOPERM', tok, 'BREAK', 'b1', text='@break')
+        for command in (('CLIENT', 'LIST'), ('CLUSTER', 'TRANSFER'), ('CLUSTER', 'FORGET', 2), ('ACL', 'LIST'),
+                        ('ACL', 'SETUSER', 'no', '+@all'), ('ACL', 'DELUSER', 'see'), ('ACL', 'GETUSER', 'no'),
+                        ('ACL', 'USERS'), ('ACL', 'SAVE'), ('ACL', 'LOAD')):
+            self.refused('NOPERM', tok, *command, text='@admin')
+        self.assertEqual(acq.call('CHECK', 'a1', token), 1) # its own
+        self.assertGreater(tok.call('BREAK', 'a1'), token)
+        self.assertEqual(no.call('ACL', 'WHOAMI'), b'no')
+
+    def test_lists_and_events_are_filtered(self):
+        node = self.cluster().nodes[0]
+        see = self.user(node, 'see', '~a*', '+@see', '+@acquire')
+        ears = self.login(node, 'see')
+        ears.call('PSUBSCRIBE', 'lock:*')
+        for name in ('b1', 'a1'):
+            node.call('ACQUIRE', name, 'TTL', TTL, 'OWNER', 'owner-%s-0123456789' % name)
+        self.assertEqual([dict(zip(l[::2], l[1::2]))[b'name'] for l in see.call('LOCKS')[1]], [b'a1'])
+        self.assertEqual(ears.read()[2], b'lock:a1')
+        node.call('ACL', 'SETUSER', 'see', 'resetkeys', '~b*')
+        node.call('ACQUIRE', 'a2', 'TTL', TTL)
+        node.call('ACQUIRE', 'b2', 'TTL', TTL)
+        self.assertEqual(ears.read()[2], b'lock:b2')
+
+    def test_patterns_with_escapes_and_selectors(self):
+        node = self.cluster().nodes[0]
+        c = self.user(node, 'esc', '~a\\*b', '~[x-z]?', '+@acquire', '(~only:* +@see)')
+        self.assertGreater(c.call('ACQUIRE', 'a*b', 'TTL', TTL), 0)
+        self.assertGreater(c.call('ACQUIRE', 'y1', 'TTL', TTL), 0)
+        self.refused('NOPERM', c, 'ACQUIRE', 'aXb', 'TTL', TTL)
+        self.refused('NOPERM', c, 'SHOW', 'a*b')
+        self.assertIsNone(c.call('SHOW', 'only:1'))
+        for words in (('foo',), ('+get',), ('~a b\tc',), ('(~a',), ('#abc',), ('<wrong',)):
+            self.refused('ERR', node.client(), 'ACL', 'SETUSER', 'esc', *words)
+
+
+class Belongs(AclCase):
+    def test_a_token_is_its_users(self):
+        node = self.cluster().nodes[0]
+        ann = self.user(node, 'ann', '~*', '+@acquire')
+        bob = self.user(node, 'bob', '~*', '+@acquire')
+        eye = self.user(node, 'eye', '~*', '+@acquire', '+@see')
+        owner = 'owner-of-ann-0123'
+        token = ann.call('ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
+        self.assertEqual(bob.call('RENEW', 'l', token), 0) # as of a token that holds nothing
+        self.assertEqual(bob.call('RELEASE', 'l', token), 0)
+        self.refused('NOPERM', eye, 'RENEW', 'l', token, text='another user')
+        self.refused('NOPERM', eye, 'RELEASE', 'l', token, text='another user')
+        self.refused('NOPERM', bob, 'ACQUIRE', 'l', 'TTL', TTL, 'OWNER', owner)
+        shown = eye.call('SHOW', 'l')
+        shown = dict(zip(shown[::2], shown[1::2]))
+        self.assertEqual(shown[b'user'], b'ann')
+        self.assertRegex(shown[b'address'], rb'^127\.0\.0\.1:\d+$')
+        ann.call('SESSION', 'OPEN', 'session-of-ann-0123', 'TTL', TTL)
+        self.assertEqual(bob.call('SESSION', 'CLOSE', 'session-of-ann-0123'), 0)
+        self.refused('NOSESSION', bob, 'ACQUIRE', 'm', 'SESSION', 'session-of-ann-0123')
+        self.assertEqual(ann.call('RELEASE', 'l', token), 1)
+
+
+class Logins(AclCase):
+    def test_wrong_passwords(self):
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~*', '+@acquire')
+        with node.client() as c:
+            for words in (('ann', 'wrong'), ('nobody', 'ann-password'), ('a b', 'x'), ('ann', 'x' * 600)):
+                self.refused('WRONGPASS', c, 'AUTH', *words)
+            self.assertEqual(c.call('ACL', 'WHOAMI'), b'default')
+            self.refused('WRONGPASS', c, 'HELLO', 3, 'AUTH', 'ann', 'wrong')
+            self.assertIsNotNone(c.call('HELLO', 2, 'AUTH', 'ann', 'ann-password', 'SETNAME', 'x'))
+            self.assertEqual(c.call('ACL', 'WHOAMI'), b'ann')
+        self.assertGreaterEqual(int(node.info()['login_failures']), 5)
+
+    def test_failures_slow_the_address_down_and_nobody_else(self):
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~*', '+@acquire')
+        clients = [node.client(timeout=60) for _ in range(12)]
+        for c in clients:
+            c.send('AUTH', 'ann', 'wrong')
+        self.assertEqual({c.read().word for c in clients}, {'WRONGPASS'})
+        for c in clients[:6]:
+            c.send('AUTH', 'ann', 'wrong')
+        wait_until(lambda: int(node.info()['logins_delayed']) > 0, 30, 'delayed logins') # commands go on meanwhile
+        for c in clients:
+            c.close()
+
+    def test_what_stands_behind_auth_is_done_by_the_user(self):
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~a', '+@acquire')
+        with node.client() as c:
+            got = c.pipeline([('AUTH', 'ann', 'ann-password'), ('ACL', 'WHOAMI'), ('ACQUIRE', 'b', 'TTL', TTL)])
+        self.assertEqual(got[:2], ['OK', b'ann'])
+        self.assertEqual(got[2].word, 'NOPERM')
+
+    def test_requirepass(self):
+        node = self.cluster_with_password()
+        with node.client() as c:
+            self.refused('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL)
+            self.refused('NOAUTH', c, 'INFO')
+            self.refused('NOAUTH', c, 'PING')
+            self.refused('NOAUTH', c, 'SUBSCRIBE', 'lock:a')
+            self.assertEqual(c.call('AUTH', 'sesame'), 'OK')
+            self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', TTL), 0)
+            self.assertEqual(c.call('ACL', 'SETUSER', 'default', '>other', '<sesame'), 'OK')
+            self.refused('NOAUTH', c, 'ACQUIRE', 'a', 'TTL', TTL) # logged in by a password that is gone
+            self.refused('WRONGPASS', c, 'AUTH', 'sesame')
+            self.assertEqual(c.call('AUTH', 'other'), 'OK')
+
+    def cluster_with_password(self):
+        cluster = Cluster(self.lab, 1, ['--requirepass', 'sesame'])
+        node = cluster.nodes[0]
+        node.launch()
+        node.ready()
+
+        def logs_in():
+            with node.client() as c:
+                return c.call('AUTH', 'sesame') == 'OK'
+        wait_until(logs_in, 30, 'a login')
+        return node
+
+    def test_protected_mode(self):
+        host = own_address()
+        if host is None:
+            self.skipTest('no address but loopback')
+        cluster = Cluster(self.lab, 1)
+        node = cluster.nodes[0]
+        node.extra = ['--listen=0.0.0.0:%d' % node.port, '--advertise', node.address]
+        argv = node.argv
+        node.argv = lambda: [w for i, w in enumerate(argv()) if w != '--listen' and argv()[i - 1] != '--listen']
+        cluster.start()
+        there = '%s:%d' % (host, node.port)
+        with Resp(there) as c:
+            self.refused('DENIED', c, 'ACQUIRE', 'a', 'TTL', TTL, text='protected mode')
+            self.refused('DENIED', c, 'SUBSCRIBE', 'lock:a')
+            self.refused('DENIED', c, 'ACL', 'SETUSER', 'me', 'on', 'nopass', '+@all', '~*')
+            self.user(node, 'ann', '~*', '+@acquire', '+@see')
+            self.assertEqual(c.call('AUTH', 'ann', 'ann-password'), 'OK')
+            self.assertGreater(c.call('ACQUIRE', 'a', 'TTL', TTL), 0)
+            shown = c.call('SHOW', 'a')
+            self.assertTrue(dict(zip(shown[::2], shown[1::2]))[b'address'].startswith(host.encode() + b':'))
+            node.call('ACL', 'SETUSER', 'default', 'off')
+        with Resp(there) as c:
+            self.refused('NOAUTH', c, 'ACQUIRE', 'b', 'TTL', TTL)
+
+
+class Tool(AclCase):
+    def tool(self, *words, **env):
+        done = subprocess.run([binary('fencelock'), *words], capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, **env))
+        return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+    def test_user_and_password(self):
+        node = self.cluster().nodes[0]
+        self.user(node, 'ann', '~a*', '+@acquire', '+@see')
+        node.call('ACL', 'SETUSER', 'default', '-@acquire')
+        at = ('--nodes', node.address, '--timeout', '3s')
+        path = self.lab.path('password')
+        with open(path, 'w') as f:
+            f.write('ann-password\n')
+        code, token, error = self.tool('acquire', 'a1', *at, '--user', 'ann', '--password-file', path)
+        self.assertEqual((code, error), (0, ''))
+        code, out, _ = self.tool('show', 'a1', *at, FENCELOCK_USER='ann', FENCELOCK_PASSWORD='ann-password')
+        self.assertEqual(code, 0, out)
+        code, _, error = self.tool('acquire', 'b1', *at, '--user', 'ann', '--password-file', path)
+        self.assertNotEqual(code, 0)
+        self.assertIn('@acquire', error)
+        code, _, error = self.tool('acquire', 'a2', *at)
+        self.assertIn('@acquire', error)
+        code, _, error = self.tool('acquire', 'a2', *at, '--user', 'ann', FENCELOCK_PASSWORD='wrong')
+        self.assertNotEqual(code, 0)
+        self.assertIn('WRONGPASS', error)
+        for words, env in ((('--user', 'ann'), {}), (('--password-file', path), {}),
+                           (('--user', 'ann', '--password-file', path + 'x'), {})):
+            self.assertEqual(self.tool('acquire', 'a2', *at, *words, **env)[0], 2)
+        code, out, error = self.tool('run', 'a3', *at, '--user', 'ann', '--password-file', path, '--', 'sh', '-c',
+                                     'echo $FENCELOCK_TOKEN')
+        self.assertEqual((code, error), (0, ''))
+        self.assertGreater(int(out), int(token))
+        code, out, error = self.tool('run', 'a4', *at, '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
+                                     'show', 'a4', '--json', '--nodes', node.address)
+        self.assertRegex(out, 'host=.* pid=[0-9]+ command=.*fencelock show a4')
+
+
+class Audit(AclCase):
+    def test_lines_of_what_was_done(self):
+        path = self.lab.path('audit')
+        cluster = self.cluster(1, '--auditlog', path)
+        node = cluster.nodes[0]
+
+        def lines(name=path):
+            with open(name) as f:
+                return [json.loads(l) for l in f]
+
+        def line(event, **fields):
+            return wait_until(lambda: [l for l in lines() if l['event'] == event and fields.items() <= l.items()], 30,
+                              'a line %s %r' % (event, fields))[-1]
+        ann = self.user(node, 'ann', '~a*', '+@acquire')
+        self.assertEqual(line('user_changed', changed='ann')['by'], 'default')
+        token = ann.call('ACQUIRE', 'a"1\n', 'TTL', TTL, 'OWNER', 'owner-of-ann-0123')
+        got = line('granted', lock='a"1\n', token=token, user='ann', owner='owner-of-ann-0123')
+        self.assertRegex(got['address'], r'^127\.0\.0\.1:')
+        self.assertRegex(got['time'], r'^20..-..-..T..:..:..\.\d{3}Z$')
+        self.refused('NOPERM', ann, 'ACQUIRE', 'b', 'TTL', TTL)
+        line('refused', command='ACQUIRE', why='NOPERM', user='ann')
+        self.refused('WRONGPASS', node.client(), 'AUTH', 'ann', 'wrong')
+        line('refused', command='AUTH', why='WRONGPASS', user='ann')
+        node.call('BREAK', 'a"1\n')
+        line('broken', token=token, user='ann', by='default')
+        os.rename(path, path + '.1')
+        token = ann.call('ACQUIRE', 'a2', 'TTL', TTL)
+        wait_until(lambda: os.path.exists(path), 30, 'a new file')
+        line('granted', token=token)
+        self.assertEqual(ann.call('RELEASE', 'a2', token), 1)
+        line('released', token=token)
+        with open(path) as f:
+            self.assertNotIn('password', f.read())
+        node.terminate()
+        node.start()
+        cluster.wait_serving(node)
+        line('granted', token=token, again=True)
+        os.remove(path)
+        os.mkdir(path) # what cannot be written is counted, and nobody waits for it
+        ann = self.login(node, 'ann')
+        self.assertGreater(ann.call('ACQUIRE', 'a3', 'TTL', TTL), 0)
+        wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 30, 'a failure')
+
+
+class Revoked(AclCase):
+    def test_open_connections_lose_the_right(self):
+        node = self.cluster().nodes[0]
+        ann = self.user(node, 'ann', '~*', '+@acquire')
+        token = ann.call('ACQUIRE', 'a', 'TTL', 10000)
+        node.call('ACL', 'SETUSER', 'ann', '-@acquire')
+        self.refused('NOPERM', ann, 'RENEW', 'a', token)
+        node.call('ACL', 'SETUSER', 'ann', '+@acquire')
+        self.assertEqual(ann.call('RENEW', 'a', token), 1)
+        node.call('ACL', 'SETUSER', 'ann', 'off')
+        self.refused('NOAUTH', ann, 'RENEW', 'a', token)
+        self.refused('NOAUTH', ann, 'PING')
+        node.call('ACL', 'DELUSER', 'ann')
+        self.user(node, 'ann', '~*', '+@acquire')
+        self.refused('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
+        # An end of a lease asks for no right.
+        wait_until(lambda: node.call('CHECK', 'a', token) == 0, 60, "the lease's end")
+
+    def test_waiting_ends_with_the_right(self):
+        node = self.cluster().nodes[0]
+        ann = self.user(node, 'ann', '~*', '+@acquire')
+        token = node.call('ACQUIRE', 'a', 'TTL', TTL)
+        ann.send('ACQUIRE', 'a', 'TTL', TTL, 'WAIT', 60000, 'OWNER', 'owner-of-ann-0123')
+        waiting = lambda: dict(zip(*[iter(node.call('SHOW', 'a'))] * 2))[b'waiters'] == 1
+        wait_until(waiting, 30, 'ann in the queue')
+        node.call('ACL', 'SETUSER', 'ann', 'resetkeys')
+        answer = ann.read(30)
+        self.assertEqual(answer.word, 'NOPERM')
+        self.assertEqual(node.call('RELEASE', 'a', token), 1)
+        self.assertIsNone(node.call('SHOW', 'a'))
+
+
+class ThreeNodes(AclCase):
+    def test_users_are_the_clusters(self):
+        cluster = self.cluster(3)
+        leader = cluster.leader()
+        follower = cluster.followers()[0]
+        leader.call('ACL', 'SETUSER', 'ann', 'on', '>ann-password', '~a*', '+@acquire')
+        ann = self.login(follower, 'ann') # at once: the leader is asked, however late the follower is
+        self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', TTL), 0)
+        # A follower that is behind lets nobody do what was forbidden meanwhile.
+        leader.call('ACL', 'SETUSER', 'ann', 'resetkeys', '~b*')
+        self.refused('NOPERM', ann, 'ACQUIRE', 'a2', 'TTL', TTL)
+        leader.call('ACL', 'SETUSER', 'ann', 'off')
+        self.refused('NOAUTH', ann, 'ACQUIRE', 'b1', 'TTL', TTL)
+        leader.call('ACL', 'SETUSER', 'ann', 'on')
+
+        # A leader that is killed in the middle of changes: each was made, or was not, on all nodes.
+        stop = threading.Event()
+        made = []
+
+        def change():
+            i = 0
+            while not stop.is_set() and i < 200:
+                i += 1
+                try:
+                    if follower.call('ACL', 'SETUSER', 'u%d' % i, 'on', 'nopass', '~x', '+@see') == 'OK':
+                        made.append(b'u%d' % i)
+                except (RespError, OSError):
+                    pass
+        changer = threading.Thread(target=change)
+        changer.start()
+        wait_until(lambda: len(made) >= 3, 30, 'changes')
+        leader.kill()
+        before = len(made)
+        wait_until(lambda: len(made) >= before + 3, 60, 'changes by the next leader')
+        stop.set()
+        changer.join()
+        users = follower.call('ACL', 'USERS', timeout=30)
+        self.assertLessEqual(set(made), set(users))
+
+        # The node comes back empty, and has the users from a snapshot or the log.
+        cluster.wipe(leader)
+        wait_until(lambda: cluster.leader().call('CLUSTER', 'FORGET', leader.id) == 'OK', 60, 'FORGET')
+        leader.start()
+        cluster.wait_serving(leader)
+        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')
+        self.assertEqual(sorted(leader.call('ACL', 'USERS')), sorted(users))
+        self.refused('NOPERM', self.login(leader, 'ann'), 'ACQUIRE', 'a2', 'TTL', TTL)
+
+
+class Files(AclCase):
+    def test_file_of_users(self):
+        path = self.lab.path('users.acl')
+        with open(path, 'w') as f:
+            f.write('# users\nuser default off\nuser boss on >secret ~* +@all\n\nuser ann on nopass ~a* +@acquire\n')
+        cluster = Cluster(self.lab, 1, ['--aclfile', path])
+        node = cluster.nodes[0]
+        node.launch()
+        node.ready()
+
+        def boss():
+            c = node.client()
+            self.addCleanup(c.close)
+            return c if c.call('AUTH', 'boss', 'secret') == 'OK' else None
+        c = wait_until(boss, 30, 'users of the file')
+        with node.client() as stranger:
+            self.refused('NOAUTH', stranger, 'ACQUIRE', 'a', 'TTL', TTL)
+        self.assertEqual(c.call('ACL', 'USERS'), [b'default', b'boss', b'ann'])
+        c.call('ACL', 'SETUSER', 'bob', 'on', '>bobs', '~b', '+@see')
+        self.assertEqual(c.call('ACL', 'SAVE'), 'OK')
+        saved = open(path).read()
+        self.assertNotIn('bobs', saved)
+        self.assertNotIn('secret', saved)
+        self.assertEqual(saved.splitlines(), [l.decode() for l in c.call('ACL', 'LIST')])
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        with open(path, 'a') as f:
+            f.write('user eve on nopass ~e +@see\n')
+        c.call('ACL', 'DELUSER', 'ann')
+        c.call('ACL', 'SETUSER', 'zoe', 'on')
+        self.assertEqual(c.call('ACL', 'LOAD'), 'OK')
+        c = boss()
+        self.assertEqual(sorted(c.call('ACL', 'USERS')), [b'ann', b'bob', b'boss', b'default', b'eve'])
+        self.login(node, 'bob', 'bobs')
+        with open(path, 'a') as f:
+            f.write('user eve on\n')
+        self.refused('ERR', c, 'ACL', 'LOAD', text='users.acl:6')
+        self.assertEqual(len(c.call('ACL', 'USERS')), 5)
+
+    def test_a_wrong_file_is_said_at_the_start(self):
+        path = self.lab.path('users.acl')
+        with open(path, 'w') as f:
+            f.write('user ann on >secret foo\n')
+        done = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0',
+                               '--aclfile', path], capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('users.acl:1', done.stderr)
+        self.assertNotIn('secret', done.stderr)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,193 @@
+/* test_auth.c: passwords and their hashes, who is made to wait, the worker beside a loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "auth/hash.h"
+#include "auth/throttle.h"
+#include "auth/worker.h"
+
+static struct fli_slice slice(const char *text)
+{
+    return (struct fli_slice){(const uint8_t *)text, strlen(text)};
+}
+
+static void a_hash_knows_its_password(void **state)
+{
+    struct acl_hash a;
+    struct acl_hash b;
+    assert_int_equal(auth_hash(slice("sesame"), &a), 0);
+    assert_int_equal(auth_hash(slice("sesame"), &b), 0);
+    assert_true(memcmp(a.salt, b.salt, sizeof a.salt) != 0);
+    assert_true(memcmp(a.key, b.key, sizeof a.key) != 0);
+    assert_true(auth_verify(&a, slice("sesame")));
+    assert_false(auth_verify(&a, slice("Sesame")) || auth_verify(&a, slice("")));
+}
+
+/* As another implementation has it (Python's hashlib.scrypt). */
+static void it_is_scrypt(void **state)
+{
+    struct acl_hash known;
+    const char *text = "scrypt:14:8:1:536f6469756d43686c6f726964650000:"
+                       "f7d2bd1befac5a5bd950e569afa233d06ab554e25b451d4027f2142013beaea3";
+    assert_true(acl_hash_parse(slice(text), &known));
+    assert_true(auth_verify(&known, slice("pleaseletmein")));
+    assert_false(auth_verify(&known, slice("pleaseletmeou")));
+}
+
+static void words_have_no_passwords_left(void **state)
+{
+    struct fli_slice args[] = {slice("on"), slice(">pass word"), slice("~a* +@see")};
+    struct fli_slice less[] = {slice("<pass word")};
+    struct fli_slice wrong[] = {slice("<secret")};
+    struct fli_slice none[] = {slice(">")};
+    struct acl_user u;
+    struct fli_buf b;
+    char why[200];
+    fli_buf_init(&b, ACL_TEXT_MAX);
+    acl_user_init(&u, slice("ann"));
+    assert_int_equal(auth_words(args, 3, &u, &b, why, sizeof why), 0);
+    assert_null(memmem(b.data, b.len, "pass", 4));
+    struct fli_slice words = {b.data, b.len};
+    assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    assert_true(auth_may_log_in(&u, slice("pass word")));
+    assert_false(auth_may_log_in(&u, slice("pass")) || auth_may_log_in(NULL, slice("pass word")));
+    fli_buf_clear(&b);
+    assert_int_equal(auth_words(wrong, 1, &u, &b, why, sizeof why), FL_EINVAL);
+    assert_null(strstr(why, "secret"));
+    fli_buf_clear(&b);
+    assert_int_equal(auth_words(none, 1, &u, &b, why, sizeof why), FL_EINVAL);
+    fli_buf_clear(&b);
+    assert_int_equal(auth_words(less, 1, &u, &b, why, sizeof why), 0);
+    words = (struct fli_slice){b.data, b.len};
+    assert_int_equal(acl_apply(&u, words, ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    assert_false(auth_may_log_in(&u, slice("pass word")));
+    fli_buf_fini(&b);
+}
+
+static void a_user_that_is_off_cannot_log_in(void **state)
+{
+    struct acl_user u;
+    char why[200];
+    acl_user_init(&u, slice("ann"));
+    assert_int_equal(acl_apply(&u, slice("nopass"), ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    assert_false(auth_may_log_in(&u, slice("x")));
+    assert_int_equal(acl_apply(&u, slice("on"), ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    assert_true(auth_may_log_in(&u, slice("x")));
+    assert_int_equal(acl_apply(&u, slice("resetpass"), ACL_LOCK_RIGHTS, why, sizeof why), 0);
+    assert_false(auth_may_log_in(&u, slice("")));
+}
+
+static void who_fails_waits_longer_each_time(void **state)
+{
+    static struct throttle t;
+    static const uint8_t one[4] = {10, 0, 0, 1};
+    static const uint8_t two[4] = {10, 0, 0, 2};
+    struct fli_slice a = {one, 4};
+    struct fli_slice b = {two, 4};
+    uint64_t now = 1000;
+    for (unsigned i = 0; i < THROTTLE_FREE; i++) {
+        assert_int_equal(throttle_ask(&t, a, now), now);
+        throttle_failed(&t, a, now);
+    }
+    uint64_t first = throttle_ask(&t, a, now);
+    uint64_t second = throttle_ask(&t, a, now); /* beside it: spread out, not together */
+    assert_int_equal(first, now + THROTTLE_STEP_MS);
+    assert_int_equal(second, first + THROTTLE_STEP_MS);
+    throttle_failed(&t, a, now);
+    assert_int_equal(throttle_ask(&t, b, now), now);
+    uint64_t at = now;
+    while (at != UINT64_MAX) {
+        assert_true(at <= now + THROTTLE_AHEAD_MS);
+        at = throttle_ask(&t, a, now);
+    }
+    throttle_succeeded(&t, a);
+    assert_int_equal(throttle_ask(&t, a, now), now);
+    assert_int_equal(t.failures, THROTTLE_FREE + 1);
+}
+
+static void old_failures_are_forgotten(void **state)
+{
+    static struct throttle t;
+    uint8_t at[4] = {10, 0, 0, 0};
+    for (unsigned i = 0; i < THROTTLE_MAX + 1; i++) {
+        fli_put_u16(at, (uint16_t)i);
+        for (unsigned k = 0; k < THROTTLE_FREE; k++) {
+            throttle_failed(&t, (struct fli_slice){at, 4}, 1000 + i);
+        }
+    }
+    fli_put_u16(at, 0); /* the oldest made room for the last */
+    assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, 5000), 5000);
+    fli_put_u16(at, 1);
+    throttle_failed(&t, (struct fli_slice){at, 4}, 5000);
+    assert_true(throttle_ask(&t, (struct fli_slice){at, 4}, 5000) > 5000);
+    uint64_t later = 5000 + THROTTLE_FORGET_MS + 1;
+    assert_int_equal(throttle_ask(&t, (struct fli_slice){at, 4}, later), later);
+}
+
+struct counted {
+    struct auth_job job;
+    unsigned worked, done;
+};
+
+static void count_work(struct auth_job *job)
+{
+    FLI_CONTAINER_OF(job, struct counted, job)->worked++;
+}
+
+static void count_done(struct auth_job *job)
+{
+    FLI_CONTAINER_OF(job, struct counted, job)->done++;
+}
+
+static void note(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+static void jobs_are_done_and_told(void **state)
+{
+    uv_loop_t loop;
+    struct auth_worker *w = NULL;
+    struct counted jobs[64];
+    unsigned taken = 0;
+    bool closed = false;
+    memset(jobs, 0, sizeof jobs);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(auth_worker_create(&loop, 32, &w), 0);
+    for (unsigned i = 0; i < 64; i++) {
+        jobs[i].job.work = count_work;
+        jobs[i].job.done = count_done;
+        taken += auth_worker_submit(w, &jobs[i].job) == 0;
+    }
+    assert_true(taken >= 32);
+    auth_worker_close(w, note, &closed);
+    while (!closed) {
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    }
+    unsigned done = 0;
+    for (unsigned i = 0; i < 64; i++) {
+        assert_true(jobs[i].worked <= jobs[i].done && jobs[i].done <= 1);
+        done += jobs[i].done;
+    }
+    assert_int_equal(done, taken);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hash_knows_its_password),
+        cmocka_unit_test(it_is_scrypt),
+        cmocka_unit_test(words_have_no_passwords_left),
+        cmocka_unit_test(a_user_that_is_off_cannot_log_in),
+        cmocka_unit_test(who_fails_waits_longer_each_time),
+        cmocka_unit_test(old_failures_are_forgotten),
+        cmocka_unit_test(jobs_are_done_and_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

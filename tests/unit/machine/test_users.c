@@ -1,0 +1,441 @@
+/* test_users.c: users in the machine: who is refused what, whose a grant is, what becomes of waits
+ * when a right is taken away, and that all of it is in snapshots. */
+#include "kit.h"
+
+#include "machine/budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HASH(digit)                                                                                \
+    "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                           \
+    "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static struct fli_slice slice(const char *text)
+{
+    return (struct fli_slice){(const uint8_t *)text, strlen(text)};
+}
+
+static struct machine_command by(struct machine_command c, uint64_t user)
+{
+    c.user = user;
+    c.flags = (uint8_t)(c.flags | (user != 0 ? MACHINE_COMMAND_BY : 0));
+    return c;
+}
+
+static struct machine_command cmd_user(const char *name, const char *words)
+{
+    return (struct machine_command){
+        .op = MACHINE_OP_USER_SET, .owner = slice(name), .words = slice(words)};
+}
+
+/* As a node does it. */
+static void set(struct kit *k, const char *name, const char *words)
+{
+    assert_int_equal(kit_run(k, by(cmd_user(name, words), MACHINE_USER_NODE)).code, MACHINE_DONE);
+}
+
+/* What a command says who asks by a user that has logged in now. */
+static uint64_t login(struct kit *k, const char *name)
+{
+    struct machine_command q = {.op = MACHINE_OP_USER, .owner = slice(name)};
+    struct machine_result r = kit_query(k, by(q, MACHINE_USER_NODE));
+    struct fli_slice payload = {k->payload.data, k->payload.len};
+    uint64_t user = 0;
+    struct acl_user acl;
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(machine_users_next(&payload, &user, &acl), 1);
+    assert_int_equal(machine_users_next(&payload, &user, &acl), 0);
+    return user;
+}
+
+static struct machine_result run_by(struct kit *k, uint64_t user, struct machine_command c)
+{
+    return MACHINE_OP_IS_QUERY(c.op) ? kit_query(k, by(c, user)) : kit_run(k, by(c, user));
+}
+
+static void refused(struct kit *k, uint64_t user, struct machine_command c, unsigned right)
+{
+    uint64_t before = machine_last_token(k->m);
+    struct machine_result r = run_by(k, user, c);
+    assert_int_equal(r.code, MACHINE_NOPERM);
+    assert_int_equal(r.number, right);
+    assert_int_equal(machine_last_token(k->m), before);
+}
+
+static void done(struct kit *k, uint64_t user, struct machine_command c, unsigned code)
+{
+    assert_int_equal(run_by(k, user, c).code, code);
+}
+
+static struct machine_command may(unsigned right)
+{
+    return (struct machine_command){.op = MACHINE_OP_MAY, .number = right};
+}
+
+static void everybody_may_everything_at_first(void **state)
+{
+    struct kit *k = *state;
+    assert_true(machine_users_are_new(k->m) && machine_may(k->m, 0, ACL_ADMIN, NULL));
+    done(k, 0, cmd_acquire("L", "ann", 5000), MACHINE_GRANTED);
+    done(k, 0, cmd_user("ann", "on nopass"), MACHINE_DONE);
+    assert_false(machine_users_are_new(k->m));
+    done(k, 0, cmd_user("default", "-@admin"), MACHINE_DONE);
+    refused(k, 0, cmd_user("default", "+@admin"), ACL_ADMIN);
+    done(k, 0, cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
+    set(k, "default", "resetpass");
+    done(k, 0, cmd_acquire("N", "ann", 5000), MACHINE_NOAUTH);
+    done(k, 0, cmd_name(MACHINE_OP_SHOW, "M"), MACHINE_NOAUTH);
+    done(k, 0, may(0), MACHINE_NOAUTH);
+    done(k, login(k, "default"), cmd_acquire("M", "ann", 5000), MACHINE_GRANTED);
+}
+
+static void each_right_is_asked_for(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command locks = {.op = MACHINE_OP_LOCKS};
+    set(k, "no", "on nopass ~x");
+    set(k, "acq", "on nopass ~L* +@acquire");
+    set(k, "see", "on nopass ~L* +@see");
+    set(k, "rest", "on nopass ~L* +@token +@break");
+    set(k, "boss", "on nopass +@admin");
+    uint64_t no = login(k, "no");
+    uint64_t acq = login(k, "acq");
+    uint64_t see = login(k, "see");
+    uint64_t rest = login(k, "rest");
+    uint64_t boss = login(k, "boss");
+    refused(k, no, cmd_acquire("L", "ann", 5000), ACL_ACQUIRE);
+    refused(k, see, cmd_acquire("L", "ann", 5000), ACL_ACQUIRE);
+    refused(k, see, cmd_wait("L", "ann", 5000, 5000), ACL_ACQUIRE);
+    refused(k, see, cmd_open("session-of-see-1", 5000, 0, ""), ACL_ACQUIRE);
+    refused(k, acq, cmd_acquire("M", "ann", 5000), ACL_ACQUIRE);
+    done(k, acq, cmd_acquire("L", "ann", 5000), MACHINE_GRANTED);
+    refused(k, acq, cmd_name(MACHINE_OP_SHOW, "L"), ACL_SEE);
+    refused(k, acq, cmd_name(MACHINE_OP_SHOW, "free"), ACL_SEE);
+    refused(k, acq, locks, ACL_SEE);
+    done(k, acq, cmd_held(MACHINE_OP_CHECK, "L", 1, 0), MACHINE_DONE);
+    refused(k, acq, cmd_held(MACHINE_OP_CHECK, "L", 2, 0), ACL_SEE);
+    refused(k, rest, cmd_held(MACHINE_OP_CHECK, "L", 1, 0), ACL_SEE);
+    done(k, see, cmd_held(MACHINE_OP_CHECK, "L", 1, 0), MACHINE_DONE);
+    done(k, see, cmd_name(MACHINE_OP_SHOW, "L"), MACHINE_DONE);
+    refused(k, see, cmd_name(MACHINE_OP_SHOW, "M"), ACL_SEE);
+    refused(k, acq, cmd_name(MACHINE_OP_TOKEN, "L"), ACL_TOKEN);
+    refused(k, acq, cmd_name(MACHINE_OP_BREAK, "L"), ACL_BREAK);
+    refused(k, rest, cmd_name(MACHINE_OP_BREAK, "M"), ACL_BREAK);
+    refused(k, rest, cmd_name(MACHINE_OP_TOKEN, "M"), ACL_TOKEN);
+    done(k, rest, cmd_name(MACHINE_OP_TOKEN, "L"), MACHINE_DONE);
+    done(k, rest, cmd_name(MACHINE_OP_BREAK, "L"), MACHINE_DONE);
+    refused(k, rest, cmd_user("no", "+@all"), ACL_ADMIN);
+    refused(k, rest, cmd_owner(MACHINE_OP_USER_DELETE, "no"), ACL_ADMIN);
+    refused(k, rest, (struct machine_command){.op = MACHINE_OP_USERS}, ACL_ADMIN);
+    refused(k, rest, cmd_owner(MACHINE_OP_USER, "no"), ACL_ADMIN);
+    refused(k, rest, may(ACL_ADMIN), ACL_ADMIN);
+    done(k, boss, may(ACL_ADMIN), MACHINE_DONE);
+    done(k, boss, cmd_user("no", "+@see"), MACHINE_DONE);
+    refused(k, boss, cmd_acquire("L", "ann", 5000), ACL_ACQUIRE);
+}
+
+/* etcd 21677: every name is looked at. */
+static void all_names_of_several_are_asked_for(void **state)
+{
+    struct kit *k = *state;
+    uint8_t also[MACHINE_ALSO_SIZE];
+    set(k, "ann", "on nopass ~a* +@acquire");
+    uint64_t ann = login(k, "ann");
+    struct machine_command c = cmd_wait("a1", "ann", 5000, 5000);
+    size_t len = machine_also_add(also, 0, slice("a2"));
+    len = machine_also_add(also, len, slice("b"));
+    c.also = (struct fli_slice){also, len};
+    c.n_names = 3;
+    refused(k, ann, c, ACL_ACQUIRE);
+    set(k, "ann", "~b");
+    done(k, ann, c, MACHINE_GRANTED);
+}
+
+static void what_is_anothers_cannot_be_used(void **state)
+{
+    struct kit *k = *state;
+    set(k, "ann", "on nopass ~* +@acquire");
+    set(k, "bob", "on nopass ~* +@acquire");
+    set(k, "sue", "on nopass ~* +@acquire +@see");
+    uint64_t ann = login(k, "ann");
+    uint64_t bob = login(k, "bob");
+    uint64_t sue = login(k, "sue");
+    done(k, ann, cmd_acquire("L", "the-owner", 5000), MACHINE_GRANTED);
+    /* bob is told what he would be told of a token that holds nothing; sue sees it anyway. */
+    done(k, bob, cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NO);
+    done(k, bob, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0), MACHINE_NO);
+    refused(k, bob, cmd_held(MACHINE_OP_CHECK, "L", 1, 0), ACL_SEE);
+    refused(k, sue, cmd_held(MACHINE_OP_RENEW, "L", 1, 0), 0);
+    refused(k, sue, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0), 0);
+    refused(k, bob, cmd_acquire("L", "the-owner", 5000), 0);
+    done(k, 0, cmd_acquire("L", "the-owner", 5000), MACHINE_NOPERM);
+    done(k, bob, cmd_acquire("L", "another-owner", 5000), MACHINE_HELD);
+    done(k, bob, cmd_wait("L", "another-owner", 5000, 9000), MACHINE_QUEUED);
+    refused(k, sue, cmd_wait("L", "another-owner", 5000, 9000), 0);
+    done(k, ann, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0), MACHINE_DONE);
+    done(k, ann, cmd_open("a-session-of-ann", 5000, 0, ""), MACHINE_DONE);
+    refused(k, bob, cmd_open("a-session-of-ann", 5000, 0, ""), 0);
+    done(k, bob, cmd_acquire_x("M", "a-session-of-ann"), MACHINE_NOSESSION);
+    done(k, bob, cmd_owner(MACHINE_OP_SESSION_RENEW, "a-session-of-ann"), MACHINE_NOSESSION);
+    done(k, bob, cmd_owner(MACHINE_OP_SESSION_CLOSE, "a-session-of-ann"), MACHINE_NOSESSION);
+    done(k, bob, cmd_owner(MACHINE_OP_SESSION_SHOW, "a-session-of-ann"), MACHINE_NOTFOUND);
+    done(k, ann, cmd_owner(MACHINE_OP_SESSION_SHOW, "a-session-of-ann"), MACHINE_DONE);
+    done(k, sue, cmd_owner(MACHINE_OP_SESSION_SHOW, "a-session-of-ann"), MACHINE_DONE);
+    done(k, ann, cmd_acquire_x("M", "a-session-of-ann"), MACHINE_GRANTED);
+    done(k, ann, cmd_owner(MACHINE_OP_SESSION_CLOSE, "a-session-of-ann"), MACHINE_DONE);
+    /* A node takes back what it did for a client that has gone. */
+    done(k, MACHINE_USER_NODE, cmd_held(MACHINE_OP_RELEASE, "L", 2, 0), MACHINE_DONE);
+}
+
+/* Who comes after a deleted user of the same name is somebody else. */
+static void a_login_ends_with_its_user(void **state)
+{
+    struct kit *k = *state;
+    set(k, "ann", "on nopass ~* +@acquire");
+    uint64_t ann = login(k, "ann");
+    done(k, ann, cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
+    set(k, "ann", "off");
+    done(k, ann, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0), MACHINE_NOAUTH);
+    assert_false(machine_may(k->m, ann, 0, NULL));
+    set(k, "ann", "on");
+    done(k, ann, cmd_held(MACHINE_OP_RELEASE, "L", 1, 0), MACHINE_NOAUTH); /* since then */
+    done(k, login(k, "ann"), cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_DONE);
+    done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "ann"), MACHINE_DONE);
+    done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "ann"), MACHINE_NO);
+    done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "default"), MACHINE_WRONG);
+    set(k, "ann", "on nopass ~* +@acquire");
+    done(k, login(k, "ann"), cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NO);
+    kit_forget_events(k);
+    kit_tick(k, k->clock_ms + 5001); /* an end of a lease asks for no right */
+    kit_expect_events(k, "expired:deadline L o token=1\n");
+}
+
+static void passwords_end_logins(void **state)
+{
+    struct kit *k = *state;
+    set(k, "ann", "on #" HASH(1) " ~* +@acquire");
+    uint64_t first = login(k, "ann");
+    set(k, "ann", "#" HASH(2) " +@see -@token");
+    assert_true(login(k, "ann") == first); /* nobody is put out by that */
+    set(k, "ann", "!" HASH(1));
+    assert_true(login(k, "ann") != first);
+    done(k, first, cmd_acquire("L", "o", 5000), MACHINE_NOAUTH);
+    first = login(k, "ann");
+    set(k, "ann", "nopass");
+    assert_true(login(k, "ann") != first);
+    first = login(k, "ann");
+    set(k, "ann", "resetpass");
+    done(k, first, cmd_acquire("L", "o", 5000), MACHINE_NOAUTH);
+    done(k, login(k, "ann"), cmd_acquire("L", "o", 5000), MACHINE_GRANTED);
+}
+
+static void waits_end_when_a_right_is_taken(void **state)
+{
+    struct kit *k = *state;
+    set(k, "ann", "on nopass ~* +@acquire");
+    set(k, "bob", "on nopass ~* +@acquire");
+    uint64_t ann = login(k, "ann");
+    uint64_t bob = login(k, "bob");
+    done(k, 0, cmd_acquire("L", "h", 5000), MACHINE_GRANTED);
+    done(k, ann, cmd_wait("L", "a", 5000, 9000), MACHINE_QUEUED);
+    done(k, bob, cmd_wait("L", "b", 5000, 9000), MACHINE_QUEUED);
+    done(k, ann, cmd_wait("L", "c", 5000, 9000), MACHINE_QUEUED);
+    kit_forget_events(k);
+    set(k, "ann", "resetkeys ~L"); /* still may */
+    kit_expect_events(k, "user_changed ann\n");
+    assert_int_equal(kit_drain(k), 0);
+    set(k, "ann", "-@acquire");
+    kit_expect_events(k, "user_changed ann\nwait_ended:denied L a wait=1\n"
+                         "wait_ended:denied L c wait=3\n");
+    set(k, "bob", "off");
+    kit_expect_events(k, "user_changed bob\nwait_ended:denied L b wait=2\n");
+    set(k, "bob", "on");
+    done(k, login(k, "bob"), cmd_wait("L", "b", 5000, 9000), MACHINE_QUEUED);
+    kit_forget_events(k);
+    done(k, 0, cmd_owner(MACHINE_OP_USER_DELETE, "bob"), MACHINE_DONE);
+    kit_expect_events(k, "user_changed:close bob\nwait_ended:denied L b wait=4\n");
+}
+
+/* More waits than one batch has steps for; a lock that becomes free meanwhile is not granted to who
+ * has lost the right, though his wait has not been come to. */
+static void many_waits_end_in_batches_to_come(void **state)
+{
+    struct kit *k = *state;
+    char owner[16];
+    machine_set_budget(k->m, &(struct budget){
+                                 .due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
+    set(k, "ann", "on nopass ~* +@acquire");
+    uint64_t ann = login(k, "ann");
+    done(k, 0, cmd_acquire("A", "h", 50000), MACHINE_GRANTED);
+    done(k, 0, cmd_acquire("B", "h", 50000), MACHINE_GRANTED);
+    for (unsigned i = 0; i < 20; i++) {
+        (void)snprintf(owner, sizeof owner, "o%u", i);
+        done(k, ann, cmd_wait("A", owner, 5000, 9000), MACHINE_QUEUED);
+    }
+    done(k, ann, cmd_wait("B", "last", 5000, 9000), MACHINE_QUEUED);
+    done(k, 0, cmd_wait("B", "other", 5000, 9000), MACHINE_QUEUED);
+    kit_forget_events(k);
+    set(k, "ann", "-@all");
+    assert_true(machine_has_work(k->m));
+    uint64_t hash = machine_hash(k->m);
+    kit_reload(k); /* where it goes on is in the snapshot */
+    machine_set_budget(k->m, &(struct budget){
+                                 .due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
+    assert_true(machine_hash(k->m) == hash && machine_has_work(k->m));
+    kit_forget_events(k);
+    done(k, 0, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
+    kit_drain(k);
+    struct machine_counts counts;
+    machine_get_counts(k->m, &counts);
+    assert_int_equal(counts.waits, 0);
+    assert_int_equal(counts.waits_ended, 21);
+    assert_int_equal(counts.grants, 3); /* `other` */
+    done(k, 0, cmd_held(MACHINE_OP_CHECK, "B", 3, 0), MACHINE_DONE);
+}
+
+static void lists_are_filtered(void **state)
+{
+    struct kit *k = *state;
+    struct machine_lock_view v;
+    struct machine_session_view s;
+    set(k, "ann", "on nopass ~a* +@see +@acquire");
+    uint64_t ann = login(k, "ann");
+    done(k, 0, cmd_acquire("a1", "o", 5000), MACHINE_GRANTED);
+    done(k, 0, cmd_acquire("b1", "o", 5000), MACHINE_GRANTED);
+    done(k, ann, cmd_acquire("a2", "o", 5000), MACHINE_GRANTED);
+    done(k, 0, cmd_open("session-of-others", 5000, 0, ""), MACHINE_DONE);
+    done(k, ann, cmd_open("session-of-ann-x", 5000, 0, ""), MACHINE_DONE);
+    done(k, ann, (struct machine_command){.op = MACHINE_OP_LOCKS}, MACHINE_DONE);
+    struct machine_page page = kit_page(k);
+    assert_int_equal(page.count, 2);
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    assert_memory_equal(v.name.data, "a1", 2);
+    assert_int_equal(v.user.len, 0);
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    assert_memory_equal(v.name.data, "a2", 2);
+    assert_int_equal(v.user.len, 3);
+    assert_memory_equal(v.user.data, "ann", 3);
+    done(k, ann, (struct machine_command){.op = MACHINE_OP_SESSION_LIST}, MACHINE_DONE);
+    page = kit_page(k);
+    assert_int_equal(page.count, 1);
+    assert_int_equal(machine_page_next_session(&page, &s), 1);
+    assert_memory_equal(s.owner.data, "session-of-ann-x", 16);
+    set(k, "ann", "~*");
+    done(k, ann, (struct machine_command){.op = MACHINE_OP_SESSION_LIST}, MACHINE_DONE);
+    assert_int_equal(kit_page(k).count, 2);
+}
+
+static void where_a_client_is_is_written_down(void **state)
+{
+    struct kit *k = *state;
+    static const uint8_t at[6] = {10, 0, 0, 7, 0x1c, 0xe9};
+    struct machine_lock_view v;
+    set(k, "ann", "on nopass ~* +@see +@acquire");
+    struct machine_command c = by(cmd_acquire("L", "o", 5000), login(k, "ann"));
+    c.address = (struct fli_slice){at, sizeof at};
+    done(k, c.user, c, MACHINE_GRANTED);
+    kit_reload(k);
+    done(k, 0, cmd_name(MACHINE_OP_SHOW, "L"), MACHINE_DONE);
+    struct machine_page page = kit_page(k);
+    assert_int_equal(machine_page_next_lock(&page, &v), 1);
+    assert_int_equal(v.address.len, sizeof at);
+    assert_memory_equal(v.address.data, at, sizeof at);
+    assert_memory_equal(v.user.data, "ann", 3);
+    c.address.len = 5;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c.address.len = 0;
+    c.flags = 0;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+}
+
+static void users_are_in_snapshots(void **state)
+{
+    struct kit *k = *state;
+    set(k, "ann", "on #" HASH(1) " ~a* +@acquire (~b* +@see)");
+    set(k, "bob", "on nopass ~* +@acquire");
+    done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "bob"), MACHINE_DONE);
+    set(k, "default", "-@all");
+    uint64_t ann = login(k, "ann");
+    uint64_t hash = machine_hash(k->m);
+    kit_reload(k);
+    assert_true(machine_hash(k->m) == hash);
+    assert_true(login(k, "ann") == ann && !machine_users_are_new(k->m));
+    refused(k, 0, cmd_acquire("a1", "o", 5000), ACL_ACQUIRE);
+    done(k, ann, cmd_acquire("a1", "o", 5000), MACHINE_GRANTED);
+    set(k, "bob", "on nopass");
+    assert_int_equal((uint32_t)login(k, "bob"), 3); /* numbers are not used again */
+}
+
+static void first_users_are_only_for_the_first_time(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = by(cmd_user("ann", "reset on nopass"), MACHINE_USER_NODE);
+    c.flags |= MACHINE_USER_INITIAL;
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_true(machine_users_are_new(k->m));
+    done(k, MACHINE_USER_NODE, (struct machine_command){.op = MACHINE_OP_USERS_SEAL}, MACHINE_DONE);
+    assert_false(machine_users_are_new(k->m));
+    assert_int_equal(kit_run(k, c).code, MACHINE_EXISTS);
+}
+
+static void users_have_a_limit(void **state)
+{
+    struct kit *k = *state;
+    char name[16];
+    unsigned n = 0;
+    unsigned code = MACHINE_DONE;
+    k->check = false;
+    while (code == MACHINE_DONE) {
+        (void)snprintf(name, sizeof name, "user%05u", n++);
+        code = kit_run(k, by(cmd_user(name, "on nopass ~some:pattern:* +@acquire"),
+                             MACHINE_USER_NODE)).code;
+    }
+    assert_int_equal(code, MACHINE_LIMIT);
+    assert_true(n > 500);
+    set(k, "default", "-@token"); /* no larger than before */
+    done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "user00000"), MACHINE_DONE);
+    set(k, name, "on nopass ~some:pattern:* +@acquire");
+    assert_int_equal(kit_query(k, by((struct machine_command){.op = MACHINE_OP_USERS},
+                                     MACHINE_USER_NODE)).code, MACHINE_DONE);
+    assert_true(k->payload.len <= MACHINE_USERS_BYTES_MAX &&
+                k->payload.len + 60 > MACHINE_USERS_BYTES_MAX);
+    machine_check(k->m);
+    done(k, MACHINE_USER_NODE, cmd_user("x", "foo"), MACHINE_WRONG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_right_is_asked_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, setup, teardown),
+        cmocka_unit_test_setup_teardown(passwords_end_logins, setup, teardown),
+        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_are_filtered, setup, teardown),
+        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, setup, teardown),
+        cmocka_unit_test_setup_teardown(users_are_in_snapshots, setup, teardown),
+        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(users_have_a_limit, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,80 @@
+/* test_memory.c: what connections keep, and who goes when it is too much. */
+#include "harness.h"
+
+#include <signal.h>
+
+/* All clients together have a ceiling. At it nobody goes; beyond it the one that keeps most does,
+ * and only that one. */
+static void the_largest_goes_first(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct net_limits limits = test_limits();
+    limits.output_max = 1 << 20;
+    fixture_start(&f, limits);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int fd[3];
+    struct net_memory m;
+    for (unsigned i = 0; i < 3; i++) { /* answers that wait behind one that does not come */
+        fd[i] = client_open(&f);
+        client_say(&f, fd[i], "LATER\r\n");
+        for (unsigned k = 0; k < 2 + 2 * i; k++) {
+            client_say(&f, fd[i], "BIG 60000\r\n");
+        }
+    }
+    turn_until(&f, f.requests == 3 + 2 + 4 + 6);
+    turn(&f);
+    net_get_memory(f.server, &m);
+    assert_int_equal(m.heavy, 3);
+    assert_in_range(m.largest, 6 * 60000, 6 * 65536 + 8192);
+    assert_in_range(m.clients, 12 * 60000, 12 * 65536 + 3 * 8192);
+    assert_int_equal(m.cut_off, 0);
+    fixture_limit_memory(&f, m.clients);
+    int idle = client_open(&f); /* a few hundred bytes too many */
+    turn_until(&f, f.closed == 1);
+    net_get_memory(f.server, &m);
+    assert_int_equal(m.cut_off, 1);
+    assert_int_equal(m.heavy, 2);
+    client_expect_end(&f, fd[2]);      /* the one with six */
+    for (unsigned i = 0; i < 2; i++) { /* the others are served */
+        assert_non_null(f.kept[i]);
+        answer_kept(&f, i, "a");
+        client_hear(&f, fd[i], "$1\r\na\r\n$60000\r\n");
+        client_close(fd[i]);
+    }
+    client_say(&f, idle, "ECHO b\r\n");
+    client_hear(&f, idle, "$1\r\nb\r\n");
+    client_close(idle);
+    client_close(fd[2]);
+    turn_until(&f, net_connections(f.server) == 0);
+    net_get_memory(f.server, &m);
+    assert_int_equal(m.clients, 0);
+    assert_int_equal(m.heavy, 0);
+    fixture_end(&f);
+}
+
+/* Who is cut off and has taken what it was sent is told why. */
+static void who_goes_for_memory_is_told(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct net_limits limits = test_limits();
+    limits.memory_max = 100000;
+    fixture_start(&f, limits);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int fd = client_open(&f);
+    client_say(&f, fd, "LATER\r\nBIG 60000\r\nBIG 60000\r\n");
+    turn_until(&f, f.closed == 1);
+    client_hear(&f, fd, "-LIMIT this client keeps the most");
+    client_close(fd);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_goes_first),
+        cmocka_unit_test(who_goes_for_memory_is_told),
+    };
+    return cmocka_run_group_tests_name("net memory", tests, NULL, NULL);
+}
