@@ -121,6 +121,7 @@ struct node {
     uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
+    bool snapshot_damaged; /* the newest one is: another is due */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
 
@@ -145,6 +146,7 @@ void node_turn_start(struct node *n); /* handles run from here on */
 void node_snapshot_turn(struct node *n);
 void node_snapshot_beat(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
+void node_snapshot_damaged(void *ctx);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);
