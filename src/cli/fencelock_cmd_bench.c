@@ -24,6 +24,7 @@ struct bench {
     struct loadgen_result result;
     struct histogram handoff;
     struct fli_node nodes[FL_NODES_MAX];
+    struct fli_link_tls tls;
     bool live; /* stderr is a terminal */
 };
 
@@ -90,6 +91,19 @@ static int find_leader(const struct cli_args *a, struct bench *b)
     return 0;
 }
 
+static int set_up_tls(const struct cli_args *a, struct bench *b)
+{
+    struct cli_tls tls;
+    char errmsg[256];
+    int code = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (code != 0 || tls.use == NULL) {
+        return code;
+    }
+    int rc = fli_link_tls_init(&b->tls, tls.use, errmsg, sizeof errmsg);
+    b->config.tls = &b->tls;
+    return rc == 0 ? 0 : cli_fail(a, rc, errmsg, NULL, NULL);
+}
+
 static int set_up(const struct cli_args *a, struct bench *b)
 {
     char errmsg[256];
@@ -97,11 +111,11 @@ static int set_up(const struct cli_args *a, struct bench *b)
     uint32_t run = 0;
     fli_random(&run, sizeof run);
     struct loadgen_config *c = &b->config;
-    if (cli_has(a, CLI_OPT_TLS)) {
-        return cli_fail(a, FL_EINVAL, "bench measures plain connections only: leave out --tls",
-                        NULL, NULL);
+    int rc = set_up_tls(a, b);
+    if (rc != 0) {
+        return rc;
     }
-    int rc = fli_nodes_parse(cli_nodes_of(a), b->nodes, &c->n_nodes, errmsg, sizeof errmsg);
+    rc = fli_nodes_parse(cli_nodes_of(a), b->nodes, &c->n_nodes, errmsg, sizeof errmsg);
     if (rc != 0) {
         snprintf(message, sizeof message, "the nodes are wrong: %s", errmsg);
         return cli_fail(a, rc, message, NULL, NULL);
@@ -170,6 +184,7 @@ static void print_json(const struct bench *b)
     cli_json_end_array(&j);
     cli_json_u64(&j, "clients", b->config.clients);
     cli_json_u64(&j, "in_flight", b->config.in_flight);
+    cli_json_bool(&j, "tls", b->config.tls != NULL);
     cli_json_u64(&j, "measured_ms", (uint64_t)(r->seconds * 1000));
     cli_json_u64(&j, "pairs", r->pairs);
     cli_json_u64(&j, "pairs_per_s", r->seconds > 0 ? (uint64_t)((double)r->pairs / r->seconds) : 0);
@@ -205,10 +220,11 @@ static void print_text(const struct cli_args *a, const struct bench *b)
 {
     const struct loadgen_result *r = &b->result;
     struct cli_table t;
-    printf("%.0f pairs/s (acquire and release): %u clients, %u in flight each, %.1f s, at %s%s\n",
+    printf("%.0f pairs/s (acquire and release): %u clients, %u in flight each, %.1f s, at %s%s%s\n",
            r->seconds > 0 ? (double)r->pairs / r->seconds : 0, b->config.clients,
            b->config.in_flight, r->seconds, b->nodes[0].text,
-           b->config.n_nodes > 1 ? " and the others" : "");
+           b->config.n_nodes > 1 ? " and the others" : "",
+           b->config.tls != NULL ? ", with TLS" : "");
     cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
     add_row(&t, "acquire", &r->acquire);
     add_row(&t, "release", &r->release);
@@ -232,6 +248,7 @@ int cli_run_bench(const struct cli_args *a)
     struct loadgen_work work = loadgen_locks_work(&b.locks);
     b.config.work = &work;
     int rc = loadgen_run(&b.config, &b.result, errmsg, sizeof errmsg);
+    fli_link_tls_fini(&b.tls);
     if (b.live) {
         fputs("\r\033[K", stderr);
     }

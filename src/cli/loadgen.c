@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "cli/loadgen_tls.h"
 #include "wire/resp.h"
 
 #define REQUEST_MAX 4096u
@@ -25,6 +26,7 @@
 
 struct conn {
     redisContext *redis;
+    struct loadgen_tls *tls; /* NULL: plain */
     struct client *client;
     unsigned *waiting; /* a ring: the slots whose answers come next, in order */
     unsigned first, n;
@@ -80,6 +82,14 @@ int loadgen_put(struct fli_buf *out, unsigned argc, const char *const *argv)
 static void flush(struct loadgen *g, struct conn *c)
 {
     int done = 0;
+    if (c->tls != NULL) {
+        c->dirty = false;
+        int rc = loadgen_tls_flush(c->tls);
+        if (rc != 0) {
+            fail(g, rc, "a connection broke: %s", loadgen_tls_error(c->tls));
+        }
+        return;
+    }
     while (c->dirty && done == 0) {
         if (redisBufferWrite(c->redis, &done) != REDIS_OK) {
             fail(g, FL_ENOCONN, "a connection broke: %s", c->redis->errstr);
@@ -87,6 +97,15 @@ static void flush(struct loadgen *g, struct conn *c)
         }
     }
     c->dirty = false;
+}
+
+static int append(struct conn *c, const struct fli_buf *out)
+{
+    if (c->tls != NULL) {
+        return loadgen_tls_put(c->tls, out->data, out->len);
+    }
+    int rc = redisAppendFormattedCommand(c->redis, (const char *)out->data, out->len);
+    return rc == REDIS_OK ? 0 : FL_ENOMEM;
 }
 
 static void issue(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
@@ -106,9 +125,9 @@ static void issue(struct loadgen *g, struct client *cl, struct loadgen_slot *s)
         at -= at >= g->c->in_flight ? g->c->in_flight : 0;
         c->waiting[at] = (unsigned)(s - cl->slots);
         c->dirty = true;
-        if (redisAppendFormattedCommand(c->redis, (const char *)g->out.data, g->out.len) !=
-            REDIS_OK) {
-            fail(g, FL_ENOMEM, "out of memory");
+        rc = append(c, &g->out);
+        if (rc != 0) {
+            fail(g, rc, "out of memory");
         }
     }
 }
@@ -175,10 +194,25 @@ static void take(struct loadgen *g, struct conn *c, const redisReply *reply)
     }
 }
 
+/* Lets the reader have what has come. */
+static bool feed(struct loadgen *g, struct conn *c)
+{
+    int rc = 0;
+    if (c->tls != NULL) {
+        rc = loadgen_tls_read(c->tls);
+    } else if (redisBufferRead(c->redis) != REDIS_OK) {
+        rc = FL_ENOCONN;
+    }
+    if (rc != 0) {
+        fail(g, rc, "a connection broke: %s",
+             c->tls != NULL ? loadgen_tls_error(c->tls) : c->redis->errstr);
+    }
+    return rc == 0;
+}
+
 static void readable(struct loadgen *g, struct conn *c)
 {
-    if (redisBufferRead(c->redis) != REDIS_OK) {
-        fail(g, FL_ENOCONN, "a connection broke: %s", c->redis->errstr);
+    if (!feed(g, c)) {
         return;
     }
     void *reply = NULL;
@@ -219,6 +253,12 @@ static void connect_one(struct loadgen *g, struct conn *c, const struct fli_node
     }
     /* Writes of a peer that does not read must end some time. */
     (void)redisSetTimeout(c->redis, timeout);
+    char why[128];
+    if (g->c->tls != NULL &&
+        (c->tls = loadgen_tls_open(c->redis, g->c->tls, node->host, why, sizeof why)) == NULL) {
+        fail(g, FL_ENOCONN, "no TLS with %s: %s", node->text, why);
+        return;
+    }
     struct epoll_event ev = {.events = EPOLLIN, .data = {.ptr = c}};
     if (epoll_ctl(g->epoll, EPOLL_CTL_ADD, c->redis->fd, &ev) != 0) {
         fail(g, FL_ESYSTEM, "epoll: %s", strerror(errno));
@@ -274,7 +314,8 @@ static void make(struct loadgen *g)
 static void unmake(struct loadgen *g)
 {
     for (unsigned i = 0; g->conns != NULL && i < g->c->clients * g->fan; i++) {
-        redisFree(g->conns[i].redis); /* NULL is fine */
+        loadgen_tls_close(g->conns[i].tls); /* NULL is fine for both */
+        redisFree(g->conns[i].redis);
     }
     if (g->epoll >= 0) {
         close(g->epoll);

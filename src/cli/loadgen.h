@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "cli/histogram.h"
+#include "client/link_tls.h"
 #include "client/nodes.h"
 
 #define LOADGEN_CLIENTS_MAX 10000u
@@ -60,11 +61,12 @@ struct loadgen_result {
 
 struct loadgen_config {
     const struct fli_node *nodes;
-    uint32_t n_nodes;    /* clients are spread over them, unless the work fans */
-    unsigned clients;    /* 1 to LOADGEN_CLIENTS_MAX */
-    unsigned in_flight;  /* slots of each client */
-    uint64_t warmup_ms;  /* not counted */
-    uint64_t measure_ms; /* counted */
+    uint32_t n_nodes;         /* clients are spread over them, unless the work fans */
+    struct fli_link_tls *tls; /* NULL: plain connections */
+    unsigned clients;         /* 1 to LOADGEN_CLIENTS_MAX */
+    unsigned in_flight;       /* slots of each client */
+    uint64_t warmup_ms;       /* not counted */
+    uint64_t measure_ms;      /* counted */
     const struct loadgen_work *work;
     /* About once a second: what has been counted since the last time. NULL: nobody looks. */
     void (*progress)(void *ctx, const struct loadgen_result *last, uint64_t elapsed_ms);

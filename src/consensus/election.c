@@ -157,9 +157,12 @@ void election_turn(struct election *e, bool running)
     e->hurry_term = replica_term(e->replica);
 }
 
-uint64_t election_next_ms(const struct election *e)
+uint64_t election_next_ms(const struct election *e, bool running)
 {
     uint64_t now_ms = host_now_ms(&e->host);
+    if (!running) {
+        return UINT64_MAX;
+    }
     if (e->gone_id == 0) {
         uint64_t silence_ms = replica_silence_ms(e->replica, now_ms);
         uint64_t enough_ms = enough_silence_ms(e, false);

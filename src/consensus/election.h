@@ -47,6 +47,7 @@ void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at
 void election_peer_back(struct election *e, uint64_t id);   /* it was heard */
 
 void election_turn(struct election *e, bool running);
-uint64_t election_next_ms(const struct election *e); /* until election_turn has something to do */
+/* Until election_turn, called like that, has something to do. */
+uint64_t election_next_ms(const struct election *e, bool running);
 
 #endif

@@ -152,7 +152,7 @@ static void plan_turn(struct node *n)
     uint64_t now_ms = fli_clock_ms();
     uint64_t next_ms = proposer_next_turn_ms(n->proposer, now_ms);
     next_ms = least(next_ms, n->paused ? 0 : replica_next_ms(n->replica, now_ms));
-    next_ms = least(next_ms, election_next_ms(&n->election));
+    next_ms = least(next_ms, election_next_ms(&n->election, node_running(n)));
     if (held_first(&n->held) != NULL) {
         next_ms = least(next_ms, relay_client_next_ms(n->relay));
     }

@@ -462,7 +462,8 @@ static int make_snapshot_parts(struct node *n)
                                           .device = n->device,
                                           .peer_id = n->identity.members.list[i].id,
                                           .ctx = n,
-                                          .log = snapshot_log_cb};
+                                          .log = snapshot_log_cb,
+                                          .damaged = node_snapshot_damaged};
         if (sc.peer_id != n->id) {
             rv = snapshot_send_create(&sc, &n->sends[i]);
         }

@@ -90,7 +90,7 @@ struct node {
     uv_prepare_t prepare;
     uv_timer_t timer;
     uv_timer_t beat;
-    uv_idle_t idle; /* active while woken: the poll phase does not wait */
+    uv_idle_t idle;                 /* active while woken: the poll phase does not wait */
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;
@@ -108,6 +108,7 @@ struct node {
     uint64_t term_led, transferee_seen;
     uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
     bool settled;                       /* a while has passed since the start */
+    bool missing_said;                  /* since there is no leader */
     enum node_member_seen member_seen[MEMBERS_MAX];
     uint64_t slow_write_ns; /* the longest that was told */
 
@@ -120,6 +121,7 @@ struct node {
     uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
+    bool snapshot_damaged; /* the newest one is: another is due */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
 
@@ -144,6 +146,7 @@ void node_turn_start(struct node *n); /* handles run from here on */
 void node_snapshot_turn(struct node *n);
 void node_snapshot_beat(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
+void node_snapshot_damaged(void *ctx);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);

@@ -102,6 +102,7 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
     }
     n->snapshots++;
     n->snapshot_pause_ms = 0;
+    n->snapshot_damaged = false;
     n->snapshot_last_bytes = size;
     n->snapshot_last_ns = fli_clock_ns() - n->child_began_ns;
     replica_snapshot_taken(n->replica, fli_clock_ms(), &n->child_meta,
@@ -118,9 +119,9 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
 void node_snapshot_turn(struct node *n)
 {
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
-    if (n->child != NULL || !node_running(n) || !is_due(n) ||
+    if (n->child != NULL || !node_running(n) || !(is_due(n) || n->snapshot_damaged) ||
         uv_now(n->loop) < n->snapshot_not_before_ms || snapshot_install_busy(n->install) ||
-        replica_snapshot_meta(n->replica, &n->child_meta) != 0) {
+        replica_snapshot_meta(n->replica, n->snapshot_damaged, &n->child_meta) != 0) {
         return;
     }
     applied_now(n, &n->child_bytes, &n->child_entries);
@@ -149,6 +150,18 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     if (s != NULL && node_running(n)) {
         snapshot_send_start(s);
     }
+}
+
+/* The file that is there is of no use, to a follower or at the next start: the state in memory is
+ * written again, also when it is of the same entry. */
+void node_snapshot_damaged(void *ctx)
+{
+    struct node *n = ctx;
+    if (!n->snapshot_damaged) {
+        host_log(&n->host, 1, "the newest snapshot cannot be used; another one is taken");
+    }
+    n->snapshot_damaged = true;
+    node_wake(n);
 }
 
 bool node_sends_snapshot(void *ctx, uint64_t peer_id)
@@ -215,6 +228,5 @@ void node_snapshot_stop(struct node *n)
         snapshot_child_destroy(n->child);
         n->child = NULL;
     }
-    n->open++;
-    snapshot_install_stop(n->install);
+    n->open += !snapshot_install_stop(n->install);
 }

@@ -118,7 +118,15 @@ static void watch_members(struct node *n)
     for (unsigned i = 0; i < n->identity.members.n; i++) {
         changed = look_at_member(n, i, settled) || changed;
     }
-    if (changed && settled && n->leader_id == 0) {
+    if (n->leader_id != 0) {
+        n->missing_said = false;
+        return;
+    }
+    /* An election takes a moment, and is no trouble that needs a line of its own. */
+    uint64_t since_ms = n->leaderless_ms != 0 ? n->leaderless_ms : n->started_ms;
+    bool lasts = uv_now(n->loop) - since_ms >= 2 * (uint64_t)n->election_ms;
+    if (settled && lasts && (changed || !n->missing_said)) {
+        n->missing_said = true;
         say_missing(n);
     }
 }

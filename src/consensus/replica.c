@@ -602,17 +602,18 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms)
 
 /* ---- snapshots ---- */
 
-int replica_snapshot_meta(const struct replica *r, struct snapshot_meta *ret)
+int replica_snapshot_meta(const struct replica *r, bool again, struct snapshot_meta *ret)
 {
     bool on_disk = r->install_at == 0 && r->applied <= log_durable_index(r->log);
-    if (!on_disk || r->applied <= r->snapshot_index) {
+    bool is_one = r->applied <= r->snapshot_index;
+    if (!on_disk || r->applied == 0 || (is_one && !again)) {
         return FL_EBUSY;
     }
     const struct change *c = changes_at(&r->changes, r->applied);
     _Static_assert(CONFIGURATION_SIZE_MAX <= SNAPSHOT_CONF_MAX, "a configuration fits a snapshot");
     memset(ret, 0, sizeof *ret);
     ret->index = r->applied;
-    ret->term = log_term_of(r->log, r->applied);
+    ret->term = is_one ? r->snapshot_term : log_term_of(r->log, r->applied);
     ret->conf_index = c->index;
     ret->conf_len = (uint32_t)configuration_encode(&c->conf, ret->conf);
     FLI_ASSERT(ret->term != 0);

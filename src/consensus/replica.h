@@ -106,8 +106,9 @@ uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 /* ---- snapshots ---- */
 
 /* What a snapshot of the present state is called. 0; FL_EBUSY: what is applied is not on this disk
- * yet, or is the last snapshot already. */
-int replica_snapshot_meta(const struct replica *r, struct snapshot_meta *ret) FLI_MUST_USE;
+ * yet, or is the last snapshot already (`again`: which is fine). */
+int replica_snapshot_meta(const struct replica *r, bool again,
+                          struct snapshot_meta *ret) FLI_MUST_USE;
 
 /* The snapshot is on disk. Entries above keep_index stay in the log, for followers a little late,
  * as far as they are there. */

@@ -428,22 +428,23 @@ int snapshot_install_create(const struct snapshot_install_config *config,
     return 0;
 }
 
-void snapshot_install_stop(struct snapshot_install *s)
+bool snapshot_install_stop(struct snapshot_install *s)
 {
     FLI_ASSERT(!s->stopping);
     s->stopping = true;
     if (s->stream != NULL) {
         hang_up(s);
     }
-    if (!s->working) {
-        /* `idle` never comes inside: a worker's turn is as good as any. */
-        s->failed = s->state != STATE_IDLE;
-        if (s->failed) {
-            drop_pieces(s);
-            reset(s);
-        }
-        begin_work(s);
+    if (s->working) {
+        return false;
     }
+    drop_pieces(s);
+    reset(s);
+    s->stopped = s->work.garbage == NULL;
+    if (!s->stopped) {
+        begin_work(s); /* a large state takes long to destroy */
+    }
+    return s->stopped;
 }
 
 void snapshot_install_destroy(struct snapshot_install *s)

@@ -23,7 +23,7 @@ struct snapshot_install_config {
      * */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
     void (*log)(void *ctx, int level, const char *message);
-    void (*idle)(void *ctx); /* after snapshot_install_stop: no work is under way */
+    void (*idle)(void *ctx); /* after snapshot_install_stop has said false: no work is under way */
 };
 
 int snapshot_install_create(const struct snapshot_install_config *config,
@@ -40,7 +40,8 @@ void snapshot_install_beat(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 
-void snapshot_install_stop(struct snapshot_install *s);    /* once; `idle` comes, never inside */
+/* Once. True: no work is under way. False: it is, and `idle` comes later. */
+bool snapshot_install_stop(struct snapshot_install *s) FLI_MUST_USE;
 void snapshot_install_destroy(struct snapshot_install *s); /* idle; NULL is fine */
 
 #endif

@@ -24,6 +24,7 @@ struct snapshot_send {
     uint64_t not_before_ms;
     uint64_t pause_ms;
     uint64_t failures;
+    size_t piece_len; /* read, and not sent yet */
     uint8_t piece[SNAPSHOT_SEND_PIECE];
 };
 
@@ -65,21 +66,39 @@ static void give_up(struct snapshot_send *s, const char *why)
     end(s);
 }
 
+static void cannot_read(struct snapshot_send *s, const struct snapshot_error *error)
+{
+    bool unusable =
+        error->code == FL_ECORRUPT || error->code == FL_EVERSION || error->code == FL_ENOTFOUND;
+    give_up(s, error->text);
+    if (unusable) {
+        s->config.damaged(s->config.ctx);
+    }
+}
+
+/* The next piece, unless the last one is still to be sent. */
+static bool read_piece(struct snapshot_send *s)
+{
+    struct snapshot_error error = {0};
+    if (s->piece_len == 0 && snapshot_reader_raw(s->reader, s->sent, s->piece, sizeof s->piece,
+                                                 &s->piece_len, &error) != 0) {
+        cannot_read(s, &error);
+        return false;
+    }
+    return true;
+}
+
 /* As many pieces as the window has room for. */
 static void send_more(struct snapshot_send *s)
 {
     while (s->sent < s->size && s->sent - s->taken < SNAPSHOT_WINDOW) {
-        struct snapshot_error error;
         uint8_t head[8];
-        size_t len = 0;
-        int rv = snapshot_reader_raw(s->reader, s->sent, s->piece, sizeof s->piece, &len, &error);
-        if (rv != 0 || len == 0) {
-            give_up(s, rv != 0 ? error.text : "the file has become shorter");
+        if (!read_piece(s)) {
             return;
         }
         fli_put_u64(head, s->sent);
-        struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, len}};
-        rv = stream_send(s->stream, SNAPSHOT_DATA, parts, 2);
+        struct fli_slice parts[2] = {{head, sizeof head}, {s->piece, s->piece_len}};
+        int rv = stream_send(s->stream, SNAPSHOT_DATA, parts, 2);
         if (rv == FL_ELIMIT) {
             break; /* when some of it has left */
         }
@@ -87,7 +106,8 @@ static void send_more(struct snapshot_send *s)
             give_up(s, fl_strerror(rv));
             return;
         }
-        s->sent += len;
+        s->sent += s->piece_len;
+        s->piece_len = 0;
     }
     stream_flush(s->stream);
 }
@@ -179,18 +199,19 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
 
 void snapshot_send_start(struct snapshot_send *s)
 {
-    struct snapshot_error error;
+    struct snapshot_error error = {0};
     if (s->state != STATE_IDLE || now_ms(s) < s->not_before_ms) {
         return;
     }
     s->stopped = false;
     if (snapshot_reader_open(s->config.device, 0, &s->reader, &error) != 0) {
         s->reader = NULL;
-        give_up(s, error.text);
+        cannot_read(s, &error);
         return;
     }
     s->size = snapshot_reader_file_size(s->reader);
     s->sent = 0;
+    s->piece_len = 0;
     s->taken = 0;
     s->state = STATE_DIALING;
     int rv = transport_dial(s->config.transport, s->config.peer_id, STREAM_SNAPSHOT, dialed_cb, s);

@@ -7,8 +7,9 @@
  *                                        <--   DONE: 4 code (0: it is in place), text
  *
  * The file is sent as it is, in pieces, SNAPSHOT_WINDOW bytes ahead of what the follower has taken.
- * It stays open, so a newer snapshot may replace it meanwhile. After a failure the follower is left
- * alone for a while, longer each time. One thread, the loop's. */
+ * It stays open, so a newer snapshot may replace it meanwhile. What is read is verified before it
+ * is sent: of a damaged file nothing leaves behind the damage, and the owner hears of it. After a
+ * failure the follower is left alone for a while, longer each time. One thread, the loop's. */
 #ifndef CONSENSUS_SNAPSHOT_SEND_H
 #define CONSENSUS_SNAPSHOT_SEND_H
 
@@ -36,6 +37,7 @@ struct snapshot_send_config {
     uint64_t peer_id;
     void *ctx;
     void (*log)(void *ctx, int level, const char *message);
+    void (*damaged)(void *ctx); /* the newest snapshot is, or is not there: make another one */
 };
 
 /* One for each peer, idle until it is started. 0 or FL_ENOMEM. */

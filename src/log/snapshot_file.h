@@ -66,7 +66,9 @@ const struct snapshot_meta *snapshot_reader_meta(const struct snapshot_reader *r
 FLI_MUST_USE int snapshot_reader_next(struct snapshot_reader *r, struct fli_slice *ret,
                                       struct snapshot_error *e);
 
-/* The file as it is, for sending: its length, and bytes of it, at most len, less only at its end.
+/* The file as it is, for sending: its length, and bytes of it from the first to the last, at most
+ * len, less only at its end. offset is what has been read so far, else FL_EINVAL. Bytes are given
+ * when all under the same checksum were found to be right. Not together with snapshot_reader_next.
  */
 uint64_t snapshot_reader_file_size(const struct snapshot_reader *r);
 FLI_MUST_USE int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data,

@@ -12,6 +12,9 @@ struct snapshot_reader {
     uint64_t file_size;
     struct snapshot_meta meta;
     struct snapshot_stream stream;
+    uint64_t raw_read; /* bytes that snapshot_reader_raw has given */
+    size_t raw_left;   /* of the unit in `unit`, at its end: not given yet */
+    size_t unit_len;
     uint8_t unit[SNAPSHOT_UNIT_MAX];
 };
 
@@ -60,6 +63,7 @@ static int read_unit(struct snapshot_reader *r, struct fli_slice *ret_data,
     if (header) {
         r->meta = meta;
     }
+    r->unit_len = have;
     return 0;
 }
 
@@ -125,6 +129,8 @@ int snapshot_reader_open(struct log_device *d, uint64_t index, struct snapshot_r
     }
     r->device = d;
     r->stream = (struct snapshot_stream){0};
+    r->raw_read = 0;
+    r->raw_left = 0;
     snapshot_name(info.index, info.term, false, r->name);
     rv = d->ops->open(d, r->name, LOG_OPEN_READ, &r->file);
     if (rv != 0) {
@@ -172,22 +178,45 @@ uint64_t snapshot_reader_file_size(const struct snapshot_reader *r)
     return r->file_size;
 }
 
+/* The unit behind the last one that was given; before the first one, the header once more. */
+static int read_raw_unit(struct snapshot_reader *r, struct snapshot_error *e)
+{
+    struct fli_slice none;
+    uint64_t size = r->meta.size;
+    if (r->raw_read == 0) {
+        r->stream = (struct snapshot_stream){0};
+    }
+    int rv = read_unit(r, &none, e);
+    if (rv == 0) {
+        r->meta.size = size;
+        r->raw_left = r->unit_len;
+    }
+    return rv;
+}
+
 int snapshot_reader_raw(struct snapshot_reader *r, uint64_t offset, void *data, size_t len,
                         size_t *ret_len, struct snapshot_error *e)
 {
-    if (offset > r->file_size) {
-        return snapshot_fail(e, FL_EINVAL, "%s/%s has %llu bytes, and was asked for byte %llu",
-                             r->device->where, r->name, (unsigned long long)r->file_size,
+    uint8_t *to = data;
+    size_t n = 0;
+    if (offset != r->raw_read) {
+        return snapshot_fail(e, FL_EINVAL, "%s/%s is at byte %llu, and was asked for byte %llu",
+                             r->device->where, r->name, (unsigned long long)r->raw_read,
                              (unsigned long long)offset);
     }
-    if (len > r->file_size - offset) {
-        len = (size_t)(r->file_size - offset);
+    while (n < len && r->raw_read < r->file_size) {
+        int rv = r->raw_left == 0 ? read_raw_unit(r, e) : 0;
+        if (rv != 0) {
+            return rv;
+        }
+        size_t part = r->raw_left < len - n ? r->raw_left : len - n;
+        memcpy(to + n, r->unit + r->unit_len - r->raw_left, part);
+        r->raw_left -= part;
+        r->raw_read += part;
+        n += part;
     }
-    int rv = read_exactly(r, data, len, offset, e);
-    if (rv == 0) {
-        *ret_len = len;
-    }
-    return rv;
+    *ret_len = n;
+    return 0;
 }
 
 void snapshot_reader_close(struct snapshot_reader *r)

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, binary, main, wait_until
+from harness import Case, Cluster, binary, free_ports, main, wait_until
+from tls_lab import Certs
 
 
 class Bench(Case):
@@ -53,6 +54,27 @@ class Bench(Case):
         self.assertEqual(said['nodes'], [node.address for node in self.cluster.nodes])
         self.assertGreater(said['pairs'], 0)
         self.nothing_held()
+
+    def test_with_tls(self):
+        certs = Certs(self.lab)
+        certs.make('server', 'server', '127.0.0.1')
+        certs.make('client', 'alice')
+        node = Cluster(self.lab, 1).nodes[0]
+        node.name, node.data = 'tls', self.lab.path('tls')
+        tls = '127.0.0.1:%d' % free_ports(1)[0]
+        node.extra = ['--tls-port', tls] + certs.daemon()
+        node.start()
+        node.cluster.wait_serving(node)
+        how = ['--nodes', tls, '--clients', '9', '--in-flight', '3', '--duration', '500ms', '--json']
+        done = self.bench(*how, *certs.tool('alice'))
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        said = json.loads(done.stdout)
+        self.assertEqual((said['tls'], said['errors']), (True, 0))
+        self.assertGreaterEqual(node.info()['grants'], said['pairs'])
+        self.assertGreaterEqual(node.info()['tls_handshakes'], 9)
+        done = self.bench(*how, *certs.tool()) # without a certificate
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('certificate required', done.stderr)
 
     def test_one_lock_for_all(self):
         done = self.bench('--one-lock', '--clients', '5', '--duration', '1s', '--json')

@@ -89,6 +89,7 @@ static void choose_log(struct sim_options *o, struct sim_random *r)
     o->weight[SIM_FAULT_FULL] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 5) : 0;
     o->weight[SIM_FAULT_SNAPSHOT] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 10) : 0;
     o->weight[SIM_FAULT_ROT] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 4) : 0;
+    o->weight[SIM_FAULT_VOTE] = sim_draw_chance(r, 20) ? (unsigned)pick(r, 1, 5) : 0;
 }
 
 /* What came later than the first seeds that are kept: with numbers of its own, so that those are
@@ -175,6 +176,7 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_FULL] = "disk-full",
     [SIM_FAULT_SNAPSHOT] = "snapshot-trouble",
     [SIM_FAULT_ROT] = "disk-rot",
+    [SIM_FAULT_VOTE] = "vote-lost",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -400,6 +402,59 @@ static void do_dismiss(struct sim *s, const struct sim_fault *f)
     n->dismiss_until = s->now + ms;
 }
 
+/* A vote that its disk is too late for. The leader ends, and comes back. Whoever votes for another
+ * then does so on a disk that stands still, and a little later its power is gone; who got the vote
+ * is cut off. If the vote was told before it was on disk, one node leads the term already, and the
+ * two others can elect another. */
+static void do_vote(struct sim *s, const struct sim_fault *f)
+{
+    struct sim_node *leader = sim_leader(s);
+    if (leader == NULL) {
+        return;
+    }
+    s->vote_until = s->now + 4 * (uint64_t)s->options.election_ms;
+    crash(leader, f->ms % 200, f->both);
+}
+
+static void vote_fire(struct sim *s, struct sim_event *e)
+{
+    struct sim_node *n = e->node;
+    unsigned candidate = (unsigned)e->a;
+    bool mine = n->life == e->life && sim_node_runs(n) && !s->healed;
+    sim_drop(s, e);
+    if (!mine) {
+        return;
+    }
+    s->marks->votes_interrupted++;
+    n->disk.stalled_until = 0;
+    crash(n, 0, true);
+    for (unsigned i = 0; i < s->n; i++) {
+        if (i != candidate) {
+            cut(s, i, candidate, s->now + 3 * (uint64_t)s->options.election_ms);
+            cut(s, candidate, i, s->now + 3 * (uint64_t)s->options.election_ms);
+        }
+    }
+}
+
+uint64_t __real_log_set_hard_state(struct log *l, const struct log_hard_state *hs);
+uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *hs);
+
+uint64_t __wrap_log_set_hard_state(struct log *l, const struct log_hard_state *hs)
+{
+    struct sim *s = sim_world;
+    struct sim_node *n = s->current;
+    if (!n->ghost && s->vote_until > s->now && hs->vote != 0 && hs->vote != n->index + 1) {
+        s->vote_until = 0;
+        uint64_t ms = 20 + sim_below(s, 100);
+        n->disk.stalled_until = s->now + ms + 1;
+        struct sim_event *e = sim_after(s, ms, vote_fire);
+        e->node = n;
+        e->life = n->life;
+        e->a = hs->vote - 1;
+    }
+    return __real_log_set_hard_state(l, hs);
+}
+
 static void do_node_fault(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
@@ -449,6 +504,9 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
         if (may_wipe(s)) {
             sim_disk_rot(n, f->k);
         }
+        break;
+    case SIM_FAULT_VOTE:
+        do_vote(s, f);
         break;
     default:
         sim_fail(s, "this is no fault of a node");

@@ -71,6 +71,7 @@
     X(writes_torn, 50)                                                                             \
     X(disk_errors, 100)                                                                            \
     X(disk_stalls, 50)                                                                             \
+    X(votes_interrupted, 100)                                                                      \
     X(disks_lost, 100)                                                                             \
     X(disks_full, 100)                                                                             \
     X(rot, 100)                                                                                    \

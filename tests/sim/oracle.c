@@ -33,7 +33,8 @@
  *  16  what a client that named no owner has got and cannot know of, since it has left, is taken
  *      back; and nobody is granted it who can send no more
  *  17  what the machine says is what the client reads
- *  18  a node that hears of the end of a wait answers who awaits it there */
+ *  18  a node that hears of the end of a wait answers who awaits it there
+ *  19  one node at most leads a term */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ void sim_oracle_fini(struct sim *s)
     free(s->oracle.seals);
     free(s->oracle.owners);
     free(s->oracle.made);
+    free(s->oracle.leaders);
     sim_order_fini(s);
 }
 
@@ -698,12 +700,28 @@ void sim_oracle_undone(struct sim *s, uint64_t since)
 
 /* ---- nodes ---- */
 
+static void check_leader(struct sim_node *n)
+{
+    struct sim_oracle *o = &n->sim->oracle;
+    const struct replica *r = n->node->replica;
+    if (replica_role(r) != REPLICA_LEADER) {
+        return;
+    }
+    uint64_t term = replica_term(r);
+    o->leaders = sim_grow(o->leaders, &o->leaders_cap, term + 1, sizeof *o->leaders);
+    unsigned before = o->leaders[term];
+    SIM_CHECK(n->sim, before == 0 || before == n->index + 1, "nodes %u and %u both lead term %llu",
+              before, n->index + 1, (unsigned long long)term);
+    o->leaders[term] = (uint8_t)(n->index + 1);
+}
+
 void sim_oracle_node(struct sim_node *n)
 {
     struct sim *s = n->sim;
     const struct machine_limits *l = &s->options.limits;
     struct machine_counts c;
     check_changes(n);
+    check_leader(n);
     if (s->marks->events % LOOK_EVERY != 0) {
         return;
     }

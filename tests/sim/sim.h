@@ -419,6 +419,8 @@ struct sim_oracle {
     size_t seals_len, seals_cap;
     struct sim_owner *owners; /* by number */
     size_t owners_len, owners_cap;
+    uint8_t *leaders; /* by term: who was seen to lead it, by number; 0: nobody */
+    size_t leaders_cap;
     struct sim_made *made;
     size_t made_len, made_cap;
     uint64_t last_stamp_ms; /* of the last batch applied anywhere */
@@ -452,6 +454,7 @@ enum sim_fault_kind {
     SIM_FAULT_FULL,
     SIM_FAULT_SNAPSHOT,
     SIM_FAULT_ROT,
+    SIM_FAULT_VOTE,
     SIM_FAULT_KINDS
 };
 
@@ -548,8 +551,9 @@ struct sim {
     struct sim_fault faults[SIM_FAULTS_MAX];
     unsigned faults_n;
     unsigned faults_left_out;
-    bool quiet;  /* clients begin nothing new */
-    bool healed; /* no faults any more */
+    uint64_t vote_until; /* the next vote for another is one that its disk is too late for */
+    bool quiet;          /* clients begin nothing new */
+    bool healed;         /* no faults any more */
     uint64_t digest;
     struct sim_marks *marks;
     char *trace;

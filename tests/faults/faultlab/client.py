@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import sys
 import time
 
@@ -16,6 +17,7 @@ sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, '..', '..', 'lib')]
 from faultlab.history import Recorder
 from faultlab.turns import TURNS
 from harness import Resp, RespError
+from tls_lab import TlsResp
 
 NOT_DONE = ('NOLEADER', 'BUSY', 'LIMIT')
 
@@ -27,9 +29,16 @@ class Silence(Exception):
 class Server:
     """Asks one of several addresses over one connection."""
 
-    def __init__(self, addresses, first, timeout, extra):
+    def __init__(self, addresses, first, timeout, extra, certs=''):
         self.addresses, self.at, self.timeout, self.extra = addresses, first % len(addresses), timeout, extra
         self.connection = None
+        self.context = None
+        if certs:
+            self.context = ssl.create_default_context(cafile=os.path.join(certs, 'ca.crt'))
+            self.context.load_cert_chain(os.path.join(certs, 'clients.crt'), os.path.join(certs, 'clients.key'))
+
+    def connect(self, address, timeout):
+        return TlsResp(address, self.context, timeout) if self.context else Resp(address, timeout=timeout)
 
     def drop(self):
         if self.connection:
@@ -44,7 +53,7 @@ class Server:
         """The answer, or RespError, or Silence. ConnectionRefusedError: surely nothing was sent."""
         if self.connection is None:
             try:
-                self.connection = Resp(self.addresses[self.at], timeout=self.timeout)
+                self.connection = self.connect(self.addresses[self.at], self.timeout)
             except OSError as e:
                 raise ConnectionRefusedError(str(e)) from None
         self.look_for_extra()
@@ -101,7 +110,8 @@ class Client:
         self.recorder = Recorder(options.history)
         self.process, self.ops = options.number, 0
         self.stopping = self.pause_next = False
-        self.nodes = Server(options.nodes.split(','), options.number, options.node_timeout, self.extra)
+        self.nodes = Server(options.nodes.split(','), options.number, options.node_timeout, self.extra,
+                            options.certs)
         self.store = Server([options.store], 0, options.store_timeout, self.extra) if options.store else None
         self.lists, self.drawn = {}, {} # of a lock: number of its list; tokens drawn for it
         self.redlock = Redlock(self) if options.redis else None
@@ -234,6 +244,7 @@ def main():
     p.add_argument('--number', type=int, required=True)
     p.add_argument('--clients', type=int, required=True)
     p.add_argument('--nodes', required=True)
+    p.add_argument('--certs', default='')
     p.add_argument('--store', default='')
     p.add_argument('--redis', default='')
     p.add_argument('--history', required=True)

@@ -13,6 +13,7 @@ from harness.lab import build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
 from shim import Shim, library
+from tls_lab import Certs
 
 from . import checkers, history, judges, linear, nemesis, turns
 from .proxy import Loop, PeerProxy, StoreProxy
@@ -287,6 +288,7 @@ class Scene:
         else:
             self.cluster = ProxiedCluster(self.lab, o.nodes)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
+        self.certs = self._secure() if o.tls else None
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
             port = free_ports(1)[0]
@@ -307,6 +309,19 @@ class Scene:
         self.leader, self.term = first.id, first.info()['term']
         engines = [node.info()['log_engine'].partition(':')[0] for node in self.cluster.nodes]
         self.counts.update(('logs written by %s' % e, engines.count(e)) for e in set(engines))
+
+    def _secure(self):
+        """A port with TLS for each node, which is the one that clients use. Proxies between nodes have to read who speaks,
+        so only in namespaces the nodes speak TLS with each other too."""
+        certs = Certs(self.lab)
+        certs.make('client', 'clients')
+        for node, port in zip(self.cluster.nodes, free_ports(len(self.cluster.nodes))):
+            host = node.address.rpartition(':')[0]
+            certs.make('node', str(node.id), host)
+            node.tls = '%s:%d' % (host, port)
+            node.extra = ['--allow-remote', '--tls-cluster', 'yes'] if self.spaces else []
+            node.extra += ['--tls-port', node.tls] + certs.daemon('node-%d' % node.id)
+        return certs
 
     def _preload(self):
         o = self.options
@@ -335,7 +350,8 @@ class Scene:
         o = self.options
         for number in range(o.clients):
             argv = [sys.executable, CLIENT, '--workload', o.workload, '--number', number, '--clients', o.clients,
-                    '--nodes', ','.join(self.cluster.addresses()), '--store', self.store_address,
+                    '--nodes', ','.join(node.tls for node in self.cluster.nodes) if o.tls else ','.join(self.cluster.addresses()),
+                    '--certs', self.certs.dir if o.tls else '', '--store', self.store_address,
                     '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
             if self.redis:

@@ -6,7 +6,7 @@ write was refused or never answered: nothing more."""
 import select
 import time
 
-from harness import Resp, RespError
+from harness import RespError
 
 LIST_MAX = 60 # then the next list begins; every read records a whole one
 
@@ -175,7 +175,7 @@ def watch(c):
     c.listening = getattr(c, 'listening', -1) + 1
     name, end = '%d-%d' % (c.o.number, c.listening), time.monotonic() + c.random.uniform(1.0, 6.0)
     try:
-        with Resp(c.nodes.addresses[c.random.randrange(len(c.nodes.addresses))], timeout=10) as r:
+        with c.nodes.connect(c.nodes.addresses[c.random.randrange(len(c.nodes.addresses))], 10) as r:
             r.send('PSUBSCRIBE', 'lock:*')
             while not c.stopping and time.monotonic() < end:
                 if r.at >= len(r.buffer) and not select.select([r.sock], [], [], 0.25)[0]:

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "consensus/node_private.h"
-#include "ports.h"
+#include "../../lib/ports.h"
 #include "scratch.h"
 
 void cluster_init(struct cluster *c, unsigned n)
@@ -109,6 +109,7 @@ int cluster_try_start(struct cluster *c, unsigned i, char *errmsg, size_t errmsg
         .hold_ms = c->hold_ms != 0 ? c->hold_ms : CLUSTER_PATIENCE_MS,
         .snapshot_bytes = c->snapshot_bytes,
         .pending_max = c->pending_max,
+        .log_segment_bytes = c->log_segment_bytes,
     };
     struct node_callbacks cbs = {.ctx = cn,
                                  .event = event_cb,

@@ -47,6 +47,7 @@ struct cluster {
     unsigned election_ms; /* 0: 300 */
     uint64_t snapshot_bytes;
     size_t pending_max;
+    uint64_t log_segment_bytes;
     struct machine_limits limits;
     bool verbose;
 };

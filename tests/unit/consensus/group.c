@@ -278,6 +278,7 @@ int group_try_up(struct group *g, unsigned i)
                                 .snapshot = s->meta.index == 0 ? NULL : &s->meta,
                                 .election_ms = GROUP_ELECTION_MS,
                                 .heartbeat_ms = GROUP_HEARTBEAT_MS,
+                                .in_flight = g->in_flight,
                                 .seed = (unsigned)(g->seed * 1000 + s->id),
                                 .ctx = s,
                                 .send = send_cb,
@@ -427,7 +428,7 @@ uint64_t group_tokens(struct group *g, unsigned i)
 void group_snapshot(struct group *g, unsigned i, uint64_t keep_index)
 {
     struct group_server *s = &g->servers[i];
-    assert_int_equal(replica_snapshot_meta(s->replica, &s->meta), 0);
+    assert_int_equal(replica_snapshot_meta(s->replica, false, &s->meta), 0);
     fli_buf_clear(&s->state);
     assert_int_equal(machine_snapshot_encode(fsm_machine(s->fsm), &s->state), 0);
     replica_snapshot_taken(s->replica, g->now_ms, &s->meta, keep_index);

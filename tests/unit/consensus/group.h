@@ -51,6 +51,7 @@ struct group_server {
 struct group {
     uint64_t now_ms, seed;
     unsigned n;
+    unsigned in_flight; /* of struct replica_config */
     struct group_server servers[GROUP_MAX];
     struct configuration conf;              /* of a new log */
     bool cut[GROUP_MAX + 1][GROUP_MAX + 1]; /* messages from, to are lost */

@@ -162,7 +162,7 @@ static void something_else(struct group *g)
         break;
     case 6: {
         struct snapshot_meta meta;
-        if (g->servers[0].fatals == 0 && replica_snapshot_meta(r, &meta) == 0) {
+        if (g->servers[0].fatals == 0 && replica_snapshot_meta(r, false, &meta) == 0) {
             group_snapshot(g, 0, meta.index - below(3 < meta.index ? 3 : meta.index));
         }
         break;

@@ -470,6 +470,42 @@ static void test_many_through_a_follower(void **state)
     test_free(ops);
 }
 
+/* With short segments an entry of the log holds less than the proposer would put into one. */
+static void test_a_batch_fits_the_log(void **state)
+{
+    enum { COUNT = 64 };
+    struct cluster *c = *state;
+    cluster_init(c, 1);
+    c->log_segment_bytes = LOG_SEGMENT_MIN;
+    cluster_start_all(c);
+    cluster_wait_formed(c);
+    cluster_wait_leader(c);
+    uint64_t entry_max = log_entry_max(c->nodes[0].node->log);
+    assert_true(entry_max < LOG_SEGMENT_MIN && (uint64_t)COUNT * FL_VALUE_MAX > 2 * entry_max);
+    struct op *ops = test_calloc(COUNT, sizeof *ops);
+    uint8_t value[FL_VALUE_MAX];
+    memset(value, 'v', sizeof value);
+    for (unsigned i = 0; i < COUNT; i++) { /* all of them before the loop turns */
+        char name[16];
+        snprintf(name, sizeof name, "lock-%u", i);
+        struct machine_command cmd = cmd_acquire(name, "owner-1", 600000, 0);
+        cmd.value = (struct fli_slice){value, sizeof value};
+        assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        op_wait(c, &ops[i]);
+        assert_int_equal(ops[i].status, 0);
+        assert_int_equal(ops[i].result.code, MACHINE_GRANTED);
+    }
+    test_free(ops);
+    struct node_status s;
+    node_get_status(c->nodes[0].node, &s);
+    assert_true(s.batches >= COUNT * FL_VALUE_MAX / entry_max);
+    cluster_stop(c, 0, 1000);
+    cluster_start(c, 0);
+    must_check(c, 0, "lock-63", COUNT, MACHINE_DONE);
+}
+
 /* What may wait is bounded: the most is taken, one more is refused at once. */
 static void test_pending_is_bounded(void **state)
 {
@@ -658,6 +694,7 @@ int main(int argc, char **argv)
         TEST(test_submit_wakes),
         TEST(test_stream_breaks),
         TEST(test_many_through_a_follower),
+        TEST(test_a_batch_fits_the_log),
         TEST(test_pending_is_bounded),
         TEST(test_transfer),
         TEST(test_stop_in_order),

@@ -225,6 +225,52 @@ static void entries_are_cut_off_while_they_are_written(void **state)
 
 /* ---- commit ---- */
 
+/* How far behind the last entry that it has confirmed a follower has been sent others. */
+static uint64_t in_flight_to(struct group *g, unsigned leader, unsigned to)
+{
+    static struct raft_entry entries[MESSAGE_ENTRIES_MAX];
+    uint64_t last = 0;
+    FLI_LIST_FOREACH(pos, &g->packets)
+    {
+        const struct group_packet *p = FLI_CONTAINER_OF(pos, struct group_packet, link);
+        if (p->to != to + 1 || p->type != MESSAGE_APPEND) {
+            continue;
+        }
+        struct raft_message m = group_read(p, entries);
+        uint64_t end = m.append_entries.prev_log_index + m.append_entries.n_entries;
+        last = end > last ? end : last;
+    }
+    uint64_t match = replica_match_index(replica(g, leader), to + 1);
+    return last > match ? last - match : 0;
+}
+
+static void a_follower_is_sent_no_more_than_may_be_in_flight(void **state)
+{
+    static const unsigned ROWS[][2] = {{0, REPLICA_IN_FLIGHT_DEFAULT}, {1, 1}, {5, 5}};
+    struct group *g = &group;
+    for (unsigned i = 0; i < 3; i++) {
+        group_init(g, 3);
+        g->in_flight = ROWS[i][0];
+        group_up_all(g);
+        unsigned leader = group_elect(g);
+        unsigned late = (leader + 1) % 3;
+        GROUP_UNTIL(g, replica_match_index(replica(g, leader), late + 1) ==
+                           replica_last_index(replica(g, leader)));
+        g->held[late + 1] = true;
+        for (unsigned k = 0; k < ROWS[i][1] + 20; k++) {
+            assert_int_equal(group_submit(g, leader), 0);
+            group_step(g);
+            assert_true(in_flight_to(g, leader, late) <= ROWS[i][1]);
+        }
+        assert_int_equal(in_flight_to(g, leader, late), ROWS[i][1]);
+        g->held[late + 1] = false;
+        group_expect_same(g);
+        if (i < 2) {
+            group_fini(g);
+        }
+    }
+}
+
 static void all_apply_the_same(void **state)
 {
     struct group *g = start(3);
@@ -427,6 +473,45 @@ static void a_change_that_was_refused_is_not_noted(void **state)
     }
 }
 
+/* One message may bring more changes than the list of them has room for. The core has the sender's
+ * address until the last is taken in, and that lay in the list: a sanitizer sees it. */
+static void many_changes_in_one_message(void **state)
+{
+    enum { CHANGES = 24 };
+    static struct message_body body;
+    static uint8_t confs[CHANGES][CONFIGURATION_SIZE_MAX];
+    static uint8_t bytes[CHANGES * (CONFIGURATION_SIZE_MAX + MESSAGE_ENTRY_HEAD) + 64];
+    struct group *g = &group;
+    struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+    size_t len = 0;
+    group_init(g, 3);
+    group_up(g, 0);
+    struct configuration c = g->conf;
+    m.append_entries.term = 2;
+    m.append_entries.prev_log_index = 1;
+    m.append_entries.prev_log_term = 1;
+    assert_int_equal(message_encode(&m, &body), 0);
+    for (unsigned i = 0; i < CHANGES; i++) { /* each differs by one server from the one before */
+        assert_int_equal(i % 2 == 0 ? configuration_remove(&c, 3)
+                                    : configuration_add(&c, 3, "s3:1", CONFIGURATION_VOTER),
+                         0);
+        struct fli_slice conf = {confs[i], configuration_encode(&c, confs[i])};
+        assert_true(message_add_entry(&body, 2, RAFT_CHANGE, conf));
+    }
+    for (unsigned k = 0; k < body.n; k++) {
+        assert_true(len + body.parts[k].len <= sizeof bytes);
+        memcpy(bytes + len, body.parts[k].data, body.parts[k].len);
+        len += body.parts[k].len;
+    }
+    assert_int_equal(
+        replica_receive(replica(g, 0), g->now_ms, 2, body.type, (struct fli_slice){bytes, len}), 0);
+    assert_int_equal(replica_leader(replica(g, 0)), 2);
+    assert_int_equal(replica_last_index(replica(g, 0)), 1 + CHANGES);
+    assert_int_equal(replica_configuration_index(replica(g, 0)), 1 + CHANGES);
+    group_write(g, 0);
+    assert_int_equal(first_to(g, 2, MESSAGE_APPEND_RESULT).append_entries_result.rejected, 0);
+}
+
 /* ---- changes of the configuration ---- */
 
 static void change_to(struct group *g, unsigned leader, const struct configuration *c)
@@ -558,6 +643,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, stop)
     const struct CMUnitTest tests[] = {
+        TEST(many_changes_in_one_message),
+        TEST(a_follower_is_sent_no_more_than_may_be_in_flight),
         TEST(a_vote_is_on_disk_before_it_is_told),
         TEST(a_vote_that_is_lost_was_not_told),
         TEST(a_candidate_writes_before_it_asks),

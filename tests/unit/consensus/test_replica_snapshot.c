@@ -51,15 +51,24 @@ static void one_is_taken_of_what_is_on_disk(void **state)
     group_snapshot(g, leader, 5);
     assert_int_equal(replica_snapshot_index(r), replica_applied_index(r));
     assert_int_equal(g->servers[leader].meta.conf_index, 1);
-    assert_int_equal(replica_snapshot_meta(r, &meta), FL_EBUSY); /* nothing is new */
+    assert_int_equal(replica_snapshot_meta(r, false, &meta), FL_EBUSY); /* nothing is new */
+    /* The same again, for a file that is damaged. */
+    const struct snapshot_meta *first = &g->servers[leader].meta;
+    assert_int_equal(replica_snapshot_meta(r, true, &meta), 0);
+    assert_int_equal(meta.index, first->index);
+    assert_int_equal(meta.term, first->term);
+    assert_int_equal(meta.conf_index, first->conf_index);
+    assert_int_equal(meta.conf_len, first->conf_len);
+    assert_memory_equal(meta.conf, first->conf, meta.conf_len);
     /* Applied, and not on this disk: the others committed it. */
     g->servers[leader].disk_stuck = true;
     uint64_t applied = replica_applied_index(r);
     assert_int_equal(group_submit(g, leader), 0);
     GROUP_UNTIL(g, replica_applied_index(r) == applied + 1);
-    assert_int_equal(replica_snapshot_meta(r, &meta), FL_EBUSY);
+    assert_int_equal(replica_snapshot_meta(r, false, &meta), FL_EBUSY);
+    assert_int_equal(replica_snapshot_meta(r, true, &meta), FL_EBUSY);
     g->servers[leader].disk_stuck = false;
-    GROUP_UNTIL(g, replica_snapshot_meta(r, &meta) == 0);
+    GROUP_UNTIL(g, replica_snapshot_meta(r, false, &meta) == 0);
     assert_int_equal(meta.index, applied + 1);
     assert_int_equal(meta.term, replica_term(r));
 }
@@ -195,7 +204,7 @@ static void the_log_follows_the_snapshot(void **state)
     assert_int_equal(replica_applied_index(b->replica), index);
     assert_int_equal(replica_match_index(replica(g, leader), away + 1), match);
     struct snapshot_meta meta;
-    assert_int_equal(replica_snapshot_meta(b->replica, &meta), FL_EBUSY);
+    assert_int_equal(replica_snapshot_meta(b->replica, false, &meta), FL_EBUSY);
     b->disk_stuck = false;
     group_expect_same(g);
 }
@@ -273,7 +282,7 @@ static void an_older_one_that_is_late_changes_nothing(void **state)
     struct snapshot_meta late;
     submit_many(g, leader, 5);
     group_run(g, 10);
-    assert_int_equal(replica_snapshot_meta(replica(g, away), &late), 0);
+    assert_int_equal(replica_snapshot_meta(replica(g, away), false, &late), 0);
     away = leave_behind(g, leader);
     group_isolate(g, away, false);
     GROUP_UNTIL(g, replica_leader(replica(g, away)) == leader + 1);

@@ -267,6 +267,51 @@ static void received(void **state)
     sim_device_destroy(from);
 }
 
+/* What is read to be sent is verified first, in its order, and from the header on. */
+static void sent_wrongly(void **state)
+{
+    enum { SIZE = 2 * SNAPSHOT_PIECE + 5000 };
+    struct snapshot_error e = {0};
+    struct snapshot_reader *r = NULL;
+    struct sim_device *sim = sim_device_create(1);
+    struct log_device *d = sim_device_base(sim);
+    assert_int_equal(write_one(d, 70, 0, SIZE, SIZE, &e), 0);
+    size_t len = 0;
+    size_t have = 0;
+    size_t file_len = 0;
+    const uint8_t *file = sim_device_data(sim, NAME, &file_len);
+    uint8_t *copy = malloc(file_len);
+    assert_non_null(copy);
+    assert_int_equal(snapshot_reader_open(d, 70, &r, &e), 0);
+    assert_int_equal(snapshot_reader_raw(r, 1, copy, 10, &len, &e), FL_EINVAL);
+    assert_int_equal(snapshot_reader_raw(r, 0, copy, 10, &len, &e), 0);
+    assert_int_equal(len, 10);
+    assert_int_equal(snapshot_reader_raw(r, 0, copy, 10, &len, &e), FL_EINVAL);
+    assert_int_equal(snapshot_reader_raw(r, 10, copy, file_len, &len, &e), 0);
+    assert_int_equal(len, file_len - 10);
+    assert_memory_equal(copy, file + 10, len);
+    assert_int_equal(snapshot_reader_raw(r, file_len, copy, 10, &len, &e), 0);
+    assert_int_equal(len, 0);
+    assert_int_equal(snapshot_reader_meta(r)->size, SIZE);
+    snapshot_reader_close(r);
+    /* Of the unit with the damage not one byte is given, and all before it. */
+    uint64_t unit = SNAPSHOT_PIECE_HEADER + SNAPSHOT_PIECE;
+    uint64_t at = SNAPSHOT_HEADER + unit + 77;
+    assert_int_equal(snapshot_reader_open(d, 70, &r, &e), 0);
+    sim_device_flip(sim, NAME, at, 5);
+    int rv = 0;
+    while ((rv = snapshot_reader_raw(r, have, copy, 1000, &len, &e)) == 0) {
+        have += len;
+        assert_true(have <= SNAPSHOT_HEADER + unit);
+    }
+    assert_int_equal(rv, FL_ECORRUPT);
+    assert_true(have + 1000 > SNAPSHOT_HEADER + unit);
+    assert_non_null(strstr(e.text, NAME ": at byte 262196: "));
+    snapshot_reader_close(r);
+    free(copy);
+    sim_device_destroy(sim);
+}
+
 static void received_wrongly(void **state)
 {
     struct snapshot_error e = {0};
@@ -427,12 +472,19 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),   cmocka_unit_test(damaged),
-        cmocka_unit_test(piece_of_another), cmocka_unit_test(renamed_and_newer),
-        cmocka_unit_test(directory),        cmocka_unit_test(received),
-        cmocka_unit_test(received_wrongly), cmocka_unit_test(failing_disk),
-        cmocka_unit_test(full_disk),        cmocka_unit_test(power_cuts),
-        cmocka_unit_test(in_a_child),       cmocka_unit_test(names),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(piece_of_another),
+        cmocka_unit_test(renamed_and_newer),
+        cmocka_unit_test(directory),
+        cmocka_unit_test(received),
+        cmocka_unit_test(received_wrongly),
+        cmocka_unit_test(sent_wrongly),
+        cmocka_unit_test(failing_disk),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(power_cuts),
+        cmocka_unit_test(in_a_child),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../consensus/ports.h"
+#include "../../lib/ports.h"
 
 const struct handshake_formats RIG_FORMATS = {.entry = 3, .snapshot = 5};
 const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20, .out_max = (size_t)4 << 20};

@@ -136,13 +136,17 @@
        (str "FENCELOCK_SHIM=" shim) (str "FENCELOCK_SHIM_DIR=" (data test node))
        (str "FENCELOCK_SHIM_UNDO=" shim ".undo")])))
 
+(def cluster-secret
+  "By which the nodes know each other: beyond loopback they need one. It keeps nobody out of a lab."
+  "the-secret-of-a-cluster-that-is-only-a-test")
+
 (defn- lockd-words [test node]
   (let [ip (address test node)]
     (into [(bin test node "fencelockd") "--id" (id-of test node) "--data" (data test node)
            "--listen" (str ip ":" client-port) "--peer" (str ip ":" peer-port)
            "--cluster" (str/join "," (for [n (lock-nodes test)]
                                        (str (id-of test n) "=" (address test n) ":" peer-port)))
-           "--allow-remote"]
+           "--allow-remote" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
           (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
 
 (defn- store-words [test node]
@@ -172,6 +176,7 @@
         pid   (pid-file test node service)]
     (c/su (c/exec :sh :-c
                   (str "cd " (home test node) "; mkdir -p " (data test node)
+                       "; [ -s cluster-secret ] || echo " cluster-secret " >cluster-secret"
                        "; if [ -s " pid " ] && readlink /proc/$(cat " pid ")/exe >/dev/null;"
                        " then exit 0; fi; setsid " (str/join " " words)
                        " >>" (log-file test node service) " 2>&1 </dev/null & echo $! >" pid)))

@@ -4,8 +4,8 @@
  * socket that asks for any, of this process or another. So the socket that found it stays, bound
  * and not listening. Who sets SO_REUSEADDR, as our listeners do, can bind the port beside it and
  * listen; to all others it is taken; and while nobody listens a call to it is refused. */
-#ifndef TEST_CONSENSUS_PORTS_H
-#define TEST_CONSENSUS_PORTS_H
+#ifndef TEST_LIB_PORTS_H
+#define TEST_LIB_PORTS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
