@@ -194,6 +194,7 @@ static void put_lock_counts(const struct lock_figures *l, struct metrics_text *t
                                     {"cancelled", l->wait_ends[MACHINE_REASON_CANCEL]},
                                     {"session closed", l->wait_ends[MACHINE_REASON_CLOSE]},
                                     {"session expired", l->wait_ends[MACHINE_REASON_SESSION]},
+                                    {"right lost", l->wait_ends[MACHINE_REASON_DENIED]},
                                     {NULL, 0}});
     by_label(t, "fencelock_refused_total", "counter",
              "Requests that changed nothing: a lock that another holds, or a stale token.",

@@ -12,7 +12,7 @@
 
 enum lock_end { LOCK_RELEASED, LOCK_CLOSED, LOCK_EXPIRED, LOCK_BROKEN, LOCK_ENDS };
 enum lock_refusal { REFUSED_HELD, REFUSED_STALE_RENEW, REFUSED_STALE_RELEASE, LOCK_REFUSALS };
-#define LOCK_WAIT_ENDS (MACHINE_REASON_RELEASE + 1)
+#define LOCK_WAIT_ENDS (MACHINE_REASON_MAX + 1)
 
 /* Copied as it is by whoever asks. */
 struct lock_figures {

@@ -248,7 +248,7 @@ class Tool(AclCase):
         self.assertGreater(int(out), int(token))
         code, out, error = self.tool('run', 'a4', *at, '--user', 'ann', '--password-file', path, '--', binary('fencelock'),
                                      'show', 'a4', '--json', '--nodes', node.address)
-        self.assertRegex(out, 'host=.* pid=[0-9]+ command=.*fencelock show a4')
+        self.assertRegex(out, r'host=\S+ pid=[0-9]+ command=fencelock\b')
 
 
 class Audit(AclCase):

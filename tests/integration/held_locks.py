@@ -160,7 +160,7 @@ class Life(HoldCase):
 
     def test_taken_away(self):
         for d, name in self.each_shell():
-            d.hold(name, ttl=600)
+            d.hold(name, ttl=3000)
             self.call('BREAK', name)
             self.assertEqual(d.next()[:4], ['change', name, 'lost', str(TAKEN)])
             self.assertEqual(d('look', name)[2:], ['lost', str(TAKEN), '0', 'ENOTHELD', '0'])
@@ -168,7 +168,7 @@ class Life(HoldCase):
     def test_max_hold_and_reserve(self):
         for d, name in self.each_shell():
             began = now_ms()
-            d.hold(name, ttl=500, reserve=200, max_hold=1200)
+            d.hold(name, ttl=30000, reserve=200, max_hold=1200)
             line = d.next()
             self.assertEqual(line[:4], ['change', name, 'lost', str(MAX_HOLD)])
             self.assertGreaterEqual(int(line[4]), began + 1199)
