@@ -127,7 +127,8 @@ struct net_server {
     unsigned handles; /* uv handles that are not closed yet */
     uv_idle_t idle;   /* active while some have yielded: the poll does not wait */
     struct fli_turn turn;
-    uint64_t idle_ns;        /* of the loop, when the turn began */
+    uint64_t polled_at_ns;   /* when the loop began to wait */
+    uint64_t idle_ns;        /* how long it waited in this turn */
     uint64_t take_ns;        /* spent on requests in this turn */
     uint64_t visit_ns;       /* when the connection at hand began to take requests */
     unsigned visit_n;        /* how many it took */

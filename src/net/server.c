@@ -55,8 +55,17 @@ void net_server_stay_awake(struct net_server *s)
     }
 }
 
+/* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem to have taken
+ * up to one more. UV_METRICS_IDLE_TIME would tell exactly, and polls twice for that. */
+static void note_idle(struct net_server *s)
+{
+    uint64_t woke_ns = uv_now(s->loop) * UINT64_C(1000000);
+    s->idle_ns = woke_ns > s->polled_at_ns ? woke_ns - s->polled_at_ns : 0;
+}
+
 static void check_cb(uv_check_t *handle)
 {
+    note_idle(handle->data);
     net_flush(handle->data);
 }
 
@@ -104,11 +113,10 @@ static void go_on(struct net_server *s)
 static void end_turn(struct net_server *s)
 {
     char text[FLI_TURN_TEXT_MAX];
-    uint64_t idle_ns = uv_metrics_idle_time(s->loop);
-    if (fli_turn_end(&s->turn, idle_ns - s->idle_ns, text)) {
+    if (fli_turn_end(&s->turn, s->idle_ns, text)) {
         net_server_log(s, 2, "%s", text);
     }
-    s->idle_ns = idle_ns;
+    s->idle_ns = 0;
 }
 
 static void prepare_cb(uv_prepare_t *handle)
@@ -117,6 +125,7 @@ static void prepare_cb(uv_prepare_t *handle)
     end_turn(s);
     go_on(s);
     net_flush(s);
+    s->polled_at_ns = fli_clock_ns();
 }
 
 static void handle_closed(uv_handle_t *handle)
@@ -396,8 +405,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->free_inputs);
     fli_buf_init(&s->scratch, limits->output_max);
     fli_resp_parser_init(&s->parser, limits->resp);
-    int rc = uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
-    rc = rc != 0 ? rc : uv_check_init(loop, &s->check);
+    int rc = uv_check_init(loop, &s->check);
     rc = rc != 0 ? rc : uv_prepare_init(loop, &s->prepare);
     rc = rc != 0 ? rc : uv_timer_init(loop, &s->tick);
     rc = rc != 0 ? rc : uv_idle_init(loop, &s->idle);
