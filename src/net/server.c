@@ -55,8 +55,8 @@ void net_server_stay_awake(struct net_server *s)
     }
 }
 
-/* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem to have taken
- * up to one more. UV_METRICS_IDLE_TIME would tell exactly, and polls twice for that. */
+/* libuv notes the time right after its poll, in whole milliseconds, so a turn may seem to have
+ * taken up to one more. UV_METRICS_IDLE_TIME would tell exactly, and polls twice for that. */
 static void note_idle(struct net_server *s)
 {
     uint64_t woke_ns = uv_now(s->loop) * UINT64_C(1000000);
