@@ -85,10 +85,10 @@ struct net_conn {
     uint8_t address[NET_CONN_ADDRESS_MAX];
     uint8_t address_len;
     bool local;     /* the client is on this machine */
-    bool waits;     /* the service has it take no more for now */
+    bool waits;     /* from net_conn_hold to net_conn_release */
     bool admitted;  /* the service knows it */
     bool reading;   /* uv_read is on */
-    bool paused;    /* takes nothing more for now: it is full, or has yielded */
+    bool paused;    /* takes nothing: it is full, waits, or yielded */
     bool full;      /* too much is in flight or unsent, until half of it has gone */
     bool hold;      /* answers may not leave the list now: it is being walked */
     bool eof;       /* the client sends no more */

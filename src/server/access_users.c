@@ -30,9 +30,8 @@ static struct fli_slice text_of(const struct access_call *c)
 /* What says who asks, for a command of this call. */
 static struct machine_command asked(const struct access_call *c, unsigned op)
 {
-    return (struct machine_command){.op = (uint8_t)op,
-                                    .user = c->login,
-                                    .address = {c->address, c->address_len}};
+    return (struct machine_command){
+        .op = (uint8_t)op, .user = c->login, .address = {c->address, c->address_len}};
 }
 
 static void end(struct access_call *c, const char *word, const char *text)
@@ -194,8 +193,7 @@ static void work_words(struct auth_job *job)
         } else {
             acl_user_init(&tried, slice_of(c->user));
         }
-        c->status =
-            acl_apply(&tried, text_of(c), ACL_LOCK_RIGHTS, c->error, sizeof c->error);
+        c->status = acl_apply(&tried, text_of(c), ACL_LOCK_RIGHTS, c->error, sizeof c->error);
     }
 }
 
@@ -377,18 +375,27 @@ static void work_save(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
     c->worked = true;
-    c->status = aclfile_write(c->access->config.config->aclfile, text_of(c), c->error,
-                              sizeof c->error);
+    c->status =
+        aclfile_write(c->access->config.config->aclfile, text_of(c), c->error, sizeof c->error);
 }
 
-static void done_save(struct auth_job *job)
+/* False: the file could not be read or written, and the call is answered. */
+static bool file_work_done(struct access_call *c)
 {
-    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
     if (!c->worked) {
         end_failure(c, FL_EBUSY);
     } else if (c->status != 0) {
         end(c, "ERR", c->error);
     } else {
+        return true;
+    }
+    return false;
+}
+
+static void done_save(struct auth_job *job)
+{
+    struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
+    if (file_work_done(c)) {
         end_ok(c);
     }
 }
@@ -463,18 +470,14 @@ static void work_load(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
     c->worked = true;
-    c->status = aclfile_read(c->access->config.config->aclfile, ACL_LOCK_RIGHTS, &c->file,
-                             c->error, sizeof c->error);
+    c->status = aclfile_read(c->access->config.config->aclfile, ACL_LOCK_RIGHTS, &c->file, c->error,
+                             sizeof c->error);
 }
 
 static void done_load(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
-    if (!c->worked) {
-        end_failure(c, FL_EBUSY);
-    } else if (c->status != 0) {
-        end(c, "ERR", c->error);
-    } else {
+    if (file_work_done(c)) {
         ask_users(c);
     }
 }
@@ -544,9 +547,8 @@ void access_initial(struct access *a)
         access_free(c);
         return;
     }
-    struct machine_command set = {.op = MACHINE_OP_USER_SET,
-                                  .flags = MACHINE_USER_INITIAL,
-                                  .user = MACHINE_USER_NODE};
+    struct machine_command set = {
+        .op = MACHINE_OP_USER_SET, .flags = MACHINE_USER_INITIAL, .user = MACHINE_USER_NODE};
     struct machine_command seal = {.op = MACHINE_OP_USERS_SEAL, .user = MACHINE_USER_NODE};
     a->initial = c;
     send_file(c, &a->file, set);
@@ -586,8 +588,9 @@ static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned 
         }
     }
     return n == 0 || rc != 0 ? rc
-                             : fli_resp_error(b, "ERR", "ACL CAT: there is no such right; ACL CAT "
-                                                        "lists them");
+                             : fli_resp_error(b, "ERR",
+                                              "ACL CAT: there is no such right; ACL CAT "
+                                              "lists them");
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

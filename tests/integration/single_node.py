@@ -131,5 +131,18 @@ class OneNode(Case):
         self.assertEqual(self.node.process.wait(), 0)
 
 
+class Waiting(Case):
+    def test_waiting_is_no_slow_turn(self):
+        """A node without work waits for tens of milliseconds again and again; those are not turns that took long."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        before = node.info()
+
+        def turned():
+            now = node.info()
+            return now if now['loop_turns'] >= before['loop_turns'] + 40 else time.sleep(0.2)
+        now = wait_until(turned, 60, 'forty turns')
+        self.assertLess(2 * (now['loop_turns_slow'] - before['loop_turns_slow']), now['loop_turns'] - before['loop_turns'])
+
+
 if __name__ == '__main__':
     main()

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
+#include "../../lib/break_connections.h"
 #include "base/clock.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
@@ -117,19 +117,6 @@ static void test_a_dead_leader_and_another(void **state)
     acquire(c, next, "b");
 }
 
-static void break_cb(uv_handle_t *handle, void *arg)
-{
-    unsigned *broken = arg;
-    struct sockaddr_storage peer;
-    socklen_t len = sizeof peer;
-    uv_os_fd_t fd;
-    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
-        uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
-        assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
-        (*broken)++;
-    }
-}
-
 struct stream_to {
     struct node *n;
     uint64_t leader_id;
@@ -157,7 +144,7 @@ static void test_broken_connections_depose_nobody(void **state)
                 cluster_until(c, has_stream, &to, "there is a stream to the leader");
             }
         }
-        uv_walk(&c->loop, break_cb, &broken);
+        broken += break_connections(&c->loop);
         assert_true(broken >= 4);
         acquire(c, (leader + 1) % 3, name);
         cluster_wait_level(c);

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../lib/break_connections.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
 #include "machine/view.h"
@@ -364,18 +364,6 @@ static bool has_stream(void *ctx)
     return relay_client_connected(s->n->relay, s->leader_id);
 }
 
-static void break_cb(uv_handle_t *handle, void *arg)
-{
-    struct sockaddr_storage peer;
-    socklen_t len = sizeof peer;
-    uv_os_fd_t fd;
-    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
-        uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
-        assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
-        (*(unsigned *)arg)++;
-    }
-}
-
 /* Hands a command to the stream, without a flush: it has not left. */
 static void relay_unsent(struct cluster *c, unsigned i, const struct machine_command *cmd,
                          struct op *op)
@@ -415,7 +403,7 @@ static void test_stream_breaks(void **state)
     relay_unsent(c, follower, &w2, &unsent);
     assert_int_equal(sent.answers + asked.answers + unsent.answers, 0);
     uv_prepare_stop(&to.n->prepare); /* it would flush before the loop looks at the sockets */
-    uv_walk(&c->loop, break_cb, &broken);
+    broken += break_connections(&c->loop);
     assert_true(broken > 0);
     op_wait(c, &sent);
     assert_int_equal(sent.status, FL_EUNCERTAIN);

@@ -1,13 +1,13 @@
 /* test_snapshot_transfer.c: a snapshot on its way from node 1 to node 2, over loopback, between two
  * simulated disks: cut connections, damage, full disks, senders that begin again or break the
  * rules. */
+#include "../../lib/break_connections.h"
 #include "../peer/rig.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "../log/sim_device.h"
 #include "base/bytes.h"
@@ -259,18 +259,6 @@ static void a_newer_one_does_not_disturb(void **state)
     assert_true(f->hash != machine_hash(f->machine));
 }
 
-static void break_cb(uv_handle_t *handle, void *arg)
-{
-    struct sockaddr_storage peer;
-    socklen_t len = sizeof peer;
-    uv_os_fd_t fd;
-    if ((handle->type == UV_TCP || handle->type == UV_POLL) && !uv_is_closing(handle) &&
-        uv_fileno(handle, &fd) == 0 && getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
-        assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
-        (*(unsigned *)arg)++;
-    }
-}
-
 /* The connection breaks after so many turns, from the first to the last. */
 static void connections_that_break(void **state)
 {
@@ -284,7 +272,7 @@ static void connections_that_break(void **state)
         for (unsigned i = 0; i < turns && f->readies == before; i++) {
             assert_true(turn(f, rig_deadline(f->r)));
         }
-        uv_walk(&f->r->loop, break_cb, &broken);
+        broken += break_connections(&f->r->loop);
         UNTIL(f, !snapshot_send_busy(f->send) && !snapshot_install_busy(f->install));
         assert_true(f->readies > before || snapshot_send_failures(f->send) > failures);
         cuts += f->readies == before;
