@@ -78,6 +78,10 @@ class Spaces:
     def space(self, node):
         return '%s-%d' % (self.name, node)
 
+    def outer(self, node):
+        """The end of a node's cable that is in our namespace."""
+        return '%sv%d' % (self.name, node)
+
     def address(self, node):
         return '%s.%d' % (self.net, node)
 
@@ -97,7 +101,7 @@ class Spaces:
         _ip('link', 'set', bridge, 'up')
         self.macs = {}
         for node in range(1, self.n + 1):
-            outer = '%sv%d' % (self.name, node)
+            outer = self.outer(node)
             _ip('netns', 'add', self.space(node))
             _ip('link', 'add', outer, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', self.space(node))
             _ip('link', 'set', outer, 'master', bridge)
