@@ -1,7 +1,7 @@
 /* config.c: see config.h. One table of options; each source looks its names up there and stores the
  * text; values are read once the last source has spoken, so an error can say where a value came
  * from. */
-#include "server/config.h"
+#include "server/config_private.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,27 +11,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-
-/* A flag needs no value on the command line. */
-enum kind {
-    KIND_NUMBER,
-    KIND_TEXT,
-    KIND_FLAG,
-    KIND_YES_NO,
-    KIND_LEVEL,
-    KIND_CLUSTER,
-    KIND_AUTH,
-    KIND_FORMAT,
-    KIND_CERT_USER
-};
-
-struct option {
-    const char *name;
-    enum kind kind;
-    size_t offset;
-    size_t size; /* of the field */
-    uint64_t min, max;
-};
 
 #define FIELD(f) offsetof(struct config, f), sizeof(((struct config *)0)->f)
 #define NUMBER(name, f, lo, hi)                                                                    \
@@ -43,7 +22,7 @@ struct option {
         name, KIND_TEXT, FIELD(f), 0, 0                                                            \
     }
 
-static const struct option options[] = {
+static const struct config_option options[] = {
     NUMBER("id", id, 1, INT64_MAX),
     TEXT("data", data),
     TEXT("config", file),
@@ -85,24 +64,14 @@ static const struct option options[] = {
 };
 #define OPTIONS_LEN (sizeof options / sizeof options[0])
 
+_Static_assert(OPTIONS_LEN <= CONFIG_OPTIONS_MAX, "a reader has room for all of them");
+
 bool config_listens_plainly(const struct config *c)
 {
     return strcmp(c->listen, "off") != 0;
 }
 
-/* A value and where it was found. */
-struct given {
-    char *text; /* NULL: not given */
-    char where[CONFIG_PATH_MAX + 32];
-};
-
-struct reader {
-    struct given given[OPTIONS_LEN];
-    struct config *config;
-    char *errmsg;
-};
-
-static enum config_outcome FLI_PRINTF(2, 3) wrong(struct reader *r, const char *fmt, ...)
+enum config_outcome FLI_PRINTF(2, 3) config_wrong(struct config_reader *r, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -161,20 +130,21 @@ static size_t find(const char *name)
     return i;
 }
 
-static enum config_outcome unknown(struct reader *r, const char *where, const char *name)
+static enum config_outcome unknown(struct config_reader *r, const char *where, const char *name)
 {
     unsigned d = 0;
     const char *near = nearest(name, &d);
     if (d <= 1 + strlen(near) / 3) {
-        return wrong(r, "%s: there is no option '%.64s'; did you mean '%s'?", where, name, near);
+        return config_wrong(r, "%s: there is no option '%.64s'; did you mean '%s'?", where, name,
+                            near);
     }
-    return wrong(r, "%s: there is no option '%.64s'; --help lists them", where, name);
+    return config_wrong(r, "%s: there is no option '%.64s'; --help lists them", where, name);
 }
 
 /* Keeps what was said first. */
-static void give(struct reader *r, size_t i, const char *text, size_t len, const char *where)
+static void give(struct config_reader *r, size_t i, const char *text, size_t len, const char *where)
 {
-    struct given *g = &r->given[i];
+    struct config_given *g = &r->given[i];
     if (g->text != NULL) {
         return;
     }
@@ -186,7 +156,7 @@ static void give(struct reader *r, size_t i, const char *text, size_t len, const
 
 /* --- command line --- */
 
-static enum config_outcome read_argument(struct reader *r, int argc, const char *const *argv,
+static enum config_outcome read_argument(struct config_reader *r, int argc, const char *const *argv,
                                          int *at)
 {
     const char *arg = argv[*at];
@@ -197,7 +167,8 @@ static enum config_outcome read_argument(struct reader *r, int argc, const char 
         return CONFIG_VERSION;
     }
     if (strncmp(arg, "--", 2) != 0) {
-        return wrong(r, "'%.64s' is not an option: options begin with --; --help lists them", arg);
+        return config_wrong(r, "'%.64s' is not an option: options begin with --; --help lists them",
+                            arg);
     }
     char name[64];
     size_t len = strcspn(arg + 2, "=");
@@ -209,7 +180,7 @@ static enum config_outcome read_argument(struct reader *r, int argc, const char 
     char where[80];
     (void)snprintf(where, sizeof where, "--%s", name);
     if (r->given[i].text != NULL) {
-        return wrong(r, "--%s is given twice: give it once", name);
+        return config_wrong(r, "--%s is given twice: give it once", name);
     }
     const char *value = arg + 2 + len;
     if (*value == '=') {
@@ -219,13 +190,14 @@ static enum config_outcome read_argument(struct reader *r, int argc, const char 
     } else if (++*at < argc) {
         value = argv[*at];
     } else {
-        return wrong(r, "--%s needs a value", name);
+        return config_wrong(r, "--%s needs a value", name);
     }
     give(r, i, value, strlen(value), where);
     return CONFIG_RUN;
 }
 
-static enum config_outcome read_command_line(struct reader *r, int argc, const char *const *argv)
+static enum config_outcome read_command_line(struct config_reader *r, int argc,
+                                             const char *const *argv)
 {
     enum config_outcome outcome = CONFIG_RUN;
     for (int i = 0; outcome == CONFIG_RUN && i < argc; i++) {
@@ -257,7 +229,7 @@ static bool variable_name(const char *entry, char name[64], const char **ret_val
     return true;
 }
 
-static enum config_outcome read_environment(struct reader *r, const char *const *env)
+static enum config_outcome read_environment(struct config_reader *r, const char *const *env)
 {
     for (; env != NULL && *env != NULL; env++) {
         char name[64];
@@ -301,7 +273,7 @@ static const char *trim_blanks(const char *start, const char *end)
     return end;
 }
 
-static enum config_outcome read_line(struct reader *r, const char *line, size_t len,
+static enum config_outcome read_line(struct config_reader *r, const char *line, size_t len,
                                      const char *where, bool *seen)
 {
     const char *start = skip_blanks(line, line + len);
@@ -312,7 +284,7 @@ static enum config_outcome read_line(struct reader *r, const char *line, size_t 
     }
     const char *equals = memchr(start, '=', (size_t)(end - start));
     if (equals == NULL) {
-        return wrong(r, "%s: write `option = value`", where);
+        return config_wrong(r, "%s: write `option = value`", where);
     }
     char name[64];
     const char *name_end = trim_blanks(start, equals);
@@ -323,10 +295,10 @@ static enum config_outcome read_line(struct reader *r, const char *line, size_t 
         return unknown(r, where, name);
     }
     if (strcmp(name, "config") == 0) {
-        return wrong(r, "%s: a config file cannot name another one", where);
+        return config_wrong(r, "%s: a config file cannot name another one", where);
     }
     if (seen[i]) {
-        return wrong(r, "%s: '%s' is given twice: give it once", where, name);
+        return config_wrong(r, "%s: '%s' is given twice: give it once", where, name);
     }
     seen[i] = true;
     const char *value = skip_blanks(equals + 1, end);
@@ -334,7 +306,7 @@ static enum config_outcome read_line(struct reader *r, const char *line, size_t 
     return CONFIG_RUN;
 }
 
-static enum config_outcome read_lines(struct reader *r, FILE *f, const char *path)
+static enum config_outcome read_lines(struct config_reader *r, FILE *f, const char *path)
 {
     char line[CONFIG_LINE_MAX];
     char where[CONFIG_PATH_MAX + 32];
@@ -343,7 +315,8 @@ static enum config_outcome read_lines(struct reader *r, FILE *f, const char *pat
         (void)snprintf(where, sizeof where, "%s:%u", path, n);
         size_t len = strlen(line);
         if (len + 1 == sizeof line && line[len - 1] != '\n') {
-            return wrong(r, "%.512s: the line is longer than %u bytes", where, CONFIG_LINE_MAX - 2);
+            return config_wrong(r, "%.512s: the line is longer than %u bytes", where,
+                                CONFIG_LINE_MAX - 2);
         }
         len -= len > 0 && line[len - 1] == '\n';
         enum config_outcome outcome = read_line(r, line, len, where, seen);
@@ -351,406 +324,30 @@ static enum config_outcome read_lines(struct reader *r, FILE *f, const char *pat
             return outcome;
         }
     }
-    return ferror(f) ? wrong(r, "cannot read the config file %.512s: %s", path, strerror(errno))
-                     : CONFIG_RUN;
+    return ferror(f)
+               ? config_wrong(r, "cannot read the config file %.512s: %s", path, strerror(errno))
+               : CONFIG_RUN;
 }
 
-static enum config_outcome read_file(struct reader *r)
+static enum config_outcome read_file(struct config_reader *r)
 {
-    const struct given *g = &r->given[find("config")];
+    const struct config_given *g = &r->given[find("config")];
     if (g->text == NULL) {
         return CONFIG_RUN;
     }
     FILE *f = fopen(g->text, "re");
     if (f == NULL) {
-        return wrong(r, "%.128s: cannot open the config file %.512s: %s", g->where, g->text,
-                     strerror(errno));
+        return config_wrong(r, "%.128s: cannot open the config file %.512s: %s", g->where, g->text,
+                            strerror(errno));
     }
     enum config_outcome outcome = read_lines(r, f, g->text);
     (void)fclose(f);
     return outcome;
 }
 
-/* --- values --- */
-
-static enum config_outcome set_number(struct reader *r, const struct option *o,
-                                      const struct given *g, void *field)
-{
-    uint64_t v = 0;
-    if (!fli_parse_u64(g->text, strlen(g->text), o->max, &v) || v < o->min) {
-        return wrong(r, "%.512s: '%.64s' is not a whole number from %llu to %llu", g->where,
-                     g->text, (unsigned long long)o->min, (unsigned long long)o->max);
-    }
-    if (o->size == sizeof(uint32_t)) {
-        uint32_t small = (uint32_t)v;
-        memcpy(field, &small, sizeof small);
-    } else {
-        FLI_ASSERT(o->size == sizeof v);
-        memcpy(field, &v, sizeof v);
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome set_flag(struct reader *r, const struct given *g, void *field)
-{
-    static const struct {
-        const char *word;
-        bool v;
-    } words[] = {{"yes", true}, {"no", false}, {"true", true}, {"false", false},
-                 {"1", true},   {"0", false},  {"on", true},   {"off", false}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcmp(g->text, words[i].word) == 0) {
-            memcpy(field, &words[i].v, sizeof(bool));
-            return CONFIG_RUN;
-        }
-    }
-    return wrong(r, "%.512s: '%.64s' is neither yes nor no", g->where, g->text);
-}
-
-static enum config_outcome set_level(struct reader *r, const struct given *g, void *field)
-{
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    for (unsigned i = 0; i < 4; i++) {
-        if (strcmp(g->text, names[i]) == 0) {
-            unsigned level = i + 1;
-            memcpy(field, &level, sizeof level);
-            return CONFIG_RUN;
-        }
-    }
-    return wrong(r, "%.512s: '%.64s' is no level: write error, warning, info or debug", g->where,
-                 g->text);
-}
-
-static enum config_outcome set_format(struct reader *r, const struct given *g, void *field)
-{
-    bool json = strcmp(g->text, "json") == 0;
-    if (!json && strcmp(g->text, "text") != 0) {
-        return wrong(r, "%.512s: '%.64s' is no format: write text or json", g->where, g->text);
-    }
-    memcpy(field, &json, sizeof json);
-    return CONFIG_RUN;
-}
-
-static enum config_outcome set_auth(struct reader *r, const struct given *g, void *field)
-{
-    static const struct {
-        const char *word;
-        enum fli_tls_auth v;
-    } words[] = {{"yes", FLI_TLS_AUTH_REQUIRED},
-                 {"no", FLI_TLS_AUTH_NO},
-                 {"optional", FLI_TLS_AUTH_OPTIONAL}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcmp(g->text, words[i].word) == 0) {
-            memcpy(field, &words[i].v, sizeof words[i].v);
-            return CONFIG_RUN;
-        }
-    }
-    return wrong(r, "%.512s: '%.64s' is none of yes, no and optional", g->where, g->text);
-}
-
-static enum config_outcome set_cert_user(struct reader *r, const struct given *g, void *field)
-{
-    bool by_cn = strcmp(g->text, "CN") == 0;
-    if (!by_cn && strcmp(g->text, "off") != 0) {
-        return wrong(r, "%.512s: '%.64s' is neither CN nor off", g->where, g->text);
-    }
-    memcpy(field, &by_cn, sizeof by_cn);
-    return CONFIG_RUN;
-}
-
-static enum config_outcome set_cluster(struct reader *r, const struct given *g)
-{
-    char why[512];
-    if (members_parse(g->text, &r->config->members, why, sizeof why) != 0) {
-        return wrong(r, "%.400s: %s", g->where, why);
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome set_text(struct reader *r, const struct option *o, const struct given *g,
-                                    void *field)
-{
-    size_t len = strlen(g->text);
-    if (len == 0 || len >= o->size) {
-        return wrong(r, "%.512s: %s must have 1 to %zu bytes, not %zu", g->where, o->name,
-                     o->size - 1, len);
-    }
-    memcpy(field, g->text, len + 1);
-    return CONFIG_RUN;
-}
-
-static enum config_outcome set(struct reader *r, const struct option *o, const struct given *g)
-{
-    void *field = (char *)r->config + o->offset;
-    switch (o->kind) {
-    case KIND_NUMBER:
-        return set_number(r, o, g, field);
-    case KIND_FLAG:
-    case KIND_YES_NO:
-        return set_flag(r, g, field);
-    case KIND_LEVEL:
-        return set_level(r, g, field);
-    case KIND_CLUSTER:
-        return set_cluster(r, g);
-    case KIND_AUTH:
-        return set_auth(r, g, field);
-    case KIND_FORMAT:
-        return set_format(r, g, field);
-    case KIND_CERT_USER:
-        return set_cert_user(r, g, field);
-    default:
-        return set_text(r, o, g, field);
-    }
-}
-
-static bool was_given(const struct reader *r, const char *name)
+bool config_was_given(const struct config_reader *r, const char *name)
 {
     return r->given[find(name)].text != NULL;
-}
-
-/* --- what belongs together --- */
-
-static enum config_outcome check_members(struct reader *r)
-{
-    struct config *c = r->config;
-    if (!was_given(r, "cluster")) {
-        c->members.n = 1;
-        c->members.list[0].id = c->id;
-        (void)snprintf(c->members.list[0].address, sizeof c->members.list[0].address, "%s",
-                       c->peer[0] != '\0' ? c->peer : CONFIG_PEER_DEFAULT);
-        return CONFIG_RUN;
-    }
-    if (!was_given(r, "id") && c->members.n == 1) {
-        c->id = c->members.list[0].id;
-    } else if (!was_given(r, "id")) {
-        return wrong(r, "--id is missing: --cluster has %u nodes, say which of them this one is",
-                     c->members.n);
-    }
-    if (members_find(&c->members, c->id) == NULL) {
-        return wrong(r,
-                     "--cluster has no node %llu, but --id says that this is node %llu: add it to "
-                     "--cluster, or correct --id",
-                     (unsigned long long)c->id, (unsigned long long)c->id);
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome check_address(struct reader *r, const char *option, const char *address,
-                                         bool port_0)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    if (net_address_split(address, host, &port) != 0) {
-        return wrong(r, "--%s: '%.128s' is not an address: write HOST:PORT, such as %s", option,
-                     address, CONFIG_LISTEN_DEFAULT);
-    }
-    if (port == 0 && !port_0) {
-        return wrong(r, "--%s: '%.128s' needs a port from 1 to 65535", option, address);
-    }
-    return CONFIG_RUN;
-}
-
-/* Who is taken for a node can read everything and change everything. */
-static enum config_outcome check_peer_reach(struct reader *r, const char *option,
-                                            const char *address)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    int rc = net_address_split(address, host, &port);
-    FLI_ASSERT(rc == 0);
-    if (r->config->tls_cluster || r->config->cluster_secret_file[0] != '\0' ||
-        net_host_is_loopback(host)) {
-        return CONFIG_RUN;
-    }
-    return wrong(
-        r,
-        "--%s: the address for other nodes, %.128s, can be reached from other machines, and "
-        "nothing there proves who is a node. Add --tls-cluster yes with certificates, or "
-        "--cluster-secret-file FILE, the same on all nodes (openssl rand -hex 32 > FILE)",
-        option, address);
-}
-
-/* An address that is to be bound is to be told to clients too, unless another one is. */
-static enum config_outcome check_told(struct reader *r, const char *option, const char *address,
-                                      const char *told_option, const char *told)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    if (told[0] != '\0') {
-        return check_address(r, told_option, told, false);
-    }
-    if (net_address_split(address, host, &port) == 0 && net_host_is_any(host)) {
-        return wrong(r,
-                     "--%s %.128s means every address of this machine, which is no address to "
-                     "tell clients: add --%s HOST:PORT",
-                     option, address, told_option);
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome check_plain(struct reader *r)
-{
-    struct config *c = r->config;
-    if (!config_listens_plainly(c)) {
-        return c->advertise[0] == '\0'
-                   ? CONFIG_RUN
-                   : wrong(r, "--advertise has no meaning with --listen off: use --tls-advertise");
-    }
-    enum config_outcome o = check_address(r, "listen", c->listen, true);
-    return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
-}
-
-/* A port alone belongs to the host of --listen, as in Redis. */
-static void complete_tls_port(struct config *c)
-{
-    char host[NET_HOST_MAX];
-    uint16_t port = 0;
-    uint64_t number = 0;
-    if (fli_parse_u64(c->tls_port, strlen(c->tls_port), UINT16_MAX, &number)) {
-        if (net_address_split(c->listen, host, &port) != 0) {
-            (void)snprintf(host, sizeof host, "127.0.0.1"); /* listen is off */
-        }
-        (void)net_address_join(host, (uint16_t)number, c->tls_port, sizeof c->tls_port);
-    }
-}
-
-static enum config_outcome check_tls_files(struct reader *r)
-{
-    static const char *const files[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file"};
-    const struct config *c = r->config;
-    const char *user = c->tls_cluster ? "tls-cluster" : "tls-port";
-    for (size_t i = 0; i < 3; i++) {
-        if (c->tls_port[0] == '\0' && !c->tls_cluster && was_given(r, files[i])) {
-            return wrong(r, "--%s has no effect without --tls-port or --tls-cluster yes: add one",
-                         files[i]);
-        }
-    }
-    if (c->tls_port[0] == '\0' && !c->tls_cluster) {
-        return CONFIG_RUN;
-    }
-    for (size_t i = 0; i < 2; i++) {
-        if (!was_given(r, files[i])) {
-            return wrong(r, "--%s needs --%s", user, files[i]);
-        }
-    }
-    if (c->tls_cluster && c->tls_ca_cert_file[0] == '\0') {
-        return wrong(r,
-                     "--tls-cluster needs --tls-ca-cert-file, which says whose nodes are let in");
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome check_tls_cluster(struct reader *r)
-{
-    const struct config *c = r->config;
-    if (!c->tls_cluster && was_given(r, "tls-cluster-name")) {
-        return wrong(r, "--tls-cluster-name has no effect without --tls-cluster yes: add it");
-    }
-    if (c->tls_cluster && c->cluster_secret_file[0] != '\0') {
-        return wrong(r, "--cluster-secret-file and --tls-cluster yes: nodes know each other by one "
-                        "or the other, leave one out");
-    }
-    if (!security_name_is_valid(c->tls_cluster_name)) {
-        return wrong(r,
-                     "--tls-cluster-name: '%.64s' is no name: write letters, digits, dots and "
-                     "dashes",
-                     c->tls_cluster_name);
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome check_tls_port(struct reader *r)
-{
-    struct config *c = r->config;
-    if (c->tls_auth_clients != FLI_TLS_AUTH_NO && c->tls_ca_cert_file[0] == '\0') {
-        return wrong(r, "--tls-port needs --tls-ca-cert-file, which says whose clients are let in; "
-                        "or --tls-auth-clients no, which lets in everybody");
-    }
-    complete_tls_port(c);
-    enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
-    if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
-                                   strlen(c->tls_advertise) + 16 >
-                               MEMBER_ADDRESS_MAX) {
-        return wrong(r, "the addresses that clients are told are too long together");
-    }
-    return o != CONFIG_RUN
-               ? o
-               : check_told(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
-}
-
-static enum config_outcome check_tls(struct reader *r)
-{
-    static const char *const needs[] = {"tls-auth-clients", "tls-advertise",
-                                        "tls-auth-clients-user"};
-    const struct config *c = r->config;
-    enum config_outcome o = check_tls_files(r);
-    o = o != CONFIG_RUN ? o : check_tls_cluster(r);
-    if (o != CONFIG_RUN) {
-        return o;
-    }
-    if (c->tls_port[0] != '\0') {
-        return check_tls_port(r);
-    }
-    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
-        if (was_given(r, needs[i])) {
-            return wrong(r, "--%s has no effect without --tls-port: add it", needs[i]);
-        }
-    }
-    if (!c->tls_cluster && was_given(r, "tls-protocols")) {
-        return wrong(r,
-                     "--tls-protocols has no effect without --tls-port or --tls-cluster yes: add "
-                     "one");
-    }
-    return config_listens_plainly(c)
-               ? CONFIG_RUN
-               : wrong(r, "--listen off leaves clients no port: add --tls-port");
-}
-
-static enum config_outcome check_addresses(struct reader *r)
-{
-    struct config *c = r->config;
-    enum config_outcome o = check_plain(r);
-    o = o != CONFIG_RUN ? o : check_tls(r);
-    o = o != CONFIG_RUN || c->metrics[0] == '\0' ? o
-                                                 : check_address(r, "metrics", c->metrics, true);
-    if (o == CONFIG_RUN && c->peer[0] != '\0') {
-        o = check_address(r, "peer", c->peer, false);
-    }
-    if (o == CONFIG_RUN && c->peer[0] != '\0') {
-        o = check_peer_reach(r, "peer", c->peer);
-    }
-    return o != CONFIG_RUN
-               ? o
-               : check_peer_reach(r, "cluster", members_find(&c->members, c->id)->address);
-}
-
-static enum config_outcome check_users(struct reader *r)
-{
-    const struct config *c = r->config;
-    if (c->aclfile[0] != '\0' && c->requirepass[0] != '\0') {
-        return wrong(r, "--aclfile and --requirepass exclude each other: write the line `user "
-                        "default on >PASSWORD ~* +@all` into the file");
-    }
-    for (const char *p = c->requirepass; *p != '\0'; p++) {
-        if (*p <= ' ' || *p == 0x7f) {
-            return wrong(r, "--requirepass: a password that begins with the cluster has no blanks; "
-                            "set it later with ACL SETUSER");
-        }
-    }
-    return CONFIG_RUN;
-}
-
-static enum config_outcome check_times(struct reader *r)
-{
-    const struct config *c = r->config;
-    if (c->election_ms != 0 && c->heartbeat_ms != 0 && c->election_ms < 3 * c->heartbeat_ms) {
-        return wrong(
-            r,
-            "--heartbeat-ms %u is too slow for --election-ms %u: at least three heartbeats "
-            "must fit into the election time",
-            c->heartbeat_ms, c->election_ms);
-    }
-    return CONFIG_RUN;
 }
 
 static void set_defaults(struct config *c)
@@ -768,25 +365,22 @@ static void set_defaults(struct config *c)
     c->limits = MACHINE_LIMITS_DEFAULT;
 }
 
-static enum config_outcome read_all(struct reader *r, int argc, const char *const *argv,
+static enum config_outcome read_all(struct config_reader *r, int argc, const char *const *argv,
                                     const char *const *env)
 {
     enum config_outcome o = read_command_line(r, argc, argv);
     o = o != CONFIG_RUN ? o : read_environment(r, env);
     o = o != CONFIG_RUN ? o : read_file(r);
     for (size_t i = 0; o == CONFIG_RUN && i < OPTIONS_LEN; i++) {
-        o = r->given[i].text == NULL ? CONFIG_RUN : set(r, &options[i], &r->given[i]);
+        o = r->given[i].text == NULL ? CONFIG_RUN : config_set(r, &options[i], &r->given[i]);
     }
-    o = o != CONFIG_RUN ? o : check_members(r);
-    o = o != CONFIG_RUN ? o : check_addresses(r);
-    o = o != CONFIG_RUN ? o : check_users(r);
-    return o != CONFIG_RUN ? o : check_times(r);
+    return o != CONFIG_RUN ? o : config_check(r);
 }
 
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX])
 {
-    struct reader *r = fli_xcalloc(1, sizeof *r);
+    struct config_reader *r = fli_xcalloc(1, sizeof *r);
     r->config = ret;
     r->errmsg = errmsg;
     errmsg[0] = '\0';

@@ -1,0 +1,269 @@
+/* config_check.c: options that belong together. See config_private.h. */
+#include "server/config_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+static enum config_outcome check_members(struct config_reader *r)
+{
+    struct config *c = r->config;
+    if (!config_was_given(r, "cluster")) {
+        c->members.n = 1;
+        c->members.list[0].id = c->id;
+        (void)snprintf(c->members.list[0].address, sizeof c->members.list[0].address, "%s",
+                       c->peer[0] != '\0' ? c->peer : CONFIG_PEER_DEFAULT);
+        return CONFIG_RUN;
+    }
+    if (!config_was_given(r, "id") && c->members.n == 1) {
+        c->id = c->members.list[0].id;
+    } else if (!config_was_given(r, "id")) {
+        return config_wrong(
+            r, "--id is missing: --cluster has %u nodes, say which of them this one is",
+            c->members.n);
+    }
+    if (members_find(&c->members, c->id) == NULL) {
+        return config_wrong(
+            r,
+            "--cluster has no node %llu, but --id says that this is node %llu: add it to "
+            "--cluster, or correct --id",
+            (unsigned long long)c->id, (unsigned long long)c->id);
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_address(struct config_reader *r, const char *option,
+                                         const char *address, bool port_0)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    if (net_address_split(address, host, &port) != 0) {
+        return config_wrong(r, "--%s: '%.128s' is not an address: write HOST:PORT, such as %s",
+                            option, address, CONFIG_LISTEN_DEFAULT);
+    }
+    if (port == 0 && !port_0) {
+        return config_wrong(r, "--%s: '%.128s' needs a port from 1 to 65535", option, address);
+    }
+    return CONFIG_RUN;
+}
+
+/* Who is taken for a node can read everything and change everything. */
+static enum config_outcome check_peer_reach(struct config_reader *r, const char *option,
+                                            const char *address)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    int rc = net_address_split(address, host, &port);
+    FLI_ASSERT(rc == 0);
+    if (r->config->tls_cluster || r->config->cluster_secret_file[0] != '\0' ||
+        net_host_is_loopback(host)) {
+        return CONFIG_RUN;
+    }
+    return config_wrong(
+        r,
+        "--%s: the address for other nodes, %.128s, can be reached from other machines, and "
+        "nothing there proves who is a node. Add --tls-cluster yes with certificates, or "
+        "--cluster-secret-file FILE, the same on all nodes (openssl rand -hex 32 > FILE)",
+        option, address);
+}
+
+/* An address that is to be bound is to be told to clients too, unless another one is. */
+static enum config_outcome check_told(struct config_reader *r, const char *option,
+                                      const char *address, const char *told_option,
+                                      const char *told)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    if (told[0] != '\0') {
+        return check_address(r, told_option, told, false);
+    }
+    if (net_address_split(address, host, &port) == 0 && net_host_is_any(host)) {
+        return config_wrong(
+            r,
+            "--%s %.128s means every address of this machine, which is no address to "
+            "tell clients: add --%s HOST:PORT",
+            option, address, told_option);
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_plain(struct config_reader *r)
+{
+    struct config *c = r->config;
+    if (!config_listens_plainly(c)) {
+        return c->advertise[0] == '\0'
+                   ? CONFIG_RUN
+                   : config_wrong(
+                         r, "--advertise has no meaning with --listen off: use --tls-advertise");
+    }
+    enum config_outcome o = check_address(r, "listen", c->listen, true);
+    return o != CONFIG_RUN ? o : check_told(r, "listen", c->listen, "advertise", c->advertise);
+}
+
+/* A port alone belongs to the host of --listen, as in Redis. */
+static void complete_tls_port(struct config *c)
+{
+    char host[NET_HOST_MAX];
+    uint16_t port = 0;
+    uint64_t number = 0;
+    if (fli_parse_u64(c->tls_port, strlen(c->tls_port), UINT16_MAX, &number)) {
+        if (net_address_split(c->listen, host, &port) != 0) {
+            (void)snprintf(host, sizeof host, "127.0.0.1"); /* listen is off */
+        }
+        (void)net_address_join(host, (uint16_t)number, c->tls_port, sizeof c->tls_port);
+    }
+}
+
+static enum config_outcome check_tls_files(struct config_reader *r)
+{
+    static const char *const files[] = {"tls-cert-file", "tls-key-file", "tls-ca-cert-file"};
+    const struct config *c = r->config;
+    const char *user = c->tls_cluster ? "tls-cluster" : "tls-port";
+    for (size_t i = 0; i < 3; i++) {
+        if (c->tls_port[0] == '\0' && !c->tls_cluster && config_was_given(r, files[i])) {
+            return config_wrong(
+                r, "--%s has no effect without --tls-port or --tls-cluster yes: add one", files[i]);
+        }
+    }
+    if (c->tls_port[0] == '\0' && !c->tls_cluster) {
+        return CONFIG_RUN;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (!config_was_given(r, files[i])) {
+            return config_wrong(r, "--%s needs --%s", user, files[i]);
+        }
+    }
+    if (c->tls_cluster && c->tls_ca_cert_file[0] == '\0') {
+        return config_wrong(
+            r, "--tls-cluster needs --tls-ca-cert-file, which says whose nodes are let in");
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_tls_cluster(struct config_reader *r)
+{
+    const struct config *c = r->config;
+    if (!c->tls_cluster && config_was_given(r, "tls-cluster-name")) {
+        return config_wrong(r,
+                            "--tls-cluster-name has no effect without --tls-cluster yes: add it");
+    }
+    if (c->tls_cluster && c->cluster_secret_file[0] != '\0') {
+        return config_wrong(
+            r, "--cluster-secret-file and --tls-cluster yes: nodes know each other by one "
+               "or the other, leave one out");
+    }
+    if (!security_name_is_valid(c->tls_cluster_name)) {
+        return config_wrong(
+            r,
+            "--tls-cluster-name: '%.64s' is no name: write letters, digits, dots and "
+            "dashes",
+            c->tls_cluster_name);
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_tls_port(struct config_reader *r)
+{
+    struct config *c = r->config;
+    if (c->tls_auth_clients != FLI_TLS_AUTH_NO && c->tls_ca_cert_file[0] == '\0') {
+        return config_wrong(
+            r, "--tls-port needs --tls-ca-cert-file, which says whose clients are let in; "
+               "or --tls-auth-clients no, which lets in everybody");
+    }
+    complete_tls_port(c);
+    enum config_outcome o = check_address(r, "tls-port", c->tls_port, true);
+    if (o == CONFIG_RUN && strlen(c->tls_port) + strlen(c->listen) + strlen(c->advertise) +
+                                   strlen(c->tls_advertise) + 16 >
+                               MEMBER_ADDRESS_MAX) {
+        return config_wrong(r, "the addresses that clients are told are too long together");
+    }
+    return o != CONFIG_RUN
+               ? o
+               : check_told(r, "tls-port", c->tls_port, "tls-advertise", c->tls_advertise);
+}
+
+static enum config_outcome check_tls(struct config_reader *r)
+{
+    static const char *const needs[] = {"tls-auth-clients", "tls-advertise",
+                                        "tls-auth-clients-user"};
+    const struct config *c = r->config;
+    enum config_outcome o = check_tls_files(r);
+    o = o != CONFIG_RUN ? o : check_tls_cluster(r);
+    if (o != CONFIG_RUN) {
+        return o;
+    }
+    if (c->tls_port[0] != '\0') {
+        return check_tls_port(r);
+    }
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
+        if (config_was_given(r, needs[i])) {
+            return config_wrong(r, "--%s has no effect without --tls-port: add it", needs[i]);
+        }
+    }
+    if (!c->tls_cluster && config_was_given(r, "tls-protocols")) {
+        return config_wrong(
+            r, "--tls-protocols has no effect without --tls-port or --tls-cluster yes: add "
+               "one");
+    }
+    return config_listens_plainly(c)
+               ? CONFIG_RUN
+               : config_wrong(r, "--listen off leaves clients no port: add --tls-port");
+}
+
+static enum config_outcome check_addresses(struct config_reader *r)
+{
+    struct config *c = r->config;
+    enum config_outcome o = check_plain(r);
+    o = o != CONFIG_RUN ? o : check_tls(r);
+    o = o != CONFIG_RUN || c->metrics[0] == '\0' ? o
+                                                 : check_address(r, "metrics", c->metrics, true);
+    if (o == CONFIG_RUN && c->peer[0] != '\0') {
+        o = check_address(r, "peer", c->peer, false);
+    }
+    if (o == CONFIG_RUN && c->peer[0] != '\0') {
+        o = check_peer_reach(r, "peer", c->peer);
+    }
+    return o != CONFIG_RUN
+               ? o
+               : check_peer_reach(r, "cluster", members_find(&c->members, c->id)->address);
+}
+
+static enum config_outcome check_users(struct config_reader *r)
+{
+    const struct config *c = r->config;
+    if (c->aclfile[0] != '\0' && c->requirepass[0] != '\0') {
+        return config_wrong(r,
+                            "--aclfile and --requirepass exclude each other: write the line `user "
+                            "default on >PASSWORD ~* +@all` into the file");
+    }
+    for (const char *p = c->requirepass; *p != '\0'; p++) {
+        if (*p <= ' ' || *p == 0x7f) {
+            return config_wrong(
+                r, "--requirepass: a password that begins with the cluster has no blanks; "
+                   "set it later with ACL SETUSER");
+        }
+    }
+    return CONFIG_RUN;
+}
+
+static enum config_outcome check_times(struct config_reader *r)
+{
+    const struct config *c = r->config;
+    if (c->election_ms != 0 && c->heartbeat_ms != 0 && c->election_ms < 3 * c->heartbeat_ms) {
+        return config_wrong(
+            r,
+            "--heartbeat-ms %u is too slow for --election-ms %u: at least three heartbeats "
+            "must fit into the election time",
+            c->heartbeat_ms, c->election_ms);
+    }
+    return CONFIG_RUN;
+}
+
+enum config_outcome config_check(struct config_reader *r)
+{
+    enum config_outcome o = check_members(r);
+    o = o != CONFIG_RUN ? o : check_addresses(r);
+    o = o != CONFIG_RUN ? o : check_users(r);
+    return o != CONFIG_RUN ? o : check_times(r);
+}

@@ -1,0 +1,57 @@
+/* config_private.h: what the files of config.c share: config.c (the table, and what is said where),
+ * config_values.c (the text of one option), config_check.c (options that belong together). */
+#ifndef SERVER_CONFIG_PRIVATE_H
+#define SERVER_CONFIG_PRIVATE_H
+
+#include "base/base.h"
+#include "server/config.h"
+
+/* A flag needs no value on the command line. */
+enum config_kind {
+    KIND_NUMBER,
+    KIND_TEXT,
+    KIND_FLAG,
+    KIND_YES_NO,
+    KIND_LEVEL,
+    KIND_CLUSTER,
+    KIND_AUTH,
+    KIND_FORMAT,
+    KIND_CERT_USER
+};
+
+struct config_option {
+    const char *name;
+    enum config_kind kind;
+    size_t offset;
+    size_t size; /* of the field */
+    uint64_t min, max;
+};
+
+#define CONFIG_OPTIONS_MAX 64u
+
+/* A value and where it was found. */
+struct config_given {
+    char *text; /* NULL: not given */
+    char where[CONFIG_PATH_MAX + 32];
+};
+
+struct config_reader {
+    struct config_given given[CONFIG_OPTIONS_MAX];
+    struct config *config;
+    char *errmsg;
+};
+
+/* Says what is wrong. Returns CONFIG_WRONG. */
+enum config_outcome FLI_PRINTF(2, 3) config_wrong(struct config_reader *r, const char *fmt, ...);
+
+/* Whether any source named this option, which the table has. */
+bool config_was_given(const struct config_reader *r, const char *name);
+
+/* Reads a given text into the field of its option. */
+enum config_outcome config_set(struct config_reader *r, const struct config_option *o,
+                               const struct config_given *g);
+
+/* Checks what no option alone can tell, and fills in what follows from others. */
+enum config_outcome config_check(struct config_reader *r);
+
+#endif
