@@ -212,6 +212,7 @@ static void put_holder(const struct machine_lock_view *l, struct json *j)
     json_number(j, "token", l->token);
     json_number(j, "since", l->since_ms);
     json_number(j, "left_ms", l->ttl_left_ms);
+    json_number(j, "renewals", l->renewals);
     json_close(j, '}');
 }
 
