@@ -404,6 +404,7 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
             .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
                          relay_client_connected(n->relay, m->id),
             .match_index = replica_match_index(n->replica, m->id),
+            .report = node_report_of(n, (unsigned)i),
         };
     }
     return count;
