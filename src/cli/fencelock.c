@@ -60,6 +60,9 @@ const struct cli_command cli_commands[] = {
      NULL, cli_run_status},
     {"health", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_LIVE),
      "Says whether nodes serve: 0 yes; 1 not yet; 3 not reached.", NULL, cli_run_health},
+    {"backup", NULL, "FILE", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP),
+     "Writes the state of the cluster to a file; restore: fencelockd.",
+     "Run it again: nothing was changed.", cli_run_backup},
     {"bench", NULL, "", 0, 0,
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),

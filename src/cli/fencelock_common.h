@@ -79,6 +79,7 @@ int cli_run_locks_by(const struct cli_args *a); /* locks --by */
 int cli_run_top(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);
 int cli_run_health(const struct cli_args *a);
+int cli_run_backup(const struct cli_args *a);
 int cli_run_bench(const struct cli_args *a);
 int cli_run_redlock_acquire(const struct cli_args *a);
 int cli_run_redlock_extend(const struct cli_args *a);

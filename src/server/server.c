@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "consensus/node_backup.h"
 #include "server/server_private.h"
 #include "server/status_line.h"
 
@@ -357,6 +358,21 @@ static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), voi
     return s->node == NULL ? FL_ENOLEADER : node_forget(s->node, id, cb, cb_ctx);
 }
 
+static int backup_begin(void *ctx, uint64_t *ret_id)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? FL_ENOLEADER : node_backup_begin(s->node, ret_id);
+}
+
+static int backup_read(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
+                       size_t *ret_len, const char **ret_why)
+{
+    struct server *s = ctx;
+    *ret_why = "";
+    return s->node == NULL ? FL_ENOTFOUND
+                           : node_backup_read(s->node, id, offset, data, len, ret_len, ret_why);
+}
+
 static struct machine *machine(void *ctx)
 {
     struct server *s = ctx;
@@ -487,6 +503,8 @@ static int make_dispatch(struct server *s)
                  .members = members,
                  .transfer = transfer,
                  .forget = forget,
+                 .backup_begin = backup_begin,
+                 .backup_read = backup_read,
                  .machine = machine},
         .ctx = s,
         .now_ms = on_now,

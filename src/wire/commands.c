@@ -75,6 +75,10 @@ const struct fli_command fli_commands[] = {
      "Takes note of the name or version of the client's library; drivers send it by themselves."},
     {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
      "Names this connection, for CLIENT LIST; an empty name takes it away."},
+    {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
+     "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
+     "it is being written, an empty string at its end",
+     "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
