@@ -66,7 +66,7 @@ int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uin
                     redisReply **ret_reply) FLI_MUST_USE;
 
 /* The same of any request, on a connection that stays: `link` is opened when it is closed, and is
- * closed after whatever is not an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER likewise. */
+ * closed after whatever is not an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER. */
 int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
                    const struct fli_ask *ask, uint64_t timeout_ms,
                    redisReply **ret_reply) FLI_MUST_USE;

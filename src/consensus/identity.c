@@ -2,13 +2,14 @@
  *
  * The file is text, so that an operator can read it, in exactly this order, one line each:
  *
- *   fencelock-identity 2       format version
+ *   fencelock-identity 3       format version
  *   id 2
  *   incarnation 1234           decimal, not 0
  *   cluster 0                  0 until the cluster is formed
  *   bootstrapped 1             0 or 1
  *   known-index 17
  *   members 1=a:1,2=b:2        canonical
+ *   origin 0                   of the state that the directory began with; 0: none
  *   known 1 5678               one line per member, in the order of members
  *   known 2 1234
  *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
@@ -35,7 +36,7 @@
 #include "base/clock.h"
 #include "consensus/durable.h"
 
-#define IDENTITY_VERSION 2u /* 1: of 0.1.0, which was never released */
+#define IDENTITY_VERSION 3u /* the others were never released */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 
 /* ---- text ---- */
@@ -44,12 +45,13 @@ size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX])
 {
     char members[MEMBERS_TEXT_MAX];
     members_format(&id->members, members, sizeof members);
-    int n = snprintf(out, IDENTITY_TEXT_MAX,
-                     "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
-                     "bootstrapped %d\nknown-index %llu\nmembers %s\n",
-                     IDENTITY_VERSION, (unsigned long long)id->id,
-                     (unsigned long long)id->incarnation, (unsigned long long)id->cluster_id,
-                     id->bootstrapped ? 1 : 0, (unsigned long long)id->known_index, members);
+    int n =
+        snprintf(out, IDENTITY_TEXT_MAX,
+                 "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
+                 "bootstrapped %d\nknown-index %llu\nmembers %s\norigin %lu\n",
+                 IDENTITY_VERSION, (unsigned long long)id->id, (unsigned long long)id->incarnation,
+                 (unsigned long long)id->cluster_id, id->bootstrapped ? 1 : 0,
+                 (unsigned long long)id->known_index, members, (unsigned long)id->origin);
     FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX);
     size_t len = (size_t)n;
     for (unsigned i = 0; i < id->members.n; i++) {
@@ -140,6 +142,7 @@ int identity_parse(const char *text, size_t len, struct identity *ret)
     id.bootstrapped = next_number(&l, "bootstrapped", 1) == 1;
     id.known_index = next_number(&l, "known-index", UINT64_MAX);
     parse_members(&l, &id);
+    id.origin = (uint32_t)next_number(&l, "origin", UINT32_MAX);
     if (!l.bad) {
         parse_known(&l, &id);
     }

@@ -30,6 +30,7 @@ struct identity {
     uint64_t incarnation;
     uint64_t cluster_id;         /* 0 until the cluster is formed */
     bool bootstrapped;           /* the log was begun: from now on it must be there */
+    uint32_t origin;             /* of the state it began with (beginning.h); 0: it was empty */
     uint64_t known_index;        /* `known` is what the machine said at this raft index */
     uint64_t known[MEMBERS_MAX]; /* incarnation of members.list[i]; 0: none, or forgotten */
     struct members members;

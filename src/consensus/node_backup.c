@@ -1,7 +1,6 @@
 /* node_backup.c: see node_backup.h. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "consensus/node_private.h"
@@ -41,16 +40,14 @@ bool node_backup_is_wanted(const struct node *n)
 void node_backup_began(struct node *n, const struct snapshot_meta *meta)
 {
     struct node_backup *b = &n->backup;
-    struct timespec now = {0};
     const struct machine *m = fsm_machine(n->fsm);
     if (b->phase != BACKUP_WANTED) {
         return;
     }
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     b->phase = BACKUP_WRITTEN;
     b->header = (struct backup_header){
         .cluster_id = machine_cluster_id(m),
-        .made_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
+        .made_ms = fli_clock_wall_ms(),
         .last_token = machine_last_token(m),
         .index = meta->index,
         .term = meta->term,

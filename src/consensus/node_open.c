@@ -411,16 +411,30 @@ static int read_meta(struct node *n, struct snapshot_meta *ret)
 
 /* ---- parts ---- */
 
-static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
+static uint32_t members_crc(const struct node *n)
 {
     char text[MEMBERS_TEXT_MAX];
     size_t len = members_format(&n->identity.members, text, sizeof text);
+    return fli_crc32c(0, text, len);
+}
+
+/* Nodes that began with different states must not form a cluster. */
+static uint32_t beginning_crc(const struct node *n)
+{
+    uint8_t origin[4];
+    fli_put_u32(origin, n->identity.origin);
+    return n->identity.origin == 0 ? members_crc(n)
+                                   : fli_crc32c(members_crc(n), origin, sizeof origin);
+}
+
+static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
+{
     memset(self, 0, sizeof *self);
     self->node_id = n->id;
     self->incarnation = n->identity.incarnation;
     self->cluster_id = n->identity.cluster_id;
     self->admitted_index = membership_admitted_index(&n->identity);
-    self->members_crc = fli_crc32c(0, text, len);
+    self->members_crc = beginning_crc(n);
     if (c->client_address != NULL) {
         snprintf(self->client_address, sizeof self->client_address, "%s", c->client_address);
     }
@@ -438,6 +452,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     struct transport_config config = {
         .bind_address = c->peer_address,
         .members = n->identity.members,
+        .members_crc = members_crc(n),
         .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,

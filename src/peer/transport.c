@@ -47,6 +47,15 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
 
 /* ---- judging ---- */
 
+/* Once a cluster is formed it knows its nodes by their incarnations, and one that joins it anew
+ * begins with nothing. */
+static bool began_alike(const struct transport *t, const struct peer_identity *peer)
+{
+    return peer->members_crc == t->self.members_crc ||
+           (t->self.cluster_id != 0 && peer->members_crc == t->origin_crc) ||
+           (peer->cluster_id != 0 && peer->members_crc == t->members_crc);
+}
+
 enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
@@ -54,10 +63,10 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
     unsigned long long peer_id = peer->node_id;
     unsigned long long self_id = t->self.node_id;
     *alike = false;
-    if (peer->members_crc != t->self.members_crc) {
+    if (!began_alike(t, peer)) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "nodes %llu and %llu are configured with different members: give all nodes the "
-                 "same",
+                 "nodes %llu and %llu are configured with different members, or were restored from "
+                 "different backups: give all nodes the same",
                  self_id, peer_id);
         return HANDSHAKE_OTHER_MEMBERS;
     }
@@ -329,6 +338,9 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
     t->members = config->members;
     t->self = config->self;
+    t->origin_crc = config->self.members_crc;
+    t->members_crc = config->members_crc != 0 ? config->members_crc : t->origin_crc;
+    t->self.members_crc = t->self.cluster_id != 0 ? t->members_crc : t->origin_crc;
     t->formats = config->formats;
     t->cbs = *cbs;
     t->fd = -1;
@@ -376,6 +388,7 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
 {
     t->self.cluster_id = cluster_id;
+    t->self.members_crc = cluster_id != 0 ? t->members_crc : t->self.members_crc;
     t->self.admitted_index = admitted_index;
 }
 
