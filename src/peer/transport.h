@@ -64,8 +64,8 @@ struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
     struct members members;
     struct peer_identity self;
-    /* Of the members alone. self.members_crc is another one in a node that began with a state which
-     * is not empty (0: the same): until their cluster is formed, only nodes that began alike may meet. */
+    /* Of the members alone (0: as self.members_crc, which is another one in a node that began with
+     * some state). Until their cluster is formed only nodes that began alike meet. */
     uint32_t members_crc;
     struct handshake_formats formats;
     /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
