@@ -363,7 +363,11 @@ static int encode(struct fli_op *op, bool with_leader)
                                         .ttl_ms = op->ask.ttl_ms};
         return fli_ask_encode(&confirm, 0, &op->out);
     }
-    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, fli_clock_ms()), &op->out);
+    uint64_t now_ms = fli_clock_ms();
+    if (op->ask.op == FLI_ASK_ACQUIRE) {
+        op->ask.attempt = fli_attempts_next(&op->engine->attempts, op->ask.attempt, now_ms);
+    }
+    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, now_ms), &op->out);
 }
 
 static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
@@ -406,6 +410,8 @@ static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_
     if (confirming) {
         freeReplyObject(reply);
     } else {
+        uint64_t late = fli_ask_late(reply);
+        op->ask.attempt = late > op->ask.attempt ? late : op->ask.attempt;
         freeReplyObject(op->reply);
         op->reply = reply;
     }
@@ -760,6 +766,7 @@ void fli_engine_process(struct fli_engine *e)
         struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
         if (drive(op)) {
             fli_pace_learn(&e->pace, &op->flow);
+            fli_attempts_learn(&e->attempts, &op->flow, op->ask.attempt, fli_clock_ms());
             keep_idle(op);
             fli_list_remove(&op->in);
             fli_list_push(&e->ended, &op->in);

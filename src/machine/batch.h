@@ -45,7 +45,7 @@ enum machine_op {
     MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
     MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
                            since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
@@ -55,10 +55,10 @@ enum machine_op {
     MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
-    MACHINE_OP_RAISE, /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
-    MACHINE_OP_USER_SET,      /* owner = the user's name, words (acl.h): makes or changes it */
-    MACHINE_OP_USER_DELETE,   /* owner = the user's name */
-    MACHINE_OP_USERS_SEAL,    /* no more users to begin with, see MACHINE_USER_INITIAL */
+    MACHINE_OP_RAISE,       /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
+    MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
+    MACHINE_OP_USER_DELETE, /* owner = the user's name */
+    MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -76,6 +76,7 @@ enum machine_op {
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
