@@ -80,7 +80,11 @@ struct node {
     struct membership *membership;
     struct election election;
     struct snapshot_install *install;
-    struct snapshot_send *sends[MEMBERS_MAX]; /* in the order of members; NULL for this node */
+    const struct members *roster; /* the membership's, see membership_roster.c */
+    struct node_send {
+        uint64_t id; /* 0: the place is nobody's */
+        struct snapshot_send *send;
+    } sends[ROSTER_MAX];
     struct replica *replica;
     struct fli_list inbounds;
 
@@ -108,7 +112,10 @@ struct node {
     uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
     bool settled;                       /* a while has passed since the start */
     bool missing_said;                  /* since there is no leader */
-    enum node_member_seen member_seen[MEMBERS_MAX];
+    struct node_seen {
+        uint64_t id;
+        enum node_member_seen seen;
+    } member_seen[ROSTER_MAX]; /* in the order of the roster */
     uint64_t slow_write_ns; /* the longest that was told */
 
     /* snapshots */
@@ -147,16 +154,19 @@ void node_snapshot_turn(struct node *n);
 void node_snapshot_beat(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
 void node_snapshot_damaged(void *ctx);
+void node_snapshot_log(void *ctx, int level, const char *message);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
+void node_snapshot_members(struct node *n); /* the roster has changed */
 uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_watch.c */
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_beat(struct node *n);
+void node_watch_members(struct node *n); /* the roster has changed */
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

@@ -21,6 +21,10 @@
  *   USER_DELETE, USER   user's name (as an owner)
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
+ *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
+ *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
+ *   NODE_VERSION   number 8 (node), number2 8 (version)
+ *   VERSION_RAISE  number 8
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
  * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
@@ -52,6 +56,7 @@ enum field {
     FIELD_SESSIONS_CURSOR,
     FIELD_USER,
     FIELD_WORDS,
+    FIELD_NODE_ADDRESS,
     FIELD_NOTHING,
 };
 
@@ -83,6 +88,12 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
+    [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
+    [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_NODE_SETTLED] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_NODE_VERSION] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
 };
 
 static const struct layout layouts_query[] = {
@@ -153,10 +164,38 @@ static bool number_ok(const struct machine_command *c)
     case MACHINE_OP_INIT:
     case MACHINE_OP_JOIN:
     case MACHINE_OP_FORGET:
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
         return c->number >= 1;
+    case MACHINE_OP_VERSION_RAISE:
+        return c->number >= 1 && c->number <= UINT32_MAX;
     default:
         return true;
     }
+}
+
+static bool number2_ok(const struct machine_command *c)
+{
+    switch (c->op) {
+    case MACHINE_OP_JOIN:
+        return c->number2 >= 1;
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+        return c->number2 <= MACHINE_NODE_FLAGS;
+    case MACHINE_OP_NODE_VERSION:
+        return c->number2 >= 1 && c->number2 <= UINT32_MAX;
+    default:
+        return true;
+    }
+}
+
+/* Whether it can be dialed is the leader's to know; here it only has to be a string. */
+static bool node_address_ok(struct fli_slice a)
+{
+    return length_ok(a, 1, MACHINE_NODE_ADDRESS_MAX) && memchr(a.data, 0, a.len) == NULL;
 }
 
 static bool limits_ok(const struct machine_limits *l)
@@ -230,7 +269,7 @@ static bool field_ok(const struct machine_command *c, unsigned field)
     case FIELD_NUMBER:
         return number_ok(c);
     case FIELD_NUMBER2:
-        return c->op != MACHINE_OP_JOIN || c->number2 >= 1;
+        return number2_ok(c);
     case FIELD_LIMITS:
         return limits_ok(&c->limits);
     case FIELD_LOCKS_CURSOR:
@@ -241,6 +280,8 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return acl_name_ok(c->owner);
     case FIELD_WORDS:
         return length_ok(c->words, 0, ACL_TEXT_MAX);
+    case FIELD_NODE_ADDRESS:
+        return node_address_ok(c->value);
     case FIELD_NOTHING:
         return true;
     default:
@@ -373,6 +414,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return put_short(p, c->label);
     case FIELD_VALUE:
     case FIELD_PATTERN:
+    case FIELD_NODE_ADDRESS:
         return put_long(p, c->value);
     case FIELD_TOKEN:
         return put_u64(p, c->token);
@@ -466,6 +508,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     case FIELD_VALUE:
     case FIELD_PATTERN:
+    case FIELD_NODE_ADDRESS:
         c->value = fli_read_bytes(r, fli_read_u16(r));
         break;
     case FIELD_TOKEN:

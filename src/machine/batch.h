@@ -59,6 +59,14 @@ enum machine_op {
     MACHINE_OP_USER_SET,      /* owner = the user's name, words (acl.h): makes or changes it */
     MACHINE_OP_USER_DELETE,   /* owner = the user's name */
     MACHINE_OP_USERS_SEAL,    /* no more users to begin with, see MACHINE_USER_INITIAL */
+    /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
+     * value = its address. */
+    MACHINE_OP_NODE_ADD = 32,
+    MACHINE_OP_NODE_REPLACE,
+    MACHINE_OP_NODE_REMOVE,
+    MACHINE_OP_NODE_SETTLED,  /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,  /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE, /* number = that of the cluster from here on */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -80,6 +88,13 @@ enum machine_op {
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
+
+/* Bits of number2. */
+enum machine_node_flag {
+    MACHINE_NODE_LEARNER = 1, /* it is to stay a learner */
+    MACHINE_NODE_BARRED = 2   /* REPLACE: the present incarnation may not come back */
+};
+#define MACHINE_NODE_FLAGS 3u
 
 /* Flag of every command: it says who asks. */
 #define MACHINE_COMMAND_BY 128u

@@ -22,6 +22,7 @@ struct machine_limits {
                              .session_locks_max = 100000})
 
 #define MACHINE_NODES_MAX 9u      /* members whose incarnation is remembered */
+#define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */

@@ -245,7 +245,13 @@ struct wait {
 
 struct node {
     uint64_t id;
-    uint64_t incarnation;
+    uint64_t incarnation; /* 0: it has not joined yet */
+    uint64_t former;      /* the incarnation that it replaces, and that may not join; 0: none */
+    uint32_t version;     /* that it knows; 0: not told */
+    uint8_t plan;         /* enum machine_plan */
+    uint8_t learner;      /* what it is to become, of one that is to be added or replaced */
+    uint16_t address_len;
+    char address[MACHINE_NODE_ADDRESS_MAX + 1];
 };
 
 struct machine {
@@ -278,6 +284,7 @@ struct machine {
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
+    uint32_t version; /* of the cluster: what all its nodes know */
     struct machine_counts ever; /* only the fields that count for ever */
     uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
@@ -670,6 +677,23 @@ uint64_t machine_digest_timer(const struct timer *t);
 
 uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
+
+/* nodes.c */
+void machine_node_join(struct machine *m, const struct machine_command *c,
+                       struct machine_result *r);
+void machine_node_forget(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
+void machine_node_add(struct machine *m, const struct machine_command *c, struct machine_result *r);
+void machine_node_replace(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+void machine_node_remove(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
+void machine_node_settled(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+void machine_node_version(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+void machine_raise_version(struct machine *m, const struct machine_command *c,
+                           struct machine_result *r);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };

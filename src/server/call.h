@@ -45,7 +45,7 @@ struct call {
     uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
     uint64_t asking;
     uint64_t token;  /* UNDO_GRANT: what to release */
-    uint64_t number; /* CLUSTER FORGET: the node */
+    uint64_t number; /* of a change of the cluster: the node */
     uint8_t name[FL_NAME_MAX];
 };
 

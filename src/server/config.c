@@ -30,6 +30,7 @@ static const struct config_option options[] = {
     TEXT("advertise", advertise),
     TEXT("peer", peer),
     {"cluster", KIND_CLUSTER, 0, 0, 0, 0},
+    {"join", KIND_JOIN, 0, 0, 0, 0},
     NUMBER("election-ms", election_ms, 20, 60000),
     NUMBER("heartbeat-ms", heartbeat_ms, 5, 30000),
     NUMBER("hold-ms", hold_ms, 1, 600000),

@@ -32,7 +32,8 @@ struct config {
     char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one; "off" */
     char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
     char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
-    struct members members;
+    struct members members; /* how to begin: the cluster; or some of its nodes, and this one */
+    bool joins;
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;

@@ -297,7 +297,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
 
 /* --- what is answered without the machine --- */
 
-static void on_transfer(void *ctx, int status)
+static void on_changed(void *ctx, int status)
 {
     struct call *c = ctx;
     struct dispatch *d = c->dispatch;
@@ -309,9 +309,43 @@ static void on_transfer(void *ctx, int status)
         struct fli_buf *b = d->config.sink.reply(request);
         finish(d, request,
                c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
-                                                 : render_forget(b, status, c->number, &s));
+               : c->id == FLI_CMD_CLUSTER_FORGET
+                   ? render_forget(b, status, c->number, &s)
+                   : render_change(b, c->id, status, c->number, &s));
     }
     dispatch_call_free(c);
+}
+
+static enum node_change_kind change_of(enum fli_command_id id)
+{
+    switch (id) {
+    case FLI_CMD_CLUSTER_ADD:
+        return NODE_CHANGE_ADD;
+    case FLI_CMD_CLUSTER_REMOVE:
+        return NODE_CHANGE_REMOVE;
+    case FLI_CMD_CLUSTER_REPLACE:
+        return NODE_CHANGE_REPLACE;
+    case FLI_CMD_CLUSTER_MOVE:
+        return NODE_CHANGE_MOVE;
+    default:
+        FLI_ASSERT(id == FLI_CMD_CLUSTER_FORGET);
+        return NODE_CHANGE_FORGET;
+    }
+}
+
+static int change_member(const struct dispatch_node *node, struct call *c,
+                         const struct fli_request *q)
+{
+    struct node_change wanted = {
+        .kind = change_of(c->id), .id = q->number, .learner = q->learner, .force = q->force};
+    if (q->value.len > 0 && memchr(q->value.data, 0, q->value.len) != NULL) {
+        return FL_EINVAL;
+    }
+    FLI_ASSERT(q->value.len < sizeof wanted.address);
+    if (q->value.len > 0) {
+        memcpy(wanted.address, q->value.data, q->value.len);
+    }
+    return node->change(node->ctx, &wanted, on_changed, c);
 }
 
 static void change_cluster(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
@@ -322,10 +356,10 @@ static void change_cluster(struct dispatch *d, void *request, struct dispatch_sl
     c->number = q->number;
     d->counts.in_flight++;
     int rc = c->id == FLI_CMD_CLUSTER_TRANSFER
-                 ? node->transfer(node->ctx, q->number, on_transfer, c)
-                 : node->forget(node->ctx, q->number, on_transfer, c);
+                 ? node->transfer(node->ctx, q->number, on_changed, c)
+                 : change_member(node, c, q);
     if (rc != 0) {
-        on_transfer(c, rc);
+        on_changed(c, rc);
     }
 }
 
@@ -424,6 +458,10 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         break;
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         change_cluster(d, request, slot, proto, q);
         break;
     default:
