@@ -27,14 +27,14 @@
 struct election {
     struct host host;
     struct replica *replica; /* set when it is there */
-    struct members members; /* this node among them */
+    struct members members;  /* this node among them */
     uint64_t id;
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
     bool gone[ROSTER_MAX]; /* of each member: nobody listens there, its process has ended */
-    uint64_t gone_id;       /* the leader that is being replaced; 0: none */
-    bool silent;            /* for its silence: its process may be there */
+    uint64_t gone_id;      /* the leader that is being replaced; 0: none */
+    bool silent;           /* for its silence: its process may be there */
     uint64_t hurry_at_ms;
     uint64_t hurry_term;
     unsigned hurries_left;

@@ -46,13 +46,13 @@ size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX])
 {
     char members[MEMBERS_TEXT_MAX];
     members_format(&id->members, members, sizeof members);
-    int n = snprintf(out, IDENTITY_TEXT_MAX,
-                     "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
-                     "bootstrapped %d\njoins %d\nbegun %lu\nknown-index %llu\nmembers %s\n",
-                     IDENTITY_VERSION, (unsigned long long)id->id,
-                     (unsigned long long)id->incarnation, (unsigned long long)id->cluster_id,
-                     id->bootstrapped ? 1 : 0, id->joins ? 1 : 0, (unsigned long)id->begun_crc,
-                     (unsigned long long)id->known_index, members);
+    int n =
+        snprintf(out, IDENTITY_TEXT_MAX,
+                 "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
+                 "bootstrapped %d\njoins %d\nbegun %lu\nknown-index %llu\nmembers %s\n",
+                 IDENTITY_VERSION, (unsigned long long)id->id, (unsigned long long)id->incarnation,
+                 (unsigned long long)id->cluster_id, id->bootstrapped ? 1 : 0, id->joins ? 1 : 0,
+                 (unsigned long)id->begun_crc, (unsigned long long)id->known_index, members);
     FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX);
     size_t len = (size_t)n;
     for (unsigned i = 0; i < id->n_known; i++) {
@@ -438,7 +438,8 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
 {
     snprintf(errmsg, errmsg_size,
              "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the "
-             "leader, and start again with an empty directory (an older copy is not safe: it has forgotten "
+             "leader, and start again with an empty directory (an older copy is not safe: it has "
+             "forgotten "
              "what it acknowledged)",
              d->log_path, d->path, (unsigned long long)id->id);
     return FL_EDENIED;

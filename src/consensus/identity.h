@@ -33,9 +33,9 @@ struct identity_known {
 struct identity {
     uint64_t id;
     uint64_t incarnation;
-    uint64_t cluster_id;         /* 0 until the cluster is formed */
-    bool bootstrapped;           /* the log was begun: from now on it must be there */
-    uint64_t known_index;        /* `known` is what the machine said at this raft index */
+    uint64_t cluster_id;  /* 0 until the cluster is formed */
+    bool bootstrapped;    /* the log was begun: from now on it must be there */
+    uint64_t known_index; /* `known` is what the machine said at this raft index */
     struct identity_known known[ROSTER_MAX];
     unsigned n_known;
     /* Begun to join a cluster that is there: there is no first entry of its own, and until it is a

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 #define REFUSED_MS 3000u /* refused by peers and welcome nowhere for this long: stop */
+#define REMOVED_MS 1000u /* the same, when one of them knows that this node was removed */
 
 static void wake(struct membership *m)
 {
@@ -36,6 +37,7 @@ static void admin_done(struct node_ticket *t, int status, const struct machine_r
     m->admin_busy = false;
     m->admin_of_operation = false;
     m->roster_due = true;
+    m->lead_due = true;
     if (of_operation) {
         membership_operation_done(m, status, result);
     }
@@ -254,17 +256,18 @@ static void transfer_turn(struct membership *m)
 static void check_refused(struct membership *m)
 {
     bool refused = false;
+    bool removed = false;
     bool welcome = false;
     for (unsigned i = 0; i < ROSTER_MAX; i++) {
-        refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION ||
-                  m->peers[i].verdict == HANDSHAKE_REMOVED;
+        refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
+        removed = removed || m->peers[i].verdict == HANDSHAKE_REMOVED;
         welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
     }
-    if (!refused || welcome) {
+    if ((!refused && !removed) || welcome) {
         m->refused_since_ms = 0;
     } else if (m->refused_since_ms == 0) {
         m->refused_since_ms = membership_now_ms(m);
-    } else if (membership_now_ms(m) - m->refused_since_ms >= REFUSED_MS) {
+    } else if (membership_now_ms(m) - m->refused_since_ms >= (removed ? REMOVED_MS : REFUSED_MS)) {
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s",
                   m->refused_why);
     }
@@ -312,7 +315,8 @@ void membership_turn(struct membership *m, bool running)
     transfer_turn(m);
     membership_operation_turn(m);
     bool forming = !membership_formed(m) || m->config.identity->cluster_id == 0;
-    if (forming && running && proposer_is_open(m->config.proposer)) {
+    if ((forming || m->lead_due) && running && proposer_is_open(m->config.proposer)) {
+        m->lead_due = false;
         lead(m);
     }
 }

@@ -1,7 +1,7 @@
 /* membership_change.c: members that come, go, are replaced and move.
  *
- * An operator's word becomes a plan in the machine (nodes.c), by a command of the log; whoever leads
- * carries plans out, one step at each beat, each step seen from the state alone:
+ * An operator's word becomes a plan in the machine (nodes.c), by a command of the log; whoever
+ * leads carries plans out, one step after the other, each seen from the state alone:
  *
  *   remove   the leader hands leadership over when it is itself; the configuration without the
  *            node; FORGET
@@ -68,8 +68,7 @@ static bool join(struct membership *m, const struct machine_node *e)
     if (p == NULL || p->incarnation == 0 || p->incarnation == e->former) {
         return false;
     }
-    struct machine_command c = {
-        .op = MACHINE_OP_JOIN, .number = e->id, .number2 = p->incarnation};
+    struct machine_command c = {.op = MACHINE_OP_JOIN, .number = e->id, .number2 = p->incarnation};
     host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, e->id, p->incarnation);
     return membership_submit(m, &c);
 }
@@ -302,7 +301,7 @@ static int check(const struct membership *m, const struct node_change *what)
                  ? check_address(m, what)
                  : 0;
     if (what->kind == NODE_CHANGE_MOVE) {
-        rv = rv != 0                         ? rv
+        rv = rv != 0                          ? rv
              : server_of(m, what->id) == NULL ? FL_ENOTFOUND
              : membership_may_change(m)       ? 0
                                               : FL_EBUSY;

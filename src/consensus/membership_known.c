@@ -120,8 +120,8 @@ static void note_removed(struct membership *m, const struct identity *fresh)
     const struct identity *id = m->config.identity;
     bool was = identity_known(id, id->id) == id->incarnation;
     bool is = identity_known(fresh, fresh->id) == fresh->incarnation;
-    bool comes_back = machine_node_find(membership_machine(m), id->id, &self) &&
-                      self.former != id->incarnation;
+    bool comes_back =
+        machine_node_find(membership_machine(m), id->id, &self) && self.former != id->incarnation;
     if (was && !is && !comes_back) {
         host_fail(&m->config.host, FL_EDENIED,
                   "this node was removed from the cluster: its data directory is of no more use");
@@ -204,8 +204,8 @@ static bool is_member_now(const struct membership *m, const struct member_state 
 static bool is_expected(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
     struct machine_node node;
-    return machine_node_find(membership_machine(m), id, &node) &&
-           node.plan == MACHINE_PLAN_ADD && node.former != incarnation;
+    return machine_node_find(membership_machine(m), id, &node) && node.plan == MACHINE_PLAN_ADD &&
+           node.former != incarnation;
 }
 
 /* A node that is waited for, and does not say that it was taken in since, may be let in only by a
@@ -218,9 +218,9 @@ static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnati
     if (known_of(m, id) != 0) {
         return false;
     }
-    return self->cluster_id == 0 ? members_find(&m->roster, id) != NULL
-                                 : proposer_is_open(m->config.proposer) &&
-                                       is_expected(m, id, incarnation);
+    return self->cluster_id == 0
+               ? members_find(&m->roster, id) != NULL
+               : proposer_is_open(m->config.proposer) && is_expected(m, id, incarnation);
 }
 
 /* This node is of no cluster yet and hears from one that is there. Either it joins that, or it was
@@ -248,8 +248,7 @@ static bool was_removed(const struct membership *m, const struct peer_identity *
     const struct identity *self = m->config.identity;
     bool up_to_date = m->replica != NULL && replica_applied_index(m->replica) >= self->known_index;
     return up_to_date && self->cluster_id != 0 && peer->cluster_id == self->cluster_id &&
-           peer->admitted_index != 0 &&
-           !is_expected(m, peer->node_id, peer->incarnation);
+           peer->admitted_index != 0 && !is_expected(m, peer->node_id, peer->incarnation);
 }
 
 static enum handshake_verdict refuse(struct membership *m, const struct peer_identity *peer,

@@ -58,6 +58,7 @@ struct membership {
     char refused_why[HANDSHAKE_REASON_MAX];
     struct node_ticket admin;
     bool admin_busy;
+    bool lead_due; /* a step was done: the next one need not wait for the beat */
     bool admin_of_operation;
     struct membership_operation operation;
     uint64_t transfer_id;

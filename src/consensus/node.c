@@ -286,8 +286,8 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
     return 0;
 }
 
-int node_change(struct node *n, const struct node_change *wanted,
-                void (*cb)(void *ctx, int status), void *ctx)
+int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                void *ctx)
 {
     if (wanted->kind == NODE_CHANGE_FORGET && wanted->id == n->id) {
         return FL_EINVAL;
@@ -431,9 +431,18 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
 
 size_t node_members(struct node *n, struct node_member *ret, size_t max)
 {
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned known = machine_nodes(fsm_machine(n->fsm), nodes);
     size_t count = 0;
     for (unsigned i = 0; i < n->roster->n && count < max; i++) {
         count += describe_member(n, &n->roster->list[i], &ret[count]);
+    }
+    /* Those that this node has nothing to do with any more, or not yet. */
+    for (unsigned i = 0; i < known && count < max; i++) {
+        if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->roster, nodes[i].id) == NULL) {
+            ret[count++] = (struct node_member){
+                .id = nodes[i].id, .peer_address = nodes[i].address, .plan = plan_of(&nodes[i])};
+        }
     }
     return count;
 }

@@ -46,13 +46,13 @@ struct node_config {
      * is there, some of its nodes, and this node. Later the log says who is a member. */
     const struct members *members;
     bool joins;
-    struct machine_limits limits;    /* proposed by the first leader of a new cluster */
-    struct fli_turn *turn;           /* of the loop, which others begin and end; may be NULL */
-    unsigned heartbeat_ms;           /* 0: default */
-    unsigned election_ms;            /* 0: default */
-    unsigned hold_ms;                /* how long a command waits for a leader; 0: default */
-    size_t pending_max;              /* bytes of commands that may wait; 0: default */
-    uint64_t snapshot_bytes;         /* log bytes between snapshots; 0: default */
+    struct machine_limits limits; /* proposed by the first leader of a new cluster */
+    struct fli_turn *turn;        /* of the loop, which others begin and end; may be NULL */
+    unsigned heartbeat_ms;        /* 0: default */
+    unsigned election_ms;         /* 0: default */
+    unsigned hold_ms;             /* how long a command waits for a leader; 0: default */
+    size_t pending_max;           /* bytes of commands that may wait; 0: default */
+    uint64_t snapshot_bytes;      /* log bytes between snapshots; 0: default */
     /* For tests, which have small states and short logs. 0: default. */
     uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
     unsigned log_kept_entries;  /* behind a snapshot, at least 2: what late followers need */
@@ -158,9 +158,10 @@ void node_reload(struct node *n); /* reads the files of that again; the log says
  * FL_ENOTFOUND (not a member), FL_EINVAL (not an address; FORGET: this node itself), FL_EMISMATCH
  * (another node has that id or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in
  * progress; FORGET: the node is connected), FL_EDENIED (what would be left has no majority). cb: 0,
- * or as above; FL_EUNCERTAIN: leadership was lost, ask the next leader again, which does no harm. */
-int node_change(struct node *n, const struct node_change *wanted,
-                void (*cb)(void *ctx, int status), void *ctx) FLI_MUST_USE;
+ * or as above; FL_EUNCERTAIN: leadership was lost; to ask the next leader again does no
+ * harm. */
+int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                void *ctx) FLI_MUST_USE;
 
 /* FORGET, as above. */
 int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),

@@ -17,8 +17,8 @@ enum node_change_kind {
 struct node_change {
     enum node_change_kind kind;
     uint64_t id;
-    bool learner; /* ADD: it is to stay a learner */
-    bool force;   /* REMOVE, REPLACE: also when what is left has no majority */
+    bool learner;                     /* ADD: it is to stay a learner */
+    bool force;                       /* REMOVE, REPLACE: also when what is left has no majority */
     char address[MEMBER_ADDRESS_MAX]; /* ADD, MOVE, and REPLACE, where "" is the present one */
 };
 

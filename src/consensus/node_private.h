@@ -116,7 +116,7 @@ struct node {
         uint64_t id;
         enum node_member_seen seen;
     } member_seen[ROSTER_MAX]; /* in the order of the roster */
-    uint64_t slow_write_ns; /* the longest that was told */
+    uint64_t slow_write_ns;    /* the longest that was told */
 
     /* snapshots */
     struct snapshot_child *child; /* one is being written */
@@ -127,7 +127,7 @@ struct node {
     uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
-    bool snapshot_damaged; /* the newest one is: another is due */
+    bool snapshot_damaged;   /* the newest one is: another is due */
     uint64_t snapshot_at_ms; /* when the last one was whole; at first, when the node was made */
     bool snapshot_said_late;
     uint64_t disk_said_ms;

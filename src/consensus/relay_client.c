@@ -36,8 +36,8 @@ struct relay_stream {
 /* Another member. */
 struct leader {
     struct relay_client *client;
-    uint64_t id; /* 0: the place is nobody's */
-    bool gone;   /* no member any more; a dial is still under way */
+    uint64_t id;              /* 0: the place is nobody's */
+    bool gone;                /* no member any more; a dial is still under way */
     struct relay_stream *out; /* NULL: none */
     bool dialing;
     uint64_t redial_ms;

@@ -55,10 +55,10 @@ enum machine_op {
     MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
-    MACHINE_OP_RAISE, /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
-    MACHINE_OP_USER_SET,      /* owner = the user's name, words (acl.h): makes or changes it */
-    MACHINE_OP_USER_DELETE,   /* owner = the user's name */
-    MACHINE_OP_USERS_SEAL,    /* no more users to begin with, see MACHINE_USER_INITIAL */
+    MACHINE_OP_RAISE,       /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
+    MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
+    MACHINE_OP_USER_DELETE, /* owner = the user's name */
+    MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
      * value = its address. */
     MACHINE_OP_NODE_ADD = 32,

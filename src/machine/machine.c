@@ -345,8 +345,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
     r->code = MACHINE_DONE;
     r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
     if (is_new) {
-        machine_emit_of(m, &s->base,
-                        &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
+        machine_emit_of(m, &s->base, &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
     }
 }
 
@@ -406,28 +405,14 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         init(m, c, r);
         break;
     case MACHINE_OP_JOIN:
-        machine_node_join(m, c, r);
-        break;
     case MACHINE_OP_FORGET:
-        machine_node_forget(m, c, r);
-        break;
     case MACHINE_OP_NODE_ADD:
-        machine_node_add(m, c, r);
-        break;
     case MACHINE_OP_NODE_REPLACE:
-        machine_node_replace(m, c, r);
-        break;
     case MACHINE_OP_NODE_REMOVE:
-        machine_node_remove(m, c, r);
-        break;
     case MACHINE_OP_NODE_SETTLED:
-        machine_node_settled(m, c, r);
-        break;
     case MACHINE_OP_NODE_VERSION:
-        machine_node_version(m, c, r);
-        break;
     case MACHINE_OP_VERSION_RAISE:
-        machine_raise_version(m, c, r);
+        machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
         m->limits = c->limits;

@@ -231,7 +231,7 @@ uint64_t machine_incarnation(const struct machine *m,
 /* What is to become of a node, which the leader sees to (nodes.c). */
 enum machine_plan {
     MACHINE_PLAN_NONE = 0,
-    MACHINE_PLAN_ADD,     /* it is waited for, and then taken in */
+    MACHINE_PLAN_ADD, /* it is waited for, and then taken in */
     MACHINE_PLAN_REMOVE,
     MACHINE_PLAN_REPLACE, /* removed, and then waited for, with another incarnation */
 };

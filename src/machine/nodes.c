@@ -55,7 +55,7 @@ static void drop(struct machine *m, struct node *n)
     memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
 }
 
-void machine_node_join(struct machine *m, const struct machine_command *c, struct machine_result *r)
+static void join(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     if (n != NULL && n->incarnation != 0) {
@@ -73,8 +73,7 @@ void machine_node_join(struct machine *m, const struct machine_command *c, struc
     }
 }
 
-void machine_node_forget(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r)
+static void forget(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     r->code = n == NULL ? MACHINE_NOTFOUND : MACHINE_DONE;
@@ -100,7 +99,7 @@ static void plan(struct node *n, enum machine_plan what, const struct machine_co
     memcpy(n->address, c->value.data, c->value.len);
 }
 
-void machine_node_add(struct machine *m, const struct machine_command *c, struct machine_result *r)
+static void add(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     if (n != NULL) {
@@ -119,16 +118,15 @@ static bool another_leaves(const struct machine *m, uint64_t id)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
         const struct node *n = &m->nodes[i];
-        if (n->id != id &&
-            (n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE)) {
+        if (n->id != id && (n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE)) {
             return true;
         }
     }
     return false;
 }
 
-void machine_node_remove(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r)
+static void remove_node(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     if (n == NULL) {
@@ -145,8 +143,7 @@ void machine_node_remove(struct machine *m, const struct machine_command *c,
 }
 
 /* One that has not come yet is waited for at the new address. */
-void machine_node_replace(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r)
+static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     if (n == NULL) {
@@ -161,8 +158,7 @@ void machine_node_replace(struct machine *m, const struct machine_command *c,
     }
 }
 
-void machine_node_settled(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r)
+static void settle(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     r->code = n != NULL && n->plan == MACHINE_PLAN_ADD && n->incarnation != 0 ? MACHINE_DONE
@@ -178,8 +174,8 @@ void machine_node_settled(struct machine *m, const struct machine_command *c,
 
 /* ---- the version ---- */
 
-void machine_node_version(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r)
+static void note_version(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
 {
     struct node *n = find(m, c->number);
     r->code = n == NULL || n->incarnation == 0 ? MACHINE_NOTFOUND : MACHINE_DONE;
@@ -200,12 +196,45 @@ static uint32_t known_to_all(const struct machine *m)
 
 /* Raised only, and never above what some node knows: one that does not would stop at what comes
  * after this. */
-void machine_raise_version(struct machine *m, const struct machine_command *c,
-                           struct machine_result *r)
+static void raise_version(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
 {
-    r->code = c->number > m->version && c->number <= known_to_all(m) ? MACHINE_DONE : MACHINE_EXISTS;
+    r->code =
+        c->number > m->version && c->number <= known_to_all(m) ? MACHINE_DONE : MACHINE_EXISTS;
     if (r->code == MACHINE_DONE) {
         m->version = (uint32_t)c->number;
+    }
+}
+
+void machine_nodes_apply(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    switch (c->op) {
+    case MACHINE_OP_JOIN:
+        join(m, c, r);
+        break;
+    case MACHINE_OP_FORGET:
+        forget(m, c, r);
+        break;
+    case MACHINE_OP_NODE_ADD:
+        add(m, c, r);
+        break;
+    case MACHINE_OP_NODE_REPLACE:
+        replace(m, c, r);
+        break;
+    case MACHINE_OP_NODE_REMOVE:
+        remove_node(m, c, r);
+        break;
+    case MACHINE_OP_NODE_SETTLED:
+        settle(m, c, r);
+        break;
+    case MACHINE_OP_NODE_VERSION:
+        note_version(m, c, r);
+        break;
+    default:
+        FLI_ASSERT(c->op == MACHINE_OP_VERSION_RAISE);
+        raise_version(m, c, r);
+        break;
     }
 }
 

@@ -99,8 +99,8 @@ struct users {
     uint32_t last_uid;
     uint32_t bytes; /* of all records */
     bool sealed;
-    bool open;       /* the default user may do everything; not state of its own */
-    uint64_t digest; /* sum of their hashes */
+    bool open;            /* the default user may do everything; not state of its own */
+    uint64_t digest;      /* sum of their hashes */
     struct wait *recheck; /* the next wait to look at; NULL: none */
     uint64_t recheck_id;  /* its id; 0: none */
     struct work work;     /* linked while there is one */
@@ -284,14 +284,14 @@ struct machine {
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
-    uint32_t version; /* of the cluster: what all its nodes know */
+    uint32_t version;           /* of the cluster: what all its nodes know */
     struct machine_counts ever; /* only the fields that count for ever */
     uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
     struct budget budget;       /* not state, but the same on all replicas */
     uint32_t steps;             /* left for work in this batch; not state */
     uint64_t spent;             /* in this batch; not state */
-    struct machine_asker asker;         /* not state */
+    struct machine_asker asker; /* not state */
     bool expiring;              /* things happen in the order of their deadlines; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
@@ -503,8 +503,7 @@ struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
  * this owner and ttl. Returns the first. */
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
                                   struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value,
-                                  const struct who *who);
+                                  uint64_t ttl_ms, struct fli_slice value, const struct who *who);
 /* Whose session it is; of an implicit one that was not written down, the default user's. */
 struct who machine_session_who(struct session *s);
 struct fli_slice machine_session_address(struct session *s); /* as part of its record */
@@ -532,8 +531,7 @@ struct who machine_asker_who(const struct machine *m);
 void machine_refuse(struct machine_result *r, unsigned right);
 /* Whether the user of a wait may have what it waits for. */
 bool machine_wait_may(const struct machine *m, const struct wait *w);
-void machine_user_set(struct machine *m, const struct machine_command *c,
-                      struct machine_result *r);
+void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
@@ -678,22 +676,9 @@ uint64_t machine_digest_timer(const struct timer *t);
 uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
 
-/* nodes.c */
-void machine_node_join(struct machine *m, const struct machine_command *c,
-                       struct machine_result *r);
-void machine_node_forget(struct machine *m, const struct machine_command *c,
+/* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
+void machine_nodes_apply(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
-void machine_node_add(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_node_replace(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r);
-void machine_node_remove(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r);
-void machine_node_settled(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r);
-void machine_node_version(struct machine *m, const struct machine_command *c,
-                          struct machine_result *r);
-void machine_raise_version(struct machine *m, const struct machine_command *c,
-                           struct machine_result *r);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };

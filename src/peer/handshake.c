@@ -90,8 +90,8 @@ static bool identity_fits(const struct handshake *h)
         return from->node_id != 0 && from->incarnation != 0;
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
-           from->members_crc == 0 && from->admitted_index == 0 &&
-           from->client_address[0] == '\0' && from->peer_address[0] == '\0';
+           from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0' &&
+           from->peer_address[0] == '\0';
 }
 
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,

@@ -62,8 +62,8 @@ enum handshake_verdict {
 /* What a node says of itself. */
 struct peer_identity {
     uint64_t node_id, incarnation, cluster_id;
-    /* Of the canonical text of the members that the cluster began with: they make the first entry of
-     * the log, so nodes that have others must not meet. 0: it has not begun one, and joins. */
+    /* Of the canonical text of the members that the cluster began with: they make the first entry
+     * of the log, so nodes that have others must not meet. 0: it has not begun one, and joins. */
     uint32_t members_crc;
     /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
     uint64_t admitted_index;

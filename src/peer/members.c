@@ -206,8 +206,8 @@ bool members_equal(const struct members *a, const struct members *b)
 {
     bool equal = a->n == b->n;
     for (unsigned i = 0; equal && i < a->n; i++) {
-        equal = a->list[i].id == b->list[i].id &&
-                strcmp(a->list[i].address, b->list[i].address) == 0;
+        equal =
+            a->list[i].id == b->list[i].id && strcmp(a->list[i].address, b->list[i].address) == 0;
     }
     return equal;
 }

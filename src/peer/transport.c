@@ -345,8 +345,8 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     for (unsigned i = 0; i < ROSTER_MAX * STREAM_KINDS; i++) {
         fli_list_init(&t->accepted[i / STREAM_KINDS].kinds[i % STREAM_KINDS].streams);
     }
-    int rv = security_create(&config->security, config->self.node_id, &t->security, errmsg,
-                             errmsg_size);
+    int rv =
+        security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
     if (rv != 0) {
         security_destroy(t->security);

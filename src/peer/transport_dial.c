@@ -113,8 +113,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
 /* This side does not want it, or cannot understand it. */
 static void dial_reject(struct dial *d, const char *reason)
 {
-    transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address,
-                  reason);
+    transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }

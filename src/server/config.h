@@ -53,11 +53,11 @@ struct config {
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool log_json;                             /* an object a line */
     bool allow_remote;
-    char aclfile[CONFIG_PATH_MAX]; /* the users of a new cluster; "" for none */
-    char requirepass[513];         /* of the default user of a new cluster; "" for none */
+    char aclfile[CONFIG_PATH_MAX];  /* the users of a new cluster; "" for none */
+    char requirepass[513];          /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
-    bool tls_auth_clients_user;    /* a certificate's CN is its user */
-    struct machine_limits limits; /* of a new cluster */
+    bool tls_auth_clients_user;     /* a certificate's CN is its user */
+    struct machine_limits limits;   /* of a new cluster */
 };
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };

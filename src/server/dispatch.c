@@ -309,9 +309,8 @@ static void on_changed(void *ctx, int status)
         struct fli_buf *b = d->config.sink.reply(request);
         finish(d, request,
                c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
-               : c->id == FLI_CMD_CLUSTER_FORGET
-                   ? render_forget(b, status, c->number, &s)
-                   : render_change(b, c->id, status, c->number, &s));
+               : c->id == FLI_CMD_CLUSTER_FORGET ? render_forget(b, status, c->number, &s)
+                                                 : render_change(b, c->id, status, c->number, &s));
     }
     dispatch_call_free(c);
 }
@@ -355,9 +354,8 @@ static void change_cluster(struct dispatch *d, void *request, struct dispatch_sl
     struct call *c = attach(d, request, slot, proto, q->command->id);
     c->number = q->number;
     d->counts.in_flight++;
-    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER
-                 ? node->transfer(node->ctx, q->number, on_changed, c)
-                 : change_member(node, c, q);
+    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER ? node->transfer(node->ctx, q->number, on_changed, c)
+                                               : change_member(node, c, q);
     if (rc != 0) {
         on_changed(c, rc);
     }

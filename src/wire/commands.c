@@ -76,7 +76,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
      "Names this connection, for CLIENT LIST; an empty name takes it away."},
     {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
-     "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). Asked "
+     "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
+     "Asked "
      "of the leader; OK once the log has it, and whoever leads then sees to it."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},

@@ -418,12 +418,11 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
     (void)errmsg_size;
     if (!n->disk.has_identity) {
         n->disk.has_identity = true;
-        n->disk.identity = (struct identity){
-            .id = id,
-            .incarnation = 1 + sim_draw(&n->sim->node_random) / 2,
-            .joins = joins,
-            .begun_crc = joins ? 0 : 1,
-            .members = *members};
+        n->disk.identity = (struct identity){.id = id,
+                                             .incarnation = 1 + sim_draw(&n->sim->node_random) / 2,
+                                             .joins = joins,
+                                             .begun_crc = joins ? 0 : 1,
+                                             .members = *members};
     }
     *ret = n->disk.identity;
     return 0;

@@ -350,7 +350,8 @@ static void test_strangers(void **state)
     p->admitted_index = known_index + 1;
     assert_false(membership_is_stranger(n->membership, other + 1));
     p->admitted_index = 0;
-    n->identity.known[other].incarnation = 0; /* who is not known joins, or is in no configuration */
+    n->identity.known[other].incarnation =
+        0; /* who is not known joins, or is in no configuration */
     assert_false(membership_is_stranger(n->membership, other + 1));
     n->identity.known[other].incarnation = incarnation;
     p->incarnation = 0;
