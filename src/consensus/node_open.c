@@ -138,6 +138,7 @@ static void roster_cb(void *ctx, const struct members *roster)
     election_set_members(&n->election, roster);
     node_snapshot_members(n);
     node_watch_members(n);
+    node_report_members(n);
 }
 
 static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
@@ -739,6 +740,7 @@ static void drop(struct node *n)
         (void)log_device_wait(n->device, WRITE_WAIT_MS);
     }
     node_free_parts(n);
+    held_fini(&n->held);
     free(n);
 }
 

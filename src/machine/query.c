@@ -44,6 +44,7 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         v.value = machine_seat_value(seat);
         v.token = seat_token(seat);
         v.since_ms = seat->since_ms;
+        v.renewals = *machine_session_renewals(seat_session(seat));
         v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat_session(seat)->lease));
     }
     if (v.session_explicit) {
@@ -302,8 +303,8 @@ static int session_list(struct machine *m, const struct machine_command *q,
     struct order_node *n = machine_order_seek(&m->opened, w.key);
     while (n != NULL && walk_goes_on(&w)) {
         struct session *s = &session_of_opened(n)->base;
-        bool hidden = (machine_is_behind(m) && machine_session_is_over(m, s)) ||
-                      !may_see_session(m, s);
+        bool hidden =
+            (machine_is_behind(m) && machine_session_is_over(m, s)) || !may_see_session(m, s);
         struct machine_session_view v = view_session(m, s, 0);
         if (!hidden && !machine_page_add_session(&w.page, &v)) {
             break;
