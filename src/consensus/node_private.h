@@ -52,7 +52,7 @@ struct node_disk {
 };
 
 struct node_told {
-    uint64_t id; /* 0: nobody */
+    uint64_t id;    /* 0: nobody */
     uint64_t at_ms; /* of the loop; 0: never */
     struct node_report report;
 };
@@ -193,7 +193,7 @@ void node_watch_members(struct node *n); /* the roster has changed */
 /* node_report.c */
 void node_report_beat(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
-const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: old, or none */
+const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
 void node_report_members(struct node *n); /* the roster has changed */
 
 /* node_stop.c */

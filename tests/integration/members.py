@@ -36,13 +36,20 @@ class Founder(Node):
                 '--peer', self.peer, '--cluster', self.begun] + self.extra
 
 
+class Changing(Cluster):
+    """Its nodes are those that are members, or about to be."""
+
+    def node(self, number):
+        return next(n for n in self.nodes if n.id == number)
+
+
 class Members(Case):
     def setUp(self):
         super().setUp()
         self.random = random.Random(seed())
 
     def begin(self, n, extra=()):
-        self.cluster = Cluster(self.lab, n, extra)
+        self.cluster = Changing(self.lab, n, extra)
         self.cluster.nodes = [Founder(node) for node in self.cluster.nodes]
         self.cluster.start()
         self.first = list(self.cluster.nodes)
@@ -297,21 +304,21 @@ class Members(Case):
         for number in (4, 5):
             node = self.add(number, extra=('--snapshot-bytes', 65536))
             for _ in range(3):
-                victim = self.cluster.leader(among=[n for n in self.cluster.running() if n.id <= 3] or None)
+                victim = self.cluster.leader()
                 victim.kill()
-                if self.random.random() < 0.5:
+                if victim is not node and self.random.random() < 0.5:
                     node.kill()
                     node.launch()
-                victim.start()
+                victim.launch()
             self.wait_states(self.voters())
         self.more_grants(load)
         for node in list(self.cluster.nodes[3:]):
             self.ask('CLUSTER', 'REMOVE', node.id)
             node.process.asked_to_end = True
             self.cluster.nodes.remove(node)
-            victim = self.cluster.leader(among=self.cluster.running())
+            victim = self.cluster.leader()
             victim.kill()
-            victim.start()
+            victim.launch()
             self.wait_states(self.voters())
         self.finish(load)
 
