@@ -383,8 +383,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
     r->code = MACHINE_DONE;
     r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
     if (is_new) {
-        machine_emit_of(m, &s->base,
-                        &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
+        machine_emit_of(m, &s->base, &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
     }
 }
 
@@ -419,6 +418,8 @@ uint32_t machine_command_cost(const struct machine_command *c)
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
+    case MACHINE_OP_KEYS:
+        return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
@@ -455,6 +456,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
+        break;
+    case MACHINE_OP_KEYS:
+        machine_keys(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);
