@@ -79,8 +79,8 @@
                  (lock-nodes test))))
 
 (defn all-vote?
-  "Whether the leader counts every lock node as a voter. One that was let in again becomes one when it
-  has caught up; until then no other may lose its disk."
+  "Whether the leader counts every lock node as a voter. One that was let in again becomes one when
+  it has caught up; until then no other may lose its disk."
   [test]
   (let [fields #(wire/info-fields (ask test % 1000 "INFO"))]
     (when-let [node (leader test)]
@@ -214,8 +214,8 @@
                               " then echo yes; else echo no; fi")))))
 
 (defn wipe!
-  "Takes the data directory away, as a disk that was exchanged. What was not synced on the old one must
-  not come back on the new one, whose files may have the numbers of the old files."
+  "Takes the data directory away, as a disk that was exchanged. What was not synced on the old one
+  must not come back on the new one, whose files may have the numbers of the old files."
   [test node]
   (c/su (c/exec :rm :-rf (data test node)))
   (when (:shim test)

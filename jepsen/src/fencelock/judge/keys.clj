@@ -1,6 +1,6 @@
 (ns fencelock.judge.keys
-  "One verdict for many keys. A key whose servers were away as long as it lived says nothing, and that is
-  no doubt about the others.")
+  "One verdict for many keys. A key whose servers were away as long as it lived says nothing, and
+  that is no doubt about the others.")
 
 (defn- says-nothing?
   "Unknown only because nothing came about: not because a search was given up."
