@@ -259,6 +259,9 @@ struct fl_holder {
     fl_token token;
     uint64_t age_ms;
     uint64_t ttl_left_ms;
+    struct fl_bytes user;    /* whose session it is */
+    struct fl_bytes address; /* where it asked from; empty when that was not written down */
+    uint64_t renewals;       /* of its lease */
 };
 
 /* Bytes belong to the list they came in. What a server does not tell is empty or 0. Of several
@@ -288,6 +291,10 @@ struct fl_lock_info {
     uint64_t waited_over_ms; /* by how much it may be too much */
     uint64_t waits, longest_ms;
     uint64_t refused; /* requests that did not want to wait */
+    /* Of the holder again. */
+    struct fl_bytes user;    /* whose session it is */
+    struct fl_bytes address; /* where it asked from; empty when that was not written down */
+    uint64_t renewals;       /* of its lease */
 };
 
 struct fl_lock_list {

@@ -2,7 +2,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "cli/fencelock_common.h"
 
 #define LIMIT_DEFAULT UINT64_C(1000)
@@ -39,6 +41,18 @@ static const char *mode_word(enum fl_mode mode)
     }
 }
 
+static void json_whose(struct cli_json *j, struct fl_bytes user, struct fl_bytes address,
+                       uint64_t renewals)
+{
+    cli_json_bytes(j, "user", user);
+    if (address.len > 0) {
+        cli_json_bytes(j, "address", address);
+    } else {
+        cli_json_null(j, "address");
+    }
+    cli_json_u64(j, "renewals", renewals);
+}
+
 /* The members of a lock; those of a holder are null when there is none. */
 static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
 {
@@ -52,10 +66,11 @@ static void json_lock(struct cli_json *j, const struct fl_lock_info *l)
         cli_json_bytes(j, "label", l->label);
         cli_json_bytes(j, "value", l->value);
         cli_json_u64(j, "age_ms", l->age_ms);
+        json_whose(j, l->user, l->address, l->renewals);
         cli_json_text(j, "mode", mode_word(l->mode));
     } else {
-        static const char *const keys[] = {"token", "owner",  "session", "label",
-                                           "value", "age_ms", "mode"};
+        static const char *const keys[] = {"token",  "owner", "session", "label",    "value",
+                                           "age_ms", "user",  "address", "renewals", "mode"};
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
             cli_json_null(j, keys[i]);
         }
@@ -85,6 +100,7 @@ static void show_json(const struct fl_lock_info *l)
         cli_json_bytes(&j, "label", h->label);
         cli_json_bytes(&j, "value", h->value);
         cli_json_u64(&j, "age_ms", h->age_ms);
+        json_whose(&j, h->user, h->address, h->renewals);
         cli_json_u64(&j, "ttl_left_ms", h->ttl_left_ms);
         cli_json_end_object(&j);
     }
@@ -118,6 +134,22 @@ static void line_duration(const char *title, uint64_t ms)
     printf("%-9s %s\n", title, text);
 }
 
+/* Since when: how long ago, and, by this machine's clock, the time of day that was. */
+static void show_since(const struct fl_lock_info *l)
+{
+    char age[CLI_DURATION_SIZE];
+    char when[64] = "";
+    struct tm tm;
+    uint64_t now_ms = fli_clock_wall_ms();
+    time_t at = (time_t)((now_ms > l->age_ms ? now_ms - l->age_ms : 0) / 1000);
+    if (gmtime_r(&at, &tm) != NULL) {
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    }
+    cli_format_duration(age, l->age_ms);
+    printf("%-9s %s, %s ago\n", "since", when, age);
+    printf("%-9s %" PRIu64 "%s\n", "renewed", l->renewals, l->renewals == 1 ? " time" : " times");
+}
+
 /* How it is held, when not by one alone, and the holders after the oldest. */
 static void show_holders(const struct fl_lock_info *l)
 {
@@ -149,7 +181,9 @@ static void show_text(const struct fl_lock_info *l, bool colours)
         line_bytes(l->session ? "session" : "owner", l->owner);
         line_bytes("label", l->label);
         line_bytes("value", l->value);
-        line_duration("age", l->age_ms);
+        line_bytes("user", l->user);
+        line_bytes("address", l->address);
+        show_since(l);
     }
     if (l->state != FL_LOCK_QUEUED) {
         line_duration("ttl left", l->ttl_left_ms);

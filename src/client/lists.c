@@ -106,6 +106,9 @@ static int read_lock(const redisReply *map, struct fl_lock_info *ret)
         .waits = number_field(map, "waits"),
         .longest_ms = number_field(map, "longest_ms"),
         .refused = number_field(map, "refused"),
+        .user = bytes_field(map, "user"),
+        .address = bytes_field(map, "address"),
+        .renewals = number_field(map, "renewals"),
     };
     return 0;
 }
@@ -157,7 +160,10 @@ static int read_holders(struct owned_list *o)
                                            .session = is_session(h),
                                            .token = number_field(h, "token"),
                                            .age_ms = number_field(h, "age_ms"),
-                                           .ttl_left_ms = number_field(h, "ttl_left_ms")};
+                                           .ttl_left_ms = number_field(h, "ttl_left_ms"),
+                                           .user = bytes_field(h, "user"),
+                                           .address = bytes_field(h, "address"),
+                                           .renewals = number_field(h, "renewals")};
     }
     o->locks[0].held_by = o->held_by;
     o->locks[0].held_by_len = held_by->elements;

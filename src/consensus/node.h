@@ -33,7 +33,8 @@
 
 struct node;
 
-#define NODE_HOLD_MS 3000u /* the default of hold_ms */
+#define NODE_HOLD_MS 3000u       /* the default of hold_ms */
+#define NODE_REPORT_OLD_MS 5000u /* what a node told is not believed for longer */
 
 struct node_config {
     uint64_t id;                     /* 1.. */
@@ -124,6 +125,15 @@ bool node_serves(const struct node *n); /* it leads, and takes commands */
 uint64_t node_applying_since_ns(const struct node *n);
 struct machine *node_machine(struct node *n); /* the local replica: may lag; for INFO and tests */
 
+/* What a node tells the others of itself, once a second. */
+struct node_report {
+    enum node_role role;
+    bool log_waits;
+    uint64_t term, commit_index, applied_index;
+    uint64_t disk_bytes, disk_free_bytes; /* of the data directory; 0: not known */
+    uint64_t lag; /* entries it lacked when it was heard, as this node reckons; not told */
+};
+
 /* Members and what is known of them, for CLUSTER and INFO. */
 struct node_member {
     uint64_t id;
@@ -133,6 +143,9 @@ struct node_member {
     bool connected; /* as far as this node knows: to itself, from the leader to its followers and
                      * from a follower to its leader */
     uint64_t match_index; /* leader only, else 0 */
+    /* The last that it told, NODE_REPORT_OLD_MS ago at most; else NULL. Valid until the loop runs
+     * again. */
+    const struct node_report *report;
 };
 size_t node_members(struct node *n, struct node_member *ret, size_t max);
 

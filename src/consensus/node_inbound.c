@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "consensus/node_private.h"
+#include "consensus/node_report.h"
 
 static void idle_cb(uv_idle_t *idle)
 {
@@ -40,7 +41,9 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
         return;
     }
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    int rv = replica_receive(n->replica, fli_clock_ms(), in->from, type, body);
+    int rv = type == NODE_REPORT_TYPE
+                 ? node_report_receive(n, in->from, body)
+                 : replica_receive(n->replica, fli_clock_ms(), in->from, type, body);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,

@@ -4,6 +4,7 @@
  *   node.c           the turn of the loop, the way in for commands, status
  *   node_inbound.c   streams of Raft's messages from other nodes
  *   node_open.c      making a node
+ *   node_report.c    what nodes tell each other about themselves, for people
  *   node_snapshot.c  taking, sending and installing snapshots
  *   node_stop.c      the graceful end
  *   node_watch.c     what the log says about leaders, members and the disk
@@ -34,11 +35,26 @@
 #define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
 #define NODE_BEAT_MS 100u       /* everything that is not urgent */
+#define NODE_REPORT_MS 1000u    /* between two reports to the others */
 #define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
 
 enum node_phase { PHASE_RUN, PHASE_DRAIN, PHASE_CLOSE, PHASE_CLOSED };
 
 enum node_member_seen { NODE_MEMBER_UNKNOWN, NODE_MEMBER_HERE, NODE_MEMBER_AWAY };
+
+/* A question to the kernel about the disk, on another thread while `asked`. */
+struct node_disk {
+    uv_work_t work;
+    struct node *node;
+    const char *path;
+    bool asked, found;
+    uint64_t bytes, free_bytes;
+};
+
+struct node_told {
+    uint64_t at_ms; /* of the loop; 0: never */
+    struct node_report report;
+};
 
 /* A stream on which another node sends messages of Raft. */
 struct inbound {
@@ -111,6 +127,11 @@ struct node {
     enum node_member_seen member_seen[MEMBERS_MAX];
     uint64_t slow_write_ns; /* the longest that was told */
 
+    /* reports, see node_report.h */
+    struct node_told told[MEMBERS_MAX]; /* in the order of members; of this node too */
+    uint64_t reported_ms;
+    struct node_disk report_disk;
+
     /* snapshots */
     struct snapshot_child *child; /* one is being written */
     struct snapshot_meta child_meta;
@@ -120,7 +141,7 @@ struct node {
     uint64_t log_bytes;                              /* on disk, as of the last beat */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
-    bool snapshot_damaged; /* the newest one is: another is due */
+    bool snapshot_damaged;   /* the newest one is: another is due */
     uint64_t snapshot_at_ms; /* when the last one was whole; at first, when the node was made */
     bool snapshot_said_late;
     uint64_t disk_said_ms;
@@ -157,6 +178,11 @@ uint64_t node_snapshot_failures(const struct node *n);
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_beat(struct node *n);
+
+/* node_report.c */
+void node_report_beat(struct node *n);
+int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
+const struct node_report *node_report_of(const struct node *n, unsigned index); /* NULL: old */
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

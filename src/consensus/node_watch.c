@@ -179,5 +179,6 @@ void node_watch_beat(struct node *n)
     watch_disk(n);
     if (n->phase == PHASE_RUN) {
         watch_members(n);
+        node_report_beat(n);
     }
 }

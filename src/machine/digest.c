@@ -108,7 +108,10 @@ uint64_t machine_digest_idle(const struct crowd *c)
 uint64_t machine_digest_timer(const struct timer *t)
 {
     uint64_t h = mix(TAG_TIMER << 3 | t->kind, machine_timer_id(t), t->at_ms);
-    return t->kind == TIMER_DELAY ? mix_bytes(h, machine_timer_name(t)) : mix(h, 0, t->ttl_ms);
+    if (t->kind == TIMER_DELAY) {
+        return mix_bytes(h, machine_timer_name(t));
+    }
+    return mix(h, machine_lease_renewals(t), t->ttl_ms);
 }
 
 uint64_t machine_digest_work(struct work *w)

@@ -44,6 +44,7 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         v.value = machine_seat_value(seat);
         v.token = seat_token(seat);
         v.since_ms = seat->since_ms;
+        v.renewals = *machine_session_renewals(seat_session(seat));
         v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat_session(seat)->lease));
     }
     if (v.session_explicit) {

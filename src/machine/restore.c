@@ -40,6 +40,7 @@ struct seat_record {
     struct session_explicit *session; /* NULL: implicit */
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* implicit and held */
+    uint32_t renewals;    /* likewise */
     struct who who;       /* implicit */
 };
 
@@ -162,6 +163,7 @@ static bool load_session(struct loader *l)
     uint32_t ttl_ms = fli_read_u32(&l->r);
     uint32_t lockdelay_ms = fli_read_u32(&l->r);
     uint64_t tired_ms = fli_read_u64(&l->r);
+    uint32_t renewals = fli_read_u32(&l->r);
     unsigned ending = fli_read_u8(&l->r);
     struct fli_slice owner = read_short(&l->r);
     struct fli_slice label = read_short(&l->r);
@@ -175,6 +177,7 @@ static bool load_session(struct loader *l)
     struct session_explicit *s = machine_session_create(m, owner, serial, &who);
     machine_session_describe(m, s, lockdelay_ms, label);
     machine_session_set_tired(m, s, tired_ms);
+    s->renewals = renewals;
     if (ending != 0) {
         s->base.lease.ttl_ms = ttl_ms;
         machine_session_set_ending(m, s, (enum machine_reason)ending);
@@ -218,6 +221,7 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
     if (kind == 0) {
         s.ttl_ms = fli_read_u32(&l->r);
         s.deadline_ms = waits ? 0 : fli_read_u64(&l->r);
+        s.renewals = waits ? 0 : fli_read_u32(&l->r);
         if (!load_who(l, &s.who)) {
             return false;
         }
@@ -307,6 +311,7 @@ static bool load_held(struct loader *l)
         machine_lock_delay(m, seat->lock, until_ms);
     }
     if (s.session == NULL) {
+        *machine_session_renewals(seat_session(seat)) = s.renewals;
         machine_lease_set(m, &seat_session(seat)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
     }
     return true;

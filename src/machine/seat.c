@@ -5,7 +5,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct timer) == 16 && sizeof(struct seat) == 40 &&
-                   offsetof(struct session_implicit, bytes) == 56 &&
+                   offsetof(struct session_implicit, bytes) == 60 &&
                    offsetof(struct lock, name) == 24,
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
@@ -82,11 +82,11 @@ struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
     struct fli_slice whose = {packed, machine_who_pack(who, packed)};
     FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
     FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
-    struct session_implicit *s =
-        fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) + owner.len + value.len +
-                                     whose.len);
+    struct session_implicit *s = fli_slab_alloc(&m->slab, offsetof(struct session_implicit, bytes) +
+                                                              owner.len + value.len + whose.len);
     machine_timer_init(&s->base.lease, TIMER_LEASE_IMPLICIT);
     s->base.lease.ttl_ms = (uint32_t)ttl_ms;
+    s->renewals = 0;
     s->base.lease.owner_len = (uint8_t)owner.len;
     seat_init(&s->seat, lock, value);
     s->seat.has_who = whose.len > 0;
@@ -113,8 +113,7 @@ static uint8_t *group_bytes(struct group *g)
 
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
                                   struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value,
-                                  const struct who *who)
+                                  uint64_t ttl_ms, struct fli_slice value, const struct who *who)
 {
     uint8_t packed[WHO_SIZE_MAX];
     struct fli_slice whose = {packed, s != NULL ? 0 : machine_who_pack(who, packed)};

@@ -99,8 +99,20 @@ uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t tt
     if (renewed_ms > deadline_ms) {
         deadline_ms = renewed_ms;
     }
-    machine_lease_set(m, t, new_ttl_ms, deadline_ms);
+    if (machine_timer_is_set(t)) {
+        machine_lease_renew(m, t, new_ttl_ms, deadline_ms);
+    } else {
+        machine_lease_set(m, t, new_ttl_ms, deadline_ms);
+    }
     return deadline_ms;
+}
+
+uint32_t *machine_session_renewals(struct session *s)
+{
+    if (session_is_explicit(s)) {
+        return &session_explicit_of(s)->renewals;
+    }
+    return s->lease.grouped ? &session_group_of(s)->renewals : &session_implicit_of(s)->renewals;
 }
 
 void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms)
@@ -151,9 +163,9 @@ void machine_session_work(struct machine *m, struct session_explicit *s)
         return;
     }
     machine_charge(m, MACHINE_STEPS_RECORD);
-    machine_emit_of(m, &s->base,
-                    &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED,
-                                            .reason = s->ending});
+    machine_emit_of(
+        m, &s->base,
+        &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED, .reason = s->ending});
     machine_session_free(m, s);
 }
 

@@ -11,8 +11,8 @@
  *   nodes, by id:                 id 8, incarnation 8
  *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
- *                                 its searches 8, ending 1 (enum machine_reason; 0: no), owner,
- *                                 label, whose; with deadline 0 when it is ending
+ *                                 its searches 8, renewals 4, ending 1 (enum machine_reason; 0:
+ *                                 no), owner, label, whose; with deadline 0 when it is ending
  *   grants, by token:             token 8, since 8, slots 4, end of the delay 8 (0: none; only with
  *                                 the oldest of several holders), names, session; value
  *   idle locks, by serial:        serial 8, end of the delay 8 (0: none), permits 4, name
@@ -23,8 +23,9 @@
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
- * deadline 8 of a grant, and whose; 1: of an explicit one owner; 2: of one that is ending serial 8.
- * whose: length 1, and unless that is 0 a user's number 4, address (length 1, bytes).
+ * deadline 8 and renewals 4 of a grant, and whose; 1: of an explicit one owner; 2: of one that is
+ * ending serial 8. whose: length 1, and unless that is 0 a user's number 4, address (length 1,
+ * bytes).
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order, and deadlines are as they are stored (a term mark's floor is not
@@ -170,6 +171,7 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_u32(w, e->base.lease.ttl_ms);
     put_u32(w, e->lockdelay_ms);
     put_u64(w, e->tired_ms);
+    put_u32(w, e->renewals);
     put_u8(w, e->ending);
     put_short(w, machine_session_owner(&e->base));
     put_short(w, (struct fli_slice){e->label, e->label_len});
@@ -199,6 +201,7 @@ static void put_owner(struct writer *w, const struct seat *seat)
         put_u32(w, s->lease.ttl_ms);
         if (!seat->waiting) {
             put_u64(w, s->lease.at_ms);
+            put_u32(w, *machine_session_renewals(s));
         }
         struct who who = machine_session_who(s);
         put_who(w, &who);

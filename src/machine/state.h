@@ -21,7 +21,7 @@
  *
  * Of locks, and of seats at one lock, there may be millions; they come from slabs (base/slab.h) and
  * are packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56 (lock) +
- * 88 (session and seat) + 8 (heap slot) + 8 to 16 (bucket) = 160 to 168. */
+ * 96 (session and seat) + 8 (heap slot) + 8 to 16 (bucket) = 168 to 176. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -99,8 +99,8 @@ struct users {
     uint32_t last_uid;
     uint32_t bytes; /* of all records */
     bool sealed;
-    bool open;       /* the default user may do everything; not state of its own */
-    uint64_t digest; /* sum of their hashes */
+    bool open;            /* the default user may do everything; not state of its own */
+    uint64_t digest;      /* sum of their hashes */
     struct wait *recheck; /* the next wait to look at; NULL: none */
     uint64_t recheck_id;  /* its id; 0: none */
     struct work work;     /* linked while there is one */
@@ -129,6 +129,7 @@ struct session_explicit {
     uint32_t n_waits;
     uint32_t lockdelay_ms;
     uint64_t tired_ms;                /* before then its searches for cycles are short */
+    uint32_t renewals;                /* see machine_session_renewals */
     uint32_t degree;                  /* scratch of the search for cycles */
     uint64_t mark;                    /* scratch of the search for cycles */
     struct session_explicit *pending; /* scratch of the search for cycles */
@@ -159,7 +160,8 @@ struct seat {
 struct session_implicit {
     struct session base;
     struct seat seat;
-    uint8_t bytes[]; /* owner, value, who */
+    uint32_t renewals; /* see machine_session_renewals */
+    uint8_t bytes[];   /* owner, value, who */
 };
 
 /* A seat that is not inside its session. */
@@ -184,7 +186,8 @@ struct group {
     struct group *pending; /* scratch of the search for cycles, as are the next two */
     uint64_t mark;
     uint32_t degree;
-    struct work work; /* linked: it was released */
+    struct work work;  /* linked: it was released */
+    uint32_t renewals; /* see machine_session_renewals */
     uint8_t n;
     struct mate mates[]; /* in the order of the names; then owner (implicit only), value, who */
 };
@@ -284,7 +287,7 @@ struct machine {
     struct budget budget;       /* not state, but the same on all replicas */
     uint32_t steps;             /* left for work in this batch; not state */
     uint64_t spent;             /* in this batch; not state */
-    struct machine_asker asker;         /* not state */
+    struct machine_asker asker; /* not state */
     bool expiring;              /* things happen in the order of their deadlines; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
@@ -479,6 +482,9 @@ void machine_session_describe(struct machine *m, struct session_explicit *s, uin
                               struct fli_slice label);
 /* Moves the lease to at least now + ttl; a ttl of 0 keeps the session's. Returns its end. */
 uint64_t machine_session_renew(struct machine *m, struct session *s, uint64_t ttl_ms);
+/* How often the lease was renewed since it began, by whatever command; 2^32 - 1 stands for that and
+ * more. A record of the state, for people: nothing is decided by it. */
+uint32_t *machine_session_renewals(struct session *s);
 /* Releases or loses all its locks, removes its waits, frees it; now, or in batches to come. */
 void machine_session_end(struct machine *m, struct session_explicit *s, enum machine_reason reason);
 /* Takes an explicit session that holds and awaits nothing out of everything and frees it. */
@@ -496,8 +502,7 @@ struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
  * this owner and ttl. Returns the first. */
 struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
                                   struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value,
-                                  const struct who *who);
+                                  uint64_t ttl_ms, struct fli_slice value, const struct who *who);
 /* Whose session it is; of an implicit one that was not written down, the default user's. */
 struct who machine_session_who(struct session *s);
 struct fli_slice machine_session_address(struct session *s); /* as part of its record */
@@ -525,8 +530,7 @@ struct who machine_asker_who(const struct machine *m);
 void machine_refuse(struct machine_result *r, unsigned right);
 /* Whether the user of a wait may have what it waits for. */
 bool machine_wait_may(const struct machine *m, const struct wait *w);
-void machine_user_set(struct machine *m, const struct machine_command *c,
-                      struct machine_result *r);
+void machine_user_set(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
@@ -655,8 +659,11 @@ static inline bool machine_is_behind(const struct machine *m)
 
 /* The lease of a session, with a new ttl. */
 void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
+/* Likewise, of a lease that is set: counted as a renewal. */
+void machine_lease_renew(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms);
 /* A number that no other timer of this kind has; 0 for a delay, which has a name instead. */
 uint64_t machine_timer_id(const struct timer *t);
+uint32_t machine_lease_renewals(const struct timer *t); /* 0 for what is no lease */
 struct fli_slice machine_timer_name(const struct timer *t);
 
 /* digest.c: what each record and each timer adds to the digest. Whoever changes one takes its part

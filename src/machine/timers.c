@@ -69,6 +69,11 @@ struct fli_slice machine_timer_name(const struct timer *t)
     }
 }
 
+uint32_t machine_lease_renewals(const struct timer *t)
+{
+    return is_lease(t) ? *machine_session_renewals(session_of_lease(t)) : 0;
+}
+
 uint64_t machine_timer_id(const struct timer *t)
 {
     switch (t->kind) {
@@ -117,10 +122,10 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
     fli_heap_node_init(&t->node);
 }
 
-void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
+/* Whoever calls has taken what the timer was out of the digest. */
+static void lease_put(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms,
+                      bool was_set)
 {
-    bool was_set = machine_timer_is_set(t);
-    m->digest -= was_set ? machine_digest_timer(t) : 0;
     timer_set_at(t, deadline_ms);
     t->ttl_ms = ttl_ms;
     m->digest += machine_digest_timer(t);
@@ -129,6 +134,22 @@ void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint
     } else if (fli_heap_insert(&m->timers, &t->node) != 0) {
         fli_fatal("out of memory for a timer of the lock machine");
     }
+}
+
+void machine_lease_set(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
+{
+    bool was_set = machine_timer_is_set(t);
+    m->digest -= was_set ? machine_digest_timer(t) : 0;
+    lease_put(m, t, ttl_ms, deadline_ms, was_set);
+}
+
+void machine_lease_renew(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms)
+{
+    FLI_ASSERT(is_lease(t) && machine_timer_is_set(t));
+    uint32_t *renewals = machine_session_renewals(session_of_lease(t));
+    m->digest -= machine_digest_timer(t);
+    *renewals += *renewals < UINT32_MAX;
+    lease_put(m, t, ttl_ms, deadline_ms, true);
 }
 
 void machine_timer_set(struct machine *m, struct timer *t, uint64_t deadline_ms)

@@ -9,7 +9,7 @@
  *   then each record: 4-byte length of what follows, 1-byte type (1 lock, 2 session), and
  *
  *   lock:    state 1, explicit 1, mode 1, together 1, waiters 4, holders 4, permits 4, token 8,
- *            since 8, ttl left 8, name (length 1, bytes), owner (1), label (1),
+ *            since 8, ttl left 8, renewals 4, name (length 1, bytes), owner (1), label (1),
  *            user (1), address (1), value (length 2, bytes)
  *   session: explicit 1, together 1, locks 4, waits 4, ttl 8, ttl left 8, lockdelay 8,
  *            owner (length 1, bytes), label (1), lock (1), user (1), address (1)
@@ -94,6 +94,7 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
     p = put_u64(p, v->token);
     p = put_u64(p, v->since_ms);
     p = put_u64(p, v->ttl_left_ms);
+    p = put_u32(p, v->renewals);
     p = put_short(p, v->name);
     p = put_short(p, v->owner);
     p = put_short(p, v->label);
@@ -253,6 +254,7 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     v.token = fli_read_u64(&r);
     v.since_ms = fli_read_u64(&r);
     v.ttl_left_ms = fli_read_u64(&r);
+    v.renewals = fli_read_u32(&r);
     v.name = read_short(&r);
     v.owner = read_short(&r);
     v.label = read_short(&r);
@@ -261,12 +263,11 @@ int machine_page_next_lock(struct machine_page *p, struct machine_lock_view *ret
     v.value = fli_read_bytes(&r, fli_read_u16(&r));
     bool held = v.state == MACHINE_LOCK_HELD;
     if (r.bad || fli_reader_left(&r) != 0 || !whose_ok(v.user, v.address) ||
-        v.state < MACHINE_LOCK_HELD ||
-        v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 || v.name.len == 0 ||
-        v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX || held != (v.token != 0) ||
-        held != (v.owner.len != 0) || held != (v.mode != MACHINE_LOCK_NONE) ||
-        v.mode > MACHINE_LOCK_PERMITS || v.together < 1 || v.together > MACHINE_NAMES_MAX ||
-        held != (v.holders != 0) || v.permits == 0) {
+        v.state < MACHINE_LOCK_HELD || v.state > MACHINE_LOCK_QUEUED || is_explicit > 1 ||
+        v.name.len == 0 || v.value.len > FL_VALUE_MAX || v.token > FL_TOKEN_MAX ||
+        held != (v.token != 0) || held != (v.owner.len != 0) ||
+        held != (v.mode != MACHINE_LOCK_NONE) || v.mode > MACHINE_LOCK_PERMITS || v.together < 1 ||
+        v.together > MACHINE_NAMES_MAX || held != (v.holders != 0) || v.permits == 0) {
         return corrupt(p);
     }
     *ret = v;

@@ -33,9 +33,10 @@ struct machine_lock_view {
     struct fli_slice value;
     struct fli_slice user;    /* whose session; empty: the default user's, or one that is gone */
     struct fli_slice address; /* where it asked from (batch.h); empty: not written down */
-    uint64_t token;       /* 0 unless HELD */
-    uint64_t since_ms;    /* cluster clock of the grant */
-    uint64_t ttl_left_ms; /* of the holder's lease, or of the delay */
+    uint64_t token;           /* 0 unless HELD */
+    uint64_t since_ms;        /* cluster clock of the grant */
+    uint64_t ttl_left_ms;     /* of the holder's lease, or of the delay */
+    uint32_t renewals;        /* of that lease; 2^32 - 1: so often and more */
     uint32_t waiters;
     uint32_t holders;
     uint32_t permits; /* 1 unless it is a semaphore */
@@ -47,7 +48,7 @@ struct machine_session_view {
     bool session_explicit;
     struct fli_slice owner;
     struct fli_slice label;
-    struct fli_slice lock; /* implicit: its lock */
+    struct fli_slice lock;          /* implicit: its lock */
     struct fli_slice user, address; /* as above */
     uint64_t ttl_ms;
     uint64_t ttl_left_ms; /* 0 for an implicit session that waits: it has no lease yet */

@@ -52,13 +52,16 @@ struct config {
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool log_json;                             /* an object a line */
     bool allow_remote;
-    char aclfile[CONFIG_PATH_MAX]; /* the users of a new cluster; "" for none */
-    char requirepass[513];         /* of the default user of a new cluster; "" for none */
+    char aclfile[CONFIG_PATH_MAX];  /* the users of a new cluster; "" for none */
+    char requirepass[513];          /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
-    bool tls_auth_clients_user;    /* a certificate's CN is its user */
-    char redis_face[NET_ADDRESS_MAX];      /* yes, no, or the pattern of the keys that it serves */
+    bool tls_auth_clients_user;     /* a certificate's CN is its user */
+    char redis_face[NET_ADDRESS_MAX];         /* yes, no, or the pattern of the keys it serves */
     char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
-    struct machine_limits limits; /* of a new cluster */
+    struct machine_limits limits;   /* of a new cluster */
+
+    /* What is done instead of serving; said on the command line alone. */
+    bool check, json;
 };
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
@@ -67,6 +70,12 @@ enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
  * why, and *ret is not to be used. */
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX]) FLI_MUST_USE;
+
+/* Reads the same once more, and tells each option in force: its value ("" for none; a password is
+ * not told) and where it comes from. Nothing is told unless the outcome is CONFIG_RUN. */
+typedef void (*config_value_cb)(void *ctx, const char *name, const char *value, const char *where);
+enum config_outcome config_list(int argc, const char *const *argv, const char *const *env,
+                                config_value_cb cb, void *ctx) FLI_MUST_USE;
 
 /* Whether clients are served without TLS. */
 bool config_listens_plainly(const struct config *c);

@@ -252,6 +252,7 @@ struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_
     c->slot = slot;
     c->proto = (uint8_t)proto;
     c->id = id;
+    c->ticket.source = d->config.source == NULL ? 0 : d->config.source(d->config.ctx, request);
     slot->call = c;
     return c;
 }

@@ -106,7 +106,6 @@ static int state_cb(void *ctx, const char *path, struct fli_slice name, struct f
         .formed = is_formed(&i),
         .ready = check(m, &i, NULL),
     };
-    (void)metrics_disk(m->config.config->data, &view.disk_bytes, &view.disk_free_bytes);
     if (strcmp(path, "state") == 0) {
         return page_state(&view, out);
     }

@@ -98,12 +98,21 @@ static void put_node(const struct page_view *v, struct json *j)
     json_close(j, '}');
 }
 
-static void put_member(const struct page_view *v, const struct node_member *m, struct json *j)
+/* What the node has told of itself; what it does not tell any more is not there. */
+static void put_report(const struct node_report *r, struct json *j)
 {
-    const struct node_status *s = &v->info->status;
-    bool lag_known = m->self || (s->role == NODE_LEADER && m->connected);
-    uint64_t newest = m->self && s->commit_index > s->last_index ? s->commit_index : s->last_index;
-    uint64_t has = m->self ? s->applied_index : m->match_index;
+    json_text(j, "role", role_text(r->role));
+    json_number(j, "term", r->term);
+    json_number(j, "lag", r->lag);
+    json_flag(j, "log_waits", r->log_waits);
+    if (r->disk_bytes > 0) {
+        json_number(j, "disk_bytes", r->disk_bytes);
+        json_number(j, "disk_free_bytes", r->disk_free_bytes);
+    }
+}
+
+static void put_member(const struct node_member *m, struct json *j)
+{
     json_open(j, NULL, '{');
     json_number(j, "id", m->id);
     json_text(j, "peer", m->peer_address);
@@ -112,12 +121,8 @@ static void put_member(const struct page_view *v, const struct node_member *m, s
     json_flag(j, "leader", m->leader);
     json_flag(j, "voter", m->voter);
     json_flag(j, "connected", m->connected);
-    if (lag_known) {
-        json_number(j, "lag", newest > has ? newest - has : 0);
-    }
-    if (m->self && v->disk_bytes > 0) {
-        json_number(j, "disk_bytes", v->disk_bytes);
-        json_number(j, "disk_free_bytes", v->disk_free_bytes);
+    if (m->report != NULL) {
+        put_report(m->report, j);
     }
     json_close(j, '}');
 }
@@ -194,7 +199,7 @@ int page_state(const struct page_view *v, struct fli_buf *out)
     put_counts(v, &j);
     json_open(&j, "members", '[');
     for (size_t i = 0; i < v->info->members_n; i++) {
-        put_member(v, &v->info->members[i], &j);
+        put_member(&v->info->members[i], &j);
     }
     json_close(&j, ']');
     put_hot(v, &j);
@@ -212,6 +217,7 @@ static void put_holder(const struct machine_lock_view *l, struct json *j)
     json_number(j, "token", l->token);
     json_number(j, "since", l->since_ms);
     json_number(j, "left_ms", l->ttl_left_ms);
+    json_number(j, "renewals", l->renewals);
     json_close(j, '}');
 }
 

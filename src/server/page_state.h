@@ -31,7 +31,6 @@ struct page_view {
     struct lock_stats *stats;
     const struct page_series *series;
     bool formed, ready;
-    uint64_t disk_bytes, disk_free_bytes; /* 0: not known */
 };
 
 /* 0, FL_ELIMIT, FL_ENOMEM. */

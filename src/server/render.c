@@ -182,8 +182,8 @@ void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
     }
 }
 
-#define LOCK_PAIRS 17u
-#define HOLDER_PAIRS 11u
+#define LOCK_PAIRS 18u
+#define HOLDER_PAIRS 12u
 
 /* Whose it is: the default user's is said so, and an address that was not written down is nil. */
 static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
@@ -212,6 +212,7 @@ static int holder_pairs(struct fli_buf *b, int proto, const struct machine_lock_
     rc = rc != 0 ? rc : number(b, "since_ms", v->since_ms);
     rc = rc != 0 ? rc : number(b, "age_ms", age_ms);
     rc = rc != 0 ? rc : number(b, "ttl_left_ms", v->ttl_left_ms);
+    rc = rc != 0 ? rc : number(b, "renewals", v->renewals);
     rc = rc != 0 ? rc : number(b, "together", v->together);
     return rc != 0 ? rc : whose(b, proto, held, v->user, v->address);
 }

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, binary, main, wait_until
+from scripted_server import ScriptedServer
 
 DONE, NO = 0, 1
 OWNERS = ['owner-%d-0123456789' % i for i in range(4)]
@@ -108,6 +109,30 @@ class Modes(Case):
         self.assertEqual(self.cli('check', most[-1], token)[0], DONE)
         code, out, _ = self.cli('run', 'other', '--also', most[1], '--wait', '0', '--', 'true')
         self.assertEqual(code, 124)
+
+
+class Shown(Case):
+    def ask(self, answer, *args):
+        server = ScriptedServer([answer])
+        self.addCleanup(server.close)
+        got = subprocess.run([binary('fencelock'), *args, '--nodes', server.address], capture_output=True, text=True,
+                             timeout=30)
+        return got.returncode, got.stdout
+
+    def test_show_of_several_holders(self):
+        def held(mode, permits):
+            return (b'*16\r\n+name\r\n$1\r\nx\r\n+state\r\n+held\r\n+token\r\n:7\r\n+owner\r\n$1\r\na\r\n+mode\r\n$%d\r\n%s\r\n'
+                    b'+permits\r\n:%d\r\n+holders\r\n:2\r\n+held_by\r\n*2\r\n*4\r\n+token\r\n:7\r\n+owner\r\n$1\r\na\r\n'
+                    b'*6\r\n+token\r\n:9\r\n+owner\r\n$1\r\nb\r\n+ttl_left_ms\r\n:500\r\n' % (len(mode), mode, permits))
+        code, out = self.ask(held(b'shared', 1), 'show', 'x')
+        self.assertEqual(code, DONE)
+        self.assertIn('mode      shared by 2\nand token 9, ttl left 500 ms, b\n', out)
+        code, out = self.ask(held(b'permits', 3), 'show', 'x')
+        self.assertIn('mode      2 of 3 permits\n', out)
+        code, out = self.ask(held(b'permits', 3), 'show', 'x', '--json')
+        value = json.loads(out)
+        self.assertEqual((value['mode'], value['permits'], value['holders']), ('permits', 3, 2))
+        self.assertEqual([h['token'] for h in value['held_by']], [7, 9])
 
 
 if __name__ == '__main__':

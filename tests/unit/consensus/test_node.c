@@ -14,6 +14,7 @@
 #include "../../lib/break_connections.h"
 #include "cluster.h"
 #include "consensus/node_private.h"
+#include "consensus/node_report.h"
 #include "machine/view.h"
 #include "scratch.h"
 
@@ -243,6 +244,65 @@ static void test_status_and_members(void **state)
     }
 }
 
+/* Role and disk of all, as each node knows it. */
+static bool all_reports(void *ctx)
+{
+    struct cluster *c = ctx;
+    unsigned leader = cluster_wait_leader(c);
+    for (unsigned i = 0; i < 3; i++) {
+        struct node_member m[MEMBERS_MAX];
+        assert_int_equal(node_members(c->nodes[i].node, m, MEMBERS_MAX), 3);
+        for (unsigned j = 0; j < 3; j++) {
+            const struct node_report *r = m[j].report;
+            if (r == NULL || r->disk_bytes == 0 || r->applied_index == 0 ||
+                r->role != (j == leader ? NODE_LEADER : NODE_FOLLOWER)) {
+                return false;
+            }
+            assert_true(r->disk_free_bytes <= r->disk_bytes && !r->log_waits);
+        }
+    }
+    return true;
+}
+
+static void test_each_knows_of_all(void **state)
+{
+    struct cluster *c = up(state, 3);
+    acquire(c, cluster_wait_leader(c), "a", "owner-1");
+    cluster_until(c, all_reports, c, "reports of all nodes at all nodes");
+}
+
+static void reports_are_read_with_care(void **state)
+{
+    (void)state;
+    uint8_t b[NODE_REPORT_SIZE + 1];
+    struct node_report r = {.role = NODE_STOPPED,
+                            .log_waits = true,
+                            .term = 1,
+                            .commit_index = 2,
+                            .applied_index = UINT64_MAX,
+                            .disk_bytes = 4,
+                            .disk_free_bytes = 5};
+    struct node_report back;
+    memset(b, 0, sizeof b);
+    node_report_encode(&r, b);
+    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back), 0);
+    assert_true(back.role == NODE_STOPPED && back.log_waits && back.term == 1);
+    assert_true(back.commit_index == 2 && back.applied_index == UINT64_MAX);
+    assert_true(back.disk_bytes == 4 && back.disk_free_bytes == 5);
+    assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE + 1}, &back),
+                     FL_EPROTO);
+    for (size_t len = 0; len < NODE_REPORT_SIZE; len++) {
+        assert_int_equal(node_report_decode((struct fli_slice){b, len}, &back), FL_EPROTO);
+    }
+    const uint8_t bad[][2] = {{0, NODE_STOPPED + 1}, {1, 2}, {2, 1}, {3, 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        node_report_encode(&r, b);
+        b[bad[i][0]] = bad[i][1];
+        assert_int_equal(node_report_decode((struct fli_slice){b, NODE_REPORT_SIZE}, &back),
+                         FL_EPROTO);
+    }
+}
+
 /* Two of three are not enough the first time, and are from then on. */
 static void test_forming_needs_all(void **state)
 {
@@ -377,7 +437,7 @@ static void relay_unsent(struct cluster *c, unsigned i, const struct machine_com
     assert_int_equal(op_submit(c, i, cmd, op), 0);
     struct held *h = held_first(&n->held);
     assert_ptr_equal(h->t, &op->ticket);
-    fli_list_remove(&h->link);
+    held_take(&n->held, h);
     assert_true(relay_client_send(n->relay, h));
     fli_buf_fini(&buf);
 }
@@ -510,6 +570,7 @@ static void test_pending_is_bounded(void **state)
     cluster_start(c, 0);
     struct op *ops = test_calloc(most + 1, sizeof *ops);
     for (unsigned i = 0; i < most; i++) {
+        ops[i].ticket.source = i; /* one alone has but three quarters */
         assert_int_equal(op_submit(c, 0, &cmd, &ops[i]), 0);
     }
     assert_int_equal(op_submit(c, 0, &cmd, &ops[most]), FL_EBUSY);
@@ -674,6 +735,8 @@ int main(int argc, char **argv)
         TEST(test_through_each),
         TEST(test_show_over_the_relay),
         TEST(test_status_and_members),
+        TEST(test_each_knows_of_all),
+        cmocka_unit_test(reports_are_read_with_care),
         TEST(test_forming_needs_all),
         TEST(test_all_restart),
         TEST(test_held_through_an_election),

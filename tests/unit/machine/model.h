@@ -23,7 +23,7 @@ struct model_session {
     char owner;
     char name; /* of the lock, or the first of several, implicit only; else 0 */
     char label;
-    uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial;
+    uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial, renewals;
 };
 
 /* In use: held by somebody, or idle, which is neither held nor free. */

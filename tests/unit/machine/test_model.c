@@ -129,6 +129,7 @@ static void compare_lock(struct world *w, char name, int hold, const struct mach
     const struct model_session *s = held ? &w->model.sessions[h->session] : NULL;
     assert_int_equal(v->session_explicit, s != NULL && s->is_explicit);
     same_letter(v->owner, s == NULL ? 0 : s->owner);
+    assert_int_equal(v->renewals, s == NULL ? 0 : s->renewals);
     same_letter(v->label, s == NULL ? 0 : s->label);
     uint64_t until_ms = s != NULL ? s->deadline_ms : l->until_ms;
     assert_int_equal(v->ttl_left_ms, until_ms == 0 ? 0 : until_ms - w->model.clock_ms);

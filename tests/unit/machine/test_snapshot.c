@@ -93,6 +93,65 @@ static void test_whole_state(void **state)
     fli_buf_fini(&b);
 }
 
+static uint32_t renewals_of(struct kit *k, const char *name)
+{
+    struct machine_lock_view v;
+    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, name)).code, MACHINE_DONE);
+    struct machine_page p = kit_page(k);
+    assert_int_equal(machine_page_next_lock(&p, &v), 1);
+    return v.renewals;
+}
+
+/* Of an implicit session, of an explicit one (by either command), and kept by snapshots; a grant
+ * begins with none, and so does the next one. */
+static void renewals_are_counted(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_acquire("A", "dan", 4000));
+    kit_run(k, cmd_open("ann", 5000, 0, ""));
+    kit_run(k, cmd_acquire_x("B", "ann"));
+    assert_int_equal(renewals_of(k, "A"), 0);
+    assert_int_equal(renewals_of(k, "B"), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t hash = machine_hash(k->m);
+        assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
+        assert_true(hash != machine_hash(k->m));
+    }
+    assert_int_equal(kit_run(k, cmd_acquire("A", "dan", 4000)).code, MACHINE_GRANTED);
+    assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "B", 2, 0)).code, MACHINE_DONE);
+    assert_int_equal(kit_run(k, cmd_owner(MACHINE_OP_SESSION_RENEW, "ann")).code, MACHINE_DONE);
+    assert_int_equal(renewals_of(k, "A"), 4);
+    assert_int_equal(renewals_of(k, "B"), 2);
+    kit_reload(k);
+    assert_int_equal(renewals_of(k, "A"), 4);
+    assert_int_equal(renewals_of(k, "B"), 2);
+    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "A", 1, 0));
+    kit_run(k, cmd_acquire("A", "dan", 4000));
+    assert_int_equal(renewals_of(k, "A"), 0);
+}
+
+/* The last of the 2^32: the number is put into a snapshot, where it stands before the lengths of an
+ * empty `whose` and an empty value. */
+static void renewals_do_not_wrap(void **state)
+{
+    struct kit *k = *state;
+    struct fli_buf a;
+    struct machine *copy = NULL;
+    kit_run(k, cmd_acquire("A", "dan", 4000));
+    encode(k->m, &a);
+    fli_put_u32(a.data + a.len - 4 - 2 - 1 - 4, UINT32_MAX - 1);
+    fli_put_u32(a.data + a.len - 4, fli_crc32c(0, a.data, a.len - 4));
+    assert_int_equal(machine_snapshot_decode(a.data, a.len, KIT_SEED, &copy), 0);
+    machine_destroy(k->m);
+    k->m = copy;
+    assert_int_equal(renewals_of(k, "A"), UINT32_MAX - 1);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(kit_run(k, cmd_held(MACHINE_OP_RENEW, "A", 1, 0)).code, MACHINE_DONE);
+        assert_int_equal(renewals_of(k, "A"), UINT32_MAX);
+    }
+    fli_buf_fini(&a);
+}
+
 /* The hash depends on everything; here on one detail at a time. */
 static void test_hash_notices(void **state)
 {
@@ -361,6 +420,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_empty),
         TEST(test_whole_state),
+        TEST(renewals_are_counted),
+        TEST(renewals_do_not_wrap),
         TEST(test_hash_notices),
         TEST(test_ceiling),
         TEST(test_truncated),

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define HASH(digit)                                                                                \
-    "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                           \
+    "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                                     \
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 static int setup(void **state)
@@ -278,8 +278,8 @@ static void many_waits_end_in_batches_to_come(void **state)
 {
     struct kit *k = *state;
     char owner[16];
-    machine_set_budget(k->m, &(struct budget){
-                                 .due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
+    machine_set_budget(
+        k->m, &(struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
     set(k, "ann", "on nopass ~* +@acquire");
     uint64_t ann = login(k, "ann");
     done(k, 0, cmd_acquire("A", "h", 50000), MACHINE_GRANTED);
@@ -295,8 +295,8 @@ static void many_waits_end_in_batches_to_come(void **state)
     assert_true(machine_has_work(k->m));
     uint64_t hash = machine_hash(k->m);
     kit_reload(k); /* where it goes on is in the snapshot */
-    machine_set_budget(k->m, &(struct budget){
-                                 .due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
+    machine_set_budget(
+        k->m, &(struct budget){.due = 25, .commands = 25, .search_min = 50, .search_max = 1000});
     assert_true(machine_hash(k->m) == hash && machine_has_work(k->m));
     kit_forget_events(k);
     done(k, 0, cmd_held(MACHINE_OP_RELEASE, "B", 2, 0), MACHINE_DONE);
@@ -404,16 +404,18 @@ static void users_have_a_limit(void **state)
     k->check = false;
     while (code == MACHINE_DONE) {
         (void)snprintf(name, sizeof name, "user%05u", n++);
-        code = kit_run(k, by(cmd_user(name, "on nopass ~some:pattern:* +@acquire"),
-                             MACHINE_USER_NODE)).code;
+        code =
+            kit_run(k, by(cmd_user(name, "on nopass ~some:pattern:* +@acquire"), MACHINE_USER_NODE))
+                .code;
     }
     assert_int_equal(code, MACHINE_LIMIT);
     assert_true(n > 500);
     set(k, "default", "-@token"); /* no larger than before */
     done(k, MACHINE_USER_NODE, cmd_owner(MACHINE_OP_USER_DELETE, "user00000"), MACHINE_DONE);
     set(k, name, "on nopass ~some:pattern:* +@acquire");
-    assert_int_equal(kit_query(k, by((struct machine_command){.op = MACHINE_OP_USERS},
-                                     MACHINE_USER_NODE)).code, MACHINE_DONE);
+    assert_int_equal(
+        kit_query(k, by((struct machine_command){.op = MACHINE_OP_USERS}, MACHINE_USER_NODE)).code,
+        MACHINE_DONE);
     assert_true(k->payload.len <= MACHINE_USERS_BYTES_MAX &&
                 k->payload.len + 60 > MACHINE_USERS_BYTES_MAX);
     machine_check(k->m);

@@ -422,32 +422,36 @@ static void show_a_lock(void **state)
     expect(serve_ask(&w, 2, "TOKEN x"), ":2\r\n");
     expect(
         serve_ask(&w, 2, "SHOW n"),
-        "*38\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "*40\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:0\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2 "$7\r\nwaiters\r\n:1\r\n$"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2
+        "$7\r\nwaiters\r\n:1\r\n$"
         "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
-        "*22\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:"
+        "*24\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n:"
         "0\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2 "$5\r\nqueue\r\n*1\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2
+        "$5\r\nqueue\r\n*1\r\n"
         "*12\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE2);
     expect(
         serve_ask(&w, 3, "SHOW n"),
-        "%19\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
+        "%20\r\n$4\r\nname\r\n$1\r\nn\r\n$5\r\nstate\r\n$4\r\nheld\r\n$5\r\ntoken\r\n:1\r\n"
         "$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#f\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3 "$7\r\nwaiters\r\n:1\r\n$"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3
+        "$7\r\nwaiters\r\n:1\r\n$"
         "4\r\nmode\r\n$9\r\nexclusive\r\n"
         "$7\r\npermits\r\n:1\r\n$7\r\nholders\r\n:1\r\n$7\r\nheld_by\r\n*1\r\n"
-        "%11\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#"
+        "%12\r\n$5\r\ntoken\r\n:1\r\n$5\r\nowner\r\n$16\r\nowner-0123456789\r\n$7\r\nsession\r\n#"
         "f\r\n"
         "$5\r\nlabel\r\n$0\r\n\r\n$5\r\nvalue\r\n$1\r\nv\r\n$8\r\nsince_ms\r\n:5000\r\n$6\r\nage_"
         "ms\r\n:100\r\n"
-        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3 "$5\r\nqueue\r\n*1\r\n"
+        "$11\r\nttl_left_ms\r\n:400\r\n$8\r\nrenewals\r\n:0\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3
+        "$5\r\nqueue\r\n*1\r\n"
         "%6\r\n$5\r\nowner\r\n$16\r\nwaiter-123456789\r\n$5\r\nlabel\r\n$0\r\n\r\n"
         "$7\r\nsession\r\n#f\r\n$8\r\ntogether\r\n:1\r\n" WHOSE3);
     expect(serve_ask(&w, 2, "SHOW other"), "$-1\r\n");
@@ -470,13 +474,13 @@ static void list_locks(void **state)
     char cursor[64] = "";
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
     assert_int_equal(
-        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%17", cursor), 1);
+        sscanf((const char *)page->reply.data, "*2\r\n$%*u\r\n%63[^\r]\r\n*1\r\n%%18", cursor), 1);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\na\r\n"));
     char line[128];
     (void)snprintf(line, sizeof line, "LOCKS COUNT 5 CURSOR %s", cursor);
     page = serve_ask(&w, 2, line);
     assert_int_equal(fli_buf_append(&page->reply, "", 1), 0);
-    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*34\r\n", 19);
+    assert_memory_equal(page->reply.data, "*2\r\n$0\r\n\r\n*1\r\n*36\r\n", 19);
     assert_non_null(strstr((const char *)page->reply.data, "$4\r\nname\r\n$1\r\nb\r\n"));
     world_end(&w);
 }

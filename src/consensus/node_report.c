@@ -1,0 +1,166 @@
+/* node_report.c: see node_report.h. The disk is asked on a thread of libuv's pool: one that hangs
+ * must not hold up the loop. */
+#include "consensus/node_report.h"
+
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "consensus/message_codec.h"
+#include "consensus/node_private.h"
+
+_Static_assert(NODE_REPORT_TYPE > MESSAGE_TIMEOUT_NOW, "a type of its own");
+
+void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE])
+{
+    memset(out, 0, NODE_REPORT_SIZE);
+    out[0] = (uint8_t)r->role;
+    out[1] = r->log_waits;
+    fli_put_u64(out + 4, r->term);
+    fli_put_u64(out + 12, r->commit_index);
+    fli_put_u64(out + 20, r->applied_index);
+    fli_put_u64(out + 28, r->disk_bytes);
+    fli_put_u64(out + 36, r->disk_free_bytes);
+}
+
+int node_report_decode(struct fli_slice body, struct node_report *ret)
+{
+    const uint8_t *b = body.data;
+    if (body.len != NODE_REPORT_SIZE || b[0] > NODE_STOPPED || b[1] > 1 || b[2] != 0 || b[3] != 0) {
+        return FL_EPROTO;
+    }
+    *ret = (struct node_report){
+        .role = (enum node_role)b[0],
+        .log_waits = b[1] == 1,
+        .term = fli_get_u64(b + 4),
+        .commit_index = fli_get_u64(b + 12),
+        .applied_index = fli_get_u64(b + 20),
+        .disk_bytes = fli_get_u64(b + 28),
+        .disk_free_bytes = fli_get_u64(b + 36),
+    };
+    return 0;
+}
+
+/* NULL for who is no member. */
+static struct node_told *find_told(struct node *n, uint64_t id)
+{
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        if (n->identity.members.list[i].id == id) {
+            return &n->told[i];
+        }
+    }
+    return NULL;
+}
+
+static struct node_told *own_told(struct node *n)
+{
+    struct node_told *t = find_told(n, n->id);
+    FLI_ASSERT(t != NULL);
+    return t;
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+static void disk_work(uv_work_t *req)
+{
+    struct node_disk *d = req->data;
+    struct statvfs v;
+    d->found = statvfs(d->path, &v) == 0;
+    if (d->found) {
+        d->bytes = (uint64_t)v.f_blocks * v.f_frsize;
+        d->free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    }
+}
+
+static void disk_done(uv_work_t *req, int status)
+{
+    struct node_disk *d = req->data;
+    struct node *n = d->node;
+    struct node_report *own = &own_told(n)->report;
+    own->disk_bytes = status == 0 && d->found ? d->bytes : 0;
+    own->disk_free_bytes = status == 0 && d->found ? d->free_bytes : 0;
+    d->asked = false;
+    node_closed_one(n);
+}
+
+static void ask_disk(struct node *n)
+{
+    struct node_disk *d = &n->report_disk;
+    if (d->asked) {
+        return; /* the last answer stays until there is another */
+    }
+    d->node = n;
+    d->path = n->dir.path;
+    d->work.data = d;
+    if (uv_queue_work(n->loop, &d->work, disk_work, disk_done) == 0) {
+        d->asked = true;
+        n->open++;
+    }
+}
+
+/* ---- telling and hearing --------------------------------------------------------------------- */
+
+void node_report_beat(struct node *n)
+{
+    uint64_t now_ms = uv_now(n->loop);
+    if (n->reported_ms != 0 && now_ms - n->reported_ms < NODE_REPORT_MS) {
+        return;
+    }
+    n->reported_ms = now_ms;
+    ask_disk(n);
+    struct node_status s;
+    node_get_status(n, &s);
+    struct node_told *own = own_told(n);
+    own->at_ms = now_ms;
+    own->report.role = s.role;
+    own->report.log_waits = s.log_waits;
+    own->report.term = s.term;
+    own->report.commit_index = s.commit_index;
+    own->report.applied_index = s.applied_index;
+    if (s.role == NODE_LEADER) {
+        own->report.lag = s.commit_index - s.applied_index;
+    }
+    uint8_t body[NODE_REPORT_SIZE];
+    node_report_encode(&own->report, body);
+    const struct fli_slice part = {body, sizeof body};
+    for (unsigned i = 0; i < n->identity.members.n; i++) {
+        uint64_t id = n->identity.members.list[i].id;
+        if (id == n->id || !outbound_is_up(n->outbound, id) ||
+            membership_is_stranger(n->membership, id)) {
+            continue;
+        }
+        if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {
+            continue; /* the next one will be newer */
+        }
+    }
+}
+
+/* Both ends of the difference are of now: reports come only once a second. */
+static void reckon_lag(struct node *n, struct node_report *r)
+{
+    struct node_status s;
+    node_get_status(n, &s);
+    r->lag = s.commit_index > r->applied_index ? s.commit_index - r->applied_index : 0;
+    if (r->role == NODE_LEADER) {
+        bool behind = r->commit_index > s.applied_index;
+        own_told(n)->report.lag = behind ? r->commit_index - s.applied_index : 0;
+    }
+}
+
+int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
+{
+    struct node_report r;
+    int rc = node_report_decode(body, &r);
+    struct node_told *t = find_told(n, from);
+    if (rc == 0 && t != NULL) {
+        reckon_lag(n, &r);
+        *t = (struct node_told){.at_ms = uv_now(n->loop), .report = r};
+    }
+    return rc;
+}
+
+const struct node_report *node_report_of(const struct node *n, unsigned index)
+{
+    const struct node_told *t = &n->told[index];
+    bool fresh = t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
+    return fresh ? &t->report : NULL;
+}

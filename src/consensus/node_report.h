@@ -1,0 +1,18 @@
+/* node_report.h (private to consensus): what each node tells all others once a second about itself,
+ * so that whoever looks at one node sees them all. For people: nothing is decided by it.
+ *
+ * A frame on the stream of Raft's messages, little endian:
+ *   1 role (enum node_role), 1 flags: 1 the log waits for room, 2 zero, 8 term, 8 commit index,
+ *   8 applied index, 8 size of the disk, 8 free on it (both 0: not known) */
+#ifndef CONSENSUS_NODE_REPORT_H
+#define CONSENSUS_NODE_REPORT_H
+
+#include "consensus/node.h"
+
+#define NODE_REPORT_TYPE 32u /* beside the types of message_codec.h */
+#define NODE_REPORT_SIZE 44u
+
+void node_report_encode(const struct node_report *r, uint8_t out[NODE_REPORT_SIZE]);
+int node_report_decode(struct fli_slice body, struct node_report *ret) FLI_MUST_USE; /* FL_EPROTO */
+
+#endif
