@@ -21,6 +21,8 @@
  *   USER_DELETE, USER   user's name (as an owner)
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
+ *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
+ *   KEY            as ACQUIRE up to the names, an owner (as a label)
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
  *   NODE_VERSION   number 8 (node), number2 8 (version)
@@ -67,6 +69,9 @@ struct layout {
 };
 
 #define COMMAND_HEADER_SIZE 4u
+#define MACHINE_KEYS_ALL                                                                           \
+    (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD | MACHINE_KEYS_RELEASE |          \
+     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP)
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
@@ -88,6 +93,8 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
+                         {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
@@ -105,6 +112,7 @@ static const struct layout layouts_query[] = {
     [MACHINE_OP_USERS - 128] = {0, {FIELD_NOTHING}},
     [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
     [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_KEY - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
 };
 
 /* NULL for an op this version does not know. */
@@ -145,6 +153,8 @@ static bool ttl_ok(const struct machine_command *c)
                                                           : ttl_in_range(c->ttl_ms);
     case MACHINE_OP_RENEW:
         return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
+    case MACHINE_OP_KEYS:
+        return ttl_in_range(c->ttl_ms) || (c->ttl_ms == 0 && (c->flags & MACHINE_KEYS_GRANT) == 0);
     default:
         return ttl_in_range(c->ttl_ms);
     }
@@ -241,12 +251,28 @@ static bool names_ok(const struct machine_command *c)
     return true;
 }
 
+/* What KEYS is to do: at most one thing with what is the owner's, and something at all. */
+static bool keys_ok(const struct machine_command *c)
+{
+    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
+        return true;
+    }
+    unsigned f = c->flags & MACHINE_KEYS_ALL;
+    unsigned own = f & (MACHINE_KEYS_EXTEND | MACHINE_KEYS_RELEASE | MACHINE_KEYS_SWAP);
+    bool alone = c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
+    bool swap = (f & MACHINE_KEYS_SWAP) != 0;
+    return alone && (c->op == MACHINE_OP_KEY || f != 0) && (own & (own - 1)) == 0 &&
+           ((f & MACHINE_KEYS_ADD) == 0 || own == MACHINE_KEYS_EXTEND) &&
+           ((f & MACHINE_KEYS_EACH) == 0 || f == (MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE)) &&
+           (!swap || (c->n_names == 1 && c->label.len > 0));
+}
+
 static bool field_ok(const struct machine_command *c, unsigned field)
 {
     switch (field) {
     case FIELD_SHAPE:
         return c->mode <= MACHINE_MODE_SHARED && c->n_names >= 1 &&
-               c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1;
+               c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1 && keys_ok(c);
     case FIELD_NAMES:
         return names_ok(c);
     case FIELD_NAME:

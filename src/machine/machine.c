@@ -380,6 +380,8 @@ uint32_t machine_command_cost(const struct machine_command *c)
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
+    case MACHINE_OP_KEYS:
+        return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
@@ -420,6 +422,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
+        break;
+    case MACHINE_OP_KEYS:
+        machine_keys(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);

@@ -709,6 +709,19 @@ void machine_answer_queued(const struct wait *w, struct machine_result *r);
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
                           unsigned n, struct machine_result *r);
 
+/* What this owner has at the locks of the command, and has lost already, goes first. False when
+ * there are no steps left for that. */
+bool machine_clear_own(struct machine *m, const struct machine_command *c);
+
+/* keys.c: KEYS and KEY. */
+void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload);
+
+/* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
+ * number. */
+struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
+
 /* together.c: ACQUIRE of several locks; s is NULL for an implicit session. */
 void machine_acquire_together(struct machine *m, const struct machine_command *c,
                               struct session_explicit *s, struct machine_result *r);

@@ -57,6 +57,8 @@ struct config {
     char requirepass[513];          /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
     bool tls_auth_clients_user;     /* a certificate's CN is its user */
+    char redis_face[NET_ADDRESS_MAX];         /* yes, no, or the pattern of the keys it serves */
+    char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
     struct machine_limits limits;   /* of a new cluster */
 
     /* What is done instead of serving; said on the command line alone. */
