@@ -258,7 +258,7 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
  * steps left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
-    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
     struct seat *seat = lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
@@ -281,7 +281,7 @@ static bool clear_own_at(struct machine *m, const struct machine_command *c, str
     return true;
 }
 
-static bool clear_own(struct machine *m, const struct machine_command *c)
+bool machine_clear_own(struct machine *m, const struct machine_command *c)
 {
     struct fli_slice names[MACHINE_NAMES_MAX];
     unsigned n = machine_is_behind(m) ? machine_command_names(c, names) : 0;
@@ -311,7 +311,7 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
         r->code = MACHINE_LATE;
         return;
     }
-    if (!clear_own(m, c)) {
+    if (!machine_clear_own(m, c)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         return;
     }

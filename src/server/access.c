@@ -114,9 +114,9 @@ int access_submit(struct access_call *c, struct machine_command *m, struct node_
     }
     fli_buf_clear(&a->scratch);
     int rc = machine_command_encode(m, &a->scratch);
-    return rc != 0 ? rc
-                   : a->config.node.submit(a->config.node.ctx, t, a->scratch.data, a->scratch.len,
-                                           cb);
+    return rc != 0
+               ? rc
+               : a->config.node.submit(a->config.node.ctx, t, a->scratch.data, a->scratch.len, cb);
 }
 
 bool access_answer_refusal(struct access_call *c, int status, const struct machine_result *result)
@@ -165,6 +165,10 @@ static unsigned right_of(enum fli_command_id id)
     case FLI_CMD_CLIENT_LIST:
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         return ACL_ADMIN;
     case FLI_CMD_SUBSCRIBE:
     case FLI_CMD_PSUBSCRIBE:
@@ -235,7 +239,6 @@ static bool deny(struct access *a, struct net_request *r, const struct fli_comma
     access_finish(r, fli_resp_error(net_reply(r), word, "%s", text));
     return false;
 }
-
 
 /* Whether nothing says who a client from elsewhere is, and nothing was meant to. */
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
@@ -393,8 +396,8 @@ static void verify(struct access_call *c)
 static void note_user(struct access_call *c, const struct machine_result *result,
                       struct fli_slice payload)
 {
-    c->found = result->code == MACHINE_DONE &&
-               machine_users_next(&payload, &c->found_login, &c->acl) == 1;
+    c->found =
+        result->code == MACHINE_DONE && machine_users_next(&payload, &c->found_login, &c->acl) == 1;
 }
 
 static void on_user(struct node_ticket *t, int status, const struct machine_result *result,
