@@ -48,7 +48,7 @@ struct options {
     const char *data;
     const char *metrics; /* NULL: none */
     uint64_t size_max;
-    bool allow_remote;
+    bool protected_mode;
     bool no_fencing;
     enum log_severity log_level;
     enum log_style log_style;
@@ -81,7 +81,7 @@ static const char help[] =
     "  --data DIR           directory of the database (default " DATA_DEFAULT ")\n"
     "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
     "                       the file may become a sixteenth (at least 1M) larger\n"
-    "  --allow-remote       listen beyond this machine where nothing proves who a client is\n"
+    "  --protected-mode no  listen beyond this machine where nothing proves who a client is\n"
     "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
     "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
     "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
@@ -105,7 +105,7 @@ static const char help[] =
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
     "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
-    "_STRICT_TLS, _ALLOW_REMOTE and _NO_FENCING (1 or 0). Options win over variables.\n"
+    "_STRICT_TLS, _PROTECTED_MODE and _NO_FENCING (1 or 0). Options win over variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
@@ -172,11 +172,12 @@ static bool set_size(struct options *o, const char *name, const char *text)
 
 static bool set_switch(bool *to, const char *name, const char *text)
 {
-    if (strcmp(text, "1") != 0 && strcmp(text, "0") != 0) {
-        complain("%s: '%s' is neither 1 (on) nor 0 (off)", name, text);
+    bool on = strcmp(text, "1") == 0 || strcmp(text, "yes") == 0;
+    if (!on && strcmp(text, "0") != 0 && strcmp(text, "no") != 0) {
+        complain("%s: '%s' is neither yes (1) nor no (0)", name, text);
         return false;
     }
-    *to = text[0] == '1';
+    *to = on;
     return true;
 }
 
@@ -222,6 +223,8 @@ static bool set_log_style(struct options *o, const char *name, const char *text)
     return true;
 }
 
+static const char allow_remote_is_gone[] = "there is no %s any more; what it did is said by %s";
+
 static bool read_environment(struct options *o)
 {
     const char *v = getenv("FENCELOCK_STORE_LISTEN");
@@ -242,8 +245,13 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_strict_timeout(o, "FENCELOCK_STORE_STRICT_TIMEOUT", v)) {
         return false;
     }
-    v = getenv("FENCELOCK_STORE_ALLOW_REMOTE");
-    if (v != NULL && !set_switch(&o->allow_remote, "FENCELOCK_STORE_ALLOW_REMOTE", v)) {
+    if (getenv("FENCELOCK_STORE_ALLOW_REMOTE") != NULL) {
+        complain(allow_remote_is_gone, "FENCELOCK_STORE_ALLOW_REMOTE",
+                 "FENCELOCK_STORE_PROTECTED_MODE=no");
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_PROTECTED_MODE");
+    if (v != NULL && !set_switch(&o->protected_mode, "FENCELOCK_STORE_PROTECTED_MODE", v)) {
         return false;
     }
     v = getenv("FENCELOCK_STORE_LOG_LEVEL");
@@ -270,7 +278,8 @@ static const struct option table[] = {
     {"data", required_argument, NULL, 'd'},
     {"metrics", required_argument, NULL, 'm'},
     {"size-max", required_argument, NULL, 's'},
-    {"allow-remote", no_argument, NULL, 'r'},
+    {"allow-remote", optional_argument, NULL, 'R'},
+    {"protected-mode", required_argument, NULL, 'r'},
     {"no-fencing", no_argument, NULL, 'n'},
     {"log-level", required_argument, NULL, 'L'},
     {"log-format", required_argument, NULL, 'F'},
@@ -337,8 +346,13 @@ static int read_arguments(struct options *o, int argc, char **argv)
             }
             break;
         case 'r':
-            o->allow_remote = true;
+            if (!set_switch(&o->protected_mode, "--protected-mode", optarg)) {
+                return EXIT_USAGE;
+            }
             break;
+        case 'R':
+            complain(allow_remote_is_gone, "--allow-remote", "--protected-mode no");
+            return EXIT_USAGE;
         case 'n':
             o->no_fencing = true;
             break;
@@ -377,10 +391,10 @@ static bool check_reach(const struct options *o, const char *option, const char 
                  LISTEN_DEFAULT);
         return false;
     }
-    if (!o->allow_remote && !net_host_is_loopback(host)) {
+    if (o->protected_mode && !net_host_is_loopback(host)) {
         complain("--%s: %s is not (only) this machine, and nothing there proves who a client is: "
                  "use a loopback address, --tls-port with --tls-auth-clients yes, or add "
-                 "--allow-remote if the network keeps strangers out",
+                 "--protected-mode no if the network keeps strangers out",
                  option, host);
         return false;
     }
@@ -686,6 +700,7 @@ int main(int argc, char **argv)
     struct options o = {.listen = LISTEN_DEFAULT,
                         .data = DATA_DEFAULT,
                         .size_max = STORE_SIZE_DEFAULT,
+                        .protected_mode = true,
                         .log_level = LOG_SAY_INFO,
                         .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
     int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-#define CHUNK 16384u    /* bytes of one read */
+#define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
 #define ADDRESSES_MAX 8 /* of one name that are tried */
 
@@ -283,7 +283,7 @@ static int judge_login(struct fli_link *l, redisReply *reply)
         l->with->refused_ms = fli_clock_ms();
     }
     freeReplyObject(reply);
-    return ok ? 0 : FL_ENOCONN;
+    return ok ? 0 : wrong ? FL_EDENIED : FL_ENOCONN;
 }
 
 static int login_step(struct fli_link *l)
@@ -292,7 +292,7 @@ static int login_step(struct fli_link *l)
     if (l->with->refused[0] != '\0') {
         if (fli_clock_ms() - l->with->refused_ms < FLI_LOGIN_AGAIN_MS) {
             say(l, l->with->refused);
-            return FL_ENOCONN;
+            return FL_EDENIED;
         }
         l->with->refused[0] = '\0';
     }
@@ -370,7 +370,7 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct
         n++;
     }
     int rc = FL_ENOCONN;
-    for (struct addrinfo *a = list; rc != 0 && n > 0; a = a->ai_next, n--) {
+    for (struct addrinfo *a = list; rc != 0 && rc != FL_EDENIED && n > 0; a = a->ai_next, n--) {
         /* A dead address must not eat the time of those after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;

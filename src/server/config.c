@@ -55,7 +55,7 @@ static const struct config_option options[] = {
     TEXT("cluster-secret-file", cluster_secret_file),
     {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
     {"log-format", KIND_FORMAT, FIELD(log_json), 0, 0},
-    {"allow-remote", KIND_FLAG, FIELD(allow_remote), 0, 0},
+    {"protected-mode", KIND_YES_NO, FIELD(protected_mode), 0, 0},
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
@@ -132,6 +132,13 @@ static size_t find(const char *name)
 
 static enum config_outcome unknown(struct config_reader *r, const char *where, const char *name)
 {
+    if (strcmp(name, "allow-remote") == 0) {
+        return config_wrong(
+            r,
+            "%s: there is no option 'allow-remote' any more; what it did is said by "
+            "protected-mode no",
+            where);
+    }
     unsigned d = 0;
     const char *near = nearest(name, &d);
     if (d <= 1 + strlen(near) / 3) {
@@ -185,8 +192,6 @@ static enum config_outcome read_argument(struct config_reader *r, int argc, cons
     const char *value = arg + 2 + len;
     if (*value == '=') {
         value++;
-    } else if (options[i].kind == KIND_FLAG) {
-        value = "yes";
     } else if (++*at < argc) {
         value = argv[*at];
     } else {
@@ -353,6 +358,7 @@ bool config_was_given(const struct config_reader *r, const char *name)
 static void set_defaults(struct config *c)
 {
     *c = (struct config){.id = 1,
+                         .protected_mode = true,
                          .data = CONFIG_DATA_DEFAULT,
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,

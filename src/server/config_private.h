@@ -10,7 +10,6 @@
 enum config_kind {
     KIND_NUMBER,
     KIND_TEXT,
-    KIND_FLAG,
     KIND_YES_NO,
     KIND_LEVEL,
     KIND_CLUSTER,
