@@ -14,6 +14,7 @@
 
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
+#include "cli/fencelockd_check.h"
 #include "server/server.h"
 
 struct daemon {
@@ -167,6 +168,10 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
         return 2;
     default:
+        if (d.config.check) {
+            return fencelockd_check(argc - 1, (const char *const *)argv + 1,
+                                    (const char *const *)environ, &d.config);
+        }
         return run(&d);
     }
 }

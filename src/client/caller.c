@@ -333,6 +333,7 @@ static void await_either(const struct run *r, bool writable)
     const struct fli_caller *k = r->k;
     uint64_t now_ms = fli_clock_ms();
     uint64_t until_ms = r->flow.order.until_ms;
+    until_ms = until_ms < k->aside.again_ms ? until_ms : k->aside.again_ms;
     uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
     struct pollfd both[2] = {{.fd = k->link.fd, .events = POLLIN},
                              {.fd = k->aside.fd, .events = writable ? POLLOUT : POLLIN}};

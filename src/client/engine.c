@@ -11,18 +11,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "client/watched.h"
 
 #define REQUEST_MAX ((size_t)1 << 20)
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
 #define TEXT_SIZE 512u
-
-/* A connection and what it is watched for. */
-struct watched {
-    struct fli_link link;
-    uint32_t events; /* 0: not in the epoll set */
-};
 
 struct fli_op {
     struct fli_list in; /* of ops or ended */
@@ -32,8 +27,8 @@ struct fli_op {
     bool begun;    /* the present order */
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     uint32_t link_node;
-    struct watched main;
-    struct watched probe; /* or of the question */
+    struct fli_watched main;
+    struct fli_watched probe; /* or of the question */
     struct fli_question question;
     size_t sent;
     struct fli_buf out;
@@ -136,26 +131,19 @@ void fli_engine_wake_at(struct fli_engine *e, uint64_t time_ms)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static void watch(struct fli_engine *e, struct watched *w, uint32_t events)
+static uint64_t least(uint64_t a, uint64_t b)
 {
-    if (w->events == events) {
-        return;
-    }
-    struct epoll_event event = {.events = events};
-    int how = events == 0 ? EPOLL_CTL_DEL : w->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    if (epoll_ctl(e->epoll_fd, how, w->link.fd, &event) != 0) {
-        return; /* Out of memory: it will be noticed when the order's time is over. */
-    }
-    w->events = events;
+    return a < b ? a : b;
 }
 
-static void close_watched(struct fli_engine *e, struct watched *w)
+static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
 {
-    if (w->link.fd >= 0) {
-        watch(e, w, 0);
-        fli_link_close(&w->link);
-    }
-    w->events = 0;
+    fli_watched_for(w, e->epoll_fd, events);
+}
+
+static void close_watched(struct fli_engine *e, struct fli_watched *w)
+{
+    fli_watched_close(w, e->epoll_fd);
 }
 
 static void drop_idle(struct fli_engine *e, unsigned i)
@@ -296,7 +284,7 @@ static enum fli_flow_event lose(struct fli_op *op, enum fli_flow_event event)
 }
 
 /* Begins a connection. False: it cannot be. */
-static bool begin_connect(struct fli_op *op, struct watched *w, uint32_t node)
+static bool begin_connect(struct fli_op *op, struct fli_watched *w, uint32_t node)
 {
     struct fli_place *p = &op->engine->places[node];
     if (p->n == 0) {
@@ -484,7 +472,7 @@ static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event even
 static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
 {
     struct fli_engine *e = op->engine;
-    struct watched *w = &op->probe;
+    struct fli_watched *w = &op->probe;
     if (!op->begun) {
         const struct fli_ask who_leads = {.op = FLI_ASK_LEADER};
         watch(e, &op->main, 0); /* its answer must wait until we know */
@@ -749,6 +737,20 @@ static void tell(struct fli_op *op)
     op_free(op);
 }
 
+/* When the link that its order is about asks for a connection once more. */
+static uint64_t again_ms(const struct fli_op *op)
+{
+    switch (op->flow.order.want) {
+    case FLI_WANT_CONNECT:
+        return op->main.link.again_ms;
+    case FLI_WANT_PROBE:
+    case FLI_WANT_ASK:
+        return op->probe.link.again_ms;
+    default:
+        return UINT64_MAX;
+    }
+}
+
 void fli_engine_process(struct fli_engine *e)
 {
     uint64_t fired;
@@ -769,7 +771,7 @@ void fli_engine_process(struct fli_engine *e)
     FLI_LIST_FOREACH(at, &e->ops)
     {
         const struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
-        next_ms = op->flow.order.until_ms < next_ms ? op->flow.order.until_ms : next_ms;
+        next_ms = least(next_ms, least(op->flow.order.until_ms, again_ms(op)));
     }
     set_timer(e, next_ms);
     struct fli_list *at;

@@ -17,6 +17,10 @@
 #define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
 #define ADDRESSES_MAX 8 /* of one name that are tried */
+/* A packet that asks for a connection and is lost is sent again sooner than TCP would: by TCP's own
+ * pauses, which double from 1 s on, a network that is whole again would go unnoticed for as long as
+ * it was not. */
+#define ASK_AGAIN_MS 200u
 
 /* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
 static void *make_bounded_array(const redisReadTask *task, int elements)
@@ -32,6 +36,8 @@ void fli_link_init(struct fli_link *l)
 {
     memset(l, 0, sizeof *l);
     l->fd = -1;
+    l->first_fd = -1;
+    l->again_ms = UINT64_MAX;
 }
 
 /* The last word of TLS is a courtesy: what cannot be said at once is not. */
@@ -58,6 +64,11 @@ void fli_link_close(struct fli_link *l)
     }
     l->with = NULL;
     l->settled = false;
+    l->again_ms = UINT64_MAX;
+    if (l->first_fd >= 0) {
+        close(l->first_fd);
+        l->first_fd = -1;
+    }
     if (l->fd >= 0) {
         close(l->fd);
         l->fd = -1;
@@ -121,31 +132,114 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
 }
 
-static int connect_one(struct fli_link *l, const struct addrinfo *a, uint64_t until_ms)
+/* A descriptor that asks for a connection, or -1. */
+static int ask_for(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
-    int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         say_errno(l, "no socket", errno);
+        return -1;
+    }
+    if (connect(fd, address, len) != 0 && errno != EINPROGRESS && errno != EINTR) {
+        say_errno(l, "cannot connect", errno);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int begin_asking(struct fli_link *l, const struct sockaddr *address, socklen_t len)
+{
+    FLI_ASSERT(len <= sizeof l->to);
+    l->fd = ask_for(l, address, len);
+    if (l->fd < 0) {
         return FL_ENOCONN;
     }
-    int error = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS || error == EINTR) {
-        int ready = wait_for(fd, POLLOUT, until_ms);
-        socklen_t size = sizeof error;
-        if (ready <= 0) {
-            error = ready == 0 ? ETIMEDOUT : -ready;
-        } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
-            error = errno;
+    memcpy(&l->to, address, len);
+    l->to_len = len;
+    l->again_ms = fli_clock_ms() + ASK_AGAIN_MS;
+    return 0;
+}
+
+/* The first one stays beside the newest: its answer may only be slow. */
+static void ask_again(struct fli_link *l)
+{
+    int fd = ask_for(l, (const struct sockaddr *)&l->to, l->to_len);
+    l->again_ms = fli_clock_ms() + ASK_AGAIN_MS;
+    if (fd < 0) {
+        return;
+    }
+    if (l->first_fd < 0) {
+        l->first_fd = l->fd;
+    } else {
+        close(l->fd);
+    }
+    l->fd = fd;
+}
+
+/* 1: it is connected; 0: not yet; an errno as a negative number. */
+static int is_connected(int fd)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    int ready = wait_for(fd, POLLOUT, 0);
+    if (ready <= 0) {
+        return ready;
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+        error = errno;
+    }
+    return error == 0 ? 1 : -error;
+}
+
+/* 0 when there is a connection; FL_EBUSY; FL_ENOCONN. */
+static int connect_step(struct fli_link *l)
+{
+    int rc = is_connected(l->fd);
+    if (rc == 0 && l->first_fd >= 0) {
+        rc = is_connected(l->first_fd);
+        if (rc == 1) {
+            close(l->fd);
+            l->fd = l->first_fd;
+            l->first_fd = -1;
         }
     }
-    if (error != 0) {
-        say_errno(l, "cannot connect", error);
-        close(fd);
+    if (rc < 0) {
+        say_errno(l, "cannot connect", -rc);
         return FL_ENOCONN;
     }
-    tune(fd);
-    l->fd = fd;
+    if (rc == 0) {
+        if (fli_clock_ms() >= l->again_ms) {
+            ask_again(l);
+        }
+        say(l, "cannot connect: no answer in time");
+        l->wants_read = false;
+        return FL_EBUSY;
+    }
+    if (l->first_fd >= 0) {
+        close(l->first_fd);
+        l->first_fd = -1;
+    }
+    l->again_ms = UINT64_MAX;
+    tune(l->fd);
     return 0;
+}
+
+static int connect_one(struct fli_link *l, const struct addrinfo *a, uint64_t until_ms)
+{
+    int rc = begin_asking(l, a->ai_addr, a->ai_addrlen);
+    while (rc == 0 && (rc = connect_step(l)) == FL_EBUSY) {
+        uint64_t now_ms = fli_clock_ms();
+        if (now_ms >= until_ms) {
+            return FL_ENOCONN; /* why is said */
+        }
+        uint64_t wait_ms = (until_ms < l->again_ms ? until_ms : l->again_ms) - now_ms;
+        struct pollfd both[2] = {{.fd = l->fd, .events = POLLOUT},
+                                 {.fd = l->first_fd, .events = POLLOUT}};
+        (void)poll(both, 2, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
+        rc = 0;
+    }
+    return rc;
 }
 
 static int make_reader(struct fli_link *l)
@@ -389,19 +483,8 @@ int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *ho
                    const struct sockaddr *address, socklen_t address_len)
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        say_errno(l, "no socket", errno);
-        return FL_ENOCONN;
-    }
-    if (connect(fd, address, address_len) != 0 && errno != EINPROGRESS && errno != EINTR) {
-        say_errno(l, "cannot connect", errno);
-        close(fd);
-        return FL_ENOCONN;
-    }
     prepare(l, with, host);
-    l->fd = fd;
-    return 0;
+    return begin_asking(l, address, address_len);
 }
 
 int fli_link_finish(struct fli_link *l)
@@ -410,22 +493,8 @@ int fli_link_finish(struct fli_link *l)
     if (l->tls != NULL || l->reader != NULL) {
         return settle_step(l);
     }
-    if (wait_for(l->fd, POLLOUT, 0) == 0) {
-        say(l, "cannot connect: no answer in time");
-        l->wants_read = false;
-        return FL_EBUSY;
-    }
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
-        error = errno;
-    }
-    if (error != 0) {
-        say_errno(l, "cannot connect", error);
-        return FL_ENOCONN;
-    }
-    tune(l->fd);
-    return settle_step(l);
+    int rc = connect_step(l);
+    return rc == 0 ? settle_step(l) : rc;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

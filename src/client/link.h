@@ -15,8 +15,13 @@
 #define FLI_REPLY_ELEMENTS_MAX 65536           /* of one array in a reply */
 
 struct fli_link {
-    int fd;              /* -1: closed */
-    bool wants_read;     /* after FL_EBUSY: it waits to read, not to write */
+    int fd;          /* -1: closed */
+    bool wants_read; /* after FL_EBUSY: it waits to read, not to write */
+    /* While it asks for a connection: the first that asked, beside the newest in fd; -1: none. */
+    int first_fd;
+    uint64_t again_ms; /* when to ask once more; UINT64_MAX: not */
+    struct sockaddr_storage to;
+    socklen_t to_len;
     redisReader *reader; /* NULL until it is connected, and has shaken hands */
     bool settled;        /* and has logged in, when somebody does: requests may be sent */
     size_t login_at;     /* bytes of the login that have been sent */
@@ -44,9 +49,10 @@ void fli_link_move(struct fli_link *to, struct fli_link *from);
 int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
                      uint64_t until_ms) FLI_MUST_USE;
 
-/* The same in steps that do not wait: begin, then finish whenever the descriptor is ready. 0;
- * FL_EBUSY (not yet; wants_read says what for it waits); the codes of fli_link_connect(). host: whom
- * a certificate must be for. */
+/* The same in steps that do not wait: begin, then finish whenever the descriptor is ready, and at
+ * again_ms; the descriptor may be another one afterwards. 0;
+ * FL_EBUSY (not yet; wants_read says what for it waits); the codes of fli_link_connect(). host:
+ * whom a certificate must be for. */
 int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
                    const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;

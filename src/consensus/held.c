@@ -12,21 +12,34 @@ void held_init(struct held_queue *q, size_t bytes_max)
 {
     *q = (struct held_queue){.bytes_max = bytes_max};
     fli_list_init(&q->returned);
-    fli_list_init(&q->waiting);
+    backlog_init(&q->waiting);
 }
 
-struct held *held_create(struct held_queue *q, struct node_ticket *t, const void *command,
-                         size_t len)
+void held_fini(struct held_queue *q)
+{
+    FLI_ASSERT(q->count == 0 && fli_list_empty(&q->returned));
+    backlog_fini(&q->waiting);
+}
+
+static bool has_room(struct held_queue *q, const struct node_ticket *t, size_t len)
+{
+    size_t room = q->bytes_max - q->bytes;
+    size_t kept = backlog_has(&q->waiting, t) ? q->bytes_max / 4 : 0;
+    return room >= kept && len <= room - kept;
+}
+
+/* On no list. NULL: no memory. */
+static struct held *create(struct held_queue *q, struct node_ticket *t, const void *command,
+                           size_t len)
 {
     FLI_ASSERT(len > 0 && len <= MACHINE_COMMAND_MAX);
-    if (len > q->bytes_max - q->bytes) {
-        return NULL;
-    }
     struct held *h = malloc(sizeof *h + len);
     if (h == NULL) {
         return NULL;
     }
     fli_list_init(&h->link);
+    fli_list_init(&h->mine);
+    h->source = NULL;
     h->t = t;
     h->start = 0;
     h->len = (uint32_t)len;
@@ -35,6 +48,22 @@ struct held *held_create(struct held_queue *q, struct node_ticket *t, const void
     q->bytes += len;
     q->count++;
     return h;
+}
+
+int held_add(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
+{
+    if (!has_room(q, t, len)) {
+        return FL_EBUSY;
+    }
+    struct held *h = create(q, t, command, len);
+    if (h == NULL) {
+        return FL_ENOMEM;
+    }
+    int rv = backlog_push(&q->waiting, h);
+    if (rv != 0) {
+        held_destroy(q, h);
+    }
+    return rv;
 }
 
 void held_destroy(struct held_queue *q, struct held *h)
@@ -57,54 +86,72 @@ void held_answer(struct held_queue *q, struct held *h, int status)
 struct held *held_first(const struct held_queue *q)
 {
     struct fli_list *first = fli_list_first(&q->returned);
-    if (first == NULL) {
-        first = fli_list_first(&q->waiting);
-    }
-    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct held, link);
+    return first != NULL ? FLI_CONTAINER_OF(first, struct held, link) : backlog_first(&q->waiting);
 }
 
-static void expire_list(struct held_queue *q, struct fli_list *list, uint64_t now_ms, bool in_order)
+void held_take(struct held_queue *q, struct held *h)
 {
-    struct fli_list due;
-    fli_list_init(&due);
-    FLI_LIST_FOREACH_SAFE(pos, tmp, list)
-    {
-        struct held *h = FLI_CONTAINER_OF(pos, struct held, link);
-        if (h->t->deadline_ms <= now_ms) {
-            fli_list_remove(pos);
-            fli_list_push(&due, pos);
-        } else if (in_order) {
-            break;
-        }
+    if (h->source != NULL) {
+        backlog_remove(&q->waiting, h);
+    } else {
+        fli_list_remove(&h->link);
     }
-    /* Callbacks may submit, so they come when the walk is over. */
+}
+
+static void move(struct held_queue *q, struct held *h, struct fli_list *to)
+{
+    held_take(q, h);
+    fli_list_push(to, &h->link);
+}
+
+static void answer_all(struct held_queue *q, struct fli_list *list, int status)
+{
     struct fli_list *pos;
-    while ((pos = fli_list_pop(&due)) != NULL) {
-        held_answer(q, FLI_CONTAINER_OF(pos, struct held, link), FL_ENOLEADER);
+    while ((pos = fli_list_pop(list)) != NULL) {
+        held_answer(q, FLI_CONTAINER_OF(pos, struct held, link), status);
     }
 }
 
 void held_expire(struct held_queue *q, uint64_t now_ms)
 {
-    expire_list(q, &q->returned, now_ms, false);
-    expire_list(q, &q->waiting, now_ms, true);
+    struct fli_list due;
+    struct held *h;
+    fli_list_init(&due);
+    FLI_LIST_FOREACH_SAFE(pos, tmp, &q->returned)
+    {
+        h = FLI_CONTAINER_OF(pos, struct held, link);
+        if (h->t->deadline_ms <= now_ms) {
+            move(q, h, &due);
+        }
+    }
+    /* Those that wait came in the order of their deadlines. */
+    while ((h = backlog_oldest(&q->waiting)) != NULL && h->t->deadline_ms <= now_ms) {
+        move(q, h, &due);
+    }
+    /* Callbacks may submit, so they come when the walk is over. */
+    answer_all(q, &due, FL_ENOLEADER);
+}
+
+void held_take_all(struct held_queue *q, struct fli_list *to)
+{
+    struct held *h;
+    fli_list_splice(to, &q->returned);
+    while ((h = backlog_oldest(&q->waiting)) != NULL) {
+        move(q, h, to);
+    }
 }
 
 void held_refuse_all(struct held_queue *q, int status)
 {
     struct fli_list all;
-    struct fli_list *pos;
     fli_list_init(&all);
-    fli_list_splice(&all, &q->returned);
-    fli_list_splice(&all, &q->waiting);
-    while ((pos = fli_list_pop(&all)) != NULL) {
-        held_answer(q, FLI_CONTAINER_OF(pos, struct held, link), status);
-    }
+    held_take_all(q, &all);
+    answer_all(q, &all, status);
 }
 
 void held_give_back(struct held_queue *q, struct node_ticket *t, const void *command, size_t len)
 {
-    struct held *h = held_create(q, t, command, len);
+    struct held *h = len > q->bytes_max - q->bytes ? NULL : create(q, t, command, len);
     if (h == NULL) {
         /* Surely not done either way; this way the client is told at once. */
         t->cb(t, FL_EBUSY, NULL, NOTHING);

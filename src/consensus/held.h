@@ -1,27 +1,18 @@
-/* held.h: commands that wait for a leader.
+/* held.h: commands that wait for a leader, or for room in a batch.
  *
- * Two lists, both first in, first out: `returned` has what was on its way before and came back,
- * `waiting` what never was. The former go first, so that the order of one client's commands
- * survives a fail-over as well as it can. Bounded by bytes_max, which counts also what is on its
- * way over a relay; each command has a deadline, which counts only while it is on these lists. */
+ * `returned` has, first in, first out, what was on its way before and came back; `waiting` what
+ * never was, by turns of their sources. The former go first, so that the order of one client's
+ * commands survives a fail-over as well as it can. Bounded by bytes_max, which counts also what is
+ * on its way over a relay; the last quarter is for sources that have nothing waiting, so that
+ * nobody fills it for all. Each command has a deadline, which counts only while it is here. */
 #ifndef CONSENSUS_HELD_H
 #define CONSENSUS_HELD_H
 
-#include "consensus/ticket.h"
-
-/* A command whose bytes the node keeps. */
-struct held {
-    struct fli_list link;
-    struct node_ticket *t;
-    uint64_t start;   /* on a relay stream: where its frame begins */
-    uint64_t sent_ns; /* likewise: when it was sent */
-    uint32_t len;
-    bool query;
-    uint8_t data[];
-};
+#include "consensus/backlog.h"
 
 struct held_queue {
-    struct fli_list returned, waiting;
+    struct fli_list returned;
+    struct backlog waiting;
     size_t bytes_max;
     size_t bytes;       /* of all that were created and not destroyed */
     uint64_t count;     /* likewise */
@@ -30,14 +21,19 @@ struct held_queue {
 };
 
 void held_init(struct held_queue *q, size_t bytes_max);
+void held_fini(struct held_queue *q); /* it must be empty */
 
-/* NULL: too much is held, or no memory. On no list. */
-struct held *held_create(struct held_queue *q, struct node_ticket *t, const void *command,
-                         size_t len) FLI_MUST_USE;
+/* Keeps a command, which waits from now on. 0; FL_EBUSY: too much is held; FL_ENOMEM. */
+int held_add(struct held_queue *q, struct node_ticket *t, const void *command,
+             size_t len) FLI_MUST_USE;
 void held_destroy(struct held_queue *q, struct held *h);
 void held_answer(struct held_queue *q, struct held *h, int status); /* destroys, then calls back */
 
 struct held *held_first(const struct held_queue *q); /* NULL: none waits */
+/* Takes out what held_first() told. It stays the queue's until it is destroyed or answered. */
+void held_take(struct held_queue *q, struct held *h);
+/* Takes out all, in the order in which they came, and puts them on a list of the caller's. */
+void held_take_all(struct held_queue *q, struct fli_list *to);
 void held_expire(struct held_queue *q, uint64_t now_ms);
 void held_refuse_all(struct held_queue *q, int status);
 

@@ -78,25 +78,23 @@ static void watch_leadership(struct node *n)
 /* Moves one command on. False: it cannot go anywhere now. */
 static bool route(struct node *n, struct held *h)
 {
-    struct fli_list *next = h->link.next;
     if (h->t->deadline_ms <= uv_now(n->loop)) {
-        fli_list_remove(&h->link);
+        held_take(&n->held, h);
         held_answer(&n->held, h, FL_ENOLEADER);
         return true;
     }
     if (!node_can_propose(n)) {
-        fli_list_remove(&h->link);
-        if (relay_client_send(n->relay, h)) {
-            return true;
+        if (!relay_client_send(n->relay, h)) {
+            return false;
         }
-        fli_list_insert_before(next, &h->link);
-        return false;
+        held_take(&n->held, h);
+        return true;
     }
     int rv = proposer_add(n->proposer, h->t, h->data, h->len, h->t->cb);
     if (rv == FL_ENOLEADER || rv == FL_EBUSY || rv == FL_ENOMEM) {
         return false;
     }
-    fli_list_remove(&h->link);
+    held_take(&n->held, h);
     if (rv != 0) {
         held_answer(&n->held, h, rv);
     } else {
@@ -276,11 +274,10 @@ int node_submit(struct node *n, struct node_ticket *t, const void *command, size
             return rv;
         }
     }
-    struct held *h = held_create(&n->held, t, command, len);
-    if (h == NULL) {
-        return FL_EBUSY;
+    int rv = held_add(&n->held, t, command, len);
+    if (rv != 0) {
+        return rv;
     }
-    fli_list_push(&n->held.waiting, &h->link);
     n->held.ever++;
     node_wake(n);
     return 0;

@@ -707,6 +707,7 @@ static void drop(struct node *n)
         (void)log_device_wait(n->device, WRITE_WAIT_MS);
     }
     node_free_parts(n);
+    held_fini(&n->held);
     free(n);
 }
 

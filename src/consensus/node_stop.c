@@ -150,5 +150,6 @@ void node_destroy(struct node *n)
         return;
     }
     FLI_ASSERT(n->phase == PHASE_CLOSED);
+    held_fini(&n->held);
     free(n);
 }

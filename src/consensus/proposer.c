@@ -2,8 +2,12 @@
  *
  * Where a batch is, and on which list:
  *
- *   waiting   grows or is full
+ *   open      grows or is full; one at most
  *   flying    an entry of the log, with tickets that wait for it to be applied
+ *
+ * Commands that do not fit into the open batch stand in line, and each further batch is filled from
+ * there when it can go: by turns of their sources (backlog.h), so that one client's thousand do not
+ * delay another's one by more than a batch.
  *
  * What the replica refuses was surely not appended: the batch stays and is tried again. When
  * leadership is lost, a batch that flies may still be applied, by any leader: its commands are
@@ -15,6 +19,7 @@
 #include "base/clock.h"
 #include "consensus/batch_build.h"
 #include "consensus/clock.h"
+#include "consensus/held.h"
 #include "machine/batch.h"
 
 enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
@@ -36,7 +41,8 @@ struct proposer {
     uint64_t sequence; /* of the last batch proposed in the term */
     uint64_t retry_at_ms;
     struct cluster_clock clock;
-    struct fli_list waiting;
+    struct batch *open; /* NULL: none */
+    struct held_queue line;
     struct fli_list flying;
     struct batch *applying; /* on flying; NULL outside an apply of ours */
     struct metrics_histogram commit_times;
@@ -148,16 +154,24 @@ static void give_up_flying(struct proposer *p)
 
 static void return_waiting(struct proposer *p)
 {
-    struct fli_list gone;
-    fli_list_init(&gone);
-    fli_list_splice(&gone, &p->waiting);
+    struct batch *b = p->open;
+    struct fli_list line;
+    struct fli_list *pos;
+    fli_list_init(&line);
+    held_take_all(&p->line, &line);
+    p->open = NULL;
     p->stats.pending_bytes = 0;
     p->stats.pending_commands = 0;
-    struct batch *b;
-    while ((b = first_batch(&gone)) != NULL) {
-        fli_list_remove(&b->link);
+    if (b != NULL) {
         return_batch(p, b);
         batch_destroy(b);
+    }
+    while ((pos = fli_list_pop(&line)) != NULL) {
+        struct held *h = FLI_CONTAINER_OF(pos, struct held, link);
+        if (h->t != NULL) {
+            give_back(p, h->t, (struct fli_slice){h->data, h->len});
+        }
+        held_destroy(&p->line, h);
     }
 }
 
@@ -190,7 +204,7 @@ static void send_barrier(struct proposer *p, uint64_t now_ms)
 
 static void open_term(struct proposer *p, uint64_t now_ms)
 {
-    FLI_ASSERT(fli_list_empty(&p->waiting));
+    FLI_ASSERT(p->open == NULL && held_first(&p->line) == NULL);
     p->state = STATE_OPEN;
     p->sequence = 0;
     p->mark_due = true;
@@ -222,9 +236,10 @@ static void follow_leadership(struct proposer *p, uint64_t now_ms)
 
 /* Proposing. */
 
-/* Seals the first waiting batch and hands it to the replica. False: nothing more goes now. */
-static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
+/* Seals the open batch and hands it to the replica. False: nothing more goes now. */
+static bool propose(struct proposer *p, uint64_t now_ms)
 {
+    struct batch *b = p->open;
     size_t size;
     uint64_t pending = b->len - MACHINE_BATCH_HEADER_SIZE + b->query_bytes.len;
     uint64_t commands = (uint64_t)b->count + b->queries_count;
@@ -247,7 +262,7 @@ static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
     p->stats.batches++;
     p->stats.commands += b->count;
     p->stats.bytes += size;
-    fli_list_remove(&b->link);
+    p->open = NULL;
     fli_list_push(&p->flying, &b->link);
     batch_drop_bytes(b);
     p->in_flight++;
@@ -256,6 +271,71 @@ static bool propose(struct proposer *p, struct batch *b, uint64_t now_ms)
     p->retry_at_ms = 0;
     cluster_clock_proposed(&p->clock, b->stamp_ms);
     return true;
+}
+
+/* A command that is to go into a batch. */
+struct item {
+    struct node_ticket *t;
+    const uint8_t *data;
+    size_t len;
+    uint32_t cost;
+    bool query;
+};
+
+/* Whether it still fits: a batch is full by bytes, or by what applying it costs each replica. An
+ * empty one takes any. */
+static bool fits(const struct batch *b, const struct item *i)
+{
+    bool empty = b->count + b->queries_count == 0;
+    return batch_has_room(b, i->len, i->query) &&
+           (empty || b->cost + i->cost <= MACHINE_BATCH_COST_MAX);
+}
+
+static int put(struct batch *b, const struct item *i)
+{
+    int rv = batch_add(b, i->t, i->data, i->len, i->query);
+    b->cost += rv == 0 ? i->cost : 0;
+    return rv;
+}
+
+/* Reads one whole command. */
+static int read_item(struct node_ticket *t, const void *command, size_t len, struct item *ret)
+{
+    struct machine_command decoded;
+    size_t size;
+    if (machine_command_decode(command, len, &decoded, &size) != 0 || size != len) {
+        return FL_EINVAL;
+    }
+    *ret = (struct item){.t = t,
+                         .data = command,
+                         .len = len,
+                         .cost = machine_command_cost(&decoded),
+                         .query = MACHINE_OP_IS_QUERY(decoded.op)};
+    return ret->query && t == NULL ? FL_EINVAL : 0;
+}
+
+/* Opens a batch if there is none, and takes as many commands out of the line as it has room for.
+ * False: no memory. */
+static bool fill(struct proposer *p)
+{
+    struct held *h;
+    if (p->open == NULL) {
+        p->open = batch_create(p);
+    }
+    while (p->open != NULL && (h = held_first(&p->line)) != NULL) {
+        struct item i;
+        int rv = read_item(h->t, h->data, h->len, &i);
+        FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+        if (!fits(p->open, &i)) {
+            return true;
+        }
+        if (put(p->open, &i) != 0) {
+            return false;
+        }
+        held_take(&p->line, h);
+        held_destroy(&p->line, h);
+    }
+    return p->open != NULL;
 }
 
 /* The deadline on the cluster clock at which an empty batch must go, UINT64_MAX for none. */
@@ -285,21 +365,18 @@ static void propose_all(struct proposer *p, uint64_t now_ms)
         return;
     }
     while (p->in_flight < p->config.in_flight_max) {
-        struct batch *b = first_batch(&p->waiting);
-        if (b == NULL) {
+        if (p->open == NULL && held_first(&p->line) == NULL) {
             bool pulse = pulse_deadline(p) <= p->clock.value_ms;
             if (!pulse && !p->mark_due) {
                 return;
             }
-            b = batch_create(p);
-            if (b == NULL) {
-                p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
-                return;
-            }
-            fli_list_push(&p->waiting, &b->link);
             p->stats.pulses += pulse;
         }
-        if (!propose(p, b, now_ms)) {
+        if (!fill(p)) {
+            p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
+            return;
+        }
+        if (!propose(p, now_ms)) {
             return;
         }
     }
@@ -345,7 +422,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return beat_ms; /* the loop turns when one lands */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
-    if (!fli_list_empty(&p->waiting) || p->mark_due) {
+    if (p->open != NULL || held_first(&p->line) != NULL || p->mark_due) {
         work_ms = 0;
     }
     uint64_t retry_ms = time_until(p->retry_at_ms, now_ms);
@@ -457,7 +534,7 @@ int proposer_create(const struct proposer_config *config, struct proposer **ret)
         c->batch_max = MACHINE_BATCH_HEADER_SIZE + MACHINE_COMMAND_MAX;
     }
     c->batch_max -= c->batch_max % 8;
-    fli_list_init(&p->waiting);
+    held_init(&p->line, c->pending_max);
     fli_list_init(&p->flying);
     fli_buf_init(&p->payload, QUERY_PAYLOAD_MAX);
     struct fsm_observer observer = {p, batch_begin, command_done, batch_end};
@@ -477,10 +554,11 @@ void proposer_destroy(struct proposer *p)
         return;
     }
     FLI_ASSERT(p->applying == NULL);
-    FLI_ASSERT(fli_list_empty(&p->waiting));
+    FLI_ASSERT(p->open == NULL);
     FLI_ASSERT(fli_list_empty(&p->flying));
     fsm_set_observer(p->config.fsm, NULL);
     fli_buf_fini(&p->payload);
+    held_fini(&p->line);
     free(p);
 }
 
@@ -489,21 +567,21 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* The batch that takes a command of len bytes: the youngest waiting one, or a new one behind it. It
- * is full by bytes, or by what applying it costs each replica. */
-static struct batch *open_batch(struct proposer *p, size_t len, bool query, uint32_t cost)
+/* Into the open batch, or, when others stand in line already or it is full, behind them. */
+static int take(struct proposer *p, const struct item *i)
 {
-    if (!fli_list_empty(&p->waiting)) {
-        struct batch *b = FLI_CONTAINER_OF(p->waiting.prev, struct batch, link);
-        if (batch_has_room(b, len, query) && b->cost + cost <= MACHINE_BATCH_COST_MAX) {
-            return b;
+    if (held_first(&p->line) == NULL) {
+        if (p->open == NULL) {
+            p->open = batch_create(p);
+        }
+        if (p->open == NULL) {
+            return FL_ENOMEM;
+        }
+        if (fits(p->open, i)) {
+            return put(p->open, i);
         }
     }
-    struct batch *b = batch_create(p);
-    if (b != NULL) {
-        fli_list_push(&p->waiting, &b->link);
-    }
-    return b;
+    return held_add(&p->line, i->t, i->data, i->len);
 }
 
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
@@ -516,26 +594,15 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
         return FL_EBUSY;
     }
     /* One malformed command would stop every replica, so nothing gets into a batch unread. */
-    struct machine_command decoded;
-    size_t size;
-    int rv = machine_command_decode(command, len, &decoded, &size);
-    if (rv != 0 || size != len) {
-        return FL_EINVAL;
-    }
-    bool query = MACHINE_OP_IS_QUERY(decoded.op);
-    if (query && t == NULL) {
-        return FL_EINVAL;
-    }
-    uint32_t cost = machine_command_cost(&decoded);
-    struct batch *b = open_batch(p, len, query, cost);
-    if (b == NULL) {
-        return FL_ENOMEM;
-    }
-    rv = batch_add(b, t, command, len, query);
+    struct item i;
+    int rv = read_item(t, command, len, &i);
     if (rv != 0) {
         return rv;
     }
-    b->cost += cost;
+    rv = take(p, &i);
+    if (rv != 0) {
+        return rv;
+    }
     if (t != NULL) {
         t->cb = cb;
     }

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "consensus/relay_codec.h"
 
-#define WINDOW 16384u               /* commands sent and not answered */
+#define WINDOW 4096u                /* commands sent and not answered; more stand in turns here */
 #define QUERIES_MAX 256u            /* of these, queries: each answer may have 64 KiB */
 #define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
 #define PING_MS 500u
@@ -110,11 +110,12 @@ bool relay_client_send(struct relay_client *c, struct held *h)
 {
     struct leader *leader = find(c, c->leader_id);
     struct relay_stream *o = leader == NULL ? NULL : leader->out;
-    uint8_t head[8];
+    uint8_t head[RELAY_COMMAND_HEAD_SIZE];
     if (o == NULL || !has_room(o, h)) {
         return false;
     }
     fli_put_u64(head, o->next);
+    fli_put_u64(head + 8, h->t->source);
     struct fli_slice parts[2] = {slice(head, sizeof head), slice(h->data, h->len)};
     uint64_t start = stream_appended(o->stream);
     if (stream_send(o->stream, RELAY_COMMAND, parts, 2) != 0) {

@@ -112,3 +112,16 @@ int relay_sequence_decode(struct fli_slice body, uint64_t *ret, struct fli_slice
     *ret_rest = (struct fli_slice){body.data + 8, body.len - 8};
     return 0;
 }
+
+int relay_command_decode(struct fli_slice body, uint64_t *ret_sequence, uint64_t *ret_source,
+                         struct fli_slice *ret_command)
+{
+    if (body.len < RELAY_COMMAND_HEAD_SIZE) {
+        return FL_EPROTO;
+    }
+    *ret_sequence = fli_get_u64(body.data);
+    *ret_source = fli_get_u64(body.data + 8);
+    *ret_command =
+        (struct fli_slice){body.data + RELAY_COMMAND_HEAD_SIZE, body.len - RELAY_COMMAND_HEAD_SIZE};
+    return 0;
+}

@@ -1,6 +1,6 @@
 /* relay_codec.h: the bodies of relay frames. Pure.
  *
- *   COMMAND    8 sequence, then the command as machine_command_encode made it
+ *   COMMAND    8 sequence, 8 source (ticket.h), then the command as machine_command_encode made it
  *   RESULT     8 sequence, 4 status (negated code), 1 code, 3 zero, 4 number, 8 token, 8 wait,
  *              8 deadline, 8 clock, then the payload; all but sequence and status are zero unless
  *              the status is
@@ -17,7 +17,7 @@
 
 /* Types of frames on a stream of kind STREAM_RELAY. Values travel and must not change. */
 enum relay_frame {
-    RELAY_COMMAND = 1,  /* to the leader: sequence, command */
+    RELAY_COMMAND = 1,  /* to the leader: sequence, source, command */
     RELAY_RESULT = 2,   /* from the leader: sequence, status, result, payload */
     RELAY_RETURNED = 3, /* from the leader: sequence; surely not done, send it to whoever leads */
     RELAY_PUSH = 4,     /* from the leader: an event of a wait */
@@ -45,7 +45,11 @@ int relay_result_decode(struct fli_slice body, struct relay_answer *ret) FLI_MUS
 void relay_event_encode(const struct machine_event *e, uint8_t out[RELAY_EVENT_SIZE]);
 int relay_event_decode(struct fli_slice body, struct machine_event *ret) FLI_MUST_USE;
 
-/* RETURNED, and the head of COMMAND. */
+#define RELAY_COMMAND_HEAD_SIZE 16u
+int relay_command_decode(struct fli_slice body, uint64_t *ret_sequence, uint64_t *ret_source,
+                         struct fli_slice *ret_command) FLI_MUST_USE;
+
+/* RETURNED. */
 int relay_sequence_decode(struct fli_slice body, uint64_t *ret,
                           struct fli_slice *ret_rest) FLI_MUST_USE;
 

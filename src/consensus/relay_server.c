@@ -215,7 +215,7 @@ static struct follower *find_follower(const struct relay_server *s, uint64_t id)
 
 /* ---- tickets ---- */
 
-static struct relay_ticket *get_ticket(struct follower *f, uint64_t sequence)
+static struct relay_ticket *get_ticket(struct follower *f, uint64_t sequence, uint64_t source)
 {
     struct relay_server *s = f->server;
     struct relay_ticket *rt = s->spare_tickets;
@@ -230,6 +230,8 @@ static struct relay_ticket *get_ticket(struct follower *f, uint64_t sequence)
     }
     memset(rt, 0, sizeof *rt);
     fli_list_init(&rt->t.link);
+    rt->t.via = f->id;
+    rt->t.source = source;
     rt->follower = f;
     rt->sequence = sequence;
     f->count++;
@@ -335,9 +337,9 @@ static bool may_be_relayed(uint8_t op)
 static void on_command(struct follower *f, struct fli_slice body)
 {
     struct relay_server *s = f->server;
-    uint64_t sequence;
+    uint64_t sequence, source;
     struct fli_slice command;
-    if (relay_sequence_decode(body, &sequence, &command) != 0 || command.len == 0 ||
+    if (relay_command_decode(body, &sequence, &source, &command) != 0 || command.len == 0 ||
         command.len > MACHINE_COMMAND_MAX || !may_be_relayed(command.data[0])) {
         close_follower(f, "a command that no follower relays");
         return;
@@ -346,7 +348,7 @@ static void on_command(struct follower *f, struct fli_slice body)
         send_returned(f, sequence);
         return;
     }
-    struct relay_ticket *rt = get_ticket(f, sequence);
+    struct relay_ticket *rt = get_ticket(f, sequence, source);
     if (rt == NULL) {
         send_result(f, sequence, FL_ENOMEM, NULL, slice(NULL, 0));
         return;

@@ -11,10 +11,13 @@ typedef void (*node_ticket_cb)(struct node_ticket *t, int status,
                                const struct machine_result *result, struct fli_slice payload);
 
 /* Embedded in whatever waits for the answer. The memory is the caller's and must stay until the
- * callback; the fields belong to src/consensus. */
+ * callback; but for the source the fields belong to src/consensus. */
 struct node_ticket {
     struct fli_list link;
     node_ticket_cb cb;
+    /* Who asks, set by the caller: commands of one source keep their order, sources take turns
+     * (backlog.h). `via` is the node that relayed it, 0 for this one. */
+    uint64_t via, source;
     uint64_t sequence;
     uint64_t deadline_ms; /* how long the command may wait for a leader, on the loop's clock */
     uint32_t position;

@@ -15,11 +15,19 @@
 #define FIELD(f) offsetof(struct config, f), sizeof(((struct config *)0)->f)
 #define NUMBER(name, f, lo, hi)                                                                    \
     {                                                                                              \
-        name, KIND_NUMBER, FIELD(f), lo, hi                                                        \
+        name, KIND_NUMBER, FIELD(f), lo, hi, false                                                 \
     }
 #define TEXT(name, f)                                                                              \
     {                                                                                              \
-        name, KIND_TEXT, FIELD(f), 0, 0                                                            \
+        name, KIND_TEXT, FIELD(f), 0, 0, false                                                     \
+    }
+#define OTHER(name, kind, f)                                                                       \
+    {                                                                                              \
+        name, kind, FIELD(f), 0, 0, false                                                          \
+    }
+#define ONCE(name, kind, f, lo, hi)                                                                \
+    {                                                                                              \
+        name, kind, FIELD(f), lo, hi, true                                                         \
     }
 
 static const struct config_option options[] = {
@@ -29,7 +37,7 @@ static const struct config_option options[] = {
     TEXT("listen", listen),
     TEXT("advertise", advertise),
     TEXT("peer", peer),
-    {"cluster", KIND_CLUSTER, 0, 0, 0, 0},
+    {"cluster", KIND_CLUSTER, 0, 0, 0, 0, false},
     NUMBER("election-ms", election_ms, 20, 60000),
     NUMBER("heartbeat-ms", heartbeat_ms, 5, 30000),
     NUMBER("hold-ms", hold_ms, 1, 600000),
@@ -42,25 +50,27 @@ static const struct config_option options[] = {
     TEXT("tls-cert-file", tls_cert_file),
     TEXT("tls-key-file", tls_key_file),
     TEXT("tls-ca-cert-file", tls_ca_cert_file),
-    {"tls-auth-clients", KIND_AUTH, FIELD(tls_auth_clients), 0, 0},
+    OTHER("tls-auth-clients", KIND_AUTH, tls_auth_clients),
     TEXT("tls-protocols", tls_protocols),
     TEXT("tls-advertise", tls_advertise),
     TEXT("metrics", metrics),
-    {"tls-auth-clients-user", KIND_CERT_USER, FIELD(tls_auth_clients_user), 0, 0},
+    OTHER("tls-auth-clients-user", KIND_CERT_USER, tls_auth_clients_user),
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
     TEXT("auditlog", auditlog),
-    {"tls-cluster", KIND_YES_NO, FIELD(tls_cluster), 0, 0},
+    OTHER("tls-cluster", KIND_YES_NO, tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
-    {"log-level", KIND_LEVEL, FIELD(log_level), 0, 0},
-    {"log-format", KIND_FORMAT, FIELD(log_json), 0, 0},
-    {"protected-mode", KIND_YES_NO, FIELD(protected_mode), 0, 0},
+    OTHER("log-level", KIND_LEVEL, log_level),
+    OTHER("log-format", KIND_FORMAT, log_json),
+    OTHER("protected-mode", KIND_YES_NO, protected_mode),
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
     NUMBER("lock-waits-max", limits.lock_waits_max, 1, UINT32_MAX),
     NUMBER("session-locks-max", limits.session_locks_max, 1, UINT32_MAX),
+    ONCE("check", KIND_FLAG, check, 0, 0),
+    ONCE("json", KIND_FLAG, json, 0, 0),
 };
 #define OPTIONS_LEN (sizeof options / sizeof options[0])
 
@@ -130,6 +140,12 @@ static size_t find(const char *name)
     return i;
 }
 
+static enum config_outcome only_once(struct config_reader *r, const char *where, const char *name)
+{
+    return config_wrong(r, "%s: '%s' is for one start alone: write it on the command line, as --%s",
+                        where, name, name);
+}
+
 static enum config_outcome unknown(struct config_reader *r, const char *where, const char *name)
 {
     if (strcmp(name, "allow-remote") == 0) {
@@ -192,6 +208,8 @@ static enum config_outcome read_argument(struct config_reader *r, int argc, cons
     const char *value = arg + 2 + len;
     if (*value == '=') {
         value++;
+    } else if (options[i].kind == KIND_FLAG) {
+        value = "yes";
     } else if (++*at < argc) {
         value = argv[*at];
     } else {
@@ -246,6 +264,9 @@ static enum config_outcome read_environment(struct config_reader *r, const char 
         (void)snprintf(where, sizeof where, "%.*s in the environment", (int)(value - 1 - *env),
                        *env);
         size_t i = find(name);
+        if (i < OPTIONS_LEN && options[i].once) {
+            return only_once(r, where, name);
+        }
         if (i < OPTIONS_LEN) {
             give(r, i, value, strlen(value), where);
             continue;
@@ -298,6 +319,9 @@ static enum config_outcome read_line(struct config_reader *r, const char *line, 
     size_t i = find(name);
     if (i == OPTIONS_LEN) {
         return unknown(r, where, name);
+    }
+    if (options[i].once) {
+        return only_once(r, where, name);
     }
     if (strcmp(name, "config") == 0) {
         return config_wrong(r, "%s: a config file cannot name another one", where);
@@ -383,18 +407,43 @@ static enum config_outcome read_all(struct config_reader *r, int argc, const cha
     return o != CONFIG_RUN ? o : config_check(r);
 }
 
+static enum config_outcome read_config(struct config_reader *r, int argc, const char *const *argv,
+                                       const char *const *env)
+{
+    r->errmsg[0] = '\0';
+    set_defaults(r->config);
+    enum config_outcome outcome = read_all(r, argc, argv, env);
+    for (size_t i = 0; i < OPTIONS_LEN; i++) {
+        if (outcome == CONFIG_RUN && r->tell != NULL && !options[i].once) {
+            config_tell(r, &options[i], &r->given[i]);
+        }
+        free(r->given[i].text);
+    }
+    return outcome;
+}
+
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX])
 {
     struct config_reader *r = fli_xcalloc(1, sizeof *r);
     r->config = ret;
     r->errmsg = errmsg;
-    errmsg[0] = '\0';
-    set_defaults(ret);
-    enum config_outcome outcome = read_all(r, argc, argv, env);
-    for (size_t i = 0; i < OPTIONS_LEN; i++) {
-        free(r->given[i].text);
-    }
+    enum config_outcome outcome = read_config(r, argc, argv, env);
+    free(r);
+    return outcome;
+}
+
+enum config_outcome config_list(int argc, const char *const *argv, const char *const *env,
+                                config_value_cb cb, void *ctx)
+{
+    char errmsg[CONFIG_ERRMSG_MAX];
+    struct config_reader *r = fli_xcalloc(1, sizeof *r);
+    r->config = fli_xcalloc(1, sizeof *r->config);
+    r->errmsg = errmsg;
+    r->tell = cb;
+    r->tell_ctx = ctx;
+    enum config_outcome outcome = read_config(r, argc, argv, env);
+    free(r->config);
     free(r);
     return outcome;
 }

@@ -57,6 +57,9 @@ struct config {
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
     bool tls_auth_clients_user;     /* a certificate's CN is its user */
     struct machine_limits limits;   /* of a new cluster */
+
+    /* What is done instead of serving; said on the command line alone. */
+    bool check, json;
 };
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
@@ -65,6 +68,12 @@ enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };
  * why, and *ret is not to be used. */
 enum config_outcome config_read(int argc, const char *const *argv, const char *const *env,
                                 struct config *ret, char errmsg[CONFIG_ERRMSG_MAX]) FLI_MUST_USE;
+
+/* Reads the same once more, and tells each option in force: its value ("" for none; a password is
+ * not told) and where it comes from. Nothing is told unless the outcome is CONFIG_RUN. */
+typedef void (*config_value_cb)(void *ctx, const char *name, const char *value, const char *where);
+enum config_outcome config_list(int argc, const char *const *argv, const char *const *env,
+                                config_value_cb cb, void *ctx) FLI_MUST_USE;
 
 /* Whether clients are served without TLS. */
 bool config_listens_plainly(const struct config *c);

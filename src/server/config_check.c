@@ -260,10 +260,19 @@ static enum config_outcome check_times(struct config_reader *r)
     return CONFIG_RUN;
 }
 
+/* What is done instead of serving. */
+static enum config_outcome check_once(struct config_reader *r)
+{
+    return r->config->json && !r->config->check
+               ? config_wrong(r, "--json has no effect without --check: add it")
+               : CONFIG_RUN;
+}
+
 enum config_outcome config_check(struct config_reader *r)
 {
     enum config_outcome o = check_members(r);
     o = o != CONFIG_RUN ? o : check_addresses(r);
     o = o != CONFIG_RUN ? o : check_users(r);
+    o = o != CONFIG_RUN ? o : check_once(r);
     return o != CONFIG_RUN ? o : check_times(r);
 }

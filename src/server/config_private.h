@@ -10,6 +10,7 @@
 enum config_kind {
     KIND_NUMBER,
     KIND_TEXT,
+    KIND_FLAG,
     KIND_YES_NO,
     KIND_LEVEL,
     KIND_CLUSTER,
@@ -24,6 +25,7 @@ struct config_option {
     size_t offset;
     size_t size; /* of the field */
     uint64_t min, max;
+    bool once; /* of this start alone: the environment and the file cannot say it */
 };
 
 #define CONFIG_OPTIONS_MAX 64u
@@ -38,6 +40,8 @@ struct config_reader {
     struct config_given given[CONFIG_OPTIONS_MAX];
     struct config *config;
     char *errmsg;
+    config_value_cb tell; /* NULL: nothing is told */
+    void *tell_ctx;
 };
 
 /* Says what is wrong. Returns CONFIG_WRONG. */
@@ -49,6 +53,10 @@ bool config_was_given(const struct config_reader *r, const char *name);
 /* Reads a given text into the field of its option. */
 enum config_outcome config_set(struct config_reader *r, const struct config_option *o,
                                const struct config_given *g);
+
+/* Tells the value in force of an option. */
+void config_tell(const struct config_reader *r, const struct config_option *o,
+                 const struct config_given *g);
 
 /* Checks what no option alone can tell, and fills in what follows from others. */
 enum config_outcome config_check(struct config_reader *r);

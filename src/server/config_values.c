@@ -125,6 +125,7 @@ enum config_outcome config_set(struct config_reader *r, const struct config_opti
     switch (o->kind) {
     case KIND_NUMBER:
         return set_number(r, o, g, field);
+    case KIND_FLAG:
     case KIND_YES_NO:
         return set_flag(r, g, field);
     case KIND_LEVEL:

@@ -249,6 +249,7 @@ static struct call *attach(struct dispatch *d, void *request, struct dispatch_sl
     c->slot = slot;
     c->proto = (uint8_t)proto;
     c->id = id;
+    c->ticket.source = d->config.source == NULL ? 0 : d->config.source(d->config.ctx, request);
     slot->call = c;
     return c;
 }

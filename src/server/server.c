@@ -302,6 +302,12 @@ static bool on_may_see(void *ctx, void *request, struct fli_slice lock)
     return access_may_see(s->access, r->conn, lock);
 }
 
+static uint64_t on_source(void *ctx, void *request)
+{
+    const struct net_request *r = request;
+    return net_conn_id(r->conn);
+}
+
 static uint64_t on_now(void *ctx)
 {
     const struct server *s = ctx;
@@ -485,6 +491,7 @@ static int make_dispatch(struct server *s)
         .ctx = s,
         .now_ms = on_now,
         .connection = on_connection_command,
+        .source = on_source,
         .users_ctx = s->access,
         .gate = access_gate,
         .who = access_who,

@@ -292,6 +292,14 @@ static void note_command(struct tap *t, const struct machine_command *m)
     }
 }
 
+static uint64_t source(void *ctx, void *request)
+{
+    const struct sim_request *r = request;
+    const struct sim_node *n = ctx;
+    return r->client == NULL ? 0
+                             : 1 + (uint64_t)(r->client - n->sim->clients) * SIM_LANES + r->lane;
+}
+
 static int submit(void *ctx, struct node_ticket *theirs, const void *command, size_t len,
                   node_ticket_cb cb)
 {
@@ -311,6 +319,7 @@ static int submit(void *ctx, struct node_ticket *theirs, const void *command, si
         t->lane = t->request->lane;
         t->number = t->request->number;
     }
+    t->ticket.source = theirs->source;
     int rv = machine_command_decode(command, len, &m, &size);
     SIM_CHECK(n->sim, rv == 0 && size == len, "dispatch makes a command that cannot be read");
     note_command(t, &m);
@@ -567,6 +576,7 @@ void sim_server_start(struct sim_node *n)
         .ctx = n,
         .now_ms = now_ms,
         .connection = connection,
+        .source = source,
         .slack_ms = n->sim->options.slack_ms,
         .calls_max = n->sim->options.calls_max,
     };

@@ -34,9 +34,7 @@ static void answered(struct node_ticket *t, int status, const struct machine_res
     c->status = status;
     c->order = ++order;
     if (c->again != NULL) {
-        struct held *h = held_create(c->again, t, COMMAND, sizeof COMMAND);
-        assert_non_null(h);
-        fli_list_push(&c->again->waiting, &h->link);
+        assert_int_equal(held_add(c->again, t, COMMAND, sizeof COMMAND), 0);
         c->again = NULL;
     }
 }
@@ -53,12 +51,17 @@ static int set_up(void **state)
     return 0;
 }
 
-static struct held *hold(struct held_queue *q, unsigned i)
+static void hold(struct held_queue *q, unsigned i)
 {
-    struct held *h = held_create(q, &calls[i].ticket, COMMAND, sizeof COMMAND);
+    assert_int_equal(held_add(q, &calls[i].ticket, COMMAND, sizeof COMMAND), 0);
+}
+
+static void let_go(struct held_queue *q)
+{
+    struct held *h = held_first(q);
     assert_non_null(h);
-    fli_list_push(&q->waiting, &h->link);
-    return h;
+    held_take(q, h);
+    held_destroy(q, h);
 }
 
 static void those_that_come_back_go_first(void **state)
@@ -66,9 +69,9 @@ static void those_that_come_back_go_first(void **state)
     struct held_queue q;
     held_init(&q, 1024);
     assert_null(held_first(&q));
-    struct held *first = hold(&q, 0);
-    (void)hold(&q, 1);
-    assert_ptr_equal(held_first(&q), first);
+    hold(&q, 0);
+    hold(&q, 1);
+    assert_ptr_equal(held_first(&q)->t, &calls[0].ticket);
     held_give_back(&q, &calls[2].ticket, QUERY, sizeof QUERY);
     held_give_back(&q, &calls[3].ticket, COMMAND, 7);
     assert_ptr_equal(held_first(&q)->t, &calls[2].ticket);
@@ -80,7 +83,7 @@ static void those_that_come_back_go_first(void **state)
     for (unsigned i = 0; i < 4; i++) {
         struct held *h = held_first(&q);
         assert_ptr_equal(h->t, &calls[EXPECTED[i]].ticket);
-        fli_list_remove(&h->link);
+        held_take(&q, h);
         held_answer(&q, h, i == 1 ? FL_EUNCERTAIN : FL_ENOLEADER);
         assert_int_equal(calls[EXPECTED[i]].answers, 1);
     }
@@ -88,27 +91,37 @@ static void those_that_come_back_go_first(void **state)
     assert_int_equal(q.count + q.bytes, 0);
 }
 
-/* Its bytes count until it is destroyed, on a list or not. */
+/* Its bytes count until it is destroyed, on a list or not. The last quarter is for who has nothing
+ * waiting. */
 static void bytes_are_bounded(void **state)
 {
     struct held_queue q;
-    held_init(&q, 2 * sizeof COMMAND);
-    struct held *a = held_create(&q, &calls[0].ticket, COMMAND, sizeof COMMAND);
-    struct held *b = held_create(&q, &calls[1].ticket, COMMAND, sizeof COMMAND);
-    assert_non_null(a);
-    assert_non_null(b);
-    assert_null(held_create(&q, &calls[2].ticket, COMMAND, 1));
+    held_init(&q, 4 * sizeof COMMAND);
+    for (unsigned i = 0; i < CALLS; i++) {
+        calls[i].ticket.source = i < 5 ? 1 : i;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        hold(&q, i);
+    }
+    assert_int_equal(held_add(&q, &calls[3].ticket, COMMAND, 1), FL_EBUSY);
+    assert_int_equal(held_add(&q, &calls[5].ticket, COMMAND, sizeof COMMAND + 1), FL_EBUSY);
+    hold(&q, 5);
+    assert_int_equal(held_add(&q, &calls[6].ticket, COMMAND, 1), FL_EBUSY);
     /* What comes back when there is no room is answered at once: it was surely not done. */
-    held_give_back(&q, &calls[3].ticket, COMMAND, 1);
-    assert_int_equal(calls[3].status, FL_EBUSY);
-    assert_int_equal(calls[3].answers, 1);
-    held_destroy(&q, a);
-    assert_null(held_create(&q, &calls[2].ticket, COMMAND, sizeof COMMAND + 1));
-    a = held_create(&q, &calls[2].ticket, COMMAND, sizeof COMMAND);
-    assert_non_null(a);
-    held_destroy(&q, a);
-    held_destroy(&q, b);
-    assert_int_equal(calls[0].answers + calls[1].answers + calls[2].answers, 0);
+    held_give_back(&q, &calls[7].ticket, COMMAND, 1);
+    assert_int_equal(calls[7].status, FL_EBUSY);
+    assert_int_equal(calls[7].answers, 1);
+    struct held *h = held_first(&q);
+    held_take(&q, h);
+    assert_int_equal(held_add(&q, &calls[6].ticket, COMMAND, 1), FL_EBUSY);
+    held_destroy(&q, h);
+    assert_int_equal(held_add(&q, &calls[6].ticket, COMMAND, sizeof COMMAND + 1), FL_EBUSY);
+    hold(&q, 6);
+    while (q.count > 0) {
+        let_go(&q);
+    }
+    assert_int_equal(calls[0].answers + calls[5].answers + calls[6].answers, 0);
+    held_fini(&q);
 }
 
 /* A bound below one command holds nothing, rather than everything. */
@@ -116,10 +129,10 @@ static void a_small_bound_holds_nothing(void **state)
 {
     struct held_queue q;
     held_init(&q, 8);
-    assert_null(held_create(&q, &calls[0].ticket, COMMAND, 9));
-    struct held *h = held_create(&q, &calls[0].ticket, COMMAND, 8);
-    assert_non_null(h);
-    held_destroy(&q, h);
+    assert_int_equal(held_add(&q, &calls[0].ticket, COMMAND, 9), FL_EBUSY);
+    assert_int_equal(held_add(&q, &calls[0].ticket, COMMAND, 8), 0);
+    let_go(&q);
+    held_fini(&q);
 }
 
 static void the_longest_command_is_held(void **state)
@@ -127,11 +140,11 @@ static void the_longest_command_is_held(void **state)
     static const uint8_t longest[MACHINE_COMMAND_MAX] = {MACHINE_OP_ACQUIRE};
     struct held_queue q;
     held_init(&q, 2 * (size_t)MACHINE_COMMAND_MAX);
-    struct held *h = held_create(&q, &calls[0].ticket, longest, sizeof longest);
-    assert_non_null(h);
-    assert_int_equal(h->len, sizeof longest);
+    assert_int_equal(held_add(&q, &calls[0].ticket, longest, sizeof longest), 0);
+    assert_int_equal(held_first(&q)->len, sizeof longest);
     assert_int_equal(q.bytes, sizeof longest);
-    held_destroy(&q, h);
+    let_go(&q);
+    held_fini(&q);
 }
 
 /* What is due is answered; in the list of those that came back each has its own deadline. */
@@ -140,7 +153,7 @@ static void deadlines(void **state)
     struct held_queue q;
     held_init(&q, 1024);
     for (unsigned i = 0; i < 3; i++) {
-        (void)hold(&q, i);
+        hold(&q, i);
     }
     calls[5].ticket.deadline_ms = 90;
     held_give_back(&q, &calls[4].ticket, COMMAND, 8);
@@ -167,7 +180,7 @@ static void refusing_ends(void **state)
 {
     struct held_queue q;
     held_init(&q, 1024);
-    (void)hold(&q, 0);
+    hold(&q, 0);
     calls[0].again = &q;
     held_refuse_all(&q, FL_ENOLEADER);
     assert_int_equal(calls[0].answers, 1);

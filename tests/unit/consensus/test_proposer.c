@@ -210,6 +210,48 @@ static void what_does_not_fit_goes_into_the_next_batch(void **state)
     rig_stop(r);
 }
 
+/* One client fills batches to come; another's renewal goes into the next that is filled, and the
+ * first one's commands keep their order. */
+static void a_small_client_waits_for_one_batch(void **state)
+{
+    const struct proposer_config config = {.batch_max = 1, .in_flight_max = 1};
+    struct rig *r = &rig;
+    struct rig_call *c[20];
+    uint8_t value[FL_VALUE_MAX] = {0};
+    rig_start(r, 1, &config);
+    unsigned l = rig_leader(r);
+    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
+    assert_int_equal(rig_add(r, l, own), 0);
+    rig_await(r, own);
+    for (unsigned i = 0; i < 20; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%u", i);
+        struct machine_command m = {.op = MACHINE_OP_ACQUIRE,
+                                    .n_names = 1,
+                                    .permits = 1,
+                                    .name = rig_text(name),
+                                    .owner = rig_text(OWNER_A),
+                                    .value = {value, sizeof value},
+                                    .ttl_ms = 60000};
+        c[i] = rig_call(r, &m);
+        c[i]->ticket.source = 1;
+        assert_int_equal(rig_add(r, l, c[i]), 0);
+    }
+    struct machine_command m = {
+        .op = MACHINE_OP_RENEW, .name = rig_text("own"), .token = own->result.token};
+    struct rig_call *renewal = rig_call(r, &m);
+    renewal->ticket.source = 2;
+    assert_int_equal(rig_add(r, l, renewal), 0);
+    rig_await(r, renewal);
+    assert_int_equal(c[6]->answers, 1); /* seven were in the batch already */
+    assert_int_equal(c[19]->answers, 0);
+    rig_await(r, c[19]);
+    for (unsigned i = 1; i < 20; i++) {
+        assert_true(c[i - 1]->result.token < c[i]->result.token);
+    }
+    rig_stop(r);
+}
+
 /* All queries of a batch are answered at once, so lists fill a batch by what they may cost. */
 static void lists_fill_a_batch_by_their_cost(void **state)
 {
@@ -516,6 +558,7 @@ int main(void)
         cmocka_unit_test(pending_has_a_ceiling),
         cmocka_unit_test(a_batch_has_a_ceiling),
         cmocka_unit_test(what_does_not_fit_goes_into_the_next_batch),
+        cmocka_unit_test(a_small_client_waits_for_one_batch),
         cmocka_unit_test_setup_teardown(refuses_what_is_not_one_command, start_one, stop),
         cmocka_unit_test_setup_teardown(a_callback_may_ask_for_more, start_one, stop),
         cmocka_unit_test_setup_teardown(lost_leadership_answers_everybody_once, start_three, stop),

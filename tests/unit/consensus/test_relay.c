@@ -161,7 +161,7 @@ static size_t read_frame(struct fixture *f, uint8_t *ret_type, uint8_t *body, si
 static void send_command(struct fixture *f, uint64_t sequence, const struct machine_command *cmd)
 {
     struct fli_buf buf;
-    uint8_t head[8];
+    uint8_t head[RELAY_COMMAND_HEAD_SIZE] = {0};
     fli_put_u64(head, sequence);
     fli_buf_init(&buf, RELAY_FRAME_MAX);
     assert_int_equal(fli_buf_append(&buf, head, sizeof head), 0);
@@ -206,8 +206,8 @@ static void test_malformed_command(void **state)
     struct relay_answer a;
     for (unsigned i = 0; i < 15; i++) {
         memset(body, (int)(17 * i), sizeof body);
-        body[8] = MACHINE_OP_ACQUIRE;
-        send_frame(f, RELAY_COMMAND, body, 9 + 6 * i);
+        body[RELAY_COMMAND_HEAD_SIZE] = MACHINE_OP_ACQUIRE;
+        send_frame(f, RELAY_COMMAND, body, RELAY_COMMAND_HEAD_SIZE + 1 + 6 * i);
         size_t len = read_frame(f, &type, body, sizeof body);
         assert_int_equal(type, RELAY_RESULT);
         assert_int_equal(relay_result_decode((struct fli_slice){body, len}, &a), 0);
@@ -294,7 +294,7 @@ static void test_forbidden_commands(void **state)
     /* Nor one that nobody knows. */
     static const uint8_t UNKNOWN[] = {0, MACHINE_OP_USERS_SEAL + 1, 127};
     for (size_t i = 0; i < sizeof UNKNOWN; i++) {
-        uint8_t body[64] = {[8] = UNKNOWN[i]};
+        uint8_t body[64] = {[RELAY_COMMAND_HEAD_SIZE] = UNKNOWN[i]};
         send_frame(f, RELAY_COMMAND, body, sizeof body);
         expect_closed(f);
         close(f->fd);
@@ -309,7 +309,8 @@ static void test_forbidden_commands(void **state)
 static void test_command_beyond(void **state)
 {
     struct fixture *f = *state;
-    uint8_t body[8 + MACHINE_COMMAND_MAX + 1] = {[8] = MACHINE_OP_ACQUIRE};
+    uint8_t body[RELAY_COMMAND_HEAD_SIZE + MACHINE_COMMAND_MAX + 1] = {[RELAY_COMMAND_HEAD_SIZE] =
+                                                                           MACHINE_OP_ACQUIRE};
     uint8_t type;
     uint8_t answer[256];
     send_frame(f, RELAY_COMMAND, body, sizeof body - 1);
@@ -329,7 +330,7 @@ static void test_types(void **state)
         close(f->fd);
         call_leader(f);
     }
-    send_frame(f, RELAY_COMMAND, "1234567", 7);
+    send_frame(f, RELAY_COMMAND, "123456789012345", RELAY_COMMAND_HEAD_SIZE - 1);
     expect_closed(f);
 }
 
@@ -374,11 +375,11 @@ static void test_never_reads(void **state)
     }
     bool gone = false;
     for (unsigned i = 0; i < 4000 && !gone; i++) {
-        uint8_t head[8 + 64];
+        uint8_t head[RELAY_COMMAND_HEAD_SIZE] = {0};
         struct fli_buf buf;
         fli_put_u64(head, i);
         fli_buf_init(&buf, 256);
-        assert_int_equal(fli_buf_append(&buf, head, 8), 0);
+        assert_int_equal(fli_buf_append(&buf, head, sizeof head), 0);
         assert_int_equal(machine_command_encode(&list, &buf), 0);
         uint8_t frame[256];
         struct fli_slice part = {buf.data, buf.len};

@@ -404,6 +404,61 @@ static void long_lines(void **state)
     must_say(read_file_text(text, "", NULL, &f), ":1: the line is longer than 4094 bytes");
 }
 
+/* What is for one start alone, and what all options are. */
+
+struct told {
+    unsigned n;
+    char id[128], level[128], password[128];
+};
+
+static void on_told(void *ctx, const char *name, const char *value, const char *where)
+{
+    struct told *t = ctx;
+    char text[128];
+    (void)snprintf(text, sizeof text, "%.32s from %.64s", value, where);
+    t->n++;
+    if (strcmp(name, "id") == 0) {
+        memcpy(t->id, text, sizeof text);
+    } else if (strcmp(name, "log-level") == 0) {
+        memcpy(t->level, text, sizeof text);
+    } else if (strcmp(name, "requirepass") == 0) {
+        memcpy(t->password, text, sizeof text);
+    }
+}
+
+static void options_are_listed(void **state)
+{
+    (void)state;
+    const char *env[] = {"FENCELOCK_REQUIREPASS=secret", NULL};
+    const char *argv[] = {"--id=1", "--check"};
+    struct told told = {0};
+    assert_int_equal(config_list(2, argv, env, on_told, &told), CONFIG_RUN);
+    assert_true(told.n > 30);
+    assert_string_equal(told.id, "1 from --id");
+    assert_string_equal(told.level, "info from default");
+    assert_string_equal(told.password, "(not shown) from FENCELOCK_REQUIREPASS in the environment");
+}
+
+static void nothing_is_listed_of_a_wrong_one(void **state)
+{
+    (void)state;
+    const char *argv[] = {"--id", "0"};
+    struct told told = {0};
+    assert_int_equal(config_list(2, argv, NULL, on_told, &told), CONFIG_WRONG);
+    assert_int_equal(told.n, 0);
+}
+
+static void for_one_start_alone(void **state)
+{
+    (void)state;
+    const char *env[] = {"FENCELOCK_CHECK=yes", NULL};
+    struct file f;
+    must_run(read_words("--check --json", NULL));
+    must_say(read_words("", env), "write it on the command line, as --check");
+    must_say(read_file_text("check = yes\n", "", NULL, &f), "as --check");
+    must_say(read_words("--json", NULL), "without --check");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +476,9 @@ int main(void)
         cmocka_unit_test(config_file),
         cmocka_unit_test(wrong_config_files),
         cmocka_unit_test(long_lines),
+        cmocka_unit_test(options_are_listed),
+        cmocka_unit_test(nothing_is_listed_of_a_wrong_one),
+        cmocka_unit_test(for_one_start_alone),
     };
     return cmocka_run_group_tests_name("configuration", tests, NULL, NULL);
 }

@@ -1,0 +1,142 @@
+/* fencelockd_check.c: see fencelockd_check.h. */
+#include "cli/fencelockd_check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/output.h"
+#include "server/server_check.h"
+
+#define SENTENCE_MAX 1024u
+
+struct listing {
+    struct cli_json *json; /* NULL: a table */
+    struct cli_table table;
+};
+
+static struct fl_bytes bytes_of(const char *text)
+{
+    return (struct fl_bytes){(const uint8_t *)text, strlen(text)};
+}
+
+static void on_value(void *ctx, const char *name, const char *value, const char *where)
+{
+    struct listing *l = ctx;
+    if (l->json != NULL) {
+        cli_json_object(l->json, NULL);
+        cli_json_text(l->json, "option", name);
+        cli_json_bytes(l->json, "value", bytes_of(value));
+        cli_json_bytes(l->json, "from", bytes_of(where));
+        cli_json_end_object(l->json);
+        return;
+    }
+    bool given = strcmp(where, "default") != 0;
+    cli_table_text(&l->table, CLI_PLAIN, name);
+    cli_table_bytes(&l->table, given ? CLI_BOLD : CLI_PLAIN,
+                    bytes_of(value[0] == '\0' ? "-" : value));
+    cli_table_bytes(&l->table, given ? CLI_PLAIN : CLI_DIM, bytes_of(where));
+}
+
+static const char *state_of(const struct directory_look *look)
+{
+    if (look->is_used) {
+        return "used";
+    }
+    if (look->has_identity) {
+        return look->identity.cluster_id != 0 ? "member" : "begun";
+    }
+    return look->is_empty ? "new" : "foreign";
+}
+
+static void describe_directory(const struct config *c, const struct directory_look *look,
+                               char out[SENTENCE_MAX])
+{
+    if (!look->has_identity) {
+        (void)snprintf(out, SENTENCE_MAX, "data in %.400s, which %s", c->data,
+                       look->exists ? "is empty" : "does not exist yet");
+    } else if (look->identity.cluster_id == 0) {
+        (void)snprintf(out, SENTENCE_MAX,
+                       "data in %.400s, of node %" PRIu64 " in a cluster that is not formed yet",
+                       c->data, look->identity.id);
+    } else {
+        (void)snprintf(out, SENTENCE_MAX, "data in %.400s, of node %" PRIu64 " in cluster %" PRIu64,
+                       c->data, look->identity.id, look->identity.cluster_id);
+    }
+}
+
+static void print_json(int argc, const char *const *argv, const char *const *env,
+                       const struct config *c, const struct directory_look *look,
+                       const char *errmsg)
+{
+    struct cli_json j;
+    struct listing l = {.json = &j};
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_bool(&j, "ok", errmsg[0] == '\0');
+    if (errmsg[0] != '\0') {
+        cli_json_bytes(&j, "error", bytes_of(errmsg));
+    }
+    cli_json_u64(&j, "node", c->id);
+    cli_json_u64(&j, "members", c->members.n);
+    cli_json_object(&j, "data");
+    cli_json_bytes(&j, "path", bytes_of(c->data));
+    cli_json_text(&j, "state", state_of(look));
+    if (look->has_identity) {
+        cli_json_u64(&j, "node", look->identity.id);
+        cli_json_u64(&j, "cluster", look->identity.cluster_id);
+    }
+    cli_json_end_object(&j);
+    cli_json_array(&j, "options");
+    enum config_outcome o = config_list(argc, argv, env, on_value, &l);
+    FLI_ASSERT(o == CONFIG_RUN || errmsg[0] != '\0');
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static void print_table(int argc, const char *const *argv, const char *const *env,
+                        const struct config *c, const struct directory_look *look, bool works)
+{
+    static const struct cli_column columns[] = {
+        {"OPTION", false}, {"VALUE", false}, {"FROM", false}};
+    char directory[SENTENCE_MAX];
+    struct listing l = {.json = NULL};
+    bool colours = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
+    cli_table_init(&l.table, columns, 3);
+    enum config_outcome o = config_list(argc, argv, env, on_value, &l);
+    if (o == CONFIG_RUN) {
+        cli_table_print(&l.table, stdout, colours);
+    }
+    cli_table_fini(&l.table);
+    if (works) {
+        describe_directory(c, look, directory);
+        (void)printf("\n%sok%s: would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n",
+                     cli_colour_on(CLI_GREEN, colours), cli_colour_off(CLI_GREEN, colours), c->id,
+                     c->members.n, config_listens_plainly(c) ? c->listen : "",
+                     config_listens_plainly(c) && c->tls_port[0] != '\0' ? " and " : "",
+                     c->tls_port, c->tls_port[0] != '\0' ? " (TLS)" : "", directory);
+    }
+}
+
+int fencelockd_check(int argc, const char *const *argv, const char *const *env,
+                     const struct config *c)
+{
+    char errmsg[SENTENCE_MAX] = "";
+    struct directory_look look;
+    int rc = server_check(c, &look, errmsg, sizeof errmsg);
+    if (rc == 0) {
+        errmsg[0] = '\0';
+    }
+    if (c->json) {
+        print_json(argc, argv, env, c, &look, errmsg);
+    } else {
+        print_table(argc, argv, env, c, &look, rc == 0);
+    }
+    (void)fflush(stdout);
+    if (rc != 0) {
+        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+    }
+    return rc == 0 ? 0 : 2;
+}

@@ -1,0 +1,161 @@
+/* backlog.c: see backlog.h. */
+#include "consensus/backlog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine/batch.h"
+
+struct key {
+    uint64_t via, source;
+};
+
+struct backlog_source {
+    struct fli_map_node node;
+    struct key key;
+    struct fli_list ring;     /* of the backlog */
+    struct fli_list commands; /* by `mine`; never empty */
+};
+
+/* Keys are numbers that nodes count, so nobody can choose them to collide. */
+static const uint64_t SEED[2] = {0, 0};
+
+static bool source_eq(const struct fli_map_node *node, const void *key, size_t key_len)
+{
+    const struct backlog_source *s = FLI_CONTAINER_OF(node, struct backlog_source, node);
+    FLI_ASSERT(key_len == sizeof s->key);
+    return memcmp(&s->key, key, sizeof s->key) == 0;
+}
+
+static struct key key_of(const struct node_ticket *t)
+{
+    return t == NULL ? (struct key){0, 0} : (struct key){t->via, t->source};
+}
+
+static struct backlog_source *find(struct backlog *b, const struct key *key)
+{
+    struct fli_map_node *node = fli_map_find(&b->sources, key, sizeof *key);
+    return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct backlog_source, node);
+}
+
+static struct backlog_source *find_or_make(struct backlog *b, struct key key)
+{
+    struct backlog_source *s = find(b, &key);
+    if (s != NULL) {
+        return s;
+    }
+    s = malloc(sizeof *s);
+    if (s == NULL) {
+        return NULL;
+    }
+    s->key = key;
+    fli_list_init(&s->ring);
+    fli_list_init(&s->commands);
+    if (fli_map_insert(&b->sources, &s->node, fli_map_hash(&b->sources, &key, sizeof key)) != 0) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+static struct held *head(const struct backlog_source *s)
+{
+    struct fli_list *first = fli_list_first(&s->commands);
+    FLI_ASSERT(first != NULL);
+    return FLI_CONTAINER_OF(first, struct held, mine);
+}
+
+static bool is_urgent(const struct held *h)
+{
+    switch (h->data[0]) {
+    case MACHINE_OP_RENEW:
+    case MACHINE_OP_SESSION_RENEW:
+    case MACHINE_OP_RELEASE:
+    case MACHINE_OP_SESSION_CLOSE:
+    case MACHINE_OP_CANCEL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void join_ring(struct backlog *b, struct backlog_source *s)
+{
+    fli_list_push(is_urgent(head(s)) ? &b->urgent : &b->others, &s->ring);
+}
+
+void backlog_init(struct backlog *b)
+{
+    fli_map_init(&b->sources, source_eq, SEED);
+    fli_list_init(&b->urgent);
+    fli_list_init(&b->others);
+    fli_list_init(&b->all);
+    b->taken = 0;
+}
+
+void backlog_fini(struct backlog *b)
+{
+    FLI_ASSERT(b->sources.len == 0 && fli_list_empty(&b->all));
+    FLI_ASSERT(fli_list_empty(&b->urgent) && fli_list_empty(&b->others));
+    fli_map_fini(&b->sources);
+}
+
+int backlog_push(struct backlog *b, struct held *h)
+{
+    FLI_ASSERT(h->source == NULL && !fli_list_linked(&h->link));
+    struct backlog_source *s = find_or_make(b, key_of(h->t));
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    h->source = s;
+    fli_list_push(&s->commands, &h->mine);
+    fli_list_push(&b->all, &h->link);
+    if (!fli_list_linked(&s->ring)) {
+        join_ring(b, s);
+    }
+    return 0;
+}
+
+/* The ring whose turn it is. */
+static const struct fli_list *turn(const struct backlog *b)
+{
+    if (fli_list_empty(&b->urgent) || fli_list_empty(&b->others)) {
+        return fli_list_empty(&b->urgent) ? &b->others : &b->urgent;
+    }
+    return b->taken + 1 < BACKLOG_TURN ? &b->urgent : &b->others;
+}
+
+struct held *backlog_first(const struct backlog *b)
+{
+    struct fli_list *first = fli_list_first(turn(b));
+    return first == NULL ? NULL : head(FLI_CONTAINER_OF(first, struct backlog_source, ring));
+}
+
+struct held *backlog_oldest(const struct backlog *b)
+{
+    struct fli_list *first = fli_list_first(&b->all);
+    return first == NULL ? NULL : FLI_CONTAINER_OF(first, struct held, link);
+}
+
+void backlog_remove(struct backlog *b, struct held *h)
+{
+    struct backlog_source *s = h->source;
+    FLI_ASSERT(s != NULL && fli_list_linked(&h->link));
+    b->taken = is_urgent(head(s)) ? b->taken + 1 : 0;
+    fli_list_remove(&h->mine);
+    fli_list_remove(&h->link);
+    h->source = NULL;
+    fli_list_remove(&s->ring);
+    if (!fli_list_empty(&s->commands)) {
+        join_ring(b, s);
+        return;
+    }
+    fli_map_remove(&b->sources, &s->node);
+    free(s);
+}
+
+bool backlog_has(struct backlog *b, const struct node_ticket *t)
+{
+    struct key key = key_of(t);
+    return find(b, &key) != NULL;
+}

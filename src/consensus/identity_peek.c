@@ -1,0 +1,85 @@
+/* identity_peek.c: see identity_peek.h. */
+#include "consensus/identity_peek.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define PATH_SIZE (DATA_DIR_PATH_MAX + 16u)
+
+static bool holds_lock(const char *path)
+{
+    char name[PATH_SIZE];
+    (void)snprintf(name, sizeof name, "%s/lock", path);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return held;
+}
+
+/* Whether something is in it. */
+static int look_inside(const char *path, struct directory_look *ret)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        ret->is_empty = errno == ENOENT;
+        return errno == ENOENT ? 0 : FL_ESYSTEM;
+    }
+    ret->exists = true;
+    ret->is_empty = true;
+    for (struct dirent *e = readdir(dir); e != NULL && ret->is_empty; e = readdir(dir)) {
+        ret->is_empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    }
+    closedir(dir);
+    return 0;
+}
+
+static int read_identity(const char *path, struct directory_look *ret)
+{
+    char name[PATH_SIZE];
+    char text[IDENTITY_TEXT_MAX];
+    (void)snprintf(name, sizeof name, "%s/identity", path);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : FL_ESYSTEM;
+    }
+    ssize_t n = read(fd, text, sizeof text);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (n < 0) {
+        return FL_ESYSTEM;
+    }
+    int rv = identity_parse(text, (size_t)n, &ret->identity);
+    ret->has_identity = rv == 0;
+    return rv;
+}
+
+int identity_peek(const char *path, struct directory_look *ret, char *errmsg, size_t errmsg_size)
+{
+    memset(ret, 0, sizeof *ret);
+    if (strlen(path) >= DATA_DIR_PATH_MAX) {
+        snprintf(errmsg, errmsg_size, "the path of the data directory must have 1 to %u bytes",
+                 DATA_DIR_PATH_MAX - 1);
+        return FL_ESYSTEM;
+    }
+    int rv = look_inside(path, ret);
+    rv = rv != 0 ? rv : read_identity(path, ret);
+    if (rv == FL_ESYSTEM) {
+        snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));
+    } else if (rv == FL_EVERSION) {
+        snprintf(errmsg, errmsg_size,
+                 "%s/identity was written by another version of fencelock: use that one", path);
+    } else if (rv != 0) {
+        snprintf(errmsg, errmsg_size, "%s/identity is damaged", path);
+    }
+    ret->is_used = ret->exists && holds_lock(path);
+    return rv;
+}

@@ -1,0 +1,19 @@
+/* identity_peek.h: a look at a data directory that changes nothing and takes no lock. */
+#ifndef CONSENSUS_IDENTITY_PEEK_H
+#define CONSENSUS_IDENTITY_PEEK_H
+
+#include "consensus/identity.h"
+
+struct directory_look {
+    bool exists;  /* the directory */
+    bool is_used; /* a process has it at the moment */
+    bool has_identity;
+    bool is_empty;            /* nothing is in it; true when it does not exist */
+    struct identity identity; /* with has_identity */
+};
+
+/* 0; FL_ECORRUPT, FL_EVERSION (of the identity), FL_ESYSTEM: errmsg says what and what to do. */
+int identity_peek(const char *path, struct directory_look *ret, char *errmsg,
+                  size_t errmsg_size) FLI_MUST_USE;
+
+#endif

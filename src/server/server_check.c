@@ -1,0 +1,95 @@
+/* server_check.c: see server_check.h. */
+#include "server/server_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "auth/aclfile.h"
+#include "peer/security.h"
+#include "tls/tls.h"
+
+static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
+{
+    struct aclfile file;
+    if (c->aclfile[0] == '\0') {
+        return 0;
+    }
+    int rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
+    aclfile_free(&file);
+    return rc;
+}
+
+static int check_tls(const struct config *c, char *errmsg, size_t errmsg_size)
+{
+    struct fli_tls_context *context = NULL;
+    const struct fli_tls_config tls = {
+        .server = true,
+        .cert_file = c->tls_cert_file,
+        .key_file = c->tls_key_file,
+        .ca_file = c->tls_ca_cert_file,
+        .protocols = c->tls_protocols,
+        .auth = c->tls_auth_clients,
+    };
+    if (c->tls_port[0] == '\0') {
+        return 0;
+    }
+    int rc = fli_tls_context_create(&tls, &context, errmsg, errmsg_size);
+    if (rc == 0) {
+        fli_tls_context_destroy(context);
+    }
+    return rc;
+}
+
+static int check_peers(const struct config *c, char *errmsg, size_t errmsg_size)
+{
+    struct security *s = NULL;
+    struct security_config sc = {.name = c->tls_cluster_name,
+                                 .secret_file = c->cluster_secret_file};
+    if (c->tls_cluster) {
+        sc.cert_file = c->tls_cert_file;
+        sc.key_file = c->tls_key_file;
+        sc.ca_file = c->tls_ca_cert_file;
+        sc.protocols = c->tls_protocols;
+    }
+    int rc = security_create(&sc, &c->members, c->id, &s, errmsg, errmsg_size);
+    if (rc == 0) {
+        security_destroy(s);
+    }
+    return rc;
+}
+
+static int check_directory(const struct config *c, const struct directory_look *look, char *errmsg,
+                           size_t errmsg_size)
+{
+    if (look->is_used) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s is in use by another process: stop that one, or give this one "
+                 "a directory of its own",
+                 c->data);
+        return FL_EBUSY;
+    }
+    if (look->exists && !look->is_empty && !look->has_identity) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s is not empty and has no identity: use an empty directory",
+                 c->data);
+        return FL_EDENIED;
+    }
+    if (look->has_identity && look->identity.id != c->id) {
+        snprintf(errmsg, errmsg_size,
+                 "data directory %s belongs to node %llu, but this is node %llu: start with that "
+                 "id, or with another directory",
+                 c->data, (unsigned long long)look->identity.id, (unsigned long long)c->id);
+        return FL_EDENIED;
+    }
+    return 0;
+}
+
+int server_check(const struct config *c, struct directory_look *ret, char *errmsg,
+                 size_t errmsg_size)
+{
+    int rc = identity_peek(c->data, ret, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : check_directory(c, ret, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : check_users(c, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : check_tls(c, errmsg, errmsg_size);
+    return rc != 0 ? rc : check_peers(c, errmsg, errmsg_size);
+}

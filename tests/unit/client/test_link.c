@@ -1,0 +1,157 @@
+/* A packet that asks for a connection and is lost is sent again soon. It is lost here because the
+ * queue of a listening socket is full, which the kernel treats as a network that drops it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "client/link.h"
+
+#define FILL 8 /* more than the queue takes */
+#define LATE_MS 20000u
+
+static int listener;
+static struct sockaddr_in address;
+static int queued[FILL];
+
+static bool is_there(int fd, int wait_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, wait_ms) == 1;
+}
+
+/* Connections until one is not answered. */
+static int fill(void **state)
+{
+    socklen_t len = sizeof address;
+    (void)state;
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memset(&address, 0, sizeof address);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memset(queued, -1, sizeof queued);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(listener, 0) != 0 || getsockname(listener, (struct sockaddr *)&address, &len) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < FILL; i++) {
+        queued[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(queued[i], (struct sockaddr *)&address, sizeof address);
+        if (!is_there(queued[i], 300)) {
+            return 0;
+        }
+    }
+    return -1;
+}
+
+/* Makes room: those that ask from now on are answered. */
+static void drain(void)
+{
+    for (int i = 0; i < FILL; i++) {
+        if (queued[i] >= 0) {
+            close(queued[i]);
+            queued[i] = -1;
+        }
+    }
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    while (poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0) {
+        close(accept(listener, NULL, NULL));
+    }
+}
+
+static int empty(void **state)
+{
+    (void)state;
+    drain();
+    close(listener);
+    return 0;
+}
+
+static void asks_again_until(struct fli_link *l, unsigned times)
+{
+    uint64_t until_ms = fli_clock_ms() + LATE_MS;
+    for (unsigned n = 0; n < times;) {
+        uint64_t before_ms = l->again_ms;
+        assert_int_equal(fli_link_finish(l), FL_EBUSY);
+        n += l->again_ms != before_ms ? 1 : 0;
+        assert_true(fli_clock_ms() < until_ms);
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+static void in_steps(void **state)
+{
+    struct fli_link l;
+    (void)state;
+    fli_link_init(&l);
+    assert_int_equal(fli_link_begin(&l, NULL, "", (struct sockaddr *)&address, sizeof address), 0);
+    int first = l.fd;
+    asks_again_until(&l, 1);
+    assert_int_equal(l.first_fd, first); /* its answer may only be slow */
+    assert_int_not_equal(l.fd, first);
+    asks_again_until(&l, 2);
+    assert_int_equal(l.first_fd, first);
+    drain();
+    uint64_t began_ms = fli_clock_ms();
+    int rc;
+    while ((rc = fli_link_finish(&l)) == FL_EBUSY && fli_clock_ms() - began_ms < LATE_MS) {
+        (void)poll(NULL, 0, 1);
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(l.first_fd, -1);
+    assert_true(l.again_ms == UINT64_MAX);
+    printf("connected %u ms after there was room\n", (unsigned)(fli_clock_ms() - began_ms));
+    fli_link_close(&l);
+}
+
+static void nobody_answers(void **state)
+{
+    struct fli_link l;
+    struct fli_node node;
+    char text[32];
+    char errmsg[128];
+    (void)state;
+    snprintf(text, sizeof text, "127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(fli_node_parse(text, strlen(text), &node, errmsg, sizeof errmsg), 0);
+    fli_link_init(&l);
+    assert_int_equal(fli_link_connect(&l, NULL, &node, fli_clock_ms() + 500), FL_ENOCONN);
+    assert_int_equal(l.fd, -1);
+    assert_int_equal(l.first_fd, -1);
+    assert_string_equal(l.error, "cannot connect: no answer in time");
+}
+
+static void nobody_listens(void **state)
+{
+    struct fli_link l;
+    (void)state;
+    drain();
+    close(listener);
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* for empty() */
+    fli_link_init(&l);
+    int rc = fli_link_begin(&l, NULL, "", (struct sockaddr *)&address, sizeof address);
+    while (rc == 0 && (rc = fli_link_finish(&l)) == FL_EBUSY) {
+        (void)poll(NULL, 0, 1);
+        rc = 0;
+    }
+    assert_int_equal(rc, FL_ENOCONN);
+    fli_link_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(in_steps, fill, empty),
+        cmocka_unit_test_setup_teardown(nobody_answers, fill, empty),
+        cmocka_unit_test_setup_teardown(nobody_listens, fill, empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* test_backlog.c: commands in line: each source's in order, sources in turn, renewals first but not
+ * for ever. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "consensus/backlog.h"
+#include "machine/batch.h"
+
+#define SOURCES 40u
+#define MOST 4000u
+
+struct command {
+    struct node_ticket ticket;
+    struct held *held;
+    unsigned number; /* of its source, from 1 */
+    bool urgent;
+};
+
+static struct command commands[MOST];
+static struct backlog b;
+
+static int set_up(void **state)
+{
+    backlog_init(&b);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    backlog_fini(&b);
+    return 0;
+}
+
+static void put(unsigned i, uint64_t via, uint64_t source, enum machine_op op)
+{
+    struct command *c = &commands[i];
+    *c = (struct command){.ticket = {.via = via, .source = source}};
+    c->held = calloc(1, sizeof *c->held + 4);
+    assert_non_null(c->held);
+    fli_list_init(&c->held->link);
+    fli_list_init(&c->held->mine);
+    c->held->t = &c->ticket;
+    c->held->len = 4;
+    c->held->data[0] = (uint8_t)op;
+    c->urgent = op == MACHINE_OP_RENEW;
+    assert_int_equal(backlog_push(&b, c->held), 0);
+}
+
+static void drop(struct held *h)
+{
+    backlog_remove(&b, h);
+    free(h);
+}
+
+static struct command *take(void)
+{
+    struct held *h = backlog_first(&b);
+    assert_non_null(h);
+    struct command *c = FLI_CONTAINER_OF(h->t, struct command, ticket);
+    drop(h);
+    return c;
+}
+
+static void expect(const unsigned *order, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_ptr_equal(take(), &commands[order[i]]);
+    }
+    assert_null(backlog_first(&b));
+}
+
+static void sources_take_turns(void **state)
+{
+    static const unsigned ORDER[] = {0, 3, 5, 1, 4, 2};
+    for (unsigned i = 0; i < 6; i++) {
+        put(i, 0, i < 3 ? 1 : i < 5 ? 2 : 3, MACHINE_OP_ACQUIRE);
+    }
+    assert_ptr_equal(backlog_oldest(&b), commands[0].held);
+    expect(ORDER, 6);
+}
+
+/* The same number behind another node is another source. */
+static void a_relayed_source_is_its_own(void **state)
+{
+    static const unsigned ORDER[] = {0, 2, 1};
+    put(0, 0, 7, MACHINE_OP_ACQUIRE);
+    put(1, 0, 7, MACHINE_OP_ACQUIRE);
+    put(2, 3, 7, MACHINE_OP_ACQUIRE);
+    assert_true(backlog_has(&b, &commands[2].ticket));
+    struct node_ticket other = {.via = 2, .source = 7};
+    assert_false(backlog_has(&b, &other));
+    expect(ORDER, 3);
+    assert_false(backlog_has(&b, &commands[2].ticket));
+}
+
+/* A renewal does not overtake what its own client sent before. */
+static void a_renewal_goes_first_but_not_before_its_own(void **state)
+{
+    static const unsigned ORDER[] = {3, 0, 2, 1};
+    put(0, 0, 1, MACHINE_OP_ACQUIRE);
+    put(1, 0, 2, MACHINE_OP_ACQUIRE);
+    put(2, 0, 1, MACHINE_OP_RENEW);
+    put(3, 0, 3, MACHINE_OP_RENEW);
+    expect(ORDER, 4);
+}
+
+static void renewals_do_not_keep_others_waiting_for_ever(void **state)
+{
+    unsigned others = 0;
+    for (unsigned i = 0; i < 30; i++) {
+        put(i, 0, i % 3, MACHINE_OP_RENEW);
+    }
+    for (unsigned i = 30; i < 40; i++) {
+        put(i, 0, 9, MACHINE_OP_ACQUIRE);
+    }
+    for (unsigned i = 1; i <= 40; i++) {
+        others += !take()->urgent;
+        assert_in_range(others, i / BACKLOG_TURN, i / BACKLOG_TURN);
+    }
+}
+
+/* Whatever comes and goes: nobody is passed over, and what waits of one source leaves in order. */
+static void at_random(void **state)
+{
+    const char *given = getenv("FENCELOCK_SEED");
+    uint64_t rng = given != NULL ? strtoull(given, NULL, 10) : 20261122;
+    unsigned sent[SOURCES] = {0}, left[SOURCES] = {0}, waits = 0, since[SOURCES] = {0};
+    print_message("seed %llu\n", (unsigned long long)rng);
+    for (unsigned i = 0; i < MOST; i++) {
+        rng = rng * 6364136223846793005u + 1442695040888963407u;
+        unsigned r = (unsigned)(rng >> 40);
+        unsigned source = r % SOURCES;
+        put(i, 0, source, r % 7 == 0 ? MACHINE_OP_RENEW : MACHINE_OP_ACQUIRE);
+        commands[i].number = ++sent[source];
+        waits++;
+        for (unsigned n = r / 7 % 3; n > 0 && waits > 0; n--) {
+            struct command *c = take();
+            waits--;
+            source = (unsigned)c->ticket.source;
+            assert_int_equal(c->number, ++left[source]);
+            for (unsigned s = 0; s < SOURCES; s++) {
+                since[s] = s == source || sent[s] == left[s] ? 0 : since[s] + 1;
+                assert_true(since[s] <= BACKLOG_TURN * SOURCES);
+            }
+        }
+    }
+    while (waits-- > 0) {
+        struct command *c = take();
+        assert_int_equal(c->number, ++left[c->ticket.source]);
+    }
+}
+
+/* Any may be taken out, as those that are due are. */
+static void from_the_middle(void **state)
+{
+    static const unsigned ORDER[] = {1, 3};
+    for (unsigned i = 0; i < 4; i++) {
+        put(i, 0, i / 2, MACHINE_OP_ACQUIRE);
+    }
+    drop(commands[0].held);
+    drop(commands[2].held);
+    assert_ptr_equal(backlog_oldest(&b), commands[1].held);
+    expect(ORDER, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sources_take_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_relayed_source_is_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_renewal_goes_first_but_not_before_its_own, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(renewals_do_not_keep_others_waiting_for_ever, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(at_random, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(from_the_middle, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
