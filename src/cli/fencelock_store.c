@@ -49,6 +49,8 @@ struct options {
     const char *metrics; /* NULL: none */
     uint64_t size_max;
     bool protected_mode;
+    const char *aclfile; /* NULL: everybody may do everything */
+    bool cert_users;     /* the CN of a certificate is a user */
     bool no_fencing;
     enum log_severity log_level;
     enum log_style log_style;
@@ -85,6 +87,10 @@ static const char help[] =
     "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
     "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
     "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
+    "  --aclfile FILE       users and what they may do (read, write, claim, admin) to which "
+    "locks;\n"
+    "                       read again at SIGHUP. Without it everybody may do everything\n"
+    "  --tls-auth-clients-user CN|off  the CN of a client's certificate is its user (off)\n"
     "  --strict HOST:PORT[,HOST:PORT...]\n"
     "                       strict mode: ask these nodes of the lock service, for every operation\n"
     "                       with a token, whether the lock is still held under it (CHECK), before\n"
@@ -181,6 +187,16 @@ static bool set_switch(bool *to, const char *name, const char *text)
     return true;
 }
 
+static bool set_cert_user(struct options *o, const char *name, const char *text)
+{
+    if (strcmp(text, "CN") != 0 && strcmp(text, "off") != 0) {
+        complain("%s: '%s' is neither CN nor off", name, text);
+        return false;
+    }
+    o->cert_users = text[0] == 'C';
+    return true;
+}
+
 static bool set_strict_timeout(struct options *o, const char *name, const char *text)
 {
     uint64_t ms;
@@ -254,6 +270,12 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_switch(&o->protected_mode, "FENCELOCK_STORE_PROTECTED_MODE", v)) {
         return false;
     }
+    v = getenv("FENCELOCK_STORE_ACLFILE");
+    o->aclfile = v != NULL && v[0] != '\0' ? v : o->aclfile;
+    v = getenv("FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER");
+    if (v != NULL && !set_cert_user(o, "FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER", v)) {
+        return false;
+    }
     v = getenv("FENCELOCK_STORE_LOG_LEVEL");
     if (v != NULL && !set_log_level(o, "FENCELOCK_STORE_LOG_LEVEL", v)) {
         return false;
@@ -280,6 +302,8 @@ static const struct option table[] = {
     {"size-max", required_argument, NULL, 's'},
     {"allow-remote", optional_argument, NULL, 'R'},
     {"protected-mode", required_argument, NULL, 'r'},
+    {"aclfile", required_argument, NULL, 'a'},
+    {"tls-auth-clients-user", required_argument, NULL, 'u'},
     {"no-fencing", no_argument, NULL, 'n'},
     {"log-level", required_argument, NULL, 'L'},
     {"log-format", required_argument, NULL, 'F'},
@@ -296,6 +320,36 @@ static const struct option table[] = {
     {"tls-protocols", required_argument, NULL, TLS_OPTION + TLS_PROTOCOLS},
     {NULL, 0, NULL, 0},
 };
+
+/* Options whose values may be wrong, which is said. */
+static bool set_checked(struct options *o, int c, const char *argument)
+{
+    switch (c) {
+    case 's':
+        return set_size(o, "--size-max", optarg);
+    case 'c':
+        return set_strict(o, "--strict", optarg);
+    case 't':
+        return set_strict_timeout(o, "--strict-timeout", optarg);
+    case 'L':
+        return set_log_level(o, "--log-level", optarg);
+    case 'F':
+        return set_log_style(o, "--log-format", optarg);
+    case 'r':
+        return set_switch(&o->protected_mode, "--protected-mode", optarg);
+    case 'u':
+        return set_cert_user(o, "--tls-auth-clients-user", optarg);
+    case 'R':
+        complain(allow_remote_is_gone, "--allow-remote", "--protected-mode no");
+        return false;
+    case ':':
+        complain("%s needs a value; see --help", argument);
+        return false;
+    default:
+        complain("unknown option %s; see --help", argument);
+        return false;
+    }
+}
 
 /* -1: go on; otherwise the exit code. */
 static int read_arguments(struct options *o, int argc, char **argv)
@@ -320,39 +374,9 @@ static int read_arguments(struct options *o, int argc, char **argv)
         case 'm':
             o->metrics = optarg;
             break;
-        case 's':
-            if (!set_size(o, "--size-max", optarg)) {
-                return EXIT_USAGE;
-            }
+        case 'a':
+            o->aclfile = optarg;
             break;
-        case 'c':
-            if (!set_strict(o, "--strict", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 't':
-            if (!set_strict_timeout(o, "--strict-timeout", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'L':
-            if (!set_log_level(o, "--log-level", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'F':
-            if (!set_log_style(o, "--log-format", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'r':
-            if (!set_switch(&o->protected_mode, "--protected-mode", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'R':
-            complain(allow_remote_is_gone, "--allow-remote", "--protected-mode no");
-            return EXIT_USAGE;
         case 'n':
             o->no_fencing = true;
             break;
@@ -362,12 +386,10 @@ static int read_arguments(struct options *o, int argc, char **argv)
         case 'v':
             (void)puts(PROGRAM " " FL_VERSION);
             return EXIT_SUCCESS;
-        case ':':
-            complain("%s needs a value; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
         default:
-            complain("unknown option %s; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
+            if (!set_checked(o, c, argv[optind - 1])) {
+                return EXIT_USAGE;
+            }
         }
     }
     if (optind < argc) {
@@ -391,9 +413,9 @@ static bool check_reach(const struct options *o, const char *option, const char 
                  LISTEN_DEFAULT);
         return false;
     }
-    if (o->protected_mode && !net_host_is_loopback(host)) {
+    if (o->protected_mode && o->aclfile == NULL && !net_host_is_loopback(host)) {
         complain("--%s: %s is not (only) this machine, and nothing there proves who a client is: "
-                 "use a loopback address, --tls-port with --tls-auth-clients yes, or add "
+                 "use a loopback address, --tls-port with --tls-auth-clients yes, --aclfile, or "
                  "--protected-mode no if the network keeps strangers out",
                  option, host);
         return false;
@@ -651,6 +673,8 @@ static int run(const struct options *o, struct app *a)
                                     .tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
                                     .tls = &tls,
                                     .strict_tls = o->strict_tls ? &strict_tls : NULL,
+                                    .aclfile = o->aclfile,
+                                    .cert_users = o->cert_users,
                                     .strict = o->strict,
                                     .strict_timeout_ms = o->strict_timeout_ms,
                                     .ctx = a,

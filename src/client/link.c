@@ -366,7 +366,11 @@ static int read_some(struct fli_link *l);
 /* Nothing else is sent before the answer: a request must not be carried out for somebody else. */
 static int judge_login(struct fli_link *l, redisReply *reply)
 {
-    bool ok = reply->type == REDIS_REPLY_STATUS;
+    /* A storage without users serves everybody alike. */
+    static const char nobody[] = "ERR AUTH: there are no users here";
+    bool none =
+        reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, nobody, sizeof nobody - 1) == 0;
+    bool ok = reply->type == REDIS_REPLY_STATUS || none;
     bool wrong = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGPASS", 9) == 0;
     if (!ok) {
         snprintf(l->error, sizeof l->error, "the login is refused: %.120s",
