@@ -188,9 +188,8 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
         machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
     seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
     machine_emit_of(m, seat_session(seat),
-                    &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
-                                            .name = lock_name(lock),
-                                            .wait = wait_id(w)});
+                    &(struct machine_event){
+                        .type = MACHINE_EVENT_QUEUED, .name = lock_name(lock), .wait = wait_id(w)});
     machine_answer_queued(w, r);
 }
 
@@ -257,7 +256,7 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
  * steps left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
-    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
     struct seat *seat = lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
@@ -280,7 +279,7 @@ static bool clear_own_at(struct machine *m, const struct machine_command *c, str
     return true;
 }
 
-static bool clear_own(struct machine *m, const struct machine_command *c)
+bool machine_clear_own(struct machine *m, const struct machine_command *c)
 {
     struct fli_slice names[MACHINE_NAMES_MAX];
     unsigned n = machine_is_behind(m) ? machine_command_names(c, names) : 0;
@@ -306,7 +305,7 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
             return;
         }
     }
-    if (!clear_own(m, c)) {
+    if (!machine_clear_own(m, c)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         return;
     }

@@ -145,8 +145,12 @@ uint64_t machine_hash(const struct machine *m)
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);
     h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);
     h = mix(mix(h, ever->tokens, ever->waits_ended), ever->deadlocks, ever->limits);
+    h = mix(h, m->version, m->n_nodes);
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        h = mix(h, m->nodes[i].id, m->nodes[i].incarnation);
+        const struct node *n = &m->nodes[i];
+        h = mix(mix(h, n->id, n->incarnation), n->former,
+                (uint64_t)n->plan << 40 | (uint64_t)n->learner << 32 | n->version);
+        h = mix(h, n->address_len, fli_crc32c(0, n->address, n->address_len));
     }
     return mix(h, m->users.digest, (uint64_t)m->users.sealed << 32 | m->users.last_uid);
 }

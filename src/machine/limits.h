@@ -21,7 +21,8 @@ struct machine_limits {
                              .lock_waits_max = 20000,                                              \
                              .session_locks_max = 100000})
 
-#define MACHINE_NODES_MAX 9u      /* members whose incarnation is remembered */
+#define MACHINE_NODES_MAX 9u /* members whose incarnation is remembered */
+#define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */

@@ -227,6 +227,27 @@ bool machine_is_waiting(struct machine *m, uint64_t wait); /* whether this wait 
 uint64_t machine_cluster_id(const struct machine *m);      /* 0 before INIT */
 uint64_t machine_incarnation(const struct machine *m,
                              uint64_t node_id); /* 0 when it never joined */
+
+/* What is to become of a node, which the leader sees to (nodes.c). */
+enum machine_plan {
+    MACHINE_PLAN_NONE = 0,
+    MACHINE_PLAN_ADD, /* it is waited for, and then taken in */
+    MACHINE_PLAN_REMOVE,
+    MACHINE_PLAN_REPLACE, /* removed, and then waited for, with another incarnation */
+};
+
+struct machine_node {
+    uint64_t id, incarnation, former;
+    uint32_t version;
+    enum machine_plan plan;
+    bool learner;        /* what it is to become */
+    const char *address; /* where it will be; "" without a plan. Valid until the next apply */
+};
+/* By id; how many. */
+unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX]);
+bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret);
+uint32_t machine_version(const struct machine *m); /* of the cluster: what all its nodes know */
+
 const struct machine_limits *machine_get_limits(const struct machine *m);
 
 struct machine_counts {

@@ -105,22 +105,37 @@ static bool load_head(struct loader *l)
     l->left[PART_IDLE] = fli_read_u64(r);
     l->left[PART_WORK] = fli_read_u64(r);
     l->left[PART_WAITS] = fli_read_u64(r);
+    m->version = fli_read_u32(r);
     const struct machine_limits *x = &m->limits;
     return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
-           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1;
+           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1 &&
+           m->version >= 1;
 }
 
+/* One without an incarnation is to be added; one with a plan has an address. */
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
     struct node n = {.id = fli_read_u64(&l->r)};
     n.incarnation = fli_read_u64(&l->r);
+    n.former = fli_read_u64(&l->r);
+    n.version = fli_read_u32(&l->r);
+    n.plan = fli_read_u8(&l->r);
+    n.learner = fli_read_u8(&l->r);
+    struct fli_slice address = fli_read_bytes(&l->r, fli_read_u16(&l->r));
     uint64_t last_id = m->n_nodes == 0 ? 0 : m->nodes[m->n_nodes - 1].id;
-    if (l->r.bad || n.id <= last_id || n.incarnation == 0) {
+    if (l->r.bad || n.id <= last_id || n.plan > MACHINE_PLAN_REPLACE || n.learner > 1 ||
+        (n.incarnation == 0 && n.plan != MACHINE_PLAN_ADD) ||
+        address.len > MACHINE_NODE_ADDRESS_MAX ||
+        (address.len > 0 && memchr(address.data, 0, address.len) != NULL)) {
         return false;
+    }
+    n.address_len = (uint16_t)address.len;
+    if (address.len > 0) {
+        memcpy(n.address, address.data, address.len);
     }
     m->nodes[m->n_nodes++] = n;
     return true;

@@ -8,7 +8,9 @@
  *   limits
  *   users sealed 1, the last one's number 4
  *   numbers of nodes, users, sessions, grants, idle locks, work and waits, 8 each
- *   nodes, by id:                 id 8, incarnation 8
+ *   version of the cluster 4
+ *   nodes, by id:                 id 8, incarnation 8, former 8, version 4, plan 1, learner 1,
+ *                                 address (as a value)
  *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
  *                                 its searches 8, renewals 4, ending 1 (enum machine_reason; 0:
@@ -150,6 +152,7 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->idle.len);
     put_u64(w, m->n_work);
     put_u64(w, m->waits_by_id.len);
+    put_u32(w, m->version);
 }
 
 static void put_who(struct writer *w, const struct who *who)
@@ -257,13 +260,24 @@ static void put_wait(struct writer *w, const struct wait *wait)
     put_value(w, machine_seat_value(wait->seat));
 }
 
+static void put_nodes(struct writer *w, const struct machine *m)
+{
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        const struct node *n = &m->nodes[i];
+        put_u64(w, n->id);
+        put_u64(w, n->incarnation);
+        put_u64(w, n->former);
+        put_u32(w, n->version);
+        put_u8(w, n->plan);
+        put_u8(w, n->learner);
+        put_value(w, (struct fli_slice){(const uint8_t *)n->address, n->address_len});
+    }
+}
+
 static void put_machine(struct writer *w, const struct machine *m)
 {
     put_head(w, m);
-    for (unsigned i = 0; i < m->n_nodes; i++) {
-        put_u64(w, m->nodes[i].id);
-        put_u64(w, m->nodes[i].incarnation);
-    }
+    put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
         put_user(w, m->users.list[i]);
     }

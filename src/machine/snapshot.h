@@ -8,7 +8,7 @@
 #define SNAPSHOT_HEADER_SIZE 12u /* magic, format, zero */
 #define SNAPSHOT_TRAILER_SIZE 4u /* checksum */
 
-#define SNAPSHOT_HEAD_SIZE 194u /* of the part before the records, behind the header */
+#define SNAPSHOT_HEAD_SIZE 198u /* of the part before the records, behind the header */
 
 #define SNAPSHOT_ENDING 2u /* a session that is ending, in place of whether it is explicit */
 

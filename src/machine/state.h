@@ -248,7 +248,13 @@ struct wait {
 
 struct node {
     uint64_t id;
-    uint64_t incarnation;
+    uint64_t incarnation; /* 0: it has not joined yet */
+    uint64_t former;      /* the incarnation that it replaces, and that may not join; 0: none */
+    uint32_t version;     /* that it knows; 0: not told */
+    uint8_t plan;         /* enum machine_plan */
+    uint8_t learner;      /* what it is to become, of one that is to be added or replaced */
+    uint16_t address_len;
+    char address[MACHINE_NODE_ADDRESS_MAX + 1];
 };
 
 struct machine {
@@ -281,6 +287,7 @@ struct machine {
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
+    uint32_t version;           /* of the cluster: what all its nodes know */
     struct machine_counts ever; /* only the fields that count for ever */
     uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
@@ -678,6 +685,10 @@ uint64_t machine_digest_timer(const struct timer *t);
 uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
 
+/* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
+void machine_nodes_apply(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
+
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
 /* What would come of session s waiting at the end of the queues of n locks, NULL among them.
@@ -697,6 +708,19 @@ void machine_answer_queued(const struct wait *w, struct machine_result *r);
 /* Asks whether the wait would close a cycle. True when it must not be; r says why. */
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
                           unsigned n, struct machine_result *r);
+
+/* What this owner has at the locks of the command, and has lost already, goes first. False when
+ * there are no steps left for that. */
+bool machine_clear_own(struct machine *m, const struct machine_command *c);
+
+/* keys.c: KEYS and KEY. */
+void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload);
+
+/* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
+ * number. */
+struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
 
 /* together.c: ACQUIRE of several locks; s is NULL for an implicit session. */
 void machine_acquire_together(struct machine *m, const struct machine_command *c,

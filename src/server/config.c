@@ -38,6 +38,7 @@ static const struct config_option options[] = {
     TEXT("advertise", advertise),
     TEXT("peer", peer),
     {"cluster", KIND_CLUSTER, 0, 0, 0, 0, false},
+    {"join", KIND_JOIN, 0, 0, 0, 0, false},
     NUMBER("election-ms", election_ms, 20, 60000),
     NUMBER("heartbeat-ms", heartbeat_ms, 5, 30000),
     NUMBER("hold-ms", hold_ms, 1, 600000),
@@ -58,6 +59,8 @@ static const struct config_option options[] = {
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
     TEXT("auditlog", auditlog),
+    TEXT("redis-face", redis_face),
+    TEXT("redis-face-aliases", redis_face_aliases),
     OTHER("tls-cluster", KIND_YES_NO, tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
@@ -390,6 +393,7 @@ static void set_defaults(struct config *c)
                          .client_memory = UINT64_C(512) << 20,
                          .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
+                         .redis_face = "yes",
                          .tls_cluster_name = SECURITY_NAME_DEFAULT,
                          .log_level = 3};
     c->limits = MACHINE_LIMITS_DEFAULT;

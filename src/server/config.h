@@ -32,7 +32,8 @@ struct config {
     char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one; "off" */
     char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
     char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
-    struct members members;
+    struct members members; /* how to begin: the cluster; or some of its nodes, and this one */
+    bool joins;
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
@@ -56,6 +57,8 @@ struct config {
     char requirepass[513];          /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
     bool tls_auth_clients_user;     /* a certificate's CN is its user */
+    char redis_face[NET_ADDRESS_MAX];         /* yes, no, or the pattern of the keys it serves */
+    char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
     struct machine_limits limits;   /* of a new cluster */
 
     /* What is done instead of serving; said on the command line alone. */

@@ -131,6 +131,8 @@ enum config_outcome config_set(struct config_reader *r, const struct config_opti
     case KIND_LEVEL:
         return set_level(r, g, field);
     case KIND_CLUSTER:
+    case KIND_JOIN:
+        r->config->joins = r->config->joins || o->kind == KIND_JOIN;
         return set_cluster(r, g);
     case KIND_AUTH:
         return set_auth(r, g, field);

@@ -461,6 +461,12 @@ bool fli_tls_peer_bears(const struct fli_tls *t, const char *name)
     return x != NULL && fli_tls_bears(x, name);
 }
 
+bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_t own)
+{
+    X509 *x = peer(t);
+    return x != NULL && fli_tls_bears_other(x, stem, own);
+}
+
 const char *fli_tls_peer_claim(const struct fli_tls *t)
 {
     bool shaken = t->state == FLI_TLS_OPEN || t->state == FLI_TLS_ENDED;

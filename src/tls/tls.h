@@ -136,6 +136,8 @@ bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]); /* 
 bool fli_tls_peer_is(const struct fli_tls *t, const char *name); /* a host or address it bears */
 bool fli_tls_peer_bears(const struct fli_tls *t,
                         const char *name); /* exactly; no wildcards, no CN */
+/* Whether among those names is `stem` with a number behind it that is not `own`. */
+bool fli_tls_peer_bears_other(const struct fli_tls *t, const char *stem, uint64_t own);
 
 /* What the one that called said it is, which no other than one that knows the secret can have done.
  * NULL without a secret, at the end that called, and before the state is OPEN. */
