@@ -12,7 +12,8 @@
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
 #define AT_NODES                                                                                   \
     (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
-#define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
+#define AT_STORE                                                                                   \
+    (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
