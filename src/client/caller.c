@@ -123,7 +123,7 @@ static void learn_leader(struct fli_caller *k, const redisReply *reply)
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-static enum fli_flow_event obey_connect(struct run *r)
+static enum fli_flow_event obey_connect(struct run *r, int *ret_code)
 {
     struct fli_caller *k = r->k;
     const struct fli_flow_order *order = &r->flow.order;
@@ -138,10 +138,12 @@ static enum fli_flow_event obey_connect(struct run *r)
         k->link_node = order->node;
         return FLI_EVENT_CONNECTED;
     }
-    if (fli_link_connect(&k->link, &k->tls, &k->nodes[order->node], order->until_ms) != 0) {
+    int rc = fli_link_connect(&k->link, &k->tls, &k->nodes[order->node], order->until_ms);
+    if (rc != 0) {
         note_trouble(k, order->node, k->link.error, strlen(k->link.error));
         forget_leader(k, order->node);
-        return FLI_EVENT_UNREACHABLE;
+        *ret_code = rc == FL_EDENIED ? rc : 0;
+        return rc == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
     }
     k->link_node = order->node;
     return FLI_EVENT_CONNECTED;
@@ -390,7 +392,7 @@ static enum fli_flow_event obey(struct run *r, int *ret_code)
 {
     switch (r->flow.order.want) {
     case FLI_WANT_CONNECT:
-        return obey_connect(r);
+        return obey_connect(r, ret_code);
     case FLI_WANT_SEND:
         return obey_send(r);
     case FLI_WANT_ANSWER:

@@ -311,7 +311,7 @@ static uint32_t awaited(const struct fli_link *l)
 
 /* The functions below obey one kind of order. They return false while it must wait. */
 
-static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
+static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
     uint32_t node = op->flow.order.node;
@@ -338,7 +338,8 @@ static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret)
         return false;
     }
     if (rc != 0) {
-        *ret = lose(op, FLI_EVENT_UNREACHABLE);
+        *ret_code = rc == FL_EDENIED ? rc : 0;
+        *ret = lose(op, rc == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE);
     }
     return true;
 }
@@ -544,7 +545,7 @@ static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
 {
     switch (op->flow.order.want) {
     case FLI_WANT_CONNECT:
-        return obey_connect(op, ret);
+        return obey_connect(op, ret, ret_code);
     case FLI_WANT_SEND:
         return obey_send(op, ret);
     case FLI_WANT_ANSWER:

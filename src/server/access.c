@@ -244,7 +244,7 @@ static bool deny(struct access *a, struct net_request *r, const struct fli_comma
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
 {
     char name[FLI_TLS_NAME_MAX];
-    return net_conn_login(c) == 0 && !net_conn_is_local(c) && !a->config.config->allow_remote &&
+    return net_conn_login(c) == 0 && !net_conn_is_local(c) && a->config.config->protected_mode &&
            machine_may(m, 0, 0, NULL) && !net_conn_cert_name(c, name);
 }
 
@@ -270,7 +270,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
                     "protected mode: clients of other machines are not served while the default "
                     "user needs no password. From this machine, give it one (ACL SETUSER default "
                     ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
-                    "start with --allow-remote if the network is trusted");
+                    "start with --protected-mode no if the network is trusted");
     }
     if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
         command->id != FLI_CMD_CLUSTER_FORGET) {

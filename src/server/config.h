@@ -52,7 +52,7 @@ struct config {
     char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool log_json;                             /* an object a line */
-    bool allow_remote;
+    bool protected_mode;
     char aclfile[CONFIG_PATH_MAX];  /* the users of a new cluster; "" for none */
     char requirepass[513];          /* of the default user of a new cluster; "" for none */
     char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
