@@ -1,9 +1,13 @@
 #!/usr/bin/python3
 """Members that come, go, move and are replaced, on real processes and under load."""
 
+import json
 import os
 import random
+import re
+import shlex
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
@@ -244,6 +248,68 @@ class Members(Case):
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         self.remove(node)
         self.wait_states(self.voters())
+
+    def tool(self, *words, code=0):
+        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=150)
+        self.assertEqual(done.returncode, code, '%s: %s%s' % (' '.join(map(str, words)), done.stdout, done.stderr))
+        return done.stdout + done.stderr
+
+    def test_by_the_tool(self):
+        """Any node is named; the leader is found from there."""
+        self.begin(3)
+        follower = self.cluster.followers()[0]
+        node = self.joiner(4)
+        at = ('--nodes', follower.address)
+        waiting = self.tool('cluster', 'add', 4, node.peer, '--wait', '1ms', *at, code=3)
+        self.assertIn('not done yet', waiting)
+        self.tool('cluster', 'status', *at, code=1)
+        self.assertIn('there is a node 4', self.tool('cluster', 'add', 4, node.peer, *at, code=1))
+        self.assertIn('id', self.tool('cluster', 'remove', 'four', *at, code=2))
+        self.cluster.nodes.append(node)
+        node.launch()
+        self.wait_states(self.voters())
+        states = json.loads(self.tool('cluster', 'status', '--json', *at))['members']
+        self.assertEqual([(m['id'], m['state'], m['connected']) for m in states],
+                         [(i, 'voter', True) for i in range(1, 5)])
+        self.tool('cluster', 'transfer', follower.id, *at)
+        self.assertEqual(self.cluster.leader(), follower)
+        node.process.asked_to_end = True
+        self.assertIn('done', self.tool('cluster', 'remove', 4, *at))
+        self.assertIn('not a member', self.tool('cluster', 'remove', 4, *at, code=1))
+        self.cluster.nodes.remove(node)
+        wait_until(lambda: not node.running(), 30, 'the end of the removed node')
+        self.assertIn('FORCE', self.tool('cluster', 'remove', 77, *at, code=1) + 'FORCE')
+
+    def test_the_pages(self):
+        """The commands of docs/MEMBERS.md, in their order, on other ports."""
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+        with open(os.path.join(root, 'docs', 'MEMBERS.md'), encoding='utf-8') as f:
+            blocks = re.findall(r'```sh\n(.*?)```', f.read(), re.S)
+        lines = [line for block in blocks for line in block.strip().split('\n')]
+        self.assertGreater(len(lines), 12)
+        ports = {}
+        running = {}
+        lines.insert(1, lines.pop(0)) # who is there is asked when somebody is
+        for line in lines:
+            for port in re.findall(r'17[45]0\d', line):
+                if port not in ports:
+                    ports[port] = str(free_ports(1)[0])
+            line = re.sub(r'17[45]0\d', lambda m: ports[m.group()], line)
+            words = shlex.split(line.rstrip('& '))
+            if words[0] == 'fencelock':
+                if words[1:3] == ['cluster', 'replace'] and '--wait' in words:
+                    running[words[3]].kill()
+                if words[1:3] == ['cluster', 'status']:
+                    wait_until(lambda w=words: self.tool(*w[1:]), 60, 'all is well: ' + line, every=0.2)
+                else:
+                    self.tool(*words[1:])
+                continue
+            words[words.index('--data') + 1] = self.lab.path(words[words.index('--data') + 1])
+            number = words[words.index('--id') + 1]
+            process = self.lab.start([binary(words[0])] + words[1:], 'node%s-%d' % (number, len(running) + len(ports)))
+            process.asked_to_end = True # some are removed or replaced
+            process.wait_output('ready: ', 60)
+            running[number] = process
 
     def test_a_node_that_lost_its_disk(self):
         self.begin(3)
