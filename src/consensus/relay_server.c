@@ -435,6 +435,14 @@ bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t
     return f != NULL && f->ready && f->incarnation == incarnation;
 }
 
+void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why)
+{
+    struct follower *f = find_follower(s, peer_id);
+    if (f != NULL) {
+        close_follower(f, why);
+    }
+}
+
 /* ---- the rest ---- */
 
 void relay_server_beat(struct relay_server *s)

@@ -45,7 +45,7 @@ enum machine_op {
     MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
     MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
                            since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
@@ -60,6 +60,14 @@ enum machine_op {
     MACHINE_OP_USER_DELETE, /* owner = the user's name */
     MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
     MACHINE_OP_KEYS = 24,   /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
+    /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
+     * value = its address. */
+    MACHINE_OP_NODE_ADD = 32,
+    MACHINE_OP_NODE_REPLACE,
+    MACHINE_OP_NODE_REMOVE,
+    MACHINE_OP_NODE_SETTLED,  /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,  /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE, /* number = that of the cluster from here on */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -78,6 +86,7 @@ enum machine_op {
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
 /* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
@@ -101,6 +110,13 @@ enum machine_op {
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
+
+/* Bits of number2. */
+enum machine_node_flag {
+    MACHINE_NODE_LEARNER = 1, /* it is to stay a learner */
+    MACHINE_NODE_BARRED = 2   /* REPLACE: the present incarnation may not come back */
+};
+#define MACHINE_NODE_FLAGS 3u
 
 /* Flag of every command: it says who asks. */
 #define MACHINE_COMMAND_BY 128u

@@ -191,6 +191,12 @@ static bool is_of_clients(unsigned op)
     case MACHINE_OP_JOIN:
     case MACHINE_OP_FORGET:
     case MACHINE_OP_LIMITS:
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
+    case MACHINE_OP_VERSION_RAISE:
     case MACHINE_OP_RAISE:
     case MACHINE_OP_CANCEL:
         return false;

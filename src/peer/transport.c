@@ -54,10 +54,11 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
     unsigned long long peer_id = peer->node_id;
     unsigned long long self_id = t->self.node_id;
     *alike = false;
-    if (peer->members_crc != t->self.members_crc) {
+    if (peer->members_crc != t->self.members_crc && peer->members_crc != 0 &&
+        t->self.members_crc != 0) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "nodes %llu and %llu are configured with different members: give all nodes the "
-                 "same",
+                 "nodes %llu and %llu began with different members: give all nodes the same "
+                 "--cluster, or join with --join",
                  self_id, peer_id);
         return HANDSHAKE_OTHER_MEMBERS;
     }
@@ -75,12 +76,18 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
                  (unsigned long long)h->target, self_id);
         return HANDSHAKE_STRANGER;
     }
-    if (peer->node_id == t->self.node_id || members_find(&t->members, peer->node_id) == NULL) {
+    if (peer->node_id == t->self.node_id) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
                  peer_id, self_id);
         return HANDSHAKE_STRANGER;
     }
-    return t->cbs.judge(t->cbs.ctx, peer, reason);
+    enum handshake_verdict verdict = t->cbs.judge(t->cbs.ctx, peer, reason);
+    if (verdict == HANDSHAKE_WELCOME && members_find(&t->members, peer->node_id) == NULL) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
+                 peer_id, self_id);
+        return HANDSHAKE_STRANGER;
+    }
+    return verdict;
 }
 
 /* ---- deadlines ---- */
@@ -335,11 +342,11 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     set_limits(t, config);
     fli_list_init(&t->pending);
     fli_list_init(&t->dialing);
-    for (unsigned i = 0; i < MEMBERS_MAX * STREAM_KINDS; i++) {
-        fli_list_init(&t->accepted[i / STREAM_KINDS][i % STREAM_KINDS].streams);
+    for (unsigned i = 0; i < ROSTER_MAX * STREAM_KINDS; i++) {
+        fli_list_init(&t->accepted[i / STREAM_KINDS].kinds[i % STREAM_KINDS].streams);
     }
-    int rv = security_create(&config->security, &config->members, config->self.node_id,
-                             &t->security, errmsg, errmsg_size);
+    int rv =
+        security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
     if (rv != 0) {
         security_destroy(t->security);
@@ -373,10 +380,22 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     return accept_start(t, errmsg, errmsg_size);
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+                           uint32_t members_crc)
 {
+    t->self.members_crc = members_crc;
     t->self.cluster_id = cluster_id;
     t->self.admitted_index = admitted_index;
+}
+
+void transport_set_members(struct transport *t, const struct members *members)
+{
+    const struct member *self = members_find(members, t->self.node_id);
+    if (self != NULL) {
+        (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
+    }
+    t->members = *members;
+    accept_lose_strangers(t);
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,

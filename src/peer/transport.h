@@ -79,9 +79,10 @@ struct transport_config {
 
 struct transport_callbacks {
     void *ctx;
-    /* Judges a peer's handshake, after the transport's own checks: fills `reason` unless it is
-     * HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is configured alike:
-     * it must not name a cluster id or an incarnation. */
+    /* Judges a peer's handshake, after the transport's own checks (it may be of no member yet, and
+     * is one when it is welcome: then transport_set_members() was called meanwhile): fills `reason`
+     * unless it is HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is
+     * configured alike: it must not name a cluster id or an incarnation. */
     enum handshake_verdict (*judge)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
     /* A stream from another node, to own: stream_start or stream_close it. */
@@ -116,8 +117,14 @@ uint16_t transport_port(const struct transport *t); /* that was bound */
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The cluster id, once it is known, and the node's place in it; said in handshakes from now on. */
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index);
+/* The cluster id, once it is known, the node's place in it, and what it began with; said in
+ * handshakes from now on. */
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+                           uint32_t members_crc);
+
+/* The members from now on, and this node's own address. Streams of those that are none any more
+ * end, and their owners hear `lost`; so not from within a callback of one. */
+void transport_set_members(struct transport *t, const struct members *members);
 
 /* Opens a stream to another member. cb once, never inside: status 0 and a stream to own, or
  * FL_ENOCONN (also when the transport closes), FL_EDENIED (this side or the other refused).

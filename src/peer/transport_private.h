@@ -23,6 +23,12 @@ struct accepted {
     unsigned n;
 };
 
+/* Those of one member; its place is another's when it is no member and none is left. */
+struct accepted_peer {
+    uint64_t id; /* 0: nobody's */
+    struct accepted kinds[STREAM_KINDS];
+};
+
 struct transport {
     struct channel_shared shared;
     struct transport_callbacks cbs;
@@ -50,7 +56,7 @@ struct transport {
     unsigned dialing_n;
     unsigned channels; /* not freed */
     unsigned streams;  /* not closed by their owners */
-    struct accepted accepted[MEMBERS_MAX][STREAM_KINDS];
+    struct accepted_peer accepted[ROSTER_MAX];
     uint64_t accepted_ever, replaced, refused, dropped;
     void (*close_cb)(void *ctx);
     void *close_ctx;
@@ -76,6 +82,7 @@ int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST
 void accept_sweep(struct transport *t);
 void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers it */
 void accept_drop_all(struct transport *t);
+void accept_lose_strangers(struct transport *t); /* streams of those that are members no more */
 
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,

@@ -38,6 +38,7 @@ static const struct config_option options[] = {
     TEXT("advertise", advertise),
     TEXT("peer", peer),
     {"cluster", KIND_CLUSTER, 0, 0, 0, 0, false},
+    {"join", KIND_JOIN, 0, 0, 0, 0, false},
     NUMBER("election-ms", election_ms, 20, 60000),
     NUMBER("heartbeat-ms", heartbeat_ms, 5, 30000),
     NUMBER("hold-ms", hold_ms, 1, 600000),
@@ -65,7 +66,7 @@ static const struct config_option options[] = {
     TEXT("cluster-secret-file", cluster_secret_file),
     OTHER("log-level", KIND_LEVEL, log_level),
     OTHER("log-format", KIND_FORMAT, log_json),
-    OTHER("allow-remote", KIND_FLAG, allow_remote),
+    OTHER("protected-mode", KIND_YES_NO, protected_mode),
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
@@ -150,6 +151,13 @@ static enum config_outcome only_once(struct config_reader *r, const char *where,
 
 static enum config_outcome unknown(struct config_reader *r, const char *where, const char *name)
 {
+    if (strcmp(name, "allow-remote") == 0) {
+        return config_wrong(
+            r,
+            "%s: there is no option 'allow-remote' any more; what it did is said by "
+            "protected-mode no",
+            where);
+    }
     unsigned d = 0;
     const char *near = nearest(name, &d);
     if (d <= 1 + strlen(near) / 3) {
@@ -377,6 +385,7 @@ bool config_was_given(const struct config_reader *r, const char *name)
 static void set_defaults(struct config *c)
 {
     *c = (struct config){.id = 1,
+                         .protected_mode = true,
                          .data = CONFIG_DATA_DEFAULT,
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,

@@ -158,7 +158,9 @@ static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_S
     }
     m->op = MACHINE_OP_ACQUIRE;
     m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
-                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
+                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0) |
+                         (q->attempt > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0));
+    m->number = q->attempt > 1 ? q->attempt : 0;
     m->mode = q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
     m->n_names = (uint8_t)(1 + q->n_also);
     m->also = (struct fli_slice){also, len};
@@ -274,6 +276,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (m.op == MACHINE_OP_ACQUIRE) {
         c->waits = q->wait;
         c->wait_ms = m.wait_ms;
+        c->counted = q->attempt > 1;
         if (m.owner.len == 0) {
             c->made_owner = true;
             m.owner = make_owner(d);
@@ -302,7 +305,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
 
 /* --- what is answered without the machine --- */
 
-static void on_transfer(void *ctx, int status)
+static void on_changed(void *ctx, int status)
 {
     struct call *c = ctx;
     struct dispatch *d = c->dispatch;
@@ -313,11 +316,44 @@ static void on_transfer(void *ctx, int status)
         void *request = dispatch_call_detach(c);
         struct fli_buf *b = d->config.sink.reply(request);
         dispatch_finish(d, request,
-                        c->id == FLI_CMD_CLUSTER_TRANSFER
-                            ? render_transfer(b, status, &s)
-                            : render_forget(b, status, c->number, &s));
+                        c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
+                        : c->id == FLI_CMD_CLUSTER_FORGET
+                            ? render_forget(b, status, c->number, &s)
+                            : render_change(b, c->id, status, c->number, &s));
     }
     dispatch_call_free(c);
+}
+
+static enum node_change_kind change_of(enum fli_command_id id)
+{
+    switch (id) {
+    case FLI_CMD_CLUSTER_ADD:
+        return NODE_CHANGE_ADD;
+    case FLI_CMD_CLUSTER_REMOVE:
+        return NODE_CHANGE_REMOVE;
+    case FLI_CMD_CLUSTER_REPLACE:
+        return NODE_CHANGE_REPLACE;
+    case FLI_CMD_CLUSTER_MOVE:
+        return NODE_CHANGE_MOVE;
+    default:
+        FLI_ASSERT(id == FLI_CMD_CLUSTER_FORGET);
+        return NODE_CHANGE_FORGET;
+    }
+}
+
+static int change_member(const struct dispatch_node *node, struct call *c,
+                         const struct fli_request *q)
+{
+    struct node_change wanted = {
+        .kind = change_of(c->id), .id = q->number, .learner = q->learner, .force = q->force};
+    if (q->value.len > 0 && memchr(q->value.data, 0, q->value.len) != NULL) {
+        return FL_EINVAL;
+    }
+    FLI_ASSERT(q->value.len < sizeof wanted.address);
+    if (q->value.len > 0) {
+        memcpy(wanted.address, q->value.data, q->value.len);
+    }
+    return node->change(node->ctx, &wanted, on_changed, c);
 }
 
 static void change_cluster(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
@@ -327,11 +363,10 @@ static void change_cluster(struct dispatch *d, void *request, struct dispatch_sl
     struct call *c = dispatch_attach(d, request, slot, proto, q->command->id);
     c->number = q->number;
     d->counts.in_flight++;
-    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER
-                 ? node->transfer(node->ctx, q->number, on_transfer, c)
-                 : node->forget(node->ctx, q->number, on_transfer, c);
+    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER ? node->transfer(node->ctx, q->number, on_changed, c)
+                                               : change_member(node, c, q);
     if (rc != 0) {
-        on_transfer(c, rc);
+        on_changed(c, rc);
     }
 }
 
@@ -434,6 +469,10 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         break;
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         change_cluster(d, request, slot, proto, q);
         break;
     default:

@@ -49,7 +49,8 @@ struct dispatch_node {
     void (*status)(void *ctx, struct node_status *ret);
     size_t (*members)(void *ctx, struct node_member *ret, size_t max);
     int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
-    int (*forget)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
+    int (*change)(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx);
     struct machine *(*machine)(void *ctx); /* NULL when there is none */
 };
 

@@ -351,10 +351,11 @@ static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), v
     return s->node == NULL ? FL_ENOLEADER : node_transfer(s->node, id, cb, cb_ctx);
 }
 
-static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+static int change(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx)
 {
     struct server *s = ctx;
-    return s->node == NULL ? FL_ENOLEADER : node_forget(s->node, id, cb, cb_ctx);
+    return s->node == NULL ? FL_ENOLEADER : node_change(s->node, wanted, cb, cb_ctx);
 }
 
 static struct machine *machine(void *ctx)
@@ -486,7 +487,7 @@ static int make_dispatch(struct server *s)
                  .status = status,
                  .members = members,
                  .transfer = transfer,
-                 .forget = forget,
+                 .change = change,
                  .machine = machine},
         .ctx = s,
         .now_ms = on_now,
@@ -574,6 +575,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .peer_address = c->peer[0] == '\0' ? NULL : c->peer,
         .client_address = s->told,
         .members = &c->members,
+        .joins = c->joins,
         .limits = c->limits,
         .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,

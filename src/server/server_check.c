@@ -62,7 +62,7 @@ static int check_peers(const struct config *c, char *errmsg, size_t errmsg_size)
         sc.ca_file = c->tls_ca_cert_file;
         sc.protocols = c->tls_protocols;
     }
-    int rc = security_create(&sc, &c->members, c->id, &s, errmsg, errmsg_size);
+    int rc = security_create(&sc, c->id, &s, errmsg, errmsg_size);
     if (rc == 0) {
         security_destroy(s);
     }

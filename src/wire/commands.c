@@ -49,12 +49,13 @@ const struct fli_command fli_commands[] = {
      "Names the user of this connection."},
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
-     "[MODE SHARED | PERMITS n]",
+     "[MODE SHARED | PERMITS n] [ATTEMPT n]",
      "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
      "ends)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already."},
+     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
+     "later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
@@ -78,12 +79,24 @@ const struct fli_command fli_commands[] = {
      "Takes note of the name or version of the client's library; drivers send it by themselves."},
     {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
      "Names this connection, for CLIENT LIST; an empty name takes it away."},
+    {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
+     "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
+     "Asked "
+     "of the leader; OK once the log has it, and whoever leads then sees to it."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
      "Tells how the cluster looks from this node."},
+    {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 2, CLUSTER, "id host:port", "OK",
+     "Gives a member another address for the other nodes. Asked of the leader."},
     {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
+    {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",
+     "Takes a member out, or gives up one that was to be added. Asked of the leader, which hands "
+     "leadership over when it is the one. FORCE: also when what is left has no majority."},
+    {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 3, CLUSTER, "id [host:port] [FORCE]", "OK",
+     "Puts a node with an empty data directory in the place of a member, at its address or another "
+     "one; what the member had may not come back. Asked of the leader."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
      "Asks the leader to hand leadership to another node, the most advanced one by default."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",

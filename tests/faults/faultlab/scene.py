@@ -319,7 +319,7 @@ class Scene:
             host = node.address.rpartition(':')[0]
             certs.make('node', str(node.id), host)
             node.tls = '%s:%d' % (host, port)
-            node.extra = ['--allow-remote', '--tls-cluster', 'yes'] if self.spaces else []
+            node.extra = ['--protected-mode', 'no', '--tls-cluster', 'yes'] if self.spaces else []
             node.extra += ['--tls-port', node.tls] + certs.daemon('node-%d' % node.id)
         return certs
 

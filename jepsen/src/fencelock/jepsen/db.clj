@@ -154,12 +154,12 @@
            "--listen" (str ip ":" client-port) "--peer" (str ip ":" peer-port)
            "--cluster" (str/join "," (for [n (lock-nodes test)]
                                        (str (id-of test n) "=" (address test n) ":" peer-port)))
-           "--allow-remote" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
+           "--protected-mode" "no" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
           (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
 
 (defn- store-words [test node]
   (cond-> [(bin test node "fencelock-store") "--listen" (str (address test node) ":" store-port)
-           "--data" (data test node) "--allow-remote"]
+           "--data" (data test node) "--protected-mode" "no"]
     (or (:no-fencing test) (:no-tokens test)) (conj "--no-fencing")))
 
 (defn- redis-words [test node]
