@@ -75,7 +75,7 @@ struct fl_client_options {
     const struct fl_tls_options *tls; /* NULL: connections are plain */
     /* The user to log in as, and its password, at most FL_PASSWORD_MAX bytes; copied. NULL for
      * user: nobody logs in, and a certificate may say who it is. Without TLS the password is sent
-     * in clear. A refused login ends the connection; its reason is in the call's error. */
+     * in clear. A wrong password ends a call at once with FL_EDENIED. */
     const char *user, *password;
 };
 #define FL_USER_MAX 64u

@@ -37,6 +37,7 @@ FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **
 struct fl_store_options {
     uint64_t timeout_ms;
     const struct fl_tls_options *tls; /* NULL: connections are plain */
+    const char *user, *password;      /* as in struct fl_client_options */
 };
 
 /* The same with all that can be said. FL_EINVAL also for files of TLS: see fl_tls_check(). */

@@ -12,7 +12,8 @@
 #define WITH_TLS (CLI_BIT(CLI_OPT_TLS) | WITH_FILES)
 #define AT_NODES                                                                                   \
     (CLI_BIT(CLI_OPT_NODES) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
-#define AT_STORE (CLI_BIT(CLI_OPT_STORE) | WITH_TLS)
+#define AT_STORE                                                                                   \
+    (CLI_BIT(CLI_OPT_STORE) | CLI_BIT(CLI_OPT_USER) | CLI_BIT(CLI_OPT_PASSWORD_FILE) | WITH_TLS)
 #define FENCED (CLI_BIT(CLI_OPT_LOCK) | CLI_BIT(CLI_OPT_TOKEN))
 #define HOW_TO_TAKE                                                                                \
     (CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_OWNER) |                       \
@@ -25,6 +26,7 @@
      WITH_FILES)
 #define HOW_TO_TAKE_IT                                                                             \
     (AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_MIN_VALIDITY))
+#define ASK_AGAIN "Ask again: it does no harm twice."
 #define NEW_TOKEN "Before writing again, acquire the lock anew and claim with its token."
 
 const struct cli_command cli_commands[] = {
@@ -63,6 +65,23 @@ const struct cli_command cli_commands[] = {
     {"backup", NULL, "FILE", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP),
      "Writes the state of the cluster to a file; restore: fencelockd.",
      "Run it again: nothing was changed.", cli_run_backup},
+    {"cluster", "status", "", 0, 0, AT_NODES,
+     "Lists the members; 1: one is missing, or about to change.", NULL, cli_run_cluster},
+    {"cluster", "add", "ID HOST:PORT", 2, 2,
+     AT_NODES | CLI_BIT(CLI_OPT_LEARNER) | CLI_BIT(CLI_OPT_WAIT),
+     "Makes a node that was started with --join a member.", ASK_AGAIN, cli_run_cluster},
+    {"cluster", "remove", "ID", 1, 1,
+     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
+     "Takes a member out, the leader too.", ASK_AGAIN, cli_run_cluster},
+    {"cluster", "replace", "ID [HOST:PORT]", 1, 2,
+     AT_NODES | CLI_BIT(CLI_OPT_FORCE_LOSE_MAJORITY) | CLI_BIT(CLI_OPT_WAIT),
+     "Puts a node with an empty data directory in a member's place.", ASK_AGAIN, cli_run_cluster},
+    {"cluster", "move", "ID HOST:PORT", 2, 2, AT_NODES | CLI_BIT(CLI_OPT_WAIT),
+     "Gives a member another address for the other nodes.", ASK_AGAIN, cli_run_cluster},
+    {"cluster", "transfer", "[ID]", 0, 1, AT_NODES, "Hands leadership to another node.", ASK_AGAIN,
+     cli_run_cluster},
+    {"cluster", "forget", "ID", 1, 1, AT_NODES,
+     "Lets a node that is down and lost its data come back.", ASK_AGAIN, cli_run_cluster},
     {"bench", NULL, "", 0, 0,
      AT_NODES | CLI_BIT(CLI_OPT_TTL) | CLI_BIT(CLI_OPT_CLIENTS) | CLI_BIT(CLI_OPT_IN_FLIGHT) |
          CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_ONE_LOCK) | CLI_BIT(CLI_OPT_SPREAD),

@@ -21,6 +21,7 @@
 #define PREFIX "fencelock-"
 #define SUFFIX ".backup"
 #define KEPT_MAX 10000u
+#define LOOK_MS UINT64_C(2000)
 
 struct target {
     char path[PATH_SIZE], part[PATH_SIZE];
@@ -92,17 +93,33 @@ static int close_part(struct target *t, int rc)
 
 /* ---- the nodes ------------------------------------------------------------------------------- */
 
-/* One node after the other, until one gives a whole backup or the disk here fails. */
+/* The leader has applied all that was answered; a follower may be a little behind. */
+static size_t leader_of(fl_client *c)
+{
+    struct fl_node_status s;
+    size_t n = fl_client_nodes(c);
+    for (size_t i = 0; i < n; i++) {
+        if (fl_node_ask(c, i, LOOK_MS, &s) == 0 && strcmp(s.role, "leader") == 0) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* One node after the other, the leader first, until one gives a whole backup or the disk here
+ * fails. */
 static int fetch(fl_client *c, const struct cli_args *a, struct target *t)
 {
     int rc = FL_ENOCONN;
     uint64_t timeout_ms = cli_has(a, CLI_OPT_TIMEOUT) ? a->number[CLI_OPT_TIMEOUT] : 0;
-    for (size_t i = 0; i < fl_client_nodes(c); i++) {
+    size_t n = fl_client_nodes(c);
+    size_t first = n > 1 ? leader_of(c) : 0;
+    for (size_t i = 0; i < n; i++) {
         rc = open_part(t);
         if (rc != 0) {
             return rc;
         }
-        rc = fl_backup(c, i, timeout_ms, write_all, t);
+        rc = fl_backup(c, (first + i) % n, timeout_ms, write_all, t);
         rc = close_part(t, rc);
         if (rc == 0 || t->error[0] != '\0' || rc == FL_EDENIED) {
             return rc;

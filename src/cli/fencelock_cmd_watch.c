@@ -99,8 +99,9 @@ static int subscribe(struct watcher *w)
     uint64_t until_ms = fli_clock_ms() + ATTEMPT_MS;
     w->asked = false;
     w->leaderless = 0;
-    if (fli_link_connect(&w->link, &w->tls, &w->nodes[w->at], until_ms) != 0) {
-        return give_up(w, FL_ENOCONN, w->link.error);
+    int connected = fli_link_connect(&w->link, &w->tls, &w->nodes[w->at], until_ms);
+    if (connected != 0) {
+        return give_up(w, connected == FL_EDENIED ? FL_EDENIED : FL_ENOCONN, w->link.error);
     }
     if (fli_link_send(&w->link, w->request.data, w->request.len, until_ms) != 0) {
         return give_up(w, FL_ENOCONN, w->link.error);
@@ -139,7 +140,7 @@ static int find_node(struct watcher *w, uint64_t until_ms)
     uint64_t most_ms = 100;
     for (uint32_t tried = 1;; tried++) {
         int rc = subscribe(w);
-        if (rc == 0 || fli_clock_ms() >= until_ms) {
+        if (rc == 0 || rc == FL_EDENIED || fli_clock_ms() >= until_ms) {
             return rc;
         }
         w->at = (w->at + 1) % w->n_nodes;
@@ -276,7 +277,9 @@ static int watch(struct watcher *w)
         cli_complain("%s; looking for another node", w->error);
         w->at = (w->at + 1) % w->n_nodes;
         rc = find_node(w, UINT64_MAX);
-        FLI_ASSERT(rc == 0);
+        if (rc != 0) { /* its user is no more, or has another password */
+            return cli_fail(a, w->code, w->error, NULL, NULL);
+        }
         show_gap(w);
     }
     return CLI_EXIT_DONE;

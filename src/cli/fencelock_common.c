@@ -264,9 +264,16 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
     if (*ret_exit != 0) {
         return NULL;
     }
+    struct cli_login login;
+    *ret_exit = cli_login_of(a, &login);
+    if (*ret_exit != 0) {
+        return NULL;
+    }
     fl_store *s = NULL;
     const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                             .tls = tls.use};
+                                             .tls = tls.use,
+                                             .user = login.user,
+                                             .password = login.password};
     rc = fl_store_create_with(address, &options, &s);
     if (rc != 0) {
         snprintf(message, sizeof message, "%s",

@@ -77,6 +77,7 @@ int cli_run_show(const struct cli_args *a);
 int cli_run_locks(const struct cli_args *a);
 int cli_run_locks_by(const struct cli_args *a); /* locks --by */
 int cli_run_top(const struct cli_args *a);
+int cli_run_cluster(const struct cli_args *a);
 int cli_run_status(const struct cli_args *a);
 int cli_run_health(const struct cli_args *a);
 int cli_run_backup(const struct cli_args *a);

@@ -39,6 +39,8 @@ enum cli_option {
     CLI_OPT_QUIET,
     CLI_OPT_ON_LOST,
     CLI_OPT_LIVE,
+    CLI_OPT_LEARNER,
+    CLI_OPT_FORCE_LOSE_MAJORITY,
     CLI_OPT_MATCH,
     CLI_OPT_LIMIT,
     CLI_OPT_BY,

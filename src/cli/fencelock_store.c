@@ -48,7 +48,9 @@ struct options {
     const char *data;
     const char *metrics; /* NULL: none */
     uint64_t size_max;
-    bool allow_remote;
+    bool protected_mode;
+    const char *aclfile; /* NULL: everybody may do everything */
+    enum fli_tls_user cert_users;
     bool no_fencing;
     enum log_severity log_level;
     enum log_style log_style;
@@ -81,10 +83,14 @@ static const char help[] =
     "  --data DIR           directory of the database (default " DATA_DEFAULT ")\n"
     "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
     "                       the file may become a sixteenth (at least 1M) larger\n"
-    "  --allow-remote       listen beyond this machine where nothing proves who a client is\n"
+    "  --protected-mode no  listen beyond this machine where nothing proves who a client is\n"
     "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
     "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
     "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
+    "  --aclfile FILE       users and what they may do (read, write, claim, admin) to which "
+    "locks;\n"
+    "                       read again at SIGHUP. Without it everybody may do everything\n"
+    "  --tls-auth-clients-user CN|SAN|off  what of a client's certificate is its user (off)\n"
     "  --strict HOST:PORT[,HOST:PORT...]\n"
     "                       strict mode: ask these nodes of the lock service, for every operation\n"
     "                       with a token, whether the lock is still held under it (CHECK), before\n"
@@ -105,7 +111,7 @@ static const char help[] =
     "\n"
     "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
     "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
-    "_STRICT_TLS, _ALLOW_REMOTE and _NO_FENCING (1 or 0). Options win over variables.\n"
+    "_STRICT_TLS, _PROTECTED_MODE and _NO_FENCING (1 or 0). Options win over variables.\n"
     "\n"
     "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
     "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
@@ -172,11 +178,24 @@ static bool set_size(struct options *o, const char *name, const char *text)
 
 static bool set_switch(bool *to, const char *name, const char *text)
 {
-    if (strcmp(text, "1") != 0 && strcmp(text, "0") != 0) {
-        complain("%s: '%s' is neither 1 (on) nor 0 (off)", name, text);
+    bool on = strcmp(text, "1") == 0 || strcmp(text, "yes") == 0;
+    if (!on && strcmp(text, "0") != 0 && strcmp(text, "no") != 0) {
+        complain("%s: '%s' is neither yes (1) nor no (0)", name, text);
         return false;
     }
-    *to = text[0] == '1';
+    *to = on;
+    return true;
+}
+
+static bool set_cert_user(struct options *o, const char *name, const char *text)
+{
+    o->cert_users = strcmp(text, "CN") == 0    ? FLI_TLS_USER_CN
+                    : strcmp(text, "SAN") == 0 ? FLI_TLS_USER_SAN
+                                               : FLI_TLS_USER_OFF;
+    if (o->cert_users == FLI_TLS_USER_OFF && strcmp(text, "off") != 0) {
+        complain("%s: '%s' is none of CN, SAN and off", name, text);
+        return false;
+    }
     return true;
 }
 
@@ -222,6 +241,8 @@ static bool set_log_style(struct options *o, const char *name, const char *text)
     return true;
 }
 
+static const char allow_remote_is_gone[] = "there is no %s any more; what it did is said by %s";
+
 static bool read_environment(struct options *o)
 {
     const char *v = getenv("FENCELOCK_STORE_LISTEN");
@@ -242,8 +263,19 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_strict_timeout(o, "FENCELOCK_STORE_STRICT_TIMEOUT", v)) {
         return false;
     }
-    v = getenv("FENCELOCK_STORE_ALLOW_REMOTE");
-    if (v != NULL && !set_switch(&o->allow_remote, "FENCELOCK_STORE_ALLOW_REMOTE", v)) {
+    if (getenv("FENCELOCK_STORE_ALLOW_REMOTE") != NULL) {
+        complain(allow_remote_is_gone, "FENCELOCK_STORE_ALLOW_REMOTE",
+                 "FENCELOCK_STORE_PROTECTED_MODE=no");
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_PROTECTED_MODE");
+    if (v != NULL && !set_switch(&o->protected_mode, "FENCELOCK_STORE_PROTECTED_MODE", v)) {
+        return false;
+    }
+    v = getenv("FENCELOCK_STORE_ACLFILE");
+    o->aclfile = v != NULL && v[0] != '\0' ? v : o->aclfile;
+    v = getenv("FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER");
+    if (v != NULL && !set_cert_user(o, "FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER", v)) {
         return false;
     }
     v = getenv("FENCELOCK_STORE_LOG_LEVEL");
@@ -270,7 +302,10 @@ static const struct option table[] = {
     {"data", required_argument, NULL, 'd'},
     {"metrics", required_argument, NULL, 'm'},
     {"size-max", required_argument, NULL, 's'},
-    {"allow-remote", no_argument, NULL, 'r'},
+    {"allow-remote", optional_argument, NULL, 'R'},
+    {"protected-mode", required_argument, NULL, 'r'},
+    {"aclfile", required_argument, NULL, 'a'},
+    {"tls-auth-clients-user", required_argument, NULL, 'u'},
     {"no-fencing", no_argument, NULL, 'n'},
     {"log-level", required_argument, NULL, 'L'},
     {"log-format", required_argument, NULL, 'F'},
@@ -287,6 +322,36 @@ static const struct option table[] = {
     {"tls-protocols", required_argument, NULL, TLS_OPTION + TLS_PROTOCOLS},
     {NULL, 0, NULL, 0},
 };
+
+/* Options whose values may be wrong, which is said. */
+static bool set_checked(struct options *o, int c, const char *argument)
+{
+    switch (c) {
+    case 's':
+        return set_size(o, "--size-max", optarg);
+    case 'c':
+        return set_strict(o, "--strict", optarg);
+    case 't':
+        return set_strict_timeout(o, "--strict-timeout", optarg);
+    case 'L':
+        return set_log_level(o, "--log-level", optarg);
+    case 'F':
+        return set_log_style(o, "--log-format", optarg);
+    case 'r':
+        return set_switch(&o->protected_mode, "--protected-mode", optarg);
+    case 'u':
+        return set_cert_user(o, "--tls-auth-clients-user", optarg);
+    case 'R':
+        complain(allow_remote_is_gone, "--allow-remote", "--protected-mode no");
+        return false;
+    case ':':
+        complain("%s needs a value; see --help", argument);
+        return false;
+    default:
+        complain("unknown option %s; see --help", argument);
+        return false;
+    }
+}
 
 /* -1: go on; otherwise the exit code. */
 static int read_arguments(struct options *o, int argc, char **argv)
@@ -311,33 +376,8 @@ static int read_arguments(struct options *o, int argc, char **argv)
         case 'm':
             o->metrics = optarg;
             break;
-        case 's':
-            if (!set_size(o, "--size-max", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'c':
-            if (!set_strict(o, "--strict", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 't':
-            if (!set_strict_timeout(o, "--strict-timeout", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'L':
-            if (!set_log_level(o, "--log-level", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'F':
-            if (!set_log_style(o, "--log-format", optarg)) {
-                return EXIT_USAGE;
-            }
-            break;
-        case 'r':
-            o->allow_remote = true;
+        case 'a':
+            o->aclfile = optarg;
             break;
         case 'n':
             o->no_fencing = true;
@@ -348,12 +388,10 @@ static int read_arguments(struct options *o, int argc, char **argv)
         case 'v':
             (void)puts(PROGRAM " " FL_VERSION);
             return EXIT_SUCCESS;
-        case ':':
-            complain("%s needs a value; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
         default:
-            complain("unknown option %s; see --help", argv[optind - 1]);
-            return EXIT_USAGE;
+            if (!set_checked(o, c, argv[optind - 1])) {
+                return EXIT_USAGE;
+            }
         }
     }
     if (optind < argc) {
@@ -377,10 +415,10 @@ static bool check_reach(const struct options *o, const char *option, const char 
                  LISTEN_DEFAULT);
         return false;
     }
-    if (!o->allow_remote && !net_host_is_loopback(host)) {
+    if (o->protected_mode && o->aclfile == NULL && !net_host_is_loopback(host)) {
         complain("--%s: %s is not (only) this machine, and nothing there proves who a client is: "
-                 "use a loopback address, --tls-port with --tls-auth-clients yes, or add "
-                 "--allow-remote if the network keeps strangers out",
+                 "use a loopback address, --tls-port with --tls-auth-clients yes, --aclfile, or "
+                 "--protected-mode no if the network keeps strangers out",
                  option, host);
         return false;
     }
@@ -637,6 +675,8 @@ static int run(const struct options *o, struct app *a)
                                     .tls_listen = o->tls_listen[0] != '\0' ? o->tls_listen : NULL,
                                     .tls = &tls,
                                     .strict_tls = o->strict_tls ? &strict_tls : NULL,
+                                    .aclfile = o->aclfile,
+                                    .cert_users = o->cert_users,
                                     .strict = o->strict,
                                     .strict_timeout_ms = o->strict_timeout_ms,
                                     .ctx = a,
@@ -686,6 +726,7 @@ int main(int argc, char **argv)
     struct options o = {.listen = LISTEN_DEFAULT,
                         .data = DATA_DEFAULT,
                         .size_max = STORE_SIZE_DEFAULT,
+                        .protected_mode = true,
                         .log_level = LOG_SAY_INFO,
                         .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
     int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;

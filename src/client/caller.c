@@ -25,6 +25,7 @@ struct run {
     struct fli_flow flow;
     redisReply *main_reply;    /* to the request itself */
     redisReply *confirm_reply; /* to the renewal behind it */
+    uint64_t attempt;          /* number of the ACQUIRE that was sent last; 0: none */
     bool without;              /* a node, since without_ms */
     uint64_t without_ms;
 };
@@ -122,7 +123,7 @@ static void learn_leader(struct fli_caller *k, const redisReply *reply)
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-static enum fli_flow_event obey_connect(struct run *r)
+static enum fli_flow_event obey_connect(struct run *r, int *ret_code)
 {
     struct fli_caller *k = r->k;
     const struct fli_flow_order *order = &r->flow.order;
@@ -137,10 +138,12 @@ static enum fli_flow_event obey_connect(struct run *r)
         k->link_node = order->node;
         return FLI_EVENT_CONNECTED;
     }
-    if (fli_link_connect(&k->link, &k->tls, &k->nodes[order->node], order->until_ms) != 0) {
+    int rc = fli_link_connect(&k->link, &k->tls, &k->nodes[order->node], order->until_ms);
+    if (rc != 0) {
         note_trouble(k, order->node, k->link.error, strlen(k->link.error));
         forget_leader(k, order->node);
-        return FLI_EVENT_UNREACHABLE;
+        *ret_code = rc == FL_EDENIED ? rc : 0;
+        return rc == FL_EDENIED ? FLI_EVENT_REFUSED : FLI_EVENT_UNREACHABLE;
     }
     k->link_node = order->node;
     return FLI_EVENT_CONNECTED;
@@ -166,7 +169,13 @@ static int encode(struct run *r, bool with_leader)
                                         .ttl_ms = ask->ttl_ms};
         return fli_ask_encode(&confirm, 0, &k->out);
     }
-    return fli_ask_encode(ask, fli_flow_wait_left(&r->flow, fli_clock_ms()), &k->out);
+    uint64_t now_ms = fli_clock_ms();
+    struct fli_ask main = *ask;
+    if (ask->op == FLI_ASK_ACQUIRE) {
+        r->attempt = fli_attempts_next(&k->attempts, r->attempt, now_ms);
+        main.attempt = r->attempt;
+    }
+    return fli_ask_encode(&main, fli_flow_wait_left(&r->flow, now_ms), &k->out);
 }
 
 static enum fli_flow_event lost_link(struct run *r, enum fli_flow_event event)
@@ -213,6 +222,8 @@ static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code
     bool confirming = r->flow.order.request == FLI_REQUEST_CONFIRM;
     enum fli_ask_op op = confirming ? FLI_ASK_RENEW : r->call->ask.op;
     enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    uint64_t late = confirming ? 0 : fli_ask_late(reply);
+    r->attempt = late > r->attempt ? late : r->attempt;
     keep_reply(confirming ? &r->confirm_reply : &r->main_reply, reply);
     if (reply->type == REDIS_REPLY_ERROR) {
         note_trouble(k, r->flow.order.node, reply->str, reply->len);
@@ -387,7 +398,7 @@ static enum fli_flow_event obey(struct run *r, int *ret_code)
 {
     switch (r->flow.order.want) {
     case FLI_WANT_CONNECT:
-        return obey_connect(r);
+        return obey_connect(r, ret_code);
     case FLI_WANT_SEND:
         return obey_send(r);
     case FLI_WANT_ANSWER:
@@ -573,6 +584,7 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         tell_trouble(&r, asked, event);
     }
     fli_pace_learn(&k->pace, &r.flow);
+    fli_attempts_learn(&k->attempts, &r.flow, r.attempt, fli_clock_ms());
     if (r.flow.status != 0) {
         explain(&r, timeout_ms);
     }

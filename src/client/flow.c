@@ -479,6 +479,11 @@ void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event even
             want_send(f, now_ms);
             return;
         }
+        if (event == FLI_EVENT_REFUSED) {
+            FLI_ASSERT(code < 0);
+            refused(f, now_ms, code);
+            return;
+        }
         FLI_ASSERT(event == FLI_EVENT_UNREACHABLE);
         f->troubles |= TROUBLE_UNREACHABLE;
         try_next(f, now_ms);

@@ -19,6 +19,8 @@
  *             v
  *           done: yes, no, refused; or time is over; or unknown and must not be repeated
  *
+ * A connect may be refused as well, by a wrong password, which no other node will take either.
+ *
  * The shell does as `order` says and reports by fli_flow_feed() exactly one event for each order.
  * Time over (order.until_ms) is an event too: UNREACHABLE, UNSENT, SILENT, DEAD, WOKE. A shell that
  * has a connection to order.node already reports CONNECTED at once. Whenever the flow orders a

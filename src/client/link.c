@@ -366,7 +366,11 @@ static int read_some(struct fli_link *l);
 /* Nothing else is sent before the answer: a request must not be carried out for somebody else. */
 static int judge_login(struct fli_link *l, redisReply *reply)
 {
-    bool ok = reply->type == REDIS_REPLY_STATUS;
+    /* A storage without users serves everybody alike. */
+    static const char nobody[] = "ERR AUTH: there are no users here";
+    bool none =
+        reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, nobody, sizeof nobody - 1) == 0;
+    bool ok = reply->type == REDIS_REPLY_STATUS || none;
     bool wrong = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGPASS", 9) == 0;
     if (!ok) {
         snprintf(l->error, sizeof l->error, "the login is refused: %.120s",
@@ -377,7 +381,7 @@ static int judge_login(struct fli_link *l, redisReply *reply)
         l->with->refused_ms = fli_clock_ms();
     }
     freeReplyObject(reply);
-    return ok ? 0 : FL_ENOCONN;
+    return ok ? 0 : wrong ? FL_EDENIED : FL_ENOCONN;
 }
 
 static int login_step(struct fli_link *l)
@@ -386,7 +390,7 @@ static int login_step(struct fli_link *l)
     if (l->with->refused[0] != '\0') {
         if (fli_clock_ms() - l->with->refused_ms < FLI_LOGIN_AGAIN_MS) {
             say(l, l->with->refused);
-            return FL_ENOCONN;
+            return FL_EDENIED;
         }
         l->with->refused[0] = '\0';
     }
@@ -464,7 +468,7 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct
         n++;
     }
     int rc = FL_ENOCONN;
-    for (struct addrinfo *a = list; rc != 0 && n > 0; a = a->ai_next, n--) {
+    for (struct addrinfo *a = list; rc != 0 && rc != FL_EDENIED && n > 0; a = a->ai_next, n--) {
         /* A dead address must not eat the time of those after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;

@@ -43,15 +43,16 @@ void fli_link_close(struct fli_link *l); /* closing twice is fine */
 /* Gives the connection of one to the other, which must be closed. */
 void fli_link_move(struct fli_link *to, struct fli_link *from);
 
-/* Connects, and shakes hands where `with` says TLS. 0; FL_ENOCONN; FL_ENOMEM. The link must be
+/* Connects, shakes hands where `with` says TLS, and logs in where it says so. 0; FL_ENOCONN;
+ * FL_ENOMEM; FL_EDENIED: user or password are wrong, which every node says alike. The link must be
  * closed; `with` must outlive it. */
 int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct fli_node *node,
                      uint64_t until_ms) FLI_MUST_USE;
 
 /* The same in steps that do not wait: begin, then finish whenever the descriptor is ready, and at
  * again_ms; the descriptor may be another one afterwards. 0;
- * FL_EBUSY (not yet; wants_read says what for it waits); FL_ENOCONN; FL_ENOMEM. host: whom a
- * certificate must be for. */
+ * FL_EBUSY (not yet; wants_read says what for it waits); the codes of fli_link_connect(). host:
+ * whom a certificate must be for. */
 int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *host,
                    const struct sockaddr *address, socklen_t address_len) FLI_MUST_USE;
 int fli_link_finish(struct fli_link *l) FLI_MUST_USE;

@@ -12,7 +12,7 @@ struct fli_link_tls {
     char name[FL_ADDRESS_MAX + 1];   /* to be proved instead of the host; "" for the host */
     uint8_t *login;                  /* the request that logs in; NULL: nobody does */
     size_t login_len;
-    char refused[160];  /* what the last refusal of it said; it is not tried again for a while, */
+    char refused[160];   /* what the last refusal of it said; it is not tried again for a while, */
     uint64_t refused_ms; /* since a server slows down who tries a wrong password often */
 };
 #define FLI_LOGIN_AGAIN_MS UINT64_C(5000)

@@ -30,6 +30,7 @@ int fl_store_create_with(const char *address, const struct fl_store_options *opt
     int rc = fli_caller_init(&s->caller, address, errmsg, sizeof errmsg);
     if (rc == 0 && options != NULL) {
         rc = fli_link_tls_init(&s->caller.tls, options->tls, errmsg, sizeof errmsg);
+        rc = rc != 0 ? rc : fli_link_login(&s->caller.tls, options->user, options->password);
     }
     if (rc != 0) {
         free(s);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "consensus/backup_file.h"
 #include "consensus/configuration.h"
@@ -89,7 +90,8 @@ struct sink {
 static int take_bytes(void *ctx, const void *bytes, size_t len)
 {
     struct sink *s = ctx;
-    s->crc = fli_crc32c(s->crc, bytes, len);
+    /* The last bytes are the CRC of all others: without the factor all states would be alike. */
+    s->crc = fli_crc32c(s->crc * UINT32_C(2654435761) + 1, bytes, len);
     return snapshot_writer_write(s->writer, bytes, len, &s->error);
 }
 
@@ -108,7 +110,7 @@ static int write_state(struct maker *k)
     if (rv != 0) {
         snprintf(k->errmsg, k->errmsg_size, "%s", s.error.text);
     }
-    k->origin = s.crc == 0 ? 1 : s.crc;
+    k->origin = s.crc;
     return rv;
 }
 
@@ -167,6 +169,17 @@ static int write_log(struct maker *k)
     return !good ? FL_ENOMEM : k->failed ? FL_EIO : 0;
 }
 
+/* Members that begin with different states must not meet before their cluster is formed. */
+static uint32_t begun_crc(const struct maker *k)
+{
+    char text[MEMBERS_TEXT_MAX];
+    uint8_t origin[4];
+    uint32_t crc = fli_crc32c(0, text, members_format(k->b->members, text, sizeof text));
+    fli_put_u32(origin, k->origin);
+    crc = fli_crc32c(crc, origin, sizeof origin);
+    return crc == 0 ? 1 : crc;
+}
+
 static int write_identity(struct maker *k)
 {
     struct identity id;
@@ -175,7 +188,7 @@ static int write_identity(struct maker *k)
     id.members = *k->b->members;
     id.bootstrapped = true;
     id.known_index = k->meta.index;
-    id.origin = k->origin;
+    id.begun_crc = begun_crc(k);
     while (id.incarnation == 0) {
         fli_random(&id.incarnation, sizeof id.incarnation);
     }

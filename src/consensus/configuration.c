@@ -81,6 +81,24 @@ int configuration_set_role(struct configuration *c, uint64_t id, enum configurat
     return 0;
 }
 
+int configuration_set_address(struct configuration *c, uint64_t id, const char *address)
+{
+    unsigned i = find(c, id);
+    size_t len = strlen(address);
+    if (i == c->n) {
+        return FL_ENOTFOUND;
+    }
+    if (strcmp(c->servers[i].address, address) == 0) {
+        return 0;
+    }
+    if (len == 0 || len >= MEMBER_ADDRESS_MAX || has_address(c, address)) {
+        return FL_EINVAL;
+    }
+    memset(c->servers[i].address, 0, sizeof c->servers[i].address);
+    memcpy(c->servers[i].address, address, len);
+    return 0;
+}
+
 unsigned configuration_voters(const struct configuration *c)
 {
     unsigned voters = 0;

@@ -43,6 +43,9 @@ int configuration_add(struct configuration *c, uint64_t id, const char *address,
 int configuration_remove(struct configuration *c, uint64_t id) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
 int configuration_set_role(struct configuration *c, uint64_t id,
                            enum configuration_role role) FLI_MUST_USE; /* 0, FL_ENOTFOUND */
+/* 0, FL_ENOTFOUND; FL_EINVAL: another server has the address, or it is too long, or empty. */
+int configuration_set_address(struct configuration *c, uint64_t id,
+                              const char *address) FLI_MUST_USE;
 unsigned configuration_voters(const struct configuration *c);
 
 /* Returns the length. */

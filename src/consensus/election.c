@@ -17,25 +17,36 @@ void election_init(struct election *e, const struct host *host, const struct mem
                    uint64_t id, unsigned heartbeat_ms, unsigned election_ms)
 {
     *e = (struct election){.host = *host,
-                           .members = members,
+                           .members = *members,
                            .id = id,
                            .heartbeat_ms = heartbeat_ms,
                            .election_ms = election_ms};
 }
 
+/* NULL: it is no member. */
 static bool *gone(struct election *e, uint64_t id)
 {
-    const struct member *m = members_find(e->members, id);
-    FLI_ASSERT(m != NULL);
-    return &e->gone[m - e->members->list];
+    const struct member *m = members_find(&e->members, id);
+    return m == NULL ? NULL : &e->gone[m - e->members.list];
+}
+
+void election_set_members(struct election *e, const struct members *members)
+{
+    bool fresh[ROSTER_MAX] = {false};
+    for (unsigned i = 0; i < members->n; i++) {
+        const bool *before = gone(e, members->list[i].id);
+        fresh[i] = before != NULL && *before;
+    }
+    e->members = *members;
+    memcpy(e->gone, fresh, sizeof e->gone);
 }
 
 /* Its place among those that may take over. */
 static unsigned turn_of(const struct election *e)
 {
     unsigned before = 0;
-    for (unsigned i = 0; i < e->members->n; i++) {
-        uint64_t id = e->members->list[i].id;
+    for (unsigned i = 0; i < e->members.n; i++) {
+        uint64_t id = e->members.list[i].id;
         before += id < e->id && id != e->gone_id && !e->gone[i];
     }
     return before;
@@ -84,16 +95,17 @@ static void end(struct election *e)
 static uint64_t leader_followed(const struct election *e)
 {
     uint64_t id = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
-    return id != e->id && members_find(e->members, id) != NULL ? id : 0;
+    return id != e->id && members_find(&e->members, id) != NULL ? id : 0;
 }
 
 static void look_at_leader(struct election *e, bool running)
 {
     uint64_t leader = leader_followed(e);
     uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));
+    const bool *is_gone = gone(e, leader);
     if (!running) {
         e->gone_id = 0;
-    } else if (leader != 0 && *gone(e, leader) && (e->gone_id != leader || e->silent)) {
+    } else if (leader != 0 && is_gone != NULL && *is_gone && (e->gone_id != leader || e->silent)) {
         begin(e, leader, true);
     } else if (leader != 0 && e->gone_id != leader && silence_ms >= enough_silence_ms(e, false)) {
         begin(e, leader, false);
@@ -102,15 +114,19 @@ static void look_at_leader(struct election *e, bool running)
 
 void election_peer_absent(struct election *e, uint64_t id)
 {
-    if (!*gone(e, id)) {
-        *gone(e, id) = true;
+    bool *is_gone = gone(e, id);
+    if (is_gone != NULL && !*is_gone) {
+        *is_gone = true;
         e->host.wake(e->host.ctx);
     }
 }
 
 void election_peer_back(struct election *e, uint64_t id)
 {
-    *gone(e, id) = false;
+    bool *is_gone = gone(e, id);
+    if (is_gone != NULL) {
+        *is_gone = false;
+    }
     if (e->gone_id == id) {
         end(e);
     }
@@ -149,7 +165,7 @@ void election_turn(struct election *e, bool running)
      * waited for once more. */
     uint64_t term = replica_term(e->replica);
     e->hurries_left--;
-    e->hurry_at_ms = now_ms + e->members->n * (uint64_t)TURN_MS + until_turn_ms(e);
+    e->hurry_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
     if (term == e->hurry_term) {
         (void)replica_hurry(e->replica, now_ms);
         e->host.wake(e->host.ctx);

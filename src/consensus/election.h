@@ -27,14 +27,14 @@
 struct election {
     struct host host;
     struct replica *replica; /* set when it is there */
-    const struct members *members;
+    struct members members;  /* this node among them */
     uint64_t id;
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[MEMBERS_MAX]; /* nobody listens there: its process has ended */
-    uint64_t gone_id;       /* the leader that is being replaced; 0: none */
-    bool silent;            /* for its silence: its process may be there */
+    bool gone[ROSTER_MAX]; /* of each member: nobody listens there, its process has ended */
+    uint64_t gone_id;      /* the leader that is being replaced; 0: none */
+    bool silent;           /* for its silence: its process may be there */
     uint64_t hurry_at_ms;
     uint64_t hurry_term;
     unsigned hurries_left;
@@ -42,6 +42,8 @@ struct election {
 
 void election_init(struct election *e, const struct host *host, const struct members *members,
                    uint64_t id, unsigned heartbeat_ms, unsigned election_ms);
+
+void election_set_members(struct election *e, const struct members *members);
 
 void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at it */
 void election_peer_back(struct election *e, uint64_t id);   /* it was heard */

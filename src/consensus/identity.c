@@ -7,10 +7,12 @@
  *   incarnation 1234           decimal, not 0
  *   cluster 0                  0 until the cluster is formed
  *   bootstrapped 1             0 or 1
+ *   joins 0                    0 or 1
+ *   begun 305419896            checksum of the members and the state that the cluster began with
+ *                              (beginning.h), or 0
  *   known-index 17
- *   members 1=a:1,2=b:2        canonical
- *   origin 0                   of the state that the directory began with; 0: none
- *   known 1 5678               one line per member, in the order of members
+ *   members 1=a:1,2=b:2        what the directory began with; canonical
+ *   known 1 5678               one line per node of the cluster, by id
  *   known 2 1234
  *   crc 0011aabb               CRC-32C, eight hex digits, of everything before this line
  *
@@ -36,7 +38,7 @@
 #include "base/clock.h"
 #include "consensus/durable.h"
 
-#define IDENTITY_VERSION 3u /* the others were never released */
+#define IDENTITY_VERSION 3u /* those before were never released */
 #define FILE_PATH_MAX (DATA_DIR_PATH_MAX + 320u)
 
 /* ---- text ---- */
@@ -48,15 +50,16 @@ size_t identity_format(const struct identity *id, char out[IDENTITY_TEXT_MAX])
     int n =
         snprintf(out, IDENTITY_TEXT_MAX,
                  "fencelock-identity %u\nid %llu\nincarnation %llu\ncluster %llu\n"
-                 "bootstrapped %d\nknown-index %llu\nmembers %s\norigin %lu\n",
+                 "bootstrapped %d\njoins %d\nbegun %lu\nknown-index %llu\nmembers %s\n",
                  IDENTITY_VERSION, (unsigned long long)id->id, (unsigned long long)id->incarnation,
-                 (unsigned long long)id->cluster_id, id->bootstrapped ? 1 : 0,
-                 (unsigned long long)id->known_index, members, (unsigned long)id->origin);
+                 (unsigned long long)id->cluster_id, id->bootstrapped ? 1 : 0, id->joins ? 1 : 0,
+                 (unsigned long)id->begun_crc, (unsigned long long)id->known_index, members);
     FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX);
     size_t len = (size_t)n;
-    for (unsigned i = 0; i < id->members.n; i++) {
+    for (unsigned i = 0; i < id->n_known; i++) {
         n = snprintf(out + len, IDENTITY_TEXT_MAX - len, "known %llu %llu\n",
-                     (unsigned long long)id->members.list[i].id, (unsigned long long)id->known[i]);
+                     (unsigned long long)id->known[i].id,
+                     (unsigned long long)id->known[i].incarnation);
         FLI_ASSERT(n > 0 && (size_t)n < IDENTITY_TEXT_MAX - len);
         len += (size_t)n;
     }
@@ -118,12 +121,28 @@ static void parse_members(struct lines *l, struct identity *id)
     l->bad = strlen(text) != v.len || strcmp(canonical, text) != 0;
 }
 
+static bool begins_with(const struct lines *l, const char *word)
+{
+    size_t len = strlen(word);
+    return (size_t)(l->end - l->p) > len && memcmp(l->p, word, len) == 0;
+}
+
+/* As many as there are, by id. */
 static void parse_known(struct lines *l, struct identity *id)
 {
-    for (unsigned i = 0; i < id->members.n && !l->bad; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "known %llu", (unsigned long long)id->members.list[i].id);
-        id->known[i] = next_number(l, key, UINT64_MAX);
+    while (!l->bad && begins_with(l, "known ")) {
+        struct fli_slice v = next_value(l, "known");
+        const uint8_t *blank = v.len == 0 ? NULL : memchr(v.data, ' ', v.len);
+        struct identity_known k = {0, 0};
+        uint64_t before = id->n_known == 0 ? 0 : id->known[id->n_known - 1].id;
+        size_t id_len = blank == NULL ? 0 : (size_t)(blank - v.data);
+        l->bad = blank == NULL || id->n_known == ROSTER_MAX ||
+                 !fli_parse_u64(v.data, id_len, UINT64_MAX, &k.id) ||
+                 !fli_parse_u64(blank + 1, v.len - id_len - 1, UINT64_MAX, &k.incarnation) ||
+                 k.id <= before || k.incarnation == 0;
+        if (!l->bad) {
+            id->known[id->n_known++] = k;
+        }
     }
 }
 
@@ -140,9 +159,10 @@ int identity_parse(const char *text, size_t len, struct identity *ret)
     id.incarnation = next_number(&l, "incarnation", UINT64_MAX);
     id.cluster_id = next_number(&l, "cluster", UINT64_MAX);
     id.bootstrapped = next_number(&l, "bootstrapped", 1) == 1;
+    id.joins = next_number(&l, "joins", 1) == 1;
+    id.begun_crc = (uint32_t)next_number(&l, "begun", UINT32_MAX);
     id.known_index = next_number(&l, "known-index", UINT64_MAX);
     parse_members(&l, &id);
-    id.origin = (uint32_t)next_number(&l, "origin", UINT32_MAX);
     if (!l.bad) {
         parse_known(&l, &id);
     }
@@ -354,11 +374,14 @@ static int read_file(const char *path, char out[IDENTITY_TEXT_MAX], size_t *ret_
 }
 
 static int create_identity(const struct data_dir *d, uint64_t id, const struct members *members,
-                           struct identity *ret, char *errmsg, size_t errmsg_size)
+                           bool joins, struct identity *ret, char *errmsg, size_t errmsg_size)
 {
+    char text[MEMBERS_TEXT_MAX];
     memset(ret, 0, sizeof *ret);
     ret->id = id;
     ret->members = *members;
+    ret->joins = joins;
+    ret->begun_crc = joins ? 0 : fli_crc32c(0, text, members_format(members, text, sizeof text));
     while (ret->incarnation == 0) {
         fli_random(&ret->incarnation, sizeof ret->incarnation);
     }
@@ -369,12 +392,26 @@ static int create_identity(const struct data_dir *d, uint64_t id, const struct m
     return rv;
 }
 
-/* Whether what was read is what the configuration says. */
-static int check_identity(const struct data_dir *d, const struct identity *found, uint64_t id,
-                          const struct members *members, char *errmsg, size_t errmsg_size)
+int identity_refuse_members(const struct data_dir *d, const struct members *found,
+                            const struct members *given, char *errmsg, size_t errmsg_size)
 {
     char stored[MEMBERS_TEXT_MAX];
-    char given[MEMBERS_TEXT_MAX];
+    char wanted[MEMBERS_TEXT_MAX];
+    members_format(found, stored, sizeof stored);
+    members_format(given, wanted, sizeof wanted);
+    snprintf(errmsg, errmsg_size,
+             "data directory %s belongs to the cluster %.600s, but this node is configured for "
+             "%.600s: start with the former, or with another directory",
+             d->path, stored, wanted);
+    return FL_EDENIED;
+}
+
+/* Whether what was read is what the configuration says. Once a cluster is formed its log says who
+ * is a member; before that, nodes that were told different things must not form one. */
+static int check_identity(const struct data_dir *d, const struct identity *found, uint64_t id,
+                          const struct members *members, bool joins, char *errmsg,
+                          size_t errmsg_size)
+{
     if (found->id != id) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s belongs to node %llu, but this is node %llu: start with that "
@@ -382,24 +419,28 @@ static int check_identity(const struct data_dir *d, const struct identity *found
                  d->path, (unsigned long long)found->id, (unsigned long long)id);
         return FL_EDENIED;
     }
-    members_format(&found->members, stored, sizeof stored);
-    members_format(members, given, sizeof given);
-    if (strcmp(stored, given) != 0) {
+    if (found->cluster_id != 0 || (found->joins && joins)) {
+        return 0;
+    }
+    if (found->joins != joins) {
         snprintf(errmsg, errmsg_size,
-                 "data directory %s belongs to the cluster %.600s, but this node is configured for "
-                 "%.600s: start with the former, or with another directory",
-                 d->path, stored, given);
+                 "data directory %s was begun with --%s, and this node is started with --%s: start "
+                 "it as before, or with an empty directory",
+                 d->path, found->joins ? "join" : "cluster", joins ? "join" : "cluster");
         return FL_EDENIED;
     }
-    return 0;
+    return members_equal(&found->members, members)
+               ? 0
+               : identity_refuse_members(d, &found->members, members, errmsg, errmsg_size);
 }
 
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,
                              size_t errmsg_size)
 {
     snprintf(errmsg, errmsg_size,
-             "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the leader, "
-             "and start again with an empty directory (an older copy is not safe: it has forgotten "
+             "%s has lost its log: move %s out of the way, run CLUSTER FORGET %llu on the "
+             "leader, and start again with an empty directory (an older copy is not safe: it has "
+             "forgotten "
              "what it acknowledged)",
              d->log_path, d->path, (unsigned long long)id->id);
     return FL_EDENIED;
@@ -446,7 +487,7 @@ static int load_identity(const struct data_dir *d, const char *path, const char 
     return rv;
 }
 
-int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
+int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size)
 {
     char path[FILE_PATH_MAX];
@@ -469,11 +510,11 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
                      path, d->log_path);
             return FL_EDENIED;
         }
-        rv = create_identity(d, id, members, &found, errmsg, errmsg_size);
+        rv = create_identity(d, id, members, joins, &found, errmsg, errmsg_size);
     } else {
         rv = load_identity(d, path, text, len, &found, errmsg, errmsg_size);
         if (rv == 0) {
-            rv = check_identity(d, &found, id, members, errmsg, errmsg_size);
+            rv = check_identity(d, &found, id, members, joins, errmsg, errmsg_size);
         }
     }
     if (rv == 0) {

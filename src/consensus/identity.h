@@ -25,14 +25,25 @@ struct data_dir {
     char log_path[DATA_DIR_PATH_MAX + 8];
 };
 
+/* The incarnation of a node, as the machine has it. */
+struct identity_known {
+    uint64_t id, incarnation;
+};
+
 struct identity {
     uint64_t id;
     uint64_t incarnation;
-    uint64_t cluster_id;         /* 0 until the cluster is formed */
-    bool bootstrapped;           /* the log was begun: from now on it must be there */
-    uint32_t origin;             /* of the state it began with (beginning.h); 0: it was empty */
-    uint64_t known_index;        /* `known` is what the machine said at this raft index */
-    uint64_t known[MEMBERS_MAX]; /* incarnation of members.list[i]; 0: none, or forgotten */
+    uint64_t cluster_id;  /* 0 until the cluster is formed */
+    bool bootstrapped;    /* the log was begun: from now on it must be there */
+    uint64_t known_index; /* `known` is what the machine said at this raft index */
+    struct identity_known known[ROSTER_MAX];
+    unsigned n_known;
+    /* Begun to join a cluster that is there: there is no first entry of its own, and until it is a
+     * member it has promised nothing. */
+    bool joins;
+    uint32_t begun_crc; /* of the members that the cluster began with; 0: not told yet */
+    /* What it began with: the cluster as configured, or some nodes of it and this one. Who is a
+     * member is said by the log, and only by the log. */
     struct members members;
 };
 
@@ -42,11 +53,28 @@ int data_dir_open(const char *path, struct data_dir *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 void data_dir_close(struct data_dir *d);
 
-/* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. 0;
- * FL_EDENIED: it belongs to another id or cluster, or a part of it is missing; FL_ECORRUPT;
- * FL_EVERSION; FL_ESYSTEM. */
-int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
+/* Reads the identity, or makes one when the directory is pristine, and makes DIR/log. joins: of one
+ * that is made, as above. 0; FL_EDENIED: it belongs to another id or cluster (when that is formed
+ * the owner looks, who knows its log), or a part of it is missing; FL_ECORRUPT; FL_EVERSION;
+ * FL_ESYSTEM. */
+int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+
+/* 0: none is known. */
+static inline uint64_t identity_known(const struct identity *i, uint64_t id)
+{
+    for (unsigned k = 0; k < i->n_known; k++) {
+        if (i->known[k].id == id) {
+            return i->known[k].incarnation;
+        }
+    }
+    return 0;
+}
+
+/* FL_EDENIED, with a sentence that says that the directory is another cluster's. */
+int identity_refuse_members(const struct data_dir *d, const struct members *found,
+                            const struct members *given, char *errmsg,
+                            size_t errmsg_size) FLI_MUST_USE;
 
 /* FL_EDENIED, with a sentence that says that the log of a node that has promised something is gone,
  * and what to do. */

@@ -1,4 +1,4 @@
-/* membership.c: see membership.h. What is known of incarnations is in membership_known.c. */
+/* membership.c: see membership.h. */
 #include "consensus/membership_private.h"
 
 #include <inttypes.h>
@@ -9,12 +9,7 @@
 #include "base/clock.h"
 
 #define REFUSED_MS 3000u /* refused by peers and welcome nowhere for this long: stop */
-#define CALL_MS 500u     /* between calls to a member that was forgotten */
-
-static uint64_t now_ms(const struct membership *m)
-{
-    return host_now_ms(&m->config.host);
-}
+#define REMOVED_MS 1000u /* the same, when one of them knows that this node was removed */
 
 static void wake(struct membership *m)
 {
@@ -33,26 +28,18 @@ bool membership_all_known(const struct membership *m)
 
 /* ---- commands of the cluster's own ---- */
 
-static void forget_finish(struct membership *m, int status)
-{
-    void (*cb)(void *ctx, int status) = m->forget_cb;
-    void *ctx = m->forget_ctx;
-    m->forget_id = 0;
-    m->forget_cb = NULL;
-    if (cb != NULL) {
-        cb(ctx, status);
-    }
-}
-
 static void admin_done(struct node_ticket *t, int status, const struct machine_result *result,
                        struct fli_slice payload)
 {
     struct membership *m = FLI_CONTAINER_OF(t, struct membership, admin);
+    bool of_operation = m->admin_of_operation;
     FLI_ASSERT(m->admin_busy);
     m->admin_busy = false;
-    if (m->admin_op == MACHINE_OP_FORGET && m->forget_id != 0) {
-        host_log(&m->config.host, 3, "node %" PRIu64 " is forgotten", m->forget_id);
-        forget_finish(m, status == 0 ? 0 : FL_EUNCERTAIN);
+    m->admin_of_operation = false;
+    m->roster_due = true;
+    m->lead_due = true;
+    if (of_operation) {
+        membership_operation_done(m, status, result);
     }
     wake(m);
 }
@@ -66,8 +53,7 @@ bool membership_returned(struct membership *m, struct node_ticket *t)
     return true;
 }
 
-/* Submits one command. False: not now. */
-static bool admin_submit(struct membership *m, const struct machine_command *c)
+bool membership_submit(struct membership *m, const struct machine_command *c)
 {
     struct fli_buf buf;
     FLI_ASSERT(!m->admin_busy);
@@ -79,7 +65,6 @@ static bool admin_submit(struct membership *m, const struct machine_command *c)
         rv = proposer_add(m->config.proposer, &m->admin, buf.data, buf.len, admin_done);
     }
     fli_buf_fini(&buf);
-    m->admin_op = c->op;
     m->admin_busy = rv == 0;
     return rv == 0;
 }
@@ -97,13 +82,14 @@ static void say_forming(struct membership *m, const char *text)
 /* Members that have not done their part, for the log. */
 static void say_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
 {
+    const struct configuration *c = replica_configuration(m->replica);
     char text[sizeof m->said];
     size_t len =
         (size_t)snprintf(text, sizeof text, "the cluster is being formed: waiting for%s", what);
-    for (unsigned i = 0; i < m->n && len < sizeof text; i++) {
+    for (unsigned i = 0; i < c->n && len < sizeof text; i++) {
         if (missing[i]) {
             len += (size_t)snprintf(text + len, sizeof text - len, " node %" PRIu64 " (%s)",
-                                    m->peers[i].id, m->config.identity->members.list[i].address);
+                                    c->servers[i].id, c->servers[i].address);
         }
     }
     say_forming(m, text);
@@ -112,39 +98,41 @@ static void say_waiting(struct membership *m, const char *what, const bool missi
 /* JOIN for the first member that can be joined. True when one was submitted. */
 static bool join_one(struct membership *m)
 {
-    struct machine *machine = fsm_machine(m->config.fsm);
-    for (unsigned i = 0; i < m->n; i++) {
-        struct member_state *p = &m->peers[i];
-        if (machine_incarnation(machine, p->id) == 0 && p->incarnation != 0 &&
-            p->id != m->forget_id) {
+    const struct configuration *conf = replica_configuration(m->replica);
+    for (unsigned i = 0; i < conf->n; i++) {
+        uint64_t id = conf->servers[i].id;
+        const struct member_state *p = membership_find(m, id);
+        if (p != NULL && machine_incarnation(membership_machine(m), id) == 0 &&
+            p->incarnation != 0) {
             struct machine_command c = {
-                .op = MACHINE_OP_JOIN, .number = p->id, .number2 = p->incarnation};
-            host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, p->id,
+                .op = MACHINE_OP_JOIN, .number = id, .number2 = p->incarnation};
+            host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, id,
                      p->incarnation);
-            return admin_submit(m, &c);
+            return membership_submit(m, &c);
         }
     }
     return false;
 }
 
-static bool is_ready(const struct membership *m, unsigned i)
+static bool is_ready(const struct membership *m, uint64_t id)
 {
-    uint64_t id = m->peers[i].id;
     return id == m->config.identity->id
                ? m->known_complete
-               : relay_server_ready(m->config.followers, id, m->config.identity->known[i]);
+               : relay_server_ready(m->config.followers, id,
+                                    identity_known(m->config.identity, id));
 }
 
 static void form(struct membership *m)
 {
-    struct machine *machine = fsm_machine(m->config.fsm);
+    const struct configuration *conf = replica_configuration(m->replica);
     bool absent[MEMBERS_MAX] = {false};
     bool unready[MEMBERS_MAX] = {false};
     bool any_absent = false;
     bool any_unready = false;
-    for (unsigned i = 0; i < m->n; i++) {
-        absent[i] = machine_incarnation(machine, m->peers[i].id) == 0;
-        unready[i] = !is_ready(m, i);
+    for (unsigned i = 0; i < conf->n; i++) {
+        uint64_t id = conf->servers[i].id;
+        absent[i] = machine_incarnation(membership_machine(m), id) == 0;
+        unready[i] = !is_ready(m, id);
         any_absent = any_absent || absent[i];
         any_unready = any_unready || unready[i];
     }
@@ -160,205 +148,41 @@ static void form(struct membership *m)
     while (c.number == 0) {
         fli_random(&c.number, sizeof c.number);
     }
-    if (admin_submit(m, &c)) {
+    if (membership_submit(m, &c)) {
         say_forming(m, "the cluster is being formed: all members are known");
     }
 }
 
-/* ---- changes of the configuration ---- */
-
-static const struct configuration_server *server_of(const struct membership *m, uint64_t id)
-{
-    return configuration_find(replica_configuration(m->replica), id);
-}
-
-static bool may_change(const struct membership *m)
+bool membership_may_change(const struct membership *m)
 {
     return replica_role(m->replica) == REPLICA_LEADER &&
            replica_configuration_committed(m->replica) && replica_transferee(m->replica) == 0;
 }
 
-static bool change(struct membership *m, const struct configuration *c)
-{
-    int rv = replica_change(m->replica, now_ms(m), c);
-    if (rv != 0) {
-        host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
-                 fl_strerror(rv));
-    }
-    wake(m);
-    return rv == 0;
-}
-
-static void add_learner(struct membership *m, unsigned i)
-{
-    struct configuration c = *replica_configuration(m->replica);
-    const struct member *member = &m->config.identity->members.list[i];
-    if (configuration_add(&c, member->id, member->address, CONFIGURATION_LEARNER) == 0) {
-        host_log(&m->config.host, 3, "node %" PRIu64 " is added to the cluster", member->id);
-        (void)change(m, &c);
-    }
-}
-
-/* A learner is followed until it is close enough, and then gets its vote. */
-static void promote(struct membership *m, uint64_t id)
-{
-    struct configuration c = *replica_configuration(m->replica);
-    switch (replica_catch_up_status(m->replica, id)) {
-    case CATCH_UP_FINISHED:
-        if (configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
-            host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
-        }
-        break;
-    case CATCH_UP_RUNNING:
-        break;
-    default:
-        host_log(&m->config.host, 3, "node %" PRIu64 " is brought up to date, to become a voter",
-                 id);
-        if (replica_catch_up(m->replica, now_ms(m), id) != 0) {
-            host_log(&m->config.host, 4, "node %" PRIu64 " cannot be followed now", id);
-        }
-        break;
-    }
-}
-
-/* Adds and promotes members that were forgotten and have joined again. */
-static void restore_voters(struct membership *m)
-{
-    struct machine *machine = fsm_machine(m->config.fsm);
-    for (unsigned i = 0; i < m->n && may_change(m); i++) {
-        struct member_state *p = &m->peers[i];
-        const struct configuration_server *server = server_of(m, p->id);
-        /* A learner waits to be called, and calls nobody: a leader that has not heard it must not
-         * wait for it to call. */
-        bool heard = p->incarnation != 0 || server != NULL;
-        /* When a FORGET was cut short behind the removal, what calls now is another incarnation: to
-         * take the former one in again would only stand in the way of the next FORGET. */
-        if (p->id == m->forget_id || machine_incarnation(machine, p->id) == 0 || !heard ||
-            p->other_incarnation || (server != NULL && server->role == CONFIGURATION_VOTER)) {
-            continue;
-        }
-        if (server == NULL) {
-            add_learner(m, i);
-        } else {
-            promote(m, p->id);
-        }
-        return; /* one at a time */
-    }
-}
-
-/* The answer to it was judged: that is all it was for. */
-static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
-{
-    struct member_state *p = ctx;
-    struct membership *m = p->owner;
-    (void)peer;
-    p->calling = false;
-    p->call_at_ms = now_ms(m) + CALL_MS;
-    if (status == 0) {
-        stream_close(stream);
-    }
-}
-
-/* A member that was forgotten shakes hands once more, and then it may come back. One that has lost
- * nothing but the sight of its leader does not know that it was forgotten: its streams to the
- * others are open, and it asks for votes on them for ever, as no member. So the leader calls it. */
-static void call_forgotten(struct membership *m)
-{
-    for (unsigned i = 0; i < m->n; i++) {
-        struct member_state *p = &m->peers[i];
-        if (p->id == m->config.identity->id || p->incarnation != 0 || server_of(m, p->id) != NULL ||
-            p->calling || now_ms(m) < p->call_at_ms) {
-            continue;
-        }
-        p->call_at_ms = now_ms(m) + CALL_MS;
-        p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
-    }
-}
-
-/* ---- forget ---- */
-
-/* Once the node is out of the configuration its incarnation may go. */
-static void forget_step(struct membership *m)
-{
-    bool removed =
-        server_of(m, m->forget_id) == NULL && replica_configuration_committed(m->replica);
-    if (!removed) {
-        return;
-    }
-    struct machine_command c = {.op = MACHINE_OP_FORGET, .number = m->forget_id};
-    (void)admin_submit(m, &c); /* if not now, at the next beat */
-}
-
-static bool others_have_majority(const struct membership *m, uint64_t without)
-{
-    const struct configuration *c = replica_configuration(m->replica);
-    unsigned voters = 0;
-    unsigned up = 0;
-    for (unsigned i = 0; i < c->n; i++) {
-        uint64_t id = c->servers[i].id;
-        if (id == without || c->servers[i].role != CONFIGURATION_VOTER) {
-            continue;
-        }
-        voters++;
-        up += id == m->config.identity->id || relay_server_connected(m->config.followers, id);
-    }
-    return up > voters / 2;
-}
-
-int membership_forget(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
-                      void *ctx)
-{
-    if (id == m->config.identity->id) {
-        return FL_EINVAL;
-    }
-    if (membership_find(m, id) == NULL) {
-        return FL_ENOTFOUND;
-    }
-    if (!proposer_is_open(m->config.proposer)) {
-        return FL_ENOLEADER;
-    }
-    if (relay_server_connected(m->config.followers, id) || m->forget_id != 0 || !may_change(m)) {
-        return FL_EBUSY;
-    }
-    if (!others_have_majority(m, id)) {
-        return FL_EDENIED;
-    }
-    struct configuration c = *replica_configuration(m->replica);
-    if (configuration_remove(&c, id) == 0) {
-        int rv = c.n == 0 ? FL_EDENIED : replica_change(m->replica, now_ms(m), &c);
-        if (rv != 0) {
-            host_log(&m->config.host, 2, "node %" PRIu64 " cannot be removed: %s", id,
-                     fl_strerror(rv));
-            return rv;
-        }
-        host_log(&m->config.host, 3, "node %" PRIu64 " is being removed from the cluster", id);
-        wake(m);
-    }
-    m->forget_id = id;
-    m->forget_cb = cb;
-    m->forget_ctx = ctx;
-    return 0;
-}
-
 void membership_deposed(struct membership *m)
 {
-    if (m->forget_id != 0) {
-        forget_finish(m, FL_EUNCERTAIN);
-    }
+    membership_operation_end(m, FL_EUNCERTAIN);
 }
 
 /* ---- handing leadership over ---- */
 
-/* The connected voter that has most of the log; 0 for none. */
-static uint64_t best_follower(const struct membership *m)
+static bool is_leaving(const struct membership *m, uint64_t id)
 {
+    struct machine_node node;
+    return machine_node_find(membership_machine(m), id, &node) &&
+           (node.plan == MACHINE_PLAN_REMOVE || node.plan == MACHINE_PLAN_REPLACE);
+}
+
+/* The connected voter that has most of the log. */
+uint64_t membership_best_follower(const struct membership *m)
+{
+    const struct configuration *c = replica_configuration(m->replica);
     uint64_t best = 0;
     uint64_t best_match = 0;
-    for (unsigned i = 0; i < m->n; i++) {
-        uint64_t id = m->peers[i].id;
-        const struct configuration_server *server = server_of(m, id);
-        if (id == m->config.identity->id || !relay_server_connected(m->config.followers, id) ||
-            server == NULL || server->role != CONFIGURATION_VOTER) {
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id == m->config.identity->id || c->servers[i].role != CONFIGURATION_VOTER ||
+            !relay_server_connected(m->config.followers, id) || is_leaving(m, id)) {
             continue;
         }
         uint64_t match = replica_match_index(m->replica, id);
@@ -379,8 +203,8 @@ int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx,
     if (m->transfer_id != 0 || replica_transferee(m->replica) != 0) {
         return FL_EBUSY;
     }
-    id = id == 0 ? best_follower(m) : id;
-    int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, now_ms(m), id);
+    id = id == 0 ? membership_best_follower(m) : id;
+    int rv = id == 0 ? FL_ENOTFOUND : replica_transfer(m->replica, membership_now_ms(m), id);
     if (rv != 0) {
         return rv;
     }
@@ -426,21 +250,24 @@ static void transfer_turn(struct membership *m)
 
 /* ---- beats ---- */
 
-/* A wiped node is refused by everybody who knows better, and stops. One that was forgotten and has
- * come back may be refused by a member that is behind, but is welcome at the leader. */
+/* A wiped or removed node is refused by everybody who knows better, and stops. One that was
+ * forgotten and has come back may be refused by a member that is behind, but is welcome at the
+ * leader. */
 static void check_refused(struct membership *m)
 {
     bool refused = false;
+    bool removed = false;
     bool welcome = false;
-    for (unsigned i = 0; i < m->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
+        removed = removed || m->peers[i].verdict == HANDSHAKE_REMOVED;
         welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
     }
-    if (!refused || welcome) {
+    if ((!refused && !removed) || welcome) {
         m->refused_since_ms = 0;
     } else if (m->refused_since_ms == 0) {
-        m->refused_since_ms = now_ms(m);
-    } else if (now_ms(m) - m->refused_since_ms >= REFUSED_MS) {
+        m->refused_since_ms = membership_now_ms(m);
+    } else if (membership_now_ms(m) - m->refused_since_ms >= (removed ? REMOVED_MS : REFUSED_MS)) {
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s",
                   m->refused_why);
     }
@@ -450,35 +277,32 @@ static void check_refused(struct membership *m)
 static void lead(struct membership *m)
 {
     const struct identity *id = m->config.identity;
-    uint64_t own = machine_incarnation(fsm_machine(m->config.fsm), id->id);
+    uint64_t own = machine_incarnation(membership_machine(m), id->id);
     if (own != 0 && own != id->incarnation) {
         host_fail(&m->config.host, FL_EDENIED,
                   "this node is known as %016" PRIx64 ", but its data directory says %016" PRIx64
-                  ": it was replaced; run CLUSTER FORGET %" PRIu64
-                  " on a healthy node and start it again",
+                  ": it was replaced; run fencelock cluster replace %" PRIu64
+                  " and start it again with an empty directory",
                   own, id->incarnation, id->id);
         return;
     }
-    if (m->admin_busy) {
+    if (m->admin_busy || m->transfer_id != 0) {
         return;
     }
-    if (m->forget_id != 0) {
-        forget_step(m);
+    if (membership_formed(m)) {
+        membership_plans(m);
     } else if (!join_one(m)) {
-        if (membership_formed(m)) {
-            call_forgotten(m);
-            restore_voters(m);
-        } else {
-            form(m);
-        }
+        form(m);
     }
 }
 
 void membership_beat(struct membership *m, bool running)
 {
+    m->roster_due = true;
     membership_sync(m);
     check_refused(m);
     transfer_turn(m);
+    membership_operation_turn(m);
     if (running && proposer_is_open(m->config.proposer)) {
         lead(m);
     }
@@ -487,18 +311,19 @@ void membership_beat(struct membership *m, bool running)
 void membership_turn(struct membership *m, bool running)
 {
     membership_sync(m);
+    membership_roster_turn(m);
     transfer_turn(m);
+    membership_operation_turn(m);
     bool forming = !membership_formed(m) || m->config.identity->cluster_id == 0;
-    if (forming && running && proposer_is_open(m->config.proposer)) {
+    if ((forming || m->lead_due) && running && proposer_is_open(m->config.proposer)) {
+        m->lead_due = false;
         lead(m);
     }
 }
 
 void membership_close(struct membership *m)
 {
-    if (m->forget_id != 0) {
-        forget_finish(m, FL_EUNCERTAIN);
-    }
+    membership_operation_end(m, FL_EUNCERTAIN);
     if (m->transfer_id != 0) {
         transfer_finish(m, FL_ETIMEOUT);
     }
@@ -513,11 +338,10 @@ int membership_create(const struct membership_config *config, struct membership 
         return FL_ENOMEM;
     }
     m->config = *config;
-    m->n = config->identity->members.n;
-    for (unsigned i = 0; i < m->n; i++) {
-        struct member_state *p = &m->peers[i];
-        p->owner = m;
-        p->id = config->identity->members.list[i].id;
+    m->begun_crc = config->identity->begun_crc;
+    m->roster = config->identity->members;
+    for (unsigned i = 0; i < m->roster.n; i++) {
+        struct member_state *p = membership_place(m, m->roster.list[i].id);
         if (p->id == config->identity->id) {
             p->incarnation = config->identity->incarnation;
         }

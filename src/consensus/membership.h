@@ -1,5 +1,5 @@
-/* membership.h: who the members are: incarnations, forming the cluster, forgetting a member that
- * lost its disk and taking it in again, handing leadership over.
+/* membership.h: who the members are: incarnations, forming the cluster, members that come, go, move
+ * and are replaced, handing leadership over.
  *
  * Forming. Raft itself needs no more than a majority of empty nodes to elect a leader, and that is
  * one too few to be safe: two empty nodes out of three may be a new cluster whose third node is
@@ -14,12 +14,25 @@
  * From then on a node that comes back empty is told by its incarnation, by any other member,
  * whatever that member's log holds.
  *
+ * One store. Who is a member, where, and whether it votes, is said by the configuration of the Raft
+ * group, in entries of the log and in snapshots, and by nothing else. The machine has the
+ * incarnations, and what operators have asked for and is not done yet (machine/nodes.c). What a
+ * node is told at its start is how it begins, and is not looked at again.
+ *
+ * Joining. A new node has an empty log, and takes whoever calls it for a member of its cluster. The
+ * leader calls it where the operator says it is, takes its incarnation into the log, sends it the
+ * log as to a learner, and makes it a voter when it is close enough.
+ *
+ * Removing. The members that are left drop its streams, and refuse it, by what they have applied,
+ * when it comes back: it stops.
+ *
  * Forgetting. A majority of old voters may include the wiped node. Removing it from the
  * configuration commits by a majority of the others, each of which then holds everything before:
  * of 2m+1 old voters at least m others held each acknowledged entry (with the wiped one), and any
  * majority of the remaining 2m, which is m+1, meets those m. What is empty may then be added again,
  * first as a learner. The same holds for an even number. The incarnation is forgotten after the
- * removal, never before.
+ * removal, never before. A node that is replaced by another machine is forgotten in the same way,
+ * and its former incarnation may not come back.
  *
  * What the leader does at each beat is driven by state alone (configuration, machine, handshakes),
  * so a new leader goes on where the old one stopped. One thread, the loop's. */
@@ -28,6 +41,7 @@
 
 #include "consensus/host.h"
 #include "consensus/identity.h"
+#include "consensus/node_change.h"
 #include "consensus/proposer.h"
 #include "consensus/relay_server.h"
 #include "consensus/replica.h"
@@ -46,6 +60,8 @@ struct membership_config {
     void *ctx;
     void (*all_known)(void *ctx);              /* every member's incarnation is known, on disk */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
+    /* The nodes that this one has to do with, itself among them, have changed. */
+    void (*roster)(void *ctx, const struct members *roster);
 };
 
 int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
@@ -56,6 +72,8 @@ void membership_set_transport(struct membership *m, struct transport *t);
 void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */
+
+const struct members *membership_roster(const struct membership *m);
 
 bool membership_formed(const struct membership *m); /* commands are taken */
 bool membership_all_known(const struct membership *m);
@@ -77,6 +95,8 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 /* ---- what a node tells ---- */
 
+void membership_start(struct membership *m); /* all parts are there: tells the roster */
+
 /* What the machine says of members goes to disk; at each turn, before anything that was promised in
  * it leaves the node. */
 void membership_sync(struct membership *m);
@@ -90,9 +110,9 @@ bool membership_returned(struct membership *m, struct node_ticket *t);
 
 /* ---- operators ---- */
 
-/* See node_forget() and node_transfer() in node.h. membership_transfer: cb may be NULL. */
-int membership_forget(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
-                      void *ctx) FLI_MUST_USE;
+/* See node_change() and node_transfer() in node.h. membership_transfer: cb may be NULL. */
+int membership_change(struct membership *m, const struct node_change *wanted,
+                      void (*cb)(void *ctx, int status), void *ctx) FLI_MUST_USE;
 int membership_transfer(struct membership *m, uint64_t id, void (*cb)(void *ctx, int status),
                         void *ctx) FLI_MUST_USE;
 bool membership_transferring(const struct membership *m);

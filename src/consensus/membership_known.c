@@ -5,36 +5,27 @@
 #include <stdio.h>
 #include <string.h>
 
-struct member_state *membership_find(const struct membership *m, uint64_t id)
+static uint64_t known_of(const struct membership *m, uint64_t id)
 {
-    for (unsigned i = 0; i < m->n; i++) {
-        if (m->peers[i].id == id) {
-            return (struct member_state *)(uintptr_t)&m->peers[i];
-        }
-    }
-    return NULL;
+    return identity_known(m->config.identity, id);
 }
 
-static uint64_t known_of(const struct membership *m, const struct member_state *p)
+/* Every member's incarnation is known, and this node is one. */
+static bool all_known(const struct membership *m)
 {
-    return m->config.identity->known[p - m->peers];
-}
-
-static bool all_known(const struct identity *id)
-{
-    for (unsigned i = 0; i < id->members.n; i++) {
-        if (id->known[i] == 0) {
+    const struct identity *id = m->config.identity;
+    const struct configuration *c = replica_configuration(m->replica);
+    for (unsigned i = 0; i < c->n; i++) {
+        if (identity_known(id, c->servers[i].id) == 0) {
             return false;
         }
     }
-    return true;
+    return identity_known(id, id->id) == id->incarnation;
 }
 
 uint64_t membership_admitted_index(const struct identity *id)
 {
-    const struct member *self = members_find(&id->members, id->id);
-    FLI_ASSERT(self != NULL);
-    bool admitted = id->cluster_id != 0 && id->known[self - id->members.list] == id->incarnation;
+    bool admitted = id->cluster_id != 0 && identity_known(id, id->id) == id->incarnation;
     return admitted ? id->known_index : 0;
 }
 
@@ -50,34 +41,53 @@ static bool is_dated(const struct membership *m)
            change > m->config.identity->known_index && change <= replica_applied_index(m->replica);
 }
 
+/* What the machine says of incarnations, by id. */
+static unsigned told(const struct machine *machine, struct identity_known ret[ROSTER_MAX])
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(machine, nodes);
+    unsigned known = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (nodes[i].incarnation != 0) {
+            ret[known++] = (struct identity_known){nodes[i].id, nodes[i].incarnation};
+        }
+    }
+    return known;
+}
+
+static bool is_told(const struct identity *id, const struct identity_known *known, unsigned n)
+{
+    return n == id->n_known && (n == 0 || memcmp(known, id->known, n * sizeof known[0]) == 0);
+}
+
 /* Whether the machine says anything else than is known. */
 static bool any_news(const struct membership *m)
 {
+    struct identity_known known[ROSTER_MAX];
     const struct identity *id = m->config.identity;
-    struct machine *machine = fsm_machine(m->config.fsm);
-    bool news = machine_cluster_id(machine) != id->cluster_id;
-    for (unsigned i = 0; i < id->members.n; i++) {
-        news = news || machine_incarnation(machine, id->members.list[i].id) != id->known[i];
-    }
-    return news || !m->known_complete || is_dated(m);
+    struct machine *machine = membership_machine(m);
+    unsigned n = told(machine, known);
+    return machine_cluster_id(machine) != id->cluster_id || !is_told(id, known, n) ||
+           !m->known_complete || is_dated(m);
 }
 
 /* Copies what the machine says to `id`. True when anything is new. */
 static bool learn(const struct membership *m, struct identity *id)
 {
-    struct machine *machine = fsm_machine(m->config.fsm);
+    struct identity_known known[ROSTER_MAX];
+    struct machine *machine = membership_machine(m);
     uint64_t cluster_id = machine_cluster_id(machine);
-    bool changed = false;
+    unsigned n = told(machine, known);
+    bool changed = !is_told(id, known, n);
+    if (changed) {
+        memset(id->known, 0, sizeof id->known);
+        memcpy(id->known, known, n * sizeof known[0]);
+        id->n_known = n;
+    }
     if (cluster_id != 0 && cluster_id != id->cluster_id) {
         id->cluster_id = cluster_id;
+        id->begun_crc = m->begun_crc;
         changed = true;
-    }
-    for (unsigned i = 0; i < id->members.n; i++) {
-        uint64_t incarnation = machine_incarnation(machine, id->members.list[i].id);
-        if (incarnation != id->known[i]) {
-            id->known[i] = incarnation;
-            changed = true;
-        }
     }
     return changed;
 }
@@ -86,16 +96,35 @@ static bool learn(const struct membership *m, struct identity *id)
  * again, since a log is applied many entries at a time. */
 static void note_forgotten(struct membership *m, const struct identity *fresh)
 {
-    for (unsigned i = 0; i < m->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         struct member_state *p = &m->peers[i];
-        uint64_t before = m->config.identity->known[i];
-        if (before == 0 || before == fresh->known[i] || p->id == fresh->id) {
+        uint64_t before = known_of(m, p->id);
+        uint64_t now = identity_known(fresh, p->id);
+        if (p->id == 0 || before == 0 || before == now || p->id == fresh->id) {
             continue;
         }
         p->other_incarnation = false;
-        if (fresh->known[i] == 0 || p->incarnation == before) {
+        if (now == 0 || p->incarnation == before) {
             p->incarnation = 0;
         }
+        if (now == 0) {
+            relay_server_hang_up(m->config.followers, p->id, "it is no member now");
+        }
+    }
+}
+
+/* This node has applied its own removal. */
+static void note_removed(struct membership *m, const struct identity *fresh)
+{
+    struct machine_node self;
+    const struct identity *id = m->config.identity;
+    bool was = identity_known(id, id->id) == id->incarnation;
+    bool is = identity_known(fresh, fresh->id) == fresh->incarnation;
+    bool comes_back =
+        machine_node_find(membership_machine(m), id->id, &self) && self.former != id->incarnation;
+    if (was && !is && !comes_back) {
+        host_fail(&m->config.host, FL_EDENIED,
+                  "this node was removed from the cluster: its data directory is of no more use");
     }
 }
 
@@ -114,8 +143,11 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
         return false;
     }
     note_forgotten(m, fresh);
+    note_removed(m, fresh);
     *id = *fresh;
-    transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id));
+    m->roster_due = true;
+    transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
+                          id->begun_crc);
     return true;
 }
 
@@ -130,7 +162,7 @@ void membership_sync(struct membership *m)
     if ((learn(m, &fresh) || is_dated(m)) && !store(m, &fresh, applied)) {
         return;
     }
-    if (!m->known_complete && all_known(m->config.identity)) {
+    if (!m->known_complete && all_known(m)) {
         m->known_complete = true;
         m->config.all_known(m->config.ctx);
     }
@@ -165,17 +197,40 @@ static bool admitted_since(const struct membership *m, uint64_t admitted_index)
 static bool is_member_now(const struct membership *m, const struct member_state *p,
                           uint64_t incarnation, uint64_t admitted_index)
 {
-    return known_of(m, p) == incarnation || admitted_since(m, admitted_index);
+    return known_of(m, p->id) == incarnation || admitted_since(m, admitted_index);
 }
 
-/* A member that was forgotten, as far as this node knows, and does not say that it was taken in
- * again, may be let in only by a leader, and only once that has applied all that was committed
- * before it led. To all others it may be an incarnation that came after one which joined again,
- * voted, acknowledged, and was wiped. Before a cluster is formed nobody is known. */
-static bool may_join(const struct membership *m, const struct member_state *p)
+/* Whether the machine waits for a node, and does not bar this incarnation of it. */
+static bool is_expected(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
-    return known_of(m, p) == 0 &&
-           (m->config.identity->cluster_id == 0 || proposer_is_open(m->config.proposer));
+    struct machine_node node;
+    return machine_node_find(membership_machine(m), id, &node) && node.plan == MACHINE_PLAN_ADD &&
+           node.former != incarnation;
+}
+
+/* A node that is waited for, and does not say that it was taken in since, may be let in only by a
+ * leader, and only once that has applied all that was committed before it led. To all others it may
+ * be an incarnation that came after one which joined again, voted, acknowledged, and was wiped.
+ * Before a cluster is formed those may join that it is to begin with. */
+static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnation)
+{
+    const struct identity *self = m->config.identity;
+    if (known_of(m, id) != 0) {
+        return false;
+    }
+    return self->cluster_id == 0
+               ? members_find(&m->roster, id) != NULL
+               : proposer_is_open(m->config.proposer) && is_expected(m, id, incarnation);
+}
+
+/* This node is of no cluster yet and hears from one that is there. Either it joins that, or it was
+ * wiped, or it is late when its own is formed: then both began with the same members, which the
+ * transport has seen to. */
+static bool is_host(const struct membership *m, const struct peer_identity *peer)
+{
+    const struct identity *self = m->config.identity;
+    return self->cluster_id == 0 && peer->cluster_id != 0 &&
+           (self->joins || peer->members_crc != 0) && known_of(m, peer->node_id) == 0;
 }
 
 /* A stream outlives what was known when it was opened: what was let in to join may turn out to be
@@ -184,44 +239,94 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
 {
     const struct member_state *p = membership_find(m, id);
     return p != NULL && id != m->config.identity->id && p->incarnation != 0 &&
-           known_of(m, p) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index);
+           known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index);
 }
 
-static enum handshake_verdict refuse(struct member_state *p, uint64_t known,
+/* What it says of itself is from a state that this node has, and there it was a member. */
+static bool was_removed(const struct membership *m, const struct peer_identity *peer)
+{
+    const struct identity *self = m->config.identity;
+    bool up_to_date = m->replica != NULL && replica_applied_index(m->replica) >= self->known_index;
+    return up_to_date && self->cluster_id != 0 && peer->cluster_id == self->cluster_id &&
+           peer->admitted_index != 0 && !is_expected(m, peer->node_id, peer->incarnation);
+}
+
+static enum handshake_verdict refuse(struct membership *m, const struct peer_identity *peer,
                                      char reason[HANDSHAKE_REASON_MAX])
 {
-    if (known == 0) {
+    uint64_t id = peer->node_id;
+    struct member_state *p = membership_find(m, id);
+    if (known_of(m, id) != 0) {
+        if (p != NULL) {
+            p->other_incarnation = true;
+        }
         snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "node %" PRIu64 " was forgotten, and its leader has not taken it in again yet",
-                 p->id);
-        return HANDSHAKE_STRANGER;
+                 "node %" PRIu64 " has lost its data, or was replaced: run fencelock cluster "
+                 "replace %" PRIu64 " (CLUSTER FORGET) and start it again",
+                 id, id);
+        return HANDSHAKE_OTHER_INCARNATION;
     }
-    p->other_incarnation = true;
-    snprintf(reason, HANDSHAKE_REASON_MAX,
-             "node %" PRIu64 " has lost its data: run CLUSTER FORGET %" PRIu64
-             " on the leader and start it again",
-             p->id, p->id);
-    return HANDSHAKE_OTHER_INCARNATION;
+    if (was_removed(m, peer)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " was removed from the cluster: its data directory is of no more "
+                 "use",
+                 id);
+        return HANDSHAKE_REMOVED;
+    }
+    if (is_expected(m, id, peer->incarnation)) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is waited for, and its leader has not taken it in yet", id);
+    } else if (m->config.identity->cluster_id == 0) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %" PRIu64 " is not another member", id);
+    } else {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is no member: run fencelock cluster add %" PRIu64 " HOST:PORT",
+                 id, id);
+    }
+    return HANDSHAKE_STRANGER;
+}
+
+/* Where a node is that knows more than this one, it says itself. False: it does not. */
+static bool find_place(struct membership *m, const struct peer_identity *peer,
+                       uint64_t admitted_index)
+{
+    const struct member *known = members_find(&m->roster, peer->node_id);
+    bool newer = m->config.identity->cluster_id == 0
+                     ? peer->cluster_id != 0 && m->config.identity->joins
+                     : admitted_since(m, admitted_index);
+    bool elsewhere = known == NULL || strcmp(known->address, peer->peer_address) != 0;
+    if (!elsewhere || (known != NULL && !newer)) {
+        return true;
+    }
+    return membership_note_guest(m, peer);
 }
 
 enum handshake_verdict membership_judge(void *ctx, const struct peer_identity *peer,
                                         char reason[HANDSHAKE_REASON_MAX])
 {
     struct membership *m = ctx;
-    struct member_state *p = membership_find(m, peer->node_id);
-    FLI_ASSERT(p != NULL);
+    uint64_t id = peer->node_id;
+    struct member_state nobody = {.id = id};
     /* A member that was forgotten a moment ago counts from its next handshake on, which may be this
      * one: that it was must be known before, not at the next beat. */
     if (m->replica != NULL) {
         membership_sync(m);
     }
     uint64_t admitted_index = peer->cluster_id == 0 ? 0 : peer->admitted_index;
-    if (!is_member_now(m, p, peer->incarnation, admitted_index) && !may_join(m, p)) {
-        return refuse(p, known_of(m, p), reason);
+    if (!is_member_now(m, &nobody, peer->incarnation, admitted_index) &&
+        !may_join(m, id, peer->incarnation) && !is_host(m, peer)) {
+        return refuse(m, peer, reason);
+    }
+    struct member_state *p = find_place(m, peer, admitted_index) ? membership_place(m, id) : NULL;
+    if (p == NULL) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " is not known here yet, and does not say where it is", id);
+        return HANDSHAKE_STRANGER;
     }
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;
+    m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {
         membership_set_client_address(m, p->id, peer->client_address);
@@ -234,7 +339,8 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
 {
     struct membership *m = ctx;
     struct member_state *p = membership_find(m, peer_id);
-    if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION)) {
+    if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
+                      verdict == HANDSHAKE_REMOVED)) {
         p->verdict = verdict;
         if (verdict != HANDSHAKE_WELCOME) {
             snprintf(m->refused_why, sizeof m->refused_why, "%s", reason);

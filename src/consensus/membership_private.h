@@ -1,44 +1,106 @@
-/* membership_private.h: shared by membership.c and membership_known.c; nobody else includes it. */
+/* membership_private.h: shared by membership*.c; nobody else includes it.
+ *
+ *   membership.c         forming a cluster, leadership handed over, beats
+ *   membership_change.c  members that come, go and move
+ *   membership_known.c   what is known of incarnations, and who is let in by it
+ *   membership_roster.c  the nodes that this one has to do with, and where they are */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H
 
 #include "consensus/membership.h"
 
-/* A member, and what it has said of itself. */
+/* A node of the roster, and what it has said of itself. */
 struct member_state {
     struct membership *owner;
-    uint64_t id;
+    uint64_t id;             /* 0: the place is nobody's */
     uint64_t incarnation;    /* of the last handshake that was accepted; 0: none since start or
                               * since it was forgotten */
     uint64_t admitted_index; /* as it said in that handshake */
     bool other_incarnation;  /* the last caller is not the incarnation that is known */
     bool calling;            /* a dial is under way */
     uint64_t call_at_ms;
-    enum handshake_verdict verdict; /* of its last answer that was WELCOME or OTHER_INCARNATION */
+    enum handshake_verdict verdict; /* of its last answer that was about who this node is */
     char client_address[MEMBER_ADDRESS_MAX]; /* "": unknown */
+};
+
+/* One that says where it is, and knows more than this node: what it says counts until this node has
+ * applied as much. */
+struct guest {
+    uint64_t id; /* 0: none */
+    uint64_t index;
+    char address[MEMBER_ADDRESS_MAX];
+};
+#define GUESTS_MAX 4u
+
+/* What an operator has asked for, one thing at a time. */
+struct membership_operation {
+    bool active, submitted;
+    struct node_change change;
+    uint64_t index; /* of the configuration that must be committed; 0: not that */
+    void (*cb)(void *ctx, int status);
+    void *ctx;
 };
 
 struct membership {
     struct membership_config config;
     struct transport *transport;
-    struct replica *replica;                /* NULL until the log is loaded */
-    struct member_state peers[MEMBERS_MAX]; /* in the order of identity.members */
-    unsigned n;
+    struct replica *replica; /* NULL until the log is loaded */
+    struct members roster;   /* this node among them */
+    struct member_state peers[ROSTER_MAX];
+    struct guest guests[GUESTS_MAX];
+    unsigned guest_next;
+    bool roster_due;
+    uint64_t roster_index; /* of the configuration that it was made from */
+    uint32_t begun_crc;    /* as members have said */
     bool known_complete;
     char said[512];
     uint64_t refused_since_ms;
     char refused_why[HANDSHAKE_REASON_MAX];
     struct node_ticket admin;
     bool admin_busy;
-    uint8_t admin_op;
-    uint64_t forget_id;
-    void (*forget_cb)(void *ctx, int status);
-    void *forget_ctx;
+    bool lead_due; /* a step was done: the next one need not wait for the beat */
+    bool admin_of_operation;
+    struct membership_operation operation;
     uint64_t transfer_id;
     void (*transfer_cb)(void *ctx, int status);
     void *transfer_ctx;
 };
 
-struct member_state *membership_find(const struct membership *m, uint64_t id); /* NULL: nobody */
+/* ---- membership.c ---- */
+
+static inline uint64_t membership_now_ms(const struct membership *m)
+{
+    return host_now_ms(&m->config.host);
+}
+
+static inline struct machine *membership_machine(const struct membership *m)
+{
+    return fsm_machine(m->config.fsm);
+}
+
+/* Submits one command of the cluster's own. False: not now. */
+bool membership_submit(struct membership *m, const struct machine_command *c);
+uint64_t membership_best_follower(const struct membership *m); /* 0: none */
+/* The configuration may be changed now. */
+bool membership_may_change(const struct membership *m);
+
+/* ---- membership_change.c ---- */
+
+void membership_plans(struct membership *m); /* what a leader does at each beat */
+void membership_operation_turn(struct membership *m);
+/* The command of the operation is applied, or its fate is not known. */
+void membership_operation_done(struct membership *m, int status,
+                               const struct machine_result *result);
+void membership_operation_end(struct membership *m, int status); /* if there is one */
+
+/* ---- membership_roster.c ---- */
+
+/* NULL: nobody. */
+struct member_state *membership_find(const struct membership *m, uint64_t id);
+/* The place of a node that is let in: one of its own, or a new one. NULL: there is no room. */
+struct member_state *membership_place(struct membership *m, uint64_t id);
+/* Takes note of where a node says it is that knows more than this one. False: nowhere. */
+bool membership_note_guest(struct membership *m, const struct peer_identity *peer);
+void membership_roster_turn(struct membership *m);
 
 #endif

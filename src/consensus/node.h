@@ -26,6 +26,7 @@
 #include <uv.h>
 
 #include "base/turn.h"
+#include "consensus/node_change.h"
 #include "consensus/ticket.h"
 #include "machine/machine.h"
 #include "metrics/histogram.h"
@@ -42,14 +43,17 @@ struct node_config {
     const char *peer_address;        /* HOST:PORT to bind for other nodes; NULL: as in members */
     const char *client_address;      /* HOST:PORT told to clients and other nodes */
     struct security_config security; /* by which the nodes know each other; nothing: by nothing */
-    const struct members *members;   /* the cluster as configured; at least this node */
-    struct machine_limits limits;    /* proposed by the first leader of a new cluster */
-    struct fli_turn *turn;           /* of the loop, which others begin and end; may be NULL */
-    unsigned heartbeat_ms;           /* 0: default */
-    unsigned election_ms;            /* 0: default */
-    unsigned hold_ms;                /* how long a command waits for a leader; 0: default */
-    size_t pending_max;              /* bytes of commands that may wait; 0: default */
-    uint64_t snapshot_bytes;         /* log bytes between snapshots; 0: default */
+    /* How to begin, with an empty directory: the cluster as configured; or, when it joins one that
+     * is there, some of its nodes, and this node. Later the log says who is a member. */
+    const struct members *members;
+    bool joins;
+    struct machine_limits limits; /* proposed by the first leader of a new cluster */
+    struct fli_turn *turn;        /* of the loop, which others begin and end; may be NULL */
+    unsigned heartbeat_ms;        /* 0: default */
+    unsigned election_ms;         /* 0: default */
+    unsigned hold_ms;             /* how long a command waits for a leader; 0: default */
+    size_t pending_max;           /* bytes of commands that may wait; 0: default */
+    uint64_t snapshot_bytes;      /* log bytes between snapshots; 0: default */
     /* For tests, which have small states and short logs. 0: default. */
     uint64_t snapshot_entries;  /* between snapshots, however few bytes they have */
     unsigned log_kept_entries;  /* behind a snapshot, at least 2: what late followers need */
@@ -140,6 +144,8 @@ struct node_member {
     const char *peer_address;
     const char *client_address; /* NULL when never heard */
     bool voter, leader, self;
+    bool member; /* else it is waited for */
+    enum node_member_plan { NODE_STAYS, NODE_COMES, NODE_GOES, NODE_IS_REPLACED } plan;
     bool connected; /* as far as this node knows: to itself, from the leader to its followers and
                      * from a follower to its leader */
     uint64_t match_index; /* leader only, else 0 */
@@ -153,16 +159,24 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max);
 void node_get_security(const struct node *n, struct transport_security *ret);
 void node_reload(struct node *n); /* reads the files of that again; the log says what came of it */
 
-/* For a member whose data directory is lost. Such a node is refused by its peers when it comes back
- * empty, because it has forgotten what it voted for and acknowledged; FORGET is how it may come
- * back. It takes the node out of the cluster's configuration, which makes a majority of the others
- * hold everything that was ever acknowledged, and then forgets its incarnation. When the node
+/* Members that come, go, move and are replaced: see node_change.h and membership.h. ADD, REMOVE and
+ * REPLACE are answered when the log has what is to become of the node; whoever leads then sees to
+ * it. FORGET is for a node whose data directory is lost, and that is down: it is refused by its
+ * peers when it comes back empty, because it has forgotten what it voted for and acknowledged.
+ * FORGET takes it out of the configuration, which makes a majority of the others hold everything
+ * that was ever acknowledged, and then forgets its incarnation, and is answered. When the node
  * connects again, with whatever incarnation, it is added, brought up to date, and made a voter.
  *
  * 0, then cb comes once; or at once FL_ENOLEADER (this node does not lead, or is not ready),
- * FL_ENOTFOUND (not a member), FL_EINVAL (this node itself), FL_EBUSY (the node is connected, or
- * another change is in progress), FL_EDENIED (a majority of the others is not connected). cb: 0;
- * FL_EUNCERTAIN: leadership was lost, ask the next leader again, which does no harm. */
+ * FL_ENOTFOUND (not a member), FL_EINVAL (not an address; FORGET: this node itself), FL_EMISMATCH
+ * (another node has that id or address), FL_ELIMIT (MEMBERS_MAX), FL_EBUSY (another change is in
+ * progress; FORGET: the node is connected), FL_EDENIED (what would be left has no majority). cb: 0,
+ * or as above; FL_EUNCERTAIN: leadership was lost; to ask the next leader again does no
+ * harm. */
+int node_change(struct node *n, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                void *ctx) FLI_MUST_USE;
+
+/* FORGET, as above. */
 int node_forget(struct node *n, uint64_t id, void (*cb)(void *ctx, int status),
                 void *ctx) FLI_MUST_USE;
 

@@ -42,7 +42,7 @@ static void peer_log_cb(void *ctx, int level, const char *message)
     log_as(ctx, level, "peer", message);
 }
 
-static void snapshot_log_cb(void *ctx, int level, const char *message)
+void node_snapshot_log(void *ctx, int level, const char *message)
 {
     log_as(ctx, level, "snapshot", message);
 }
@@ -126,6 +126,19 @@ static void peer_back_cb(void *ctx, uint64_t id)
     struct node *n = ctx;
     election_peer_back(&n->election, id);
     outbound_hurry(n->outbound, id);
+}
+
+static void roster_cb(void *ctx, const struct members *roster)
+{
+    struct node *n = ctx;
+    n->roster = roster;
+    transport_set_members(n->transport, roster);
+    outbound_set_members(n->outbound, roster);
+    relay_client_set_members(n->relay, roster);
+    election_set_members(&n->election, roster);
+    node_snapshot_members(n);
+    node_watch_members(n);
+    node_report_members(n);
 }
 
 static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
@@ -316,16 +329,19 @@ static int append_first_entry(struct node *n)
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
+    bool may_be_empty = n->identity.joins && n->identity.cluster_id == 0;
     if (n->identity.bootstrapped) {
-        return empty ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size) : 0;
+        return empty && !may_be_empty
+                   ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
+                   : 0;
     }
-    if (append_first_entry(n) != 0) {
+    if (!may_be_empty && append_first_entry(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the first entry of the log in %s",
                  n->dir.log_path);
         return FL_EIO;
     }
     n->identity.bootstrapped = true;
-    n->identity.known_index = 1; /* nobody is known as of the first entry either */
+    n->identity.known_index = may_be_empty ? 0 : 1; /* nobody is known as of the first entry */
     if (identity_store(&n->dir, &n->identity) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the identity file in %s", n->dir.path);
         return FL_EIO;
@@ -341,6 +357,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     struct replica_config config = {
         .id = n->id,
         .address = members_find(&n->identity.members, n->id)->address,
+        .may_be_empty = n->identity.joins && n->identity.cluster_id == 0,
         .log = n->log,
         .fsm = n->fsm,
         .snapshot = meta->index == 0 ? NULL : meta,
@@ -411,20 +428,12 @@ static int read_meta(struct node *n, struct snapshot_meta *ret)
 
 /* ---- parts ---- */
 
+/* Of the members that were configured, whatever state the node began with. */
 static uint32_t members_crc(const struct node *n)
 {
     char text[MEMBERS_TEXT_MAX];
     size_t len = members_format(&n->identity.members, text, sizeof text);
     return fli_crc32c(0, text, len);
-}
-
-/* Nodes that began with different states must not form a cluster. */
-static uint32_t beginning_crc(const struct node *n)
-{
-    uint8_t origin[4];
-    fli_put_u32(origin, n->identity.origin);
-    return n->identity.origin == 0 ? members_crc(n)
-                                   : fli_crc32c(members_crc(n), origin, sizeof origin);
 }
 
 static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
@@ -434,7 +443,9 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->incarnation = n->identity.incarnation;
     self->cluster_id = n->identity.cluster_id;
     self->admitted_index = membership_admitted_index(&n->identity);
-    self->members_crc = beginning_crc(n);
+    self->members_crc = n->identity.begun_crc;
+    snprintf(self->peer_address, sizeof self->peer_address, "%s",
+             members_find(&n->identity.members, n->id)->address);
     if (c->client_address != NULL) {
         snprintf(self->client_address, sizeof self->client_address, "%s", c->client_address);
     }
@@ -465,7 +476,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         (struct stream_limits){SNAPSHOT_FRAME_MAX, 4 * SNAPSHOT_WINDOW};
     fill_self(n, c, &config.self);
     if (config.bind_address == NULL) {
-        config.bind_address = members_find(&n->identity.members, n->id)->address;
+        config.bind_address = members_find(c->members, n->id)->address;
     }
     return transport_create(n->loop, &config, &cbs, &n->transport, errmsg, errmsg_size);
 }
@@ -476,22 +487,9 @@ static int make_snapshot_parts(struct node *n)
                                          .device = n->device,
                                          .ctx = n,
                                          .ready = node_snapshot_ready,
-                                         .log = snapshot_log_cb,
+                                         .log = node_snapshot_log,
                                          .idle = node_closed_one};
-    int rv = snapshot_install_create(&ic, &n->install);
-    for (unsigned i = 0; i < n->identity.members.n && rv == 0; i++) {
-        struct snapshot_send_config sc = {.loop = n->loop,
-                                          .transport = n->transport,
-                                          .device = n->device,
-                                          .peer_id = n->identity.members.list[i].id,
-                                          .ctx = n,
-                                          .log = snapshot_log_cb,
-                                          .damaged = node_snapshot_damaged};
-        if (sc.peer_id != n->id) {
-            rv = snapshot_send_create(&sc, &n->sends[i]);
-        }
-    }
-    return rv;
+    return snapshot_install_create(&ic, &n->install);
 }
 
 static int make_relays(struct node *n)
@@ -524,7 +522,8 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .followers = n->followers,
                                    .ctx = n,
                                    .all_known = all_known_cb,
-                                   .peer_back = peer_back_cb};
+                                   .peer_back = peer_back_cb,
+                                   .roster = roster_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0) {
         membership_set_transport(n->membership, n->transport);
@@ -533,6 +532,29 @@ static int make_membership(struct node *n, const struct node_config *c)
         }
     }
     return rv;
+}
+
+/* Whether what the node is configured for can be the cluster that its log has: some node must be
+ * where it was said to be. Members may have come, gone and moved since. */
+static int check_members(const struct node *n, const struct node_config *c, char *errmsg,
+                         size_t errmsg_size)
+{
+    struct members now = {0};
+    const struct configuration *conf = replica_configuration(n->replica);
+    for (unsigned i = 0; i < conf->n; i++) {
+        (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
+    }
+    if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
+        members_equal(c->members, &n->identity.members)) {
+        return 0;
+    }
+    if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
+        return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);
+    }
+    host_log(&n->host, 3,
+             "the log says who is a member, and --cluster says otherwise: it is only the way to "
+             "begin");
+    return 0;
 }
 
 /* Everything that can fail without leaving a handle on the loop. */
@@ -564,7 +586,12 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
         return rv;
     }
-    return open_replica(n, &meta, errmsg, errmsg_size);
+    rv = open_replica(n, &meta, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : check_members(n, c, errmsg, errmsg_size);
+    if (rv == 0) {
+        membership_start(n->membership);
+    }
+    return rv;
 }
 
 /* ---- configuration ---- */
@@ -744,7 +771,8 @@ int node_create(uv_loop_t *loop, const struct node_config *config, const struct 
     uv_update_time(loop);
     rv = data_dir_open(config->data_dir, &n->dir, errmsg, errmsg_size);
     if (rv == 0) {
-        rv = identity_open(&n->dir, n->id, config->members, &n->identity, errmsg, errmsg_size);
+        rv = identity_open(&n->dir, n->id, config->members, config->joins, &n->identity, errmsg,
+                           errmsg_size);
     }
     if (rv == 0) {
         election_init(&n->election, &n->host, &n->identity.members, n->id, n->heartbeat_ms,

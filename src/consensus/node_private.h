@@ -54,6 +54,7 @@ struct node_disk {
 };
 
 struct node_told {
+    uint64_t id;    /* 0: nobody */
     uint64_t at_ms; /* of the loop; 0: never */
     struct node_report report;
 };
@@ -114,7 +115,11 @@ struct node {
     struct membership *membership;
     struct election election;
     struct snapshot_install *install;
-    struct snapshot_send *sends[MEMBERS_MAX]; /* in the order of members; NULL for this node */
+    const struct members *roster; /* the membership's, see membership_roster.c */
+    struct node_send {
+        uint64_t id; /* 0: the place is nobody's */
+        struct snapshot_send *send;
+    } sends[ROSTER_MAX];
     struct replica *replica;
     struct fli_list inbounds;
 
@@ -142,11 +147,14 @@ struct node {
     uint64_t started_ms, leaderless_ms; /* leaderless: 0 when there is a leader */
     bool settled;                       /* a while has passed since the start */
     bool missing_said;                  /* since there is no leader */
-    enum node_member_seen member_seen[MEMBERS_MAX];
-    uint64_t slow_write_ns; /* the longest that was told */
+    struct node_seen {
+        uint64_t id;
+        enum node_member_seen seen;
+    } member_seen[ROSTER_MAX]; /* in the order of the roster */
+    uint64_t slow_write_ns;    /* the longest that was told */
 
     /* reports, see node_report.h */
-    struct node_told told[MEMBERS_MAX]; /* in the order of members; of this node too */
+    struct node_told told[ROSTER_MAX]; /* in the order of the roster; of this node too */
     uint64_t reported_ms;
     struct node_disk report_disk;
 
@@ -195,21 +203,25 @@ void node_snapshot_turn(struct node *n);
 void node_snapshot_beat(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
 void node_snapshot_damaged(void *ctx);
+void node_snapshot_log(void *ctx, int level, const char *message);
 bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
+void node_snapshot_members(struct node *n); /* the roster has changed */
 uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_watch.c */
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_beat(struct node *n);
+void node_watch_members(struct node *n); /* the roster has changed */
 
 /* node_report.c */
 void node_report_beat(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
-const struct node_report *node_report_of(const struct node *n, unsigned index); /* NULL: old */
+const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
+void node_report_members(struct node *n); /* the roster has changed */
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

@@ -43,12 +43,26 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
 /* NULL for who is no member. */
 static struct node_told *find_told(struct node *n, uint64_t id)
 {
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        if (n->identity.members.list[i].id == id) {
+    for (unsigned i = 0; i < ROSTER_MAX && id != 0; i++) {
+        if (n->told[i].id == id) {
             return &n->told[i];
         }
     }
     return NULL;
+}
+
+void node_report_members(struct node *n)
+{
+    struct node_told fresh[ROSTER_MAX];
+    memset(fresh, 0, sizeof fresh);
+    for (unsigned i = 0; i < n->roster->n; i++) {
+        const struct node_told *before = find_told(n, n->roster->list[i].id);
+        fresh[i].id = n->roster->list[i].id;
+        if (before != NULL) {
+            fresh[i] = *before;
+        }
+    }
+    memcpy(n->told, fresh, sizeof fresh);
 }
 
 static struct node_told *own_told(struct node *n)
@@ -122,8 +136,8 @@ void node_report_beat(struct node *n)
     uint8_t body[NODE_REPORT_SIZE];
     node_report_encode(&own->report, body);
     const struct fli_slice part = {body, sizeof body};
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        uint64_t id = n->identity.members.list[i].id;
+    for (unsigned i = 0; i < n->roster->n; i++) {
+        uint64_t id = n->roster->list[i].id;
         if (id == n->id || !outbound_is_up(n->outbound, id) ||
             membership_is_stranger(n->membership, id)) {
             continue;
@@ -153,14 +167,21 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
     struct node_told *t = find_told(n, from);
     if (rc == 0 && t != NULL) {
         reckon_lag(n, &r);
-        *t = (struct node_told){.at_ms = uv_now(n->loop), .report = r};
+        *t = (struct node_told){.id = from, .at_ms = uv_now(n->loop), .report = r};
     }
     return rc;
 }
 
-const struct node_report *node_report_of(const struct node *n, unsigned index)
+const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    const struct node_told *t = &n->told[index];
+    unsigned i = 0;
+    while (i < ROSTER_MAX && n->told[i].id != id) {
+        i++;
+    }
+    if (i == ROSTER_MAX) {
+        return NULL;
+    }
+    const struct node_told *t = &n->told[i];
     bool fresh = t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
     return fresh ? &t->report : NULL;
 }

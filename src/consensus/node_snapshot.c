@@ -64,8 +64,8 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
     /* A follower that is being sent an older snapshot needs what comes behind that. */
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        uint64_t sent = n->sends[i] == NULL ? 0 : snapshot_send_index(n->sends[i]);
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        uint64_t sent = n->sends[i].send == NULL ? 0 : snapshot_send_index(n->sends[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
     }
     return keep;
@@ -143,13 +143,55 @@ void node_snapshot_turn(struct node *n)
 
 static struct snapshot_send *send_to(const struct node *n, uint64_t peer_id)
 {
-    const struct member *m = members_find(&n->identity.members, peer_id);
-    return m == NULL ? NULL : n->sends[m - n->identity.members.list];
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        if (n->sends[i].id == peer_id && peer_id != 0) {
+            return n->sends[i].send;
+        }
+    }
+    return NULL;
+}
+
+static void make_send(struct node *n, uint64_t peer_id)
+{
+    struct snapshot_send_config sc = {.loop = n->loop,
+                                      .transport = n->transport,
+                                      .device = n->device,
+                                      .peer_id = peer_id,
+                                      .ctx = n,
+                                      .log = node_snapshot_log,
+                                      .damaged = node_snapshot_damaged};
+    unsigned i = 0;
+    while (i < ROSTER_MAX && n->sends[i].id != 0) {
+        i++;
+    }
+    if (i < ROSTER_MAX && snapshot_send_create(&sc, &n->sends[i].send) == 0) {
+        n->sends[i].id = peer_id;
+    }
+}
+
+/* What is on its way to one that is no member any more is stopped; its place is free when that has
+ * ended, at the next change or when another one is wanted. */
+void node_snapshot_members(struct node *n)
+{
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct node_send *s = &n->sends[i];
+        if (s->id != 0 && members_find(n->roster, s->id) == NULL) {
+            snapshot_send_stop(s->send);
+            if (!snapshot_send_busy(s->send)) {
+                snapshot_send_destroy(s->send);
+                *s = (struct node_send){0, NULL};
+            }
+        }
+    }
 }
 
 void node_snapshot_wanted(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
+    if (send_to(n, peer_id) == NULL && node_running(n)) {
+        node_snapshot_members(n);
+        make_send(n, peer_id);
+    }
     struct snapshot_send *s = send_to(n, peer_id);
     if (s != NULL && node_running(n)) {
         snapshot_send_start(s);
@@ -176,9 +218,9 @@ bool node_sends_snapshot(void *ctx, uint64_t peer_id)
 
 void node_snapshot_deposed(struct node *n)
 {
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        if (n->sends[i] != NULL) {
-            snapshot_send_stop(n->sends[i]);
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        if (n->sends[i].send != NULL) {
+            snapshot_send_stop(n->sends[i].send);
         }
     }
 }
@@ -211,9 +253,9 @@ void node_snapshot_beat(struct node *n)
 {
     snapshot_install_beat(n->install);
     node_backup_beat(n);
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        if (n->sends[i] != NULL) {
-            snapshot_send_beat(n->sends[i]);
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        if (n->sends[i].send != NULL) {
+            snapshot_send_beat(n->sends[i].send);
         }
     }
 }
@@ -221,8 +263,8 @@ void node_snapshot_beat(struct node *n)
 uint64_t node_snapshot_failures(const struct node *n)
 {
     uint64_t failures = n->snapshot_failures + snapshot_install_failures(n->install);
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        failures += n->sends[i] == NULL ? 0 : snapshot_send_failures(n->sends[i]);
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        failures += n->sends[i].send == NULL ? 0 : snapshot_send_failures(n->sends[i].send);
     }
     return failures;
 }

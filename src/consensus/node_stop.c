@@ -14,9 +14,9 @@
 void node_free_parts(struct node *n)
 {
     replica_destroy(n->replica);
-    for (unsigned i = 0; i < MEMBERS_MAX; i++) {
-        snapshot_send_destroy(n->sends[i]);
-        n->sends[i] = NULL;
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        snapshot_send_destroy(n->sends[i].send);
+        n->sends[i] = (struct node_send){0, NULL};
     }
     snapshot_install_destroy(n->install);
     membership_destroy(n->membership);
@@ -36,6 +36,7 @@ void node_free_parts(struct node *n)
     n->replica = NULL;
     n->install = NULL;
     n->membership = NULL;
+    n->roster = NULL;
     n->relay = NULL;
     n->followers = NULL;
     n->proposer = NULL;

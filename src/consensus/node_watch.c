@@ -3,6 +3,7 @@
 #include "consensus/node_private.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -62,8 +63,8 @@ void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
 static unsigned count_here(const struct node *n)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
-        count += n->identity.members.list[i].id == n->id || n->member_seen[i] == NODE_MEMBER_HERE;
+    for (unsigned i = 0; i < n->roster->n; i++) {
+        count += n->roster->list[i].id == n->id || n->member_seen[i].seen == NODE_MEMBER_HERE;
     }
     return count;
 }
@@ -71,20 +72,34 @@ static unsigned count_here(const struct node *n)
 /* A member is here while our stream to it is up. */
 static bool look_at_member(struct node *n, unsigned i, bool settled)
 {
-    const struct member *m = &n->identity.members.list[i];
-    enum node_member_seen before = n->member_seen[i];
+    const struct member *m = &n->roster->list[i];
+    enum node_member_seen before = n->member_seen[i].seen;
     enum node_member_seen now =
         outbound_is_up(n->outbound, m->id) ? NODE_MEMBER_HERE : NODE_MEMBER_AWAY;
     if (m->id == n->id || now == before ||
         (now == NODE_MEMBER_AWAY && before == NODE_MEMBER_UNKNOWN && !settled)) {
         return false;
     }
-    n->member_seen[i] = now;
+    n->member_seen[i].seen = now;
     host_log(&n->host, now == NODE_MEMBER_HERE ? 3 : 2,
              "node %" PRIu64 " is %s member=%" PRIu64 " address=%s connected=%u of=%u", m->id,
              now == NODE_MEMBER_HERE ? "connected" : "gone", m->id, m->address, count_here(n),
-             n->identity.members.n);
+             n->roster->n);
     return true;
+}
+
+void node_watch_members(struct node *n)
+{
+    struct node_seen fresh[ROSTER_MAX] = {{0, NODE_MEMBER_UNKNOWN}};
+    for (unsigned i = 0; i < n->roster->n; i++) {
+        fresh[i].id = n->roster->list[i].id;
+        for (unsigned k = 0; k < ROSTER_MAX; k++) {
+            if (n->member_seen[k].id == fresh[i].id) {
+                fresh[i].seen = n->member_seen[k].seen;
+            }
+        }
+    }
+    memcpy(n->member_seen, fresh, sizeof fresh);
 }
 
 /* Who is missing, where nothing can go on without them. */
@@ -92,21 +107,26 @@ static void say_missing(struct node *n)
 {
     char missing[640] = "";
     size_t len = 0;
-    for (unsigned i = 0; i < n->identity.members.n && len < sizeof missing - 1; i++) {
-        const struct member *m = &n->identity.members.list[i];
-        if (m->id != n->id && n->member_seen[i] != NODE_MEMBER_HERE) {
+    for (unsigned i = 0; i < n->roster->n && len < sizeof missing - 1; i++) {
+        const struct member *m = &n->roster->list[i];
+        if (m->id != n->id && n->member_seen[i].seen != NODE_MEMBER_HERE) {
             int more = snprintf(missing + len, sizeof missing - len, "%snode %" PRIu64 " (%s)",
                                 len == 0 ? "" : ", ", m->id, m->address);
             len += more > 0 ? (size_t)more : 0;
         }
     }
-    if (n->identity.cluster_id == 0 && len > 0) {
+    if (n->identity.cluster_id == 0 && n->identity.joins) {
+        host_log(&n->host, 3,
+                 "waiting to be taken in: run fencelock cluster add %" PRIu64
+                 " with the address of --peer, unless that was done",
+                 n->id);
+    } else if (n->identity.cluster_id == 0 && len > 0) {
         host_log(&n->host, 3,
                  "waiting for %s: the first time all nodes must be up connected=%u of=%u", missing,
-                 count_here(n), n->identity.members.n);
+                 count_here(n), n->roster->n);
     } else if (len > 0) {
         host_log(&n->host, 2, "there is no leader, and no connection to %s connected=%u of=%u",
-                 missing, count_here(n), n->identity.members.n);
+                 missing, count_here(n), n->roster->n);
     }
 }
 
@@ -115,7 +135,7 @@ static void watch_members(struct node *n)
     bool settled = uv_now(n->loop) - n->started_ms >= 2 * (uint64_t)n->election_ms;
     bool changed = settled && !n->settled;
     n->settled = settled;
-    for (unsigned i = 0; i < n->identity.members.n; i++) {
+    for (unsigned i = 0; i < n->roster->n; i++) {
         changed = look_at_member(n, i, settled) || changed;
     }
     if (n->leader_id != 0) {

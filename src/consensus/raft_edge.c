@@ -202,13 +202,27 @@ static bool is_overtaken(struct raft_edge *e, struct raft_append_entries_result 
     return false;
 }
 
+/* The place of a peer; else one of nobody, or of one that is no member any more. */
+static unsigned place_of(const struct raft_edge *e, uint64_t id)
+{
+    raft_index match = 0;
+    unsigned i = 0;
+    while (i < MEMBERS_MAX && e->asked[i].id != id) {
+        i++;
+    }
+    for (unsigned k = 0; k < MEMBERS_MAX && i == MEMBERS_MAX; k++) {
+        if (e->asked[k].id == 0 || raft_match_index(e->raft, e->asked[k].id, &match) != 0) {
+            i = k;
+        }
+    }
+    FLI_ASSERT(i < MEMBERS_MAX); /* a configuration has no more, and this server is one */
+    return i;
+}
+
 /* The core wants this one sent. Only peers that are members get any. */
 static void note_asked(struct raft_edge *e, const struct raft_message *m)
 {
-    unsigned i = 0;
-    while (i < MEMBERS_MAX - 1 && e->asked[i].id != 0 && e->asked[i].id != m->server_id) {
-        i++;
-    }
+    unsigned i = place_of(e, m->server_id);
     e->asked[i].id = m->server_id;
     e->asked[i].term = raft_current_term(e->raft);
     e->asked[i].index = m->install_snapshot.last_index;

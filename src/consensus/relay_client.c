@@ -36,7 +36,8 @@ struct relay_stream {
 /* Another member. */
 struct leader {
     struct relay_client *client;
-    uint64_t id;
+    uint64_t id;              /* 0: the place is nobody's */
+    bool gone;                /* no member any more; a dial is still under way */
     struct relay_stream *out; /* NULL: none */
     bool dialing;
     uint64_t redial_ms;
@@ -44,8 +45,7 @@ struct leader {
 
 struct relay_client {
     struct relay_client_config config;
-    struct leader leaders[MEMBERS_MAX];
-    unsigned n;
+    struct leader leaders[ROSTER_MAX];
     uint64_t leader_id; /* whom this node follows; 0: nobody */
     uint64_t relayed;
     struct metrics_histogram times;
@@ -64,8 +64,8 @@ static uint64_t now_ms(const struct relay_client *c)
 
 static struct leader *find(const struct relay_client *c, uint64_t id)
 {
-    for (unsigned i = 0; i < c->n; i++) {
-        if (c->leaders[i].id == id) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        if (c->leaders[i].id == id && id != 0 && !c->leaders[i].gone) {
             return (struct leader *)(uintptr_t)&c->leaders[i];
         }
     }
@@ -291,11 +291,14 @@ static void dialed_cb(void *ctx, int status, const struct peer_identity *peer,
     struct relay_client *c = leader->client;
     leader->dialing = false;
     leader->redial_ms = now_ms(c) + REDIAL_MS;
-    if (status == 0 && (c->closed || leader->out != NULL)) {
+    if (status == 0 && (c->closed || leader->gone || leader->out != NULL)) {
         stream_close(stream);
     } else if (status == 0) {
         FLI_ASSERT(peer->node_id == leader->id);
         open_stream(leader, stream);
+    }
+    if (leader->gone) {
+        memset(leader, 0, sizeof *leader);
     }
 }
 
@@ -341,7 +344,7 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
 {
     if (c->leader_id != leader_id) {
         c->leader_id = leader_id;
-        for (unsigned i = 0; i < c->n; i++) {
+        for (unsigned i = 0; i < ROSTER_MAX; i++) {
             struct relay_stream *o = c->leaders[i].out;
             if (o != NULL && o->count > 0) {
                 beat_stream(o);
@@ -354,7 +357,7 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
 void relay_client_set_ready(struct relay_client *c)
 {
     c->ready = true;
-    for (unsigned i = 0; i < c->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             say_ready(c->leaders[i].out);
         }
@@ -373,7 +376,7 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
 
 void relay_client_beat(struct relay_client *c)
 {
-    for (unsigned i = 0; i < c->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             beat_stream(c->leaders[i].out);
         }
@@ -383,7 +386,7 @@ void relay_client_beat(struct relay_client *c)
 
 void relay_client_flush(struct relay_client *c)
 {
-    for (unsigned i = 0; i < c->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             stream_flush(c->leaders[i].out->stream);
         }
@@ -392,7 +395,7 @@ void relay_client_flush(struct relay_client *c)
 
 bool relay_client_quiet(const struct relay_client *c)
 {
-    for (unsigned i = 0; i < c->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (c->leaders[i].out != NULL && c->leaders[i].out->count > 0) {
             return false;
         }
@@ -420,9 +423,44 @@ void relay_client_close(struct relay_client *c, const char *why)
 {
     c->closed = true;
     relay_client_flush(c);
-    for (unsigned i = 0; i < c->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             give_up(c->leaders[i].out, why);
+        }
+    }
+}
+
+static void leave(struct leader *leader)
+{
+    if (leader->out != NULL) {
+        give_up(leader->out, "the node is a member no more");
+    }
+    if (leader->dialing) {
+        leader->gone = true; /* its place is free when the dial has ended */
+    } else {
+        memset(leader, 0, sizeof *leader);
+    }
+}
+
+void relay_client_set_members(struct relay_client *c, const struct members *members)
+{
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct leader *leader = &c->leaders[i];
+        if (leader->id != 0 && !leader->gone && members_find(members, leader->id) == NULL) {
+            leave(leader);
+        }
+    }
+    for (unsigned i = 0; i < members->n; i++) {
+        uint64_t id = members->list[i].id;
+        unsigned k = 0;
+        if (id == c->config.id || find(c, id) != NULL) {
+            continue;
+        }
+        while (k < ROSTER_MAX && c->leaders[k].id != 0) {
+            k++;
+        }
+        if (k < ROSTER_MAX) {
+            c->leaders[k] = (struct leader){.client = c, .id = id};
         }
     }
 }
@@ -435,19 +473,14 @@ int relay_client_create(const struct relay_client_config *config, struct relay_c
     }
     c->config = *config;
     metrics_histogram_init(&c->times, METRICS_RANGE_FAST);
-    for (unsigned i = 0; i < config->members->n; i++) {
-        uint64_t id = config->members->list[i].id;
-        if (id != config->id) {
-            c->leaders[c->n++] = (struct leader){.client = c, .id = id};
-        }
-    }
+    relay_client_set_members(c, config->members);
     *ret = c;
     return 0;
 }
 
 void relay_client_destroy(struct relay_client *c)
 {
-    for (unsigned i = 0; c != NULL && i < c->n; i++) {
+    for (unsigned i = 0; c != NULL && i < ROSTER_MAX; i++) {
         FLI_ASSERT(c->leaders[i].out == NULL && !c->leaders[i].dialing);
     }
     free(c);

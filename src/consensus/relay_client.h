@@ -33,6 +33,8 @@ struct relay_client_config {
 
 int relay_client_create(const struct relay_client_config *config,
                         struct relay_client **ret) FLI_MUST_USE;
+/* The members from now on. What is on its way to one that is none any more is given up. */
+void relay_client_set_members(struct relay_client *c, const struct members *members);
 void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
 
 /* Whom this node follows; 0: nobody, or it leads. Sees to a stream to it, now and at each beat. A

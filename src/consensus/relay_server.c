@@ -322,6 +322,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_RELEASE:
     case MACHINE_OP_BREAK:
     case MACHINE_OP_TOKEN:
+    case MACHINE_OP_KEYS:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:
@@ -432,6 +433,14 @@ bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t
 {
     const struct follower *f = find_follower(s, peer_id);
     return f != NULL && f->ready && f->incarnation == incarnation;
+}
+
+void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why)
+{
+    struct follower *f = find_follower(s, peer_id);
+    if (f != NULL) {
+        close_follower(f, why);
+    }
 }
 
 /* ---- the rest ---- */

@@ -39,6 +39,7 @@ struct replica_config {
     struct log *log;                      /* recovered; the owner's, who calls replica_durable() */
     struct fsm *fsm;                      /* holds the state of `snapshot`, or is empty */
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
+    bool may_be_empty; /* a log of nothing: the group's configuration comes with its entries */
     unsigned election_ms, heartbeat_ms;
     /* Entries sent to a follower and not confirmed, at most. Fewer than each server keeps behind a
      * snapshot: a follower whose core has forgotten the entry before what it is sent refuses it. */

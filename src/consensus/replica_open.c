@@ -91,6 +91,10 @@ static int load(struct replica *r, char *errmsg, size_t errmsg_size)
     size_t n = (size_t)(log_last_index(r->log) + 1 - first);
     struct raft_entry *all = calloc(n + 1, sizeof *all);
     int rv = all == NULL ? FL_ENOMEM : load_entries(r, first, n, all);
+    if (rv == 0 && r->changes.n == 0 && n == 0 && r->config.may_be_empty) {
+        struct configuration nobody = {0};
+        changes_add(&r->changes, 0, &nobody);
+    }
     if (rv == 0 && r->changes.n == 0) {
         rv = FL_ECORRUPT;
         snprintf(errmsg, errmsg_size, "the log has no configuration of the group");

@@ -4,6 +4,7 @@
  *   a shape this version does not execute              UNSUPPORTED
  *   an explicit session that does not exist, or is
  *     another user's                                   NOSESSION
+ *   a later attempt of it has come                     LATE
  *   it has lost the lock, and there are no steps left
  *     in this batch to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
@@ -125,7 +126,8 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
     m->digest -= machine_digest_asking(w);
     w->asking++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
-    if (deadline_ms > w->timer.at_ms) {
+    bool newest = (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0;
+    if (newest || deadline_ms > w->timer.at_ms) {
         machine_timer_set(m, &w->timer, deadline_ms);
     }
     if (!session_is_explicit(seat_session(w->seat))) {
@@ -188,9 +190,8 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
         machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
     seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
     machine_emit_of(m, seat_session(seat),
-                    &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
-                                            .name = lock_name(lock),
-                                            .wait = wait_id(w)});
+                    &(struct machine_event){
+                        .type = MACHINE_EVENT_QUEUED, .name = lock_name(lock), .wait = wait_id(w)});
     machine_answer_queued(w, r);
 }
 
@@ -257,7 +258,7 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
  * steps left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
-    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
     struct seat *seat = lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
@@ -280,7 +281,7 @@ static bool clear_own_at(struct machine *m, const struct machine_command *c, str
     return true;
 }
 
-static bool clear_own(struct machine *m, const struct machine_command *c)
+bool machine_clear_own(struct machine *m, const struct machine_command *c)
 {
     struct fli_slice names[MACHINE_NAMES_MAX];
     unsigned n = machine_is_behind(m) ? machine_command_names(c, names) : 0;
@@ -306,7 +307,11 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
             return;
         }
     }
-    if (!clear_own(m, c)) {
+    if (machine_attempt_is_late(m, c, &r->token)) {
+        r->code = MACHINE_LATE;
+        return;
+    }
+    if (!machine_clear_own(m, c)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         return;
     }

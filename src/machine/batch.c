@@ -5,7 +5,8 @@
  *   JOIN           number 8 (node), number2 8 (incarnation)
  *   FORGET         number 8
  *   LIMITS         limits
- *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value
+ *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value; with
+ *                  its flag, attempt 8
  *   CANCEL         number 8 (wait), number2 8 (asking)
  *   RENEW          name, token 8, ttl 4
  *   RELEASE        name, token 8
@@ -21,6 +22,12 @@
  *   USER_DELETE, USER   user's name (as an owner)
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
+ *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
+ *   KEY            as ACQUIRE up to the names, an owner (as a label)
+ *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
+ *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
+ *   NODE_VERSION   number 8 (node), number2 8 (version)
+ *   VERSION_RAISE  number 8
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
  * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
@@ -52,25 +59,31 @@ enum field {
     FIELD_SESSIONS_CURSOR,
     FIELD_USER,
     FIELD_WORDS,
+    FIELD_ATTEMPT, /* number, with the flag */
+    FIELD_NODE_ADDRESS,
     FIELD_NOTHING,
 };
 
-#define FIELDS_MAX 6
+#define FIELDS_MAX 7
 struct layout {
     uint8_t flags; /* that this version knows */
     uint8_t fields[FIELDS_MAX + 1];
 };
 
 #define COMMAND_HEADER_SIZE 4u
+#define MACHINE_KEYS_ALL                                                                           \
+    (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD | MACHINE_KEYS_RELEASE |          \
+     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP)
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
     [MACHINE_OP_JOIN] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_FORGET] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMITS] = {0, {FIELD_LIMITS}},
-    [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT,
+    [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT |
+                                MACHINE_ACQUIRE_ATTEMPT,
                             {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_WAIT,
-                             FIELD_VALUE}},
+                             FIELD_VALUE, FIELD_ATTEMPT}},
     [MACHINE_OP_CANCEL] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_RENEW] = {0, {FIELD_NAME, FIELD_TOKEN, FIELD_TTL}},
     [MACHINE_OP_RELEASE] = {0, {FIELD_NAME, FIELD_TOKEN}},
@@ -83,6 +96,14 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
+                         {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
+    [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
+    [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
+    [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_NODE_SETTLED] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_NODE_VERSION] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
 };
 
 static const struct layout layouts_query[] = {
@@ -94,6 +115,7 @@ static const struct layout layouts_query[] = {
     [MACHINE_OP_USERS - 128] = {0, {FIELD_NOTHING}},
     [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
     [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
+    [MACHINE_OP_KEY - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
 };
 
 /* NULL for an op this version does not know. */
@@ -134,6 +156,8 @@ static bool ttl_ok(const struct machine_command *c)
                                                           : ttl_in_range(c->ttl_ms);
     case MACHINE_OP_RENEW:
         return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
+    case MACHINE_OP_KEYS:
+        return ttl_in_range(c->ttl_ms) || (c->ttl_ms == 0 && (c->flags & MACHINE_KEYS_GRANT) == 0);
     default:
         return ttl_in_range(c->ttl_ms);
     }
@@ -145,6 +169,13 @@ static bool wait_ok(const struct machine_command *c)
                                                   : c->wait_ms == 0;
 }
 
+static bool attempt_ok(const struct machine_command *c)
+{
+    return (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0
+               ? c->number >= 2 && c->number <= MACHINE_ATTEMPT_MAX
+               : c->number == 0;
+}
+
 static bool number_ok(const struct machine_command *c)
 {
     switch (c->op) {
@@ -153,10 +184,38 @@ static bool number_ok(const struct machine_command *c)
     case MACHINE_OP_INIT:
     case MACHINE_OP_JOIN:
     case MACHINE_OP_FORGET:
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
         return c->number >= 1;
+    case MACHINE_OP_VERSION_RAISE:
+        return c->number >= 1 && c->number <= UINT32_MAX;
     default:
         return true;
     }
+}
+
+static bool number2_ok(const struct machine_command *c)
+{
+    switch (c->op) {
+    case MACHINE_OP_JOIN:
+        return c->number2 >= 1;
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+        return c->number2 <= MACHINE_NODE_FLAGS;
+    case MACHINE_OP_NODE_VERSION:
+        return c->number2 >= 1 && c->number2 <= UINT32_MAX;
+    default:
+        return true;
+    }
+}
+
+/* Whether it can be dialed is the leader's to know; here it only has to be a string. */
+static bool node_address_ok(struct fli_slice a)
+{
+    return length_ok(a, 1, MACHINE_NODE_ADDRESS_MAX) && memchr(a.data, 0, a.len) == NULL;
 }
 
 static bool limits_ok(const struct machine_limits *l)
@@ -202,12 +261,28 @@ static bool names_ok(const struct machine_command *c)
     return true;
 }
 
+/* What KEYS is to do: at most one thing with what is the owner's, and something at all. */
+static bool keys_ok(const struct machine_command *c)
+{
+    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
+        return true;
+    }
+    unsigned f = c->flags & MACHINE_KEYS_ALL;
+    unsigned own = f & (MACHINE_KEYS_EXTEND | MACHINE_KEYS_RELEASE | MACHINE_KEYS_SWAP);
+    bool alone = c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
+    bool swap = (f & MACHINE_KEYS_SWAP) != 0;
+    return alone && (c->op == MACHINE_OP_KEY || f != 0) && (own & (own - 1)) == 0 &&
+           ((f & MACHINE_KEYS_ADD) == 0 || own == MACHINE_KEYS_EXTEND) &&
+           ((f & MACHINE_KEYS_EACH) == 0 || f == (MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE)) &&
+           (!swap || (c->n_names == 1 && c->label.len > 0));
+}
+
 static bool field_ok(const struct machine_command *c, unsigned field)
 {
     switch (field) {
     case FIELD_SHAPE:
         return c->mode <= MACHINE_MODE_SHARED && c->n_names >= 1 &&
-               c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1;
+               c->n_names <= MACHINE_NAMES_MAX && c->permits >= 1 && keys_ok(c);
     case FIELD_NAMES:
         return names_ok(c);
     case FIELD_NAME:
@@ -229,8 +304,10 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return c->lockdelay_ms <= FL_LOCKDELAY_MAX_MS;
     case FIELD_NUMBER:
         return number_ok(c);
+    case FIELD_ATTEMPT:
+        return attempt_ok(c);
     case FIELD_NUMBER2:
-        return c->op != MACHINE_OP_JOIN || c->number2 >= 1;
+        return number2_ok(c);
     case FIELD_LIMITS:
         return limits_ok(&c->limits);
     case FIELD_LOCKS_CURSOR:
@@ -241,6 +318,8 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return acl_name_ok(c->owner);
     case FIELD_WORDS:
         return length_ok(c->words, 0, ACL_TEXT_MAX);
+    case FIELD_NODE_ADDRESS:
+        return node_address_ok(c->value);
     case FIELD_NOTHING:
         return true;
     default:
@@ -373,6 +452,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return put_short(p, c->label);
     case FIELD_VALUE:
     case FIELD_PATTERN:
+    case FIELD_NODE_ADDRESS:
         return put_long(p, c->value);
     case FIELD_TOKEN:
         return put_u64(p, c->token);
@@ -386,6 +466,8 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return put_u64(p, c->number);
     case FIELD_NUMBER2:
         return put_u64(p, c->number2);
+    case FIELD_ATTEMPT:
+        return (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0 ? put_u64(p, c->number) : p;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);
         return put_limits(p, &c->limits);
@@ -466,6 +548,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     case FIELD_VALUE:
     case FIELD_PATTERN:
+    case FIELD_NODE_ADDRESS:
         c->value = fli_read_bytes(r, fli_read_u16(r));
         break;
     case FIELD_TOKEN:
@@ -485,6 +568,9 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     case FIELD_NUMBER2:
         c->number2 = fli_read_u64(r);
+        break;
+    case FIELD_ATTEMPT:
+        c->number = (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0 ? fli_read_u64(r) : 0;
         break;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);

@@ -45,7 +45,7 @@ enum machine_op {
     MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
     MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
                            since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
@@ -55,10 +55,19 @@ enum machine_op {
     MACHINE_OP_SESSION_OPEN,  /* owner, ttl_ms, lockdelay_ms, label */
     MACHINE_OP_SESSION_RENEW, /* owner */
     MACHINE_OP_SESSION_CLOSE, /* owner */
-    MACHINE_OP_RAISE, /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
-    MACHINE_OP_USER_SET,      /* owner = the user's name, words (acl.h): makes or changes it */
-    MACHINE_OP_USER_DELETE,   /* owner = the user's name */
-    MACHINE_OP_USERS_SEAL,    /* no more users to begin with, see MACHINE_USER_INITIAL */
+    MACHINE_OP_RAISE,       /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
+    MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
+    MACHINE_OP_USER_DELETE, /* owner = the user's name */
+    MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
+    MACHINE_OP_KEYS = 24,   /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
+    /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
+     * value = its address. */
+    MACHINE_OP_NODE_ADD = 32,
+    MACHINE_OP_NODE_REPLACE,
+    MACHINE_OP_NODE_REMOVE,
+    MACHINE_OP_NODE_SETTLED,  /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,  /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE, /* number = that of the cluster from here on */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -70,16 +79,44 @@ enum machine_op {
     MACHINE_OP_USERS,        /* all users, see machine_users_next */
     MACHINE_OP_USER,         /* owner = the user's name; for who logs in, so only of a node */
     MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the asker is somebody */
+    MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
+
+/* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
+#define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
+    ((c)->op == MACHINE_OP_ACQUIRE ||                                                              \
+     ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
+#define MACHINE_ASKS_FOR_TIME(c)                                                                   \
+    ((c)->op == MACHINE_OP_RENEW ||                                                                \
+     ((c)->op == MACHINE_OP_KEYS &&                                                                \
+      ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
+
+/* Flags of KEYS (keys.c): what is done with locks as a Redis client sees them, each by itself. The
+ * first that fits what is there happens, to all of them or to none. ttl_ms is 0 where it does not
+ * say how long. */
+#define MACHINE_KEYS_GRANT 1u   /* all are free: grant each, to `label` when there is one */
+#define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: leases of ttl_ms (0: as they are) */
+#define MACHINE_KEYS_ADD 4u     /* with EXTEND: ttl_ms more than what is left */
+#define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
+#define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
+#define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
+
+/* Bits of number2. */
+enum machine_node_flag {
+    MACHINE_NODE_LEARNER = 1, /* it is to stay a learner */
+    MACHINE_NODE_BARRED = 2   /* REPLACE: the present incarnation may not come back */
+};
+#define MACHINE_NODE_FLAGS 3u
 
 /* Flag of every command: it says who asks. */
 #define MACHINE_COMMAND_BY 128u

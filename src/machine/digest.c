@@ -19,7 +19,8 @@ enum tag {
     TAG_IDLE,
     TAG_TIMER,
     TAG_WORK,
-    TAG_USER
+    TAG_USER,
+    TAG_ATTEMPT
 };
 
 __extension__ typedef unsigned __int128 wide;
@@ -100,6 +101,12 @@ uint64_t machine_digest_asking(const struct wait *w)
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
+uint64_t machine_digest_attempt(const struct attempt *a)
+{
+    return mix_bytes(mix(TAG_ATTEMPT, a->highest, a->at_ms),
+                     (struct fli_slice){a->key, a->key_len});
+}
+
 uint64_t machine_digest_idle(const struct crowd *c)
 {
     return mix_bytes(mix(TAG_IDLE, c->idle.key, c->permits), lock_name(c->lock));
@@ -145,8 +152,12 @@ uint64_t machine_hash(const struct machine *m)
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);
     h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);
     h = mix(mix(h, ever->tokens, ever->waits_ended), ever->deadlocks, ever->limits);
+    h = mix(h, m->version, m->n_nodes);
     for (unsigned i = 0; i < m->n_nodes; i++) {
-        h = mix(h, m->nodes[i].id, m->nodes[i].incarnation);
+        const struct node *n = &m->nodes[i];
+        h = mix(mix(h, n->id, n->incarnation), n->former,
+                (uint64_t)n->plan << 40 | (uint64_t)n->learner << 32 | n->version);
+        h = mix(h, n->address_len, fli_crc32c(0, n->address, n->address_len));
     }
     return mix(h, m->users.digest, (uint64_t)m->users.sealed << 32 | m->users.last_uid);
 }

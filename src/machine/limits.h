@@ -21,7 +21,8 @@ struct machine_limits {
                              .lock_waits_max = 20000,                                              \
                              .session_locks_max = 100000})
 
-#define MACHINE_NODES_MAX 9u      /* members whose incarnation is remembered */
+#define MACHINE_NODES_MAX 9u /* members whose incarnation is remembered */
+#define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
@@ -45,6 +46,11 @@ struct machine_limits {
  * overflows and a clock fits beside other fields; a batch with a larger stamp is corrupt. */
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
+
+/* ACQUIRE that says which attempt it is: what is remembered of it, see attempt.c. */
+#define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
+#define MACHINE_ATTEMPTS_MAX 16384u      /* requests that were sent more than once */
+#define MACHINE_ATTEMPT_KEEP_MS 3600000u /* each, at least, unless so many are younger */
 
 /* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
  * user with one password and two short patterns takes about a hundred. */

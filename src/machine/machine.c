@@ -70,6 +70,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->shares, share_eq, hash_seed);
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
     fli_map_init(&m->ending, ending_eq, hash_seed);
+    machine_attempts_init(m, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -79,6 +80,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     machine_timers_init(m);
     machine_users_init(m);
     m->limits = MACHINE_LIMITS_DEFAULT;
+    m->version = 1;
     m->budget = (struct budget){.due = MACHINE_BATCH_DUE_STEPS,
                                 .commands = MACHINE_BATCH_COMMAND_STEPS,
                                 .search_min = MACHINE_SEARCH_STEPS_MIN,
@@ -142,6 +144,7 @@ static void free_records(struct machine *m)
         machine_session_free(m, session_of_opened(n));
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
+    machine_attempts_fini(m);
     FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 
@@ -196,45 +199,6 @@ void machine_emit_of(struct machine *m, struct session *s, const struct machine_
         copy.address = machine_session_address(s);
         machine_emit(m, &copy);
     }
-}
-
-/* The place of a node in the sorted array, or where it would be. */
-static unsigned find_node(const struct machine *m, uint64_t id)
-{
-    unsigned i = 0;
-    while (i < m->n_nodes && m->nodes[i].id < id) {
-        i++;
-    }
-    return i;
-}
-
-static void join(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    unsigned i = find_node(m, c->number);
-    if (i < m->n_nodes && m->nodes[i].id == c->number) {
-        r->code = m->nodes[i].incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
-        return;
-    }
-    if (m->n_nodes == MACHINE_NODES_MAX) {
-        machine_answer_limit(m, r, MACHINE_LIMIT_NODES);
-        return;
-    }
-    memmove(&m->nodes[i + 1], &m->nodes[i], (m->n_nodes - i) * sizeof m->nodes[0]);
-    m->nodes[i] = (struct node){.id = c->number, .incarnation = c->number2};
-    m->n_nodes++;
-    r->code = MACHINE_DONE;
-}
-
-static void forget(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    unsigned i = find_node(m, c->number);
-    if (i == m->n_nodes || m->nodes[i].id != c->number) {
-        r->code = MACHINE_NOTFOUND;
-        return;
-    }
-    m->n_nodes--;
-    memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
-    r->code = MACHINE_DONE;
 }
 
 static void init(struct machine *m, const struct machine_command *c, struct machine_result *r)
@@ -383,8 +347,7 @@ static void session_open(struct machine *m, const struct machine_command *c,
     r->code = MACHINE_DONE;
     r->deadline_ms = machine_session_renew(m, &s->base, c->ttl_ms);
     if (is_new) {
-        machine_emit_of(m, &s->base,
-                        &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
+        machine_emit_of(m, &s->base, &(struct machine_event){.type = MACHINE_EVENT_SESSION_OPENED});
     }
 }
 
@@ -419,6 +382,8 @@ uint32_t machine_command_cost(const struct machine_command *c)
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
+    case MACHINE_OP_KEYS:
+        return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
@@ -444,10 +409,14 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         init(m, c, r);
         break;
     case MACHINE_OP_JOIN:
-        join(m, c, r);
-        break;
     case MACHINE_OP_FORGET:
-        forget(m, c, r);
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
+    case MACHINE_OP_VERSION_RAISE:
+        machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
         m->limits = c->limits;
@@ -455,6 +424,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
+        break;
+    case MACHINE_OP_KEYS:
+        machine_keys(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);
@@ -617,12 +589,6 @@ bool machine_is_waiting(struct machine *m, uint64_t wait)
 uint64_t machine_cluster_id(const struct machine *m)
 {
     return m->cluster_id;
-}
-
-uint64_t machine_incarnation(const struct machine *m, uint64_t node_id)
-{
-    unsigned i = find_node(m, node_id);
-    return i < m->n_nodes && m->nodes[i].id == node_id ? m->nodes[i].incarnation : 0;
 }
 
 const struct machine_limits *machine_get_limits(const struct machine *m)

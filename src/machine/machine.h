@@ -40,7 +40,8 @@ enum machine_code {
     MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
     MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
                        * `token`th asking; the grant or the end comes as an event with the same
-                       * `wait`. Asking again finds the same place and raises the asking. */
+                       * `wait`. Asking again finds the same place and raises the asking. With a
+                       * number of the attempt, the deadline is then the new attempt's. */
     MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting
                        * (a place that an earlier asking took in the queue stays) */
     MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither
@@ -60,9 +61,10 @@ enum machine_code {
                        which is only told to who may see the lock or knows the owner */
     MACHINE_NOAUTH, /* nobody has logged in and the default user needs that; or the user was
                        deleted, switched off or has lost a password since it has logged in */
-    MACHINE_WRONG   /* USER_SET: words that are wrong for this user */
+    MACHINE_WRONG,  /* USER_SET: words that are wrong for this user */
+    MACHINE_LATE    /* ACQUIRE: `token` is a larger number of an attempt that came before it */
 };
-#define MACHINE_CODE_MAX MACHINE_WRONG
+#define MACHINE_CODE_MAX MACHINE_LATE
 
 enum machine_limit {
     MACHINE_LIMIT_LOCKS = 1,
@@ -227,6 +229,27 @@ bool machine_is_waiting(struct machine *m, uint64_t wait); /* whether this wait 
 uint64_t machine_cluster_id(const struct machine *m);      /* 0 before INIT */
 uint64_t machine_incarnation(const struct machine *m,
                              uint64_t node_id); /* 0 when it never joined */
+
+/* What is to become of a node, which the leader sees to (nodes.c). */
+enum machine_plan {
+    MACHINE_PLAN_NONE = 0,
+    MACHINE_PLAN_ADD, /* it is waited for, and then taken in */
+    MACHINE_PLAN_REMOVE,
+    MACHINE_PLAN_REPLACE, /* removed, and then waited for, with another incarnation */
+};
+
+struct machine_node {
+    uint64_t id, incarnation, former;
+    uint32_t version;
+    enum machine_plan plan;
+    bool learner;        /* what it is to become */
+    const char *address; /* where it will be; "" without a plan. Valid until the next apply */
+};
+/* By id; how many. */
+unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX]);
+bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret);
+uint32_t machine_version(const struct machine *m); /* of the cluster: what all its nodes know */
+
 const struct machine_limits *machine_get_limits(const struct machine *m);
 
 struct machine_counts {

@@ -111,8 +111,7 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     return 0;
 }
 
-/* The first of those that still hold the lock; NULL when none does. Looks at a bounded number. */
-static struct seat *first_holder(const struct machine *m, const struct lock *lock)
+struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock)
 {
     struct seat *seat = lock_holder(lock);
     if (seat == NULL || !machine_seat_is_over(m, seat)) {
@@ -166,7 +165,7 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    struct seat *first = lock == NULL ? NULL : first_holder(m, lock);
+    struct seat *first = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
     const struct crowd *c = lock == NULL ? NULL : lock_crowd(lock);
     if (lock == NULL || (first == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         r->code = MACHINE_NOTFOUND;
@@ -325,6 +324,8 @@ static int answer(struct machine *m, const struct machine_command *query, struct
         return check(m, query, r);
     case MACHINE_OP_SHOW:
         return show(m, query, r, payload);
+    case MACHINE_OP_KEY:
+        return machine_key(m, query, r, payload);
     case MACHINE_OP_LOCKS:
         return locks(m, query, r, payload);
     case MACHINE_OP_SESSION_SHOW:

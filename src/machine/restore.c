@@ -20,6 +20,7 @@ enum part {
     PART_IDLE,
     PART_WORK,
     PART_WAITS,
+    PART_ATTEMPTS,
     PART_END
 };
 
@@ -105,22 +106,38 @@ static bool load_head(struct loader *l)
     l->left[PART_IDLE] = fli_read_u64(r);
     l->left[PART_WORK] = fli_read_u64(r);
     l->left[PART_WAITS] = fli_read_u64(r);
+    l->left[PART_ATTEMPTS] = fli_read_u64(r);
+    m->version = fli_read_u32(r);
     const struct machine_limits *x = &m->limits;
     return !r->bad && m->clock_ms <= MACHINE_CLOCK_MAX_MS && m->floor_ms <= m->clock_ms &&
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
-           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1;
+           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1 &&
+           m->version >= 1;
 }
 
+/* One without an incarnation is to be added; one with a plan has an address. */
 static bool load_node(struct loader *l)
 {
     struct machine *m = l->m;
     struct node n = {.id = fli_read_u64(&l->r)};
     n.incarnation = fli_read_u64(&l->r);
+    n.former = fli_read_u64(&l->r);
+    n.version = fli_read_u32(&l->r);
+    n.plan = fli_read_u8(&l->r);
+    n.learner = fli_read_u8(&l->r);
+    struct fli_slice address = fli_read_bytes(&l->r, fli_read_u16(&l->r));
     uint64_t last_id = m->n_nodes == 0 ? 0 : m->nodes[m->n_nodes - 1].id;
-    if (l->r.bad || n.id <= last_id || n.incarnation == 0) {
+    if (l->r.bad || n.id <= last_id || n.plan > MACHINE_PLAN_REPLACE || n.learner > 1 ||
+        (n.incarnation == 0 && n.plan != MACHINE_PLAN_ADD) ||
+        address.len > MACHINE_NODE_ADDRESS_MAX ||
+        (address.len > 0 && memchr(address.data, 0, address.len) != NULL)) {
         return false;
+    }
+    n.address_len = (uint16_t)address.len;
+    if (address.len > 0) {
+        memcpy(n.address, address.data, address.len);
     }
     m->nodes[m->n_nodes++] = n;
     return true;
@@ -423,6 +440,26 @@ static bool load_wait(struct loader *l)
     return true;
 }
 
+static bool load_attempt(struct loader *l)
+{
+    struct fli_reader *r = &l->r;
+    uint8_t key[ATTEMPT_KEY_MAX];
+    uint64_t highest = fli_read_u64(r);
+    uint64_t at_ms = fli_read_u64(r);
+    fli_put_u32(key, fli_read_u32(r));
+    key[4] = fli_read_u8(r);
+    key[5] = fli_read_u8(r);
+    struct fli_slice name = fli_read_bytes(r, key[5]);
+    struct fli_slice owner = fli_read_bytes(r, fli_read_u8(r));
+    if (r->bad || key[4] > 1 || name.len == 0 || owner.len == 0) {
+        return false;
+    }
+    memcpy(key + 6, name.data, name.len);
+    memcpy(key + 6 + name.len, owner.data, owner.len);
+    return machine_attempt_load(l->m, (struct fli_slice){key, 6 + name.len + owner.len}, highest,
+                                at_ms);
+}
+
 /* Whether all sessions that are ending have that to come. */
 static bool work_ok(const struct machine *m)
 {
@@ -494,7 +531,7 @@ struct machine_restore {
 static bool (*const loaders[PART_END])(struct loader *l) = {
     [PART_HEAD] = load_head,        [PART_NODES] = load_node, [PART_USERS] = load_user,
     [PART_SESSIONS] = load_session, [PART_HELD] = load_held,  [PART_IDLE] = load_idle,
-    [PART_WORK] = load_work,        [PART_WAITS] = load_wait,
+    [PART_WORK] = load_work,        [PART_WAITS] = load_wait, [PART_ATTEMPTS] = load_attempt,
 };
 
 /* Loads whole records from these bytes. Returns how many bytes they had. */

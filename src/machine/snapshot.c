@@ -7,8 +7,10 @@
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
  *   users sealed 1, the last one's number 4
- *   numbers of nodes, users, sessions, grants, idle locks, work and waits, 8 each
- *   nodes, by id:                 id 8, incarnation 8
+ *   numbers of nodes, users, sessions, grants, idle locks, work, waits and attempts, 8 each
+ *   version of the cluster 4
+ *   nodes, by id:                 id 8, incarnation 8, former 8, version 4, plan 1, learner 1,
+ *                                 address (as a value)
  *   users, by number:             number 4, login 4, then as acl.h says
  *   explicit sessions, by serial: serial 8, deadline 8, ttl 4, lockdelay 4, end of the pause of
  *                                 its searches 8, renewals 4, ending 1 (enum machine_reason; 0:
@@ -19,6 +21,8 @@
  *   work, first one first:        kind 1, and a session's serial 8, a token 8, of the users the
  *                                 next wait's id 8, or of a lock: broken 1, permits 4, name
  *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
+ *   attempts, the oldest first:   number 8, since 8, user's number 4, kind 1 (0 implicit, 1
+ *                                 explicit), name, owner
  *   CRC-32C 4 of everything before
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
@@ -119,7 +123,7 @@ static void put_value(struct writer *w, struct fli_slice v)
 /* What differs between a state and its heir's. */
 struct head {
     fl_token last_token;
-    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits;
+    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, attempts;
 };
 
 static void put_head(struct writer *w, const struct machine *m, const struct head *h)
@@ -156,6 +160,8 @@ static void put_head(struct writer *w, const struct machine *m, const struct hea
     put_u64(w, h->idle);
     put_u64(w, h->work);
     put_u64(w, h->waits);
+    put_u64(w, h->attempts);
+    put_u32(w, m->version);
 }
 
 static void put_who(struct writer *w, const struct who *who)
@@ -263,6 +269,29 @@ static void put_wait(struct writer *w, const struct wait *wait)
     put_value(w, machine_seat_value(wait->seat));
 }
 
+static void put_attempt(struct writer *w, const struct attempt *a)
+{
+    size_t before_owner = 6 + (size_t)a->key[5];
+    put_u64(w, a->highest);
+    put_u64(w, a->at_ms);
+    put(w, a->key, before_owner);
+    put_short(w, (struct fli_slice){a->key + before_owner, a->key_len - before_owner});
+}
+
+static void put_nodes(struct writer *w, const struct machine *m)
+{
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        const struct node *n = &m->nodes[i];
+        put_u64(w, n->id);
+        put_u64(w, n->incarnation);
+        put_u64(w, n->former);
+        put_u32(w, n->version);
+        put_u8(w, n->plan);
+        put_u8(w, n->learner);
+        put_value(w, (struct fli_slice){(const uint8_t *)n->address, n->address_len});
+    }
+}
+
 static void put_machine(struct writer *w, const struct machine *m)
 {
     const struct head head = {.last_token = m->last_token,
@@ -272,12 +301,10 @@ static void put_machine(struct writer *w, const struct machine *m)
                               .grants = m->n_grants,
                               .idle = m->idle.len,
                               .work = m->n_work,
-                              .waits = m->waits_by_id.len};
+                              .waits = m->waits_by_id.len,
+                              .attempts = m->attempts.len};
     put_head(w, m, &head);
-    for (unsigned i = 0; i < m->n_nodes; i++) {
-        put_u64(w, m->nodes[i].id);
-        put_u64(w, m->nodes[i].incarnation);
-    }
+    put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
         put_user(w, m->users.list[i]);
     }
@@ -305,6 +332,12 @@ static void put_machine(struct writer *w, const struct machine *m)
         const struct wait *wait = wait_of_all(link);
         if (seat_mate(wait->seat, 0) == wait->seat && w->error == 0) {
             put_wait(w, wait);
+        }
+    }
+    FLI_LIST_FOREACH(link, &m->attempts_list)
+    {
+        if (w->error == 0) {
+            put_attempt(w, attempt_of(link));
         }
     }
     flush(w);

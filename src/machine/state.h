@@ -246,9 +246,26 @@ struct wait {
     struct wait *pending;
 };
 
+/* A request that was sent more than once: the highest number of an attempt. */
+struct attempt {
+    struct fli_map_node node;
+    struct fli_list link; /* in machine.attempts_list */
+    uint64_t highest;
+    uint64_t at_ms; /* the cluster clock when it came */
+    size_t key_len;
+    uint8_t key[]; /* uid 4, kind 1, name (length 1, bytes), owner */
+};
+#define ATTEMPT_KEY_MAX (4 + 1 + 1 + FL_NAME_MAX + FL_OWNER_MAX)
+
 struct node {
     uint64_t id;
-    uint64_t incarnation;
+    uint64_t incarnation; /* 0: it has not joined yet */
+    uint64_t former;      /* the incarnation that it replaces, and that may not join; 0: none */
+    uint32_t version;     /* that it knows; 0: not told */
+    uint8_t plan;         /* enum machine_plan */
+    uint8_t learner;      /* what it is to become, of one that is to be added or replaced */
+    uint16_t address_len;
+    char address[MACHINE_NODE_ADDRESS_MAX + 1];
 };
 
 struct machine {
@@ -259,11 +276,13 @@ struct machine {
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
     struct fli_map shares_by_token;
-    struct order held;     /* seats that hold, by token and, among mates, in their order */
-    struct order idle;     /* crowds of locks without a holder, by serial */
-    struct order opened;   /* explicit sessions, by serial */
-    struct fli_list waits; /* all waits, by id */
-    struct fli_list work;  /* what goes on in the next batch, first thing first */
+    struct order held;             /* seats that hold, by token and, among mates, in their order */
+    struct order idle;             /* crowds of locks without a holder, by serial */
+    struct order opened;           /* explicit sessions, by serial */
+    struct fli_map attempts;       /* by user, kind, lock and owner */
+    struct fli_list attempts_list; /* the one that came last is the last */
+    struct fli_list waits;         /* all waits, by id */
+    struct fli_list work;          /* what goes on in the next batch, first thing first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, seats of explicit ones */
@@ -281,6 +300,7 @@ struct machine {
     struct machine_limits limits;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
+    uint32_t version;           /* of the cluster: what all its nodes know */
     struct machine_counts ever; /* only the fields that count for ever */
     uint64_t digest;            /* of all records and timers, see digest.c */
     uint64_t search;            /* number of the last search for cycles; not state */
@@ -547,6 +567,20 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
 bool machine_users_load(struct machine *m, struct fli_reader *r);
 void machine_users_check(const struct machine *m);
 
+/* attempt.c */
+void machine_attempts_init(struct machine *m, const uint64_t hash_seed[2]);
+void machine_attempts_fini(struct machine *m);
+/* Whether a later attempt of this ACQUIRE has come, and its number; else this one is noted. */
+bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
+                             uint64_t *ret_highest);
+/* One of a snapshot, in their order. False: it cannot be. */
+bool machine_attempt_load(struct machine *m, struct fli_slice key, uint64_t highest,
+                          uint64_t at_ms);
+static inline const struct attempt *attempt_of(const struct fli_list *link)
+{
+    return FLI_CONTAINER_OF(link, struct attempt, link);
+}
+
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
@@ -672,11 +706,16 @@ uint64_t machine_digest_session(const struct session_explicit *s);
 uint64_t machine_digest_grant(struct seat *seat);
 uint64_t machine_digest_wait(const struct wait *w);
 uint64_t machine_digest_asking(const struct wait *w);
+uint64_t machine_digest_attempt(const struct attempt *a);
 uint64_t machine_digest_idle(const struct crowd *c);
 uint64_t machine_digest_timer(const struct timer *t);
 
 uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
+
+/* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
+void machine_nodes_apply(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r);
 
 /* deadlock.c */
 enum deadlock { DEADLOCK_NONE, DEADLOCK_CYCLE, DEADLOCK_UNKNOWN };
@@ -697,6 +736,19 @@ void machine_answer_queued(const struct wait *w, struct machine_result *r);
 /* Asks whether the wait would close a cycle. True when it must not be; r says why. */
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
                           unsigned n, struct machine_result *r);
+
+/* What this owner has at the locks of the command, and has lost already, goes first. False when
+ * there are no steps left for that. */
+bool machine_clear_own(struct machine *m, const struct machine_command *c);
+
+/* keys.c: KEYS and KEY. */
+void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload);
+
+/* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
+ * number. */
+struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
 
 /* together.c: ACQUIRE of several locks; s is NULL for an implicit session. */
 void machine_acquire_together(struct machine *m, const struct machine_command *c,

@@ -80,8 +80,8 @@ void machine_users_init(struct machine *m)
     static const char words[] = "on nopass ~* +@all";
     struct user *u = fli_xcalloc(1, sizeof *u);
     char unused[128];
-    acl_user_init(&u->acl, (struct fli_slice){(const uint8_t *)DEFAULT_NAME,
-                                              sizeof DEFAULT_NAME - 1});
+    acl_user_init(&u->acl,
+                  (struct fli_slice){(const uint8_t *)DEFAULT_NAME, sizeof DEFAULT_NAME - 1});
     int rc = acl_apply(&u->acl, (struct fli_slice){(const uint8_t *)words, sizeof words - 1},
                        ACL_LOCK_RIGHTS, unused, sizeof unused);
     FLI_ASSERT(rc == 0);
@@ -191,6 +191,12 @@ static bool is_of_clients(unsigned op)
     case MACHINE_OP_JOIN:
     case MACHINE_OP_FORGET:
     case MACHINE_OP_LIMITS:
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
+    case MACHINE_OP_VERSION_RAISE:
     case MACHINE_OP_RAISE:
     case MACHINE_OP_CANCEL:
         return false;
@@ -222,6 +228,8 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_RENEW:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_KEYS: /* its own locks a user may give back whatever else it may */
+        return (c->flags & MACHINE_KEYS_RELEASE) != 0 || may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
         return acl_may_some(u, ACL_ACQUIRE) ? 0 : ACL_ACQUIRE;
@@ -339,9 +347,9 @@ void machine_users_work(struct machine *m)
 
 static void changed(struct machine *m, struct fli_slice name, enum machine_reason reason)
 {
-    machine_emit(m, &(struct machine_event){
-                        .type = MACHINE_EVENT_USER_CHANGED, .reason = (uint8_t)reason,
-                        .owner = name});
+    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_USER_CHANGED,
+                                            .reason = (uint8_t)reason,
+                                            .owner = name});
     recheck_at(m, first_from(m, m->waits.next));
     machine_work(m);
 }
@@ -399,8 +407,8 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
     int rc = acl_apply(&acl, c->words, ACL_LOCK_RIGHTS, unused, sizeof unused);
     uint32_t before = u == NULL ? 0 : record_size(&u->acl);
     uint32_t room = MACHINE_USERS_BYTES_MAX - m->users.bytes + before;
-    if (rc == FL_ELIMIT || (rc == 0 && (record_size(&acl) > room ||
-                                        (u == NULL && m->users.last_uid == UINT32_MAX)))) {
+    if (rc == FL_ELIMIT ||
+        (rc == 0 && (record_size(&acl) > room || (u == NULL && m->users.last_uid == UINT32_MAX)))) {
         machine_answer_limit(m, r, MACHINE_LIMIT_USERS);
         return;
     }

@@ -49,8 +49,7 @@ static bool bad_name(struct fli_buf *b)
 static bool no_auth(struct fli_buf *b)
 {
     return fli_resp_error(b, "ERR",
-                          "AUTH: this version has no authentication; connect without user and "
-                          "password") == 0;
+                          "AUTH: there are no users here; connect without user and password") == 0;
 }
 
 /* --- HELLO --- */
@@ -99,8 +98,9 @@ static bool read_hello(const struct net_conn *c, struct fli_buf *b, const struct
             continue;
         }
         if (!is_word(args[i], "SETNAME") || i + 1 == n) {
-            *ret_fits = fli_resp_error(b, "ERR", "HELLO: write HELLO [2|3] [AUTH user password] "
-                                                 "[SETNAME name]") == 0;
+            *ret_fits = fli_resp_error(b, "ERR",
+                                       "HELLO: write HELLO [2|3] [AUTH user password] "
+                                       "[SETNAME name]") == 0;
             return false;
         }
         if (!read_name(args[++i], ret->name)) {
@@ -112,8 +112,8 @@ static bool read_hello(const struct net_conn *c, struct fli_buf *b, const struct
     return true;
 }
 
-static bool finish_hello(const struct net_commands *commands, struct net_conn *c,
-                         struct fli_buf *b, const struct net_auth *hello)
+static bool finish_hello(const struct net_commands *commands, struct net_conn *c, struct fli_buf *b,
+                         const struct net_auth *hello)
 {
     net_conn_set_proto(c, hello->proto);
     if (hello->named) {

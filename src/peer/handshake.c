@@ -8,12 +8,14 @@
 
 #define CRC_OFFSET 8u
 #define CHECKED_OFFSET 12u
-#define ZEROS_OFFSET 68u
+#define ZEROS_OFFSET 70u
 #define ADDRESS_OFFSET 72u
 #define REASON_OFFSET 336u
+#define PEER_OFFSET 512u
 
 _Static_assert(ADDRESS_OFFSET + MEMBER_ADDRESS_MAX == REASON_OFFSET, "the address fits");
-_Static_assert(REASON_OFFSET + HANDSHAKE_REASON_MAX == HANDSHAKE_SIZE, "the reason fits");
+_Static_assert(REASON_OFFSET + HANDSHAKE_REASON_MAX == PEER_OFFSET, "the reason fits");
+_Static_assert(PEER_OFFSET + MEMBER_ADDRESS_MAX == HANDSHAKE_SIZE, "the peer address fits");
 
 static const uint8_t MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 'l', 'o', 'k'};
 
@@ -37,6 +39,7 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
 {
     const struct peer_identity *from = &h->from;
     size_t address_len = strnlen(from->client_address, sizeof from->client_address - 1);
+    size_t peer_len = strnlen(from->peer_address, sizeof from->peer_address - 1);
     size_t reason_len = strnlen(h->reason, sizeof h->reason - 1);
     FLI_ASSERT(h->kind >= 1 && (unsigned)h->kind <= STREAM_KINDS);
     FLI_ASSERT(is_refusal(h->verdict) == (from->node_id == 0 && from->incarnation == 0));
@@ -55,6 +58,8 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     fli_put_u64(out + 56, from->admitted_index);
     fli_put_u16(out + 64, (uint16_t)address_len);
     fli_put_u16(out + 66, (uint16_t)reason_len);
+    fli_put_u16(out + 68, (uint16_t)peer_len);
+    memcpy(out + PEER_OFFSET, from->peer_address, peer_len);
     memcpy(out + ADDRESS_OFFSET, from->client_address, address_len);
     memcpy(out + REASON_OFFSET, h->reason, reason_len);
     fli_put_u32(out + CRC_OFFSET,
@@ -85,7 +90,8 @@ static bool identity_fits(const struct handshake *h)
         return from->node_id != 0 && from->incarnation != 0;
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
-           from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0';
+           from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0' &&
+           from->peer_address[0] == '\0';
 }
 
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
@@ -102,7 +108,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
         return FL_EVERSION;
     }
     memset(&h, 0, sizeof h);
-    if (in[18] < 1 || in[18] > STREAM_KINDS || in[19] > HANDSHAKE_OTHER_VERSION ||
+    if (in[18] < 1 || in[18] > STREAM_KINDS || in[19] > HANDSHAKE_REMOVED ||
         !is_zero(in + ZEROS_OFFSET, ADDRESS_OFFSET - ZEROS_OFFSET)) {
         return FL_EPROTO;
     }
@@ -116,6 +122,8 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.from.admitted_index = fli_get_u64(in + 56);
     if (!take_text(in + ADDRESS_OFFSET, fli_get_u16(in + 64), h.from.client_address,
                    sizeof h.from.client_address) ||
+        !take_text(in + PEER_OFFSET, fli_get_u16(in + 68), h.from.peer_address,
+                   sizeof h.from.peer_address) ||
         !take_text(in + REASON_OFFSET, fli_get_u16(in + 66), h.reason, sizeof h.reason) ||
         !identity_fits(&h)) {
         return FL_EPROTO;
@@ -150,9 +158,12 @@ const char *handshake_verdict_text(enum handshake_verdict verdict)
     case HANDSHAKE_OTHER_CLUSTER:
         return "it belongs to another cluster: look whether the data directory is the right one";
     case HANDSHAKE_OTHER_MEMBERS:
-        return "it is configured with other members: give all nodes the same";
+        return "its cluster began with other members: give all nodes the same, or join with "
+               "--join";
     case HANDSHAKE_OTHER_INCARNATION:
         return "it knows this node with other data: run CLUSTER FORGET on the leader";
+    case HANDSHAKE_REMOVED:
+        return "this node was removed from the cluster";
     case HANDSHAKE_OTHER_VERSION:
         return "it is of another version: run one version of fencelock on all nodes";
     }

@@ -2,13 +2,13 @@
  *
  *   offset size   little endian
  *   0      8      "fencelok"
- *   8      4      CRC-32C of bytes 12 to 511
+ *   8      4      CRC-32C of bytes 12 to 775
  *   12     2      HANDSHAKE_PROTOCOL; what follows is read only when it is the same
  *   14     2      format of log entries
  *   16     2      format of snapshots
  *   18     1      kind of stream, enum stream_kind
  *   19     1      verdict: 0 from the dialer, enum handshake_verdict in the answer
- *   20     4      checksum of the members
+ *   20     4      checksum of the members that the cluster began with; 0: this node does not know
  *   24     8      cluster id, 0 when not known yet
  *   32     8      sender's node id
  *   40     8      sender's incarnation
@@ -16,26 +16,28 @@
  *   56     8      index at which the sender knows itself to be a member, or 0
  *   64     2      length of the client address
  *   66     2      length of the reason
- *   68     4      zeros
+ *   68     2      length of the peer address
+ *   70     2      zeros
  *   72     264    client address, then zeros
  *   336    176    reason, then zeros
+ *   512    264    peer address: where others reach the sender; then zeros
  *
- * Decoding checks magic and checksum before anything else is believed. Both strings hold only
+ * Decoding checks magic and checksum before anything else is believed. The strings hold only
  * printable ASCII, since they end up in logs. Nodes of different versions do not talk to each
  * other: one could lead and write what the other must stop at.
  *
  * A refusal says who is refused and why, and nothing of the node that refuses: in it the members'
- * checksum, cluster id, node id, incarnation, index and client address are 0. The three version
+ * checksum, cluster id, node id, incarnation, index and addresses are 0. The three version
  * numbers are in every handshake. */
 #ifndef PEER_HANDSHAKE_H
 #define PEER_HANDSHAKE_H
 
 #include "peer/members.h"
 
-#define HANDSHAKE_SIZE 512u
+#define HANDSHAKE_SIZE 776u
 /* Of what is said on streams. Raised also when a command, a flag or a field is new to log entries:
  * a node that meets one it does not know stops. Numbers from 256 up are older layouts'. */
-#define HANDSHAKE_PROTOCOL 2u
+#define HANDSHAKE_PROTOCOL 3u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* Values travel and must not change. */
@@ -53,16 +55,20 @@ enum handshake_verdict {
     HANDSHAKE_OTHER_CLUSTER = 3,     /* another cluster id */
     HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
     HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
-    HANDSHAKE_OTHER_VERSION = 6      /* of the protocol or of a format */
+    HANDSHAKE_OTHER_VERSION = 6,     /* of the protocol or of a format */
+    HANDSHAKE_REMOVED = 7            /* it was a member, and is none any more */
 };
 
 /* What a node says of itself. */
 struct peer_identity {
     uint64_t node_id, incarnation, cluster_id;
-    uint32_t members_crc; /* of the canonical text; nodes that disagree must not meet */
+    /* Of the canonical text of the members that the cluster began with: they make the first entry
+     * of the log, so nodes that have others must not meet. 0: it has not begun one, and joins. */
+    uint32_t members_crc;
     /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
     uint64_t admitted_index;
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
+    char peer_address[MEMBER_ADDRESS_MAX];   /* likewise */
 };
 
 /* Formats of what the caller sends on the streams. */

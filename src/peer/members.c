@@ -182,6 +182,47 @@ const struct member *members_find(const struct members *m, uint64_t id)
     return NULL;
 }
 
+bool members_put(struct members *m, uint64_t id, const char *address)
+{
+    unsigned at = 0;
+    FLI_ASSERT(id != 0 && strlen(address) < MEMBER_ADDRESS_MAX);
+    while (at < m->n && m->list[at].id < id) {
+        at++;
+    }
+    if (at == m->n || m->list[at].id != id) {
+        if (m->n == ROSTER_MAX) {
+            return false;
+        }
+        memmove(&m->list[at + 1], &m->list[at], (m->n - at) * sizeof m->list[0]);
+        memset(&m->list[at], 0, sizeof m->list[at]);
+        m->list[at].id = id;
+        m->n++;
+    }
+    (void)snprintf(m->list[at].address, sizeof m->list[at].address, "%s", address);
+    return true;
+}
+
+bool members_equal(const struct members *a, const struct members *b)
+{
+    bool equal = a->n == b->n;
+    for (unsigned i = 0; equal && i < a->n; i++) {
+        equal =
+            a->list[i].id == b->list[i].id && strcmp(a->list[i].address, b->list[i].address) == 0;
+    }
+    return equal;
+}
+
+bool members_overlap(const struct members *a, const struct members *b)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct member *other = members_find(b, a->list[i].id);
+        if (other != NULL && strcmp(other->address, a->list[i].address) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 size_t members_format(const struct members *m, char *out, size_t size)
 {
     size_t len = 0;

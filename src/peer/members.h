@@ -5,9 +5,10 @@
 
 #include "base/base.h"
 
-#define MEMBERS_MAX 9u
+#define MEMBERS_MAX 9u /* of a cluster */
+#define ROSTER_MAX 16u /* nodes that one has to do with: members, and some that are about to be */
 #define MEMBER_ADDRESS_MAX 264u /* host of 255, brackets, colon, port, NUL */
-#define MEMBERS_TEXT_MAX (MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
+#define MEMBERS_TEXT_MAX (ROSTER_MAX * (MEMBER_ADDRESS_MAX + 22u))
 
 struct member {
     uint64_t id;
@@ -16,7 +17,7 @@ struct member {
 
 struct members {
     unsigned n;
-    struct member list[MEMBERS_MAX]; /* sorted by id */
+    struct member list[ROSTER_MAX]; /* sorted by id */
 };
 
 /* 0 or FL_EINVAL with a sentence in errmsg that names the part that is wrong and what to write
@@ -24,6 +25,12 @@ struct members {
 int members_parse(const char *text, struct members *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 const struct member *members_find(const struct members *m, uint64_t id); /* NULL when absent */
+/* Adds one, or gives it another address. False: there is no room. */
+bool members_put(struct members *m, uint64_t id, const char *address);
+bool members_equal(const struct members *a, const struct members *b);
+/* Whether some id has the same address in both. */
+bool members_overlap(const struct members *a, const struct members *b);
+
 /* The canonical text, always NUL-terminated; returns its length, as snprintf does. MEMBERS_TEXT_MAX
  * bytes are always enough. */
 size_t members_format(const struct members *m, char *out, size_t size);

@@ -13,7 +13,8 @@
 
 struct outbound_peer {
     struct outbound *o;
-    uint64_t id;
+    uint64_t id; /* 0: the place is nobody's */
+    bool gone;   /* no member any more; a dial is still under way */
     struct stream *stream;
     bool dialing;
     bool flooded; /* said that messages are dropped, until half of the room is free again */
@@ -33,8 +34,8 @@ struct outbound {
     bool timer_live;
     uv_timer_t timer; /* of the next dial */
     unsigned dialing_n;
-    unsigned n;
-    struct outbound_peer peers[MEMBERS_MAX];
+    uint64_t self_id;
+    struct outbound_peer peers[ROSTER_MAX];
     void (*close_cb)(void *ctx);
     void *close_ctx;
     struct said said;
@@ -62,8 +63,8 @@ static void say(struct outbound *o, int level, const char *fmt, ...)
 
 static struct outbound_peer *find(const struct outbound *o, uint64_t peer_id)
 {
-    for (unsigned i = 0; i < o->n; i++) {
-        if (o->peers[i].id == peer_id) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        if (o->peers[i].id == peer_id && peer_id != 0 && !o->peers[i].gone) {
             return (struct outbound_peer *)(uintptr_t)&o->peers[i];
         }
     }
@@ -93,9 +94,9 @@ static void set_timer(struct outbound *o)
 {
     uint64_t at_ms = UINT64_MAX;
     uint64_t now_ms = uv_now(o->loop);
-    for (unsigned i = 0; i < o->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         const struct outbound_peer *p = &o->peers[i];
-        if (p->stream == NULL && !p->dialing && p->dial_at_ms < at_ms) {
+        if (p->id != 0 && p->stream == NULL && !p->dialing && p->dial_at_ms < at_ms) {
             at_ms = p->dial_at_ms;
         }
     }
@@ -172,8 +173,11 @@ static void dialed(void *ctx, int status, const struct peer_identity *peer, stru
     FLI_ASSERT(p->dialing && p->stream == NULL && o->dialing_n > 0);
     p->dialing = false;
     o->dialing_n--;
-    if (o->closing) {
+    if (o->closing || p->gone) {
         stream_close(s);
+        if (p->gone) {
+            memset(p, 0, sizeof *p);
+        }
         maybe_closed(o);
     } else if (status == 0) {
         go_up(p, peer, s);
@@ -198,9 +202,9 @@ static void dial(struct outbound_peer *p)
 static void dial_due(struct outbound *o)
 {
     uint64_t now_ms = uv_now(o->loop);
-    for (unsigned i = 0; i < o->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         struct outbound_peer *p = &o->peers[i];
-        if (p->stream == NULL && !p->dialing && now_ms >= p->dial_at_ms) {
+        if (p->id != 0 && p->stream == NULL && !p->dialing && now_ms >= p->dial_at_ms) {
             dial(p);
         }
     }
@@ -262,7 +266,7 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
 
 void outbound_flush(struct outbound *o)
 {
-    for (unsigned i = 0; i < o->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (o->peers[i].stream != NULL) {
             stream_flush(o->peers[i].stream);
         }
@@ -289,6 +293,55 @@ void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
     }
 }
 
+/* ---- members ---- */
+
+static void leave(struct outbound_peer *p)
+{
+    struct stream *s = p->stream;
+    p->stream = NULL;
+    if (p->dialing) {
+        p->gone = true; /* its place is free when the dial has ended */
+    } else {
+        memset(p, 0, sizeof *p);
+    }
+    stream_close(s);
+}
+
+static void enter(struct outbound *o, uint64_t id)
+{
+    unsigned i = 0;
+    while (i < ROSTER_MAX && o->peers[i].id != 0) {
+        i++;
+    }
+    if (i == ROSTER_MAX) {
+        return; /* dials to former members take all places: the next call finds one */
+    }
+    struct outbound_peer *p = &o->peers[i];
+    p->o = o;
+    p->id = id;
+    p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
+    p->dial_at_ms = uv_now(o->loop);
+}
+
+void outbound_set_members(struct outbound *o, const struct members *members)
+{
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct outbound_peer *p = &o->peers[i];
+        if (p->id != 0 && !p->gone && members_find(members, p->id) == NULL) {
+            leave(p);
+        }
+    }
+    for (unsigned i = 0; i < members->n; i++) {
+        uint64_t id = members->list[i].id;
+        if (id != o->self_id && find(o, id) == NULL) {
+            enter(o, id);
+        }
+    }
+    if (o->started && !o->closing) {
+        set_timer(o);
+    }
+}
+
 /* ---- life ---- */
 
 int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *members,
@@ -303,14 +356,8 @@ int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *
     o->transport = t;
     o->cbs = *cbs;
     o->queue_max = queue_max == 0 ? SIZE_MAX : queue_max;
-    for (unsigned i = 0; i < members->n; i++) {
-        if (members->list[i].id != self_id) {
-            struct outbound_peer *p = &o->peers[o->n++];
-            p->o = o;
-            p->id = members->list[i].id;
-            p->pause_ms = OUTBOUND_PAUSE_MIN_MS;
-        }
-    }
+    o->self_id = self_id;
+    outbound_set_members(o, members);
     *ret = o;
     return 0;
 }
@@ -339,7 +386,7 @@ void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx)
     o->closing = true;
     o->close_cb = cb;
     o->close_ctx = ctx;
-    for (unsigned i = 0; i < o->n; i++) {
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
         stream_close(o->peers[i].stream);
         o->peers[i].stream = NULL;
     }

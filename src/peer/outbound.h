@@ -47,6 +47,9 @@ int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *
                     uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
                     struct outbound **ret) FLI_MUST_USE;
 
+/* The members from now on. Streams to those that are none any more end, without `down`. */
+void outbound_set_members(struct outbound *o, const struct members *members);
+
 void outbound_start(struct outbound *o); /* once, when the transport was started */
 
 /* Appends one message. 0; FL_ENOCONN: no stream now; FL_ELIMIT: too much waits; FL_ENOMEM: in all

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define CLAIM_MAX (2 * SECURITY_MEMBER_NAME_MAX + 4)
 
 struct security {
     struct fli_tls_context *context;
-    struct members members;
     uint64_t self_id;
     bool certificates;
     char name[SECURITY_NAME_MAX];
@@ -47,8 +48,8 @@ static void claim_of(const struct security *s, uint64_t from, uint64_t to, char 
     (void)snprintf(out, CLAIM_MAX, "%s to %s", a, b);
 }
 
-int security_create(const struct security_config *config, const struct members *members,
-                    uint64_t self_id, struct security **ret, char *errmsg, size_t errmsg_size)
+int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
+                    char *errmsg, size_t errmsg_size)
 {
     bool certificates = given(config->cert_file);
     const char *name = given(config->name) ? config->name : SECURITY_NAME_DEFAULT;
@@ -63,7 +64,6 @@ int security_create(const struct security_config *config, const struct members *
         return FL_ENOMEM;
     }
     char own_name[SECURITY_MEMBER_NAME_MAX];
-    s->members = *members;
     s->self_id = self_id;
     s->certificates = certificates;
     (void)snprintf(s->name, sizeof s->name, "%s", name);
@@ -121,15 +121,35 @@ bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t p
     return claimed != NULL && strcmp(claimed, claim) == 0;
 }
 
+/* Of what one that knows the secret says: which node it is; 0: none. */
+static uint64_t claimed_id(const struct security *s, const char *claim)
+{
+    uint64_t id = 0;
+    size_t stem = strlen(s->name) + strlen("-node-");
+    if (claim == NULL || strlen(claim) < stem ||
+        !fli_parse_u64(claim + stem, strspn(claim + stem, "0123456789"), UINT64_MAX, &id)) {
+        return 0;
+    }
+    return id;
+}
+
+static bool is_another_node(const struct security *s, const struct fli_tls *tls)
+{
+    char stem[SECURITY_MEMBER_NAME_MAX];
+    if (s->certificates) {
+        (void)snprintf(stem, sizeof stem, "%s-node-", s->name);
+        return fli_tls_peer_bears_other(tls, stem, s->self_id);
+    }
+    uint64_t id = claimed_id(s, fli_tls_peer_claim(tls));
+    return id != 0 && id != s->self_id && security_is(s, tls, id);
+}
+
 bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
                         size_t why_size)
 {
     char cn[FLI_TLS_NAME_MAX];
-    for (unsigned i = 0; i < s->members.n; i++) {
-        uint64_t id = s->members.list[i].id;
-        if (id != s->self_id && security_is(s, tls, id)) {
-            return true;
-        }
+    if (is_another_node(s, tls)) {
+        return true;
     }
     if (!s->certificates) {
         (void)snprintf(why, why_size, "it knows the secret, and says that it is '%.128s'",

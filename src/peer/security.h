@@ -30,9 +30,8 @@ struct security_config {
 struct security;
 
 /* *ret is NULL when neither is given. 0; FL_EINVAL with a sentence in errmsg; FL_ENOMEM. */
-int security_create(const struct security_config *config, const struct members *members,
-                    uint64_t self_id, struct security **ret, char *errmsg,
-                    size_t errmsg_size) FLI_MUST_USE;
+int security_create(const struct security_config *config, uint64_t self_id, struct security **ret,
+                    char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void security_destroy(struct security *s); /* NULL is fine; sessions may still live */
 
 /* Whether a text can be a cluster's name: letters, digits, dots and dashes. */
@@ -44,7 +43,8 @@ int security_call(struct security *s, uint64_t peer_id, struct fli_tls **ret) FL
 int security_answer(struct security *s, struct fli_tls **ret) FLI_MUST_USE;
 
 /* Of one that has opened a connection to this node, once hands are shaken: whether it is any other
- * member, and which. `why` says for the log why it is not. */
+ * node of this cluster by what it has proved, and which. Who is a member is for others to judge.
+ * `why` says for the log why it is not. */
 bool security_is_member(const struct security *s, const struct fli_tls *tls, char *why,
                         size_t why_size);
 bool security_is(const struct security *s, const struct fli_tls *tls, uint64_t peer_id);

@@ -47,13 +47,19 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
 
 /* ---- judging ---- */
 
-/* Once a cluster is formed it knows its nodes by their incarnations, and one that joins it anew
- * begins with nothing. */
+/* Whether the two may be of one cluster, as far as what they began with tells. Once it is formed a
+ * cluster knows its nodes by their incarnations, and whoever joins it anew begins with nothing: not
+ * with a state that was restored. */
 static bool began_alike(const struct transport *t, const struct peer_identity *peer)
 {
-    return peer->members_crc == t->self.members_crc ||
-           (t->self.cluster_id != 0 && peer->members_crc == t->origin_crc) ||
-           (peer->cluster_id != 0 && peer->members_crc == t->members_crc);
+    bool self_formed = t->self.cluster_id != 0;
+    bool peer_formed = peer->cluster_id != 0;
+    if (peer->members_crc == t->self.members_crc || peer->members_crc == 0 ||
+        t->self.members_crc == 0) {
+        return true;
+    }
+    return (self_formed && peer->members_crc == t->members_crc) ||
+           (peer_formed && t->self.members_crc == t->members_crc);
 }
 
 enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
@@ -64,10 +70,11 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
     unsigned long long self_id = t->self.node_id;
     *alike = false;
     if (!began_alike(t, peer)) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "nodes %llu and %llu are configured with different members, or were restored from "
-                 "different backups: give all nodes the same",
-                 self_id, peer_id);
+        snprintf(
+            reason, HANDSHAKE_REASON_MAX,
+            "nodes %llu and %llu began with different members, or from different backups: give all "
+            "nodes the same, or join with --join",
+            self_id, peer_id);
         return HANDSHAKE_OTHER_MEMBERS;
     }
     if (peer->cluster_id != 0 && t->self.cluster_id != 0 &&
@@ -84,12 +91,18 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
                  (unsigned long long)h->target, self_id);
         return HANDSHAKE_STRANGER;
     }
-    if (peer->node_id == t->self.node_id || members_find(&t->members, peer->node_id) == NULL) {
+    if (peer->node_id == t->self.node_id) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
                  peer_id, self_id);
         return HANDSHAKE_STRANGER;
     }
-    return t->cbs.judge(t->cbs.ctx, peer, reason);
+    enum handshake_verdict verdict = t->cbs.judge(t->cbs.ctx, peer, reason);
+    if (verdict == HANDSHAKE_WELCOME && members_find(&t->members, peer->node_id) == NULL) {
+        snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
+                 peer_id, self_id);
+        return HANDSHAKE_STRANGER;
+    }
+    return verdict;
 }
 
 /* ---- deadlines ---- */
@@ -338,20 +351,18 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
     t->members = config->members;
     t->self = config->self;
-    t->origin_crc = config->self.members_crc;
-    t->members_crc = config->members_crc != 0 ? config->members_crc : t->origin_crc;
-    t->self.members_crc = t->self.cluster_id != 0 ? t->members_crc : t->origin_crc;
+    t->members_crc = config->members_crc;
     t->formats = config->formats;
     t->cbs = *cbs;
     t->fd = -1;
     set_limits(t, config);
     fli_list_init(&t->pending);
     fli_list_init(&t->dialing);
-    for (unsigned i = 0; i < MEMBERS_MAX * STREAM_KINDS; i++) {
-        fli_list_init(&t->accepted[i / STREAM_KINDS][i % STREAM_KINDS].streams);
+    for (unsigned i = 0; i < ROSTER_MAX * STREAM_KINDS; i++) {
+        fli_list_init(&t->accepted[i / STREAM_KINDS].kinds[i % STREAM_KINDS].streams);
     }
-    int rv = security_create(&config->security, &config->members, config->self.node_id,
-                             &t->security, errmsg, errmsg_size);
+    int rv =
+        security_create(&config->security, config->self.node_id, &t->security, errmsg, errmsg_size);
     rv = rv != 0 ? rv : transport_bind(t, config->bind_address, errmsg, errmsg_size);
     if (rv != 0) {
         security_destroy(t->security);
@@ -385,11 +396,22 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size)
     return accept_start(t, errmsg, errmsg_size);
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+                           uint32_t members_crc)
 {
+    t->self.members_crc = members_crc;
     t->self.cluster_id = cluster_id;
-    t->self.members_crc = cluster_id != 0 ? t->members_crc : t->self.members_crc;
     t->self.admitted_index = admitted_index;
+}
+
+void transport_set_members(struct transport *t, const struct members *members)
+{
+    const struct member *self = members_find(members, t->self.node_id);
+    if (self != NULL) {
+        (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
+    }
+    t->members = *members;
+    accept_lose_strangers(t);
 }
 
 int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,

@@ -64,8 +64,8 @@ struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
     struct members members;
     struct peer_identity self;
-    /* Of the members alone (0: as self.members_crc, which is another one in a node that began with
-     * some state). Until their cluster is formed only nodes that began alike meet. */
+    /* Of the members that were configured, alone. self.members_crc is another one in a node that
+     * began with a state that was restored. */
     uint32_t members_crc;
     struct handshake_formats formats;
     /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
@@ -82,9 +82,10 @@ struct transport_config {
 
 struct transport_callbacks {
     void *ctx;
-    /* Judges a peer's handshake, after the transport's own checks: fills `reason` unless it is
-     * HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is configured alike:
-     * it must not name a cluster id or an incarnation. */
+    /* Judges a peer's handshake, after the transport's own checks (it may be of no member yet, and
+     * is one when it is welcome: then transport_set_members() was called meanwhile): fills `reason`
+     * unless it is HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is
+     * configured alike: it must not name a cluster id or an incarnation. */
     enum handshake_verdict (*judge)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
     /* A stream from another node, to own: stream_start or stream_close it. */
@@ -119,8 +120,14 @@ uint16_t transport_port(const struct transport *t); /* that was bound */
 /* Accepts and dials from now on. 0 or FL_ESYSTEM, with a sentence in errmsg. */
 int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 
-/* The cluster id, once it is known, and the node's place in it; said in handshakes from now on. */
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index);
+/* The cluster id, once it is known, the node's place in it, and what it began with; said in
+ * handshakes from now on. */
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+                           uint32_t members_crc);
+
+/* The members from now on, and this node's own address. Streams of those that are none any more
+ * end, and their owners hear `lost`; so not from within a callback of one. */
+void transport_set_members(struct transport *t, const struct members *members);
 
 /* Opens a stream to another member. cb once, never inside: status 0 and a stream to own, or
  * FL_ENOCONN (also when the transport closes), FL_EDENIED (this side or the other refused).

@@ -57,14 +57,50 @@ static void pending_drop(struct pending *p)
 
 /* ---- accepted streams ---- */
 
+static bool is_unused(const struct transport *t, const struct accepted_peer *p)
+{
+    unsigned n = 0;
+    for (unsigned kind = 0; kind < STREAM_KINDS; kind++) {
+        n += p->kinds[kind].n;
+    }
+    return n == 0 && members_find(&t->members, p->id) == NULL;
+}
+
+/* There is a place: as many as members may be, and those of former ones are empty. */
 static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
-    unsigned i = 0;
-    while (i < t->members.n && t->members.list[i].id != peer_id) {
-        i++;
+    struct accepted_peer *found = NULL;
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct accepted_peer *p = &t->accepted[i];
+        if (p->id == peer_id) {
+            return &p->kinds[kind - 1];
+        }
+        found = found == NULL && is_unused(t, p) ? p : found;
     }
-    FLI_ASSERT(i < t->members.n);
-    return &t->accepted[i][kind - 1];
+    FLI_ASSERT(found != NULL);
+    found->id = peer_id;
+    return &found->kinds[kind - 1];
+}
+
+static void lose_all(struct accepted *a)
+{
+    while (a->n > 0) {
+        unsigned before = a->n;
+        stream_lose(stream_of_place(a->streams.next), CHANNEL_BROKEN,
+                    "the node is a member no more");
+        FLI_ASSERT(a->n < before);
+    }
+}
+
+void accept_lose_strangers(struct transport *t)
+{
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct accepted_peer *p = &t->accepted[i];
+        for (unsigned kind = 0; kind < STREAM_KINDS && members_find(&t->members, p->id) == NULL;
+             kind++) {
+            lose_all(&p->kinds[kind]);
+        }
+    }
 }
 
 static void hand_on(struct transport *t, struct channel *c, const struct handshake *h,

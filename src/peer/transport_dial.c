@@ -22,7 +22,7 @@ struct dial {
     struct fli_list link;
     struct transport *t;
     enum stream_kind kind;
-    const struct member *member; /* the transport's */
+    struct member member;
     transport_dial_cb cb;
     void *ctx;
     uv_getaddrinfo_t resolve;
@@ -40,7 +40,7 @@ struct dial {
 
 static unsigned long long dial_id(const struct dial *d)
 {
-    return d->member->id;
+    return d->member.id;
 }
 
 /* Ends the attempt, with the stream if status is 0. */
@@ -58,12 +58,12 @@ static void dial_finish(struct dial *d, int status, const struct peer_identity *
     free(d);
     if (status == FL_ENOCONN && !t->closing) {
         transport_say(t, 3, "node %llu at %s cannot be reached: %s", dial_id(&done),
-                      done.member->address, done.why);
+                      done.member.address, done.why);
     }
     done.cb(done.ctx, status, peer, s);
     if (status == FL_ENOCONN && done.tried > 0 && done.absent == done.tried && !t->closing &&
         t->cbs.absent != NULL) {
-        t->cbs.absent(t->cbs.ctx, done.member->id);
+        t->cbs.absent(t->cbs.ctx, done.member.id);
     }
     transport_maybe_closed(t);
 }
@@ -82,8 +82,8 @@ static void dial_next(struct dial *d);
 static void dial_refused(struct dial *d, enum handshake_verdict verdict, const char *reason)
 {
     struct transport *t = d->t;
-    uint64_t id = d->member->id;
-    transport_say(t, 2, "node %llu at %s refused this node: %s", dial_id(d), d->member->address,
+    uint64_t id = d->member.id;
+    transport_say(t, 2, "node %llu at %s refused this node: %s", dial_id(d), d->member.address,
                   reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
@@ -95,7 +95,7 @@ static void dial_refused(struct dial *d, enum handshake_verdict verdict, const c
 static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_slice early)
 {
     struct transport *t = d->t;
-    uint64_t id = d->member->id;
+    uint64_t id = d->member.id;
     struct stream *s;
     struct channel *c = d->channel;
     d->channel = NULL;
@@ -113,8 +113,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
 /* This side does not want it, or cannot understand it. */
 static void dial_reject(struct dial *d, const char *reason)
 {
-    transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member->address,
-                  reason);
+    transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
     dial_hang_up(d);
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }
@@ -140,7 +139,7 @@ static void dial_judge(struct dial *d, struct fli_slice early)
         dial_refused(d, verdict, h.reason[0] != '\0' ? h.reason : handshake_verdict_text(verdict));
         return;
     }
-    if (h.from.node_id != d->member->id || h.kind != d->kind) {
+    if (h.from.node_id != d->member.id || h.kind != d->kind) {
         snprintf(reason, sizeof reason, "node %llu answered where node %llu was called",
                  (unsigned long long)h.from.node_id, dial_id(d));
         dial_reject(d, reason);
@@ -191,7 +190,7 @@ static void dial_greet(void *ctx)
     uint8_t bytes[HANDSHAKE_SIZE];
     memset(&ask, 0, sizeof ask);
     ask.kind = d->kind;
-    ask.target = d->member->id;
+    ask.target = d->member.id;
     ask.from = t->self;
     handshake_encode(&ask, &t->formats, bytes);
     deadline_set(t, &d->deadline, t->answer_ms);
@@ -202,7 +201,7 @@ static void dial_greet(void *ctx)
 static int dial_secure(struct dial *d)
 {
     struct fli_tls *tls;
-    int rv = security_call(d->t->security, d->member->id, &tls);
+    int rv = security_call(d->t->security, d->member.id, &tls);
     return rv != 0 ? rv : channel_secure(d->channel, tls, true, dial_greet);
 }
 
@@ -302,7 +301,7 @@ int dial_start(struct transport *t, enum stream_kind kind, const struct member *
     }
     d->t = t;
     d->kind = kind;
-    d->member = m;
+    d->member = *m;
     d->cb = cb;
     d->ctx = ctx;
     d->resolve.data = d;

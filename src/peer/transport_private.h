@@ -23,12 +23,18 @@ struct accepted {
     unsigned n;
 };
 
+/* Those of one member; its place is another's when it is no member and none is left. */
+struct accepted_peer {
+    uint64_t id; /* 0: nobody's */
+    struct accepted kinds[STREAM_KINDS];
+};
+
 struct transport {
     struct channel_shared shared;
     struct transport_callbacks cbs;
     struct members members;
     struct peer_identity self;
-    uint32_t members_crc, origin_crc; /* of the members alone; and with what it began with */
+    uint32_t members_crc; /* as in the configuration */
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
     struct security *security; /* NULL: none */
@@ -51,7 +57,7 @@ struct transport {
     unsigned dialing_n;
     unsigned channels; /* not freed */
     unsigned streams;  /* not closed by their owners */
-    struct accepted accepted[MEMBERS_MAX][STREAM_KINDS];
+    struct accepted_peer accepted[ROSTER_MAX];
     uint64_t accepted_ever, replaced, refused, dropped;
     void (*close_cb)(void *ctx);
     void *close_ctx;
@@ -77,6 +83,7 @@ int accept_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_MUST
 void accept_sweep(struct transport *t);
 void accept_earliest(const struct transport *t, uint64_t *at_ms); /* lowers it */
 void accept_drop_all(struct transport *t);
+void accept_lose_strangers(struct transport *t); /* streams of those that are members no more */
 
 /* transport_dial.c */
 int dial_start(struct transport *t, enum stream_kind kind, const struct member *m,

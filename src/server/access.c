@@ -166,6 +166,10 @@ static unsigned right_of(enum fli_command_id id)
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
     case FLI_CMD_CLUSTER_BACKUP:
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         return ACL_ADMIN;
     case FLI_CMD_SUBSCRIBE:
     case FLI_CMD_PSUBSCRIBE:
@@ -241,7 +245,7 @@ static bool deny(struct access *a, struct net_request *r, const struct fli_comma
 static bool is_stranger(const struct access *a, const struct net_conn *c, const struct machine *m)
 {
     char name[FLI_TLS_NAME_MAX];
-    return net_conn_login(c) == 0 && !net_conn_is_local(c) && !a->config.config->allow_remote &&
+    return net_conn_login(c) == 0 && !net_conn_is_local(c) && a->config.config->protected_mode &&
            machine_may(m, 0, 0, NULL) && !net_conn_cert_name(c, name);
 }
 
@@ -267,7 +271,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
                     "protected mode: clients of other machines are not served while the default "
                     "user needs no password. From this machine, give it one (ACL SETUSER default "
                     ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
-                    "start with --allow-remote if the network is trusted");
+                    "start with --protected-mode no if the network is trusted");
     }
     if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
         command->id != FLI_CMD_CLUSTER_FORGET) {
@@ -487,7 +491,7 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
 void access_shaken(struct access *a, struct net_conn *conn)
 {
     char name[FLI_TLS_NAME_MAX];
-    if (!a->config.config->tls_auth_clients_user || !net_conn_cert_name(conn, name) ||
+    if (!net_conn_cert_user(conn, a->config.config->tls_auth_clients_user, name) ||
         !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
         return;
     }

@@ -35,8 +35,11 @@ struct call {
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* the owner is known to nobody but us */
+    bool counted;    /* it is said not to be the first attempt, so the newest one is known */
     bool hung_up;    /* the client has closed its sending side */
     bool listing;    /* in flight, and one of listings_in_flight */
+    bool face;       /* asked as Redis is asked, and answered with one of `answers` */
+    struct face_answers answers;
     unsigned tries;
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_asking */
@@ -45,7 +48,7 @@ struct call {
     uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
     uint64_t asking;
     uint64_t token;  /* UNDO_GRANT: what to release */
-    uint64_t number; /* CLUSTER FORGET: the node */
+    uint64_t number; /* of a change of the cluster: the node */
     uint8_t name[FL_NAME_MAX];
 };
 
@@ -75,6 +78,13 @@ void dispatch_call_free(struct call *c);
 void *dispatch_call_detach(struct call *c); /* the request, which the call then forgets */
 void dispatch_answer_failure(struct call *c, int status);
 void dispatch_answer_news(struct call *c, const struct parked_news *news);
+void dispatch_finish(struct dispatch *d, void *request, int rc);
+void dispatch_error(struct dispatch *d, void *request, const char *word, const char *text);
+void dispatch_fail(struct dispatch *d, void *request, int status, bool retryable);
+struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_slot *slot,
+                             int proto, enum fli_command_id id);
+void dispatch_on_result(struct node_ticket *t, int status, const struct machine_result *result,
+                        struct fli_slice payload);
 int dispatch_submit(struct call *c, const struct machine_command *m,
                     node_ticket_cb cb) FLI_MUST_USE;
 

@@ -38,6 +38,7 @@ static const struct config_option options[] = {
     TEXT("advertise", advertise),
     TEXT("peer", peer),
     {"cluster", KIND_CLUSTER, 0, 0, 0, 0, false},
+    {"join", KIND_JOIN, 0, 0, 0, 0, false},
     NUMBER("election-ms", election_ms, 20, 60000),
     NUMBER("heartbeat-ms", heartbeat_ms, 5, 30000),
     NUMBER("hold-ms", hold_ms, 1, 600000),
@@ -58,12 +59,14 @@ static const struct config_option options[] = {
     TEXT("aclfile", aclfile),
     TEXT("requirepass", requirepass),
     TEXT("auditlog", auditlog),
+    TEXT("redis-face", redis_face),
+    TEXT("redis-face-aliases", redis_face_aliases),
     OTHER("tls-cluster", KIND_YES_NO, tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),
     OTHER("log-level", KIND_LEVEL, log_level),
     OTHER("log-format", KIND_FORMAT, log_json),
-    OTHER("allow-remote", KIND_FLAG, allow_remote),
+    OTHER("protected-mode", KIND_YES_NO, protected_mode),
     NUMBER("locks-max", limits.locks_max, 1, UINT32_MAX),
     NUMBER("sessions-max", limits.sessions_max, 1, UINT32_MAX),
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
@@ -153,6 +156,13 @@ static enum config_outcome only_once(struct config_reader *r, const char *where,
 
 static enum config_outcome unknown(struct config_reader *r, const char *where, const char *name)
 {
+    if (strcmp(name, "allow-remote") == 0) {
+        return config_wrong(
+            r,
+            "%s: there is no option 'allow-remote' any more; what it did is said by "
+            "protected-mode no",
+            where);
+    }
     unsigned d = 0;
     const char *near = nearest(name, &d);
     if (d <= 1 + strlen(near) / 3) {
@@ -380,6 +390,7 @@ bool config_was_given(const struct config_reader *r, const char *name)
 static void set_defaults(struct config *c)
 {
     *c = (struct config){.id = 1,
+                         .protected_mode = true,
                          .data = CONFIG_DATA_DEFAULT,
                          .listen = CONFIG_LISTEN_DEFAULT,
                          .drain_ms = 5000,
@@ -387,6 +398,7 @@ static void set_defaults(struct config *c)
                          .client_memory = UINT64_C(512) << 20,
                          .snapshot_bytes = CONFIG_SNAPSHOT_BYTES_DEFAULT,
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
+                         .redis_face = "yes",
                          .tls_cluster_name = SECURITY_NAME_DEFAULT,
                          .log_level = 3,
                          .step = CONFIG_STEP_MIN};

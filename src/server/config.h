@@ -34,7 +34,8 @@ struct config {
     char listen[NET_ADDRESS_MAX];    /* for clients; port 0 picks one; "off" */
     char advertise[NET_ADDRESS_MAX]; /* what clients and nodes are told instead; "" for listen */
     char peer[NET_ADDRESS_MAX];      /* to bind for other nodes; "" for as in the cluster */
-    struct members members;
+    struct members members; /* how to begin: the cluster; or some of its nodes, and this one */
+    bool joins;
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
@@ -53,12 +54,14 @@ struct config {
     char cluster_secret_file[CONFIG_PATH_MAX]; /* or by this; "" for neither */
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool log_json;                             /* an object a line */
-    bool allow_remote;
-    char aclfile[CONFIG_PATH_MAX];  /* the users of a new cluster; "" for none */
-    char requirepass[513];          /* of the default user of a new cluster; "" for none */
-    char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
-    bool tls_auth_clients_user;     /* a certificate's CN is its user */
-    struct machine_limits limits;   /* of a new cluster */
+    bool protected_mode;
+    char aclfile[CONFIG_PATH_MAX];           /* the users of a new cluster; "" for none */
+    char requirepass[513];                   /* of the default user of a new cluster; "" for none */
+    char auditlog[CONFIG_PATH_MAX];          /* a path, or "syslog"; "" for none */
+    enum fli_tls_user tls_auth_clients_user; /* what of a certificate names its user */
+    char redis_face[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
+    char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
+    struct machine_limits limits;             /* of a new cluster */
 
     /* What is done instead of serving; said on the command line alone. */
     bool check, json;

@@ -6,9 +6,37 @@
 
 #include "base/bytes.h"
 
+/* A node that is new to a cluster: it is told some nodes of it, and has an address of its own. */
+static enum config_outcome check_join(struct config_reader *r)
+{
+    struct config *c = r->config;
+    if (config_was_given(r, "cluster")) {
+        return config_wrong(r,
+                            "--cluster begins a cluster, and --join goes into one that is there: "
+                            "leave one out");
+    }
+    if (!config_was_given(r, "id") || c->peer[0] == '\0') {
+        return config_wrong(r,
+                            "--join needs --id and --peer: the id and the address that fencelock "
+                            "cluster add is told");
+    }
+    if (members_find(&c->members, c->id) != NULL) {
+        return config_wrong(r,
+                            "--join names node %llu, which is this one: name nodes that are "
+                            "members",
+                            (unsigned long long)c->id);
+    }
+    return members_put(&c->members, c->id, c->peer)
+               ? CONFIG_RUN
+               : config_wrong(r, "--join names too many nodes");
+}
+
 static enum config_outcome check_members(struct config_reader *r)
 {
     struct config *c = r->config;
+    if (c->joins) {
+        return check_join(r);
+    }
     if (!config_was_given(r, "cluster")) {
         c->members.n = 1;
         c->members.list[0].id = c->id;
@@ -224,9 +252,9 @@ static enum config_outcome check_addresses(struct config_reader *r)
     if (o == CONFIG_RUN && c->peer[0] != '\0') {
         o = check_peer_reach(r, "peer", c->peer);
     }
-    return o != CONFIG_RUN
-               ? o
-               : check_peer_reach(r, "cluster", members_find(&c->members, c->id)->address);
+    return o != CONFIG_RUN ? o
+                           : check_peer_reach(r, c->joins ? "peer" : "cluster",
+                                              members_find(&c->members, c->id)->address);
 }
 
 static enum config_outcome check_users(struct config_reader *r)

@@ -14,6 +14,7 @@ enum config_kind {
     KIND_YES_NO,
     KIND_LEVEL,
     KIND_CLUSTER,
+    KIND_JOIN,
     KIND_AUTH,
     KIND_FORMAT,
     KIND_CERT_USER

@@ -8,6 +8,7 @@
 #include "machine/batch.h"
 #include "server/backup.h"
 #include "server/call.h"
+#include "server/face.h"
 #include "server/render.h"
 #include "wire/request.h"
 #include "wire/resp.h"
@@ -38,7 +39,7 @@ void dispatch_call_free(struct call *c)
 
 /* --- answers --- */
 
-static void finish(struct dispatch *d, void *request, int rc)
+void dispatch_finish(struct dispatch *d, void *request, int rc)
 {
     if (rc == 0) {
         d->config.sink.answer(request);
@@ -47,18 +48,18 @@ static void finish(struct dispatch *d, void *request, int rc)
     }
 }
 
-static void answer_error(struct dispatch *d, void *request, const char *word, const char *text)
+void dispatch_error(struct dispatch *d, void *request, const char *word, const char *text)
 {
     d->counts.errors++;
-    finish(d, request, fli_resp_error(d->config.sink.reply(request), word, "%s", text));
+    dispatch_finish(d, request, fli_resp_error(d->config.sink.reply(request), word, "%s", text));
 }
 
-static void answer_failure(struct dispatch *d, void *request, int status, bool retryable)
+void dispatch_fail(struct dispatch *d, void *request, int status, bool retryable)
 {
     d->counts.noleader += status == FL_ENOLEADER;
     d->counts.busy += status == FL_EBUSY;
     d->counts.uncertain += status == FL_EUNCERTAIN;
-    finish(d, request, render_failure(d->config.sink.reply(request), status, retryable));
+    dispatch_finish(d, request, render_failure(d->config.sink.reply(request), status, retryable));
 }
 
 void *dispatch_call_detach(struct call *c)
@@ -73,7 +74,7 @@ void *dispatch_call_detach(struct call *c)
 
 void dispatch_answer_failure(struct call *c, int status)
 {
-    answer_failure(c->dispatch, dispatch_call_detach(c), status, !c->made_owner);
+    dispatch_fail(c->dispatch, dispatch_call_detach(c), status, !c->made_owner);
 }
 
 void dispatch_answer_news(struct call *c, const struct parked_news *news)
@@ -81,9 +82,9 @@ void dispatch_answer_news(struct call *c, const struct parked_news *news)
     struct dispatch *d = c->dispatch;
     void *request = dispatch_call_detach(c);
     struct fli_buf *b = d->config.sink.reply(request);
-    finish(d, request,
-           news->end == PARKED_GRANTED ? render_granted(b, news->token)
-                                       : render_wait_ended(b, c->proto, news->reason));
+    dispatch_finish(d, request,
+                    news->end == PARKED_GRANTED ? render_granted(b, news->token)
+                                                : render_wait_ended(b, c->proto, news->reason));
 }
 
 /* --- results --- */
@@ -97,8 +98,8 @@ static void tell_refused(struct dispatch *d, void *request, enum fli_command_id 
     }
 }
 
-static void on_result(struct node_ticket *t, int status, const struct machine_result *result,
-                      struct fli_slice payload)
+void dispatch_on_result(struct node_ticket *t, int status, const struct machine_result *result,
+                        struct fli_slice payload)
 {
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
     struct dispatch *d = c->dispatch;
@@ -121,8 +122,10 @@ static void on_result(struct node_ticket *t, int status, const struct machine_re
     } else {
         void *request = dispatch_call_detach(c);
         tell_refused(d, request, c->id, result);
-        finish(d, request,
-               render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));
+        struct fli_buf *b = d->config.sink.reply(request);
+        dispatch_finish(d, request,
+                        c->face ? dispatch_face_render(b, c, result, payload)
+                                : render_result(b, c->proto, c->id, result, payload));
     }
     dispatch_call_free(c);
 }
@@ -156,7 +159,9 @@ static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_S
     }
     m->op = MACHINE_OP_ACQUIRE;
     m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
-                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
+                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0) |
+                         (q->attempt > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0));
+    m->number = q->attempt > 1 ? q->attempt : 0;
     m->mode = q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
     m->n_names = (uint8_t)(1 + q->n_also);
     m->also = (struct fli_slice){also, len};
@@ -242,8 +247,8 @@ int dispatch_submit_bytes(struct call *c, const void *command, size_t len, node_
     return rc;
 }
 
-static struct call *attach(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
-                           enum fli_command_id id)
+struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_slot *slot,
+                             int proto, enum fli_command_id id)
 {
     struct call *c = dispatch_call_take(d);
     c->request = request;
@@ -265,13 +270,14 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
         d->config.who(d->config.users_ctx, request, &m);
     }
     if (d->calls >= d->config.calls_max) {
-        answer_failure(d, request, FL_EBUSY, true);
+        dispatch_fail(d, request, FL_EBUSY, true);
         return;
     }
-    struct call *c = attach(d, request, slot, proto, q->command->id);
+    struct call *c = dispatch_attach(d, request, slot, proto, q->command->id);
     if (m.op == MACHINE_OP_ACQUIRE) {
         c->waits = q->wait;
         c->wait_ms = m.wait_ms;
+        c->counted = q->attempt > 1;
         if (m.owner.len == 0) {
             c->made_owner = true;
             m.owner = make_owner(d);
@@ -279,7 +285,8 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
             memcpy(c->name, m.name.data, m.name.len);
         }
     }
-    int rc = listing_is(&m) ? listing_submit(c, &m, on_result) : dispatch_submit(c, &m, on_result);
+    int rc = listing_is(&m) ? listing_submit(c, &m, dispatch_on_result)
+                            : dispatch_submit(c, &m, dispatch_on_result);
     if (rc == 0) {
         c->mark = c->waits ? parked_asking(&d->parked) : 0;
         c->restores = d->restores;
@@ -288,18 +295,18 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     (void)dispatch_call_detach(c);
     dispatch_call_free(c);
     if (rc == FL_EINVAL && listing_is(&m)) {
-        answer_error(d, request, "ERR",
-                     "CURSOR: write the cursor that the page before gave, or 0 to begin");
+        dispatch_error(d, request, "ERR",
+                       "CURSOR: write the cursor that the page before gave, or 0 to begin");
     } else if (rc == FL_EINVAL) {
-        answer_error(d, request, "ERR", "an argument is out of range");
+        dispatch_error(d, request, "ERR", "an argument is out of range");
     } else {
-        answer_failure(d, request, rc, true);
+        dispatch_fail(d, request, rc, true);
     }
 }
 
 /* --- what is answered without the machine --- */
 
-static void on_transfer(void *ctx, int status)
+static void on_changed(void *ctx, int status)
 {
     struct call *c = ctx;
     struct dispatch *d = c->dispatch;
@@ -309,25 +316,58 @@ static void on_transfer(void *ctx, int status)
         d->config.node.status(d->config.node.ctx, &s);
         void *request = dispatch_call_detach(c);
         struct fli_buf *b = d->config.sink.reply(request);
-        finish(d, request,
-               c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
-                                                 : render_forget(b, status, c->number, &s));
+        dispatch_finish(d, request,
+                        c->id == FLI_CMD_CLUSTER_TRANSFER ? render_transfer(b, status, &s)
+                        : c->id == FLI_CMD_CLUSTER_FORGET
+                            ? render_forget(b, status, c->number, &s)
+                            : render_change(b, c->id, status, c->number, &s));
     }
     dispatch_call_free(c);
+}
+
+static enum node_change_kind change_of(enum fli_command_id id)
+{
+    switch (id) {
+    case FLI_CMD_CLUSTER_ADD:
+        return NODE_CHANGE_ADD;
+    case FLI_CMD_CLUSTER_REMOVE:
+        return NODE_CHANGE_REMOVE;
+    case FLI_CMD_CLUSTER_REPLACE:
+        return NODE_CHANGE_REPLACE;
+    case FLI_CMD_CLUSTER_MOVE:
+        return NODE_CHANGE_MOVE;
+    default:
+        FLI_ASSERT(id == FLI_CMD_CLUSTER_FORGET);
+        return NODE_CHANGE_FORGET;
+    }
+}
+
+static int change_member(const struct dispatch_node *node, struct call *c,
+                         const struct fli_request *q)
+{
+    struct node_change wanted = {
+        .kind = change_of(c->id), .id = q->number, .learner = q->learner, .force = q->force};
+    if (q->value.len > 0 && memchr(q->value.data, 0, q->value.len) != NULL) {
+        return FL_EINVAL;
+    }
+    FLI_ASSERT(q->value.len < sizeof wanted.address);
+    if (q->value.len > 0) {
+        memcpy(wanted.address, q->value.data, q->value.len);
+    }
+    return node->change(node->ctx, &wanted, on_changed, c);
 }
 
 static void change_cluster(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                            const struct fli_request *q)
 {
     const struct dispatch_node *node = &d->config.node;
-    struct call *c = attach(d, request, slot, proto, q->command->id);
+    struct call *c = dispatch_attach(d, request, slot, proto, q->command->id);
     c->number = q->number;
     d->counts.in_flight++;
-    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER
-                 ? node->transfer(node->ctx, q->number, on_transfer, c)
-                 : node->forget(node->ctx, q->number, on_transfer, c);
+    int rc = c->id == FLI_CMD_CLUSTER_TRANSFER ? node->transfer(node->ctx, q->number, on_changed, c)
+                                               : change_member(node, c, q);
     if (rc != 0) {
-        on_transfer(c, rc);
+        on_changed(c, rc);
     }
 }
 
@@ -356,14 +396,14 @@ static void answer_info(struct dispatch *d, void *request, int proto, enum fli_c
     rc =
         rc != 0 ? rc : fli_resp_verbatim(d->config.sink.reply(request), proto, text.data, text.len);
     fli_buf_fini(&text);
-    finish(d, request, rc);
+    dispatch_finish(d, request, rc);
 }
 
 static void answer_leader(struct dispatch *d, void *request, int proto)
 {
     struct node_status s;
     d->config.node.status(d->config.node.ctx, &s);
-    finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
+    dispatch_finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
 }
 
 static void answer_busiest(struct dispatch *d, void *request, int proto, uint64_t wanted)
@@ -379,14 +419,14 @@ static void answer_busiest(struct dispatch *d, void *request, int proto, uint64_
             top[n++] = top[i];
         }
     }
-    finish(d, request, render_busiest(c->sink.reply(request), proto, top, n));
+    dispatch_finish(d, request, render_busiest(c->sink.reply(request), proto, top, n));
 }
 
 static void answer_nodes(struct dispatch *d, void *request, int proto)
 {
     struct node_member members[MEMBERS_MAX];
     size_t n = d->config.node.members(d->config.node.ctx, members, MEMBERS_MAX);
-    finish(d, request, render_nodes(d->config.sink.reply(request), proto, members, n));
+    dispatch_finish(d, request, render_nodes(d->config.sink.reply(request), proto, members, n));
 }
 
 static void answer_backup(struct dispatch *d, void *request, const struct fli_request *q,
@@ -394,12 +434,12 @@ static void answer_backup(struct dispatch *d, void *request, const struct fli_re
 {
     const struct dispatch_node *node = &d->config.node;
     if (node->backup_begin == NULL) {
-        answer_error(d, request, "ERR", "there are no backups here");
+        dispatch_error(d, request, "ERR", "there are no backups here");
     } else if (n == 1) {
-        answer_error(d, request, "ERR", "write both id and offset, or neither to begin one");
+        dispatch_error(d, request, "ERR", "write both id and offset, or neither to begin one");
     } else {
         struct fli_buf *b = d->config.sink.reply(request);
-        finish(d, request, n == 0 ? backup_begin(b, node) : backup_read(b, node, q));
+        dispatch_finish(d, request, n == 0 ? backup_begin(b, node) : backup_read(b, node, q));
     }
 }
 
@@ -410,6 +450,10 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
 {
     if (q->command->id == FLI_CMD_LOCKS && q->by.len > 0) {
         answer_busiest(d, request, proto, q->number);
+        return;
+    }
+    if ((q->command->flags & FLI_CMD_FACE) != 0) {
+        dispatch_face(d, request, slot, proto, q->command->id, args, n);
         return;
     }
     switch (q->command->id) {
@@ -423,7 +467,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
     case FLI_CMD_ACL_USERS:
     case FLI_CMD_ACL_WHOAMI:
         if (d->config.users == NULL) {
-            answer_error(d, request, "ERR", "there are no users here");
+            dispatch_error(d, request, "ERR", "there are no users here");
         } else {
             d->config.users(d->config.users_ctx, request, q->command, args, n);
         }
@@ -443,6 +487,10 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         break;
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+    case FLI_CMD_CLUSTER_MOVE:
         change_cluster(d, request, slot, proto, q);
         break;
     default:
@@ -474,7 +522,7 @@ void dispatch_request(struct dispatch *d, void *request, struct dispatch_slot *s
         rc = fli_request_parse(command, argv + words, argc - words, &q, errmsg, sizeof errmsg);
     }
     if (rc != 0) {
-        answer_error(d, request, fli_request_error_word(rc), errmsg);
+        dispatch_error(d, request, fli_request_error_word(rc), errmsg);
         return;
     }
     serve(d, request, slot, proto, &q, argv + words, argc - words);

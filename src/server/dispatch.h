@@ -25,6 +25,7 @@
 #define SERVER_DISPATCH_H
 
 #include "consensus/node.h"
+#include "face/request.h"
 #include "server/info.h"
 #include "wire/commands.h"
 
@@ -48,12 +49,20 @@ struct dispatch_node {
     void (*status)(void *ctx, struct node_status *ret);
     size_t (*members)(void *ctx, struct node_member *ret, size_t max);
     int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
-    int (*forget)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
+    int (*change)(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx);
     /* As node_backup.h has them. May be NULL: then there are no backups. */
     int (*backup_begin)(void *ctx, uint64_t *ret_id);
     int (*backup_read)(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
                        size_t *ret_len, const char **ret_why);
     struct machine *(*machine)(void *ctx); /* NULL when there is none */
+};
+
+/* How this node answers as Redis does. */
+struct dispatch_face {
+    struct face_scripts *scripts;
+    const char *pattern;       /* of the keys it serves; NULL: all */
+    uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT; NULL: they are refused */
 };
 
 struct dispatch_config {
@@ -83,6 +92,7 @@ struct dispatch_config {
     const struct busiest *(*busiest)(void *ctx);
     /* Whether who asks may see the lock. May be NULL: everybody may see all. */
     bool (*may_see)(void *ctx, void *request, struct fli_slice lock);
+    const struct dispatch_face *face; /* NULL: it does not */
     uint64_t slack_ms; /* how long after its deadline a wait is still heard of; 0: default */
     size_t calls_max;  /* requests in flight or parked; 0: default */
 };

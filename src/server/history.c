@@ -144,11 +144,11 @@ void history_refused(struct history *h, const struct machine_command *c,
         return;
     }
     struct history_event *to = add(h, follow(h, c->name), c->owner);
-    to->what = c->op == MACHINE_OP_ACQUIRE ? HISTORY_REFUSED
-               : c->op == MACHINE_OP_RENEW ? HISTORY_STALE_RENEW
-                                           : HISTORY_STALE_RELEASE;
+    to->what = MACHINE_ASKS_FOR_LOCK(c)   ? HISTORY_REFUSED
+               : MACHINE_ASKS_FOR_TIME(c) ? HISTORY_STALE_RENEW
+                                          : HISTORY_STALE_RELEASE;
     to->clock_ms = r->clock_ms;
-    to->token = c->op == MACHINE_OP_ACQUIRE ? 0 : c->token;
+    to->token = MACHINE_ASKS_FOR_LOCK(c) ? 0 : c->token;
 }
 
 void history_follow(struct history *h, struct fli_slice name)

@@ -78,9 +78,9 @@ void lock_stats_event(struct lock_stats *s, const struct machine_event *e, bool 
 void lock_stats_refused(struct lock_stats *s, const struct machine_command *c,
                         const struct machine_result *r, bool leads)
 {
-    enum lock_refusal why = c->op == MACHINE_OP_ACQUIRE ? REFUSED_HELD
-                            : c->op == MACHINE_OP_RENEW ? REFUSED_STALE_RENEW
-                                                        : REFUSED_STALE_RELEASE;
+    enum lock_refusal why = MACHINE_ASKS_FOR_LOCK(c)   ? REFUSED_HELD
+                            : MACHINE_ASKS_FOR_TIME(c) ? REFUSED_STALE_RENEW
+                                                       : REFUSED_STALE_RELEASE;
     s->figures.refusals[why] += leads;
     s->refused_seen++;
     if (why == REFUSED_HELD && c->name.len > 0) {

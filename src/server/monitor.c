@@ -145,7 +145,7 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
     };
     /* The page knows no users, so where there are some it would tell more than they may see. */
     bool users = c->aclfile[0] != '\0' || c->requirepass[0] != '\0';
-    bool names = !users && (c->allow_remote || net_host_is_loopback(host));
+    bool names = !users && (!c->protected_mode || net_host_is_loopback(host));
     rc = metrics_listener_create(m->config.loop, host, port, names, &service, &m->listener, errmsg,
                                  errmsg_size);
     if (rc != 0) {

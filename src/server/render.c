@@ -1,5 +1,5 @@
 /* render.c: see render.h. */
-#include "server/render.h"
+#include "server/render_private.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -9,56 +9,13 @@
 #include "machine/view.h"
 #include "wire/resp.h"
 
-static int key(struct fli_buf *b, const char *name)
-{
-    return fli_resp_text(b, name);
-}
-
-static int number(struct fli_buf *b, const char *name, uint64_t v)
-{
-    int rc = key(b, name);
-    /* RESP integers are signed; nothing we show comes near, unless a peer made it up. */
-    return rc != 0 ? rc : fli_resp_u64(b, v <= INT64_MAX ? v : INT64_MAX);
-}
-
-static int text(struct fli_buf *b, const char *name, const char *v)
-{
-    int rc = key(b, name);
-    return rc != 0 ? rc : fli_resp_text(b, v);
-}
-
-static int bytes(struct fli_buf *b, const char *name, struct fli_slice v)
-{
-    int rc = key(b, name);
-    return rc != 0 ? rc : fli_resp_bulk(b, v.data, v.len);
-}
-
-static int null(struct fli_buf *b, int proto, const char *name)
-{
-    int rc = key(b, name);
-    return rc != 0 ? rc : fli_resp_null(b, proto);
-}
-
-static int truth(struct fli_buf *b, int proto, const char *name, bool v)
-{
-    int rc = key(b, name);
-    return rc != 0 ? rc : fli_resp_bool(b, proto, v);
-}
-
 /* --- errors --- */
-
-static int no_leader(struct fli_buf *b)
-{
-    return fli_resp_error(b, "NOLEADER",
-                          "no node leads the cluster at the moment, or it is still being formed; "
-                          "nothing was done, try again");
-}
 
 int render_failure(struct fli_buf *b, int status, bool retryable)
 {
     switch (status) {
     case FL_ENOLEADER:
-        return no_leader(b);
+        return render_no_leader(b);
     case FL_EBUSY:
         return fli_resp_error(b, "BUSY",
                               "too many commands are pending; nothing was done, try again in a "
@@ -134,6 +91,14 @@ static int mismatch(struct fli_buf *b, uint32_t permits)
         " (1 when none are given); ask for it with the same, or when nobody holds "
         "or awaits it any more",
         permits);
+}
+
+static int late(struct fli_buf *b, uint64_t highest)
+{
+    return fli_resp_error(b, "LATE",
+                          "attempt %" PRIu64 " of this owner has come before this one, so nothing "
+                          "was done; if this is the newest, send it with a larger ATTEMPT",
+                          highest);
 }
 
 static int corrupt(struct fli_buf *b)
@@ -448,6 +413,8 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
         return fli_resp_error(b, "ERR", "this version of fencelock cannot carry that out");
     case MACHINE_MISMATCH:
         return mismatch(b, r->number);
+    case MACHINE_LATE:
+        return late(b, r->token);
     case MACHINE_NOPERM:
         return no_permission(b, r->number);
     case MACHINE_NOAUTH:
@@ -462,124 +429,4 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
         break;
     }
     return id == FLI_CMD_ACQUIRE ? acquire(b, proto, r) : done(b, proto, id, r, payload);
-}
-
-/* --- the cluster --- */
-
-int render_leader(struct fli_buf *b, int proto, const struct node_status *s)
-{
-    if (s->leader_id == 0) {
-        return fli_resp_null(b, proto);
-    }
-    int rc = fli_resp_array(b, 2);
-    rc = rc != 0 ? rc : fli_resp_u64(b, s->leader_id);
-    if (rc != 0) {
-        return rc;
-    }
-    return s->leader_client_address == NULL ? fli_resp_null(b, proto)
-                                            : fli_resp_text(b, s->leader_client_address);
-}
-
-static int node(struct fli_buf *b, int proto, const struct node_member *m)
-{
-    int rc = fli_resp_map(b, proto, 8);
-    rc = rc != 0 ? rc : number(b, "id", m->id);
-    rc = rc != 0 ? rc : text(b, "role", m->leader ? "leader" : "follower");
-    rc = rc != 0 ? rc : text(b, "peer_address", m->peer_address);
-    rc = rc != 0                     ? rc
-         : m->client_address != NULL ? text(b, "client_address", m->client_address)
-                                     : null(b, proto, "client_address");
-    rc = rc != 0 ? rc : truth(b, proto, "self", m->self);
-    rc = rc != 0 ? rc : truth(b, proto, "voter", m->voter);
-    rc = rc != 0 ? rc : truth(b, proto, "connected", m->connected);
-    return rc != 0 ? rc : number(b, "match_index", m->match_index);
-}
-
-int render_nodes(struct fli_buf *b, int proto, const struct node_member *members, size_t n)
-{
-    int rc = fli_resp_array(b, n);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = node(b, proto, &members[i]);
-    }
-    return rc;
-}
-
-static int busy_lock(struct fli_buf *b, int proto, const struct busiest_entry *e)
-{
-    int rc = fli_resp_map(b, proto, 6);
-    rc = rc != 0 ? rc : bytes(b, "name", (struct fli_slice){e->name, e->name_len});
-    rc = rc != 0 ? rc : number(b, "waited_ms", e->weight);
-    rc = rc != 0 ? rc : number(b, "waited_over_ms", e->over);
-    rc = rc != 0 ? rc : number(b, "waits", e->waits);
-    rc = rc != 0 ? rc : number(b, "longest_ms", e->longest);
-    return rc != 0 ? rc : number(b, "refused", e->refused);
-}
-
-int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *const *top, unsigned n)
-{
-    int rc = fli_resp_array(b, 2);
-    rc = rc != 0 ? rc : fli_resp_text(b, "");
-    rc = rc != 0 ? rc : fli_resp_array(b, n);
-    for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = busy_lock(b, proto, top[i]);
-    }
-    return rc;
-}
-
-static int not_leading(struct fli_buf *b, const struct node_status *s)
-{
-    if (s->leader_id == 0) {
-        return no_leader(b);
-    }
-    return fli_resp_error(
-        b, "NOLEADER", "this node does not lead; send it to the leader, node %" PRIu64 " at %s",
-        s->leader_id,
-        s->leader_client_address == NULL ? "an address not known here" : s->leader_client_address);
-}
-
-int render_transfer(struct fli_buf *b, int code, const struct node_status *s)
-{
-    switch (code) {
-    case 0:
-        return fli_resp_simple(b, "OK");
-    case FL_ENOLEADER:
-        return not_leading(b, s);
-    case FL_ENOTFOUND:
-        return fli_resp_error(b, "ERR",
-                              "there is no such node to hand leadership to; CLUSTER NODES lists "
-                              "them");
-    case FL_EBUSY:
-        return fli_resp_error(b, "BUSY", "leadership is being handed over already");
-    case FL_ETIMEOUT:
-        return fli_resp_error(b, "UNCERTAIN",
-                              "leadership was not taken over in time; LEADER tells who leads now");
-    default:
-        return render_failure(b, code, true);
-    }
-}
-
-int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_status *s)
-{
-    switch (code) {
-    case 0:
-        return fli_resp_simple(b, "OK");
-    case FL_ENOLEADER:
-        return not_leading(b, s);
-    case FL_ENOTFOUND:
-        return fli_resp_error(b, "ERR",
-                              "node %" PRIu64 " is not a member; CLUSTER NODES lists them", id);
-    case FL_EINVAL:
-        return fli_resp_error(b, "ERR", "a node cannot forget itself; ask another one to");
-    case FL_EBUSY:
-        return fli_resp_error(b, "BUSY",
-                              "node %" PRIu64 " is connected, or another change of the cluster is "
-                              "in progress; stop the node that lost its data, and try again",
-                              id);
-    case FL_EDENIED:
-        return fli_resp_error(b, "ERR",
-                              "a majority of the other nodes is not connected; forgetting one now "
-                              "could lose what was acknowledged");
-    default:
-        return render_failure(b, code, true);
-    }
 }

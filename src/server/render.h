@@ -33,6 +33,10 @@ int render_transfer(struct fli_buf *b, int code, const struct node_status *statu
 int render_forget(struct fli_buf *b, int code, uint64_t id,
                   const struct node_status *status) FLI_MUST_USE;
 
+/* CLUSTER ADD, REMOVE, REPLACE, MOVE: 0 or a code of node_change. */
+int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t node,
+                  const struct node_status *status) FLI_MUST_USE;
+
 /* "held", "delayed", "queued". */
 const char *render_lock_state(uint8_t state);
 

@@ -352,10 +352,11 @@ static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), v
     return s->node == NULL ? FL_ENOLEADER : node_transfer(s->node, id, cb, cb_ctx);
 }
 
-static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+static int change(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx)
 {
     struct server *s = ctx;
-    return s->node == NULL ? FL_ENOLEADER : node_forget(s->node, id, cb, cb_ctx);
+    return s->node == NULL ? FL_ENOLEADER : node_change(s->node, wanted, cb, cb_ctx);
 }
 
 static int backup_begin(void *ctx, uint64_t *ret_id)
@@ -502,7 +503,7 @@ static int make_dispatch(struct server *s)
                  .status = status,
                  .members = members,
                  .transfer = transfer,
-                 .forget = forget,
+                 .change = change,
                  .backup_begin = backup_begin,
                  .backup_read = backup_read,
                  .machine = machine},
@@ -518,6 +519,7 @@ static int make_dispatch(struct server *s)
         .describe = on_describe,
         .busiest = on_busiest,
         .may_see = on_may_see,
+        .face = s->face.scripts == NULL ? NULL : &s->face,
     };
     return dispatch_create(&dc, &s->dispatch);
 }
@@ -591,6 +593,7 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .peer_address = c->peer[0] == '\0' ? NULL : c->peer,
         .client_address = s->told,
         .members = &c->members,
+        .joins = c->joins,
         .limits = c->limits,
         .turn = net_server_turn(s->net),
         .heartbeat_ms = c->heartbeat_ms,
@@ -684,6 +687,7 @@ int server_create(uv_loop_t *loop, const struct config *config, const struct ser
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     make_events(s);
     int rc = make_access(s, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : redis_face_open(config, &s->face, errmsg, errmsg_size);
     rc = rc != 0 ? rc : make_dispatch(s);
     rc = rc != 0 ? rc : make_net(s);
     rc = rc != 0 ? rc : server_listen_for_clients(s, errmsg, errmsg_size);
@@ -783,6 +787,7 @@ void server_destroy(struct server *s)
     node_destroy(s->node);
     net_server_destroy(s->net);
     dispatch_destroy(s->dispatch);
+    redis_face_close(&s->face);
     monitor_destroy(s->monitor);
     access_destroy(s->access);
     events_fini(&s->events);

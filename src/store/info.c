@@ -39,6 +39,22 @@ static int clients_section(struct fli_buf *b, const struct store_info *i)
                           i->net.broken, i->pending_ops, i->pending_bytes);
 }
 
+static int users_section(struct fli_buf *b, const struct store_info *i)
+{
+    const struct users_counts *c = &i->users;
+    if (!i->has_users) {
+        return 0;
+    }
+    return fli_buf_printf(b,
+                          "# Users\r\n"
+                          "users:%" PRIu64 "\r\n"
+                          "logins:%" PRIu64 "\r\n"
+                          "login_failures:%" PRIu64 "\r\n"
+                          "logins_delayed:%" PRIu64 "\r\n"
+                          "requests_denied:%" PRIu64 "\r\n",
+                          c->users, c->logins, c->failures, c->delayed, c->denied);
+}
+
 static int storage_section(struct fli_buf *b, const struct store_info *i)
 {
     const struct store_counts *c = &i->counts;
@@ -107,9 +123,9 @@ int store_info_text(struct fli_buf *b, const struct store_info *info, struct fli
         const char *name;
         info_section *write;
     } sections[] = {
-        {"server", server_section},   {"clients", clients_section}, {"tls", tls_section},
-        {"storage", storage_section}, {"stats", stats_section},     {"loop", loop_section},
-        {"memory", memory_section},
+        {"server", server_section}, {"clients", clients_section}, {"tls", tls_section},
+        {"users", users_section},   {"storage", storage_section}, {"stats", stats_section},
+        {"loop", loop_section},     {"memory", memory_section},
     };
     bool all = section.len == 0 || is_word(section, "all") || is_word(section, "everything") ||
                is_word(section, "default");

@@ -6,6 +6,7 @@
 #include "net/net.h"
 #include "store/store.h"
 #include "store/strict.h"
+#include "store/users.h"
 
 struct store_info {
     struct store_counts counts;
@@ -25,6 +26,8 @@ struct store_info {
     struct fli_turn_stats turn;
     uint16_t tls_port; /* 0: none */
     struct fli_tls_facts tls;
+    bool has_users;
+    struct users_counts users;
 };
 
 /* Appends the text of one section, or of all when `section` is empty or "all" or "everything" or

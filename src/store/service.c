@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "net/connection_commands.h"
+#include "store/answer.h"
 #include "store/info.h"
 #include "store/strict.h"
 #include "wire/request.h"
@@ -72,89 +73,24 @@ struct service {
     bool broken;           /* the database has failed */
     uint64_t started_ms;
     uint64_t busy;
+    struct users *users;    /* NULL: everybody may do everything */
     struct store_info info; /* the store's part, as of the last group */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     bool net_stopped;
+    bool users_closed; /* or never made */
+};
+
+/* What a request keeps in net's memory. */
+struct slot {
+    struct pending *pending;
+    struct users_login *login;
 };
 
 static void idle_cb(uv_idle_t *handle);
 static void finish_stop(struct service *s);
 
 /* ---- answers ---- */
-
-static bool answer_get(struct fli_buf *b, int proto, const struct store_op *op)
-{
-    return (op->found ? fli_resp_bulk(b, op->out, op->out_len) : fli_resp_null(b, proto)) == 0;
-}
-
-static bool answer_done(struct fli_buf *b, int proto, const struct store_op *op)
-{
-    switch (op->verb) {
-    case STORE_GET:
-        return answer_get(b, proto, op);
-    case STORE_DEL:
-        return fli_resp_int(b, op->found ? 1 : 0) == 0;
-    case STORE_MARK:
-        return fli_resp_u64(b, op->mark) == 0;
-    case STORE_CLAIM:
-    case STORE_SET:
-        break;
-    }
-    return fli_resp_simple(b, "OK") == 0;
-}
-
-static bool answer_wronglock(struct fli_buf *b, const struct store_op *op)
-{
-    char key[FLI_QUOTE_SIZE];
-    char bound[FLI_QUOTE_SIZE];
-    char lock[FLI_QUOTE_SIZE];
-    struct fli_slice bound_slice = {op->bound, op->bound_len};
-    fli_quote(key, sizeof(key), &op->key);
-    fli_quote(bound, sizeof(bound), &bound_slice);
-    fli_quote(lock, sizeof(lock), &op->lock);
-    return fli_resp_error(b, "WRONGLOCK",
-                          "key %s belongs to lock %s and not to lock %s; use the lock that wrote "
-                          "it first",
-                          key, bound, lock) == 0;
-}
-
-/* STALE token SENT is below the mark MARK of lock NAME; ... : programs may rely on this order. */
-static bool answer_stale(struct fli_buf *b, const struct store_op *op)
-{
-    char lock[FLI_QUOTE_SIZE];
-    fli_quote(lock, sizeof(lock), &op->lock);
-    return fli_resp_error(b, "STALE",
-                          "token %llu is below the mark %llu of lock %s; a newer holder has been "
-                          "here, so nothing was done: acquire the lock again",
-                          (unsigned long long)op->token, (unsigned long long)op->mark, lock) == 0;
-}
-
-static bool answer_refused(struct fli_buf *b, const struct service *s, const struct store_op *op)
-{
-    char key[FLI_QUOTE_SIZE];
-    switch (op->result) {
-    case FL_ESTALE:
-        return answer_stale(b, op);
-    case FL_EWRONGLOCK:
-        return answer_wronglock(b, op);
-    case FL_ENOTOKEN:
-        fli_quote(key, sizeof(key), &op->key);
-        return fli_resp_error(b, "NOTOKEN",
-                              "to write key %s, name the lock it belongs to and the token you hold "
-                              "it with: add FENCE lock token",
-                              key) == 0;
-    case FL_ELIMIT:
-        return fli_resp_error(b, "LIMIT",
-                              "the database (at most %llu bytes, --size-max) or its disk is full; "
-                              "nothing was done: delete something or give it more room",
-                              (unsigned long long)store_size_max(s->store)) == 0;
-    case FL_ENOMEM:
-        return fli_resp_error(b, "LIMIT", "out of memory; nothing was done: try again later") == 0;
-    default:
-        return fli_resp_error(b, "ERR", "an argument is out of range") == 0;
-    }
-}
 
 static void finish(struct net_request *r, bool whole)
 {
@@ -165,11 +101,16 @@ static void finish(struct net_request *r, bool whole)
     }
 }
 
-static void answer(const struct service *s, struct net_request *r, const struct store_op *op)
+static void answer(struct service *s, struct net_request *r, const struct store_op *op)
 {
-    struct fli_buf *b = net_reply(r);
-    int proto = net_conn_proto(r->conn);
-    finish(r, op->result == 0 ? answer_done(b, proto, op) : answer_refused(b, s, op));
+    bool asks = op->verb == STORE_GET && !op->fenced && op->result == 0;
+    bool knows = s->users == NULL || (!asks && op->result != FL_EWRONGLOCK) ||
+                 users_may_know(s->users, r->conn, op);
+    if (asks && !knows) {
+        users_deny(s->users, r, ACL_READ);
+        return;
+    }
+    finish(r, store_answer(net_reply(r), net_conn_proto(r->conn), s->store, op, knows));
 }
 
 /* ---- groups ---- */
@@ -523,6 +464,10 @@ void service_get_info(struct service *s, struct store_info *ret)
     i->turn = net_server_turn(s->net)->stats;
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
+    i->has_users = s->users != NULL;
+    if (s->users != NULL) {
+        users_get_counts(s->users, &i->users);
+    }
     *ret = *i;
 }
 
@@ -547,9 +492,12 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     struct fli_request q;
     enum store_verb verb;
     unsigned words;
-    memset(r->user, 0, sizeof(struct pending *));
+    memset(r->user, 0, sizeof(struct slot));
     int rc =
         fli_command_lookup(FLI_SERVICE_STORE, argv, argc, &command, &words, errmsg, sizeof(errmsg));
+    if (rc == 0 && s->users != NULL && !users_gate(s->users, r, command->id)) {
+        return;
+    }
     if (rc == 0 && net_connection_command(&s->commands, r, command, argv + words, argc - words)) {
         return;
     }
@@ -561,7 +509,10 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
     } else if (command->id == FLI_CMD_INFO) {
         answer_info(s, r, q.pattern);
     } else if (verb_of(command->id, &verb)) {
-        enqueue(s, r, &q, verb);
+        bool fencing = store_fencing(s->store);
+        if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {
+            enqueue(s, r, &q, verb);
+        }
     } else {
         answer_error(r, "ERR", "this command is not served here");
     }
@@ -569,11 +520,22 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
 
 static void cancel_cb(void *ctx, struct net_request *r)
 {
-    (void)ctx;
-    struct pending *p;
-    memcpy(&p, r->user, sizeof(p));
-    if (p != NULL) {
-        p->request = NULL;
+    struct service *s = ctx;
+    struct slot slot;
+    memcpy(&slot, r->user, sizeof slot);
+    if (slot.pending != NULL) {
+        slot.pending->request = NULL;
+    }
+    if (slot.login != NULL) {
+        users_cancel(s->users, slot.login);
+    }
+}
+
+static void shaken_cb(void *ctx, struct net_conn *c)
+{
+    struct service *s = ctx;
+    if (s->users != NULL) {
+        users_shaken(s->users, c);
     }
 }
 
@@ -606,11 +568,18 @@ static const struct net_limits limits = {
 static void finish_stop(struct service *s)
 {
     bool idle = s->asked_n == 0 && s->queued == 0 && s->held_n == 0;
-    if (s->net_stopped && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
+    if (s->users_closed && !s->working && (idle || s->broken) && s->stop_cb != NULL) {
         void (*cb)(void *ctx) = s->stop_cb;
         s->stop_cb = NULL;
         cb(s->stop_ctx);
     }
+}
+
+static void users_closed_cb(void *ctx)
+{
+    struct service *s = ctx;
+    s->users_closed = true;
+    finish_stop(s);
 }
 
 static void net_stopped_cb(void *ctx)
@@ -620,7 +589,11 @@ static void net_stopped_cb(void *ctx)
         strict_stop(s->strict); /* who asked has gone, and what was not checked is not done */
     }
     s->net_stopped = true;
-    finish_stop(s);
+    if (s->users != NULL) {
+        users_close(s->users, users_closed_cb, s);
+    } else {
+        users_closed_cb(s);
+    }
 }
 
 static void init(struct service *s, uv_loop_t *loop, struct store *store,
@@ -654,7 +627,7 @@ static void abandon(struct service *s)
 {
     if (s->net != NULL) {
         net_server_stop(s->net, 0, net_stopped_cb, s);
-        while (!s->net_stopped) {
+        while (!s->users_closed) {
             (void)uv_run(s->loop, UV_RUN_ONCE);
         }
     }
@@ -681,6 +654,41 @@ static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
     return strict_create(s->loop, &config, &s->strict, errmsg, errmsg_size);
 }
 
+static struct users_login **login_slot(struct net_request *r)
+{
+    return &((struct slot *)(void *)r->user)->login;
+}
+
+static void users_log_cb(void *ctx, int level, const char *message)
+{
+    log_message(ctx, level, "users", message);
+}
+
+static int start_users(struct service *s, char *errmsg, size_t errmsg_size)
+{
+    s->commands.server = s->net;
+    if (s->config.aclfile == NULL) {
+        return 0;
+    }
+    struct users_config config = {.loop = s->loop,
+                                  .path = s->config.aclfile,
+                                  .cert_users = s->config.cert_users,
+                                  .commands = &s->commands,
+                                  .slot = login_slot,
+                                  .ctx = s,
+                                  .log = users_log_cb};
+    char why[512];
+    int rc = users_create(&config, &s->users, why, sizeof why);
+    if (rc != 0) {
+        (void)snprintf(errmsg, errmsg_size, "--aclfile: %s", why);
+        return rc;
+    }
+    s->commands.users_ctx = s->users;
+    s->commands.user_name = users_name;
+    s->commands.auth = users_auth;
+    return 0;
+}
+
 static int listen_all(struct service *s, char *errmsg, size_t errmsg_size)
 {
     const struct service_config *c = &s->config;
@@ -704,13 +712,21 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
         return FL_ENOMEM;
     }
     init(s, loop, store, config);
-    struct net_callbacks cbs = {
-        .ctx = s, .request = request_cb, .cancel = cancel_cb, .log = net_log_cb};
-    int rc = net_server_create(loop, &limits, sizeof(struct pending *), &cbs, &s->net);
+    s->commands = (struct net_commands){.service = FLI_SERVICE_STORE,
+                                        .server_name = "fencelock-store",
+                                        .ctx = s,
+                                        .hello = hello_cb};
+    struct net_callbacks cbs = {.ctx = s,
+                                .request = request_cb,
+                                .cancel = cancel_cb,
+                                .shaken = shaken_cb,
+                                .log = net_log_cb};
+    int rc = net_server_create(loop, &limits, sizeof(struct slot), &cbs, &s->net);
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
     } else {
-        rc = start_strict(s, errmsg, errmsg_size);
+        rc = start_users(s, errmsg, errmsg_size);
+        rc = rc != 0 ? rc : start_strict(s, errmsg, errmsg_size);
         rc = rc != 0 ? rc : listen_all(s, errmsg, errmsg_size);
     }
     if (rc != 0) {
@@ -718,11 +734,6 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
         return rc;
     }
     s->info.port = net_server_port(s->net);
-    s->commands = (struct net_commands){.service = FLI_SERVICE_STORE,
-                                        .server = s->net,
-                                        .server_name = "fencelock-store",
-                                        .ctx = s,
-                                        .hello = hello_cb};
     *ret = s;
     return 0;
 }
@@ -750,6 +761,9 @@ uint16_t service_tls_port(const struct service *s)
 void service_reload(struct service *s)
 {
     net_server_tls_reload(s->net);
+    if (s->users != NULL) {
+        users_reload(s->users);
+    }
 }
 
 void service_stop(struct service *s, void (*cb)(void *ctx), void *ctx)
@@ -772,6 +786,7 @@ void service_destroy(struct service *s)
     }
     strict_destroy(s->strict);
     net_server_destroy(s->net);
+    users_destroy(s->users);
     s->idle.data = s;
     s->hold_timer.data = s;
     s->closing = 2;

@@ -180,6 +180,10 @@ static int do_get(struct group *g, struct store_op *op)
     if (rc != 0 || !e.present) {
         return rc;
     }
+    op->bound_len = e.lock.len;
+    if (e.lock.len > 0) {
+        memcpy(op->bound, e.lock.data, e.lock.len);
+    }
     op->out = malloc(e.value.len + 1);
     if (op->out == NULL) {
         return FL_ENOMEM;

@@ -34,7 +34,7 @@ struct store_op {
     bool found;    /* GET, DEL: the key had a value */
     uint8_t *out;  /* GET: the value, malloc'ed; see store_op_fini() */
     size_t out_len;
-    uint8_t bound[FL_NAME_MAX]; /* FL_EWRONGLOCK: the lock that the key belongs to */
+    uint8_t bound[FL_NAME_MAX]; /* the lock that the key belongs to: FL_EWRONGLOCK, GET found */
     size_t bound_len;
 };
 

@@ -36,9 +36,9 @@ struct strict_ask {
 };
 
 struct strict_config {
-    const char *nodes;   /* HOST:PORT,HOST:PORT... */
+    const char *nodes;                /* HOST:PORT,HOST:PORT... */
     const struct fli_tls_config *tls; /* of a client; NULL: without TLS */
-    unsigned timeout_ms; /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
+    unsigned timeout_ms;              /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
     void *ctx;
     /* Verdicts come in the order of the questions, each once, never inside strict_ask(). */
     void (*verdict)(void *ctx, struct strict_ask *ask, enum strict_verdict verdict);

@@ -85,6 +85,9 @@ static void put_sample(struct metrics_text *t, const struct sample *s)
          i->net.accepted},
         {"fencelock_store_received_bytes_total", "From clients.", i->net.bytes_in},
         {"fencelock_store_sent_bytes_total", "To clients.", i->net.bytes_out},
+        {"fencelock_store_logins_total", "Logins; 0 without an aclfile.", i->users.logins},
+        {"fencelock_store_login_failures_total", "Wrong passwords.", i->users.failures},
+        {"fencelock_store_denied_total", "Requests refused for want of a right.", i->users.denied},
         {NULL, NULL, 0}};
     put_rows(t, now, metrics_gauge);
     put_rows(t, ever, metrics_counter);

@@ -8,6 +8,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#include "base/bytes.h"
 
 #define SECONDS_A_DAY INT64_C(86400)
 
@@ -292,6 +295,30 @@ bool fli_tls_bears(X509 *x, const char *name)
     bool bears = X509_check_host(x, name, 0, FLI_TLS_EXACTLY, NULL) == 1;
     ERR_clear_error();
     return bears;
+}
+
+static bool is_other(const ASN1_IA5STRING *name, const char *stem, uint64_t own)
+{
+    size_t stem_len = strlen(stem);
+    int len = ASN1_STRING_length(name);
+    const char *text = (const char *)ASN1_STRING_get0_data(name);
+    uint64_t number = 0;
+    return len > 0 && (size_t)len > stem_len && strncasecmp(text, stem, stem_len) == 0 &&
+           fli_parse_u64(text + stem_len, (size_t)len - stem_len, UINT64_MAX, &number) &&
+           number != 0 && number != own;
+}
+
+bool fli_tls_bears_other(X509 *x, const char *stem, uint64_t own)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
+    bool found = false;
+    for (int i = 0; i < sk_GENERAL_NAME_num(names) && !found; i++) { /* -1 for no names */
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+        found = name->type == GEN_DNS && is_other(name->d.dNSName, stem, own);
+    }
+    GENERAL_NAMES_free(names);
+    ERR_clear_error();
+    return found;
 }
 
 int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,

@@ -41,6 +41,8 @@ int fli_tls_check_lead(const struct fli_tls_own *own, X509_STORE *ca, bool serve
 int fli_tls_check_name(const struct fli_tls_own *own, const char *name, const char *path,
                        char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 bool fli_tls_bears(X509 *x, const char *name);
+/* See fli_tls_peer_bears_other. */
+bool fli_tls_bears_other(X509 *x, const char *stem, uint64_t own);
 
 /* The first of OpenSSL's errors in this thread as text, and none is left. */
 void fli_tls_reason(char *text, size_t size);

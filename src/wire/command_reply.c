@@ -56,20 +56,10 @@ static void put_status(struct out *o, const char *text)
     PUT(o, fli_resp_simple(o->b, text));
 }
 
-/* Rows first..ret are of one name. */
-static size_t family_end(size_t first)
-{
-    size_t i = first + 1;
-    while (i < fli_commands_len && strcmp(fli_commands[i].name, fli_commands[first].name) == 0) {
-        i++;
-    }
-    return i;
-}
-
 static size_t count_names(enum fli_service service)
 {
     size_t n = 0;
-    for (size_t i = 0; i < fli_commands_len; i = family_end(i)) {
+    for (size_t i = 0; i < fli_commands_len; i = fli_command_family_end(i)) {
         n += fli_command_served(&fli_commands[i], service);
     }
     return n;
@@ -78,7 +68,7 @@ static size_t count_names(enum fli_service service)
 static size_t count_subcommands(const struct out *o, size_t first)
 {
     size_t n = 0;
-    for (size_t i = first; i < family_end(first); i++) {
+    for (size_t i = first; i < fli_command_family_end(first); i++) {
         n += fli_commands[i].subcommand != NULL && fli_command_served(&fli_commands[i], o->service);
     }
     return n;
@@ -176,7 +166,7 @@ static void put_info(struct out *o, size_t first)
     size_t subs = count_subcommands(o, first);
     put_info_head(o, c, c->subcommand != NULL);
     put_array(o, subs);
-    for (size_t i = first; subs > 0 && i < family_end(first); i++) {
+    for (size_t i = first; subs > 0 && i < fli_command_family_end(first); i++) {
         const struct fli_command *sub = &fli_commands[i];
         if (sub->subcommand != NULL && fli_command_served(sub, o->service)) {
             put_info_head(o, sub, false);
@@ -327,7 +317,7 @@ static void put_docs(struct out *o, size_t first)
     }
     put_text(o, "subcommands");
     put_map(o, subs);
-    for (size_t i = first; i < family_end(first); i++) {
+    for (size_t i = first; i < fli_command_family_end(first); i++) {
         const struct fli_command *sub = &fli_commands[i];
         if (sub->subcommand != NULL && fli_command_served(sub, o->service)) {
             put_docs_head(o, sub, false, 0);
@@ -353,10 +343,10 @@ static size_t find_row(const struct out *o, const struct fli_slice *asked, bool 
     *ret_sub = bar != NULL;
     size_t at = fli_commands_len;
     if (bar != NULL) {
-        const struct fli_command *c = fli_command_find(text, bar + 1);
+        const struct fli_command *c = fli_command_find(o->service, text, bar + 1);
         at = c == NULL ? at : (size_t)(c - fli_commands);
     } else {
-        at = fli_command_family(text);
+        at = fli_command_family(o->service, text);
     }
     bool served = at < fli_commands_len && fli_command_served(&fli_commands[at], o->service);
     return served ? at : fli_commands_len;
@@ -365,7 +355,7 @@ static size_t find_row(const struct out *o, const struct fli_slice *asked, bool 
 static void reply_all(struct out *o)
 {
     put_array(o, count_names(o->service));
-    for (size_t i = 0; i < fli_commands_len; i = family_end(i)) {
+    for (size_t i = 0; i < fli_commands_len; i = fli_command_family_end(i)) {
         if (fli_command_served(&fli_commands[i], o->service)) {
             put_info(o, i);
         }
@@ -393,7 +383,7 @@ static void reply_docs(struct out *o, const struct fli_slice *args, unsigned n)
 {
     if (n == 0) {
         put_map(o, count_names(o->service));
-        for (size_t i = 0; i < fli_commands_len; i = family_end(i)) {
+        for (size_t i = 0; i < fli_commands_len; i = fli_command_family_end(i)) {
             if (fli_command_served(&fli_commands[i], o->service)) {
                 put_docs(o, i);
             }
@@ -419,7 +409,7 @@ static void reply_docs(struct out *o, const struct fli_slice *args, unsigned n)
 static void reply_list(struct out *o)
 {
     put_array(o, count_names(o->service));
-    for (size_t i = 0; i < fli_commands_len; i = family_end(i)) {
+    for (size_t i = 0; i < fli_commands_len; i = fli_command_family_end(i)) {
         if (fli_command_served(&fli_commands[i], o->service)) {
             put_name(o, fli_commands[i].name, NULL);
         }

@@ -16,6 +16,9 @@
 #define CONN (BOTH | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define LOCK_WRITE (FLI_CMD_LOCK | FLI_CMD_WRITE)
 #define LOCK_QUERY (FLI_CMD_LOCK | FLI_CMD_QUERY)
+#define FACE_WRITE (LOCK_WRITE | FLI_CMD_FACE)
+#define FACE_QUERY (LOCK_QUERY | FLI_CMD_FACE)
+#define FACE_LOCAL (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_FACE)
 #define PUBSUB (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_CONNECTION)
 #define CLUSTER (FLI_CMD_LOCK | FLI_CMD_LOCAL | FLI_CMD_ADMIN)
 
@@ -46,12 +49,13 @@ const struct fli_command fli_commands[] = {
      "Names the user of this connection."},
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
-     "[MODE SHARED | PERMITS n]",
+     "[MODE SHARED | PERMITS n] [ATTEMPT n]",
      "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
      "ends)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already."},
+     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
+     "later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
@@ -75,6 +79,10 @@ const struct fli_command fli_commands[] = {
      "Takes note of the name or version of the client's library; drivers send it by themselves."},
     {FLI_CMD_CLIENT_SETNAME, "CLIENT", "SETNAME", 1, 1, CONN, "name", "OK",
      "Names this connection, for CLIENT LIST; an empty name takes it away."},
+    {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
+     "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
+     "Asked "
+     "of the leader; OK once the log has it, and whoever leads then sees to it."},
     {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
      "it is being written, an empty string at its end",
@@ -83,8 +91,16 @@ const struct fli_command fli_commands[] = {
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
      "Tells how the cluster looks from this node."},
+    {FLI_CMD_CLUSTER_MOVE, "CLUSTER", "MOVE", 2, 2, CLUSTER, "id host:port", "OK",
+     "Gives a member another address for the other nodes. Asked of the leader."},
     {FLI_CMD_CLUSTER_NODES, "CLUSTER", "NODES", 0, 0, CLUSTER, "", "an array of one map a node",
      "Lists the nodes with their addresses and roles as this node knows them."},
+    {FLI_CMD_CLUSTER_REMOVE, "CLUSTER", "REMOVE", 1, 2, CLUSTER, "id [FORCE]", "OK",
+     "Takes a member out, or gives up one that was to be added. Asked of the leader, which hands "
+     "leadership over when it is the one. FORCE: also when what is left has no majority."},
+    {FLI_CMD_CLUSTER_REPLACE, "CLUSTER", "REPLACE", 1, 3, CLUSTER, "id [host:port] [FORCE]", "OK",
+     "Puts a node with an empty data directory in the place of a member, at its address or another "
+     "one; what the member had may not come back. Asked of the leader."},
     {FLI_CMD_CLUSTER_TRANSFER, "CLUSTER", "TRANSFER", 0, 1, CLUSTER, "[id]", "OK",
      "Asks the leader to hand leadership to another node, the most advanced one by default."},
     {FLI_CMD_COMMAND, "COMMAND", NULL, 0, 0, CONN, "",
@@ -97,9 +113,26 @@ const struct fli_command fli_commands[] = {
      "Describes some commands for programs, all of them by default."},
     {FLI_CMD_COMMAND_LIST, "COMMAND", "LIST", 0, 0, CONN, "", "an array of names",
      "Lists the names of the commands."},
+    {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "always an error",
+     "Is refused, since it does not say whose the lock is: see DELEX."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
+    {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
+     "Gives the lock back if the value holds it."},
+    {FLI_CMD_DELIFEQ, "DELIFEQ", NULL, 2, 2, FACE_WRITE, "key value", "1, or 0",
+     "Gives the lock back if the value holds it."},
     {FLI_CMD_ECHO, "ECHO", NULL, 1, 1, CONN, "message", "the message", "Gives the message back."},
+    {FLI_CMD_EVAL, "EVAL", NULL, 2, -1, FACE_WRITE, "script numkeys [key ...] [arg ...]",
+     "as the form of the script says",
+     "Does what a script would do that is recognised as one of the forms of docs/FRONTDOOR.md; no "
+     "script is run."},
+    {FLI_CMD_EVALSHA, "EVALSHA", NULL, 2, -1, FACE_WRITE, "sha1 numkeys [key ...] [arg ...]",
+     "as the form of the script says; NOSCRIPT when it is not known",
+     "The same for a script by its SHA-1, which need not have been loaded when it is a known one."},
+    {FLI_CMD_EXISTS, "EXISTS", NULL, 1, -1, FACE_QUERY, "key [key ...]", "integer",
+     "Counts the keys whose locks are not free."},
+    {FLI_CMD_KEY_GET, "GET", NULL, 1, 1, FACE_QUERY, "key",
+     "the value that holds the lock, or nil when it is free", "Says whose the lock is."},
     {FLI_CMD_GET, "GET", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_QUERY, "key [FENCE lock token]",
      "the value, or nil when there is none",
      "Reads a key; with FENCE it also claims, so that no holder of an older token can write after "
@@ -117,14 +150,22 @@ const struct fli_command fli_commands[] = {
      "an array: the cursor of the next page, empty at the end, and an array of one map a lock",
      "Lists the locks that are held, awaited or delayed, page by page; or those that were waited "
      "for most, as the node that is asked has seen it in the log."},
+    {FLI_CMD_LOCKTOKEN, "LOCKTOKEN", NULL, 2, 2, FACE_QUERY, "key value",
+     "the token (integer) while the value holds the lock, otherwise nil",
+     "Gives the fencing token to whom took the lock through SET or a script."},
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
+    {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms", "always an error",
+     "Is refused, since it does not say whose the lock is: see SET with XX."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
     {FLI_CMD_PSUBSCRIBE, "PSUBSCRIBE", NULL, 1, -1, PUBSUB, "pattern [pattern ...]",
      "for each pattern: psubscribe, the pattern, how many subscriptions this connection has",
      "Sends the events of all channels that a pattern matches, from now on; `*`, `?` and `[a-z]` "
      "as in LOCKS MATCH."},
+    {FLI_CMD_PTTL, "PTTL", NULL, 1, 1, FACE_QUERY, "key",
+     "milliseconds (integer), or -2 when the lock is free",
+     "Says how much is left of the lease of who holds the lock."},
     {FLI_CMD_PUNSUBSCRIBE, "PUNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[pattern ...]",
      "for each pattern: punsubscribe, the pattern, how many subscriptions are left",
      "Ends subscriptions to patterns, all of them by default."},
@@ -139,6 +180,12 @@ const struct fli_command fli_commands[] = {
      "taken again."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
+    {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FACE_LOCAL, "sha1 [sha1 ...]",
+     "an array of 1 or 0", "Says which scripts this node knows."},
+    {FLI_CMD_SCRIPT_FLUSH, "SCRIPT", "FLUSH", 0, 1, FACE_LOCAL, "[ASYNC | SYNC]", "OK",
+     "Forgets the scripts that were loaded at this node."},
+    {FLI_CMD_SCRIPT_LOAD, "SCRIPT", "LOAD", 1, 1, FACE_LOCAL, "script", "its SHA-1",
+     "Makes a script known to this node, if it is recognised."},
     {FLI_CMD_SELECT, "SELECT", NULL, 1, 1, CONN, "index", "OK",
      "Does nothing: there is only database 0."},
     {FLI_CMD_SESSION_CLOSE, "SESSION", "CLOSE", 1, 1, LOCK_WRITE, "owner",
@@ -156,6 +203,11 @@ const struct fli_command fli_commands[] = {
      "Makes the session, and every lock it holds, last its TTL from now on."},
     {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
      "a map, or nil when there is no such session", "Describes one session."},
+    {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FACE_WRITE,
+     "key value [NX | XX | IFEQ value] [PX ms | EX s | PXAT ms | EXAT s | KEEPTTL]",
+     "OK; nil when another value holds the lock",
+     "Takes the lock for the value (NX), prolongs its lease (XX), or does one of both; without "
+     "NX, XX and IFEQ an error when another value holds it. The longest lease is a day."},
     {FLI_CMD_SET, "SET", NULL, 2, -1, FLI_CMD_STORE | FLI_CMD_WRITE, "key value FENCE lock token",
      "OK", "Writes a key, unless the token is stale; the first write binds the key to the lock."},
     {FLI_CMD_SHOW, "SHOW", NULL, 1, 1, LOCK_QUERY, "name", "a map, or nil when the lock is free",
@@ -167,6 +219,11 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_TOKEN, "TOKEN", NULL, 1, 1, LOCK_WRITE, "name", "a new token (integer)",
      "Issues a token without holding the lock, for Redlock or any other election outside of this "
      "service."},
+    {FLI_CMD_TTL, "TTL", NULL, 1, 1, FACE_QUERY, "key",
+     "seconds (integer, rounded), or -2 when the lock is free",
+     "Says how much is left of the lease of who holds the lock."},
+    {FLI_CMD_UNLINK, "UNLINK", NULL, 1, -1, FACE_WRITE, "key [key ...]", "always an error",
+     "Is refused, since it does not say whose the lock is: see DELEX."},
     {FLI_CMD_UNSUBSCRIBE, "UNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[channel ...]",
      "for each channel: unsubscribe, the channel, how many subscriptions are left",
      "Ends subscriptions to channels, all of them by default."},
@@ -179,9 +236,9 @@ static const struct {
     const char *word;
     const char *name;
 } synonyms[] = {
-    {"LOCK", "ACQUIRE"}, {"SETNX", "ACQUIRE"}, {"UNLOCK", "RELEASE"},   {"EXTEND", "RENEW"},
-    {"EXPIRE", "RENEW"}, {"PEXPIRE", "RENEW"}, {"REFRESH", "RENEW"},    {"STATUS", "INFO"},
-    {"KEYS", "LOCKS"},   {"SCAN", "LOCKS"},    {"SESSIONS", "SESSION"}, {"NODES", "CLUSTER"},
+    {"LOCK", "ACQUIRE"}, {"SETNX", "ACQUIRE"},    {"UNLOCK", "RELEASE"}, {"EXTEND", "RENEW"},
+    {"EXPIRE", "RENEW"}, {"REFRESH", "RENEW"},    {"STATUS", "INFO"},    {"KEYS", "LOCKS"},
+    {"SCAN", "LOCKS"},   {"SESSIONS", "SESSION"}, {"NODES", "CLUSTER"},
 };
 
 /* The word in upper case and terminated. False when no command can be called that. */
@@ -222,18 +279,45 @@ static size_t lower_bound(const char *name, const char *sub)
     return lo;
 }
 
-static const struct fli_command *row(const char *name, const char *sub)
+/* Index of the first row of a name that the service serves; fli_commands_len when there is none. */
+static size_t family(enum fli_service service, const char *name)
 {
-    size_t i = lower_bound(name, sub);
-    if (i == fli_commands_len || strcmp(fli_commands[i].name, name) != 0) {
-        return NULL;
+    for (size_t i = lower_bound(name, NULL);
+         i < fli_commands_len && strcmp(fli_commands[i].name, name) == 0; i++) {
+        if (fli_command_served(&fli_commands[i], service)) {
+            return i;
+        }
     }
-    const char *found = fli_commands[i].subcommand;
-    bool same = sub == NULL ? found == NULL : found != NULL && strcmp(found, sub) == 0;
-    return same ? &fli_commands[i] : NULL;
+    return fli_commands_len;
 }
 
-const struct fli_command *fli_command_find(const char *name, const char *subcommand)
+size_t fli_command_family_end(size_t first)
+{
+    FLI_ASSERT(first < fli_commands_len);
+    unsigned home = fli_commands[first].flags & BOTH;
+    size_t i = first + 1;
+    while (i < fli_commands_len && strcmp(fli_commands[i].name, fli_commands[first].name) == 0 &&
+           (fli_commands[i].flags & home) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static const struct fli_command *row(enum fli_service service, const char *name, const char *sub)
+{
+    size_t first = family(service, name);
+    size_t end = first == fli_commands_len ? first : fli_command_family_end(first);
+    for (size_t i = first; i < end; i++) {
+        const char *found = fli_commands[i].subcommand;
+        if (sub == NULL ? found == NULL : found != NULL && strcmp(found, sub) == 0) {
+            return &fli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+const struct fli_command *fli_command_find(enum fli_service service, const char *name,
+                                           const char *subcommand)
 {
     char n[WORD_MAX];
     char s[WORD_MAX];
@@ -242,22 +326,17 @@ const struct fli_command *fli_command_find(const char *name, const char *subcomm
         return NULL;
     }
     if (subcommand == NULL) {
-        return row(n, NULL);
+        return row(service, n, NULL);
     }
     struct fli_slice sub_slice = {(const uint8_t *)subcommand, strlen(subcommand)};
-    return upper(&sub_slice, s) ? row(n, s) : NULL;
+    return upper(&sub_slice, s) ? row(service, n, s) : NULL;
 }
 
-size_t fli_command_family(const char *name)
+size_t fli_command_family(enum fli_service service, const char *name)
 {
     char word[WORD_MAX];
     struct fli_slice slice = {(const uint8_t *)name, strlen(name)};
-    if (!upper(&slice, word)) {
-        return fli_commands_len;
-    }
-    size_t i = lower_bound(word, NULL);
-    bool found = i < fli_commands_len && strcmp(fli_commands[i].name, word) == 0;
-    return found ? i : fli_commands_len;
+    return upper(&slice, word) ? family(service, word) : fli_commands_len;
 }
 
 const char *fli_command_name(enum fli_command_id id)
@@ -277,6 +356,9 @@ const char *fli_command_group(const struct fli_command *c)
     }
     if ((c->flags & FLI_CMD_CONNECTION) != 0) {
         return strcmp(c->name, "COMMAND") == 0 ? "server" : "connection";
+    }
+    if ((c->flags & FLI_CMD_FACE) != 0) {
+        return "redis";
     }
     if (strcmp(c->name, "INFO") == 0) {
         return "server";
@@ -361,8 +443,7 @@ static const char *synonym(enum fli_service service, const char *word)
         if (strcmp(synonyms[i].word, word) != 0) {
             continue;
         }
-        size_t at = lower_bound(synonyms[i].name, NULL);
-        return fli_command_served(&fli_commands[at], service) ? synonyms[i].name : NULL;
+        return family(service, synonyms[i].name) < fli_commands_len ? synonyms[i].name : NULL;
     }
     return NULL;
 }
@@ -460,17 +541,15 @@ int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, u
     if (!upper(&argv[0], name)) {
         return unknown_command(service, &argv[0], errmsg, errmsg_size);
     }
-    size_t first = lower_bound(name, NULL);
-    if (first == fli_commands_len || strcmp(fli_commands[first].name, name) != 0 ||
-        !fli_command_served(&fli_commands[first], service)) {
+    size_t first = family(service, name);
+    if (first == fli_commands_len) {
         return unknown_command(service, &argv[0], errmsg, errmsg_size);
     }
     const struct fli_command *c = &fli_commands[first];
     unsigned words = 1;
-    bool family =
-        c->subcommand != NULL || (first + 1 < fli_commands_len && strcmp(c[1].name, name) == 0);
-    if (family && (argc > 1 || c->subcommand != NULL)) {
-        c = argc > 1 && upper(&argv[1], sub) ? row(name, sub) : NULL;
+    bool several = c->subcommand != NULL || fli_command_family_end(first) > first + 1;
+    if (several && (argc > 1 || c->subcommand != NULL)) {
+        c = argc > 1 && upper(&argv[1], sub) ? row(service, name, sub) : NULL;
         if (c == NULL) {
             return unknown_subcommand(service, name, argc > 1 ? &argv[1] : NULL, errmsg,
                                       errmsg_size);

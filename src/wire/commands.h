@@ -3,7 +3,8 @@
  *
  * A row: id, name, subcommand or NULL, arity_min and arity_max (arguments after the name and
  * subcommand), flags, syntax (arguments as a person reads them), reply (what comes back), help (one
- * sentence, full stop). See commands.c for the rows; they are sorted by name, then subcommand. */
+ * sentence, full stop). See commands.c for the rows; they are sorted by name, then subcommand. A
+ * name may stand in one row for each service, that of fencelockd first. */
 #ifndef FLI_COMMANDS_H
 #define FLI_COMMANDS_H
 
@@ -21,6 +22,7 @@ enum fli_command_flags {
     FLI_CMD_WRITE = 16,      /* changes replicated state or the database */
     FLI_CMD_ADMIN = 32,      /* for operators */
     FLI_CMD_CONNECTION = 64, /* about the connection: HELLO, CLIENT, QUIT... */
+    FLI_CMD_FACE = 128,      /* what Redis clients ask about locks; src/face reads its arguments */
 };
 
 enum fli_command_id {
@@ -65,6 +67,10 @@ enum fli_command_id {
     FLI_CMD_CLUSTER_TRANSFER,
     FLI_CMD_CLUSTER_FORGET,
     FLI_CMD_CLUSTER_BACKUP,
+    FLI_CMD_CLUSTER_ADD,
+    FLI_CMD_CLUSTER_REMOVE,
+    FLI_CMD_CLUSTER_REPLACE,
+    FLI_CMD_CLUSTER_MOVE,
     FLI_CMD_SUBSCRIBE,
     FLI_CMD_PSUBSCRIBE,
     FLI_CMD_UNSUBSCRIBE,
@@ -78,6 +84,23 @@ enum fli_command_id {
     FLI_CMD_ACL_SETUSER,
     FLI_CMD_ACL_USERS,
     FLI_CMD_ACL_WHOAMI,
+    /* lock service, as Redis */
+    FLI_CMD_KEY_SET,
+    FLI_CMD_KEY_GET,
+    FLI_CMD_EXISTS,
+    FLI_CMD_TTL,
+    FLI_CMD_PTTL,
+    FLI_CMD_DELEX,
+    FLI_CMD_DELIFEQ,
+    FLI_CMD_EVAL,
+    FLI_CMD_EVALSHA,
+    FLI_CMD_SCRIPT_LOAD,
+    FLI_CMD_SCRIPT_EXISTS,
+    FLI_CMD_SCRIPT_FLUSH,
+    FLI_CMD_LOCKTOKEN,
+    FLI_CMD_KEY_DEL,
+    FLI_CMD_UNLINK,
+    FLI_CMD_PEXPIRE,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,
@@ -117,15 +140,21 @@ int fli_command_lookup(enum fli_service service, const struct fli_slice *argv, u
                        const struct fli_command **ret, unsigned *ret_args, char *errmsg,
                        size_t errmsg_size) FLI_MUST_USE;
 
-/* The row of a name and subcommand given as text, with a subcommand of NULL for none; NULL when
- * there is none. Without case. */
-const struct fli_command *fli_command_find(const char *name, const char *subcommand);
+/* The row of a name and subcommand given as text, with a subcommand of NULL for none, that this
+ * service serves; NULL when there is none. Without case. */
+const struct fli_command *fli_command_find(enum fli_service service, const char *name,
+                                           const char *subcommand);
 
-/* Index of the first row of a name, without case; fli_commands_len when there is none. */
-size_t fli_command_family(const char *name);
+/* Index of the first row of a name that this service serves, without case; fli_commands_len when
+ * there is none. */
+size_t fli_command_family(enum fli_service service, const char *name);
 
-/* What the command is about: "lock", "session", "pubsub", "cluster", "storage", "server" or
- * "connection". */
+/* Index behind the last row of the family whose first row this is: the rows of one name that are
+ * served by the same service. A name that means something else to each service is two families. */
+size_t fli_command_family_end(size_t first);
+
+/* What the command is about: "lock", "redis", "session", "pubsub", "users", "cluster", "storage",
+ * "server" or "connection". */
 const char *fli_command_group(const struct fli_command *c);
 
 /* Whether a service serves the command. */

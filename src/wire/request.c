@@ -82,6 +82,8 @@ struct parse {
 #define CURSOR ONE("CURSOR", BYTES("CURSOR", cursor, 0, FLI_CURSOR_MAX))
 #define COUNT ONE("COUNT", NUMBER("COUNT", number, 1, FLI_COUNT_MAX, "elements of a page"))
 #define MODE_WORD_MAX 16u /* longer than any mode, so that a wrong one is quoted and not measured */
+#define NODE NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node")
+#define NODE_ADDRESS BYTES("host:port", value, 1, FLI_NODE_ADDRESS_MAX)
 #define CLIENT_NAME(text) BYTES(text, label, 0, FLI_CLIENT_NAME_MAX)
 
 static const struct option acquire_options[] = {
@@ -92,6 +94,7 @@ static const struct option acquire_options[] = {
     ONE("VALUE", BYTES("VALUE", value, 0, FL_VALUE_MAX)),
     ONE("MODE", BYTES("MODE", mode, 1, MODE_WORD_MAX)),
     ONE("PERMITS", NUMBER("PERMITS", permits, 1, FL_PERMITS_MAX, "holders at a time")),
+    ONE("ATTEMPT", NUMBER("ATTEMPT", attempt, 1, FL_TOKEN_MAX, "which sending of it this is")),
     MANY("ALSO", BYTES("ALSO", last_also, 1, FL_NAME_MAX)),
 };
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
@@ -164,6 +167,20 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
                                          NUMBER("offset", wait_ms, 0, INT64_MAX, "bytes")},
                                 .n_args = 2},
     [FLI_CMD_CLUSTER_FORGET] = {ARGS(1, NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
+    [FLI_CMD_CLUSTER_ADD] = {.known = true,
+                             .args = {NODE, NODE_ADDRESS, BYTES("LEARNER", mode, 1, MODE_WORD_MAX)},
+                             .n_args = 3,
+                             .n_required = 2},
+    [FLI_CMD_CLUSTER_REMOVE] = {.known = true,
+                                .args = {NODE, BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
+                                .n_args = 2,
+                                .n_required = 1},
+    [FLI_CMD_CLUSTER_REPLACE] = {.known = true,
+                                 .args = {NODE, NODE_ADDRESS,
+                                          BYTES("FORCE", mode, 1, MODE_WORD_MAX)},
+                                 .n_args = 3,
+                                 .n_required = 1},
+    [FLI_CMD_CLUSTER_MOVE] = {ARGS(2, NODE, NODE_ADDRESS)},
     [FLI_CMD_SUBSCRIBE] = {PLAIN, .more = true},
     [FLI_CMD_PSUBSCRIBE] = {PLAIN, .more = true},
     [FLI_CMD_UNSUBSCRIBE] = {PLAIN, .more = true},
@@ -177,6 +194,22 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_ACL_SETUSER] = {PLAIN, .more = true},
     [FLI_CMD_ACL_USERS] = {PLAIN},
     [FLI_CMD_ACL_WHOAMI] = {PLAIN},
+    [FLI_CMD_KEY_SET] = {PLAIN, .more = true},
+    [FLI_CMD_KEY_GET] = {PLAIN, .more = true},
+    [FLI_CMD_EXISTS] = {PLAIN, .more = true},
+    [FLI_CMD_TTL] = {PLAIN, .more = true},
+    [FLI_CMD_PTTL] = {PLAIN, .more = true},
+    [FLI_CMD_DELEX] = {PLAIN, .more = true},
+    [FLI_CMD_DELIFEQ] = {PLAIN, .more = true},
+    [FLI_CMD_EVAL] = {PLAIN, .more = true},
+    [FLI_CMD_EVALSHA] = {PLAIN, .more = true},
+    [FLI_CMD_SCRIPT_LOAD] = {PLAIN, .more = true},
+    [FLI_CMD_SCRIPT_EXISTS] = {PLAIN, .more = true},
+    [FLI_CMD_SCRIPT_FLUSH] = {PLAIN, .more = true},
+    [FLI_CMD_LOCKTOKEN] = {PLAIN, .more = true},
+    [FLI_CMD_KEY_DEL] = {PLAIN, .more = true},
+    [FLI_CMD_UNLINK] = {PLAIN, .more = true},
+    [FLI_CMD_PEXPIRE] = {PLAIN, .more = true},
     [FLI_CMD_CLAIM] = {ARGS(2, LOCK, TOKEN)},
     [FLI_CMD_GET] = {ARGS(1, KEY), OPTIONS(fence_options)},
     [FLI_CMD_SET] = {ARGS(2, KEY, BYTES("value", value, 0, UINT64_MAX)), OPTIONS(fence_options)},
@@ -401,6 +434,11 @@ static int finish_acquire(struct parse *p, unsigned given)
     if (!session && r->ttl_ms == 0) {
         r->ttl_ms = FL_TTL_DEFAULT_MS;
     }
+    if (r->attempt > 1 && r->owner.len == 0) {
+        return wrong(p, "ATTEMPT of ACQUIRE needs OWNER or SESSION (which sending of whose request "
+                        "is it?)");
+    }
+    r->attempt = r->attempt == 0 ? 1 : r->attempt;
     r->explicit_session = session;
     r->wait = r->wait_ms > 0;
     return finish_mode(p);
@@ -452,6 +490,25 @@ static int finish_locks(struct parse *p)
     return finish_page(p);
 }
 
+/* The last word of CLUSTER ADD, REMOVE and REPLACE, where it is there. */
+static int finish_member(struct parse *p)
+{
+    struct fli_request *r = p->request;
+    bool adds = p->command->id == FLI_CMD_CLUSTER_ADD;
+    if (p->command->id == FLI_CMD_CLUSTER_REPLACE && r->mode.len == 0 &&
+        is_word(&r->value, "FORCE")) {
+        r->mode = r->value;
+        r->value = (struct fli_slice){NULL, 0};
+    }
+    if (r->mode.len > 0 && !is_word(&r->mode, adds ? "LEARNER" : "FORCE")) {
+        return wrong(p, adds ? "the last word of CLUSTER ADD is LEARNER or nothing"
+                             : "the last word is FORCE or nothing");
+    }
+    r->learner = adds && r->mode.len > 0;
+    r->force = !adds && r->mode.len > 0;
+    return 0;
+}
+
 /* What the specification cannot say. */
 static int finish(struct parse *p, unsigned n, unsigned given)
 {
@@ -464,6 +521,10 @@ static int finish(struct parse *p, unsigned n, unsigned given)
         return finish_hello(p, n);
     case FLI_CMD_CLIENT_SETNAME:
         return finish_client_name(p);
+    case FLI_CMD_CLUSTER_ADD:
+    case FLI_CMD_CLUSTER_REMOVE:
+    case FLI_CMD_CLUSTER_REPLACE:
+        return finish_member(p);
     case FLI_CMD_LOCKS:
         return finish_locks(p);
     case FLI_CMD_SESSION_LIST:

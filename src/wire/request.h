@@ -14,6 +14,8 @@
  *   SESSION RENEW, CLOSE, SHOW  owner
  *   SESSION LIST           cursor number (COUNT)
  *   CLUSTER TRANSFER       number (0: any node)     CLUSTER FORGET  number
+ *   CLUSTER ADD, REPLACE   number value (the address) learner, or force
+ *   CLUSTER REMOVE         number force             CLUSTER MOVE    number value
  *   CLAIM                  lock token               MARK            lock
  *   GET, DEL, SET          name (the key) value (SET) and, when fenced, lock token
  *   HELLO                  number (0: none given) owner (user) value (password) label (SETNAME)
@@ -35,6 +37,7 @@
 #define FLI_KEY_MAX 400u        /* bytes of a key of GET, SET and DEL; its record must fit */
 #define FLI_CLIENT_NAME_MAX 63u /* bytes of CLIENT SETNAME */
 #define FLI_NODE_ID_MAX ((uint64_t)INT64_MAX)
+#define FLI_NODE_ADDRESS_MAX 263u
 #define FLI_ALSO_MAX 15u /* further names of ACQUIRE */
 
 struct fli_request {
@@ -53,9 +56,11 @@ struct fli_request {
     uint64_t wait_ms;
     uint64_t lockdelay_ms;
     uint64_t permits;           /* ACQUIRE: 1 when absent */
+    uint64_t attempt;           /* ACQUIRE: 1 when absent */
     uint64_t number;            /* COUNT, node id, HELLO version... */
     bool explicit_session;      /* ACQUIRE SESSION */
     bool shared;                /* ACQUIRE MODE SHARED */
+    bool learner, force;        /* CLUSTER ADD LEARNER; REMOVE and REPLACE FORCE */
     bool wait;                  /* ACQUIRE WAIT with more than 0 */
     bool fenced;                /* store: FENCE given */
     unsigned n_also;            /* ACQUIRE: how many further names, all different */

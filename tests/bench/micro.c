@@ -134,6 +134,12 @@ static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), v
     return FL_ENOLEADER;
 }
 
+static int change(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx)
+{
+    return FL_ENOLEADER;
+}
+
 static struct machine *get_machine(void *ctx)
 {
     struct bench *b = ctx;
@@ -184,7 +190,7 @@ static void set_up(struct bench *b)
                  .status = status,
                  .members = members,
                  .transfer = transfer,
-                 .forget = transfer,
+                 .change = change,
                  .machine = get_machine},
         .ctx = b,
         .now_ms = now_ms,

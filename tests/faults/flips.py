@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""One bit turned around in what a server has on disk: the server notices and refuses to serve, or that bit meant nothing and
+"""One bit turned around in what a server has on disk, or the end of a file missing: the server notices and refuses to serve, or that bit meant nothing and
 everything is there. It never serves something else. One node alone, so that nobody can tell it what it has lost.
 
 All records of the log, term and vote among them, and all snapshots have checksums. Snapshots come early here, so that there
 are some. Of three nodes one is lost to its damage; one that leads meets it when it sends its snapshot, and goes on.
 
-FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the storage's)."""
+FENCELOCK_FLIPS: how many in each file (default: 6; four times as many in the storage's).
+FENCELOCK_SWEEP: instead, every bit of the first so many bytes of each file, as many random ones, and as many cuts."""
 
 import os
 import random
@@ -16,10 +17,11 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
 sys.dont_write_bytecode = True
-from faultlab.bits import files_of, flip
+from faultlab.bits import cut, files_of, flip, flip_at
 from harness import Cluster, Lab, Store, main, seed, wait_until
 
 FLIPS = int(os.environ.get('FENCELOCK_FLIPS') or 6)
+SWEEP = int(os.environ.get('FENCELOCK_SWEEP') or 0)
 GRANTS, KEYS = 300, 40
 EARLY = ('--snapshot-bytes', 65536) # or 129 entries; 256 entries of log stay behind a snapshot
 
@@ -43,16 +45,31 @@ class Flips(unittest.TestCase):
         self.addCleanup(self.lab.quiet_close, keep=False)
         self.random = random.Random(seed())
 
-    def each_flip(self, server):
-        """For every file some flips: the directory is as it was, but for one bit."""
+    def flips_of(self, file, path):
+        """What to do to a fresh copy of the file, one after the other."""
+        for _ in range(SWEEP or FLIPS * (4 if file == 'data.mdb' else 1)):
+            yield lambda p: flip(p, self.random)
+        for at in range(min(SWEEP, os.path.getsize(path))):
+            for bit in range(8):
+                yield lambda p, at=at, bit=bit: flip_at(p, at, bit)
+
+    def cuts_of(self, file, path):
+        size = os.path.getsize(path)
+        for at in {0, 1, size - 1} | {self.random.randrange(size) for _ in range(SWEEP or FLIPS)}:
+            yield lambda p, at=at: cut(p, at)
+
+    def each_damage(self, server, damages_of):
+        """The directory as it was, but for one damage to one file."""
         good = server.data + '.good'
-        os.rename(server.data, good)
+        if not os.path.exists(good):
+            os.rename(server.data, good)
         for file in files_of(good):
-            for _ in range(FLIPS * (4 if file == 'data.mdb' else 1)):
+            for damage in damages_of(file, os.path.join(good, file)):
                 shutil.rmtree(server.data, ignore_errors=True)
                 shutil.copytree(good, server.data)
-                what = '%s: %s' % (file, flip(os.path.join(server.data, file), self.random))
-                yield file, what
+                what = damage(os.path.join(server.data, file))
+                if what is not None:
+                    yield file, '%s: %s' % (file, what)
 
     def starts(self, server):
         """Whether it serves. What it said when it does not is in server.process.output()."""
@@ -68,12 +85,14 @@ class Flips(unittest.TestCase):
         self.assertGreater(code, 0, '%s: ended by signal %d: %s' % (what, -code, server.process.last_output()))
         self.assertTrue(server.process.output().strip(), what)
 
-    def tally(self, seen):
-        self.notes = ['%s: %d refused, %d harmless' % (f, r, h) for f, (r, h) in sorted(seen.items())]
+    def damage_all(self, server, judge):
+        self.notes = []
+        self.try_all(server, judge, self.flips_of, 'bits')
+        self.try_all(server, judge, self.cuts_of, 'cuts')
 
-    def flip_all(self, server, judge):
+    def try_all(self, server, judge, damages_of, kind):
         seen = {}
-        for file, what in self.each_flip(server):
+        for file, what in self.each_damage(server, damages_of):
             refused, harmless = seen.get(file, (0, 0))
             if self.starts(server) and judge(server, what):
                 harmless += 1
@@ -84,7 +103,7 @@ class Flips(unittest.TestCase):
                     self.tells_of_damage(server, what)
                 refused += 1
             seen[file] = refused, harmless
-        self.tally(seen)
+        self.notes += ['%s of %s: %d refused, %d harmless' % (kind, f, r, h) for f, (r, h) in sorted(seen.items())]
         self.assertGreater(sum(r for r, _ in seen.values()), 0, 'nothing was ever noticed: %r' % seen)
 
     def tells_of_damage(self, server, what):
@@ -119,7 +138,7 @@ class Flips(unittest.TestCase):
             self.assertEqual(node.call('CHECK', 'lock-%d' % (GRANTS - 1), GRANTS), 1, what)
             self.assertEqual(info['term'], before['term'], '%s: the term' % what)
             return True
-        self.flip_all(node, whole)
+        self.damage_all(node, whole)
 
     def three_nodes(self):
         cluster = Cluster(self.lab, 3, extra=EARLY)
@@ -212,7 +231,7 @@ class Flips(unittest.TestCase):
             except ConnectionError:
                 return False
             return True
-        self.flip_all(store, whole)
+        self.damage_all(store, whole)
 
 
 if __name__ == '__main__':

@@ -93,6 +93,26 @@ class Rights(AclCase):
         node.call('ACQUIRE', 'b2', 'TTL', TTL)
         self.assertEqual(ears.read()[2], b'lock:b2')
 
+    def test_the_busiest_are_filtered(self):
+        """LOCKS BY WAIT is answered by each node for itself, from what its log has brought."""
+        cluster = self.cluster(3, '--metrics', '127.0.0.1:0')
+        node = cluster.leader()
+        self.assertEqual(node.call('ACL', 'SETUSER', 'see', 'on', '>see-password', '~a*', '+@see'), 'OK')
+        self.assertEqual(node.call('ACL', 'SETUSER', 'blind', 'on', '>blind-password', '~*', '+@acquire'), 'OK')
+        for name in ('a1', 'b1'):
+            node.call('ACQUIRE', name, 'TTL', TTL)
+            self.assertIsNone(node.call('ACQUIRE', name, 'TTL', TTL))
+        def names(c):
+            return [bytes(dict(zip(row[::2], row[1::2]))[b'name']) for row in c.call('LOCKS', 'BY', 'WAIT')[1]]
+        for each in cluster.nodes:
+            wait_until(lambda: sorted(names(each)) == [b'a1', b'b1'], 30, 'both names')
+            self.assertEqual(names(self.login(each, 'see')), [b'a1'])
+            blind = self.login(each, 'blind')
+            try:
+                self.assertEqual(names(blind), [])
+            except RespError as e:
+                self.assertEqual(e.word, 'NOPERM')
+
     def test_patterns_with_escapes_and_selectors(self):
         node = self.cluster().nodes[0]
         c = self.user(node, 'esc', '~a\\*b', '~[x-z]?', '+@acquire', '(~only:* +@see)')
@@ -236,8 +256,10 @@ class Tool(AclCase):
         self.assertIn('@acquire', error)
         code, _, error = self.tool('acquire', 'a2', *at)
         self.assertIn('@acquire', error)
-        code, _, error = self.tool('acquire', 'a2', *at, '--user', 'ann', FENCELOCK_PASSWORD='wrong')
-        self.assertNotEqual(code, 0)
+        long = (*at[:2], '--timeout', '1h') # it ends at once, or the test does not
+        code, _, error = self.tool('acquire', 'a2', *long, '--user', 'ann', FENCELOCK_PASSWORD='wrong')
+        self.assertEqual(self.tool('watch', *at[:2], '--user', 'ann', FENCELOCK_PASSWORD='wrong')[0], 1)
+        self.assertEqual(code, 1, error)
         self.assertIn('WRONGPASS', error)
         for words, env in ((('--user', 'ann'), {}), (('--password-file', path), {}),
                            (('--user', 'ann', '--password-file', path + 'x'), {})):
@@ -293,6 +315,66 @@ class Audit(AclCase):
         ann = self.login(node, 'ann')
         self.assertGreater(ann.call('ACQUIRE', 'a3', 'TTL', TTL), 0)
         wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 30, 'a failure')
+
+
+class AuditElsewhere(AclCase):
+    def test_syslog(self):
+        """A node in a name space of its own, whose /dev/log is ours."""
+        path = self.lab.path('log.sock')
+        cluster = Cluster(self.lab, 1, ['--auditlog', 'syslog'])
+        node = cluster.nodes[0]
+        argv = node.argv
+        old = self.lab.path('dev')
+        os.mkdir(old)
+        script = ('mount --rbind /dev "$1" && mount -t tmpfs tmpfs /dev && ln -s "$2" /dev/log && '
+                  'for i in null zero random urandom shm; do ln -s "$1/$i" /dev/$i; done && shift 2 && exec "$@"')
+        probe = subprocess.run(['unshare', '-m', 'true'], capture_output=True)
+        if probe.returncode != 0:
+            self.skipTest('no name space can be made here')
+        node.argv = lambda: ['unshare', '-m', 'sh', '-c', script, 'sh', old, path] + argv()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.bind(path)
+            s.settimeout(30)
+            cluster.start()
+            token = node.call('ACQUIRE', 'report', 'TTL', TTL, 'OWNER', 'owner-of-audit-0123')
+            while True:
+                line = s.recv(65536)
+                self.assertRegex(line, rb'^<85>.*fencelockd\[[0-9]+\]: \{') # authpriv.notice
+                got = json.loads(line[line.index(b'{'):])
+                if got['event'] == 'granted':
+                    break
+            self.assertEqual((got['lock'], got['token']), ('report', token))
+
+    def test_what_does_not_fit_is_counted_and_said(self):
+        """The file is a pipe that nobody reads: commands go on, and the log tells of its gap."""
+        path = self.lab.path('audit')
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        node = self.cluster(1, '--auditlog', path).nodes[0]
+        name, owner = 'n' * 255, 'o' * 255
+        def dropped():
+            with node.client(timeout=30.0) as c:
+                for _ in range(20):
+                    tokens = c.pipeline([('ACQUIRE', name[:250] + '%05d' % i, 'TTL', TTL, 'OWNER', owner) for i in range(200)])
+                    c.pipeline([('RELEASE', name[:250] + '%05d' % i, t) for i, t in enumerate(tokens)])
+            return int(node.info()['audit_lines_dropped']) > 0
+        wait_until(dropped, 120, 'lines that were left out')
+        lost = int(node.info()['audit_lines_dropped'])
+        rest = b''
+        def told():
+            nonlocal rest
+            node.call('TOKEN', 'x') # and lines that make it write again
+            node.call('RELEASE', 'again', node.call('ACQUIRE', 'again', 'TTL', TTL))
+            try:
+                while True:
+                    rest += os.read(reader, 1 << 20)
+            except BlockingIOError:
+                pass
+            events = [json.loads(l) for l in rest.split(b'\n')[:-1]]
+            gaps = [e for e in events if e['event'] == 'dropped']
+            return gaps and events[-1]['event'] != 'dropped' and sum(e['lines'] for e in gaps) >= lost
+        wait_until(told, 60, 'a line that says what is missing')
 
 
 class Revoked(AclCase):

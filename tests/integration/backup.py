@@ -223,19 +223,22 @@ class Backups(Case):
     def test_members_that_began_differently_do_not_meet(self):
         node = Cluster(self.lab, 1).start().nodes[0]
         path, _ = self.backup([node.address])
-        new = Cluster(self.lab, 3)
-        for member, more in zip(new.nodes, ([], ['--above', 5], None)): # the third begins with nothing
-            member.data = self.lab.path('new%d' % member.id)
-            if more is not None:
-                self.assertEqual(self.begin(member, '--restore', path, *more)[0], 0)
-        for member in new.nodes:
-            member.launch()
-        for member in new.nodes:
-            member.ready()
-            member.process.wait_output('restored from different backups', 30)
-        for member in new.nodes:
-            with self.assertRaises(RespError):
-                member.call('TOKEN', 'x')
+        for turn, ways in enumerate((([], ['--above', 5]), ([], None))): # None begins with nothing
+            new = Cluster(self.lab, 2, extra=['--hold-ms', '100'])
+            for member, more in zip(new.nodes, ways):
+                member.name = 'turn%d-%d' % (turn, member.id)
+                member.data = self.lab.path(member.name)
+                if more is not None:
+                    self.assertEqual(self.begin(member, '--restore', path, *more)[0], 0)
+            for member in new.nodes:
+                member.launch()
+            for member in new.nodes:
+                member.ready()
+                member.process.wait_output('from different backups', 30)
+            for member in new.nodes:
+                with self.assertRaises(RespError):
+                    member.call('TOKEN', 'x')
+                self.assertNotIn('joins as', member.process.output())
 
     def test_recover_what_a_lost_majority_has_left(self):
         old = Cluster(self.lab, 3).start()

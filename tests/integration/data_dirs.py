@@ -134,7 +134,7 @@ class DataDirs(Case):
         with open(path, 'rb') as f:
             good = f.read()
         with open(path, 'wb') as f:
-            f.write(good.replace(b'fencelock-identity 2', b'fencelock-identity 1'))
+            f.write(good.replace(b'fencelock-identity 3', b'fencelock-identity 1'))
         self.refused(node, says=[path, '0.1.0', 'use an empty directory'])
         with open(path, 'wb') as f:
             f.write(good)

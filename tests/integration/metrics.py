@@ -214,7 +214,7 @@ class WhereItListens(Case):
         self.assertIn('no page', cluster.nodes[0].process.output())
 
     def test_unless_the_network_is_trusted(self):
-        cluster = Cluster(self.lab, 1, ['--metrics', '0.0.0.0:0', '--allow-remote']).start()
+        cluster = Cluster(self.lab, 1, ['--metrics', '0.0.0.0:0', '--protected-mode', 'no']).start()
         port = watched(cluster.nodes[0]).rpartition(':')[2]
         self.assertEqual(get('127.0.0.1:' + port, '/api/state')[0], 200)
 

@@ -331,12 +331,14 @@ class Options(StoreCase):
         for args, env, word in ((['--frob'], {}, '--frob'), (['--data'], {}, '--data'), (['extra'], {}, 'extra'),
                                 (['-x'], {}, '-x'), (['--listen', 'nonsense'], {}, '--listen'),
                                 (['--listen', '127.0.0.1:65536'], {}, '--listen'),
-                                (['--listen', '0.0.0.0:0'], {}, '--allow-remote'),
+                                (['--listen', '0.0.0.0:0'], {}, '--protected-mode no'),
+                                (['--allow-remote'], {}, '--protected-mode no'),
+                                ([], {'FENCELOCK_STORE_ALLOW_REMOTE': 'yes'}, 'FENCELOCK_STORE_PROTECTED_MODE=no'),
                                 (['--data', ''], {}, '--data'), (['--size-max', '1000'], {}, '--size-max'),
                                 (['--size-max', '9999999999999G'], {}, '--size-max'),
                                 (['--size-max', '-1'], {}, '--size-max'), (['--size-max', ''], {}, '--size-max'),
                                 ([], {'FENCELOCK_STORE_SIZE_MAX': 'big'}, 'FENCELOCK_STORE_SIZE_MAX'),
-                                ([], {'FENCELOCK_STORE_NO_FENCING': 'yes'}, 'FENCELOCK_STORE_NO_FENCING')):
+                                ([], {'FENCELOCK_STORE_NO_FENCING': 'perhaps'}, 'FENCELOCK_STORE_NO_FENCING')):
             done = self.run_store(*args, **env)
             self.assertEqual(done.returncode, 2, (args, env, done.stderr))
             self.assertIn(word, done.stderr)
@@ -346,7 +348,7 @@ class Options(StoreCase):
     def test_help_and_version(self):
         done = self.run_store('--help')
         self.assertEqual((done.returncode, done.stderr), (0, ''))
-        for word in ('--listen', '--data', '--size-max', '--allow-remote', '--no-fencing', 'FENCELOCK_STORE_LISTEN'):
+        for word in ('--listen', '--data', '--size-max', '--protected-mode', '--no-fencing', 'FENCELOCK_STORE_LISTEN'):
             self.assertIn(word, done.stdout)
         done = self.run_store('--version')
         self.assertEqual((done.returncode, done.stdout.split()[0]), (0, 'fencelock-store'))

@@ -75,6 +75,8 @@ def check(base, pure):
 
     found = list(offences(base, base_is_pure, set()))
     provided = set().union(*(defined for name, (defined, _) in symbols(base).items() if base_is_pure(name)))
+    for archive in pure:  # what one of them provides is checked where it stands
+        provided |= set().union(*(defined for defined, _ in symbols(archive).values()))
     for archive in pure:
         found += offences(archive, lambda name: True, provided)
     return found

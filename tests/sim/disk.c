@@ -410,7 +410,7 @@ void data_dir_close(struct data_dir *d)
     d->path[0] = '\0';
 }
 
-int identity_open(const struct data_dir *d, uint64_t id, const struct members *members,
+int identity_open(const struct data_dir *d, uint64_t id, const struct members *members, bool joins,
                   struct identity *ret, char *errmsg, size_t errmsg_size)
 {
     struct sim_node *n = node_named(d->path);
@@ -418,11 +418,24 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
     (void)errmsg_size;
     if (!n->disk.has_identity) {
         n->disk.has_identity = true;
-        n->disk.identity = (struct identity){
-            .id = id, .incarnation = 1 + sim_draw(&n->sim->node_random) / 2, .members = *members};
+        n->disk.identity = (struct identity){.id = id,
+                                             .incarnation = 1 + sim_draw(&n->sim->node_random) / 2,
+                                             .joins = joins,
+                                             .begun_crc = joins ? 0 : 1,
+                                             .members = *members};
     }
     *ret = n->disk.identity;
     return 0;
+}
+
+int identity_refuse_members(const struct data_dir *d, const struct members *found,
+                            const struct members *given, char *errmsg, size_t errmsg_size)
+{
+    (void)d;
+    (void)found;
+    (void)given;
+    snprintf(errmsg, errmsg_size, "it is of another cluster");
+    return FL_EDENIED;
 }
 
 int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id, char *errmsg,

@@ -1,4 +1,5 @@
 /* net_dial.c: how streams between nodes come about. Stands in for transport*.c; see net.c. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->handle.loop = loop;
     t->node = FLI_CONTAINER_OF(loop, struct sim_node, loop);
     t->self = config->self;
+    t->members = config->members;
     memcpy(t->limits, config->limits, sizeof t->limits);
     t->connect_ms = config->connect_ms;
     t->unacked_ms = config->unacked_ms;
@@ -40,10 +42,33 @@ void transport_destroy(struct transport *t)
     }
 }
 
-void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index)
+void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
+                           uint32_t members_crc)
 {
+    t->self.members_crc = members_crc;
     t->self.cluster_id = cluster_id;
     t->self.admitted_index = admitted_index;
+}
+
+static void lose_strangers(struct transport *t)
+{
+    struct sim_node *n = t->node;
+    for (struct sim_conn *c = n->sim->conns; c != NULL; c = c->next) {
+        if (c->end[1].node == n && c->end[1].life == n->life && c->end[1].stream != NULL &&
+            members_find(&t->members, c->end[0].node->index + 1) == NULL) {
+            sim_stream_lose(c->end[1].stream, CHANNEL_BROKEN);
+        }
+    }
+}
+
+void transport_set_members(struct transport *t, const struct members *members)
+{
+    const struct member *self = members_find(members, t->self.node_id);
+    if (self != NULL) {
+        (void)snprintf(t->self.peer_address, sizeof t->self.peer_address, "%s", self->address);
+    }
+    t->members = *members;
+    lose_strangers(t);
 }
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
@@ -183,6 +208,9 @@ static void called_deliver(struct sim_event *e)
     struct peer_identity self = from->self;
     d->verdict = t->cbs.judge(t->cbs.ctx, &self, d->reason);
     d->answer = t->self;
+    if (d->verdict == HANDSHAKE_WELCOME && members_find(&t->members, self.node_id) == NULL) {
+        d->verdict = HANDSHAKE_STRANGER;
+    }
     if (d->verdict == HANDSHAKE_WELCOME) {
         d->conn = conn_make(d);
         struct stream *st = stream_make(d->conn, 1);
@@ -214,6 +242,9 @@ int transport_dial(struct transport *t, uint64_t peer_id, enum stream_kind kind,
     struct sim_node *from = t->node;
     struct sim *s = from->sim;
     struct sim_node *to = &s->nodes[peer_id - 1];
+    if (members_find(&t->members, peer_id) == NULL) {
+        return FL_EINVAL;
+    }
     if (!t->started || t->closing) {
         return FL_ENOCONN;
     }

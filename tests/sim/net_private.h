@@ -66,6 +66,7 @@ struct transport {
     uv_timer_t handle; /* only to be closed */
     struct sim_node *node;
     struct peer_identity self;
+    struct members members;
     struct stream_limits limits[STREAM_KINDS + 1];
     unsigned connect_ms, unacked_ms;
     struct transport_callbacks cbs;

@@ -355,10 +355,11 @@ static int transfer(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), v
     return node_transfer(n->node, id, cb, cb_ctx);
 }
 
-static int forget(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx)
+static int change(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
+                  void *cb_ctx)
 {
     struct sim_node *n = ctx;
-    return node_forget(n->node, id, cb, cb_ctx);
+    return node_change(n->node, wanted, cb, cb_ctx);
 }
 
 static struct machine *machine(void *ctx)
@@ -571,7 +572,7 @@ void sim_server_start(struct sim_node *n)
                  .status = status,
                  .members = members,
                  .transfer = transfer,
-                 .forget = forget,
+                 .change = change,
                  .machine = machine},
         .ctx = n,
         .now_ms = now_ms,

@@ -3,6 +3,7 @@
   (:require [clojure.test :refer [deftest is testing]]
             [fencelock.judge.bank :as bank]
             [fencelock.judge.holders :as holders]
+            [fencelock.judge.keys :as keys]
             [fencelock.judge.queue :as queue]
             [fencelock.judge.sessions :as sessions]
             [fencelock.judge.tokens :as tokens]
@@ -206,3 +207,16 @@
                                    (watched 1 6 (granted 2) (released 2) (granted 3) (released 3)
                                             (granted 6))))
                      :told-differently)))))
+
+(deftest of-many-keys
+  (let [good   {:valid? true}
+        bad    {:valid? false}
+        silent (bank/judge 2 (history [:invoke 0 :move (moved 1)] [:info 0 :move (moved 1)]))
+        both   {:valid? :unknown, :order {:valid? true}, :holders silent}
+        given-up {:valid? :unknown, :order {:valid? :unknown}, :holders silent}]
+    (is (= {:valid? true, :silent-keys []} (keys/verdict {0 good, 1 good})))
+    (is (= {:valid? true, :silent-keys [0 2]} (keys/verdict {0 silent, 1 good, 2 both})))
+    (is (= :unknown (:valid? (keys/verdict {0 given-up, 1 good}))))
+    (is (= :unknown (:valid? (keys/verdict {0 silent}))))
+    (is (= :unknown (:valid? (keys/verdict {}))))
+    (is (false? (:valid? (keys/verdict {0 silent, 1 bad, 2 good}))))))

@@ -1,4 +1,4 @@
-"""One bit turned around in what a server has on disk, where a checksum or the format can tell (src/log/format.c): all that is
+"""One bit turned around, or the end missing, in what a server has on disk, where a checksum or the format can tell (src/log/format.c): all that is
 written. Only a sector of 512 bytes that is all zero afterwards may look as if it had never been written, so none is made so."""
 
 import os
@@ -28,6 +28,23 @@ def is_told(data, at, bit):
     sector = bytearray(data[begin:begin + SECTOR])
     sector[at - begin] ^= 1 << bit
     return bool(data[at]) and any(sector)
+
+
+def cut(path, at):
+    """Takes away what stands from this byte on. Says so."""
+    os.truncate(path, at)
+    return 'cut off at byte %d' % at
+
+
+def flip_at(path, at, bit):
+    """Turns this bit around. Says which; None when nothing can tell it."""
+    with open(path, 'r+b') as f:
+        data = f.read()
+        if not is_told(data, at, bit):
+            return None
+        f.seek(at)
+        f.write(bytes([data[at] ^ 1 << bit]))
+    return 'bit %d of byte %d' % (bit, at)
 
 
 def flip(path, rng):

@@ -181,6 +181,6 @@ class SpacedCluster(Cluster):
             spaced.space = spaces.space(node.id)
             spaced.address = '%s:%d' % (spaces.address(node.id), node.port)
             spaced.peer = '%s:%d' % (spaces.address(node.id), node.peer_port)
-            spaced.extra = ['--allow-remote', '--cluster-secret-file', secret]
+            spaced.extra = ['--protected-mode', 'no', '--cluster-secret-file', secret]
             nodes.append(spaced)
         self.nodes = nodes

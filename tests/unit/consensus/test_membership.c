@@ -319,7 +319,7 @@ static void test_forgotten_joins_at_the_leader_only(void **state)
     cluster_stop(c, lost, 0);
     scratch_wipe(c->nodes[lost].dir);
     struct node *n = c->nodes[behind].node;
-    n->identity.known[lost] = 0;
+    n->identity.known[lost].incarnation = 0;
     n->identity.known_index = UINT64_MAX; /* so it stays */
     n->membership->peers[lost].incarnation = 0;
     cluster_start(c, lost);
@@ -340,7 +340,7 @@ static void test_strangers(void **state)
     struct member_state *p = &n->membership->peers[other];
     uint64_t incarnation = p->incarnation;
     uint64_t known_index = n->identity.known_index;
-    assert_int_equal(incarnation, n->identity.known[other]);
+    assert_int_equal(incarnation, n->identity.known[other].incarnation);
     assert_false(membership_is_stranger(n->membership, other + 1));
     assert_false(membership_is_stranger(n->membership, leader + 1));
     assert_false(membership_is_stranger(n->membership, 99));
@@ -350,9 +350,10 @@ static void test_strangers(void **state)
     p->admitted_index = known_index + 1;
     assert_false(membership_is_stranger(n->membership, other + 1));
     p->admitted_index = 0;
-    n->identity.known[other] = 0; /* who is not known joins, or is in no configuration */
+    n->identity.known[other].incarnation =
+        0; /* who is not known joins, or is in no configuration */
     assert_false(membership_is_stranger(n->membership, other + 1));
-    n->identity.known[other] = incarnation;
+    n->identity.known[other].incarnation = incarnation;
     p->incarnation = 0;
     assert_false(membership_is_stranger(n->membership, other + 1));
     p->incarnation = incarnation;

@@ -74,7 +74,7 @@ static void replies(void **state)
         {"SELECT 0", "+OK\r\n"},
         {"SELECT 1", "-ERR SELECT: there is only database 0\r\n"},
         {"AUTH secret",
-         "-ERR AUTH: this version has no authentication; connect without user and password\r\n"},
+         "-ERR AUTH: there are no users here; connect without user and password\r\n"},
         {"CLIENT ID", ":1\r\n"},
         {"CLIENT GETNAME", "$-1\r\n"},
         {"CLIENT SETNAME worker-1", "+OK\r\n"},
@@ -86,7 +86,7 @@ static void replies(void **state)
         {"HELLO 1", "-NOPROTO HELLO: write 2 or 3 for the protocol version\r\n"},
         {"HELLO three", "-NOPROTO HELLO: write 2 or 3 for the protocol version\r\n"},
         {"HELLO 3 AUTH default secret",
-         "-ERR AUTH: this version has no authentication; connect without user and password\r\n"},
+         "-ERR AUTH: there are no users here; connect without user and password\r\n"},
         {"HELLO 3 SETNAME",
          "-ERR HELLO: write HELLO [2|3] [AUTH user password] [SETNAME name]\r\n"},
         /* None of the refused ones changed the protocol. */

@@ -400,7 +400,7 @@ static void test_call_refused(void **state)
 static void test_call_another_cluster(void **state)
 {
     struct rig *r = *state;
-    transport_set_cluster(r->b.t, 8, 0);
+    transport_set_cluster(r->b.t, 8, 0, 42);
     rig_dial(r, 2, STREAM_RAFT);
     assert_int_equal(r->status, FL_EDENIED);
     assert_int_equal(r->a.verdict, HANDSHAKE_OTHER_CLUSTER);
@@ -422,11 +422,11 @@ static void test_call_refuses(void **state)
 static void test_set_cluster(void **state)
 {
     struct rig *r = *state;
-    transport_set_cluster(r->a.t, 0, 0);
+    transport_set_cluster(r->a.t, 0, 0, 42);
     rig_pair(r, STREAM_RELAY);
     assert_int_equal(r->b.peer.cluster_id, 0);
     held_close(&r->mine);
-    transport_set_cluster(r->a.t, 7, 99);
+    transport_set_cluster(r->a.t, 7, 99, 42);
     rig_dial(r, 2, STREAM_RELAY);
     RUN_UNTIL(r, r->b.accepted == 2);
     assert_int_equal(r->b.peer.cluster_id, 7);

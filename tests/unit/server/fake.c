@@ -68,6 +68,14 @@ static int change(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), voi
     return f->change_rc;
 }
 
+static int change_member(void *ctx, const struct node_change *wanted,
+                         void (*cb)(void *ctx, int status), void *cb_ctx)
+{
+    struct fake *f = ctx;
+    f->wanted = *wanted;
+    return change(ctx, wanted->id, cb, cb_ctx);
+}
+
 static struct machine *machine(void *ctx)
 {
     return ((struct fake *)ctx)->machine;
@@ -112,7 +120,7 @@ void fake_start_with(struct fake *f, size_t calls_max)
                  .status = status,
                  .members = members,
                  .transfer = change,
-                 .forget = change,
+                 .change = change_member,
                  .machine = machine},
         .ctx = f,
         .now_ms = now_ms,

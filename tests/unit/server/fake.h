@@ -45,7 +45,8 @@ struct fake {
     struct node_status status;
     struct node_member members[3];
     size_t members_n;
-    int change_rc; /* of transfer and forget */
+    int change_rc; /* of transfer and changes of members */
+    struct node_change wanted;
     void (*change_cb)(void *ctx, int status);
     void *change_ctx;
     uint64_t change_id;

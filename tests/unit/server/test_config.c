@@ -61,7 +61,7 @@ static void no_options_at_all(void **state)
     assert_int_equal(g->config.members.list[0].id, 1);
     assert_string_equal(g->config.members.list[0].address, "127.0.0.1:7501");
     assert_int_equal(g->config.log_level, 3);
-    assert_false(g->config.allow_remote);
+    assert_true(g->config.protected_mode);
     assert_int_equal(g->config.limits.locks_max, 2000000);
     assert_int_equal(g->config.snapshot_bytes, 32 << 20);
 }
@@ -126,19 +126,22 @@ static void wrong_command_lines(void **state)
         {"--election-ms 60001", "--election-ms"},
         {"--log-level loud",
          "--log-level: 'loud' is no level: write error, warning, info or debug"},
-        {"--allow-remote=perhaps", "--allow-remote: 'perhaps' is neither yes nor no"},
+        {"--protected-mode=perhaps", "--protected-mode: 'perhaps' is neither yes nor no"},
+        {"--allow-remote", "there is no option 'allow-remote' any more; what it did is said by "
+                           "protected-mode no"},
         {"--listen 7401", "--listen: '7401' is not an address: write HOST:PORT"},
         {"--peer 127.0.0.1:0", "--peer: '127.0.0.1:0' needs a port"},
         {"--listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
         {"--aclfile f --requirepass p", "--aclfile and --requirepass exclude each other"},
         {"--requirepass=a\tb", "--requirepass"},
-        {"--tls-auth-clients-user SAN", "'SAN' is neither CN nor off"},
+        {"--tls-auth-clients-user OU", "'OU' is none of CN, SAN and off"},
         {"--tls-auth-clients-user CN", "no effect without --tls-port"},
+        {"--tls-auth-clients-user SAN", "no effect without --tls-port"},
         {"--peer 10.1.2.3:7501", "--peer: the address for other nodes, 10.1.2.3:7501, can be"},
-        {"--allow-remote --peer 10.1.2.3:7501", "or --cluster-secret-file FILE"},
+        {"--protected-mode no --peer 10.1.2.3:7501", "or --cluster-secret-file FILE"},
         {"--id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "Add --tls-cluster yes"},
         {"--peer 127.0.0.1:1 --id 1 --cluster 1=10.1.2.3:7501,2=10.1.2.4:7501", "--cluster: the"},
-        {"--allow-remote --listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
+        {"--protected-mode no --listen 0.0.0.0:7401", "add --advertise HOST:PORT"},
         {"--cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--id is missing: --cluster has 2 nodes"},
         {"--id 3 --cluster 1=127.0.0.1:1,2=127.0.0.1:2", "--cluster has no node 3"},
         {"--cluster nonsense", "--cluster: "},
@@ -159,8 +162,9 @@ static void remote_when_allowed(void **state)
 {
     (void)state;
     must_run(read_words("--listen 10.1.2.3:7401", NULL)); /* whom it serves is access.c's */
-    must_run(read_words("--allow-remote --listen 10.1.2.3:7401", NULL));
-    must_run(read_words("--allow-remote --listen 0.0.0.0:7401 --advertise 10.1.2.3:7401", NULL));
+    must_run(read_words("--protected-mode no --listen 10.1.2.3:7401", NULL));
+    must_run(
+        read_words("--protected-mode no --listen 0.0.0.0:7401 --advertise 10.1.2.3:7401", NULL));
     must_run(read_words("--listen localhost:7401", NULL));
     must_run(read_words("--listen [::1]:7401", NULL));
     /* The others' addresses are their own business. */
@@ -225,8 +229,8 @@ static void tls(void **state)
     /* Certificates of clients are what lets other machines in. */
     must_run(read_words("--tls-port 10.1.2.3:7402 " ALL_FILES, NULL));
     must_run(read_words("--tls-port 0.0.0.0:7402 --tls-advertise h:1 " ALL_FILES, NULL));
-    must_run(
-        read_words("--allow-remote --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no", NULL));
+    must_run(read_words(
+        "--protected-mode no --tls-port 10.1.2.3:7402 " FILES "--tls-auth-clients no", NULL));
     static const struct {
         const char *line, *says;
     } rows[] = {
@@ -298,7 +302,7 @@ static void environment(void **state)
     const char *env[] = {"HOME=/",
                          "FENCELOCK_ID=5",
                          "FENCELOCK_ELECTION_MS=400",
-                         "FENCELOCK_ALLOW_REMOTE=yes",
+                         "FENCELOCK_PROTECTED_MODE=no",
                          "FENCELOCK_NODES=a:1,b:2",
                          "FENCELOCK_SEED=12",
                          NULL};
@@ -306,7 +310,7 @@ static void environment(void **state)
     must_run(g);
     assert_int_equal(g->config.id, 6); /* the command line counts first */
     assert_int_equal(g->config.election_ms, 400);
-    assert_true(g->config.allow_remote);
+    assert_false(g->config.protected_mode);
     const char *slip[] = {"FENCELOCK_ELECTON_MS=400", NULL};
     must_say(read_words("", slip), "FENCELOCK_ELECTON_MS in the environment: there is no option "
                                    "'electon-ms'; did you mean 'election-ms'?");
@@ -350,7 +354,7 @@ static void config_file(void **state)
                                          "\telection-ms=500\n"
                                          "hold-ms = 88\n"
                                          "data = /var/lib/fence lock\n"
-                                         "allow-remote = no\n"
+                                         "protected-mode = no\n"
                                          "log-level = warning",
                                          "--election-ms 600", env, &f);
     must_run(g);

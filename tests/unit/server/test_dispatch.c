@@ -563,9 +563,10 @@ static void leader_and_nodes(void **state)
                                         .connected = true,
                                         .match_index = 9};
     expect(ask(&f, 2, "CLUSTER NODES"),
-           "*1\r\n*16\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
+           "*1\r\n*18\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
            "$3\r\nh:1\r\n$14\r\nclient_address\r\n$-1\r\n$4\r\nself\r\n:0\r\n$5\r\nvoter\r\n:1\r\n"
-           "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n");
+           "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n"
+           "$5\r\nstate\r\n$5\r\nvoter\r\n");
     fake_end(&f);
 }
 
@@ -591,6 +592,23 @@ static void transfer_and_forget(void **state)
         {"CLUSTER FORGET 2", FL_EBUSY, "-BUSY node 2 is connected"},
         {"CLUSTER FORGET 2", FL_EDENIED, "-ERR a majority"},
         {"CLUSTER FORGET 2", FL_EUNCERTAIN, "-UNCERTAIN "},
+        {"CLUSTER ADD 4 h:4", 0, "+OK"},
+        {"CLUSTER ADD 4 h:4 learner", 0, "+OK"},
+        {"CLUSTER ADD 4 h:4", FL_ENOLEADER, "-NOLEADER this node does not lead"},
+        {"CLUSTER ADD 4 h", FL_EINVAL, "-ERR the address is not HOST:PORT"},
+        {"CLUSTER ADD 3 h:4", FL_EMISMATCH, "-ERR there is a node 3, or another one"},
+        {"CLUSTER ADD 4 h:4", FL_ELIMIT, "-LIMIT a cluster has at most 9 members"},
+        {"CLUSTER ADD 4 h:4", FL_EBUSY, "-BUSY another change of the cluster is in progress"},
+        {"CLUSTER REMOVE 4", 0, "+OK"},
+        {"CLUSTER REMOVE 4 FORCE", 0, "+OK"},
+        {"CLUSTER REMOVE 4", FL_ENOTFOUND, "-ERR node 4 is not a member"},
+        {"CLUSTER REMOVE 4", FL_EDENIED, "-ERR without node 4 no majority"},
+        {"CLUSTER REMOVE 4", FL_EUNCERTAIN, "-UNCERTAIN "},
+        {"CLUSTER REPLACE 4", 0, "+OK"},
+        {"CLUSTER REPLACE 4 force", 0, "+OK"},
+        {"CLUSTER REPLACE 4 h:5 force", 0, "+OK"},
+        {"CLUSTER MOVE 4 h:5", 0, "+OK"},
+        {"CLUSTER MOVE 4 h:5", FL_EMISMATCH, "-ERR another node has this address"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int later = 0; later <= 1; later++) {

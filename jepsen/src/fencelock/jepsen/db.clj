@@ -78,6 +78,14 @@
                         (catch Exception _ false)))
                  (lock-nodes test))))
 
+(defn all-vote?
+  "Whether the leader counts every lock node as a voter. One that was let in again becomes one when
+  it has caught up; until then no other may lose its disk."
+  [test]
+  (let [fields #(wire/info-fields (ask test % 1000 "INFO"))]
+    (when-let [node (leader test)]
+      (= (str (count (lock-nodes test))) (:cluster_voters (fields node))))))
+
 ;; --- programs -----------------------------------------------------------------------------------
 
 (def programs ["fencelockd" "fencelock-store" "fencelock"])
@@ -146,12 +154,12 @@
            "--listen" (str ip ":" client-port) "--peer" (str ip ":" peer-port)
            "--cluster" (str/join "," (for [n (lock-nodes test)]
                                        (str (id-of test n) "=" (address test n) ":" peer-port)))
-           "--allow-remote" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
+           "--protected-mode" "no" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
           (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
 
 (defn- store-words [test node]
   (cond-> [(bin test node "fencelock-store") "--listen" (str (address test node) ":" store-port)
-           "--data" (data test node) "--allow-remote"]
+           "--data" (data test node) "--protected-mode" "no"]
     (or (:no-fencing test) (:no-tokens test)) (conj "--no-fencing")))
 
 (defn- redis-words [test node]
@@ -206,9 +214,12 @@
                               " then echo yes; else echo no; fi")))))
 
 (defn wipe!
-  "Takes the data directory away, as a disk that was exchanged."
+  "Takes the data directory away, as a disk that was exchanged. What was not synced on the old one
+  must not come back on the new one, whose files may have the numbers of the old files."
   [test node]
-  (c/su (c/exec :rm :-rf (data test node))))
+  (c/su (c/exec :rm :-rf (data test node)))
+  (when (:shim test)
+    (c/exec :sh :-c (str "rm -f " (shim-file test node) ".undo*"))))
 
 (defn- prepare-shim! [test node]
   (doseq [suffix ["" "-redis"]

@@ -192,7 +192,8 @@
        (catch Exception e (.getMessage e))))
 
 (defn heal!
-  "Ends every fault and waits until each server serves. Returns :healed, or why not."
+  "Ends every fault and waits until each server serves and each node votes. Returns :healed, or
+  why not."
   [test]
   (net/heal! (:net test) test)
   (when (:shim test)
@@ -204,7 +205,10 @@
                         (db/start! (:db test) test node)
                         (try-for #(fdb/await-serving test node))))
         bad (into {} (filter val why))]
-    (if (empty? bad) :healed bad)))
+    (if (seq bad)
+      bad
+      (or (try-for (fn [] (fdb/await-true "the vote of every node" 60 #(fdb/all-vote? test))))
+          :healed))))
 
 (defn- forget!
   "Lets a node without its data in again, as docs/OPERATIONS.md says: FORGET at the leader."
@@ -212,7 +216,8 @@
   (fdb/await-true (str "FORGET of " node) 60
                   #(when-let [leader (fdb/leader test)]
                      (= "OK" (fdb/ask test leader 5000 "CLUSTER" "FORGET" (fdb/id-of test node)))))
-  (fdb/await-serving test node))
+  (fdb/await-serving test node)
+  (fdb/await-true (str "the vote of " node) 60 #(fdb/all-vote? test)))
 
 (defn- replace-node!
   "Takes a lock node's disk away and gives it another one."

@@ -67,6 +67,7 @@
         all     (concat (mapcat #(read-anomalies moves %) reads)
                         (mapcat #(sum-anomaly moves n %) reads))]
     {:valid?        (if (seq all) false (if (and (seq moves) (seq reads)) true :unknown))
+     :says-nothing  (boolean (and (empty? all) (or (empty? moves) (empty? reads))))
      :moves         (count moves)
      :reads         (count reads)
      :anomaly-count (count all)

@@ -24,5 +24,6 @@
   "The usual answer of a judge. enough?: whether the history says anything at all."
   [enough? anomalies more]
   (merge more {:valid?        (cond (seq anomalies) false, enough? true, :else :unknown)
+               :says-nothing  (not (or enough? (seq anomalies)))
                :anomaly-count (count anomalies)
                :anomalies     (vec (take shown anomalies))}))

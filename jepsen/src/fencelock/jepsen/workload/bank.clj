@@ -3,6 +3,7 @@
   There are sets of accounts, a new one after a hundred moves."
   (:require [clojure.edn :as edn]
             [fencelock.jepsen.client :as client]
+            [fencelock.jepsen.keyed :as keyed]
             [fencelock.judge.bank :as judge]
             [jepsen.checker :as checker]
             [jepsen.client :as jepsen]
@@ -92,7 +93,7 @@
                   threads (range)
                   (fn [key] (gen/stagger (/ (:rate opts)) (operations key))))
      :final     nil
-     :checker   (independent/checker
+     :checker   (keyed/checker
                   (reify checker/Checker
                     (check [_ _ history _]
                       (judge/judge accounts (h/client-ops history)))))}))

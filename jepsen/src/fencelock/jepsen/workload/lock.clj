@@ -6,6 +6,7 @@
   Each thread is one owner of each lock. After an unknown outcome it asks again as the same owner,
   and is told the token that it was granted, if it was."
   (:require [fencelock.jepsen.client :as client]
+            [fencelock.jepsen.keyed :as keyed]
             [fencelock.jepsen.knossos :as knossos]
             [fencelock.judge.holders :as judge]
             [jepsen.checker :as checker]
@@ -91,6 +92,6 @@
                          (gen/stagger (client/key-interval opts threads))
                          (gen/limit operations-a-key))))
      :final     nil
-     :checker   (independent/checker
+     :checker   (keyed/checker
                   (checker/compose {:order   (knossos/checker (knossos/lock))
                                     :holders (holders)}))}))

@@ -3,6 +3,7 @@
   the mark, nothing refused at or above it, and reads see what was accepted. The storage takes
   any token, so a counter of the test hands them out."
   (:require [fencelock.jepsen.client :as client]
+            [fencelock.jepsen.keyed :as keyed]
             [fencelock.jepsen.knossos :as knossos]
             [jepsen.client :as jepsen]
             [jepsen.generator :as gen]
@@ -65,4 +66,4 @@
                 (fn [key]
                   (gen/stagger (client/key-interval opts threads) (operations key))))
    :final     nil
-   :checker   (independent/checker (knossos/checker (knossos/register)))})
+   :checker   (keyed/checker (knossos/checker (knossos/register)))})

@@ -1,0 +1,463 @@
+/* fencelock_cmd_cluster.c: the members of the cluster: who they are, and how they change.
+ *
+ * Any of the nodes named is asked, and whoever leads is found from there. A change is in the log
+ * once it is answered, and is seen to by whoever leads; this program waits until it is done, and
+ * says what it waits for. When an answer was lost it asks again, which does no harm. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/fencelock_common.h"
+#include "client/link.h"
+#include "wire/resp.h"
+
+#define TIMEOUT_DEFAULT_MS UINT64_C(10000)
+#define WAIT_DEFAULT_MS UINT64_C(120000)
+#define ATTEMPT_MS UINT64_C(3000)
+#define EVERY_MS 200
+#define REQUEST_MAX 4096u
+#define WORDS_MAX 6u
+#define ERROR_SIZE 512u
+
+struct asker {
+    const struct cli_args *args;
+    struct fli_node nodes[FL_NODES_MAX];
+    uint32_t n, next;
+    struct fli_node leader; /* with has_leader: who was said to lead */
+    bool has_leader;
+    bool maybe; /* what was asked for may have been done already */
+    struct fli_link_tls tls;
+    struct fli_link link;
+    int code;
+    char error[ERROR_SIZE];
+};
+
+static bool begins(const redisReply *r, const char *word)
+{
+    return r->type == REDIS_REPLY_ERROR && strncmp(r->str, word, strlen(word)) == 0;
+}
+
+static int put_words(struct fli_buf *b, const char *const *words, unsigned n)
+{
+    int rc = fli_resp_array(b, n);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = fli_resp_bulk(b, words[i], strlen(words[i]));
+    }
+    return rc;
+}
+
+static int failed(struct asker *k, int code, const struct fli_node *node, const char *why)
+{
+    k->code = code;
+    (void)snprintf(k->error, sizeof k->error, "%.128s: %.300s", node->text, why);
+    fli_link_close(&k->link);
+    return code;
+}
+
+/* One request on the connection that is open. */
+static int exchange(struct asker *k, const struct fli_node *node, const char *const *words,
+                    unsigned n, uint64_t until_ms, redisReply **ret)
+{
+    struct fli_buf b;
+    fli_buf_init(&b, REQUEST_MAX);
+    int rc = put_words(&b, words, n);
+    rc = rc != 0 ? rc : fli_link_send(&k->link, b.data, b.len, until_ms);
+    fli_buf_fini(&b);
+    if (rc != 0) {
+        return failed(k, FL_ENOCONN, node, rc == FL_ELIMIT ? "too long" : k->link.error);
+    }
+    rc = fli_link_receive(&k->link, until_ms, ret);
+    if (rc != 0) {
+        k->maybe = true;
+        return failed(k, rc, node, k->link.error);
+    }
+    return 0;
+}
+
+/* A node that does not lead says who does. */
+static void learn_leader(struct asker *k, const struct fli_node *node, uint64_t until_ms)
+{
+    static const char *const words[] = {"LEADER"};
+    char why[256];
+    redisReply *r = NULL;
+    k->has_leader = false;
+    if (exchange(k, node, words, 1, until_ms, &r) != 0) {
+        return;
+    }
+    if (r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+        r->element[1]->type == REDIS_REPLY_STRING &&
+        fli_node_parse(r->element[1]->str, r->element[1]->len, &k->leader, why, sizeof why) == 0) {
+        k->has_leader = true;
+    }
+    freeReplyObject(r);
+}
+
+/* One attempt. 0: *ret is what a leader has answered. */
+static int try_once(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
+                    redisReply **ret)
+{
+    uint64_t limit_ms = fli_clock_ms() + ATTEMPT_MS;
+    bool at_leader = k->has_leader;
+    const struct fli_node *node = at_leader ? &k->leader : &k->nodes[k->next];
+    limit_ms = limit_ms < until_ms ? limit_ms : until_ms;
+    k->next = at_leader ? k->next : (k->next + 1) % k->n;
+    k->has_leader = false;
+    if (fli_link_connect(&k->link, &k->tls, node, limit_ms) != 0) {
+        return failed(k, FL_ENOCONN, node, k->link.error);
+    }
+    int rc = exchange(k, node, words, n, limit_ms, ret);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!begins(*ret, "NOLEADER") && !begins(*ret, "BUSY") && !begins(*ret, "UNCERTAIN")) {
+        k->has_leader = at_leader;
+        fli_link_close(&k->link);
+        return 0;
+    }
+    k->maybe = k->maybe || begins(*ret, "UNCERTAIN");
+    k->code = begins(*ret, "NOLEADER") ? FL_ENOLEADER : FL_EBUSY;
+    (void)snprintf(k->error, sizeof k->error, "%.128s: %.300s", node->text, (*ret)->str);
+    if (begins(*ret, "NOLEADER")) {
+        learn_leader(k, node, limit_ms);
+    }
+    freeReplyObject(*ret);
+    fli_link_close(&k->link);
+    return k->code;
+}
+
+/* Until somebody answers, or the time is over; then k->error says what the last one said. */
+static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t until_ms,
+               redisReply **ret)
+{
+    for (unsigned i = 0;; i++) {
+        if (try_once(k, words, n, until_ms, ret) == 0) {
+            return 0;
+        }
+        if (fli_clock_ms() >= until_ms) {
+            return k->code;
+        }
+        if (!k->has_leader && i % k->n == k->n - 1) {
+            (void)poll(NULL, 0, EVERY_MS);
+        }
+    }
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+struct member {
+    uint64_t id;
+    const char *role, *state, *peer, *client; /* client: "" when not known */
+    bool connected;
+};
+
+static const redisReply *field(const redisReply *map, const char *name)
+{
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        const redisReply *key = map->element[i];
+        if (key->type == REDIS_REPLY_STRING && strcmp(key->str, name) == 0) {
+            return map->element[i + 1];
+        }
+    }
+    return NULL;
+}
+
+static const char *text_of(const redisReply *map, const char *name)
+{
+    const redisReply *r = field(map, name);
+    return r != NULL && r->type == REDIS_REPLY_STRING ? r->str : "";
+}
+
+static bool read_member(const redisReply *map, struct member *ret)
+{
+    const redisReply *id = map->type == REDIS_REPLY_ARRAY ? field(map, "id") : NULL;
+    const redisReply *connected = id == NULL ? NULL : field(map, "connected");
+    if (id == NULL || id->type != REDIS_REPLY_INTEGER || id->integer <= 0) {
+        return false;
+    }
+    *ret =
+        (struct member){.id = (uint64_t)id->integer,
+                        .role = text_of(map, "role"),
+                        .state = text_of(map, "state"),
+                        .peer = text_of(map, "peer_address"),
+                        .client = text_of(map, "client_address"),
+                        .connected = connected != NULL && connected->type == REDIS_REPLY_INTEGER &&
+                                     connected->integer == 1};
+    return true;
+}
+
+/* Asked of the leader by asking who leads first: any node answers CLUSTER NODES. */
+static int ask_members(struct asker *k, uint64_t until_ms, redisReply **ret)
+{
+    static const char *const words[] = {"CLUSTER", "NODES"};
+    if (!k->has_leader) {
+        const struct fli_node *node = &k->nodes[k->next];
+        if (fli_link_connect(&k->link, &k->tls, node, fli_clock_ms() + ATTEMPT_MS) == 0) {
+            learn_leader(k, node, fli_clock_ms() + ATTEMPT_MS);
+            fli_link_close(&k->link);
+        }
+        k->next = k->has_leader ? k->next : (k->next + 1) % k->n;
+    }
+    int rc = ask(k, words, 2, until_ms, ret);
+    if (rc == 0 && (*ret)->type != REDIS_REPLY_ARRAY) {
+        freeReplyObject(*ret);
+        k->code = FL_EPROTO;
+        (void)snprintf(k->error, sizeof k->error, "the answer to CLUSTER NODES makes no sense");
+        return FL_EPROTO;
+    }
+    return rc;
+}
+
+static bool find_member(const redisReply *members, uint64_t id, struct member *ret)
+{
+    for (size_t i = 0; i < members->elements; i++) {
+        if (read_member(members->element[i], ret) && ret->id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static const struct cli_column columns[] = {
+    {"ID", true},         {"STATE", false},        {"ROLE", false},
+    {"CONNECTED", false}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
+};
+
+static void status_text(const struct cli_args *a, const redisReply *members)
+{
+    struct cli_table t;
+    cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < members->elements; i++) {
+        struct member m;
+        if (!read_member(members->element[i], &m)) {
+            continue;
+        }
+        bool settled = strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0;
+        bool leads = strcmp(m.role, "leader") == 0;
+        cli_table_u64(&t, CLI_BOLD, m.id);
+        cli_table_text(&t, settled ? CLI_PLAIN : CLI_YELLOW, m.state);
+        cli_table_text(&t, leads ? CLI_GREEN : CLI_PLAIN, leads ? "leader" : "follower");
+        cli_table_text(&t, m.connected ? CLI_PLAIN : CLI_RED, m.connected ? "yes" : "no");
+        cli_table_text(&t, CLI_PLAIN, m.peer[0] != '\0' ? m.peer : "-");
+        cli_table_text(&t, CLI_PLAIN, m.client[0] != '\0' ? m.client : "-");
+    }
+    cli_table_print(&t, stdout, cli_style_of(a).colours);
+    cli_table_fini(&t);
+}
+
+static void status_json(const redisReply *members)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_array(&j, "members");
+    for (size_t i = 0; i < members->elements; i++) {
+        struct member m;
+        if (read_member(members->element[i], &m)) {
+            cli_json_object(&j, NULL);
+            cli_json_u64(&j, "id", m.id);
+            cli_json_text(&j, "state", m.state);
+            cli_json_text(&j, "role", m.role);
+            cli_json_bool(&j, "connected", m.connected);
+            cli_json_text(&j, "peer_address", m.peer);
+            cli_json_text(&j, "client_address", m.client);
+            cli_json_end_object(&j);
+        }
+    }
+    cli_json_end_array(&j);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static int show_status(struct asker *k, uint64_t until_ms)
+{
+    redisReply *members = NULL;
+    int rc = ask_members(k, until_ms, &members);
+    if (rc != 0) {
+        return cli_fail(k->args, rc, k->error, NULL, NULL);
+    }
+    bool well = true;
+    for (size_t i = 0; i < members->elements; i++) {
+        struct member m;
+        bool read = read_member(members->element[i], &m);
+        well = well && read && m.connected &&
+               (strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0);
+    }
+    if (cli_has(k->args, CLI_OPT_JSON)) {
+        status_json(members);
+    } else {
+        status_text(k->args, members);
+    }
+    freeReplyObject(members);
+    return well ? CLI_EXIT_DONE : CLI_EXIT_NO;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static bool is(const struct asker *k, const char *sub)
+{
+    return strcmp(k->args->command->sub, sub) == 0;
+}
+
+/* Whether the change is done, by what the leader says of the member (NULL: there is none). */
+static bool is_done(const struct asker *k, const struct member *m)
+{
+    const char *wanted = cli_has(k->args, CLI_OPT_LEARNER) ? "learner" : "voter";
+    if (is(k, "remove")) {
+        return m == NULL;
+    }
+    if (m == NULL) {
+        return false;
+    }
+    if (is(k, "move")) {
+        return strcmp(m->peer, k->args->arg[1]) == 0;
+    }
+    return is(k, "add") ? strcmp(m->state, wanted) == 0
+                        : strcmp(m->state, "voter") == 0 || strcmp(m->state, "learner") == 0;
+}
+
+static void tell(const struct cli_args *a, const char *state)
+{
+    if (!cli_has(a, CLI_OPT_JSON)) {
+        cli_complain("node %s: %s", a->arg[0], state);
+    }
+}
+
+/* Until the change is done. 0; FL_ETIMEOUT. */
+static int wait_done(struct asker *k, uint64_t id, uint64_t until_ms)
+{
+    char said[32] = "";
+    for (;;) {
+        redisReply *members = NULL;
+        struct member m = {0};
+        bool done = false;
+        if (ask_members(k, until_ms, &members) == 0) {
+            bool there = find_member(members, id, &m);
+            done = is_done(k, there ? &m : NULL);
+            const char *state = there ? m.state : "not a member";
+            if (!done && strcmp(state, said) != 0) {
+                (void)snprintf(said, sizeof said, "%s", state);
+                tell(k->args, state);
+            }
+            freeReplyObject(members);
+        }
+        if (done || fli_clock_ms() >= until_ms) {
+            return done ? 0 : FL_ETIMEOUT;
+        }
+        (void)poll(NULL, 0, EVERY_MS);
+    }
+}
+
+static int done_well(const struct asker *k)
+{
+    const struct cli_args *a = k->args;
+    if (cli_has(a, CLI_OPT_JSON)) {
+        struct cli_json j;
+        cli_json_init(&j, stdout);
+        cli_json_object(&j, NULL);
+        cli_json_text(&j, "change", a->command->sub);
+        cli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
+        cli_json_bool(&j, "done", true);
+        cli_json_end_object(&j);
+        cli_json_finish(&j);
+    } else {
+        puts("done");
+    }
+    return CLI_EXIT_DONE;
+}
+
+static unsigned words_of(const struct cli_args *a, const char *words[WORDS_MAX])
+{
+    unsigned n = 0;
+    words[n++] = "CLUSTER";
+    words[n++] = a->command->sub;
+    for (unsigned i = 0; i < a->n_args; i++) {
+        words[n++] = a->arg[i];
+    }
+    if (cli_has(a, CLI_OPT_LEARNER)) {
+        words[n++] = "LEARNER";
+    }
+    if (cli_has(a, CLI_OPT_FORCE_LOSE_MAJORITY)) {
+        words[n++] = "FORCE";
+    }
+    return n;
+}
+
+static int change(struct asker *k, uint64_t until_ms)
+{
+    const struct cli_args *a = k->args;
+    const char *words[WORDS_MAX];
+    unsigned n = words_of(a, words);
+    uint64_t id = a->n_args > 0 ? strtoull(a->arg[0], NULL, 10) : 0;
+    redisReply *r = NULL;
+    int rc = ask(k, words, n, until_ms, &r);
+    if (rc != 0) {
+        return cli_fail(a, rc == FL_EBUSY || !k->maybe ? rc : FL_EUNCERTAIN, k->error, NULL, NULL);
+    }
+    /* Asked twice, the second time finds what the first has done. */
+    bool refused = r->type == REDIS_REPLY_ERROR && !k->maybe;
+    if (refused) {
+        (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
+    }
+    freeReplyObject(r);
+    if (refused) {
+        return cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
+    }
+    uint64_t wait_ms = cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : WAIT_DEFAULT_MS;
+    bool waits = !is(k, "transfer") && !is(k, "forget") && wait_ms > 0;
+    if (waits && wait_done(k, id, fli_clock_ms() + wait_ms) != 0) {
+        return cli_fail(a, FL_ETIMEOUT,
+                        "the log has the change, and it is not done yet: whoever leads goes on "
+                        "with it; fencelock cluster status shows how far it is",
+                        NULL, NULL);
+    }
+    return done_well(k);
+}
+
+static int open_asker(struct asker *k, const struct cli_args *a)
+{
+    char errmsg[256];
+    struct cli_tls tls;
+    struct cli_login login;
+    int code;
+    *k = (struct asker){.args = a};
+    fli_link_init(&k->link);
+    fl_client *c = cli_client_create(a, &code); /* says what is wrong with the addresses */
+    if (c == NULL) {
+        return code;
+    }
+    fl_client_destroy(c);
+    int rc = fli_nodes_parse(cli_nodes_of(a), k->nodes, &k->n, errmsg, sizeof errmsg);
+    FLI_ASSERT(rc == 0);
+    code = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    if (code == 0 && fli_link_tls_init(&k->tls, tls.use, errmsg, sizeof errmsg) != 0) {
+        code = cli_fail(a, FL_EINVAL, errmsg, NULL, NULL);
+    }
+    code = code != 0 ? code : cli_login_of(a, &login);
+    if (code == 0 && fli_link_login(&k->tls, login.user, login.password) != 0) {
+        code = cli_fail(a, FL_ENOMEM, fl_strerror(FL_ENOMEM), NULL, NULL);
+    }
+    return code;
+}
+
+int cli_run_cluster(const struct cli_args *a)
+{
+    static struct asker k; /* large */
+    uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
+    uint64_t id;
+    if (a->n_args > 0 && !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &id)) {
+        cli_complain("'%.64s' is no node's id: write a number", a->arg[0]);
+        return CLI_EXIT_USAGE;
+    }
+    int code = open_asker(&k, a);
+    if (code == 0) {
+        uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
+        code = is(&k, "status") ? show_status(&k, until_ms) : change(&k, until_ms);
+    }
+    fli_link_close(&k.link);
+    fli_link_tls_fini(&k.tls);
+    return code;
+}

@@ -1,0 +1,455 @@
+/* membership_change.c: members that come, go, are replaced and move.
+ *
+ * An operator's word becomes a plan in the machine (nodes.c), by a command of the log; whoever
+ * leads carries plans out, one step after the other, each seen from the state alone:
+ *
+ *   remove   the leader hands leadership over when it is itself; the configuration without the
+ *            node; FORGET
+ *   replace  the same, and then as add
+ *   add      it is called until it answers; JOIN; a learner; a voter, once it is close enough;
+ *            SETTLED
+ *
+ * MOVE is a change of the configuration and nothing else, so it needs no plan. */
+#include "consensus/membership_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CALL_MS 500u /* between calls to a node that is waited for */
+
+static const struct configuration_server *server_of(const struct membership *m, uint64_t id)
+{
+    return configuration_find(replica_configuration(m->replica), id);
+}
+
+static bool change(struct membership *m, const struct configuration *c)
+{
+    int rv = replica_change(m->replica, membership_now_ms(m), c);
+    if (rv != 0) {
+        host_log(&m->config.host, 2, "a change of the configuration was refused: %s",
+                 fl_strerror(rv));
+    }
+    m->config.host.wake(m->config.host.ctx);
+    return rv == 0;
+}
+
+/* ---- one that comes ---- */
+
+/* The answer to it was judged: that is all it was for. */
+static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
+{
+    struct member_state *p = ctx;
+    struct membership *m = p->owner;
+    (void)peer;
+    p->calling = false;
+    p->call_at_ms = membership_now_ms(m) + CALL_MS;
+    if (status == 0) {
+        stream_close(stream);
+    }
+}
+
+/* It shakes hands, and then it may join. One that was forgotten, and has lost nothing but the sight
+ * of its leader, does not know that it was: its streams to the others are open, and it asks for
+ * votes on them for ever, as no member. And a new one may know nobody. So the leader calls. */
+static void call(struct membership *m, const struct machine_node *e)
+{
+    struct member_state *p = membership_find(m, e->id);
+    if (p == NULL || p->incarnation != 0 || p->calling || membership_now_ms(m) < p->call_at_ms) {
+        return;
+    }
+    p->call_at_ms = membership_now_ms(m) + CALL_MS;
+    p->calling = transport_dial(m->transport, p->id, STREAM_RELAY, called, p) == 0;
+}
+
+static bool join(struct membership *m, const struct machine_node *e)
+{
+    const struct member_state *p = membership_find(m, e->id);
+    if (p == NULL || p->incarnation == 0 || p->incarnation == e->former) {
+        return false;
+    }
+    struct machine_command c = {.op = MACHINE_OP_JOIN, .number = e->id, .number2 = p->incarnation};
+    host_log(&m->config.host, 3, "node %" PRIu64 " joins as %016" PRIx64, e->id, p->incarnation);
+    return membership_submit(m, &c);
+}
+
+static void add_learner(struct membership *m, const struct machine_node *e)
+{
+    struct configuration c = *replica_configuration(m->replica);
+    int rv = configuration_add(&c, e->id, e->address, CONFIGURATION_LEARNER);
+    if (rv != 0) {
+        host_log(&m->config.host, 2, "node %" PRIu64 " at %s cannot be added: %s", e->id,
+                 e->address, fl_strerror(rv));
+    } else if (change(m, &c)) {
+        host_log(&m->config.host, 3, "node %" PRIu64 " at %s is added to the cluster", e->id,
+                 e->address);
+    }
+}
+
+/* A learner is followed until it is close enough, and then gets its vote. */
+static void promote(struct membership *m, uint64_t id)
+{
+    struct configuration c = *replica_configuration(m->replica);
+    switch (replica_catch_up_status(m->replica, id)) {
+    case CATCH_UP_FINISHED:
+        if (configuration_set_role(&c, id, CONFIGURATION_VOTER) == 0 && change(m, &c)) {
+            host_log(&m->config.host, 3, "node %" PRIu64 " is a voter", id);
+        }
+        break;
+    case CATCH_UP_RUNNING:
+        break;
+    default:
+        host_log(&m->config.host, 4, "node %" PRIu64 " is brought up to date, to become a voter",
+                 id);
+        if (replica_catch_up(m->replica, membership_now_ms(m), id) != 0) {
+            host_log(&m->config.host, 4, "node %" PRIu64 " cannot be followed now", id);
+        }
+        break;
+    }
+}
+
+/* The next step of one that is to be added. True: one was taken. */
+static bool bring_in(struct membership *m, const struct machine_node *e)
+{
+    const struct member_state *p = membership_find(m, e->id);
+    const struct configuration_server *server = server_of(m, e->id);
+    if (e->incarnation == 0) {
+        call(m, e);
+        return join(m, e);
+    }
+    if (server != NULL && (server->role == CONFIGURATION_VOTER || e->learner)) {
+        struct machine_command c = {.op = MACHINE_OP_NODE_SETTLED, .number = e->id};
+        return replica_configuration_committed(m->replica) && membership_submit(m, &c);
+    }
+    if (server == NULL && (p == NULL || p->incarnation != e->incarnation)) {
+        call(m, e); /* a learner waits to be called, and is then called by all */
+        return false;
+    }
+    if (!membership_may_change(m)) {
+        return false;
+    }
+    if (server == NULL) {
+        add_learner(m, e);
+    } else {
+        promote(m, e->id);
+    }
+    return true; /* one at a time */
+}
+
+/* ---- one that goes ---- */
+
+static void give_up_leadership(struct membership *m)
+{
+    int rv = membership_transfer(m, 0, NULL, NULL);
+    if (rv == FL_ENOTFOUND) {
+        host_log(&m->config.host, 4, "this node is to be removed, and nobody could lead instead");
+    }
+}
+
+/* The next step of one that is to be removed or replaced. Once it is out of the configuration its
+ * incarnation may go. */
+static bool take_out(struct membership *m, const struct machine_node *e)
+{
+    struct configuration c = *replica_configuration(m->replica);
+    if (server_of(m, e->id) == NULL) {
+        struct machine_command forget = {.op = MACHINE_OP_FORGET, .number = e->id};
+        return replica_configuration_committed(m->replica) && membership_submit(m, &forget);
+    }
+    if (!membership_may_change(m)) {
+        return false;
+    }
+    if (e->id == m->config.identity->id) {
+        give_up_leadership(m);
+    } else if (configuration_remove(&c, e->id) == 0 && configuration_voters(&c) > 0 &&
+               change(m, &c)) {
+        host_log(&m->config.host, 3, "node %" PRIu64 " is being removed from the cluster", e->id);
+    }
+    return true;
+}
+
+/* Who goes comes first: what makes a cluster smaller must not wait for one that does not come. */
+void membership_plans(struct membership *m)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    for (unsigned i = 0; i < n; i++) {
+        bool goes = nodes[i].plan == MACHINE_PLAN_REMOVE || nodes[i].plan == MACHINE_PLAN_REPLACE;
+        if (goes && take_out(m, &nodes[i])) {
+            return;
+        }
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (nodes[i].plan == MACHINE_PLAN_ADD && bring_in(m, &nodes[i])) {
+            return;
+        }
+    }
+}
+
+/* ---- what an operator asks for ---- */
+
+static bool is_up(const struct membership *m, uint64_t id)
+{
+    return id == m->config.identity->id || relay_server_connected(m->config.followers, id);
+}
+
+static bool others_have_majority(const struct membership *m, uint64_t without)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    unsigned voters = 0;
+    unsigned up = 0;
+    for (unsigned i = 0; i < c->n; i++) {
+        uint64_t id = c->servers[i].id;
+        if (id != without && c->servers[i].role == CONFIGURATION_VOTER) {
+            voters++;
+            up += is_up(m, id);
+        }
+    }
+    return up > voters / 2;
+}
+
+static bool is_last_voter(const struct membership *m, uint64_t id)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    const struct configuration_server *server = server_of(m, id);
+    return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
+}
+
+/* Whether another node has the address, or is to have it. */
+static bool is_taken(const struct membership *m, uint64_t id, const char *address)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    const struct configuration *c = replica_configuration(m->replica);
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    bool taken = false;
+    for (unsigned i = 0; i < c->n; i++) {
+        taken = taken || (c->servers[i].id != id && strcmp(c->servers[i].address, address) == 0);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        taken = taken || (nodes[i].id != id && strcmp(nodes[i].address, address) == 0);
+    }
+    return taken;
+}
+
+static int check_address(const struct membership *m, const struct node_change *what)
+{
+    char host[256];
+    uint16_t port;
+    if (address_split(what->address, host, &port) != 0) {
+        return FL_EINVAL;
+    }
+    return is_taken(m, what->id, what->address) ? FL_EMISMATCH : 0;
+}
+
+static int check_add(const struct membership *m, const struct node_change *what)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    struct machine_node node;
+    if (machine_node_find(membership_machine(m), what->id, &node) ||
+        server_of(m, what->id) != NULL) {
+        return FL_EMISMATCH;
+    }
+    int rv = check_address(m, what);
+    if (rv == 0 && machine_nodes(membership_machine(m), nodes) == MACHINE_NODES_MAX) {
+        rv = FL_ELIMIT;
+    }
+    return rv;
+}
+
+static bool another_leaves(const struct membership *m, uint64_t id)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    bool leaves = false;
+    for (unsigned i = 0; i < n; i++) {
+        leaves = leaves || (nodes[i].id != id && (nodes[i].plan == MACHINE_PLAN_REMOVE ||
+                                                  nodes[i].plan == MACHINE_PLAN_REPLACE));
+    }
+    return leaves;
+}
+
+/* Of one that is to leave, for good or for a while. */
+static int check_leave(const struct membership *m, const struct node_change *what,
+                       const struct machine_node *node)
+{
+    if (server_of(m, what->id) == NULL) {
+        return 0;
+    }
+    if (is_last_voter(m, what->id)) {
+        return FL_EDENIED;
+    }
+    if (another_leaves(m, what->id) ||
+        (what->kind == NODE_CHANGE_FORGET &&
+         (relay_server_connected(m->config.followers, what->id) || !membership_may_change(m)))) {
+        return FL_EBUSY;
+    }
+    if (what->kind != NODE_CHANGE_REMOVE && node->plan == MACHINE_PLAN_REMOVE) {
+        return FL_EBUSY;
+    }
+    return what->force || others_have_majority(m, what->id) ? 0 : FL_EDENIED;
+}
+
+static int check(const struct membership *m, const struct node_change *what)
+{
+    struct machine_node node;
+    if (what->kind == NODE_CHANGE_ADD) {
+        return check_add(m, what);
+    }
+    if (!machine_node_find(membership_machine(m), what->id, &node)) {
+        return FL_ENOTFOUND;
+    }
+    int rv = what->kind == NODE_CHANGE_MOVE || what->kind == NODE_CHANGE_REPLACE
+                 ? check_address(m, what)
+                 : 0;
+    if (what->kind == NODE_CHANGE_MOVE) {
+        rv = rv != 0                          ? rv
+             : server_of(m, what->id) == NULL ? FL_ENOTFOUND
+             : membership_may_change(m)       ? 0
+                                              : FL_EBUSY;
+    } else if (rv == 0) {
+        rv = check_leave(m, what, &node);
+    }
+    return rv;
+}
+
+static int begin_move(struct membership *m, struct membership_operation *o)
+{
+    struct configuration c = *replica_configuration(m->replica);
+    int rv = configuration_set_address(&c, o->change.id, o->change.address);
+    rv = rv != 0 ? rv : replica_change(m->replica, membership_now_ms(m), &c);
+    if (rv == 0) {
+        o->submitted = true;
+        o->index = replica_configuration_index(m->replica);
+        host_log(&m->config.host, 3, "node %" PRIu64 " is being moved to %s", o->change.id,
+                 o->change.address);
+    }
+    return rv;
+}
+
+/* Where the node is, and whether it votes, unless the operator says otherwise. */
+static void complete(const struct membership *m, struct node_change *what)
+{
+    const struct configuration_server *server = server_of(m, what->id);
+    struct machine_node node = {.address = ""};
+    bool known = machine_node_find(membership_machine(m), what->id, &node);
+    bool goes_on = what->kind == NODE_CHANGE_REPLACE || what->kind == NODE_CHANGE_FORGET;
+    if (!goes_on) {
+        return;
+    }
+    /* A learner that is about to become a voter is to become one again. */
+    bool planned = known && node.plan == MACHINE_PLAN_ADD;
+    what->learner = planned          ? node.learner
+                    : server != NULL ? server->role == CONFIGURATION_LEARNER
+                                     : node.learner;
+    if (what->address[0] == '\0') {
+        (void)snprintf(what->address, sizeof what->address, "%s",
+                       server != NULL ? server->address : node.address);
+    }
+}
+
+int membership_change(struct membership *m, const struct node_change *wanted,
+                      void (*cb)(void *ctx, int status), void *ctx)
+{
+    struct membership_operation *o = &m->operation;
+    struct node_change what = *wanted;
+    if (!proposer_is_open(m->config.proposer) || !membership_formed(m)) {
+        return FL_ENOLEADER;
+    }
+    if (o->active || membership_transferring(m) || replica_transferee(m->replica) != 0) {
+        return FL_EBUSY;
+    }
+    complete(m, &what);
+    int rv = check(m, &what);
+    if (rv != 0) {
+        return rv;
+    }
+    *o = (struct membership_operation){.active = true, .change = what, .cb = cb, .ctx = ctx};
+    if (what.kind == NODE_CHANGE_MOVE) {
+        rv = begin_move(m, o);
+    }
+    if (rv != 0) {
+        *o = (struct membership_operation){.active = false};
+        return rv;
+    }
+    m->config.host.wake(m->config.host.ctx);
+    membership_operation_turn(m);
+    return 0;
+}
+
+void membership_operation_end(struct membership *m, int status)
+{
+    struct membership_operation o = m->operation;
+    if (o.active) {
+        m->operation = (struct membership_operation){.active = false};
+        m->roster_due = true;
+        o.cb(o.ctx, status);
+    }
+}
+
+static int status_of(const struct machine_result *r)
+{
+    switch (r->code) {
+    case MACHINE_DONE:
+        return 0;
+    case MACHINE_LIMIT:
+        return FL_ELIMIT;
+    case MACHINE_NOTFOUND:
+        return FL_ENOTFOUND;
+    default:
+        return FL_EBUSY;
+    }
+}
+
+void membership_operation_done(struct membership *m, int status,
+                               const struct machine_result *result)
+{
+    struct membership_operation *o = &m->operation;
+    if (status != 0) {
+        membership_operation_end(m, FL_EUNCERTAIN);
+        return;
+    }
+    bool goes_on = result->code == MACHINE_DONE && o->change.kind == NODE_CHANGE_FORGET;
+    if (!goes_on) {
+        membership_operation_end(m, status_of(result));
+    }
+}
+
+static void submit(struct membership *m, struct membership_operation *o)
+{
+    static const uint8_t ops[] = {[NODE_CHANGE_ADD] = MACHINE_OP_NODE_ADD,
+                                  [NODE_CHANGE_REMOVE] = MACHINE_OP_NODE_REMOVE,
+                                  [NODE_CHANGE_REPLACE] = MACHINE_OP_NODE_REPLACE,
+                                  [NODE_CHANGE_FORGET] = MACHINE_OP_NODE_REPLACE};
+    const struct node_change *what = &o->change;
+    struct machine_command c = {.op = ops[what->kind], .number = what->id};
+    if (c.op != MACHINE_OP_NODE_REMOVE) {
+        c.value = (struct fli_slice){(const uint8_t *)what->address, strlen(what->address)};
+        c.number2 = what->learner ? MACHINE_NODE_LEARNER : 0;
+        c.number2 |= what->kind == NODE_CHANGE_REPLACE ? MACHINE_NODE_BARRED : 0;
+    }
+    o->submitted = membership_submit(m, &c);
+    m->admin_of_operation = o->submitted;
+}
+
+/* FORGET is answered when the incarnation is forgotten, MOVE when the configuration is committed;
+ * the others when the plan is. */
+void membership_operation_turn(struct membership *m)
+{
+    struct membership_operation *o = &m->operation;
+    if (!o->active) {
+        return;
+    }
+    if (!o->submitted) {
+        if (!m->admin_busy && proposer_is_open(m->config.proposer)) {
+            submit(m, o);
+        }
+        return;
+    }
+    if (o->index != 0 && replica_configuration_index(m->replica) >= o->index &&
+        replica_configuration_committed(m->replica)) {
+        membership_operation_end(m, 0);
+    } else if (o->change.kind == NODE_CHANGE_FORGET && !m->admin_of_operation &&
+               machine_incarnation(membership_machine(m), o->change.id) == 0) {
+        host_log(&m->config.host, 3, "node %" PRIu64 " is forgotten", o->change.id);
+        membership_operation_end(m, 0);
+    }
+}

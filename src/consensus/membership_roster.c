@@ -1,0 +1,177 @@
+/* membership_roster.c: the nodes that this one has to do with, and where they are.
+ *
+ * They are made anew from what says so, whenever that has changed: the newest configuration of the
+ * log; nodes that are to be added; of a node that has no configuration yet, what it was told at its
+ * start; and those that have called, were let in, and know more of the log than this node. Nothing
+ * of it is stored. */
+#include "consensus/membership_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct member_state *membership_find(const struct membership *m, uint64_t id)
+{
+    for (unsigned i = 0; i < ROSTER_MAX && id != 0; i++) {
+        if (m->peers[i].id == id) {
+            return (struct member_state *)(uintptr_t)&m->peers[i];
+        }
+    }
+    return NULL;
+}
+
+struct member_state *membership_place(struct membership *m, uint64_t id)
+{
+    struct member_state *p = membership_find(m, id);
+    for (unsigned i = 0; i < ROSTER_MAX && p == NULL; i++) {
+        if (m->peers[i].id == 0) {
+            p = &m->peers[i];
+            memset(p, 0, sizeof *p);
+            p->owner = m;
+            p->id = id;
+        }
+    }
+    return p;
+}
+
+/* ---- guests ---- */
+
+static struct guest *find_guest(struct membership *m, uint64_t id)
+{
+    for (unsigned i = 0; i < GUESTS_MAX; i++) {
+        if (m->guests[i].id == id) {
+            return &m->guests[i];
+        }
+    }
+    return NULL;
+}
+
+bool membership_note_guest(struct membership *m, const struct peer_identity *peer)
+{
+    char host[256];
+    uint16_t port;
+    struct guest *g = find_guest(m, peer->node_id);
+    if (address_split(peer->peer_address, host, &port) != 0) {
+        return membership_find(m, peer->node_id) != NULL;
+    }
+    if (g == NULL) {
+        g = &m->guests[m->guest_next];
+        m->guest_next = (m->guest_next + 1) % GUESTS_MAX;
+    }
+    g->id = peer->node_id;
+    g->index = peer->admitted_index;
+    (void)snprintf(g->address, sizeof g->address, "%s", peer->peer_address);
+    m->roster_due = true;
+    membership_roster_turn(m);
+    return members_find(&m->roster, peer->node_id) != NULL;
+}
+
+static void drop_guests(struct membership *m)
+{
+    const struct identity *id = m->config.identity;
+    for (unsigned i = 0; i < GUESTS_MAX; i++) {
+        struct guest *g = &m->guests[i];
+        if (g->id != 0 && id->cluster_id != 0 && g->index <= id->known_index) {
+            g->id = 0;
+            m->roster_due = true;
+        }
+    }
+}
+
+/* ---- the roster ---- */
+
+static void put_configuration(const struct membership *m, struct members *ret)
+{
+    const struct configuration *c = replica_configuration(m->replica);
+    for (unsigned i = 0; i < c->n; i++) {
+        (void)members_put(ret, c->servers[i].id, c->servers[i].address);
+    }
+}
+
+/* A node that was replaced must show who it is before it is anything to anybody but the leader,
+ * which has to call it where it will be. */
+static void put_expected(const struct membership *m, struct members *ret)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    for (unsigned i = 0; i < n; i++) {
+        const struct machine_node *e = &nodes[i];
+        bool barred = e->former != 0 && e->incarnation == 0;
+        if (e->plan == MACHINE_PLAN_ADD && members_find(ret, e->id) == NULL &&
+            (!barred || proposer_is_open(m->config.proposer))) {
+            (void)members_put(ret, e->id, e->address);
+        }
+    }
+}
+
+static void put_guests(const struct membership *m, struct members *ret)
+{
+    for (unsigned i = 0; i < GUESTS_MAX; i++) {
+        if (m->guests[i].id != 0) {
+            (void)members_put(ret, m->guests[i].id, m->guests[i].address);
+        }
+    }
+}
+
+static void make_roster(const struct membership *m, struct members *ret)
+{
+    const struct identity *id = m->config.identity;
+    memset(ret, 0, sizeof *ret);
+    put_configuration(m, ret);
+    if (ret->n == 0) {
+        *ret = id->members;
+    }
+    put_expected(m, ret);
+    put_guests(m, ret);
+    if (members_find(ret, id->id) == NULL) {
+        const struct member *self = members_find(&id->members, id->id);
+        (void)members_put(ret, id->id, self->address);
+    }
+}
+
+static void make_places(struct membership *m)
+{
+    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        struct member_state *p = &m->peers[i];
+        if (p->id != 0 && !p->calling && members_find(&m->roster, p->id) == NULL) {
+            memset(p, 0, sizeof *p);
+        }
+    }
+    for (unsigned i = 0; i < m->roster.n; i++) {
+        (void)membership_place(m, m->roster.list[i].id);
+    }
+    struct member_state *self = membership_find(m, m->config.identity->id);
+    if (self != NULL) {
+        self->incarnation = m->config.identity->incarnation;
+    }
+}
+
+void membership_roster_turn(struct membership *m)
+{
+    struct members fresh;
+    uint64_t index = replica_configuration_index(m->replica);
+    drop_guests(m);
+    if (!m->roster_due && index == m->roster_index) {
+        return;
+    }
+    m->roster_due = false;
+    m->roster_index = index;
+    make_roster(m, &fresh);
+    if (members_equal(&fresh, &m->roster)) {
+        return;
+    }
+    m->roster = fresh;
+    make_places(m);
+    m->config.roster(m->config.ctx, &m->roster);
+}
+
+void membership_start(struct membership *m)
+{
+    m->roster_due = true;
+    m->roster.n = 0;
+    membership_roster_turn(m);
+}
+
+const struct members *membership_roster(const struct membership *m)
+{
+    return &m->roster;
+}

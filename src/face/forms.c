@@ -1,0 +1,289 @@
+/* forms.c: the table. T1 to T28 are the numbers that docs/FRONTDOOR.md uses. The scripts are our
+ * own wording: a text that differs from one in blanks, comments or quotes only is recognised by it.
+ */
+#include "face/forms.h"
+
+#include <string.h>
+
+#define EXTEND_OR_GRANT (FACE_EXTEND | FACE_GRANT)
+#define ONE_KEY .keys_min = 1, .keys_max = 1
+#define SOME_KEYS .keys_min = 1, .keys_max = FACE_KEYS_MAX
+#define ANSWERS(g, w, t, a) .answers = {.granted = (g), .own = (w), .other = (t), .absent = (a)}
+
+const struct face_form face_forms[] = {
+    /* T1 */
+    {.name = "release",
+     .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
+               "return redis.call('del', KEYS[1]) else return 0 end",
+     .change = FACE_RELEASE,
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T2 */
+    {.name = "set-if-own-or-absent-yes",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have == ARGV[1] or (not have and ARGV[3] == 'yes') then "
+               "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) end",
+     .change = FACE_EXTEND,
+     .change_if = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     .word_at = 3,
+     .word = "yes",
+     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NIL)},
+    /* T3 */
+    {.name = "value-and-pttl",
+     .script = "return {redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1])}",
+     ONE_KEY,
+     ANSWERS(FACE_NEVER, FACE_VALUE_PTTL, FACE_VALUE_PTTL, FACE_NIL_PTTL)},
+    /* T4 */
+    {.name = "pttl-if-own",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
+               "return math.max(redis.call('pttl', KEYS[1]), 0)",
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_0, FACE_INT_0)},
+    /* T5 */
+    {.name = "extend",
+     .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
+               "return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
+     .change = FACE_EXTEND,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T6 */
+    {.name = "set-if-own-or-absent",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have and have ~= ARGV[1] then return redis.error_reply('ERROR') end "
+               "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])",
+     .change = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_WORD, FACE_NEVER)},
+    /* T7 */
+    {.name = "release-or-error",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if not have then return redis.status_reply('OK') end "
+               "if have ~= ARGV[1] then return redis.error_reply('ERROR') end "
+               "return redis.call('del', KEYS[1])",
+     .change = FACE_RELEASE,
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_ERROR_WORD, FACE_OK)},
+    /* T8 */
+    {.name = "ttl-or-error",
+     .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
+               "return redis.call('ttl', KEYS[1]) end return redis.error_reply('ERROR')",
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_TTL, FACE_ERROR_WORD, FACE_ERROR_WORD)},
+    /* T9 */
+    {.name = "release-with-signal",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
+               "redis.call('del', KEYS[2]) redis.call('lpush', KEYS[2], 1) "
+               "redis.call('pexpire', KEYS[2], ARGV[2]) redis.call('del', KEYS[1]) return 0",
+     .change = FACE_RELEASE,
+     .keys_min = 2,
+     .keys_max = 2,
+     .first_key = true,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_0, FACE_INT_1, FACE_INT_1)},
+    /* T10 */
+    {.name = "extend-seconds",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end "
+               "if redis.call('ttl', KEYS[1]) < 0 then return 2 end "
+               "redis.call('expire', KEYS[1], ARGV[2]) return 0",
+     .change = FACE_EXTEND,
+     .keys_min = 2,
+     .keys_max = 2,
+     .first_key = true,
+     .value_at = 1,
+     .ttl_at = 2,
+     .seconds = true,
+     ANSWERS(FACE_NEVER, FACE_INT_0, FACE_INT_1, FACE_INT_1)},
+    /* T13 is T1 written with a variable */
+    {.name = "release-by-variable",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1",
+     .change = FACE_RELEASE,
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T14 */
+    {.name = "extend-or-add",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
+               "local left = redis.call('pttl', KEYS[1]) if left < 0 then return 0 end "
+               "local more = ARGV[2] if ARGV[3] == '0' then more = ARGV[2] + left end "
+               "redis.call('pexpire', KEYS[1], more) return 1",
+     .change = FACE_EXTEND,
+     .change_if = FACE_EXTEND | FACE_ADD,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     .word_at = 3,
+     .word = "0",
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T15 is T5 written with a variable */
+    {.name = "extend-by-variable",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have ~= ARGV[1] then return 0 end "
+               "redis.call('pexpire', KEYS[1], ARGV[2]) return 1",
+     .change = FACE_EXTEND,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T16 */
+    {.name = "release-or-minus-1",
+     .script = "local have = redis.call('get', KEYS[1]) if not have then return -1 end "
+               "if have == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
+     .change = FACE_RELEASE,
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_MINUS_1)},
+    /* T17 */
+    {.name = "extend-or-set",
+     .script = "if redis.call('get', KEYS[1]) == ARGV[1] then "
+               "return redis.call('pexpire', KEYS[1], ARGV[2]) end "
+               "if redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx') then return 1 end "
+               "return 0",
+     .change = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_INT_1, FACE_INT_1, FACE_INT_0, FACE_NEVER)},
+    /* T18: Redis would take the key from anybody */
+    {.name = "overwrite",
+     .script = "return redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'xx') or "
+               "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx')",
+     .change = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+    /* T19 */
+    {.name = "replace",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if have and have ~= ARGV[1] then return false end "
+               "return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3])",
+     .change = FACE_SWAP | FACE_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .new_value_at = 2,
+     .ttl_at = 3,
+     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+    /* T20 */
+    {.name = "extend-or-set-or-minus-1",
+     .script = "local have = redis.call('get', KEYS[1]) "
+               "if not have then redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1 end "
+               "if have ~= ARGV[1] then return -1 end "
+               "return redis.call('pexpire', KEYS[1], ARGV[2])",
+     .change = EXTEND_OR_GRANT,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_INT_1, FACE_INT_1, FACE_INT_MINUS_1, FACE_NEVER)},
+    /* T21 */
+    {.name = "set-all",
+     .script = "for _, key in ipairs(KEYS) do "
+               "if redis.call('exists', key) == 1 then return 0 end end "
+               "for _, key in ipairs(KEYS) do "
+               "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
+     .change = FACE_GRANT,
+     SOME_KEYS,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_COUNT, FACE_INT_0, FACE_INT_0, FACE_NEVER)},
+    /* T22 */
+    {.name = "extend-all",
+     .script = "for _, key in ipairs(KEYS) do "
+               "if redis.call('get', key) ~= ARGV[1] then return 0 end end "
+               "for _, key in ipairs(KEYS) do "
+               "redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS",
+     .change = FACE_EXTEND,
+     SOME_KEYS,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_INT_0, FACE_INT_0)},
+    /* T23 */
+    {.name = "release-each",
+     .script = "local n = 0 for _, key in ipairs(KEYS) do "
+               "if redis.call('get', key) == ARGV[1] then n = n + redis.call('del', key) end end "
+               "return n",
+     .change = FACE_RELEASE | FACE_EACH,
+     SOME_KEYS,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_INT_0, FACE_INT_0)},
+    /* T24 */
+    {.name = "extend-by-set",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end "
+               "redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1",
+     .change = FACE_EXTEND,
+     ONE_KEY,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T25: a value with the same token and other metadata counts as another one here */
+    {.name = "obtain-all",
+     .script = "for _, key in ipairs(KEYS) do local have = redis.call('get', key) "
+               "if have and have ~= ARGV[1] then return false end end "
+               "for _, key in ipairs(KEYS) do "
+               "redis.call('set', key, ARGV[1], 'px', ARGV[3]) end return {ok = 'OK'}",
+     .change = EXTEND_OR_GRANT,
+     SOME_KEYS,
+     .value_at = 1,
+     .ttl_at = 3,
+     ANSWERS(FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER)},
+    /* T26 */
+    {.name = "release-all",
+     .script = "for _, key in ipairs(KEYS) do "
+               "if redis.call('get', key) ~= ARGV[1] then return false end end "
+               "redis.call('del', unpack(KEYS)) return {ok = 'OK'}",
+     .change = FACE_RELEASE,
+     SOME_KEYS,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL)},
+    /* T27 */
+    {.name = "refresh-all",
+     .script = "for _, key in ipairs(KEYS) do "
+               "if redis.call('get', key) ~= ARGV[1] then return false end end "
+               "for _, key in ipairs(KEYS) do "
+               "redis.call('pexpire', key, ARGV[2]) end return {ok = 'OK'}",
+     .change = FACE_EXTEND,
+     SOME_KEYS,
+     .value_at = 1,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL)},
+    /* T28 */
+    {.name = "pttl-all",
+     .script = "local least for _, key in ipairs(KEYS) do "
+               "if redis.call('get', key) ~= ARGV[1] then return false end "
+               "local left = redis.call('pttl', key) "
+               "if not least or left < least then least = left end end return least",
+     SOME_KEYS,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_NIL, FACE_NIL)},
+    /* T28 of releases before 0.10 of the same library, which had one key */
+    {.name = "pttl-or-minus-3",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return -3 end "
+               "return redis.call('pttl', KEYS[1])",
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_MINUS_3, FACE_INT_MINUS_3)},
+};
+
+const size_t face_forms_len = sizeof face_forms / sizeof face_forms[0];
+
+const struct face_form *face_form_find(struct fli_slice name)
+{
+    for (size_t i = 0; i < face_forms_len; i++) {
+        const char *own = face_forms[i].name;
+        if (strlen(own) == name.len && memcmp(own, name.data, name.len) == 0) {
+            return &face_forms[i];
+        }
+    }
+    return NULL;
+}

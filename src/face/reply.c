@@ -1,0 +1,76 @@
+/* reply.c: what Redis would answer, see request.h. */
+#include "face/request.h"
+#include "wire/resp.h"
+
+static enum face_answer answer_of(const struct face_answers *a, enum face_outcome outcome)
+{
+    switch (outcome) {
+    case FACE_GRANTED:
+        return (enum face_answer)a->granted;
+    case FACE_OWN:
+        return (enum face_answer)a->own;
+    case FACE_OTHER:
+        return (enum face_answer)a->other;
+    default:
+        return (enum face_answer)a->absent;
+    }
+}
+
+static int integer(struct fli_buf *out, uint64_t v)
+{
+    return fli_resp_u64(out, v <= INT64_MAX ? v : INT64_MAX);
+}
+
+static int value_and_pttl(struct fli_buf *out, int proto, const struct face_result *r, bool there)
+{
+    int rc = fli_resp_array(out, 2);
+    rc = rc != 0 ? rc
+         : there ? fli_resp_bulk(out, r->value.data, r->value.len)
+                 : fli_resp_null(out, proto);
+    return rc != 0 ? rc : there ? integer(out, r->left_ms) : fli_resp_int(out, -2);
+}
+
+int face_reply(struct fli_buf *out, int proto, const struct face_answers *answers,
+               const struct face_result *r)
+{
+    switch (answer_of(answers, r->outcome)) {
+    case FACE_OK:
+        return fli_resp_simple(out, "OK");
+    case FACE_NIL:
+        return fli_resp_null(out, proto);
+    case FACE_INT_0:
+        return fli_resp_int(out, 0);
+    case FACE_INT_1:
+        return fli_resp_int(out, 1);
+    case FACE_INT_2:
+        return fli_resp_int(out, 2);
+    case FACE_INT_MINUS_1:
+        return fli_resp_int(out, -1);
+    case FACE_INT_MINUS_2:
+        return fli_resp_int(out, -2);
+    case FACE_INT_MINUS_3:
+        return fli_resp_int(out, -3);
+    case FACE_COUNT:
+        return integer(out, r->count);
+    case FACE_ERROR_WORD:
+        return fli_resp_error(out, "ERROR", "another value has the key");
+    case FACE_ERROR_HELD:
+        return fli_resp_error(out, "ERR",
+                              "another value has the key, and a lock is not taken away by SET; "
+                              "write NX to ask for it");
+    case FACE_VALUE:
+        return fli_resp_bulk(out, r->value.data, r->value.len);
+    case FACE_PTTL:
+        return integer(out, r->left_ms);
+    case FACE_TTL:
+        return integer(out, (r->left_ms + 500) / 1000);
+    case FACE_VALUE_PTTL:
+        return value_and_pttl(out, proto, r, true);
+    case FACE_NIL_PTTL:
+        return value_and_pttl(out, proto, r, false);
+    case FACE_TOKEN:
+        return integer(out, r->token);
+    default:
+        return fli_resp_error(out, "ERR", "the leader's answer fits no outcome of this command");
+    }
+}

@@ -1,0 +1,430 @@
+/* request.c: see request.h. */
+#include "face/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "wire/resp.h"
+
+#define ANSWERS(g, w, t, a)                                                                        \
+    ((struct face_answers){.granted = (g), .own = (w), .other = (t), .absent = (a)})
+
+/* In milliseconds; beyond it a duration is that long, so that nothing overflows. */
+#define DURATION_MAX (UINT64_C(1) << 50)
+
+struct parse {
+    const struct face_context *context;
+    struct face_request *r;
+    char *errmsg;
+};
+
+static int FLI_PRINTF(2, 3) wrong(struct parse *p, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(p->errmsg, FACE_ERRMSG_SIZE, fmt, args);
+    va_end(args);
+    return FL_EINVAL;
+}
+
+const char *face_error_word(int rc)
+{
+    return rc == FL_ENOTFOUND ? "NOSCRIPT" : "ERR";
+}
+
+static bool is_word(struct fli_slice s, const char *word)
+{
+    size_t i = 0;
+    for (; i < s.len && word[i] != '\0'; i++) {
+        uint8_t c = s.data[i];
+        if ((c >= 'a' && c <= 'z' ? c - ('a' - 'A') : c) != (uint8_t)word[i]) {
+            return false;
+        }
+    }
+    return i == s.len && word[i] == '\0';
+}
+
+static bool same(struct fli_slice a, struct fli_slice b)
+{
+    return fli_bytes_cmp(a.data, a.len, b.data, b.len) == 0;
+}
+
+/* ---- keys and values ------------------------------------------------------------------------- */
+
+static int take_keys(struct parse *p, const struct fli_slice *keys, unsigned n)
+{
+    if (n > FACE_KEYS_MAX) {
+        return wrong(p, "a request names at most %u keys here, not %u", FACE_KEYS_MAX, n);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (keys[i].len < 1 || keys[i].len > FL_NAME_MAX) {
+            return wrong(p, "a key is the name of a lock: 1 to %u bytes, not %zu", FL_NAME_MAX,
+                         keys[i].len);
+        }
+        for (unsigned k = 0; k < i; k++) {
+            if (same(keys[i], keys[k])) {
+                return wrong(p, "a key is named twice: name each once");
+            }
+        }
+        p->r->keys[i] = keys[i];
+    }
+    p->r->n_keys = n;
+    return 0;
+}
+
+static int take_value(struct parse *p, struct fli_slice given, struct fli_slice *ret)
+{
+    if (given.len < 1 || given.len > FL_OWNER_MAX) {
+        return wrong(p, "a value says whose the lock is: 1 to %u bytes, not %zu", FL_OWNER_MAX,
+                     given.len);
+    }
+    *ret = given;
+    return 0;
+}
+
+/* ---- durations ------------------------------------------------------------------------------- */
+
+static uint64_t in_range(uint64_t ms)
+{
+    ms = ms < FL_TTL_MIN_MS ? FL_TTL_MIN_MS : ms;
+    return ms > FL_TTL_MAX_MS ? FL_TTL_MAX_MS : ms;
+}
+
+static bool is_negative(struct fli_slice s)
+{
+    uint64_t unused;
+    return s.len > 1 && s.data[0] == '-' &&
+           fli_parse_u64(s.data + 1, s.len - 1, UINT64_MAX, &unused);
+}
+
+/* How long a lease is asked for, brought into the range that leases have. */
+static int take_duration(struct parse *p, const char *command, struct fli_slice given,
+                         uint64_t unit_ms, uint64_t since_ms)
+{
+    uint64_t v = 0;
+    bool number = fli_parse_u64(given.data, given.len, INT64_MAX, &v);
+    if (!number && !is_negative(given)) {
+        return wrong(p, "value is not an integer or out of range");
+    }
+    v = v > DURATION_MAX / unit_ms ? DURATION_MAX : v * unit_ms;
+    if (v <= since_ms) {
+        return wrong(p, "invalid expire time in '%s' command", command);
+    }
+    p->r->ttl_ms = in_range(v - since_ms);
+    return 0;
+}
+
+/* ---- SET ------------------------------------------------------------------------------------- */
+
+struct set_options {
+    bool nx, xx, keep_ttl, has_ttl, has_ifeq;
+    struct fli_slice ifeq;
+};
+
+static int syntax(struct parse *p)
+{
+    return wrong(p, "syntax error: write SET key value [NX | XX | IFEQ value] [PX ms | EX s | "
+                    "PXAT ms | EXAT s | KEEPTTL]");
+}
+
+static int set_expiry(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at)
+{
+    static const struct {
+        const char *word;
+        uint64_t unit_ms;
+        bool absolute;
+    } words[] = {{"PX", 1, false}, {"EX", 1000, false}, {"PXAT", 1, true}, {"EXAT", 1000, true}};
+    for (unsigned i = 0; i < 4; i++) {
+        if (!is_word(args[*at], words[i].word)) {
+            continue;
+        }
+        if (*at + 1 >= n || p->r->ttl_ms != 0) {
+            return syntax(p);
+        }
+        if (words[i].absolute && p->context->wall_ms == 0) {
+            return wrong(p, "%s cannot be served here: write PX or EX", words[i].word);
+        }
+        *at += 1;
+        return take_duration(p, "set", args[*at], words[i].unit_ms,
+                             words[i].absolute ? p->context->wall_ms : 0);
+    }
+    return syntax(p);
+}
+
+static int set_option(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at,
+                      struct set_options *o)
+{
+    if (is_word(args[*at], "NX")) {
+        o->nx = true;
+    } else if (is_word(args[*at], "XX")) {
+        o->xx = true;
+    } else if (is_word(args[*at], "KEEPTTL")) {
+        o->keep_ttl = true;
+    } else if (is_word(args[*at], "IFEQ") && *at + 1 < n && !o->has_ifeq) {
+        o->has_ifeq = true;
+        *at += 1;
+        return take_value(p, args[*at], &o->ifeq);
+    } else if (is_word(args[*at], "FENCE")) {
+        return wrong(p, "SET with FENCE is served by fencelock-store, not by this server");
+    } else if (is_word(args[*at], "GET")) {
+        return wrong(p, "SET with GET is not served: ask with GET");
+    } else {
+        return set_expiry(p, args, n, at);
+    }
+    return 0;
+}
+
+static int set_plain(struct parse *p, const struct set_options *o)
+{
+    struct face_request *r = p->r;
+    if (o->nx) {
+        r->change = FACE_GRANT;
+        r->answers = ANSWERS(FACE_OK, FACE_NIL, FACE_NIL, FACE_NEVER);
+        return 0;
+    }
+    if (o->xx) {
+        r->change = FACE_EXTEND;
+        r->answers = ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
+        return 0;
+    }
+    if (o->keep_ttl) {
+        return wrong(p, "KEEPTTL of SET goes with XX or IFEQ here");
+    }
+    r->change = FACE_GRANT | FACE_EXTEND;
+    r->answers = ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_HELD, FACE_NEVER);
+    return 0;
+}
+
+static int set_ifeq(struct parse *p, const struct set_options *o)
+{
+    struct face_request *r = p->r;
+    if (same(r->value, o->ifeq)) {
+        r->change = FACE_EXTEND;
+        r->answers = ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
+        return 0;
+    }
+    r->change = FACE_SWAP;
+    r->new_value = r->value;
+    r->value = o->ifeq;
+    r->answers = ANSWERS(FACE_OK, FACE_NEVER, FACE_NIL, FACE_NIL);
+    return 0;
+}
+
+static int parse_set(struct parse *p, const struct fli_slice *args, unsigned n)
+{
+    struct set_options o = {.nx = false};
+    int rc = take_keys(p, args, 1);
+    rc = rc != 0 ? rc : take_value(p, args[1], &p->r->value);
+    for (unsigned i = 2; rc == 0 && i < n; i++) {
+        rc = set_option(p, args, n, &i, &o);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (o.nx + o.xx + o.has_ifeq > 1 || (o.keep_ttl && p->r->ttl_ms != 0)) {
+        return syntax(p);
+    }
+    if (p->r->ttl_ms == 0 && (!o.keep_ttl || o.nx)) {
+        p->r->ttl_ms = FL_TTL_MAX_MS;
+    }
+    return o.has_ifeq ? set_ifeq(p, &o) : set_plain(p, &o);
+}
+
+/* ---- scripts --------------------------------------------------------------------------------- */
+
+static int unknown_script(struct parse *p, const uint8_t sha1[FACE_SHA1_SIZE])
+{
+    char text[FACE_SHA1_HEX + 1];
+    face_sha1_text(sha1, text);
+    return wrong(p,
+                 "script %s is none of those that are served, and none is run here. If it does "
+                 "what one of the forms in docs/FRONTDOOR.md does, put the line `%s = FORM` into "
+                 "the file of --redis-face-aliases",
+                 text, text);
+}
+
+static int find_script(struct parse *p, enum fli_command_id id, struct fli_slice given,
+                       const struct face_form **ret)
+{
+    uint8_t sha1[FACE_SHA1_SIZE];
+    if (id == FLI_CMD_EVAL) {
+        *ret = face_scripts_load(p->context->scripts, given, sha1);
+        return *ret != NULL ? 0 : unknown_script(p, sha1);
+    }
+    *ret = face_sha1_parse(given, sha1) ? face_scripts_find(p->context->scripts, sha1) : NULL;
+    if (*ret == NULL) {
+        (void)wrong(p, "No matching script. Please use EVAL.");
+        return FL_ENOTFOUND;
+    }
+    return 0;
+}
+
+/* The arguments of a form. ARGV[1] is argv[0]. */
+static int take_form(struct parse *p, const struct face_form *f, const struct fli_slice *argv,
+                     unsigned n)
+{
+    struct face_request *r = p->r;
+    unsigned most = f->value_at > f->ttl_at ? f->value_at : f->ttl_at;
+    most = most > f->new_value_at ? most : f->new_value_at;
+    most = most > f->word_at ? most : f->word_at;
+    if (n < most) {
+        return wrong(p, "this script (%s) takes %u arguments behind its keys, not %u", f->name,
+                     most, n);
+    }
+    r->answers = f->answers;
+    r->change = f->change;
+    if (f->word_at > 0 && argv[f->word_at - 1].len == strlen(f->word) &&
+        memcmp(argv[f->word_at - 1].data, f->word, strlen(f->word)) == 0) {
+        r->change = f->change_if;
+    }
+    int rc = f->value_at > 0 ? take_value(p, argv[f->value_at - 1], &r->value) : 0;
+    if (rc == 0 && f->new_value_at > 0) {
+        rc = take_value(p, argv[f->new_value_at - 1], &r->new_value);
+    }
+    if (rc == 0 && f->ttl_at > 0) {
+        rc = take_duration(p, "pexpire", argv[f->ttl_at - 1], f->seconds ? 1000 : 1, 0);
+    }
+    /* Replacing a value by itself is to keep it. */
+    if (rc == 0 && f->new_value_at > 0 && same(r->value, r->new_value)) {
+        r->change = FACE_EXTEND | FACE_GRANT;
+        r->new_value = (struct fli_slice){NULL, 0};
+    }
+    return rc;
+}
+
+static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_slice *args,
+                      unsigned n)
+{
+    const struct face_form *f = NULL;
+    uint64_t keys = 0;
+    if (!fli_parse_u64(args[1].data, args[1].len, INT64_MAX, &keys)) {
+        return is_negative(args[1]) ? wrong(p, "Number of keys can't be negative")
+                                    : wrong(p, "value is not an integer or out of range");
+    }
+    if (keys > n - 2) {
+        return wrong(p, "Number of keys can't be greater than number of args");
+    }
+    int rc = find_script(p, id, args[0], &f);
+    if (rc != 0) {
+        return rc;
+    }
+    FLI_ASSERT(f != NULL);
+    if (keys < f->keys_min || keys > f->keys_max) {
+        return wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name, f->keys_min,
+                     f->keys_max, (unsigned long long)keys);
+    }
+    rc = take_keys(p, args + 2, f->first_key ? 1 : (unsigned)keys);
+    return rc != 0 ? rc : take_form(p, f, args + 2 + keys, n - 2 - (unsigned)keys);
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static int question(struct parse *p, const struct fli_slice *keys, unsigned n,
+                    struct face_answers answers)
+{
+    p->r->answers = answers;
+    return take_keys(p, keys, n);
+}
+
+static int release_if(struct parse *p, struct fli_slice key, struct fli_slice value)
+{
+    p->r->change = FACE_RELEASE;
+    p->r->answers = ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0);
+    int rc = take_keys(p, &key, 1);
+    return rc != 0 ? rc : take_value(p, value, &p->r->value);
+}
+
+static int lock_token(struct parse *p, const struct fli_slice *args)
+{
+    int rc = question(p, args, 1, ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL));
+    return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
+}
+
+static int unguarded(struct parse *p, const char *name)
+{
+    return wrong(p,
+                 "%s does not say whose the lock is, so it could end or prolong another's: give it "
+                 "back with a script that compares the value, DELEX key IFEQ value or DELIFEQ key "
+                 "value; prolong it with SET key value XX PX ms; an operator writes BREAK key",
+                 name);
+}
+
+int face_request_parse(const struct face_context *c, enum fli_command_id id,
+                       const struct fli_slice *args, unsigned n, struct face_request *ret,
+                       char errmsg[FACE_ERRMSG_SIZE])
+{
+    struct parse p = {c, ret, errmsg};
+    *ret = (struct face_request){.n_keys = 0};
+    switch (id) {
+    case FLI_CMD_KEY_SET:
+        return parse_set(&p, args, n);
+    case FLI_CMD_KEY_GET:
+        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
+    case FLI_CMD_EXISTS:
+        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
+    case FLI_CMD_TTL:
+        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
+    case FLI_CMD_PTTL:
+        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
+    case FLI_CMD_EVAL:
+    case FLI_CMD_EVALSHA:
+        return parse_eval(&p, id, args, n);
+    case FLI_CMD_DELIFEQ:
+        return release_if(&p, args[0], args[1]);
+    case FLI_CMD_DELEX:
+        return n == 3 && is_word(args[1], "IFEQ") ? release_if(&p, args[0], args[2])
+                                                  : unguarded(&p, "DELEX without IFEQ");
+    case FLI_CMD_LOCKTOKEN:
+        return lock_token(&p, args);
+    case FLI_CMD_KEY_DEL:
+        return unguarded(&p, "DEL");
+    case FLI_CMD_UNLINK:
+        return unguarded(&p, "UNLINK");
+    case FLI_CMD_PEXPIRE:
+        return unguarded(&p, "PEXPIRE");
+    default:
+        return wrong(&p, "not a command about keys");
+    }
+}
+
+/* ---- SCRIPT ---------------------------------------------------------------------------------- */
+
+bool face_is_local(enum fli_command_id id)
+{
+    return id == FLI_CMD_SCRIPT_LOAD || id == FLI_CMD_SCRIPT_EXISTS || id == FLI_CMD_SCRIPT_FLUSH;
+}
+
+static int load(struct face_scripts *scripts, struct fli_slice text, struct fli_buf *out)
+{
+    uint8_t sha1[FACE_SHA1_SIZE];
+    char hex[FACE_SHA1_HEX + 1];
+    char errmsg[FACE_ERRMSG_SIZE];
+    struct parse p = {.errmsg = errmsg};
+    if (face_scripts_load(scripts, text, sha1) == NULL) {
+        (void)unknown_script(&p, sha1);
+        return fli_resp_error(out, "ERR", "%s", errmsg);
+    }
+    face_sha1_text(sha1, hex);
+    return fli_resp_text(out, hex);
+}
+
+int face_local(struct face_scripts *scripts, enum fli_command_id id, const struct fli_slice *args,
+               unsigned n, struct fli_buf *out)
+{
+    uint8_t sha1[FACE_SHA1_SIZE];
+    if (id == FLI_CMD_SCRIPT_LOAD) {
+        return load(scripts, args[0], out);
+    }
+    if (id == FLI_CMD_SCRIPT_FLUSH) {
+        face_scripts_flush(scripts);
+        return fli_resp_simple(out, "OK");
+    }
+    int rc = fli_resp_array(out, n);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        bool known = face_sha1_parse(args[i], sha1) && face_scripts_find(scripts, sha1) != NULL;
+        rc = fli_resp_int(out, known);
+    }
+    return rc;
+}

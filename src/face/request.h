@@ -1,0 +1,55 @@
+/* request.h: a Redis command about keys, or a script that was recognised, as one of the things that
+ * the lock machine does. Slices point into the arguments. Pure. */
+#ifndef FACE_REQUEST_H
+#define FACE_REQUEST_H
+
+#include "base/buf.h"
+#include "face/scripts.h"
+#include "wire/commands.h"
+
+struct face_request {
+    uint8_t change; /* enum face_change; 0: a question */
+    unsigned n_keys;
+    struct fli_slice keys[FACE_KEYS_MAX];
+    struct fli_slice value;     /* whose it is; empty: a question about anybody's */
+    struct fli_slice new_value; /* FACE_SWAP */
+    uint64_t ttl_ms;            /* 0: as it is */
+    struct face_answers answers;
+};
+
+#define FACE_ERRMSG_SIZE 512u
+
+struct face_context {
+    struct face_scripts *scripts;
+    uint64_t wall_ms; /* by the clock of this node since 1970, for EXAT and PXAT; 0: unknown */
+};
+
+/* Whether the command is answered without the machine: SCRIPT. */
+bool face_is_local(enum fli_command_id id);
+
+/* Appends the answer of such a command. 0 or the error of the buffer. */
+int face_local(struct face_scripts *scripts, enum fli_command_id id, const struct fli_slice *args,
+               unsigned n, struct fli_buf *out) FLI_MUST_USE;
+
+/* Reads the arguments of any other. 0; FL_EINVAL or FL_ENOTFOUND (no such script), and errmsg has
+ * the text of the error reply behind its word, which face_error_word() gives. */
+int face_request_parse(const struct face_context *c, enum fli_command_id id,
+                       const struct fli_slice *args, unsigned n, struct face_request *ret,
+                       char errmsg[FACE_ERRMSG_SIZE]) FLI_MUST_USE;
+const char *face_error_word(int rc);
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+enum face_outcome { FACE_GRANTED, FACE_OWN, FACE_OTHER, FACE_ABSENT };
+
+struct face_result {
+    enum face_outcome outcome;
+    uint64_t count, left_ms, token;
+    struct fli_slice value;
+};
+
+/* Appends the answer in this protocol. 0 or the error of the buffer. */
+int face_reply(struct fli_buf *out, int proto, const struct face_answers *answers,
+               const struct face_result *r) FLI_MUST_USE;
+
+#endif

@@ -1,0 +1,147 @@
+/* scripts.c: see scripts.h. */
+#include "face/scripts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "face/normal.h"
+
+struct entry {
+    uint8_t sha1[FACE_SHA1_SIZE];
+    const struct face_form *form;
+};
+
+#define KNOWN_MAX 256u
+
+struct face_scripts {
+    struct entry texts[KNOWN_MAX + FACE_ALIASES_MAX], tokens[KNOWN_MAX]; /* sorted */
+    size_t n_texts, n_tokens, n_aliases;
+    struct entry loaded[FACE_LOADED_MAX]; /* the oldest goes first */
+    size_t n_loaded, next_loaded;
+};
+
+static int compare(const void *a, const void *b)
+{
+    return memcmp(((const struct entry *)a)->sha1, ((const struct entry *)b)->sha1, FACE_SHA1_SIZE);
+}
+
+static const struct face_form *find(const struct entry *list, size_t n,
+                                    const uint8_t sha1[FACE_SHA1_SIZE])
+{
+    struct entry key = {.form = NULL};
+    memcpy(key.sha1, sha1, FACE_SHA1_SIZE);
+    const struct entry *e = n == 0 ? NULL : bsearch(&key, list, n, sizeof key, compare);
+    return e == NULL ? NULL : e->form;
+}
+
+static struct fli_slice slice(const char *text)
+{
+    return (struct fli_slice){(const uint8_t *)text, strlen(text)};
+}
+
+static size_t add_known(struct entry *list, size_t n, const struct face_known *known, size_t len)
+{
+    FLI_ASSERT(n + len <= KNOWN_MAX);
+    for (size_t i = 0; i < len; i++) {
+        bool ok = face_sha1_parse(slice(known[i].sha1), list[n].sha1);
+        list[n].form = face_form_find(slice(known[i].form));
+        FLI_ASSERT(ok && list[n].form != NULL);
+        n++;
+    }
+    return n;
+}
+
+/* Our own wording of each form. */
+static size_t add_forms(struct entry *list, size_t n)
+{
+    FLI_ASSERT(n + face_forms_len <= KNOWN_MAX);
+    for (size_t i = 0; i < face_forms_len; i++) {
+        bool ok = face_normal(slice(face_forms[i].script), list[n].sha1);
+        FLI_ASSERT(ok);
+        list[n++].form = &face_forms[i];
+    }
+    return n;
+}
+
+int face_scripts_create(struct face_scripts **ret)
+{
+    struct face_scripts *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return FL_ENOMEM;
+    }
+    s->n_texts = add_known(s->texts, 0, face_known_texts, face_known_texts_len);
+    s->n_tokens = add_known(s->tokens, 0, face_known_tokens, face_known_tokens_len);
+    s->n_tokens = add_forms(s->tokens, s->n_tokens);
+    qsort(s->texts, s->n_texts, sizeof s->texts[0], compare);
+    qsort(s->tokens, s->n_tokens, sizeof s->tokens[0], compare);
+    *ret = s;
+    return 0;
+}
+
+void face_scripts_destroy(struct face_scripts *s)
+{
+    free(s);
+}
+
+const struct face_form *face_scripts_find(const struct face_scripts *s,
+                                          const uint8_t sha1[FACE_SHA1_SIZE])
+{
+    const struct face_form *form = find(s->texts, s->n_texts, sha1);
+    for (size_t i = 0; form == NULL && i < s->n_loaded; i++) {
+        if (memcmp(s->loaded[i].sha1, sha1, FACE_SHA1_SIZE) == 0) {
+            form = s->loaded[i].form;
+        }
+    }
+    return form;
+}
+
+static void remember(struct face_scripts *s, const uint8_t sha1[FACE_SHA1_SIZE],
+                     const struct face_form *form)
+{
+    struct entry *e = &s->loaded[s->next_loaded];
+    memcpy(e->sha1, sha1, FACE_SHA1_SIZE);
+    e->form = form;
+    s->next_loaded = (s->next_loaded + 1) % FACE_LOADED_MAX;
+    s->n_loaded += s->n_loaded < FACE_LOADED_MAX;
+}
+
+const struct face_form *face_scripts_load(struct face_scripts *s, struct fli_slice text,
+                                          uint8_t sha1[FACE_SHA1_SIZE])
+{
+    uint8_t tokens[FACE_SHA1_SIZE];
+    face_sha1_of(text.data, text.len, sha1);
+    const struct face_form *form = face_scripts_find(s, sha1);
+    if (form != NULL || !face_normal(text, tokens)) {
+        return form;
+    }
+    form = find(s->tokens, s->n_tokens, tokens);
+    if (form != NULL) {
+        remember(s, sha1, form);
+    }
+    return form;
+}
+
+void face_scripts_flush(struct face_scripts *s)
+{
+    s->n_loaded = 0;
+    s->next_loaded = 0;
+}
+
+bool face_scripts_add_alias(struct face_scripts *s, const uint8_t sha1[FACE_SHA1_SIZE],
+                            const struct face_form *form)
+{
+    if (s->n_aliases == FACE_ALIASES_MAX) {
+        return false;
+    }
+    struct entry *e = &s->texts[s->n_texts++];
+    memcpy(e->sha1, sha1, FACE_SHA1_SIZE);
+    e->form = form;
+    s->n_aliases++;
+    qsort(s->texts, s->n_texts, sizeof s->texts[0], compare);
+    return true;
+}
+
+bool face_scripts_is_text(const struct face_scripts *s, const uint8_t sha1[FACE_SHA1_SIZE])
+{
+    return find(s->texts, s->n_texts, sha1) != NULL;
+}

@@ -1,0 +1,29 @@
+/* sha1.h: SHA-1, by which Redis names scripts (FIPS 180-4). For names only: nothing here rests on
+ * its strength. Pure. */
+#ifndef FACE_SHA1_H
+#define FACE_SHA1_H
+
+#include "base/base.h"
+
+#define FACE_SHA1_SIZE 20u
+#define FACE_SHA1_HEX 40u
+
+struct face_sha1 {
+    uint32_t h[5];
+    uint64_t bytes;
+    uint8_t block[64];
+};
+
+void face_sha1_init(struct face_sha1 *s);
+void face_sha1_add(struct face_sha1 *s, const void *data, size_t len);
+void face_sha1_end(struct face_sha1 *s, uint8_t out[FACE_SHA1_SIZE]);
+
+void face_sha1_of(const void *data, size_t len, uint8_t out[FACE_SHA1_SIZE]);
+
+/* 40 hex digits and an end; lower case. */
+void face_sha1_text(const uint8_t sha1[FACE_SHA1_SIZE], char out[FACE_SHA1_HEX + 1]);
+
+/* The reverse, in either case. False when it is something else. */
+bool face_sha1_parse(struct fli_slice text, uint8_t out[FACE_SHA1_SIZE]) FLI_MUST_USE;
+
+#endif

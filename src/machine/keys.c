@@ -1,0 +1,303 @@
+/* keys.c: locks as programs written for Redis see them: a key that is there or not, and whose value
+ * says whose it is (src/face). The value is the owner of an implicit session of one lock. Several
+ * keys are several locks, each with a grant, a token and an end of its own.
+ *
+ *   KEYS finds                  and does, by its flags
+ *   all free                    GRANT: grants each           GRANTED, else NO
+ *   all the owner's             EXTEND or RELEASE            DONE, else HELD
+ *                               SWAP                         GRANTED, or HELD by who has waited
+ *   anything else               EACH: gives back its own     DONE, else HELD
+ *
+ * `number` of the answer is how many keys it was done to; `token` is that of the first. A lock
+ * that an explicit session holds, that several may hold, or that was taken together with others
+ * through ACQUIRE, is nobody's in here: it counts as somebody else's. So does a lock that is
+ * delayed or awaited. */
+#include "machine/state.h"
+
+enum found { FOUND_FREE, FOUND_OWN, FOUND_OTHER };
+
+struct keys {
+    const struct machine_command *c;
+    unsigned n;
+    struct fli_slice names[MACHINE_NAMES_MAX];
+};
+
+/* The seat with which this owner holds the lock in the way of a key; NULL when it does not. */
+static struct seat *own_seat(struct machine *m, const struct lock *lock, struct fli_slice owner)
+{
+    struct seat *seat = machine_lock_held_by(m, lock, false, owner);
+    bool fits = seat != NULL && !seat->grouped && lock_permits(lock) == 1 &&
+                lock_slots(lock) == 1 && !machine_seat_is_over(m, seat);
+    return fits ? seat : NULL;
+}
+
+static enum found look(struct machine *m, struct fli_slice name, struct fli_slice owner,
+                       struct seat **ret)
+{
+    uint64_t hash;
+    const struct lock *lock = machine_lock_find(m, name, &hash);
+    *ret = NULL;
+    if (lock == NULL) {
+        return FOUND_FREE;
+    }
+    *ret = own_seat(m, lock, owner);
+    if (*ret != NULL) {
+        return FOUND_OWN;
+    }
+    const struct crowd *c = lock_crowd(lock);
+    bool awaited = c != NULL && c->queue.len > 0;
+    bool free = lock_holder(lock) == NULL && !awaited && machine_lock_admits(lock, 1);
+    return free ? FOUND_FREE : FOUND_OTHER;
+}
+
+/* What all keys together are, and the seat of the first. False: one is another user's. */
+static bool look_at_all(struct machine *m, const struct keys *k, enum found *ret)
+{
+    *ret = FOUND_OTHER;
+    for (unsigned i = 0; i < k->n; i++) {
+        struct seat *seat;
+        enum found f = look(m, k->names[i], k->c->owner, &seat);
+        if (seat != NULL && !machine_asker_owns(m, seat_session(seat))) {
+            return false;
+        }
+        *ret = i == 0 || f == *ret ? f : FOUND_OTHER;
+    }
+    return true;
+}
+
+static enum machine_limit grant_limit(struct machine *m, const struct keys *k)
+{
+    uint64_t created = 0;
+    for (unsigned i = 0; i < k->n; i++) {
+        uint64_t hash;
+        created += machine_lock_find(m, k->names[i], &hash) == NULL;
+    }
+    if (created > 0 && m->locks.len + created > m->limits.locks_max) {
+        return MACHINE_LIMIT_LOCKS;
+    }
+    if (machine_sessions_len(m) + k->n > m->limits.sessions_max) {
+        return MACHINE_LIMIT_SESSIONS;
+    }
+    return FL_TOKEN_MAX - m->last_token < k->n ? MACHINE_LIMIT_TOKENS : 0;
+}
+
+static void grant_all(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    enum machine_limit limit = grant_limit(m, k);
+    if (limit != 0) {
+        machine_answer_limit(m, r, limit);
+        return;
+    }
+    struct who who = machine_asker_who(m);
+    struct fli_slice owner = k->c->label.len > 0 ? k->c->label : k->c->owner;
+    struct fli_slice no_value = {NULL, 0};
+    for (unsigned i = 0; i < k->n; i++) {
+        uint64_t hash;
+        struct lock *lock = machine_lock_find(m, k->names[i], &hash);
+        lock = lock != NULL ? lock : machine_lock_create(m, k->names[i], hash);
+        struct seat *seat =
+            machine_seat_create_implicit(m, lock, owner, k->c->ttl_ms, no_value, &who);
+        machine_lock_grant(m, seat, 1, 0);
+        if (i == 0) {
+            machine_answer_granted(m, seat, r);
+        }
+    }
+    r->number = k->n;
+}
+
+static uint64_t left_ms(const struct machine *m, struct seat *seat)
+{
+    uint64_t deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+    return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
+}
+
+static uint64_t in_range(uint64_t ttl_ms)
+{
+    ttl_ms = ttl_ms < FL_TTL_MIN_MS ? FL_TTL_MIN_MS : ttl_ms;
+    return ttl_ms > FL_TTL_MAX_MS ? FL_TTL_MAX_MS : ttl_ms;
+}
+
+static void answer_own(struct machine *m, struct seat *seat, struct machine_result *r)
+{
+    r->code = MACHINE_DONE;
+    r->token = seat_token(seat);
+    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+}
+
+static void extend_all(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    const struct machine_command *c = k->c;
+    for (unsigned i = k->n; i-- > 0;) {
+        struct seat *seat;
+        enum found f = look(m, k->names[i], c->owner, &seat);
+        FLI_ASSERT(f == FOUND_OWN);
+        bool add = (c->flags & MACHINE_KEYS_ADD) != 0;
+        if (c->ttl_ms != 0) {
+            machine_session_renew(m, seat_session(seat),
+                                  add ? in_range(left_ms(m, seat) + c->ttl_ms) : c->ttl_ms);
+        }
+        answer_own(m, seat, r); /* the first one, in the end */
+    }
+    r->number = k->n;
+}
+
+static void give_back(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    r->code = MACHINE_DONE;
+    for (unsigned i = 0; i < k->n; i++) {
+        struct seat *seat;
+        if (look(m, k->names[i], k->c->owner, &seat) == FOUND_OWN) {
+            r->token = r->number == 0 ? seat_token(seat) : r->token;
+            r->number++;
+            machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+        }
+    }
+}
+
+/* Who waits for the lock comes before the new owner. */
+static void swap(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    struct seat *seat;
+    struct machine_command c = *k->c;
+    struct keys one = {.c = &c, .n = 1, .names = {k->names[0]}};
+    enum found f = look(m, k->names[0], c.owner, &seat);
+    FLI_ASSERT(f == FOUND_OWN);
+    c.ttl_ms = c.ttl_ms != 0 ? c.ttl_ms : in_range(left_ms(m, seat));
+    machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    if (look(m, k->names[0], c.label, &seat) == FOUND_FREE) {
+        grant_all(m, &one, r);
+    } else {
+        r->code = MACHINE_HELD;
+    }
+}
+
+static void change_own(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    unsigned flags = k->c->flags;
+    if ((flags & MACHINE_KEYS_EXTEND) != 0) {
+        extend_all(m, k, r);
+    } else if ((flags & MACHINE_KEYS_RELEASE) != 0) {
+        give_back(m, k, r);
+    } else if ((flags & MACHINE_KEYS_SWAP) != 0) {
+        swap(m, k, r);
+    } else {
+        r->code = MACHINE_HELD;
+    }
+}
+
+static bool may_acquire_all(const struct machine *m, const struct keys *k)
+{
+    uint64_t steps = 0;
+    for (unsigned i = 0; i < k->n; i++) {
+        if (!machine_asker_may(m, ACL_ACQUIRE, k->names[i], &steps)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct keys k = {.c = c};
+    enum found found;
+    k.n = machine_command_names(c, k.names);
+    if (!machine_clear_own(m, c)) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
+        return;
+    }
+    if (!look_at_all(m, &k, &found)) {
+        machine_refuse(r, 0);
+        return;
+    }
+    if (found == FOUND_OWN) {
+        change_own(m, &k, r);
+        return;
+    }
+    if (!may_acquire_all(m, &k)) { /* who may not have them hears nothing of them */
+        machine_refuse(r, ACL_ACQUIRE);
+    } else if (found == FOUND_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
+        grant_all(m, &k, r);
+    } else if ((c->flags & MACHINE_KEYS_EACH) != 0) {
+        give_back(m, &k, r);
+    } else {
+        r->code = found == FOUND_FREE ? MACHINE_NO : MACHINE_HELD;
+    }
+}
+
+/* ---- KEY ------------------------------------------------------------------------------------- */
+
+/* One key. `seat`: who holds it, or the first of them; NULL when nobody does. False: the user may
+ * not know. */
+static bool look_at_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
+                        enum found *ret, struct seat **ret_seat)
+{
+    uint64_t hash;
+    uint64_t steps = 0;
+    struct lock *lock = machine_lock_find(m, name, &hash);
+    struct seat *seat = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    bool mine = seat != NULL && machine_asker_owns(m, seat_session(seat));
+    const struct crowd *c = lock == NULL ? NULL : lock_crowd(lock);
+    *ret_seat = seat;
+    *ret = FOUND_OTHER;
+    if (lock == NULL || (seat == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
+        *ret = FOUND_FREE;
+    } else if (seat != NULL && q->label.len > 0 && own_seat(m, lock, q->label) == seat) {
+        *ret = FOUND_OWN;
+    }
+    return mine || machine_asker_may(m, ACL_SEE, name, &steps) ||
+           (q->label.len > 0 && machine_asker_may(m, ACL_ACQUIRE, name, &steps));
+}
+
+/* The answer for one more key: the token is the first one's, the deadline the earliest. */
+static void add_key(struct machine *m, unsigned i, struct seat *seat, struct machine_result *r)
+{
+    uint64_t deadline_ms = seat == NULL ? 0 : machine_timer_deadline(m, &seat_session(seat)->lease);
+    r->number++;
+    r->token = i == 0 && seat != NULL ? seat_token(seat) : r->token;
+    r->deadline_ms = r->number == 1 || deadline_ms < r->deadline_ms ? deadline_ms : r->deadline_ms;
+}
+
+/* Who asks about an owner learns of others only that there are some. */
+static void answer_key(const struct machine_command *q, unsigned n, unsigned own,
+                       struct machine_result *r)
+{
+    bool asks = q->label.len > 0;
+    r->code = MACHINE_DONE;
+    if (r->number == 0) {
+        r->code = MACHINE_NOTFOUND;
+    } else if (asks && own < n) {
+        r->code = MACHINE_HELD;
+        r->token = 0;
+        r->deadline_ms = 0;
+    }
+}
+
+/* NOTFOUND: all are free. DONE: they are the owner's that is asked about, or none was. HELD: some
+ * are not. `number`: how many are not free. Of one key, when no owner is asked about, the payload
+ * is its value: the owner of who holds it. */
+int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
+                struct fli_buf *payload)
+{
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    unsigned n = machine_command_names(q, names);
+    unsigned own = 0;
+    struct seat *seat = NULL;
+    for (unsigned i = 0; i < n; i++) {
+        enum found f;
+        if (!look_at_key(m, q, names[i], &f, &seat)) {
+            *r = (struct machine_result){.clock_ms = r->clock_ms};
+            machine_refuse(r, ACL_SEE);
+            return 0;
+        }
+        own += f == FOUND_OWN;
+        if (f != FOUND_FREE) {
+            add_key(m, i, seat, r);
+        }
+    }
+    answer_key(q, n, own, r);
+    if (n > 1 || seat == NULL || q->label.len > 0) {
+        return 0;
+    }
+    struct fli_slice owner = machine_session_owner(seat_session(seat));
+    return fli_buf_append(payload, owner.data, owner.len);
+}

@@ -1,0 +1,280 @@
+/* nodes.c: the nodes of the cluster: their incarnations, what is to become of each, and the version
+ * of the cluster.
+ *
+ *              NODE_ADD                 JOIN, NODE_SETTLED
+ *   (nothing) ----------> adding ------------------------------> a member
+ *                         ^    \ NODE_REMOVE                      |     |
+ *                  FORGET |     `----------> removing <-----------'     |
+ *                         |                      | FORGET  NODE_REMOVE  |
+ *                         |                      v                      |
+ *                     replacing <-----------  (nothing)   NODE_REPLACE  |
+ *                         ^---------------------------------------------'
+ *
+ * Who votes is the configuration of the Raft group, which stands in entries of its own. A plan says
+ * what the leader has to do to it, so that the next leader goes on where one has stopped. Only one
+ * node at a time is removed or replaced; those to be added may be several. */
+#include <string.h>
+
+#include "machine/state.h"
+
+/* The place of a node in the sorted array, or where it would be. */
+static unsigned place_of(const struct machine *m, uint64_t id)
+{
+    unsigned i = 0;
+    while (i < m->n_nodes && m->nodes[i].id < id) {
+        i++;
+    }
+    return i;
+}
+
+static struct node *find(struct machine *m, uint64_t id)
+{
+    unsigned i = place_of(m, id);
+    return i < m->n_nodes && m->nodes[i].id == id ? &m->nodes[i] : NULL;
+}
+
+/* NULL: there is no room, and that is the answer. */
+static struct node *insert(struct machine *m, uint64_t id, struct machine_result *r)
+{
+    unsigned i = place_of(m, id);
+    if (m->n_nodes == MACHINE_NODES_MAX) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_NODES);
+        return NULL;
+    }
+    memmove(&m->nodes[i + 1], &m->nodes[i], (m->n_nodes - i) * sizeof m->nodes[0]);
+    memset(&m->nodes[i], 0, sizeof m->nodes[i]);
+    m->nodes[i].id = id;
+    m->n_nodes++;
+    return &m->nodes[i];
+}
+
+static void drop(struct machine *m, struct node *n)
+{
+    unsigned i = (unsigned)(n - m->nodes);
+    m->n_nodes--;
+    memmove(&m->nodes[i], &m->nodes[i + 1], (m->n_nodes - i) * sizeof m->nodes[0]);
+}
+
+static void join(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    if (n != NULL && n->incarnation != 0) {
+        r->code = n->incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
+        return;
+    }
+    if (n != NULL && n->former == c->number2) {
+        r->code = MACHINE_EXISTS;
+        return;
+    }
+    n = n != NULL ? n : insert(m, c->number, r);
+    if (n != NULL) {
+        n->incarnation = c->number2;
+        r->code = MACHINE_DONE;
+    }
+}
+
+static void forget(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    r->code = n == NULL ? MACHINE_NOTFOUND : MACHINE_DONE;
+    if (n == NULL) {
+        return;
+    }
+    if (n->plan == MACHINE_PLAN_REPLACE) {
+        n->plan = MACHINE_PLAN_ADD;
+        n->incarnation = 0;
+        n->version = 0;
+    } else {
+        drop(m, n);
+    }
+}
+
+static void plan(struct node *n, enum machine_plan what, const struct machine_command *c)
+{
+    FLI_ASSERT(c->value.len <= MACHINE_NODE_ADDRESS_MAX);
+    n->plan = (uint8_t)what;
+    n->learner = c->number2 % 2;
+    n->address_len = (uint16_t)c->value.len;
+    memset(n->address, 0, sizeof n->address);
+    memcpy(n->address, c->value.data, c->value.len);
+}
+
+static void add(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    if (n != NULL) {
+        r->code = MACHINE_EXISTS;
+        return;
+    }
+    n = insert(m, c->number, r);
+    if (n != NULL) {
+        plan(n, MACHINE_PLAN_ADD, c);
+        r->code = MACHINE_DONE;
+    }
+}
+
+/* Whether some node is about to leave, other than this one. */
+static bool another_leaves(const struct machine *m, uint64_t id)
+{
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        const struct node *n = &m->nodes[i];
+        if (n->id != id && (n->plan == MACHINE_PLAN_REMOVE || n->plan == MACHINE_PLAN_REPLACE)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void remove_node(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    if (n == NULL) {
+        r->code = MACHINE_NOTFOUND;
+    } else if (n->incarnation == 0) { /* it was to be added, and has not come */
+        drop(m, n);
+        r->code = MACHINE_DONE;
+    } else if (another_leaves(m, c->number)) {
+        r->code = MACHINE_EXISTS;
+    } else {
+        n->plan = MACHINE_PLAN_REMOVE;
+        r->code = MACHINE_DONE;
+    }
+}
+
+/* One that has not come yet is waited for at the new address. */
+static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    if (n == NULL) {
+        r->code = MACHINE_NOTFOUND;
+    } else if (n->plan == MACHINE_PLAN_REMOVE || another_leaves(m, c->number)) {
+        r->code = MACHINE_EXISTS;
+    } else {
+        bool barred = (c->number2 & MACHINE_NODE_BARRED) != 0 && n->incarnation != 0;
+        n->former = barred ? n->incarnation : n->former;
+        plan(n, n->incarnation == 0 ? MACHINE_PLAN_ADD : MACHINE_PLAN_REPLACE, c);
+        r->code = MACHINE_DONE;
+    }
+}
+
+static void settle(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    r->code = n != NULL && n->plan == MACHINE_PLAN_ADD && n->incarnation != 0 ? MACHINE_DONE
+                                                                              : MACHINE_NOTFOUND;
+    if (r->code == MACHINE_DONE) {
+        n->plan = MACHINE_PLAN_NONE;
+        n->former = 0;
+        n->learner = 0;
+        n->address_len = 0;
+        memset(n->address, 0, sizeof n->address);
+    }
+}
+
+/* ---- the version ---- */
+
+static void note_version(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    struct node *n = find(m, c->number);
+    r->code = n == NULL || n->incarnation == 0 ? MACHINE_NOTFOUND : MACHINE_DONE;
+    if (r->code == MACHINE_DONE) {
+        n->version = (uint32_t)c->number2;
+    }
+}
+
+/* What all nodes know that are members or are to be. */
+static uint32_t known_to_all(const struct machine *m)
+{
+    uint32_t least = m->n_nodes == 0 ? m->version : UINT32_MAX;
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        least = m->nodes[i].version < least ? m->nodes[i].version : least;
+    }
+    return least;
+}
+
+/* Raised only, and never above what some node knows: one that does not would stop at what comes
+ * after this. */
+static void raise_version(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    r->code =
+        c->number > m->version && c->number <= known_to_all(m) ? MACHINE_DONE : MACHINE_EXISTS;
+    if (r->code == MACHINE_DONE) {
+        m->version = (uint32_t)c->number;
+    }
+}
+
+void machine_nodes_apply(struct machine *m, const struct machine_command *c,
+                         struct machine_result *r)
+{
+    switch (c->op) {
+    case MACHINE_OP_JOIN:
+        join(m, c, r);
+        break;
+    case MACHINE_OP_FORGET:
+        forget(m, c, r);
+        break;
+    case MACHINE_OP_NODE_ADD:
+        add(m, c, r);
+        break;
+    case MACHINE_OP_NODE_REPLACE:
+        replace(m, c, r);
+        break;
+    case MACHINE_OP_NODE_REMOVE:
+        remove_node(m, c, r);
+        break;
+    case MACHINE_OP_NODE_SETTLED:
+        settle(m, c, r);
+        break;
+    case MACHINE_OP_NODE_VERSION:
+        note_version(m, c, r);
+        break;
+    default:
+        FLI_ASSERT(c->op == MACHINE_OP_VERSION_RAISE);
+        raise_version(m, c, r);
+        break;
+    }
+}
+
+/* ---- what is asked ---- */
+
+uint64_t machine_incarnation(const struct machine *m, uint64_t node_id)
+{
+    unsigned i = place_of(m, node_id);
+    return i < m->n_nodes && m->nodes[i].id == node_id ? m->nodes[i].incarnation : 0;
+}
+
+uint32_t machine_version(const struct machine *m)
+{
+    return m->version;
+}
+
+unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX])
+{
+    for (unsigned i = 0; i < m->n_nodes; i++) {
+        const struct node *n = &m->nodes[i];
+        ret[i] = (struct machine_node){.id = n->id,
+                                       .incarnation = n->incarnation,
+                                       .former = n->former,
+                                       .version = n->version,
+                                       .plan = (enum machine_plan)n->plan,
+                                       .learner = n->learner != 0,
+                                       .address = n->address};
+    }
+    return m->n_nodes;
+}
+
+bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret)
+{
+    struct machine_node all[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(m, all);
+    for (unsigned i = 0; i < n; i++) {
+        if (all[i].id == id) {
+            *ret = all[i];
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,148 @@
+/* face.c: see face.h. */
+#include "server/face.h"
+
+#include <string.h>
+
+#include "machine/glob.h"
+#include "server/render.h"
+#include "wire/resp.h"
+
+_Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
+                   (unsigned)FACE_EXTEND == MACHINE_KEYS_EXTEND &&
+                   (unsigned)FACE_ADD == MACHINE_KEYS_ADD &&
+                   (unsigned)FACE_RELEASE == MACHINE_KEYS_RELEASE &&
+                   (unsigned)FACE_EACH == MACHINE_KEYS_EACH &&
+                   (unsigned)FACE_SWAP == MACHINE_KEYS_SWAP && FACE_KEYS_MAX == MACHINE_NAMES_MAX,
+               "a change is the flags of KEYS");
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* Whether this node serves the keys at all, which --redis-face says. */
+static bool serves(const struct dispatch_face *face, const struct face_request *q)
+{
+    uint64_t steps = 0;
+    struct fli_slice pattern = {(const uint8_t *)face->pattern,
+                                face->pattern == NULL ? 0 : strlen(face->pattern)};
+    for (unsigned i = 0; face->pattern != NULL && i < q->n_keys; i++) {
+        if (!machine_glob_match(pattern, q->keys[i], &steps)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct machine_command map(const struct face_request *q, uint8_t also[MACHINE_ALSO_SIZE])
+{
+    size_t len = 0;
+    for (unsigned i = 1; i < q->n_keys; i++) {
+        len = machine_also_add(also, len, q->keys[i]);
+    }
+    struct machine_command m = {.op = MACHINE_OP_KEY,
+                                .n_names = (uint8_t)q->n_keys,
+                                .permits = 1,
+                                .name = q->keys[0],
+                                .also = {also, len}};
+    if (q->change == 0) {
+        m.label = q->value;
+        return m;
+    }
+    m.op = MACHINE_OP_KEYS;
+    m.flags = q->change;
+    m.owner = q->value;
+    m.label = q->new_value;
+    m.ttl_ms = q->ttl_ms;
+    return m;
+}
+
+static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                   enum fli_command_id id, const struct face_request *q)
+{
+    uint8_t also[MACHINE_ALSO_SIZE];
+    struct machine_command m = map(q, also);
+    if (d->config.who != NULL) {
+        d->config.who(d->config.users_ctx, request, &m);
+    }
+    if (d->calls >= d->config.calls_max) {
+        dispatch_fail(d, request, FL_EBUSY, true);
+        return;
+    }
+    struct call *c = dispatch_attach(d, request, slot, proto, id);
+    c->face = true;
+    c->answers = q->answers;
+    int rc = dispatch_submit(c, &m, dispatch_on_result);
+    if (rc == 0) {
+        c->restores = d->restores;
+        return;
+    }
+    (void)dispatch_call_detach(c);
+    dispatch_call_free(c);
+    dispatch_fail(d, request, rc, true);
+}
+
+void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                   enum fli_command_id id, const struct fli_slice *args, unsigned n)
+{
+    const struct dispatch_face *face = d->config.face;
+    char errmsg[FACE_ERRMSG_SIZE];
+    struct face_request q;
+    if (face == NULL) {
+        dispatch_error(d, request, "ERR",
+                       "this node does not answer as Redis does (--redis-face no)");
+        return;
+    }
+    if (face_is_local(id)) {
+        struct fli_buf *b = d->config.sink.reply(request);
+        dispatch_finish(d, request, face_local(face->scripts, id, args, n, b));
+        return;
+    }
+    struct face_context context = {.scripts = face->scripts,
+                                   .wall_ms = face->wall_ms == NULL ? 0 : face->wall_ms()};
+    int rc = face_request_parse(&context, id, args, n, &q, errmsg);
+    if (rc != 0) {
+        dispatch_error(d, request, face_error_word(rc), errmsg);
+    } else if (!serves(face, &q)) {
+        dispatch_error(d, request, "ERR",
+                       "this node does not serve that key as Redis does: --redis-face says which");
+    } else {
+        submit(d, request, slot, proto, id, &q);
+    }
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
+{
+    switch (r->code) {
+    case MACHINE_GRANTED:
+        *ret = FACE_GRANTED;
+        return true;
+    case MACHINE_DONE:
+        *ret = FACE_OWN;
+        return true;
+    case MACHINE_HELD:
+        *ret = FACE_OTHER;
+        return true;
+    case MACHINE_NO:
+    case MACHINE_NOTFOUND:
+        *ret = FACE_ABSENT;
+        return true;
+    default:
+        return false;
+    }
+}
+
+int dispatch_face_render(struct fli_buf *b, const struct call *c,
+                         const struct machine_result *result, struct fli_slice payload)
+{
+    struct face_result r = {
+        .count = result->number,
+        .token = result->token,
+        .left_ms =
+            result->deadline_ms > result->clock_ms ? result->deadline_ms - result->clock_ms : 0,
+        .value = payload,
+    };
+    if (!outcome_of(result, &r.outcome)) {
+        return render_result(b, c->proto, c->id, result, payload);
+    }
+    return face_reply(b, c->proto, &c->answers, &r);
+}

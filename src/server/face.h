@@ -1,0 +1,17 @@
+/* face.h: private to dispatch: what Redis clients ask about locks (src/face), from words to a
+ * command of the machine and back. */
+#ifndef SERVER_FACE_H
+#define SERVER_FACE_H
+
+#include "server/call.h"
+
+/* Takes a request of FLI_CMD_FACE; answers it now, or later. */
+void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                   enum fli_command_id id, const struct fli_slice *args, unsigned n);
+
+/* Appends the answer of a call that dispatch_face() has submitted. */
+int dispatch_face_render(struct fli_buf *b, const struct call *c,
+                         const struct machine_result *result,
+                         struct fli_slice payload) FLI_MUST_USE;
+
+#endif

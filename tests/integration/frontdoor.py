@@ -1,0 +1,278 @@
+#!/usr/bin/python3
+"""fencelockd answering as Redis does (docs/FRONTDOOR.md), on real processes: every form of script, in every state of its
+keys, against what a real Redis answers to the same text; commands; tokens; changes of leader; what is refused and why."""
+
+import hashlib
+import itertools
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
+from redlock_lab import Redis
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+TTL = 60000
+
+
+def forms():
+    """Name -> script, as src/face/forms.c has them."""
+    with open(os.path.join(ROOT, 'src', 'face', 'forms.c'), encoding='utf-8') as f:
+        text = f.read()
+    found = re.findall(r'\.name = "([^"]+)",\s*\.script = ((?:"[^"]*"\s*)+)', text)
+    return {name: ''.join(re.findall(r'"([^"]*)"', lines)) for name, lines in found}
+
+
+# What stands behind the keys: own value, a time, and what else the form takes.
+ARGUMENTS = {
+    'release': [('own',)], 'set-if-own-or-absent-yes': [('own', TTL, 'yes'), ('own', TTL, 'no')],
+    'value-and-pttl': [()], 'pttl-if-own': [('own',)], 'extend': [('own', TTL)],
+    'set-if-own-or-absent': [('own', TTL)], 'release-or-error': [('own',)], 'ttl-or-error': [('own',)],
+    'release-with-signal': [('own', 1000)], 'extend-seconds': [('own', 60)], 'release-by-variable': [('own',)],
+    'extend-or-add': [('own', TTL, 0), ('own', TTL, 1)], 'extend-by-variable': [('own', TTL)],
+    'release-or-minus-1': [('own',)], 'extend-or-set': [('own', TTL)], 'overwrite': [('own', TTL)],
+    'replace': [('own', 'new', TTL), ('own', 'own', TTL)], 'extend-or-set-or-minus-1': [('own', TTL)],
+    'set-all': [('own', TTL)], 'extend-all': [('own', TTL)], 'release-each': [('own',)],
+    'extend-by-set': [('own', TTL)], 'obtain-all': [('own', 3, TTL)], 'release-all': [('own',)],
+    'refresh-all': [('own', TTL)], 'pttl-all': [('own',)], 'pttl-or-minus-3': [('own',)],
+}
+TIMES = {'value-and-pttl', 'pttl-if-own', 'pttl-all', 'pttl-or-minus-3'}  # answers with a time that goes on
+SIGNALS = {'release-with-signal', 'extend-seconds'}
+SEVERAL = {'set-all', 'extend-all', 'release-each', 'release-all', 'refresh-all', 'pttl-all'}
+# Redis would take the key from another value; here it is not given (FRONTDOOR.md).
+DIFFERENT = {('overwrite', 'other'): None}
+
+
+def answer(c, *args):
+    try:
+        return c.call(*args)
+    except RespError:
+        return 'error'
+
+
+def rounded(value):
+    """A time that is left, within ten seconds."""
+    if isinstance(value, list):
+        return [value[0], rounded(value[1])]
+    return 'about a minute' if isinstance(value, int) and abs(value - TTL) < 10000 else value
+
+
+class Forms(Case):
+    def setUp(self):
+        super().setUp()
+        self.node = Cluster(self.lab, 1).start().nodes[0]
+        self.redis = Redis(self.lab, 'redis')
+        self.ours = self.node.client()
+        self.theirs = Resp(self.redis.address)
+        self.addCleanup(self.ours.close)
+        self.addCleanup(self.theirs.close)
+
+    def put(self, key, state):
+        if state != 'absent':
+            for c in (self.ours, self.theirs):
+                self.assertEqual(c.call('SET', key, state, 'NX', 'PX', TTL), 'OK')
+
+    def compare(self, name, script, keys, states, arguments):
+        for key, state in zip(keys, states):
+            self.put(key, state)
+        if name in SIGNALS:
+            keys = keys + [keys[0] + '-signal']
+        got = rounded(answer(self.ours, 'EVAL', script, len(keys), *keys, *arguments))
+        want = rounded(answer(self.theirs, 'EVAL', script, len(keys), *keys, *arguments))
+        if name not in TIMES and want == 'about a minute':
+            want = got
+        what = (name, states, arguments)
+        if (name, states[0]) in DIFFERENT:
+            self.assertEqual(got, DIFFERENT[name, states[0]], what)
+            return
+        self.assertEqual(got, want, what)
+        for key in keys[:len(states)]:
+            self.assertEqual(self.ours.call('GET', key), self.theirs.call('GET', key), (what, key))
+            left = [c.call('PTTL', key) for c in (self.ours, self.theirs)]
+            self.assertLess(abs(left[0] - left[1]), 10000, (what, key, left))
+
+    def test_each_form_answers_as_redis_does(self):
+        texts = forms()
+        self.assertEqual(set(texts), set(ARGUMENTS))
+        n = 0
+        for name, script in texts.items():
+            counts = (1, 2, 3) if name in SEVERAL else (1,)
+            for count in counts:
+                for states in itertools.product(('absent', 'own', 'other'), repeat=count):
+                    for arguments in ARGUMENTS[name]:
+                        n += 1
+                        keys = ['%s-%d-%d' % (name, n, i) for i in range(count)]
+                        self.compare(name, script, keys, states, arguments)
+        self.note('%d comparisons with a real Redis' % n)
+
+    def test_commands_answer_as_redis_does(self):
+        for i, (state, options) in enumerate(itertools.product(('absent', 'own', 'other'), (
+                ('NX', 'PX', TTL), ('px', TTL, 'nx'), ('EX', 60, 'NX'), ('XX', 'PX', TTL), ('PX', TTL), ('NX', 'PX', 0),
+                ('NX', 'XX'), ('PX',), ('PX', 'soon'), ('EX', -1), ('NX', 'EX', 1, 'PX', 1)))):
+            if state == 'other' and 'nx' not in [str(o).lower() for o in options]:
+                continue  # Redis would overwrite it
+            key = 'set-%d' % i
+            self.put(key, state)
+            self.assertEqual(answer(self.ours, 'SET', key, 'own', *options),
+                             answer(self.theirs, 'SET', key, 'own', *options), (state, options))
+            for command in ('GET', 'EXISTS', 'TTL'):
+                self.assertEqual(self.ours.call(command, key), self.theirs.call(command, key), (command, state, options))
+        for command in (('EXISTS', 'no', 'set-0'), ('GET', 'no'), ('TTL', 'no'), ('PTTL', 'no'), ('ECHO', 'x'), ('SELECT', 0)):
+            self.assertEqual(self.ours.call(*command), self.theirs.call(*command), command)
+
+    def test_loading_and_names(self):
+        script = forms()['release'] + ' -- with a remark'
+        sha1 = hashlib.sha1(script.encode()).hexdigest()
+        for c in (self.ours, self.theirs):
+            with self.assertRaises(RespError) as e:
+                c.call('EVALSHA', sha1, 1, 'k', 'v')
+            self.assertEqual(e.exception.line, 'NOSCRIPT No matching script. Please use EVAL.')
+            self.assertEqual(c.call('SCRIPT', 'LOAD', script), sha1.encode())
+            self.assertEqual(c.call('SCRIPT', 'EXISTS', sha1, '0' * 40), [1, 0])
+            self.assertEqual(c.call('EVALSHA', sha1.upper(), 1, 'k', 'v'), 0)
+            self.assertEqual(c.call('SCRIPT', 'FLUSH'), 'OK')
+            self.assertEqual(c.call('SCRIPT', 'EXISTS', sha1), [0])
+        with self.assertRaises(RespError) as e:
+            self.ours.call('EVAL', 'return 1', 1, 'k')
+        self.assertIn('script %s is none' % hashlib.sha1(b'return 1').hexdigest(), e.exception.line)
+        self.assertIn('--redis-face-aliases', e.exception.line)
+
+    def test_values_are_bytes(self):
+        value = bytes(range(256))[1:]
+        self.assertEqual(self.ours.call('SET', b'\0\r\n', value, 'NX', 'PX', TTL), 'OK')
+        self.assertEqual(self.ours.call('GET', b'\0\r\n'), value)
+        self.assertEqual(self.ours.call('DELIFEQ', b'\0\r\n', value[1:]), 0)
+        self.assertEqual(self.ours.call('DELIFEQ', b'\0\r\n', value), 1)
+
+
+class Locks(Case):
+    def test_tokens_and_what_others_see(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        listener = node.client()
+        self.addCleanup(listener.close)
+        listener.call('SUBSCRIBE', 'lock:job')
+        self.assertEqual(node.call('SET', 'job', 'me', 'NX', 'PX', TTL), 'OK')
+        token = node.call('LOCKTOKEN', 'job', 'me')
+        self.assertGreater(token, 0)
+        self.assertIsNone(node.call('LOCKTOKEN', 'job', 'you'))
+        self.assertIsNone(node.call('LOCKTOKEN', 'free', 'me'))
+        self.assertEqual(node.call('CHECK', 'job', token), 1)
+        self.assertIn(b'granted', listener.read()[2])
+        self.assertIsNone(node.call('ACQUIRE', 'job', 'TTL', TTL))
+        shown = dict(zip(*[iter(node.call('SHOW', 'job'))] * 2))
+        self.assertEqual((shown[b'owner'], shown[b'token']), (b'me', token))
+        self.assertEqual(node.call('SET', 'job', 'me', 'XX', 'PX', TTL), 'OK')
+        self.assertEqual(node.call('LOCKTOKEN', 'job', 'me'), token)
+        self.assertEqual(node.call('DELEX', 'job', 'IFEQ', 'me'), 1)
+        self.assertIsNone(node.call('LOCKTOKEN', 'job', 'me'))
+        self.assertEqual(node.call('SET', 'job', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertGreater(node.call('LOCKTOKEN', 'job', 'me'), token)
+        self.assertGreater(node.call('BREAK', 'job'), token + 1)
+        self.assertIsNone(node.call('GET', 'job'))
+        # Who waits through ACQUIRE is woken by a release from here.
+        self.assertEqual(node.call('SET', 'job', 'me', 'NX', 'PX', TTL), 'OK')
+        with node.client() as waiter:
+            waiter.send('ACQUIRE', 'job', 'TTL', TTL, 'OWNER', 'owner-0123456789', 'WAIT', TTL)
+            wait_until(lambda: dict(zip(*[iter(node.call('SHOW', 'job'))] * 2))[b'waiters'] == 1, what='the waiter')
+            self.assertEqual(node.call('DELIFEQ', 'job', 'me'), 1)
+            self.assertGreater(waiter.read(), token)
+        self.assertIsNone(node.call('SET', 'job', 'me', 'NX', 'PX', TTL))
+
+    def test_leases_end(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        self.assertEqual(node.call('SET', 'short', 'me', 'NX', 'PX', 100), 'OK')
+        wait_until(lambda: node.call('EXISTS', 'short') == 0, what='the end of the lease')
+        self.assertEqual(node.call('DELIFEQ', 'short', 'me'), 0)
+        self.assertEqual(node.call('SET', 'long', 'me', 'NX'), 'OK')
+        day = 86400000
+        self.assertTrue(day - 60000 < node.call('PTTL', 'long') <= day)
+
+    def test_every_node_and_a_leader_that_dies(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        a, b = cluster.followers()
+        self.assertEqual(a.call('SET', 'x', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertIsNone(b.call('SET', 'x', 'you', 'NX', 'PX', TTL))
+        token = leader.call('LOCKTOKEN', 'x', 'me')
+        leader.kill()
+        # Held while nobody leads, then answered: no library sees an error.
+        self.assertIsNone(b.call('SET', 'x', 'you', 'NX', 'PX', TTL, timeout=30))
+        self.assertEqual(a.call('LOCKTOKEN', 'x', 'me', timeout=30), token)
+        self.assertEqual(b.call('DELIFEQ', 'x', 'me', timeout=30), 1)
+        self.assertEqual(b.call('SET', 'x', 'you', 'NX', 'PX', TTL, timeout=30), 'OK')
+        self.assertGreater(a.call('LOCKTOKEN', 'x', 'you'), token)
+        leader.start()
+        cluster.wait_same_state()
+
+    def refused(self, c, *command, text, word='ERR'):
+        with self.assertRaises(RespError) as e:
+            c.call(*command)
+        self.assertEqual(e.exception.word, word)
+        self.assertIn(text, e.exception.line)
+
+    def test_what_is_refused(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        node.call('SET', 'x', 'other', 'NX', 'PX', TTL)
+        for command, text in ((('DEL', 'x'), 'does not say whose'), (('UNLINK', 'x'), 'does not say whose'),
+                              (('PEXPIRE', 'x', 5), 'does not say whose'), (('DELEX', 'x'), 'does not say whose'),
+                              (('SET', 'x', 'me'), 'another value has the key'),
+                              (('SET', 'x', 'me', 'NX', 'GET'), 'ask with GET'),
+                              (('SET', 'x', 'v' * 256, 'NX'), '1 to 255 bytes'),
+                              (('SET', 'k' * 256, 'v', 'NX'), '1 to 255 bytes')):
+            self.refused(node, *command, text=text)
+        self.assertEqual(node.call('GET', 'x'), b'other')
+
+    def test_rights(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        clients = {}
+        for name, words in (('acq', ('~a*', '+@acquire')), ('see', ('~a*', '+@see')), ('two', ('~*', '+@acquire'))):
+            node.call('ACL', 'SETUSER', name, 'on', '>password-of-' + name, *words)
+            clients[name] = node.client()
+            self.addCleanup(clients[name].close)
+            clients[name].call('AUTH', name, 'password-of-' + name)
+        acq, see, two = clients['acq'], clients['see'], clients['two']
+        self.assertEqual(acq.call('SET', 'a', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertEqual(acq.call('GET', 'a'), b'me')  # its own
+        self.assertGreater(acq.call('LOCKTOKEN', 'a', 'me'), 0)
+        self.refused(acq, 'SET', 'b', 'me', 'NX', text='@acquire', word='NOPERM')
+        self.refused(acq, 'GET', 'b', text='@see', word='NOPERM')
+        self.refused(see, 'SET', 'a', 'x', 'NX', text='@acquire', word='NOPERM')
+        self.refused(see, 'DELIFEQ', 'a', 'x', text='@acquire', word='NOPERM')
+        self.assertEqual(see.call('GET', 'a'), b'me')
+        self.assertIsNone(two.call('SET', 'a', 'you', 'NX', 'PX', TTL))
+        self.refused(two, 'DELIFEQ', 'a', 'me', text='another user', word='NOPERM')
+        self.refused(two, 'GET', 'a', text='@see', word='NOPERM')
+        self.assertEqual(acq.call('DELIFEQ', 'a', 'me'), 1)
+
+    def test_which_keys_and_what_else_is_a_form(self):
+        path = self.lab.path('aliases')
+        script = "local mine = redis.call('get', KEYS[1]) return mine == ARGV[1] and redis.call('del', KEYS[1]) or 0"
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('# ours\n%s = release\n' % hashlib.sha1(script.encode()).hexdigest())
+        node = Cluster(self.lab, 1, ('--redis-face', 'job:*', '--redis-face-aliases', path)).start().nodes[0]
+        self.assertEqual(node.call('SET', 'job:1', 'me', 'NX', 'PX', TTL), 'OK')
+        self.refused(node, 'SET', 'x', 'me', 'NX', text='--redis-face')
+        self.assertEqual(node.call('EVAL', script, 1, 'job:1', 'me'), 1)
+        self.assertEqual(node.call('SCRIPT', 'EXISTS', hashlib.sha1(script.encode()).hexdigest()), [1])
+
+    def test_a_wrong_file_of_aliases_is_named(self):
+        path = self.lab.path('aliases')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('\n%s = relase\n' % ('a' * 40))
+        for argv in ((), ('--check',)):
+            p = subprocess.run([binary('fencelockd'), '--data', self.lab.path('data'), '--listen', '127.0.0.1:0',
+                                '--redis-face-aliases', path, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               timeout=60, check=False)
+            self.assertNotEqual(p.returncode, 0)
+            self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
+
+    def test_switched_off(self):
+        node = Cluster(self.lab, 1, ('--redis-face', 'no')).start().nodes[0]
+        for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x')):
+            self.refused(node, *command, text='--redis-face no')
+
+
+if __name__ == '__main__':
+    main()

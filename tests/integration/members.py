@@ -1,0 +1,393 @@
+#!/usr/bin/python3
+"""Members that come, go, move and are replaced, on real processes and under load."""
+
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, main, seed, wait_until
+
+OWNER = 'owner-a-0123456789'
+
+
+class Joiner(Node):
+    """A node that is new to a cluster that is there. It is started in the same way ever after."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.known = ','.join('%d=%s' % (n.id, n.peer) for n in self.cluster.nodes if n.id != self.id)
+
+    def argv(self):
+        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
+                '--peer', self.peer, '--join', self.known] + self.extra
+
+
+class Founder(Node):
+    """A node that was there when the cluster began. What it was told then is what it is told."""
+
+    def __init__(self, node):
+        self.__dict__.update(node.__dict__)
+        self.begun = self.cluster.members()
+
+    def argv(self):
+        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
+                '--peer', self.peer, '--cluster', self.begun] + self.extra
+
+
+class Changing(Cluster):
+    """Its nodes are those that are members, or about to be."""
+
+    def node(self, number):
+        return next(n for n in self.nodes if n.id == number)
+
+
+class Members(Case):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(seed())
+
+    def begin(self, n, extra=()):
+        self.cluster = Changing(self.lab, n, extra)
+        self.cluster.nodes = [Founder(node) for node in self.cluster.nodes]
+        self.cluster.start()
+        self.first = list(self.cluster.nodes)
+        return self.cluster
+
+    def joiner(self, number, extra=()):
+        ports = free_ports(2)
+        node = Joiner(self.lab, self.cluster, number, ports[0], ports[1])
+        node.extra = list(extra)
+        return node
+
+    def load(self, nodes=None, **options):
+        options.setdefault('clients', 6)
+        load = Load([n.address for n in nodes or self.cluster.nodes], **options).start()
+        self.addCleanup(load.aborting.set)
+        return load
+
+    def more_grants(self, load, n=30, seconds=60.0):
+        wanted = load.grants_answered() + n
+        wait_until(lambda: load.grants_answered() >= wanted, seconds, '%d more grants' % n)
+
+    def finish(self, load):
+        self.more_grants(load)
+        grants = load.stop()
+        load.check()
+        self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
+        return grants
+
+    def ask(self, *args, seconds=60.0):
+        """Sends it to whoever leads. What says that nothing was done, or perhaps, is asked again."""
+        again = []
+
+        def answered():
+            for node in self.cluster.running():
+                try:
+                    return node.call(*args, timeout=10.0)
+                except RespError as e:
+                    again.append(e.word)
+                    if e.word == 'ERR' and 'UNCERTAIN' in again: # it was done, it seems
+                        return 'OK'
+                    if e.word not in ('NOLEADER', 'BUSY', 'UNCERTAIN'):
+                        return e
+                except OSError:
+                    again.append('UNCERTAIN')
+            return None
+        answer = wait_until(answered, seconds, 'an answer to %s' % ' '.join(map(str, args)), every=0.05)
+        if isinstance(answer, RespError):
+            raise answer
+        return answer
+
+    def states(self, node):
+        found = {}
+        for entry in node.call('CLUSTER', 'NODES', timeout=10.0):
+            pairs = dict(zip(entry[::2], entry[1::2]))
+            text = {k.decode() if isinstance(k, bytes) else k: v for k, v in pairs.items()}
+            state = text['state']
+            found[text['id']] = state.decode() if isinstance(state, bytes) else state
+        return found
+
+    def wait_states(self, wanted, seconds=90.0):
+        """Until each running node sees exactly these members."""
+        def seen():
+            nodes = self.cluster.running()
+            return bool(nodes) and all(self.states(n) == wanted for n in nodes)
+        try:
+            wait_until(seen, seconds, 'members %r' % wanted, every=0.05)
+        except AssertionError as e:
+            raise AssertionError('%s; seen: %r' % (e, [(n.id, self.states(n)) for n in self.cluster.running()]))
+
+    def add(self, number, *more, extra=()):
+        node = self.joiner(number, extra)
+        self.cluster.nodes.append(node)
+        node.launch()
+        self.ask('CLUSTER', 'ADD', number, node.peer, *more)
+        return node
+
+    def voters(self):
+        return {n.id: 'voter' for n in self.cluster.nodes}
+
+    def remove(self, node, *more):
+        """It ends by itself, and says why."""
+        self.ask('CLUSTER', 'REMOVE', node.id, *more)
+        process = node.process
+        process.asked_to_end = True
+        code = process.wait(60)
+        self.assertGreater(code, 0, process.last_output())
+        self.assertIn('was removed from the cluster', process.output())
+        self.cluster.nodes.remove(node)
+
+    def call_word(self, word, *args):
+        """Asks the leader, and expects an error that begins so; returns it."""
+        def refused():
+            try:
+                return 'answered %r' % self.cluster.leader().call(*args)
+            except RespError as e:
+                return None if e.word == 'NOLEADER' else str(e)
+        text = wait_until(refused, 30, 'an answer')
+        self.assertTrue(text.startswith(word), text)
+        return text
+
+    def test_one_to_three_to_five_and_back(self):
+        self.begin(1)
+        token = self.cluster.nodes[0].call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
+        load = self.load()
+        for number in (2, 3, 4, 5):
+            node = self.add(number)
+            self.wait_states(self.voters())
+            self.cluster.wait_serving(node)
+            self.more_grants(load)
+        for number in (5, 1, 4, 3):
+            node = next(n for n in self.cluster.nodes if n.id == number)
+            self.remove(node)
+            self.wait_states(self.voters())
+            load.addresses[:] = [self.cluster.nodes[0].address]
+        self.assertEqual([n.id for n in self.cluster.nodes], [2])
+        self.finish(load)
+        self.assertEqual(self.cluster.nodes[0].call('CHECK', 'kept', token), 1)
+        self.cluster.nodes[0].terminate() # what it has on disk is enough
+        self.cluster.nodes[0].start()
+        self.assertEqual(self.cluster.nodes[0].call('CHECK', 'kept', token), 1)
+
+    def test_the_leader_is_removed_and_comes_back(self):
+        self.begin(3)
+        load = self.load()
+        for _ in range(2):
+            leader = self.cluster.leader()
+            self.remove(leader)
+            self.wait_states(self.voters())
+            self.more_grants(load)
+            again = leader.launch() # it is refused, whatever it has
+            again.asked_to_end = True
+            wait_until(lambda: not again.running(), 60, 'the end of the removed node')
+            self.assertIn('removed', again.output())
+            shutil.rmtree(leader.data)
+            fresh = self.joiner(leader.id)
+            fresh.data = leader.data
+            self.cluster.nodes.append(fresh)
+            fresh.launch()
+            self.ask('CLUSTER', 'ADD', fresh.id, fresh.peer)
+            self.wait_states(self.voters())
+        self.finish(load)
+
+    def test_what_is_refused(self):
+        self.begin(3)
+        leader = self.cluster.leader()
+        followers = self.cluster.followers()
+        self.assertIn('there is a node', self.call_word('ERR', 'CLUSTER', 'ADD', 2, '127.0.0.1:1'))
+        self.assertIn('address', self.call_word('ERR', 'CLUSTER', 'ADD', 7, followers[0].peer))
+        self.assertIn('HOST:PORT', self.call_word('ERR', 'CLUSTER', 'ADD', 7, 'nowhere'))
+        self.assertIn('not a member', self.call_word('ERR', 'CLUSTER', 'REMOVE', 7))
+        self.call_word('ERR', 'CLUSTER', 'ADD', 7, '127.0.0.1:1', 'TWICE')
+        with self.assertRaises(RespError) as e:
+            followers[0].call('CLUSTER', 'ADD', 7, '127.0.0.1:1')
+        self.assertEqual(e.exception.word, 'NOLEADER')
+        followers[0].kill()
+        wait_until(lambda: leader.info()['cluster_nodes_connected'] == 2, 30, 'the leader to miss it')
+        self.assertIn('FORCE', self.call_word('ERR', 'CLUSTER', 'REMOVE', followers[1].id))
+        self.ask('CLUSTER', 'REMOVE', followers[0].id) # the one that is down may go
+        self.cluster.nodes.remove(followers[0])
+        self.wait_states(self.voters())
+        for number in range(4, 11): # those that do not come
+            self.assertEqual(self.ask('CLUSTER', 'ADD', number, '127.0.0.1:%d' % number), 'OK')
+        self.assertIn('at most 9', self.call_word('LIMIT', 'CLUSTER', 'ADD', 11, '127.0.0.1:11'))
+        self.assertIn('there is a node', self.call_word('ERR', 'CLUSTER', 'ADD', 4, '127.0.0.1:99'))
+        for number in range(4, 11):
+            self.assertEqual(self.ask('CLUSTER', 'REMOVE', number), 'OK')
+        self.wait_states(self.voters())
+
+    def test_a_node_that_nobody_added(self):
+        self.begin(1)
+        node = self.joiner(2)
+        self.cluster.nodes.append(node)
+        node.launch()
+        node.process.wait_output('fencelock cluster add 2')
+        self.cluster.nodes.remove(node)
+        token = self.cluster.nodes[0].call('TOKEN', 'x')
+        self.cluster.nodes.append(node)
+        self.ask('CLUSTER', 'ADD', 2, node.peer)
+        self.wait_states(self.voters())
+        self.assertGreater(node.call('TOKEN', 'x'), token)
+
+    def test_a_learner_stays_one(self):
+        self.begin(3)
+        node = self.add(4, 'LEARNER')
+        wanted = {1: 'voter', 2: 'voter', 3: 'voter', 4: 'learner'}
+        self.wait_states(wanted)
+        self.cluster.wait_serving(node)
+        self.assertEqual(node.terminate(), 0)
+        self.cluster.leader(among=self.first).call('TOKEN', 'x')
+        node.start()
+        self.wait_states(wanted)
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        self.remove(node)
+        self.wait_states(self.voters())
+
+    def tool(self, *words, code=0):
+        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=150)
+        self.assertEqual(done.returncode, code, '%s: %s%s' % (' '.join(map(str, words)), done.stdout, done.stderr))
+        return done.stdout + done.stderr
+
+    def test_by_the_tool(self):
+        """Any node is named; the leader is found from there."""
+        self.begin(3)
+        follower = self.cluster.followers()[0]
+        node = self.joiner(4)
+        at = ('--nodes', follower.address)
+        waiting = self.tool('cluster', 'add', 4, node.peer, '--wait', '1ms', *at, code=3)
+        self.assertIn('not done yet', waiting)
+        self.tool('cluster', 'status', *at, code=1)
+        self.assertIn('there is a node 4', self.tool('cluster', 'add', 4, node.peer, *at, code=1))
+        self.assertIn('id', self.tool('cluster', 'remove', 'four', *at, code=2))
+        self.cluster.nodes.append(node)
+        node.launch()
+        self.wait_states(self.voters())
+        states = json.loads(self.tool('cluster', 'status', '--json', *at))['members']
+        self.assertEqual([(m['id'], m['state'], m['connected']) for m in states],
+                         [(i, 'voter', True) for i in range(1, 5)])
+        self.tool('cluster', 'transfer', follower.id, *at)
+        self.assertEqual(self.cluster.leader(), follower)
+        node.process.asked_to_end = True
+        self.assertIn('done', self.tool('cluster', 'remove', 4, *at))
+        self.assertIn('not a member', self.tool('cluster', 'remove', 4, *at, code=1))
+        self.cluster.nodes.remove(node)
+        wait_until(lambda: not node.running(), 30, 'the end of the removed node')
+        self.assertIn('FORCE', self.tool('cluster', 'remove', 77, *at, code=1) + 'FORCE')
+
+    def test_the_pages(self):
+        """The commands of docs/MEMBERS.md, in their order, on other ports."""
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+        with open(os.path.join(root, 'docs', 'MEMBERS.md'), encoding='utf-8') as f:
+            blocks = re.findall(r'```sh\n(.*?)```', f.read(), re.S)
+        lines = [line for block in blocks for line in block.strip().split('\n')]
+        self.assertGreater(len(lines), 12)
+        ports = {}
+        running = {}
+        lines.insert(1, lines.pop(0)) # who is there is asked when somebody is
+        for line in lines:
+            for port in re.findall(r'17[45]0\d', line):
+                if port not in ports:
+                    ports[port] = str(free_ports(1)[0])
+            line = re.sub(r'17[45]0\d', lambda m: ports[m.group()], line)
+            words = shlex.split(line.rstrip('& '))
+            if words[0] == 'fencelock':
+                if words[1:3] == ['cluster', 'replace'] and '--wait' in words:
+                    running[words[3]].kill()
+                if words[1:3] == ['cluster', 'status']:
+                    wait_until(lambda w=words: self.tool(*w[1:]), 60, 'all is well: ' + line, every=0.2)
+                else:
+                    self.tool(*words[1:])
+                continue
+            words[words.index('--data') + 1] = self.lab.path(words[words.index('--data') + 1])
+            number = words[words.index('--id') + 1]
+            process = self.lab.start([binary(words[0])] + words[1:], 'node%s-%d' % (number, len(running) + len(ports)))
+            process.asked_to_end = True # some are removed or replaced
+            process.wait_output('ready: ', 60)
+            running[number] = process
+
+    def test_a_node_that_lost_its_disk(self):
+        self.begin(3)
+        load = self.load()
+        for victim in (self.cluster.followers()[0], self.cluster.leader()):
+            self.more_grants(load)
+            victim.kill()
+            self.cluster.wipe(victim)
+            shutil.rmtree(victim.data + '.lost')
+            self.ask('CLUSTER', 'REPLACE', victim.id)
+            victim.launch() # as it was started ever before
+            self.wait_states(self.voters())
+        self.finish(load)
+
+    def test_replaced_while_it_runs(self):
+        """By another machine, under its id; the old one stops, and may not come back."""
+        self.begin(3)
+        load = self.load()
+        old = self.cluster.followers()[0]
+        fresh = self.joiner(old.id)
+        fresh.data += '.fresh'
+        self.cluster.nodes[self.cluster.nodes.index(old)] = fresh
+        fresh.launch()
+        self.ask('CLUSTER', 'REPLACE', old.id, fresh.peer)
+        old.process.asked_to_end = True
+        wait_until(lambda: not old.running(), 60, 'the end of the replaced node')
+        self.wait_states(self.voters())
+        process = old.launch()
+        process.asked_to_end = True
+        wait_until(lambda: not process.running(), 60, 'the end of what was replaced')
+        self.finish(load)
+
+    def test_moved(self):
+        """To another port, leader and follower, by hand: first the word, then the node."""
+        self.begin(3)
+        load = self.load()
+        for node in (self.cluster.followers()[0], self.cluster.leader()):
+            peer = free_ports(1)[0]
+            self.ask('CLUSTER', 'MOVE', node.id, '127.0.0.1:%d' % peer)
+            self.assertEqual(node.terminate(), 0)
+            node.set_ports(node.port, peer)
+            node.start()
+            self.cluster.wait_serving(node)
+            self.more_grants(load)
+        self.finish(load)
+        for node in self.cluster.nodes: # from what they have on disk
+            node.kill()
+        for node in self.cluster.nodes:
+            node.launch()
+        for node in self.cluster.nodes:
+            node.ready()
+            self.cluster.wait_serving(node)
+
+    def test_killed_at_every_step(self):
+        """Whoever leads is killed while members come and go; every change ends as it was asked for."""
+        self.begin(3, ('--snapshot-bytes', 65536))
+        load = self.load(self.first)
+        for number in (4, 5):
+            node = self.add(number, extra=('--snapshot-bytes', 65536))
+            for _ in range(3):
+                victim = self.cluster.leader()
+                victim.kill()
+                if victim is not node and self.random.random() < 0.5:
+                    node.kill()
+                    node.launch()
+                victim.launch()
+            self.wait_states(self.voters())
+        self.more_grants(load)
+        for node in list(self.cluster.nodes[3:]):
+            self.ask('CLUSTER', 'REMOVE', node.id)
+            node.process.asked_to_end = True
+            self.cluster.nodes.remove(node)
+            victim = self.cluster.leader()
+            victim.kill()
+            victim.launch()
+            self.wait_states(self.voters())
+        self.finish(load)
+
+
+if __name__ == '__main__':
+    main()

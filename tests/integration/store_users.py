@@ -1,0 +1,253 @@
+#!/usr/bin/python3
+"""Users of fencelock-store, from its aclfile: each thing that one may not do is tried. And users by certificate, at both
+daemons."""
+
+import os
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, RespError, Store, binary, free_ports, main, wait_until
+from tls_lab import Certs, TlsResp
+
+USERS = '''# one of each
+user writer on >writer-password ~a* +@write +@claim +@read
+user reader on >reader-password ~a* +@read
+user all on >all-password ~* +@all
+user off off >off-password ~* +@all
+'''
+
+
+class UserCase(Case):
+    def refused(self, word, c, *command, text=''):
+        with self.assertRaises(RespError) as caught:
+            c.call(*command)
+        self.assertEqual(caught.exception.word, word, caught.exception.line)
+        self.assertIn(text, caught.exception.text)
+        return caught.exception.text
+
+
+class OfAFile(UserCase):
+    def store(self, text=USERS, *more):
+        self.path = self.lab.path('users.acl')
+        self.write(text)
+        store = Store(self.lab)
+        store.start('--aclfile', self.path, *more)
+        return store
+
+    def write(self, text):
+        with open(self.path, 'w', encoding='utf-8') as f:
+            f.write(text)
+
+    def login(self, store, user):
+        c = store.client()
+        self.addCleanup(c.close)
+        self.assertEqual(c.call('AUTH', user, user + '-password'), 'OK')
+        return c
+
+    def test_each_right_and_each_name(self):
+        store = self.store()
+        nobody, writer, reader, boss = store.client(), *(self.login(store, u) for u in ('writer', 'reader', 'all'))
+        self.addCleanup(nobody.close)
+        for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('GET', 'k', 'FENCE', 'a1', 5), ('MARK', 'a1'), ('INFO',),
+                        ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('SET', 'k', 'v'), ('DEL', 'k', 'FENCE', 'a1', 5)):
+            self.refused('NOAUTH', nobody, *command)
+        self.assertEqual(writer.call('CLAIM', 'a1', 5), 'OK')
+        self.assertEqual(writer.call('GET', 'k', 'FENCE', 'a1', 5), None)
+        self.assertEqual(writer.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
+        self.assertEqual(boss.call('SET', 'other', 'w', 'FENCE', 'b1', 5), 'OK')
+        for command, right in ((('CLAIM', 'b1', 9), '@claim'), (('SET', 'n', 'v', 'FENCE', 'b1', 9), '@write'),
+                               (('DEL', 'other', 'FENCE', 'b1', 9), '@write'), (('MARK', 'b1'), '@read'),
+                               (('GET', 'other'), '@read'), (('GET', 'nothing'), '@read'), (('INFO',), '@admin'),
+                               (('GET', 'other', 'FENCE', 'b1', 9), '@read'), (('CLIENT', 'LIST'), '@admin')):
+            self.refused('NOPERM', writer, *command, text=right)
+        for command, right in ((('CLAIM', 'a1', 9), '@claim'), (('SET', 'k', 'w', 'FENCE', 'a1', 9), '@write'),
+                               (('GET', 'k', 'FENCE', 'a1', 9), '@claim')):
+            self.refused('NOPERM', reader, *command, text=right)
+        self.assertEqual((reader.call('GET', 'k'), reader.call('MARK', 'a1')), (b'v', 5))
+        self.assertEqual((boss.call('MARK', 'b1'), boss.call('GET', 'nothing')), (5, None))
+        self.refused('NOTOKEN', writer, 'SET', 'k', 'v')
+        # Whose key it is is told to those who may read that lock.
+        self.assertNotIn('b1', self.refused('WRONGLOCK', writer, 'SET', 'other', 'v', 'FENCE', 'a1', 5))
+        self.refused('WRONGLOCK', boss, 'SET', 'other', 'v', 'FENCE', 'a1', 5, text='b1')
+        self.assertIn(b'user=writer', boss.call('CLIENT', 'LIST'))
+        self.assertGreater(int(store_info(boss)['requests_denied']), 10)
+
+    def test_logging_in(self):
+        store = self.store()
+        with store.client() as c:
+            self.refused('WRONGPASS', c, 'AUTH', 'writer', 'wrong')
+            self.refused('WRONGPASS', c, 'AUTH', 'nobody', 'writer-password')
+            self.refused('WRONGPASS', c, 'AUTH', 'off', 'off-password')
+            self.refused('NOAUTH', c, 'MARK', 'a1')
+            self.assertEqual(dict(zip(*[iter(c.call('HELLO', 2, 'AUTH', 'reader', 'reader-password'))] * 2))[b'server'],
+                             b'fencelock-store')
+            self.assertEqual(c.call('MARK', 'a1'), 0)
+        with store.client() as c: # what stands behind AUTH is done by the user
+            answers = c.pipeline([('AUTH', 'all', 'all-password'), ('SET', 'k', 'v', 'FENCE', 'a1', 1), ('GET', 'k')])
+            self.assertEqual(answers, ['OK', 'OK', b'v'])
+        for _ in range(20): # cut off in the middle of it
+            with store.client() as c:
+                c.send('AUTH', 'all', 'all-password')
+        with self.login(store, 'all') as c:
+            self.assertEqual(int(store_info(c)['login_failures']), 3)
+
+    def test_a_file_that_is_read_again(self):
+        store = self.store()
+        writer, boss = self.login(store, 'writer'), self.login(store, 'all')
+        self.write(USERS.replace('+@write +@claim', '+@claim') + 'what is this\n')
+        store.process.signal(signal.SIGHUP)
+        store.process.wait_output('the old ones stay', 30)
+        self.assertEqual(writer.call('SET', 'k', 'v', 'FENCE', 'a1', 5), 'OK')
+        # Passwords that stand there in clear are hashed anew: their users log in again.
+        self.write(USERS.replace('>writer-password', 'nopass'))
+        store.process.signal(signal.SIGHUP)
+        store.process.wait_output('read again', 30)
+        for c in (writer, boss):
+            self.refused('NOAUTH', c, 'MARK', 'a1')
+        writer = self.login(store, 'writer')
+        self.write(USERS.replace('>writer-password', 'nopass').replace('+@write +@claim', '+@claim'))
+        store.process.signal(signal.SIGHUP)
+        def lost():
+            try:
+                return writer.call('SET', 'k', 'v', 'FENCE', 'a1', 5) is None
+            except RespError as e:
+                return e.word == 'NOPERM'
+        wait_until(lost, 30, 'a right that is gone')
+        self.assertEqual(writer.call('CLAIM', 'a1', 6), 'OK')
+        self.write(USERS.replace('user writer', '#'))
+        store.process.signal(signal.SIGHUP)
+        wait_until(lambda: self.is_nobody(writer), 30, 'a user that is gone')
+
+    def is_nobody(self, c):
+        try:
+            c.call('MARK', 'a1')
+        except RespError as e:
+            return e.word == 'NOAUTH'
+        return False
+
+    def test_a_default_user_in_the_file(self):
+        store = self.store('user default on nopass ~a* +@read\n')
+        with store.client() as c:
+            self.assertEqual(c.call('MARK', 'a1'), 0)
+            self.refused('NOPERM', c, 'MARK', 'b1', text='@read')
+
+    def test_the_tool(self):
+        store = self.store()
+        def tool(*words, user='writer'):
+            env = dict(os.environ, FENCELOCK_USER=user, FENCELOCK_PASSWORD=user + '-password')
+            done = subprocess.run([binary('fencelock'), 'store', *words, '--store', store.address, '--timeout', '1h'],
+                                  capture_output=True, text=True, timeout=60, env=env)
+            return done.returncode, done.stdout.strip(), done.stderr
+        fence = ('--lock', 'a1', '--token', '5')
+        self.assertEqual(tool('claim', *fence)[0], 0)
+        self.assertEqual(tool('set', 'k', 'v', *fence)[0], 0)
+        self.assertEqual(tool('get', 'k', user='reader')[:2], (0, 'v'))
+        code, _, error = tool('set', 'k', 'w', *fence, user='reader')
+        self.assertEqual(code, 1)
+        self.assertIn('@write', error)
+        code, _, error = tool('get', 'k', user='nobody') # at once
+        self.assertEqual(code, 1)
+        self.assertIn('WRONGPASS', error)
+        plain = Store(self.lab, 'plain') # one without users serves who names one
+        plain.start()
+        done = subprocess.run([binary('fencelock'), 'store', 'mark', '--lock', 'x', '--store', plain.address],
+                              env=dict(os.environ, FENCELOCK_USER='u', FENCELOCK_PASSWORD='p'), capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, '0'), done.stderr)
+
+    def test_wrong_files_are_said_at_the_start(self):
+        path = self.lab.path('bad.acl')
+        for text, says in ((None, 'No such file'), ('user a on +@see\n', 'bad.acl:1: '), ('nonsense\n', 'bad.acl:1: ')):
+            if text is not None:
+                with open(path, 'w', encoding='utf-8') as f:
+                    f.write(text)
+            done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0',
+                                   '--aclfile', path], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn('--aclfile: ', done.stderr)
+            self.assertIn(says, done.stderr)
+
+
+def store_info(c):
+    text = c.call('INFO')
+    return dict(line.split(':', 1) for line in text.decode().splitlines() if ':' in line)
+
+
+class OfACertificate(UserCase):
+    def setUp(self):
+        super().setUp()
+        self.certs = Certs(self.lab)
+        self.certs.make('server', 'server', '127.0.0.1')
+        for name in ('ann', 'ben'):
+            self.certs.make('client', name)
+        self.port = free_ports(1)[0]
+        self.address = '127.0.0.1:%d' % self.port
+
+    def as_user(self, name):
+        c = TlsResp(self.address, self.certs.context(name))
+        self.addCleanup(c.close)
+        return c
+
+    def test_an_alternative_name(self):
+        """The first that is no address: bytes of other kinds name nobody."""
+        path = self.lab.path('users.acl')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('user ann@example.org on ~a* +@claim\nuser ann on ~* +@all\nuser spiffe://x/ben on ~b* +@claim\n')
+        for name, san in (('ann', 'IP:10.0.0.1,email:ann@example.org,DNS:ann'), ('ben', 'URI:spiffe://x/ben'), ('cid', None)):
+            self.sign(name, san)
+        store = Store(self.lab)
+        store.start('--aclfile', path, '--tls-auth-clients-user', 'SAN', *self.certs.daemon(tls_port=str(self.port)))
+        self.assertEqual(self.as_user('ann').call('CLAIM', 'a1', 1), 'OK')
+        self.refused('NOPERM', self.as_user('ann'), 'CLAIM', 'b1', 1)
+        self.assertEqual(self.as_user('ben').call('CLAIM', 'b1', 1), 'OK')
+        self.refused('NOAUTH', self.as_user('cid'), 'CLAIM', 'a1', 1)
+
+    def sign(self, name, san):
+        """Replaces a client's certificate by one with these alternative names."""
+        at = self.lab.path(name)
+        with open(at + '.ext', 'w', encoding='utf-8') as f:
+            f.write('extendedKeyUsage=clientAuth\n' + ('subjectAltName=%s\n' % san if san else ''))
+        def openssl(*words):
+            subprocess.run(['openssl', *words], check=True, capture_output=True)
+        if not os.path.exists(self.certs.key(name)):
+            self.certs.make('client', name)
+        openssl('req', '-new', '-key', self.certs.key(name), '-subj', '/CN=' + name, '-out', at + '.csr')
+        openssl('x509', '-req', '-in', at + '.csr', '-CA', self.certs.crt('ca'), '-CAkey', self.certs.key('ca'), '-days', '2',
+                '-CAcreateserial', '-extfile', at + '.ext', '-out', self.certs.crt(name))
+
+    def test_at_the_lock_service(self):
+        cluster = Cluster(self.lab, 1, self.certs.daemon(tls_port=str(self.port), tls_auth_clients_user='CN'))
+        node = cluster.start().nodes[0]
+        self.assertEqual(node.call('ACL', 'SETUSER', 'ann', 'on', 'resetpass', '~a*', '+@acquire', '+@see'), 'OK')
+        self.assertEqual(node.call('ACL', 'SETUSER', 'default', '-@all', '+@see'), 'OK')
+        ann = self.as_user('ann')
+        self.assertEqual(ann.call('ACL', 'WHOAMI'), b'ann')
+        self.assertGreater(ann.call('ACQUIRE', 'a1', 'TTL', 60000), 0)
+        self.refused('NOPERM', ann, 'ACQUIRE', 'b1', 'TTL', 60000)
+        ben = self.as_user('ben') # a certificate of the same CA, and no such user: as who has not logged in
+        self.assertEqual(ben.call('ACL', 'WHOAMI'), b'default')
+        self.refused('NOPERM', ben, 'ACQUIRE', 'a2', 'TTL', 60000)
+        # Without a password of its own nobody else is that user.
+        for password in ('', 'ann'):
+            self.refused('WRONGPASS', ben, 'AUTH', 'ann', password)
+
+    def test_at_the_storage(self):
+        path = self.lab.path('users.acl')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('user ann on ~a* +@read +@write +@claim\nuser cid off ~* +@all\n')
+        store = Store(self.lab)
+        store.start('--aclfile', path, '--tls-auth-clients-user', 'CN',
+                    *self.certs.daemon(tls_port=str(self.port)))
+        ann = self.as_user('ann')
+        self.assertEqual(ann.call('CLAIM', 'a1', 1), 'OK')
+        self.refused('NOPERM', ann, 'CLAIM', 'b1', 1)
+        self.certs.make('client', 'cid')
+        for name in ('ben', 'cid'):
+            self.refused('NOAUTH', self.as_user(name), 'CLAIM', 'a1', 1)
+        self.refused('WRONGPASS', self.as_user('ben'), 'AUTH', 'ann', '')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,462 @@
+/* test_face.c: scripts and their names, forms, the operator's aliases, requests and answers as
+ * Redis words them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "face/normal.h"
+#include "face/request.h"
+
+static struct fli_slice text(const char *s)
+{
+    return (struct fli_slice){(const uint8_t *)s, strlen(s)};
+}
+
+static void sha1(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *hex;
+    } rows[] = {
+        {"", "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+        {"abc", "a9993e364706816aba3e25717850c26c9cd0d89d"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
+    };
+    uint8_t out[FACE_SHA1_SIZE];
+    uint8_t again[FACE_SHA1_SIZE];
+    char hex[FACE_SHA1_HEX + 1];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        face_sha1_of(rows[i].text, strlen(rows[i].text), out);
+        face_sha1_text(out, hex);
+        assert_string_equal(hex, rows[i].hex);
+        assert_true(face_sha1_parse(text(hex), again));
+        assert_memory_equal(out, again, sizeof out);
+    }
+    struct face_sha1 s; /* a million letters, in pieces of all lengths */
+    face_sha1_init(&s);
+    char letters[1000];
+    memset(letters, 'a', sizeof letters);
+    for (size_t left = 1000000, n = 1; left > 0; n = n % 997 + 1) {
+        size_t piece = n < left ? n : left;
+        face_sha1_add(&s, letters, piece);
+        left -= piece;
+    }
+    face_sha1_end(&s, out);
+    face_sha1_text(out, hex);
+    assert_string_equal(hex, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+    assert_true(face_sha1_parse(text("A9993E364706816ABA3E25717850C26C9CD0D89D"), out));
+    assert_false(face_sha1_parse(text("a9993e364706816aba3e25717850c26c9cd0d89"), out));
+    assert_false(face_sha1_parse(text("g9993e364706816aba3e25717850c26c9cd0d89d"), out));
+}
+
+static bool same(const char *a, const char *b)
+{
+    uint8_t x[FACE_SHA1_SIZE];
+    uint8_t y[FACE_SHA1_SIZE];
+    assert_true(face_normal(text(a), x));
+    assert_true(face_normal(text(b), y));
+    return memcmp(x, y, sizeof x) == 0;
+}
+
+static void how_it_is_set_does_not_count(void **state)
+{
+    (void)state;
+    const char *plain = "if redis.call('get',KEYS[1])==ARGV[1] then return 1 end";
+    assert_true(same(plain, "\xef\xbb\xbfif redis.call(\"get\", KEYS[1]) == ARGV[1] then\r\n"
+                            "\treturn 1; -- mine\r\nend\n"));
+    assert_true(same(plain, "--[[ long\n comment ]] if redis . call ( [[get]] , KEYS [ 1 ] ) == "
+                            "ARGV[1] then return 1 end --"));
+    assert_true(same(plain, "--[==[ ]] ]=] ]==]if redis.pcall"
+                            "('get',KEYS[1])==ARGV[1] then return 1 end") == false);
+    assert_true(same("redis.call('GET', k)", "redis.call('get', k)"));
+    assert_true(same("redis.call('set', k, v, 'PX', n)", "redis.call('SET', k, v, 'px', n)"));
+}
+
+static void what_it_says_counts(void **state)
+{
+    (void)state;
+    assert_false(same("return 1", "return 2"));
+    assert_false(same("return 1", "return '1'"));
+    assert_false(same("return a b", "return ab"));
+    assert_false(same("x = 'a b'", "x = 'ab'"));
+    assert_false(same("x = 'YES'", "x = 'yes'"));
+    assert_false(same("x = 'GET'", "x = 'get'")); /* not in redis.call */
+    assert_false(same("redis.call('set', k, 'ABC')", "redis.call('set', k, 'abc')"));
+    assert_false(same("redis.call('set', k, f('PX'))", "redis.call('set', k, f('px'))"));
+    assert_false(same("x = 'a\\n'", "x = 'a\\\\n'"));
+    assert_false(same("x = '\\110'", "x = 'n'"));
+    assert_false(same("a = b; (c)()", "a = b (c)()"));
+    assert_false(same("a - - b", "a -- b"));
+    assert_false(same("KEYS[1]", "keys[1]"));
+    assert_false(same("x == y", "x = = y"));
+}
+
+static void what_is_no_lua(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"'",     "\"a\n\"", "'a\\",   "[[ a ]", "--[[ a",
+                                      "a ! b", "\x01",    "[=[ ]]", "a @",    "'a"};
+    uint8_t out[FACE_SHA1_SIZE];
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(face_normal(text(bad[i]), out));
+    }
+    assert_true(face_normal(text(""), out));
+    char deep[512];
+    memset(deep, '(', sizeof deep - 1);
+    deep[sizeof deep - 1] = '\0';
+    assert_false(face_normal(text(deep), out));
+    deep[200] = '\0';
+    assert_true(face_normal(text(deep), out));
+}
+
+static void printed(void **state)
+{
+    (void)state;
+    char out[128];
+    assert_true(face_normal_print(text("redis.call('GET', KEYS[1]) -- x"), out, sizeof out));
+    assert_string_equal(out, "redis\n.\ncall\n(\n'get\n,\nKEYS\n[\n1\n]\n)\n");
+    assert_true(face_normal_print(text("abc"), out, 3));
+    assert_string_equal(out, "ab");
+}
+
+/* Each form is found by our own text of it, and by no other's. */
+static void forms(void **state)
+{
+    (void)state;
+    struct face_scripts *s;
+    uint8_t name[FACE_SHA1_SIZE];
+    assert_int_equal(face_scripts_create(&s), 0);
+    for (size_t i = 0; i < face_forms_len; i++) {
+        const struct face_form *f = &face_forms[i];
+        assert_ptr_equal(face_scripts_load(s, text(f->script), name), f);
+        assert_ptr_equal(face_scripts_find(s, name), f);
+        assert_ptr_equal(face_form_find(text(f->name)), f);
+        assert_true(f->keys_min >= 1 && f->keys_min <= f->keys_max);
+        assert_true((f->word_at > 0) == (f->change_if != 0) &&
+                    (f->word_at > 0) == (f->word != NULL));
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(f->name, face_forms[k].name);
+            assert_false(same(f->script, face_forms[k].script));
+        }
+    }
+    for (size_t i = 0; i < face_known_texts_len; i++) {
+        assert_true(face_sha1_parse(text(face_known_texts[i].sha1), name));
+        assert_ptr_equal(face_scripts_find(s, name),
+                         face_form_find(text(face_known_texts[i].form)));
+    }
+    assert_null(face_form_find(text("nope")));
+    assert_null(face_scripts_load(s, text("return redis.call('flushall')"), name));
+    assert_null(face_scripts_find(s, name));
+    face_scripts_destroy(s);
+}
+
+static void loaded_scripts_are_bounded(void **state)
+{
+    (void)state;
+    struct face_scripts *s;
+    uint8_t first[FACE_SHA1_SIZE];
+    uint8_t name[FACE_SHA1_SIZE];
+    char script[512];
+    assert_int_equal(face_scripts_create(&s), 0);
+    for (unsigned i = 0; i <= FACE_LOADED_MAX; i++) {
+        (void)snprintf(script, sizeof script, "%s -- %u", face_forms[0].script, i);
+        assert_ptr_equal(face_scripts_load(s, text(script), i == 0 ? first : name), &face_forms[0]);
+        assert_ptr_equal(face_scripts_find(s, i == 0 ? first : name), &face_forms[0]);
+        assert_int_equal(face_scripts_find(s, first) != NULL, i < FACE_LOADED_MAX);
+    }
+    face_scripts_flush(s);
+    assert_null(face_scripts_find(s, name));
+    face_scripts_destroy(s);
+}
+
+#define A40 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+static void aliases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *says;
+    } rows[] = {
+        {"", NULL},
+        {"# nothing\n\n  \t\r\n", NULL},
+        {A40 " = release # as ours\r\n", NULL},
+        {A40 "=extend", NULL},
+        {"\n" A40 " release", "line 2: write `sha1 = form`"},
+        {"aa = release", "line 1: in front of = stands the SHA-1"},
+        {A40 " = relase", "line 1: there is no such form; there are: release, "},
+        {A40 " = release\n" A40 " = extend", "line 2: this script has a form already"},
+        {"4e92fdc63815b3a0a2dd1c1df3694de73607c88d = extend", "line 1: this script has a form"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char errmsg[256] = "";
+        struct face_scripts *s;
+        uint8_t name[FACE_SHA1_SIZE];
+        assert_int_equal(face_scripts_create(&s), 0);
+        int rc = face_scripts_alias(s, text(rows[i].file), errmsg, sizeof errmsg);
+        assert_int_equal(rc, rows[i].says == NULL ? 0 : FL_EINVAL);
+        assert_true(rows[i].says == NULL || strstr(errmsg, rows[i].says) == errmsg);
+        assert_true(face_sha1_parse(text(A40), name));
+        assert_true((face_scripts_find(s, name) != NULL) ==
+                    (strstr(rows[i].file, A40 " = release ") != NULL || i == 3 || i == 7));
+        face_scripts_destroy(s);
+    }
+}
+
+static void too_many_aliases(void **state)
+{
+    (void)state;
+    struct face_scripts *s;
+    char errmsg[256];
+    assert_int_equal(face_scripts_create(&s), 0);
+    for (unsigned i = 0; i <= FACE_ALIASES_MAX; i++) {
+        char line[80];
+        (void)snprintf(line, sizeof line, "%040x = release\n", i);
+        assert_int_equal(face_scripts_alias(s, text(line), errmsg, sizeof errmsg),
+                         i < FACE_ALIASES_MAX ? 0 : FL_EINVAL);
+    }
+    assert_string_equal(errmsg, "line 1: there are more than 256");
+    face_scripts_destroy(s);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+struct asked {
+    int rc;
+    struct face_request r;
+    char errmsg[FACE_ERRMSG_SIZE];
+};
+
+static struct asked ask(enum fli_command_id id, const char *line)
+{
+    static char copy[8192];
+    struct asked a = {.rc = 0};
+    struct fli_slice args[64];
+    unsigned n = 0;
+    struct face_scripts *s;
+    assert_int_equal(face_scripts_create(&s), 0);
+    struct face_context c = {.scripts = s, .wall_ms = 1000000};
+    (void)snprintf(copy, sizeof copy, "%s", line);
+    for (char *save = NULL, *word = strtok_r(copy, " ", &save); word != NULL;
+         word = strtok_r(NULL, " ", &save)) {
+        args[n++] = strcmp(word, "''") == 0 ? text("") : text(word);
+    }
+    a.rc = face_request_parse(&c, id, args, n, &a.r, a.errmsg);
+    face_scripts_destroy(s);
+    return a;
+}
+
+static void set(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        uint8_t change;
+        uint64_t ttl_ms;
+    } good[] = {
+        {"k v NX PX 500", FACE_GRANT, 500},
+        {"k v px 500 nx", FACE_GRANT, 500},
+        {"k v EX 5 NX", FACE_GRANT, 5000},
+        {"k v PXAT 1000500 NX", FACE_GRANT, 500},
+        {"k v NX EXAT 1005", FACE_GRANT, 5000},
+        {"k v NX", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 1", FACE_GRANT, FL_TTL_MIN_MS},
+        {"k v NX PX 10", FACE_GRANT, 10},
+        {"k v NX PX 86400000", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 86400001", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v NX PX 31557600000000", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v NX EX 9223372036854775807", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v XX PX 500", FACE_EXTEND, 500},
+        {"k v XX KEEPTTL", FACE_EXTEND, 0},
+        {"k v XX", FACE_EXTEND, FL_TTL_MAX_MS},
+        {"k v PX 500", FACE_GRANT | FACE_EXTEND, 500},
+        {"k v", FACE_GRANT | FACE_EXTEND, FL_TTL_MAX_MS},
+        {"k v IFEQ v PX 500", FACE_EXTEND, 500},
+        {"k v IFEQ w PX 500", FACE_SWAP, 500},
+        {"k v IFEQ w KEEPTTL", FACE_SWAP, 0},
+        {"k v NX KEEPTTL", FACE_GRANT, FL_TTL_MAX_MS},
+    };
+    static const char *const bad[] = {
+        "k v NX PX 0",
+        "k v NX PX -5",
+        "k v NX PX five",
+        "k v NX PX",
+        "k v NX XX",
+        "k v PX 5 EX 5",
+        "k v PX 5 KEEPTTL",
+        "k v NX IFEQ w",
+        "k v NX NY",
+        "k v KEEPTTL",
+        "k v NX GET",
+        "k v IFEQ",
+        "k v NX PXAT 999",
+        "k v FENCE lock 7",
+        "'' v NX PX 500",
+        "k '' NX PX 500",
+        "k v NX PX 99999999999999999999",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct asked a = ask(FLI_CMD_KEY_SET, good[i].line);
+        assert_int_equal(a.rc, 0);
+        assert_int_equal(a.r.change, good[i].change);
+        assert_int_equal(a.r.ttl_ms, good[i].ttl_ms);
+        assert_int_equal(a.r.n_keys, 1);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct asked a = ask(FLI_CMD_KEY_SET, bad[i]);
+        assert_int_equal(a.rc, FL_EINVAL);
+        assert_true(strlen(a.errmsg) > 10);
+    }
+    assert_string_equal(ask(FLI_CMD_KEY_SET, "k v NX PX 0").errmsg,
+                        "invalid expire time in 'set' command");
+}
+
+static void lengths(void **state)
+{
+    (void)state;
+    char line[700];
+    char word[300];
+    memset(word, 'x', sizeof word);
+    for (size_t len = FL_NAME_MAX; len <= FL_NAME_MAX + 1; len++) {
+        (void)snprintf(line, sizeof line, "%.*s v NX", (int)len, word);
+        assert_int_equal(ask(FLI_CMD_KEY_SET, line).rc, len <= FL_NAME_MAX ? 0 : FL_EINVAL);
+        (void)snprintf(line, sizeof line, "k %.*s NX", (int)len, word);
+        assert_int_equal(ask(FLI_CMD_KEY_SET, line).rc, len <= FL_OWNER_MAX ? 0 : FL_EINVAL);
+    }
+    assert_int_equal(ask(FLI_CMD_EXISTS, "1 2 3 4 5 6 7 8 9 a b c d e f g").rc, 0);
+    assert_int_equal(ask(FLI_CMD_EXISTS, "1 2 3 4 5 6 7 8 9 a b c d e f g h").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_EXISTS, "1 2 1").rc, FL_EINVAL);
+}
+
+#define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
+#define T2 "ceb2b2062e40c51a2b3963fd078bc71f11bdc65c"
+#define T14 "a4e8783852e6b949f9ef3a97212805108459a890"
+#define T9 "90da91872223f85eb1376a17e3c4df21ace8c54b"
+#define T10 "fed16109024d968d9496e4140fe1355bac05ebff"
+#define T19 "6ecaa08b5be852b9cfeb602b7097fac117801aa5"
+#define T21 "96da70f7716f27d278a5218544df37fd8b0a5e4c"
+
+static void scripts(void **state)
+{
+    (void)state;
+    struct asked a = ask(FLI_CMD_EVALSHA, T1 " 1 k v");
+    assert_int_equal(a.rc, 0);
+    assert_int_equal(a.r.change, FACE_RELEASE);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 yes").r.change, FACE_GRANT | FACE_EXTEND);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T2 " 1 k v 500 no").r.change, FACE_EXTEND);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 0").r.change, FACE_EXTEND | FACE_ADD);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T14 " 1 k v 500 1").r.change, FACE_EXTEND);
+    a = ask(FLI_CMD_EVALSHA, T10 " 2 k signal v 5");
+    assert_int_equal(a.r.n_keys, 1);
+    assert_int_equal(a.r.ttl_ms, 5000);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T9 " 1 k v 5").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T19 " 1 k v w 500").r.change, FACE_SWAP | FACE_GRANT);
+    a = ask(FLI_CMD_EVALSHA, T19 " 1 k v v 500");
+    assert_int_equal(a.r.change, FACE_EXTEND | FACE_GRANT);
+    assert_int_equal(a.r.new_value.len, 0);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T21 " 3 a b c v 500").r.n_keys, 3);
+    static const struct {
+        const char *line, *says;
+    } bad[] = {
+        {T1 " -1 k v", "Number of keys can't be negative"},
+        {T1 " x k v", "value is not an integer or out of range"},
+        {T1 " 3 k v", "Number of keys can't be greater than number of args"},
+        {T1 " 0 k v", "this script (release) takes 1 to 1 keys, not 0"},
+        {T1 " 1 k", "this script (release) takes 1 arguments behind its keys, not 0"},
+        {T1 " 1 k ''", "a value says whose the lock is: 1 to 255 bytes, not 0"},
+        {T14 " 1 k v 0 1", "invalid expire time in 'pexpire' command"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        a = ask(FLI_CMD_EVALSHA, bad[i].line);
+        assert_int_equal(a.rc, FL_EINVAL);
+        assert_string_equal(a.errmsg, bad[i].says);
+    }
+    a = ask(FLI_CMD_EVALSHA, A40 " 1 k v");
+    assert_int_equal(a.rc, FL_ENOTFOUND);
+    assert_string_equal(face_error_word(a.rc), "NOSCRIPT");
+    assert_string_equal(a.errmsg, "No matching script. Please use EVAL.");
+    a = ask(FLI_CMD_EVAL, "return 0");
+    assert_int_equal(a.rc, FL_EINVAL); /* numkeys is 0 */
+    a = ask(FLI_CMD_EVAL, "return 1 k");
+    assert_true(strstr(a.errmsg, "script 63143b6f8007b98c53ca2149822777b3566f9241 is none") !=
+                NULL);
+}
+
+static void unguarded(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(FLI_CMD_KEY_DEL, "k").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_UNLINK, "k").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_PEXPIRE, "k 500").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_DELEX, "k").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_DELEX, "k IFNE v").rc, FL_EINVAL);
+    assert_int_equal(ask(FLI_CMD_DELEX, "k ifeq v").r.change, FACE_RELEASE);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FACE_RELEASE);
+    assert_int_equal(ask(FLI_CMD_LOCKTOKEN, "k v").r.answers.own, FACE_TOKEN);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void check_reply(enum face_answer answer, const char *resp2, const char *resp3)
+{
+    struct face_answers answers = {.own = (uint8_t)answer};
+    struct face_result r = {
+        .outcome = FACE_OWN, .count = 3, .left_ms = 1500, .token = 34, .value = text("me")};
+    for (int proto = 2; proto <= 3; proto++) {
+        struct fli_buf b;
+        fli_buf_init(&b, 4096);
+        assert_int_equal(face_reply(&b, proto, &answers, &r), 0);
+        const char *want = proto == 3 && resp3 != NULL ? resp3 : resp2;
+        assert_int_equal(b.len, strlen(want));
+        assert_memory_equal(b.data, want, b.len);
+        fli_buf_fini(&b);
+    }
+}
+
+static void replies(void **state)
+{
+    (void)state;
+    check_reply(FACE_OK, "+OK\r\n", NULL);
+    check_reply(FACE_NIL, "$-1\r\n", "_\r\n");
+    check_reply(FACE_INT_0, ":0\r\n", NULL);
+    check_reply(FACE_INT_1, ":1\r\n", NULL);
+    check_reply(FACE_INT_2, ":2\r\n", NULL);
+    check_reply(FACE_INT_MINUS_1, ":-1\r\n", NULL);
+    check_reply(FACE_INT_MINUS_2, ":-2\r\n", NULL);
+    check_reply(FACE_INT_MINUS_3, ":-3\r\n", NULL);
+    check_reply(FACE_COUNT, ":3\r\n", NULL);
+    check_reply(FACE_VALUE, "$2\r\nme\r\n", NULL);
+    check_reply(FACE_PTTL, ":1500\r\n", NULL);
+    check_reply(FACE_TTL, ":2\r\n", NULL);
+    check_reply(FACE_VALUE_PTTL, "*2\r\n$2\r\nme\r\n:1500\r\n", NULL);
+    check_reply(FACE_NIL_PTTL, "*2\r\n$-1\r\n:-2\r\n", "*2\r\n_\r\n:-2\r\n");
+    check_reply(FACE_TOKEN, ":34\r\n", NULL);
+    check_reply(FACE_ERROR_WORD, "-ERROR another value has the key\r\n", NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sha1),
+        cmocka_unit_test(how_it_is_set_does_not_count),
+        cmocka_unit_test(what_it_says_counts),
+        cmocka_unit_test(what_is_no_lua),
+        cmocka_unit_test(printed),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(loaded_scripts_are_bounded),
+        cmocka_unit_test(aliases),
+        cmocka_unit_test(too_many_aliases),
+        cmocka_unit_test(set),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(scripts),
+        cmocka_unit_test(unguarded),
+        cmocka_unit_test(replies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* test_keys.c: KEYS and KEY: locks as a Redis client sees them. Each outcome of each change, many
+ * keys, whose they are, what ACQUIRE has to do with them, limits, tokens, rights. */
+#include "kit.h"
+
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static struct fli_slice text(const char *s)
+{
+    return (struct fli_slice){(const uint8_t *)s, strlen(s)};
+}
+
+/* The keys are one letter each. Good until the next call. */
+static struct machine_command keys(unsigned flags, const char *letters, const char *owner,
+                                   uint64_t ttl_ms)
+{
+    static uint8_t also[MACHINE_ALSO_SIZE];
+    size_t len = 0;
+    struct machine_command c = {.op = MACHINE_OP_KEYS,
+                                .flags = (uint8_t)flags,
+                                .permits = 1,
+                                .n_names = 1,
+                                .name = {(const uint8_t *)letters, 1},
+                                .owner = text(owner),
+                                .ttl_ms = ttl_ms};
+    for (const char *p = letters + 1; *p != '\0'; p++) {
+        len = machine_also_add(also, len, (struct fli_slice){(const uint8_t *)p, 1});
+        c.n_names++;
+    }
+    c.also = (struct fli_slice){also, len};
+    return c;
+}
+
+static struct machine_command key(const char *letters, const char *owner)
+{
+    struct machine_command c = keys(0, letters, "", 0);
+    c.op = MACHINE_OP_KEY;
+    c.label = text(owner);
+    return c;
+}
+
+#define GRANT MACHINE_KEYS_GRANT
+#define EXTEND MACHINE_KEYS_EXTEND
+#define RELEASE MACHINE_KEYS_RELEASE
+#define EACH MACHINE_KEYS_EACH
+#define ADD MACHINE_KEYS_ADD
+#define SWAP MACHINE_KEYS_SWAP
+
+static struct machine_result run(struct kit *k, struct machine_command c, unsigned code)
+{
+    struct machine_result r = kit_run(k, c);
+    assert_int_equal(r.code, code);
+    machine_check(k->m);
+    return r;
+}
+
+static void take_and_give_back(void **state)
+{
+    struct kit *k = *state;
+    struct machine_result r = run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
+    assert_int_equal(r.token, 1);
+    assert_int_equal(r.number, 1);
+    assert_int_equal(r.deadline_ms, k->clock_ms + 1000);
+    run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD); /* the value is there already */
+    run(k, keys(GRANT, "L", "b", 1000), MACHINE_HELD);
+    run(k, keys(RELEASE, "L", "b", 0), MACHINE_HELD);
+    r = run(k, keys(RELEASE, "L", "a", 0), MACHINE_DONE);
+    assert_int_equal(r.number, 1);
+    assert_int_equal(r.token, 1);
+    run(k, keys(RELEASE, "L", "a", 0), MACHINE_NO);
+    assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_GRANTED).token, 2);
+}
+
+static void extend(void **state)
+{
+    struct kit *k = *state;
+    run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
+    assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 1);
+    uint64_t begin_ms = k->clock_ms;
+    kit_tick(k, begin_ms + 400);
+    struct machine_result r = run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_DONE);
+    assert_int_equal(r.token, 1); /* the token never changes under a holder */
+    assert_int_equal(r.deadline_ms, begin_ms + 1400);
+    run(k, keys(GRANT | EXTEND, "L", "b", 1000), MACHINE_HELD);
+    r = run(k, keys(EXTEND, "L", "a", 10), MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, begin_ms + 1400); /* no lease is shortened */
+    r = run(k, keys(EXTEND, "L", "a", 0), MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, begin_ms + 1400);
+    r = run(k, keys(EXTEND | ADD, "L", "a", 500), MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, begin_ms + 1900);
+    r = run(k, keys(EXTEND | ADD, "L", "a", FL_TTL_MAX_MS), MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, begin_ms + 400 + FL_TTL_MAX_MS);
+}
+
+static void expiry(void **state)
+{
+    struct kit *k = *state;
+    run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
+    kit_tick(k, k->clock_ms + 1001);
+    run(k, keys(RELEASE, "L", "a", 0), MACHINE_NO);
+    run(k, keys(EXTEND, "L", "a", 1000), MACHINE_NO);
+    /* Who was too late and takes it again has another token. */
+    assert_int_equal(run(k, keys(GRANT | EXTEND, "L", "a", 1000), MACHINE_GRANTED).token, 2);
+}
+
+static void several(void **state)
+{
+    struct kit *k = *state;
+    struct machine_result r = run(k, keys(GRANT, "ABC", "a", 1000), MACHINE_GRANTED);
+    assert_int_equal(r.number, 3);
+    assert_int_equal(r.token, 1); /* of the first; the others have 2 and 3 */
+    assert_int_equal(machine_last_token(k->m), 3);
+    run(k, keys(GRANT, "DA", "b", 1000), MACHINE_HELD); /* all or none */
+    assert_int_equal(kit_query(k, key("D", "")).code, MACHINE_NOTFOUND);
+    run(k, keys(EXTEND, "ABD", "a", 1000), MACHINE_HELD);
+    assert_int_equal(run(k, keys(EXTEND, "ABC", "a", 2000), MACHINE_DONE).number, 3);
+    run(k, keys(RELEASE, "AD", "a", 0), MACHINE_HELD);
+    assert_int_equal(run(k, keys(RELEASE | EACH, "ADB", "a", 0), MACHINE_DONE).number, 2);
+    assert_int_equal(run(k, keys(RELEASE | EACH, "AB", "b", 0), MACHINE_DONE).number, 0);
+    assert_int_equal(kit_query(k, key("C", "a")).token, 3);
+    assert_int_equal(run(k, keys(RELEASE, "C", "a", 0), MACHINE_DONE).number, 1);
+    assert_int_equal(run(k, keys(GRANT, "abcdefghijklmnop", "a", 1000), MACHINE_GRANTED).number,
+                     MACHINE_NAMES_MAX);
+    assert_int_equal(run(k, keys(RELEASE, "abcdefghijklmnop", "a", 0), MACHINE_DONE).number,
+                     MACHINE_NAMES_MAX);
+}
+
+static void swap(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = keys(SWAP, "L", "a", 1000);
+    c.label = text("b");
+    run(k, c, MACHINE_NO);
+    c.flags |= GRANT;
+    assert_int_equal(run(k, c, MACHINE_GRANTED).token, 1); /* to b */
+    run(k, c, MACHINE_HELD);
+    c.owner = text("b");
+    c.label = text("c");
+    assert_int_equal(run(k, c, MACHINE_GRANTED).token, 2);
+    assert_int_equal(kit_query(k, key("L", "c")).code, MACHINE_DONE);
+    assert_int_equal(kit_query(k, key("L", "b")).code, MACHINE_HELD);
+    c.owner = text("c");
+    c.label = text("d");
+    c.flags = SWAP;
+    c.ttl_ms = 0; /* what is left of the old lease */
+    uint64_t end_ms = k->clock_ms + 1000;
+    kit_tick(k, k->clock_ms + 300);
+    assert_int_equal(run(k, c, MACHINE_GRANTED).deadline_ms, end_ms);
+}
+
+static void questions(void **state)
+{
+    struct kit *k = *state;
+    run(k, keys(GRANT, "A", "ann", 1000), MACHINE_GRANTED);
+    run(k, keys(GRANT, "B", "ann", 500), MACHINE_GRANTED);
+    struct machine_result r = kit_query(k, key("A", ""));
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, k->clock_ms + 1000);
+    assert_int_equal(k->payload.len, 3);
+    assert_memory_equal(k->payload.data, "ann", 3);
+    r = kit_query(k, key("AB", "ann"));
+    assert_int_equal(r.code, MACHINE_DONE);
+    assert_int_equal(r.deadline_ms, k->clock_ms + 500); /* the earliest */
+    r = kit_query(k, key("A", "bob"));
+    assert_int_equal(r.code, MACHINE_HELD);
+    assert_int_equal(r.token, 0);
+    assert_int_equal(k->payload.len, 0);
+    assert_int_equal(kit_query(k, key("ABC", "ann")).code, MACHINE_HELD);
+    assert_int_equal(kit_query(k, key("ABC", "")).number, 2);
+    assert_int_equal(kit_query(k, key("CD", "")).code, MACHINE_NOTFOUND);
+}
+
+/* What ACQUIRE does and what KEYS does keep each other out. */
+static void beside_acquire(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(kit_run(k, cmd_acquire("L", "ann", 1000)).code, MACHINE_GRANTED);
+    run(k, keys(GRANT, "L", "bob", 1000), MACHINE_HELD);
+    assert_int_equal(kit_query(k, key("L", "")).code, MACHINE_DONE);
+    /* A plain ACQUIRE is the same kind of lease, so who knows the owner has it. */
+    run(k, keys(RELEASE, "L", "ann", 0), MACHINE_DONE);
+    run(k, keys(GRANT, "L", "bob", 1000), MACHINE_GRANTED);
+    assert_int_equal(kit_run(k, cmd_wait("L", "ann", 1000, 5000)).code, MACHINE_QUEUED);
+    kit_forget_events(k);
+    run(k, keys(RELEASE, "L", "bob", 0), MACHINE_DONE); /* wakes who waits */
+    assert_int_equal(kit_query(k, key("L", "ann")).code, MACHINE_DONE);
+    /* Who waits goes before who asks without waiting, and before a new value. */
+    assert_int_equal(kit_run(k, cmd_wait("L", "eve", 1000, 5000)).code, MACHINE_QUEUED);
+    struct machine_command c = keys(SWAP, "L", "ann", 1000);
+    c.label = text("bob");
+    run(k, c, MACHINE_HELD);
+    assert_int_equal(kit_query(k, key("L", "eve")).code, MACHINE_DONE);
+}
+
+static void limits(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command l = {.op = MACHINE_OP_LIMITS, .limits = MACHINE_LIMITS_DEFAULT};
+    l.limits.locks_max = 2;
+    l.limits.sessions_max = 3;
+    run(k, l, MACHINE_DONE);
+    struct machine_result r = run(k, keys(GRANT, "ABC", "a", 1000), MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_LOCKS);
+    assert_int_equal(machine_last_token(k->m), 0);
+    run(k, keys(GRANT, "AB", "a", 1000), MACHINE_GRANTED);
+    run(k, keys(RELEASE, "AB", "a", 0), MACHINE_DONE);
+    l.limits.locks_max = 9;
+    l.limits.sessions_max = 1;
+    run(k, l, MACHINE_DONE);
+    r = run(k, keys(GRANT, "AB", "a", 1000), MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_SESSIONS);
+    run(k, keys(GRANT, "A", "a", 1000), MACHINE_GRANTED);
+}
+
+static void wrong_commands(void **state)
+{
+    (void)state;
+    struct machine_command bad[] = {
+        keys(0, "A", "a", 1000),  /* nothing to do */
+        keys(GRANT, "A", "a", 0), /* for how long? */
+        keys(GRANT, "A", "a", FL_TTL_MAX_MS + 1),
+        keys(GRANT, "A", "", 1000),
+        keys(EXTEND | RELEASE, "A", "a", 1000),
+        keys(RELEASE | ADD, "A", "a", 1000),
+        keys(RELEASE | EACH | GRANT, "A", "a", 1000),
+        keys(SWAP, "A", "a", 1000), /* to whom? */
+        keys(SWAP, "AB", "a", 1000),
+        keys(GRANT, "AA", "a", 1000),
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (bad[i].flags == SWAP && bad[i].n_names == 2) {
+            bad[i].label = text("b");
+        }
+        assert_int_equal(machine_command_check(&bad[i]), FL_EINVAL);
+    }
+    struct machine_command good = keys(GRANT, "A", "a", FL_TTL_MAX_MS);
+    assert_int_equal(machine_command_check(&good), 0);
+    good.ttl_ms = FL_TTL_MIN_MS;
+    assert_int_equal(machine_command_check(&good), 0);
+    good.permits = 2;
+    assert_int_equal(machine_command_check(&good), FL_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(take_and_give_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(extend, setup, teardown),
+        cmocka_unit_test_setup_teardown(expiry, setup, teardown),
+        cmocka_unit_test_setup_teardown(several, setup, teardown),
+        cmocka_unit_test_setup_teardown(swap, setup, teardown),
+        cmocka_unit_test_setup_teardown(questions, setup, teardown),
+        cmocka_unit_test_setup_teardown(beside_acquire, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits, setup, teardown),
+        cmocka_unit_test(wrong_commands),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
