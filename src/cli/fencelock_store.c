@@ -50,7 +50,7 @@ struct options {
     uint64_t size_max;
     bool protected_mode;
     const char *aclfile; /* NULL: everybody may do everything */
-    bool cert_users;     /* the CN of a certificate is a user */
+    enum fli_tls_user cert_users;
     bool no_fencing;
     enum log_severity log_level;
     enum log_style log_style;
@@ -90,7 +90,7 @@ static const char help[] =
     "  --aclfile FILE       users and what they may do (read, write, claim, admin) to which "
     "locks;\n"
     "                       read again at SIGHUP. Without it everybody may do everything\n"
-    "  --tls-auth-clients-user CN|off  the CN of a client's certificate is its user (off)\n"
+    "  --tls-auth-clients-user CN|SAN|off  what of a client's certificate is its user (off)\n"
     "  --strict HOST:PORT[,HOST:PORT...]\n"
     "                       strict mode: ask these nodes of the lock service, for every operation\n"
     "                       with a token, whether the lock is still held under it (CHECK), before\n"
@@ -189,11 +189,13 @@ static bool set_switch(bool *to, const char *name, const char *text)
 
 static bool set_cert_user(struct options *o, const char *name, const char *text)
 {
-    if (strcmp(text, "CN") != 0 && strcmp(text, "off") != 0) {
-        complain("%s: '%s' is neither CN nor off", name, text);
+    o->cert_users = strcmp(text, "CN") == 0    ? FLI_TLS_USER_CN
+                    : strcmp(text, "SAN") == 0 ? FLI_TLS_USER_SAN
+                                               : FLI_TLS_USER_OFF;
+    if (o->cert_users == FLI_TLS_USER_OFF && strcmp(text, "off") != 0) {
+        complain("%s: '%s' is none of CN, SAN and off", name, text);
         return false;
     }
-    o->cert_users = text[0] == 'C';
     return true;
 }
 

@@ -7,8 +7,8 @@
 #include "base/bytes.h"
 #include "wire/resp.h"
 
-#define ARGS_MAX (12u + 2u * (FL_NAMES_MAX - 1))
-#define NUMBERS_MAX 3u
+#define ARGS_MAX (14u + 2u * (FL_NAMES_MAX - 1))
+#define NUMBERS_MAX 4u
 
 /* The words of a request while it is put together. */
 struct words {
@@ -74,6 +74,7 @@ static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wai
         add_option(w, "ALSO", ask->also[i]);
     }
     add_option_number(w, "PERMITS", ask->permits);
+    add_option_number(w, "ATTEMPT", ask->attempt > 1 ? ask->attempt : 0);
     if (ask->shared) {
         add_text(w, "MODE");
         add_text(w, "SHARED");
@@ -260,6 +261,7 @@ static const struct {
     {"NOLEADER", FLI_EVENT_NOLEADER, 0},
     {"BUSY", FLI_EVENT_BUSY, 0},
     {"UNCERTAIN", FLI_EVENT_UNCERTAIN, 0},
+    {"LATE", FLI_EVENT_BUSY, 0}, /* nothing was done; the next sending has a larger number */
     {"ERR", FLI_EVENT_REFUSED, FL_EINVAL},
     {"LIMIT", FLI_EVENT_REFUSED, FL_ELIMIT},
     {"DEADLOCK", FLI_EVENT_REFUSED, FL_EDEADLOCK},
@@ -385,10 +387,10 @@ enum fli_flow_event fli_ask_judge_probe(const redisReply *reply)
     return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;
 }
 
-fl_token fli_ask_stale_mark(const char *text, size_t len)
+/* The number behind the first such word that has one; 0: there is none. */
+static uint64_t number_behind(const char *text, size_t len, const char *word)
 {
-    static const char word[] = "mark ";
-    const size_t word_len = sizeof word - 1;
+    const size_t word_len = strlen(word);
     for (size_t i = 0; i + word_len < len; i++) {
         if (memcmp(text + i, word, word_len) != 0) {
             continue;
@@ -403,5 +405,16 @@ fl_token fli_ask_stale_mark(const char *text, size_t len)
             return mark;
         }
     }
-    return FL_TOKEN_NONE;
+    return 0;
+}
+
+fl_token fli_ask_stale_mark(const char *text, size_t len)
+{
+    return number_behind(text, len, "mark ");
+}
+
+uint64_t fli_ask_late(const redisReply *reply)
+{
+    bool late = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "LATE ", 5) == 0;
+    return late ? number_behind(reply->str, reply->len, "attempt ") : 0;
 }

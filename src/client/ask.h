@@ -46,6 +46,7 @@ struct fli_ask {
     uint64_t lockdelay_ms;
     uint64_t count;
     uint64_t permits; /* ACQUIRE; 0: none */
+    uint64_t attempt; /* ACQUIRE: which sending it is; 0 as 1 */
     bool shared;
     bool under_session;
 };
@@ -75,6 +76,9 @@ bool fli_ask_no_is_doubtful(enum fli_ask_op op);
 
 /* The TTL of the lease that a yes begins anew; 0: it begins none. */
 uint64_t fli_ask_lease_ms(const struct fli_ask *ask);
+
+/* The number in the text of a LATE reply, 0 for any other. */
+uint64_t fli_ask_late(const redisReply *reply);
 
 /* The mark in the text of a STALE reply, FL_TOKEN_NONE when none can be found. */
 fl_token fli_ask_stale_mark(const char *text, size_t len);

@@ -25,6 +25,7 @@ struct run {
     struct fli_flow flow;
     redisReply *main_reply;    /* to the request itself */
     redisReply *confirm_reply; /* to the renewal behind it */
+    uint64_t attempt;          /* number of the ACQUIRE that was sent last; 0: none */
     bool without;              /* a node, since without_ms */
     uint64_t without_ms;
 };
@@ -168,7 +169,13 @@ static int encode(struct run *r, bool with_leader)
                                         .ttl_ms = ask->ttl_ms};
         return fli_ask_encode(&confirm, 0, &k->out);
     }
-    return fli_ask_encode(ask, fli_flow_wait_left(&r->flow, fli_clock_ms()), &k->out);
+    uint64_t now_ms = fli_clock_ms();
+    struct fli_ask main = *ask;
+    if (ask->op == FLI_ASK_ACQUIRE) {
+        r->attempt = fli_attempts_next(&k->attempts, r->attempt, now_ms);
+        main.attempt = r->attempt;
+    }
+    return fli_ask_encode(&main, fli_flow_wait_left(&r->flow, now_ms), &k->out);
 }
 
 static enum fli_flow_event lost_link(struct run *r, enum fli_flow_event event)
@@ -215,6 +222,8 @@ static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code
     bool confirming = r->flow.order.request == FLI_REQUEST_CONFIRM;
     enum fli_ask_op op = confirming ? FLI_ASK_RENEW : r->call->ask.op;
     enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    uint64_t late = confirming ? 0 : fli_ask_late(reply);
+    r->attempt = late > r->attempt ? late : r->attempt;
     keep_reply(confirming ? &r->confirm_reply : &r->main_reply, reply);
     if (reply->type == REDIS_REPLY_ERROR) {
         note_trouble(k, r->flow.order.node, reply->str, reply->len);
@@ -569,6 +578,7 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         tell_trouble(&r, asked, event);
     }
     fli_pace_learn(&k->pace, &r.flow);
+    fli_attempts_learn(&k->attempts, &r.flow, r.attempt, fli_clock_ms());
     if (r.flow.status != 0) {
         explain(&r, timeout_ms);
     }

@@ -3,6 +3,7 @@
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
+#include "client/attempts.h"
 #include "client/ask.h"
 #include "client/flow.h"
 #include "client/link.h"
@@ -32,6 +33,7 @@ struct fli_caller {
     uint64_t silent_until_ms;
     struct fli_link_tls tls;
     struct fli_pace pace;
+    struct fli_attempts attempts;
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     struct fli_link link;
     struct fli_link aside; /* of the question; closed between calls */

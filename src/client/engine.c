@@ -141,11 +141,6 @@ static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
     fli_watched_for(w, e->epoll_fd, events);
 }
 
-static void close_watched(struct fli_engine *e, struct fli_watched *w)
-{
-    fli_watched_close(w, e->epoll_fd);
-}
-
 static void drop_idle(struct fli_engine *e, unsigned i)
 {
     fli_link_close(&e->idle[i].link);
@@ -183,7 +178,7 @@ static void keep_idle(struct fli_op *op)
         return;
     }
     if (op->owed != 0 || e->n_idle == FLI_IDLE_MAX || !fli_link_is_fresh(&op->main.link)) {
-        close_watched(e, &op->main);
+        fli_watched_close(&op->main, op->engine->epoll_fd);
         return;
     }
     watch(e, &op->main, 0);
@@ -278,7 +273,7 @@ static enum fli_flow_event lose(struct fli_op *op, enum fli_flow_event event)
 {
     note_trouble(op, op->main.link.error);
     forget_leader(op->engine, op->link_node);
-    close_watched(op->engine, &op->main);
+    fli_watched_close(&op->main, op->engine->epoll_fd);
     op->owed = 0;
     return event;
 }
@@ -326,7 +321,7 @@ static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret, int *ret_c
             fli_link_is_fresh(&op->main.link)) {
             return true;
         }
-        close_watched(e, &op->main);
+        fli_watched_close(&op->main, op->engine->epoll_fd);
         op->owed = 0;
         op->link_node = node;
         if (take_asked(op, node) || take_idle(op, node)) {
@@ -364,7 +359,11 @@ static int encode(struct fli_op *op, bool with_leader)
                                         .ttl_ms = op->ask.ttl_ms};
         return fli_ask_encode(&confirm, 0, &op->out);
     }
-    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, fli_clock_ms()), &op->out);
+    uint64_t now_ms = fli_clock_ms();
+    if (op->ask.op == FLI_ASK_ACQUIRE) {
+        op->ask.attempt = fli_attempts_next(&op->engine->attempts, op->ask.attempt, now_ms);
+    }
+    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, now_ms), &op->out);
 }
 
 static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
@@ -407,6 +406,8 @@ static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_
     if (confirming) {
         freeReplyObject(reply);
     } else {
+        uint64_t late = fli_ask_late(reply);
+        op->ask.attempt = late > op->ask.attempt ? late : op->ask.attempt;
         freeReplyObject(op->reply);
         op->reply = reply;
     }
@@ -465,7 +466,7 @@ static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event even
     } else {
         snprintf(op->main.link.error, sizeof op->main.link.error, "it knows no leader");
     }
-    close_watched(op->engine, &op->probe);
+    fli_watched_close(&op->probe, op->engine->epoll_fd);
     return event;
 }
 
@@ -508,7 +509,7 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
 static bool begin_question(struct fli_op *op, uint32_t other)
 {
     struct fli_place *p = &op->engine->places[other];
-    close_watched(op->engine, &op->probe);
+    fli_watched_close(&op->probe, op->engine->epoll_fd);
     if (p->n == 0) {
         return false;
     }
@@ -532,7 +533,7 @@ static bool obey_ask(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
     }
     if (fli_question_step(&op->question, ret, &writable)) {
         if (*ret == FLI_EVENT_SERVES_NOT) {
-            close_watched(op->engine, &op->probe);
+            fli_watched_close(&op->probe, op->engine->epoll_fd);
         }
         return true;
     }
@@ -596,7 +597,7 @@ static void leave_behind(struct fli_op *op, enum fli_flow_event event)
         }
     }
     if (want != FLI_WANT_ASK && want != FLI_WANT_CONNECT) {
-        close_watched(op->engine, &op->probe);
+        fli_watched_close(&op->probe, op->engine->epoll_fd);
     }
 }
 
@@ -707,8 +708,8 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
 
 static void op_free(struct fli_op *op)
 {
-    close_watched(op->engine, &op->main);
-    close_watched(op->engine, &op->probe);
+    fli_watched_close(&op->main, op->engine->epoll_fd);
+    fli_watched_close(&op->probe, op->engine->epoll_fd);
     fli_question_fini(&op->question);
     fli_buf_fini(&op->out);
     freeReplyObject(op->reply);
@@ -761,6 +762,7 @@ void fli_engine_process(struct fli_engine *e)
         struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
         if (drive(op)) {
             fli_pace_learn(&e->pace, &op->flow);
+            fli_attempts_learn(&e->attempts, &op->flow, op->ask.attempt, fli_clock_ms());
             keep_idle(op);
             fli_list_remove(&op->in);
             fli_list_push(&e->ended, &op->in);

@@ -8,6 +8,7 @@
 #define FLI_CLIENT_ENGINE_H
 
 #include "base/list.h"
+#include "client/attempts.h"
 #include "client/ask.h"
 #include "client/flow.h"
 #include "client/link.h"
@@ -46,6 +47,7 @@ struct fli_engine {
     uint64_t silent_until_ms;
     struct fli_link_tls tls;
     struct fli_pace pace;
+    struct fli_attempts attempts;
     struct fli_list ops;
     struct fli_list ended; /* and not yet told */
     struct fli_idle idle[FLI_IDLE_MAX];

@@ -4,6 +4,7 @@
  *   a shape this version does not execute              UNSUPPORTED
  *   an explicit session that does not exist, or is
  *     another user's                                   NOSESSION
+ *   a later attempt of it has come                     LATE
  *   it has lost the lock, and there are no steps left
  *     in this batch to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
@@ -125,7 +126,8 @@ void machine_ask_again(struct machine *m, struct wait *w, const struct machine_c
     m->digest -= machine_digest_asking(w);
     w->asking++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
-    if (deadline_ms > w->timer.at_ms) {
+    bool newest = (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0;
+    if (newest || deadline_ms > w->timer.at_ms) {
         machine_timer_set(m, &w->timer, deadline_ms);
     }
     if (!session_is_explicit(seat_session(w->seat))) {
@@ -304,6 +306,10 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
             r->code = MACHINE_NOSESSION;
             return;
         }
+    }
+    if (machine_attempt_is_late(m, c, &r->token)) {
+        r->code = MACHINE_LATE;
+        return;
     }
     if (!machine_clear_own(m, c)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);

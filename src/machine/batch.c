@@ -5,7 +5,8 @@
  *   JOIN           number 8 (node), number2 8 (incarnation)
  *   FORGET         number 8
  *   LIMITS         limits
- *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value
+ *   ACQUIRE        mode 1, n_names 1, permits 4, n_names names, owner, ttl 4, wait 4, value; with
+ *                  its flag, attempt 8
  *   CANCEL         number 8 (wait), number2 8 (asking)
  *   RENEW          name, token 8, ttl 4
  *   RELEASE        name, token 8
@@ -58,11 +59,12 @@ enum field {
     FIELD_SESSIONS_CURSOR,
     FIELD_USER,
     FIELD_WORDS,
+    FIELD_ATTEMPT, /* number, with the flag */
     FIELD_NODE_ADDRESS,
     FIELD_NOTHING,
 };
 
-#define FIELDS_MAX 6
+#define FIELDS_MAX 7
 struct layout {
     uint8_t flags; /* that this version knows */
     uint8_t fields[FIELDS_MAX + 1];
@@ -78,9 +80,10 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_JOIN] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_FORGET] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMITS] = {0, {FIELD_LIMITS}},
-    [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT,
+    [MACHINE_OP_ACQUIRE] = {MACHINE_ACQUIRE_EXPLICIT | MACHINE_ACQUIRE_WAIT |
+                                MACHINE_ACQUIRE_ATTEMPT,
                             {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_WAIT,
-                             FIELD_VALUE}},
+                             FIELD_VALUE, FIELD_ATTEMPT}},
     [MACHINE_OP_CANCEL] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_RENEW] = {0, {FIELD_NAME, FIELD_TOKEN, FIELD_TTL}},
     [MACHINE_OP_RELEASE] = {0, {FIELD_NAME, FIELD_TOKEN}},
@@ -164,6 +167,13 @@ static bool wait_ok(const struct machine_command *c)
 {
     return (c->flags & MACHINE_ACQUIRE_WAIT) != 0 ? c->wait_ms >= 1 && c->wait_ms <= FL_WAIT_MAX_MS
                                                   : c->wait_ms == 0;
+}
+
+static bool attempt_ok(const struct machine_command *c)
+{
+    return (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0
+               ? c->number >= 2 && c->number <= MACHINE_ATTEMPT_MAX
+               : c->number == 0;
 }
 
 static bool number_ok(const struct machine_command *c)
@@ -294,6 +304,8 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return c->lockdelay_ms <= FL_LOCKDELAY_MAX_MS;
     case FIELD_NUMBER:
         return number_ok(c);
+    case FIELD_ATTEMPT:
+        return attempt_ok(c);
     case FIELD_NUMBER2:
         return number2_ok(c);
     case FIELD_LIMITS:
@@ -454,6 +466,8 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
         return put_u64(p, c->number);
     case FIELD_NUMBER2:
         return put_u64(p, c->number2);
+    case FIELD_ATTEMPT:
+        return (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0 ? put_u64(p, c->number) : p;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);
         return put_limits(p, &c->limits);
@@ -554,6 +568,9 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
         break;
     case FIELD_NUMBER2:
         c->number2 = fli_read_u64(r);
+        break;
+    case FIELD_ATTEMPT:
+        c->number = (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0 ? fli_read_u64(r) : 0;
         break;
     default:
         FLI_ASSERT(field == FIELD_LIMITS);

@@ -45,7 +45,7 @@ enum machine_op {
     MACHINE_OP_JOIN,   /* node id (number) and its incarnation (number2): first wins until FORGET */
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
-    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value */
+    MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
     MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
                            since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
@@ -86,6 +86,7 @@ enum machine_op {
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
 /* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */

@@ -19,7 +19,8 @@ enum tag {
     TAG_IDLE,
     TAG_TIMER,
     TAG_WORK,
-    TAG_USER
+    TAG_USER,
+    TAG_ATTEMPT
 };
 
 __extension__ typedef unsigned __int128 wide;
@@ -98,6 +99,12 @@ uint64_t machine_digest_asking(const struct wait *w)
     const struct session *s = seat_session(w->seat);
     uint64_t h = mix(TAG_ASKING, wait_id(w), w->asking);
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
+}
+
+uint64_t machine_digest_attempt(const struct attempt *a)
+{
+    return mix_bytes(mix(TAG_ATTEMPT, a->highest, a->at_ms),
+                     (struct fli_slice){a->key, a->key_len});
 }
 
 uint64_t machine_digest_idle(const struct crowd *c)

@@ -317,10 +317,27 @@ static void check_scalars(const struct machine *m)
     }
 }
 
+static void check_attempts(const struct machine *m, struct tally *t)
+{
+    uint64_t last_ms = 0;
+    size_t len = 0;
+    FLI_LIST_FOREACH(link, &m->attempts_list)
+    {
+        const struct attempt *a = attempt_of(link);
+        FLI_ASSERT(a->highest >= 2 && a->highest <= MACHINE_ATTEMPT_MAX);
+        FLI_ASSERT(a->at_ms >= last_ms && a->at_ms <= m->clock_ms);
+        last_ms = a->at_ms;
+        t->digest += machine_digest_attempt(a);
+        len++;
+    }
+    FLI_ASSERT(len == m->attempts.len && len <= MACHINE_ATTEMPTS_MAX);
+}
+
 void machine_check(struct machine *m)
 {
     struct tally t = {.implicit = 0};
     check_scalars(m);
+    check_attempts(m, &t);
     check_held(m, &t);
     check_idle(m, &t);
     check_work(m, &t);

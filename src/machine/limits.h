@@ -47,6 +47,11 @@ struct machine_limits {
 #define MACHINE_CLOCK_MAX_MS ((UINT64_C(1) << 48) - 1)
 #define MACHINE_NAMES_MAX 16u /* names an ACQUIRE may carry */
 
+/* ACQUIRE that says which attempt it is: what is remembered of it, see attempt.c. */
+#define MACHINE_ATTEMPT_MAX FL_TOKEN_MAX
+#define MACHINE_ATTEMPTS_MAX 16384u      /* requests that were sent more than once */
+#define MACHINE_ATTEMPT_KEEP_MS 3600000u /* each, at least, unless so many are younger */
+
 /* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
  * user with one password and two short patterns takes about a hundred. */
 #define MACHINE_USERS_BYTES_MAX 49152u

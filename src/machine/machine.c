@@ -70,6 +70,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->shares, share_eq, hash_seed);
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
     fli_map_init(&m->ending, ending_eq, hash_seed);
+    machine_attempts_init(m, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -143,6 +144,7 @@ static void free_records(struct machine *m)
         machine_session_free(m, session_of_opened(n));
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
+    machine_attempts_fini(m);
     FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 

@@ -40,7 +40,8 @@ enum machine_code {
     MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
     MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
                        * `token`th asking; the grant or the end comes as an event with the same
-                       * `wait`. Asking again finds the same place and raises the asking. */
+                       * `wait`. Asking again finds the same place and raises the asking. With a
+                       * number of the attempt, the deadline is then the new attempt's. */
     MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting
                        * (a place that an earlier asking took in the queue stays) */
     MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither
@@ -60,9 +61,10 @@ enum machine_code {
                        which is only told to who may see the lock or knows the owner */
     MACHINE_NOAUTH, /* nobody has logged in and the default user needs that; or the user was
                        deleted, switched off or has lost a password since it has logged in */
-    MACHINE_WRONG   /* USER_SET: words that are wrong for this user */
+    MACHINE_WRONG,  /* USER_SET: words that are wrong for this user */
+    MACHINE_LATE    /* ACQUIRE: `token` is a larger number of an attempt that came before it */
 };
-#define MACHINE_CODE_MAX MACHINE_WRONG
+#define MACHINE_CODE_MAX MACHINE_LATE
 
 enum machine_limit {
     MACHINE_LIMIT_LOCKS = 1,

@@ -7,7 +7,7 @@
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
  *   users sealed 1, the last one's number 4
- *   numbers of nodes, users, sessions, grants, idle locks, work and waits, 8 each
+ *   numbers of nodes, users, sessions, grants, idle locks, work, waits and attempts, 8 each
  *   version of the cluster 4
  *   nodes, by id:                 id 8, incarnation 8, former 8, version 4, plan 1, learner 1,
  *                                 address (as a value)
@@ -21,6 +21,8 @@
  *   work, first one first:        kind 1, and a session's serial 8, a token 8, of the users the
  *                                 next wait's id 8, or of a lock: broken 1, permits 4, name
  *   waits, by id:                 id 8, asking 8, deadline 8, slots 4, names, session; value
+ *   attempts, the oldest first:   number 8, since 8, user's number 4, kind 1 (0 implicit, 1
+ *                                 explicit), name, owner
  *   CRC-32C 4 of everything before
  *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
@@ -152,6 +154,7 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->idle.len);
     put_u64(w, m->n_work);
     put_u64(w, m->waits_by_id.len);
+    put_u64(w, m->attempts.len);
     put_u32(w, m->version);
 }
 
@@ -260,6 +263,15 @@ static void put_wait(struct writer *w, const struct wait *wait)
     put_value(w, machine_seat_value(wait->seat));
 }
 
+static void put_attempt(struct writer *w, const struct attempt *a)
+{
+    size_t before_owner = 6 + (size_t)a->key[5];
+    put_u64(w, a->highest);
+    put_u64(w, a->at_ms);
+    put(w, a->key, before_owner);
+    put_short(w, (struct fli_slice){a->key + before_owner, a->key_len - before_owner});
+}
+
 static void put_nodes(struct writer *w, const struct machine *m)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
@@ -305,6 +317,12 @@ static void put_machine(struct writer *w, const struct machine *m)
         const struct wait *wait = wait_of_all(link);
         if (seat_mate(wait->seat, 0) == wait->seat && w->error == 0) {
             put_wait(w, wait);
+        }
+    }
+    FLI_LIST_FOREACH(link, &m->attempts_list)
+    {
+        if (w->error == 0) {
+            put_attempt(w, attempt_of(link));
         }
     }
     flush(w);

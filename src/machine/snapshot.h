@@ -2,13 +2,13 @@
 #ifndef MACHINE_SNAPSHOT_H
 #define MACHINE_SNAPSHOT_H
 
-#define SNAPSHOT_FORMAT 6u /* the only one that is read; no release wrote another */
+#define SNAPSHOT_FORMAT 7u /* the only one that is read; no release wrote another */
 #define SNAPSHOT_MAGIC "FLSNAP\r\n"
 #define SNAPSHOT_MAGIC_SIZE 8u
 #define SNAPSHOT_HEADER_SIZE 12u /* magic, format, zero */
 #define SNAPSHOT_TRAILER_SIZE 4u /* checksum */
 
-#define SNAPSHOT_HEAD_SIZE 198u /* of the part before the records, behind the header */
+#define SNAPSHOT_HEAD_SIZE 206u /* of the part before the records, behind the header */
 
 #define SNAPSHOT_ENDING 2u /* a session that is ending, in place of whether it is explicit */
 

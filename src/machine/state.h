@@ -246,6 +246,17 @@ struct wait {
     struct wait *pending;
 };
 
+/* A request that was sent more than once: the highest number of an attempt. */
+struct attempt {
+    struct fli_map_node node;
+    struct fli_list link; /* in machine.attempts_list */
+    uint64_t highest;
+    uint64_t at_ms; /* the cluster clock when it came */
+    size_t key_len;
+    uint8_t key[]; /* uid 4, kind 1, name (length 1, bytes), owner */
+};
+#define ATTEMPT_KEY_MAX (4 + 1 + 1 + FL_NAME_MAX + FL_OWNER_MAX)
+
 struct node {
     uint64_t id;
     uint64_t incarnation; /* 0: it has not joined yet */
@@ -265,11 +276,13 @@ struct machine {
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
     struct fli_map shares_by_token;
-    struct order held;     /* seats that hold, by token and, among mates, in their order */
-    struct order idle;     /* crowds of locks without a holder, by serial */
-    struct order opened;   /* explicit sessions, by serial */
-    struct fli_list waits; /* all waits, by id */
-    struct fli_list work;  /* what goes on in the next batch, first thing first */
+    struct order held;             /* seats that hold, by token and, among mates, in their order */
+    struct order idle;             /* crowds of locks without a holder, by serial */
+    struct order opened;           /* explicit sessions, by serial */
+    struct fli_map attempts;       /* by user, kind, lock and owner */
+    struct fli_list attempts_list; /* the one that came last is the last */
+    struct fli_list waits;         /* all waits, by id */
+    struct fli_list work;          /* what goes on in the next batch, first thing first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, seats of explicit ones */
@@ -554,6 +567,20 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX]);
 bool machine_users_load(struct machine *m, struct fli_reader *r);
 void machine_users_check(const struct machine *m);
 
+/* attempt.c */
+void machine_attempts_init(struct machine *m, const uint64_t hash_seed[2]);
+void machine_attempts_fini(struct machine *m);
+/* Whether a later attempt of this ACQUIRE has come, and its number; else this one is noted. */
+bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
+                             uint64_t *ret_highest);
+/* One of a snapshot, in their order. False: it cannot be. */
+bool machine_attempt_load(struct machine *m, struct fli_slice key, uint64_t highest,
+                          uint64_t at_ms);
+static inline const struct attempt *attempt_of(const struct fli_list *link)
+{
+    return FLI_CONTAINER_OF(link, struct attempt, link);
+}
+
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
@@ -679,6 +706,7 @@ uint64_t machine_digest_session(const struct session_explicit *s);
 uint64_t machine_digest_grant(struct seat *seat);
 uint64_t machine_digest_wait(const struct wait *w);
 uint64_t machine_digest_asking(const struct wait *w);
+uint64_t machine_digest_attempt(const struct attempt *a);
 uint64_t machine_digest_idle(const struct crowd *c);
 uint64_t machine_digest_timer(const struct timer *t);
 

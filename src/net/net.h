@@ -48,9 +48,9 @@ struct net_callbacks {
      * half-closed socket) or be dead; the two look the same. r may still be answered, also inside
      * this call. May come more than once for a request. May be NULL. */
     void (*hangup)(void *ctx, struct net_request *r);
-    void (*opened)(void *ctx, struct net_conn *c);          /* may be NULL */
+    void (*opened)(void *ctx, struct net_conn *c); /* may be NULL */
     void (*shaken)(void *ctx, struct net_conn *c); /* TLS: before its first request; may be NULL */
-    void (*closed)(void *ctx, struct net_conn *c);          /* may be NULL; after every cancel */
+    void (*closed)(void *ctx, struct net_conn *c); /* may be NULL; after every cancel */
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
 
@@ -106,6 +106,8 @@ void net_answer_failed(struct net_request *r);
 bool net_conn_is_tls(const struct net_conn *c);
 /* The CN of its verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
+/* What of it names the user, as `by` says; false as above, and when it has no such name. */
+bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
 /* Who the client is, as the service says: a number that it keeps; 0 at first. */
 uint64_t net_conn_login(const struct net_conn *c);

@@ -335,3 +335,12 @@ bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX])
 {
     return c->secure != NULL && c->secure->tls != NULL && fli_tls_peer_name(c->secure->tls, ret);
 }
+
+bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX])
+{
+    if (by != FLI_TLS_USER_SAN) {
+        return by == FLI_TLS_USER_CN && net_conn_cert_name(c, ret);
+    }
+    return c->secure != NULL && c->secure->tls != NULL &&
+           fli_tls_peer_alt_name(c->secure->tls, ret);
+}

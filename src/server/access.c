@@ -490,7 +490,7 @@ static void on_cert_user(struct node_ticket *t, int status, const struct machine
 void access_shaken(struct access *a, struct net_conn *conn)
 {
     char name[FLI_TLS_NAME_MAX];
-    if (!a->config.config->tls_auth_clients_user || !net_conn_cert_name(conn, name) ||
+    if (!net_conn_cert_user(conn, a->config.config->tls_auth_clients_user, name) ||
         !acl_name_ok((struct fli_slice){(const uint8_t *)name, strlen(name)})) {
         return;
     }

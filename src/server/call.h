@@ -35,6 +35,7 @@ struct call {
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* the owner is known to nobody but us */
+    bool counted;    /* it is said not to be the first attempt, so the newest one is known */
     bool hung_up;    /* the client has closed its sending side */
     bool listing;    /* in flight, and one of listings_in_flight */
     bool face;       /* asked as Redis is asked, and answered with one of `answers` */

@@ -53,13 +53,13 @@ struct config {
     unsigned log_level;                        /* 1 error, 2 warning, 3 info, 4 debug */
     bool log_json;                             /* an object a line */
     bool protected_mode;
-    char aclfile[CONFIG_PATH_MAX];  /* the users of a new cluster; "" for none */
-    char requirepass[513];          /* of the default user of a new cluster; "" for none */
-    char auditlog[CONFIG_PATH_MAX]; /* a path, or "syslog"; "" for none */
-    bool tls_auth_clients_user;     /* a certificate's CN is its user */
-    char redis_face[NET_ADDRESS_MAX];         /* yes, no, or the pattern of the keys it serves */
+    char aclfile[CONFIG_PATH_MAX];           /* the users of a new cluster; "" for none */
+    char requirepass[513];                   /* of the default user of a new cluster; "" for none */
+    char auditlog[CONFIG_PATH_MAX];          /* a path, or "syslog"; "" for none */
+    enum fli_tls_user tls_auth_clients_user; /* what of a certificate names its user */
+    char redis_face[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
     char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
-    struct machine_limits limits;   /* of a new cluster */
+    struct machine_limits limits;             /* of a new cluster */
 
     /* What is done instead of serving; said on the command line alone. */
     bool check, json;

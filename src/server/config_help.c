@@ -58,7 +58,7 @@ static const char help[] =
     "  --aclfile FILE          lines of `user NAME WORDS`; ACL SAVE and LOAD use it too\n"
     "  --requirepass PASSWORD  of the default user; better in the environment or the config file\n"
     "  --auditlog FILE|syslog  a line of JSON for each grant, end, break, refusal...\n"
-    "  --tls-auth-clients-user CN|off  a certificate's CN is its user, when there is one (off)\n"
+    "  --tls-auth-clients-user CN|SAN|off  a certificate's name is its user (off)\n"
     "\n"
     "for lock libraries that were written for Redis (docs/FRONTDOOR.md):\n"
     "  --redis-face yes|no|PATTERN  which keys are served as Redis would: locks by those names "

@@ -33,6 +33,7 @@ static void default_text(const struct config_reader *r, const struct config_opti
                          size_t size)
 {
     static const char *const auth[] = {"no", "optional", "yes"};
+    static const char *const user[] = {"off", "CN", "SAN"};
     static const char *const levels[] = {"error", "warning", "info", "debug"};
     const void *field = (const char *)r->config + o->offset;
     switch (o->kind) {
@@ -50,7 +51,7 @@ static void default_text(const struct config_reader *r, const struct config_opti
         (void)snprintf(out, size, "%s", flag_of(field) ? "json" : "text");
         break;
     case KIND_CERT_USER:
-        (void)snprintf(out, size, "%s", flag_of(field) ? "CN" : "off");
+        (void)snprintf(out, size, "%s", user[r->config->tls_auth_clients_user]);
         break;
     case KIND_AUTH:
         (void)snprintf(out, size, "%s", auth[r->config->tls_auth_clients]);

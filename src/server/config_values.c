@@ -89,11 +89,13 @@ static enum config_outcome set_auth(struct config_reader *r, const struct config
 static enum config_outcome set_cert_user(struct config_reader *r, const struct config_given *g,
                                          void *field)
 {
-    bool by_cn = strcmp(g->text, "CN") == 0;
-    if (!by_cn && strcmp(g->text, "off") != 0) {
-        return config_wrong(r, "%.512s: '%.64s' is neither CN nor off", g->where, g->text);
+    enum fli_tls_user by = strcmp(g->text, "CN") == 0    ? FLI_TLS_USER_CN
+                           : strcmp(g->text, "SAN") == 0 ? FLI_TLS_USER_SAN
+                                                         : FLI_TLS_USER_OFF;
+    if (by == FLI_TLS_USER_OFF && strcmp(g->text, "off") != 0) {
+        return config_wrong(r, "%.512s: '%.64s' is none of CN, SAN and off", g->where, g->text);
     }
-    memcpy(field, &by_cn, sizeof by_cn);
+    memcpy(field, &by, sizeof by);
     return CONFIG_RUN;
 }
 

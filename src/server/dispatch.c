@@ -158,7 +158,9 @@ static void map_acquire(const struct fli_request *q, uint8_t also[MACHINE_ALSO_S
     }
     m->op = MACHINE_OP_ACQUIRE;
     m->flags = (uint8_t)((q->explicit_session ? MACHINE_ACQUIRE_EXPLICIT : 0) |
-                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0));
+                         (q->wait ? MACHINE_ACQUIRE_WAIT : 0) |
+                         (q->attempt > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0));
+    m->number = q->attempt > 1 ? q->attempt : 0;
     m->mode = q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE;
     m->n_names = (uint8_t)(1 + q->n_also);
     m->also = (struct fli_slice){also, len};
@@ -274,6 +276,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (m.op == MACHINE_OP_ACQUIRE) {
         c->waits = q->wait;
         c->wait_ms = m.wait_ms;
+        c->counted = q->attempt > 1;
         if (m.owner.len == 0) {
             c->made_owner = true;
             m.owner = make_owner(d);

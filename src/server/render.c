@@ -93,6 +93,14 @@ static int mismatch(struct fli_buf *b, uint32_t permits)
         permits);
 }
 
+static int late(struct fli_buf *b, uint64_t highest)
+{
+    return fli_resp_error(b, "LATE",
+                          "attempt %" PRIu64 " of this owner has come before this one, so nothing "
+                          "was done; if this is the newest, send it with a larger ATTEMPT",
+                          highest);
+}
+
 static int corrupt(struct fli_buf *b)
 {
     return fli_resp_error(b, "ERR", "the leader's answer could not be read; nothing was changed");
@@ -405,6 +413,8 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
         return fli_resp_error(b, "ERR", "this version of fencelock cannot carry that out");
     case MACHINE_MISMATCH:
         return mismatch(b, r->number);
+    case MACHINE_LATE:
+        return late(b, r->token);
     case MACHINE_NOPERM:
         return no_permission(b, r->number);
     case MACHINE_NOAUTH:

@@ -146,9 +146,10 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
         /* Its event may have been skipped, and the local log may as well be behind the leader. */
         parked_remove(&d->parked, &c->parked);
         give_up(c);
-    } else if (c->request == NULL && !c->made_owner && queued->token > 1) {
-        /* The client left while this was on its way, and has asked more than once: the asking that
-         * counts may be another one, at another node, though this one came last. */
+    } else if (c->request == NULL && !c->made_owner && !c->counted && queued->token > 1) {
+        /* The client left while this was on its way, and has asked more than once without saying
+         * which asking is which: the one that counts may be at another node, though this one came
+         * last. */
         parked_remove(&d->parked, &c->parked);
         dispatch_call_free(c);
     } else if (c->request == NULL || c->hung_up) {

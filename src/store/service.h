@@ -40,8 +40,8 @@ struct service_config {
     const char *tls_listen;           /* the same for TLS; NULL: none */
     const struct fli_tls_config *tls; /* of that */
     const struct fli_tls_config *strict_tls; /* towards the lock service; NULL: without TLS */
-    const char *aclfile;        /* users (users.h); NULL: everybody may do everything */
-    bool cert_users;            /* the CN of a verified certificate is its user */
+    const char *aclfile;          /* users (users.h); NULL: everybody may do everything */
+    enum fli_tls_user cert_users; /* what of a verified certificate names its user */
     const char *strict;         /* the lock service's nodes for strict mode; NULL: do not ask it */
     unsigned strict_timeout_ms; /* as strict_config has it */
     void *ctx;

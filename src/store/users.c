@@ -391,7 +391,7 @@ void users_cancel(struct users *u, struct users_login *l)
 void users_shaken(struct users *u, struct net_conn *c)
 {
     char name[FLI_TLS_NAME_MAX];
-    if (!u->config.cert_users || !net_conn_cert_name(c, name)) {
+    if (!net_conn_cert_user(c, u->config.cert_users, name)) {
         return;
     }
     struct fli_slice text = {(const uint8_t *)name, strlen(name)};

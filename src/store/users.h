@@ -30,7 +30,7 @@ struct users_login;
 struct users_config {
     uv_loop_t *loop;
     const char *path; /* must stay */
-    bool cert_users;
+    enum fli_tls_user cert_users;
     const struct net_commands *commands;
     struct users_login **(*slot)(struct net_request *r); /* where a request keeps its login */
     void *ctx;

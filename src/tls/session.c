@@ -420,6 +420,21 @@ static X509 *peer(const struct fli_tls *t)
                                                                 : NULL;
 }
 
+/* A zero byte inside would make two names look like one. */
+static bool copy_name(const ASN1_STRING *name, char ret[FLI_TLS_NAME_MAX])
+{
+    unsigned char *text = NULL;
+    int len = ASN1_STRING_to_UTF8(&text, name);
+    bool good = len > 0 && (size_t)len < FLI_TLS_NAME_MAX && memchr(text, 0, (size_t)len) == NULL;
+    if (good) {
+        memcpy(ret, text, (size_t)len);
+        ret[len] = '\0';
+    }
+    OPENSSL_free(text);
+    ERR_clear_error();
+    return good;
+}
+
 bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
 {
     X509 *x = peer(t);
@@ -429,15 +444,34 @@ bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
     const X509_NAME *name = X509_get_subject_name(x);
     int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
     const X509_NAME_ENTRY *entry = at < 0 ? NULL : X509_NAME_get_entry(name, at);
-    unsigned char *text = NULL;
-    int len = entry == NULL ? -1 : ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(entry));
-    /* A zero byte inside would make two names look like one. */
-    bool good = len > 0 && (size_t)len < FLI_TLS_NAME_MAX && memchr(text, 0, (size_t)len) == NULL;
-    if (good) {
-        memcpy(ret, text, (size_t)len);
-        ret[len] = '\0';
+    return entry != NULL && copy_name(X509_NAME_ENTRY_get_data(entry), ret);
+}
+
+/* NULL when it is of another kind. */
+static const ASN1_STRING *alt_text(const GENERAL_NAME *g)
+{
+    switch (g->type) {
+    case GEN_DNS:
+        return g->d.dNSName;
+    case GEN_EMAIL:
+        return g->d.rfc822Name;
+    case GEN_URI:
+        return g->d.uniformResourceIdentifier;
+    default:
+        return NULL;
     }
-    OPENSSL_free(text);
+}
+
+bool fli_tls_peer_alt_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX])
+{
+    X509 *x = peer(t);
+    GENERAL_NAMES *names = x == NULL ? NULL : X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
+    const ASN1_STRING *text = NULL;
+    for (int i = 0; text == NULL && i < sk_GENERAL_NAME_num(names); i++) {
+        text = alt_text(sk_GENERAL_NAME_value(names, i));
+    }
+    bool good = text != NULL && copy_name(text, ret);
+    GENERAL_NAMES_free(names);
     ERR_clear_error();
     return good;
 }

@@ -27,6 +27,9 @@
 #define FLI_TLS_SHAKE_MAX ((size_t)128 << 10) /* bytes a peer may send before it has shaken hands */
 #define FLI_TLS_RECORD_MAX ((size_t)16 << 10) /* plaintext of one record */
 #define FLI_TLS_NAME_MAX 256u
+
+/* What of a client's certificate names its user. */
+enum fli_tls_user { FLI_TLS_USER_OFF, FLI_TLS_USER_CN, FLI_TLS_USER_SAN };
 #define FLI_TLS_ERRMSG_SIZE 256u
 #define FLI_TLS_SECRETS_MAX 4u /* in a file: a new one and those that go out of use */
 #define FLI_TLS_SECRET_MIN 32u /* bytes of a secret: nobody may find it by trying */
@@ -133,6 +136,8 @@ bool fli_tls_was_refused(const struct fli_tls *t);
 
 /* The peer's verified certificate. False when it has shown none, or before the state is OPEN. */
 bool fli_tls_peer_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]); /* its CN */
+/* The first of its alternative names that is a DNS name, an e-mail address or a URI. */
+bool fli_tls_peer_alt_name(const struct fli_tls *t, char ret[FLI_TLS_NAME_MAX]);
 bool fli_tls_peer_is(const struct fli_tls *t, const char *name); /* a host or address it bears */
 bool fli_tls_peer_bears(const struct fli_tls *t,
                         const char *name); /* exactly; no wildcards, no CN */

@@ -49,12 +49,13 @@ const struct fli_command fli_commands[] = {
      "Names the user of this connection."},
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
-     "[MODE SHARED | PERMITS n]",
+     "[MODE SHARED | PERMITS n] [ATTEMPT n]",
      "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
      "ends)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already."},
+     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
+     "later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",

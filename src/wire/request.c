@@ -94,6 +94,7 @@ static const struct option acquire_options[] = {
     ONE("VALUE", BYTES("VALUE", value, 0, FL_VALUE_MAX)),
     ONE("MODE", BYTES("MODE", mode, 1, MODE_WORD_MAX)),
     ONE("PERMITS", NUMBER("PERMITS", permits, 1, FL_PERMITS_MAX, "holders at a time")),
+    ONE("ATTEMPT", NUMBER("ATTEMPT", attempt, 1, FL_TOKEN_MAX, "which sending of it this is")),
     MANY("ALSO", BYTES("ALSO", last_also, 1, FL_NAME_MAX)),
 };
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
@@ -429,6 +430,11 @@ static int finish_acquire(struct parse *p, unsigned given)
     if (!session && r->ttl_ms == 0) {
         r->ttl_ms = FL_TTL_DEFAULT_MS;
     }
+    if (r->attempt > 1 && r->owner.len == 0) {
+        return wrong(p, "ATTEMPT of ACQUIRE needs OWNER or SESSION (which sending of whose request "
+                        "is it?)");
+    }
+    r->attempt = r->attempt == 0 ? 1 : r->attempt;
     r->explicit_session = session;
     r->wait = r->wait_ms > 0;
     return finish_mode(p);

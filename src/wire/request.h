@@ -56,6 +56,7 @@ struct fli_request {
     uint64_t wait_ms;
     uint64_t lockdelay_ms;
     uint64_t permits;           /* ACQUIRE: 1 when absent */
+    uint64_t attempt;           /* ACQUIRE: 1 when absent */
     uint64_t number;            /* COUNT, node id, HELLO version... */
     bool explicit_session;      /* ACQUIRE SESSION */
     bool shared;                /* ACQUIRE MODE SHARED */

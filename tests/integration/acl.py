@@ -317,6 +317,66 @@ class Audit(AclCase):
         wait_until(lambda: int(node.info()['audit_lines_not_written']) > 0, 30, 'a failure')
 
 
+class AuditElsewhere(AclCase):
+    def test_syslog(self):
+        """A node in a name space of its own, whose /dev/log is ours."""
+        path = self.lab.path('log.sock')
+        cluster = Cluster(self.lab, 1, ['--auditlog', 'syslog'])
+        node = cluster.nodes[0]
+        argv = node.argv
+        old = self.lab.path('dev')
+        os.mkdir(old)
+        script = ('mount --rbind /dev "$1" && mount -t tmpfs tmpfs /dev && ln -s "$2" /dev/log && '
+                  'for i in null zero random urandom shm; do ln -s "$1/$i" /dev/$i; done && shift 2 && exec "$@"')
+        probe = subprocess.run(['unshare', '-m', 'true'], capture_output=True)
+        if probe.returncode != 0:
+            self.skipTest('no name space can be made here')
+        node.argv = lambda: ['unshare', '-m', 'sh', '-c', script, 'sh', old, path] + argv()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.bind(path)
+            s.settimeout(30)
+            cluster.start()
+            token = node.call('ACQUIRE', 'report', 'TTL', TTL, 'OWNER', 'owner-of-audit-0123')
+            while True:
+                line = s.recv(65536)
+                self.assertRegex(line, rb'^<85>.*fencelockd\[[0-9]+\]: \{') # authpriv.notice
+                got = json.loads(line[line.index(b'{'):])
+                if got['event'] == 'granted':
+                    break
+            self.assertEqual((got['lock'], got['token']), ('report', token))
+
+    def test_what_does_not_fit_is_counted_and_said(self):
+        """The file is a pipe that nobody reads: commands go on, and the log tells of its gap."""
+        path = self.lab.path('audit')
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        node = self.cluster(1, '--auditlog', path).nodes[0]
+        name, owner = 'n' * 255, 'o' * 255
+        def dropped():
+            with node.client(timeout=30.0) as c:
+                for _ in range(20):
+                    tokens = c.pipeline([('ACQUIRE', name[:250] + '%05d' % i, 'TTL', TTL, 'OWNER', owner) for i in range(200)])
+                    c.pipeline([('RELEASE', name[:250] + '%05d' % i, t) for i, t in enumerate(tokens)])
+            return int(node.info()['audit_lines_dropped']) > 0
+        wait_until(dropped, 120, 'lines that were left out')
+        lost = int(node.info()['audit_lines_dropped'])
+        rest = b''
+        def told():
+            nonlocal rest
+            node.call('TOKEN', 'x') # and lines that make it write again
+            node.call('RELEASE', 'again', node.call('ACQUIRE', 'again', 'TTL', TTL))
+            try:
+                while True:
+                    rest += os.read(reader, 1 << 20)
+            except BlockingIOError:
+                pass
+            events = [json.loads(l) for l in rest.split(b'\n')[:-1]]
+            gaps = [e for e in events if e['event'] == 'dropped']
+            return gaps and events[-1]['event'] != 'dropped' and sum(e['lines'] for e in gaps) >= lost
+        wait_until(told, 60, 'a line that says what is missing')
+
+
 class Revoked(AclCase):
     def test_open_connections_lose_the_right(self):
         node = self.cluster().nodes[0]

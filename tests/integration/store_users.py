@@ -190,6 +190,33 @@ class OfACertificate(UserCase):
         self.addCleanup(c.close)
         return c
 
+    def test_an_alternative_name(self):
+        """The first that is no address: bytes of other kinds name nobody."""
+        path = self.lab.path('users.acl')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('user ann@example.org on ~a* +@claim\nuser ann on ~* +@all\nuser spiffe://x/ben on ~b* +@claim\n')
+        for name, san in (('ann', 'IP:10.0.0.1,email:ann@example.org,DNS:ann'), ('ben', 'URI:spiffe://x/ben'), ('cid', None)):
+            self.sign(name, san)
+        store = Store(self.lab)
+        store.start('--aclfile', path, '--tls-auth-clients-user', 'SAN', *self.certs.daemon(tls_port=str(self.port)))
+        self.assertEqual(self.as_user('ann').call('CLAIM', 'a1', 1), 'OK')
+        self.refused('NOPERM', self.as_user('ann'), 'CLAIM', 'b1', 1)
+        self.assertEqual(self.as_user('ben').call('CLAIM', 'b1', 1), 'OK')
+        self.refused('NOAUTH', self.as_user('cid'), 'CLAIM', 'a1', 1)
+
+    def sign(self, name, san):
+        """Replaces a client's certificate by one with these alternative names."""
+        at = self.lab.path(name)
+        with open(at + '.ext', 'w', encoding='utf-8') as f:
+            f.write('extendedKeyUsage=clientAuth\n' + ('subjectAltName=%s\n' % san if san else ''))
+        def openssl(*words):
+            subprocess.run(['openssl', *words], check=True, capture_output=True)
+        if not os.path.exists(self.certs.key(name)):
+            self.certs.make('client', name)
+        openssl('req', '-new', '-key', self.certs.key(name), '-subj', '/CN=' + name, '-out', at + '.csr')
+        openssl('x509', '-req', '-in', at + '.csr', '-CA', self.certs.crt('ca'), '-CAkey', self.certs.key('ca'), '-days', '2',
+                '-CAcreateserial', '-extfile', at + '.ext', '-out', self.certs.crt(name))
+
     def test_at_the_lock_service(self):
         cluster = Cluster(self.lab, 1, self.certs.daemon(tls_port=str(self.port), tls_auth_clients_user='CN'))
         node = cluster.start().nodes[0]

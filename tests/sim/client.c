@@ -93,6 +93,7 @@ struct sim_lane *sim_client_prepare(struct sim_client *c, unsigned lane, uint8_t
     l->mask = 1u << lock;
     l->owner_number = owner;
     l->token = 0;
+    l->attempt = 0;
     l->half_close = false;
     snprintf(l->name, sizeof l->name, "%c%u", lock < SIM_LOCKS ? 'L' : 'R', lock);
     snprintf(l->owner, sizeof l->owner, "%020llu", (unsigned long long)owner);

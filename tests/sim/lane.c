@@ -222,6 +222,10 @@ static struct machine_command command_of(struct sim_lane *l)
             m.flags &= (uint8_t)~MACHINE_ACQUIRE_WAIT;
         }
     }
+    if (m.op == MACHINE_OP_ACQUIRE && m.owner.len > 0) {
+        l->attempt = fli_attempts_next(&l->client->sendings, l->attempt, now_ms);
+        m.number = l->attempt;
+    }
     l->wait_ms = m.wait_ms;
     return m;
 }
@@ -257,7 +261,9 @@ static void take_answer(struct sim_lane *l)
     if (l->half_closed) {
         hang_up(l); /* nothing more can be sent on it */
     }
-    if (a.has_result) {
+    l->client->sim->marks->late += a.late != 0;
+    l->attempt = a.late > l->attempt ? a.late : l->attempt;
+    if (a.has_result && a.late == 0) {
         l->result = a.result;
         sim_oracle_answer(l, &a.result);
         if (a.event == FLI_EVENT_YES && a.result.token != 0 &&
@@ -286,7 +292,7 @@ static void compare(struct sim *s, const struct said *said, struct sim_answer *a
         return;
     }
     bool has_token =
-        r->code == MACHINE_GRANTED ||
+        r->code == MACHINE_GRANTED || r->code == MACHINE_LATE ||
         (r->code == MACHINE_DONE && (a->op == MACHINE_OP_TOKEN || a->op == MACHINE_OP_BREAK));
     bool same = a->result.code == r->code ||
                 (a->result.code == MACHINE_NOSESSION && r->code == MACHINE_NOTFOUND);
@@ -436,6 +442,7 @@ static int status_of(const struct sim_lane *l)
 
 static void finish(struct sim_lane *l)
 {
+    fli_attempts_learn(&l->client->sendings, &l->flow, l->attempt, sim_client_now(l->client));
     l->active = false;
     if (l->half_closed) {
         hang_up(l);

@@ -46,6 +46,7 @@
     X(leaderless, 100)                                                                             \
     X(resets, 50)                                                                                  \
     X(abandoned, 50)                                                                               \
+    X(late, 100)                                                                                   \
     X(mismatches, 50)                                                                              \
     X(believed_twice, 1000)                                                                        \
     X(deadlocks, 1000)                                                                             \

@@ -36,6 +36,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "client/attempts.h"
 #include "client/flow.h"
 #include "client/hold.h"
 #include "consensus/clock.h"
@@ -211,6 +212,7 @@ struct sim_answer {
     int code;
     struct machine_result result;
     bool has_result;
+    uint64_t late; /* a later attempt than the one that is answered; 0: none */
 };
 
 /* One call at a time. */
@@ -224,6 +226,7 @@ struct sim_lane {
     uint8_t also[SIM_LOCKS * 3];
     uint64_t owner_number;
     unsigned lock, mask; /* all the locks it is about; `lock` is the first that is named */
+    uint64_t attempt;    /* number of the ACQUIRE that was sent last */
     uint64_t wait_ms;    /* as it was sent last */
     bool robbed;         /* of its place, by a try that it had given up */
     struct {
@@ -265,6 +268,7 @@ struct sim_client {
     struct sim_inbox deferred;
     uint64_t alarm_at; /* true time of the one alarm that counts */
     struct sim_lane lanes[SIM_LANES];
+    struct fli_attempts sendings;
     uint64_t next_at; /* local: do the next thing */
     /* what it believes to hold */
     bool holding;

@@ -104,6 +104,7 @@ void sim_words_write(const struct machine_command *m, struct fli_buf *out)
                               .ttl_ms = m->ttl_ms,
                               .lockdelay_ms = m->lockdelay_ms,
                               .permits = m->permits > 1 ? m->permits : 0,
+                              .attempt = m->op == MACHINE_OP_ACQUIRE ? m->number : 0,
                               .shared = m->mode == MACHINE_MODE_SHARED,
                               .under_session = (m->flags & MACHINE_ACQUIRE_EXPLICIT) != 0};
         rc = fli_ask_encode(&ask, m->wait_ms, out);
@@ -211,7 +212,13 @@ void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, str
     redisReply *reply = read_reply(s, data, len);
     a->has_result = false;
     a->event = fli_ask_judge(ask_op(op), reply, &a->code);
-    read_result(s, reply, op, a);
+    a->late = op == MACHINE_OP_ACQUIRE ? fli_ask_late(reply) : 0;
+    if (a->late != 0) {
+        a->result = (struct machine_result){.code = MACHINE_LATE, .token = a->late};
+        a->has_result = true;
+    } else {
+        read_result(s, reply, op, a);
+    }
     freeReplyObject(reply);
 }
 

@@ -11,8 +11,11 @@
 ;; --- a lock: alone, shared, or a semaphore ------------------------------------------------------
 
 (def free-lock
-  "holders: {owner token}; a token is :unknown while nobody was told it. last: the largest told."
+  "holders: {owner token}; a token that nobody was told is {:above n}, n being the largest that was
+  told before it. last: the largest told."
   {:holders {}, :mode nil, :last 0})
+
+(def ^:private unknown? map?)
 
 (defn- room? [{:keys [holders mode]} {wanted :mode, permits :permits}]
   (or (empty? holders)
@@ -27,14 +30,15 @@
       (= held token)
       state
 
-      (and held (not= held :unknown))
+      (and held (not (unknown? held)))
       (wrong owner " holds " held " and is told " token)
 
-      (<= token last)
-      (wrong "token " token " after " last)
+      ; Others may have been granted the lock, beside it, before its token was told.
+      (<= token (if held (:above held) last))
+      (wrong "token " token " after " (if held (:above held) last))
 
       (or held (room? state value))
-      (assoc state :holders (assoc holders owner token), :mode mode, :last token)
+      (assoc state :holders (assoc holders owner token), :mode mode, :last (max last token))
 
       :else
       (wrong owner " is granted what " (keys holders) " hold"))))
@@ -53,7 +57,7 @@
     state
 
     :else
-    (assoc state :holders (assoc holders owner :unknown), :mode (:mode value))))
+    (assoc state :holders (assoc holders owner {:above (:last state)}), :mode (:mode value))))
 
 (defn- without [{:keys [holders] :as state} owner]
   (let [left (dissoc holders owner)]
@@ -63,7 +67,7 @@
   (let [held (get holders owner)]
     (cond
       (nil? done) (if held (without state owner) state)
-      (and done (or (= held token) (= held :unknown))) (without state owner)
+      (and done (or (= held token) (unknown? held))) (without state owner)
       done (wrong owner " gives back " token " and holds " held)
       (= held token) (wrong owner " holds " token " and may not give it back")
       :else state)))
@@ -71,7 +75,7 @@
 (defn- check [{:keys [holders] :as state} owner {:keys [token held]}]
   (cond
     (nil? held) state
-    (= held (contains? #{token :unknown} (get holders owner))) state
+    (= held (or (unknown? (get holders owner)) (= token (get holders owner)))) state
     :else (wrong "check of " token " says " held ", and " owner " holds " (get holders owner))))
 
 (defn lock-step

@@ -60,7 +60,13 @@
              [1 :release {:token 2 :done true}] [2 :acquire (permit 3)]))
   (is (wrong? [0 :acquire (permit 1)] [1 :acquire (permit 2)] [2 :acquire (permit 3)])
       "one holder too many")
-  (is (wrong? [0 :acquire (permit 1)] [1 :acquire (permit nil)]) "a permit is left"))
+  (is (wrong? [0 :acquire (permit 1)] [1 :acquire (permit nil)]) "a permit is left")
+  (let [asked {:mode :permits, :permits 2}]
+    (is (fine? [2 :acquire (permit 4)] [0 :acquire asked] [2 :release {:token 4 :done true}]
+               [1 :acquire (permit 6)] [0 :acquire (permit 5)])
+        "a token is told after a larger one")
+    (is (wrong? [2 :acquire (permit 4)] [0 :acquire asked] [0 :acquire (permit 3)])
+        "a token that is older than the request")))
 
 (defn- register [& steps]
   (loop [state model/empty-register, steps steps]

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "client/ask.h"
+#include "client/attempts.h"
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
@@ -47,6 +48,34 @@ static void expect(enum fli_ask_op op, const char *bytes, enum fli_flow_event ev
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
+
+static void test_attempts(void **state)
+{
+    struct fli_attempts a = {.above = 0};
+    struct fli_flow ended = {.status = 0, .unknown = true};
+    (void)state;
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
+    assert_int_equal(fli_attempts_next(&a, 1, 5), 2);
+    fli_attempts_learn(&a, &ended, 2, 5); /* it knows what became of it */
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
+    ended.status = FL_EUNCERTAIN;
+    fli_attempts_learn(&a, &ended, 0, 5); /* not an ACQUIRE */
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
+    fli_attempts_learn(&a, &ended, 3, 5);
+    assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
+    assert_int_equal(fli_attempts_next(&a, 4, 5), 5);
+    fli_attempts_learn(&a, &ended, 2, 6); /* of a call beside it */
+    assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_DOUBT_MS), 4);
+    assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_DOUBT_MS), 1);
+    const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
+                                .name = fl_str("n"),
+                                .owner = fl_str("0123456789abcdef"),
+                                .ttl_ms = 500,
+                                .attempt = 2};
+    expect_bytes(&ask, 0,
+                 "*8\r\n$7\r\nACQUIRE\r\n$1\r\nn\r\n$3\r\nTTL\r\n$3\r\n500\r\n$5\r\nOWNER\r\n"
+                 "$16\r\n0123456789abcdef\r\n$7\r\nATTEMPT\r\n$1\r\n2\r\n");
+}
 
 static void test_requests(void **state)
 {
@@ -306,6 +335,7 @@ static void test_stale_mark(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_how_a_lock_may_be_taken),
         cmocka_unit_test(test_store_requests),

@@ -222,7 +222,7 @@ static void test_room_for_later(void **state)
     b.data[0] = 40;
     assert_int_equal(machine_command_decode(b.data, b.len, &c, &size), FL_EVERSION);
     b.data[0] = MACHINE_OP_ACQUIRE;
-    b.data[1] = 4;
+    b.data[1] = 8;
     assert_int_equal(machine_command_decode(b.data, b.len, &c, &size), FL_EVERSION);
     b.data[1] = 0;
     b.data[4] = 2;

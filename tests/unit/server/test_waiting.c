@@ -419,6 +419,42 @@ static void dropped_in_flight_and_already_granted(void **state)
     }
 }
 
+/* It has been asked more than once. Only who says which attempt is which is known to have asked
+ * last; another's place is kept. */
+static void dropped_in_flight_and_asked_again(void **state)
+{
+    (void)state;
+    for (int counted = 0; counted <= 1; counted++) {
+        struct fake f;
+        fake_start(&f);
+        struct asked *a = ask(&f, 2, counted ? NAMED " ATTEMPT 2" : NAMED);
+        assert_int_equal(last_sent(&f)->command.number, counted ? 2 : 0);
+        dispatch_cancel(f.d, &a->slot);
+        struct machine_result r = queued;
+        r.token = 2;
+        result(last_sent(&f), r);
+        if (counted) {
+            expect_cancel(&f, 1, 2);
+            result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
+        } else {
+            expect_no_undo(&f, 1);
+        }
+        fake_end(&f);
+    }
+}
+
+static void late_attempts_are_told(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_start(&f);
+    struct asked *a = ask(&f, 2, NAMED);
+    result(last_sent(&f), (struct machine_result){.code = MACHINE_LATE, .token = 3});
+    assert_true(a->answered);
+    assert_memory_equal(a->reply.data, "-LATE attempt 3 ", 16);
+    fake_end(&f);
+}
+
 /* --- the client hangs up, and may still listen --- */
 
 static void hangup_cancels_and_answers(void **state)
@@ -685,6 +721,8 @@ int main(void)
         cmocka_unit_test(ghosts_do_not_live_for_ever),
         cmocka_unit_test(dropped_in_flight),
         cmocka_unit_test(dropped_in_flight_and_already_granted),
+        cmocka_unit_test(dropped_in_flight_and_asked_again),
+        cmocka_unit_test(late_attempts_are_told),
         cmocka_unit_test(hangup_cancels_and_answers),
         cmocka_unit_test(hangup_then_granted),
         cmocka_unit_test(hangup_then_drop),

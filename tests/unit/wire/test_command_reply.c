@@ -160,7 +160,7 @@ static void test_docs_of_some(void **state)
     redisReply *r = ask(FLI_SERVICE_LOCK, FLI_CMD_COMMAND_DOCS, "acquire nope session|open INFO");
     assert_int_equal(r->elements, 6);
     const redisReply *args = get(get(r, "acquire"), "arguments");
-    assert_int_equal(args->elements, 7);
+    assert_int_equal(args->elements, 8);
     assert_string_equal(argument(args, 0, "name"), "name");
     assert_false(optional(args, 0));
     assert_string_equal(argument(args, 1, "name"), "TTL ms | SESSION owner");

@@ -34,7 +34,7 @@ static void bad(enum fli_service service, const char *text, int want_rc, const c
 #define OWNER16 "0123456789abcdef"
 #define ACQUIRE_USAGE                                                                              \
     ": write ACQUIRE name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] "            \
-    "[ALSO name]... [MODE SHARED | PERMITS n]"
+    "[ALSO name]... [MODE SHARED | PERMITS n] [ATTEMPT n]"
 
 static void test_acquire(void **state)
 {

@@ -1,0 +1,164 @@
+/* test_attempt.c: which sending of an ACQUIRE came last, and for how long that is known. */
+#include "machine/limits.h"
+#include "kit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static struct machine_command attempt(struct machine_command c, uint64_t number)
+{
+    c.flags |= number > 1 ? MACHINE_ACQUIRE_ATTEMPT : 0;
+    c.number = number > 1 ? number : 0;
+    return c;
+}
+
+static struct machine_result take(struct kit *k, const char *name, const char *owner, uint64_t n)
+{
+    return kit_run(k, attempt(cmd_acquire(name, owner, 5000), n));
+}
+
+static void assert_late(struct machine_result r, uint64_t highest)
+{
+    assert_int_equal(r.code, MACHINE_LATE);
+    assert_int_equal(r.token, highest);
+}
+
+/* The copy that sat in a stopped node: its client has had the lock and given it back. */
+static void test_a_late_copy(void **state)
+{
+    struct kit *k = *state;
+    struct machine_result r = take(k, "L", "ann", 2);
+    assert_int_equal(r.code, MACHINE_GRANTED);
+    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", r.token, 0));
+    kit_forget_events(k);
+    assert_late(take(k, "L", "ann", 1), 2);
+    kit_expect_events(k, "");
+    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_NOTFOUND);
+    assert_int_equal(take(k, "L", "ann", 2).code, MACHINE_GRANTED); /* the newest itself */
+    assert_late(take(k, "L", "ann", 1), 2);                         /* renews nothing either */
+    assert_int_equal(take(k, "L", "ann", 3).code, MACHINE_GRANTED);
+    assert_late(take(k, "L", "ann", 2), 3);
+}
+
+/* Another lock, another owner, another kind of owner: another request. */
+static void test_of_what(void **state)
+{
+    struct kit *k = *state;
+    kit_run(k, cmd_open("ann", 5000, 0, ""));
+    take(k, "L", "ann", 9);
+    assert_int_equal(take(k, "M", "ann", 1).code, MACHINE_GRANTED);
+    assert_int_equal(take(k, "L", "bob", 1).code, MACHINE_HELD);
+    assert_int_equal(kit_run(k, cmd_acquire_x("L", "ann")).code, MACHINE_HELD);
+    assert_late(take(k, "L", "ann", 8), 9);
+}
+
+/* What was refused counts as well: it came. */
+static void test_refused(void **state)
+{
+    struct kit *k = *state;
+    uint64_t token = take(k, "L", "bob", 1).token;
+    assert_int_equal(take(k, "L", "ann", 2).code, MACHINE_HELD);
+    kit_run(k, cmd_held(MACHINE_OP_RELEASE, "L", token, 0));
+    assert_late(take(k, "L", "ann", 1), 2);
+}
+
+/* A second, shorter wait ends when it says; the first one's cancel ends nothing of it. */
+static void test_waits(void **state)
+{
+    struct kit *k = *state;
+    take(k, "L", "bob", 1);
+    struct machine_result first = kit_run(k, cmd_wait("L", "ann", 500, 4000));
+    assert_int_equal(first.code, MACHINE_QUEUED);
+    struct machine_result second = kit_run(k, attempt(cmd_wait("L", "ann", 500, 200), 2));
+    assert_int_equal(second.code, MACHINE_QUEUED);
+    assert_int_equal(second.wait, first.wait);
+    struct machine_command cancel = cmd_number(MACHINE_OP_CANCEL, first.wait, first.token);
+    assert_int_equal(kit_run(k, cancel).code, MACHINE_NO);
+    assert_late(kit_run(k, cmd_wait("L", "ann", 500, 4000)), 2);
+    kit_forget_events(k);
+    kit_tick(k, 1201);
+    assert_false(machine_is_waiting(k->m, first.wait));
+}
+
+static void test_own_cancel(void **state)
+{
+    struct kit *k = *state;
+    take(k, "L", "bob", 1);
+    kit_run(k, cmd_wait("L", "ann", 500, 200));
+    struct machine_result r = kit_run(k, attempt(cmd_wait("L", "ann", 500, 4000), 2));
+    kit_tick(k, 1201);
+    assert_true(machine_is_waiting(k->m, r.wait));
+    assert_int_equal(kit_run(k, cmd_number(MACHINE_OP_CANCEL, r.wait, r.token)).code, MACHINE_DONE);
+    assert_false(machine_is_waiting(k->m, r.wait));
+}
+
+static void test_limits(void **state)
+{
+    struct kit *k = *state;
+    take(k, "L", "ann", MACHINE_ATTEMPT_MAX);
+    assert_late(take(k, "L", "ann", MACHINE_ATTEMPT_MAX - 1), MACHINE_ATTEMPT_MAX);
+    struct machine_command c = attempt(cmd_acquire("L", "ann", 500), MACHINE_ATTEMPT_MAX + 1);
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c.number = 1; /* which is what is said by saying nothing */
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+}
+
+/* The oldest is forgotten when there is one too many, and a snapshot knows which that is. */
+static void test_so_many(void **state)
+{
+    struct kit *k = *state;
+    char owner[24];
+    for (unsigned i = 0; i < MACHINE_ATTEMPTS_MAX; i++) {
+        snprintf(owner, sizeof owner, "owner-%u", i);
+        take(k, "L", owner, 2);
+    }
+    take(k, "L", "owner-0", 3); /* not the oldest any more */
+    kit_reload(k);
+    assert_late(take(k, "L", "owner-1", 1), 2);
+    take(k, "L", "owner-1", 2);
+    take(k, "L", "one-more", 2);
+    assert_late(take(k, "L", "owner-0", 1), 3);
+    assert_late(take(k, "L", "owner-1", 1), 2);
+    assert_int_not_equal(take(k, "L", "owner-2", 1).code, MACHINE_LATE);
+    assert_late(take(k, "L", "owner-4", 1), 2);
+    machine_check(k->m);
+}
+
+static void test_for_so_long(void **state)
+{
+    struct kit *k = *state;
+    take(k, "L", "ann", 2);
+    kit_tick(k, 1000 + MACHINE_ATTEMPT_KEEP_MS);
+    take(k, "M", "bob", 2);
+    assert_late(take(k, "L", "ann", 1), 2);
+    kit_tick(k, 1001 + MACHINE_ATTEMPT_KEEP_MS);
+    take(k, "N", "cat", 2);
+    assert_int_equal(take(k, "L", "ann", 1).code, MACHINE_GRANTED);
+    assert_late(take(k, "M", "bob", 1), 2);
+    machine_check(k->m);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_late_copy), TEST(test_of_what), TEST(test_refused), TEST(test_waits),
+        TEST(test_own_cancel),  TEST(test_limits),  TEST(test_so_many), TEST(test_for_so_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
