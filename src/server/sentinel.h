@@ -1,4 +1,4 @@
-/* sentinel.h: SENTINEL, as far as clients need it that look for a master with it. The cluster is one
+/* sentinel.h: SENTINEL, as far as clients need it to look for a master. The cluster is one
  * master, by whatever name it is asked for: the node that leads, or the one that is asked while
  * none is known. The nodes are its sentinels, and it has no replicas, since a replica would be
  * asked for what it does not know yet. */
