@@ -266,6 +266,13 @@ const struct face_form face_forms[] = {
      SOME_KEYS,
      .value_at = 1,
      ANSWERS(FACE_NEVER, FACE_PTTL, FACE_NIL, FACE_NIL)},
+    /* T28 of releases before 0.10 of the same library, which had one key */
+    {.name = "pttl-or-minus-3",
+     .script = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return -3 end "
+               "return redis.call('pttl', KEYS[1])",
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_MINUS_3, FACE_INT_MINUS_3)},
 };
 
 const size_t face_forms_len = sizeof face_forms / sizeof face_forms[0];

@@ -28,6 +28,7 @@ enum face_answer {
     FACE_INT_2,
     FACE_INT_MINUS_1,
     FACE_INT_MINUS_2,
+    FACE_INT_MINUS_3,
     FACE_COUNT,      /* how many keys it was done to, or are there */
     FACE_ERROR_WORD, /* an error that says ERROR */
     FACE_ERROR_HELD, /* an error: another value has the key */

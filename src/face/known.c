@@ -4,6 +4,10 @@
 #include "face/scripts.h"
 
 const struct face_known face_known_texts[] = {
+    {"a7aba3bc5d6e99b3003da8b9d80a63b9f4092ecf", "extend"},
+    {"cf0e94b2e9ffc7e04395cf88f7583fc309985910", "release"},
+    {"6484da7d58920897fdc22b7f9afd1a3d47524ea8", "pttl-or-minus-3"},
+    {"80a1b5f2cfccec3b7119ba7721d2127682b691a7", "obtain-all"},
     {"4e92fdc63815b3a0a2dd1c1df3694de73607c88d", "release"},
     {"8e4905cee18e7c3188d10f2b8b170e403baed34f", "release"},
     {"a4aada0b36710970eedaaaeec4a6b7d8c78c4f80", "release"},
@@ -52,6 +56,8 @@ const struct face_known face_known_texts[] = {
 const size_t face_known_texts_len = sizeof face_known_texts / sizeof face_known_texts[0];
 
 const struct face_known face_known_tokens[] = {
+    {"f55933d4941a729c4a78db5a7951079b6bc5b627", "pttl-or-minus-3"},
+    {"491b92b6397f022211e604e15aee304141f713fd", "obtain-all"},
     {"57e63f34f912aec0a666bb16aced217f4b3c989f", "extend-all"},
     {"10821fabaa071a2b4d5dedc21323b436cd877533", "extend-by-variable"},
     {"84856c076d813ad5bce42fb88e49010a726b853b", "extend-or-add"},

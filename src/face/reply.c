@@ -48,6 +48,8 @@ int face_reply(struct fli_buf *out, int proto, const struct face_answers *answer
         return fli_resp_int(out, -1);
     case FACE_INT_MINUS_2:
         return fli_resp_int(out, -2);
+    case FACE_INT_MINUS_3:
+        return fli_resp_int(out, -3);
     case FACE_COUNT:
         return integer(out, r->count);
     case FACE_ERROR_WORD:

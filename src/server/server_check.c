@@ -6,6 +6,7 @@
 
 #include "auth/aclfile.h"
 #include "peer/security.h"
+#include "server/redis_face.h"
 #include "tls/tls.h"
 
 static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
@@ -16,6 +17,16 @@ static int check_users(const struct config *c, char *errmsg, size_t errmsg_size)
     }
     int rc = aclfile_read(c->aclfile, ACL_LOCK_RIGHTS, &file, errmsg, errmsg_size);
     aclfile_free(&file);
+    return rc;
+}
+
+static int check_aliases(const struct config *c, char *errmsg, size_t errmsg_size)
+{
+    struct dispatch_face face;
+    int rc = redis_face_open(c, &face, errmsg, errmsg_size);
+    if (rc == 0) {
+        redis_face_close(&face);
+    }
     return rc;
 }
 
@@ -90,6 +101,7 @@ int server_check(const struct config *c, struct directory_look *ret, char *errms
     int rc = identity_peek(c->data, ret, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_directory(c, ret, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_users(c, errmsg, errmsg_size);
+    rc = rc != 0 ? rc : check_aliases(c, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_tls(c, errmsg, errmsg_size);
     return rc != 0 ? rc : check_peers(c, errmsg, errmsg_size);
 }

@@ -6,10 +6,11 @@ import hashlib
 import itertools
 import os
 import re
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Resp, RespError, main, wait_until
+from harness import Case, Cluster, Resp, RespError, binary, main, wait_until
 from redlock_lab import Redis
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
@@ -35,9 +36,9 @@ ARGUMENTS = {
     'replace': [('own', 'new', TTL), ('own', 'own', TTL)], 'extend-or-set-or-minus-1': [('own', TTL)],
     'set-all': [('own', TTL)], 'extend-all': [('own', TTL)], 'release-each': [('own',)],
     'extend-by-set': [('own', TTL)], 'obtain-all': [('own', 3, TTL)], 'release-all': [('own',)],
-    'refresh-all': [('own', TTL)], 'pttl-all': [('own',)],
+    'refresh-all': [('own', TTL)], 'pttl-all': [('own',)], 'pttl-or-minus-3': [('own',)],
 }
-TIMES = {'value-and-pttl', 'pttl-if-own', 'pttl-all'}  # answers with a time that goes on
+TIMES = {'value-and-pttl', 'pttl-if-own', 'pttl-all', 'pttl-or-minus-3'}  # answers with a time that goes on
 SIGNALS = {'release-with-signal', 'extend-seconds'}
 SEVERAL = {'set-all', 'extend-all', 'release-each', 'release-all', 'refresh-all', 'pttl-all'}
 # Redis would take the key from another value; here it is not given (FRONTDOOR.md).
@@ -255,6 +256,17 @@ class Locks(Case):
         self.refused(node, 'SET', 'x', 'me', 'NX', text='--redis-face')
         self.assertEqual(node.call('EVAL', script, 1, 'job:1', 'me'), 1)
         self.assertEqual(node.call('SCRIPT', 'EXISTS', hashlib.sha1(script.encode()).hexdigest()), [1])
+
+    def test_a_wrong_file_of_aliases_is_named(self):
+        path = self.lab.path('aliases')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write('\n%s = relase\n' % ('a' * 40))
+        for argv in ((), ('--check',)):
+            p = subprocess.run([binary('fencelockd'), '--data', self.lab.path('data'), '--listen', '127.0.0.1:0',
+                                '--redis-face-aliases', path, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               timeout=60, check=False)
+            self.assertNotEqual(p.returncode, 0)
+            self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
 
     def test_switched_off(self):
         node = Cluster(self.lab, 1, ('--redis-face', 'no')).start().nodes[0]

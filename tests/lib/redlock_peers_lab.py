@@ -5,6 +5,7 @@ Each is a small program in tests/integration/peers that reads lines and answers 
     lock KEY TTL_MS    held | refused
     extend TTL_MS      held | lost          of the lock that it took last
     unlock             freed | lost | done  the latter where the library does not tell
+    token              token N | none       of that lock, where fencelockd serves it; some cannot
     anything           error TEXT           what the library threw instead
 
 What they need is installed once, below the build directory (that of the normal build also for the one with
@@ -119,8 +120,8 @@ def node(version):
     return installed('node%d' % version, lambda d: fetch(d, 'npm', 'ci', '--no-fund'), 'node%d' % version)
 
 
-def python():
-    """The python of a virtual environment with all Python libraries in it."""
+def python(name='python'):
+    """The python of a virtual environment with all Python libraries of that folder in it."""
     def how(directory):
         for candidate in (DEBIAN_PYTHON, 'python3'):
             made = subprocess.run([candidate, '-m', 'venv', os.path.join(directory, 'venv')], stdout=subprocess.DEVNULL,
@@ -131,7 +132,7 @@ def python():
             raise Unavailable('no python3 here can make a virtual environment with pip (package python3-venv)')
         fetch(directory, os.path.join(directory, 'venv', 'bin', 'pip'), 'install', '--quiet', '--no-deps', '--requirement',
               'requirements.txt')
-    return os.path.join(installed('python', how, 'python'), 'venv', 'bin', 'python')
+    return os.path.join(installed(name, how, name), 'venv', 'bin', 'python')
 
 
 def go():
@@ -183,8 +184,8 @@ def _node(version):
     return lambda at: ['node', os.path.join(SOURCES, 'peer.js'), node(version), at]
 
 
-def _python(library):
-    return lambda at: [python(), os.path.join(SOURCES, 'peer.py'), library, at]
+def _python(library, name='python'):
+    return lambda at: [python(name), os.path.join(SOURCES, 'peer.py'), library, at]
 
 
 COMMANDS = {
@@ -192,6 +193,8 @@ COMMANDS = {
     'node-redlock 5': _node(5),
     "redis-py's Lock (Debian)": lambda at: [DEBIAN_PYTHON, os.path.join(SOURCES, 'peer.py'), 'redis-py', at],
     "redis-py's Lock": _python('redis-py'),
+    "redis-py's Lock 5": _python('redis-py', 'python_old'),
+    'aioredlock': _python('aioredlock', 'python_old'),
     'redlock-py': _python('redlock-py'),
     'pottery': _python('pottery'),
     'python-redis-lock': _python('python-redis-lock'),

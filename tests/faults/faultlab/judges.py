@@ -187,50 +187,6 @@ def sessions(ops):
     return wrong
 
 
-def watching(events, ops):
-    """What a subscriber hears is true and without a gap that it is not told of: tokens of grants rise, an end belongs to
-    the last grant of its lock, and between two grants that it heard of every acknowledged one was heard."""
-    wrong, connections, granted = [], defaultdict(list), {}
-    for g in grants_of(ops):
-        granted[g.get('token')] = g
-    for e in events:
-        if e['type'] == 'seen':
-            connections[e['connection']].append(e)
-    for name, seen in connections.items():
-        highest, clock, holder, segment = 0, 0, {}, []
-        for e in seen + [{'event': 'resync', 'token': None, 'clock': clock, 'lock': '', 't': 0}]:
-            token, lock = e['token'], e['lock']
-            if e['event'] == 'resync':
-                wrong += _gaps(name, segment, granted)
-                segment, holder, clock = [], {}, 0
-                continue
-            if e['clock'] < clock:
-                wrong.append(Anomaly('events', 'the clock of the events on %s went back' % name, at=e['t']))
-            clock = e['clock']
-            if e['event'] == 'granted':
-                asked = granted.get(token)
-                if token <= highest:
-                    wrong.append(Anomaly('events', '%s heard of token %d after token %d' % (name, token, highest), at=e['t']))
-                if asked is not None and (asked.get('lock'), asked.get('owner')) != (lock, e['owner']):
-                    wrong.append(Anomaly('events', '%s heard that token %d went to another' % (name, token), [asked]))
-                highest, holder[lock] = max(highest, token), token
-                segment.append(token)
-            elif e['event'] in ('released', 'expired', 'broken'):
-                if holder.get(lock, token) != token:
-                    wrong.append(Anomaly('events', '%s heard that token %d of %s had %s, and that lock was under %s'
-                                         % (name, token, lock, e['event'], holder[lock] or 'none'), at=e['t']))
-                holder[lock] = 0
-    return wrong
-
-
-def _gaps(name, heard, granted):
-    if not heard:
-        return []
-    known = set(heard)
-    return [Anomaly('events', '%s did not hear of token %d, but of %d and %d' % (name, token, heard[0], heard[-1]), [g])
-            for token, g in granted.items() if heard[0] < token < heard[-1] and token not in known]
-
-
 def listeners(events, clients, healed):
     """After the faults have ended, every subscriber hears something."""
     heard = {e['client'] for e in events if e['type'] == 'seen' and e['t'] > healed}

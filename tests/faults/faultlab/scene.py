@@ -15,7 +15,7 @@ from redlock_lab import Redis
 from shim import Shim, library
 from tls_lab import Certs
 
-from . import checkers, history, judges, linear, nemesis, turns, users
+from . import checkers, history, judges, linear, nemesis, turns, users, watching
 from .proxy import Loop, PeerProxy, StoreProxy
 from .spaces import SpacedCluster, Spaces
 
@@ -561,7 +561,7 @@ def judge(events, ops, finals, healed, options):
     else:
         found['linearizable'] = linear.registers(ops) if workload == 'register' else linear.locks(list(checkers.each_lock(ops)))
     if workload == 'watch':
-        found['events'] = judges.watching(events, ops)
+        found['events'] = watching.watching(events, ops)
     if USES_STORE[workload]:
         found['storage order'] = checkers.storage_order(ops)
         if finals is not None and workload in ('counter', 'bank'):

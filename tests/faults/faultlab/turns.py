@@ -187,6 +187,7 @@ def watch(c):
                     words = dict(w.split('=', 1) for w in frame[3].decode().split())
                     c.note('seen', f='seen', connection=name, lock=frame[2].decode().partition(':')[2], event=words['event'],
                            owner=words.get('owner'), token=int(words['token']) if 'token' in words else None,
+                           wait=int(words['wait']) if 'wait' in words else None,
                            clock=int(words['clock']))
     except (OSError, RespError):
         time.sleep(0.05)

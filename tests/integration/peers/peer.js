@@ -34,6 +34,10 @@ async function run(words) {
       throw error;
     }
   }
+  if (words[0] === 'token') {
+    const token = await clients[0].call('LOCKTOKEN', old ? lock.resource : lock.resources[0], lock.value);
+    return token === null ? 'none' : `token ${token}`;
+  }
   try {
     if (words[0] === 'extend') {
       lock = await lock.extend(Number(words[1]));

@@ -429,6 +429,7 @@ static void replies(void **state)
     check_reply(FACE_INT_2, ":2\r\n", NULL);
     check_reply(FACE_INT_MINUS_1, ":-1\r\n", NULL);
     check_reply(FACE_INT_MINUS_2, ":-2\r\n", NULL);
+    check_reply(FACE_INT_MINUS_3, ":-3\r\n", NULL);
     check_reply(FACE_COUNT, ":3\r\n", NULL);
     check_reply(FACE_VALUE, "$2\r\nme\r\n", NULL);
     check_reply(FACE_PTTL, ":1500\r\n", NULL);

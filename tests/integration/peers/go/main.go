@@ -24,10 +24,21 @@ type peer interface {
 	lock(key string, ttl time.Duration) (string, error)
 	extend(ttl time.Duration) (string, error)
 	unlock() (string, error)
+	token() (string, error)
+}
+
+// The fencing token of a lock that fencelockd serves (docs/FRONTDOOR.md).
+func tokenOf(one *redis.Client, key, value string) (string, error) {
+	token, err := one.Do(context.Background(), "LOCKTOKEN", key, value).Int64()
+	if err == redis.Nil {
+		return "none", nil
+	}
+	return fmt.Sprintf("token %d", token), err
 }
 
 type redsyncPeer struct {
 	rs    *redsync.Redsync
+	one   *redis.Client
 	mutex *redsync.Mutex
 }
 
@@ -57,6 +68,10 @@ func (p *redsyncPeer) unlock() (string, error) {
 	return answer(ok, err, "freed")
 }
 
+func (p *redsyncPeer) token() (string, error) {
+	return tokenOf(p.one, p.mutex.Name(), p.mutex.Value())
+}
+
 func answer(ok bool, err error, word string) (string, error) {
 	var taken *redsync.ErrTaken
 	if ok {
@@ -70,6 +85,7 @@ func answer(ok bool, err error, word string) (string, error) {
 
 type redislockPeer struct {
 	client *redislock.Client
+	one    *redis.Client
 	held   *redislock.Lock
 }
 
@@ -100,6 +116,10 @@ func (p *redislockPeer) unlock() (string, error) {
 	return "freed", err
 }
 
+func (p *redislockPeer) token() (string, error) {
+	return tokenOf(p.one, p.held.Key(), p.held.Token()+p.held.Metadata())
+}
+
 func run(p peer, words []string) (string, error) {
 	switch words[0] {
 	case "lock":
@@ -114,6 +134,8 @@ func run(p peer, words []string) (string, error) {
 			return "", err
 		}
 		return p.extend(time.Duration(ms) * time.Millisecond)
+	case "token":
+		return p.token()
 	default:
 		return p.unlock()
 	}
@@ -126,9 +148,9 @@ func main() {
 		one = redis.NewClient(&redis.Options{Addr: address})
 		all = append(all, goredis.NewPool(one))
 	}
-	var p peer = &redsyncPeer{rs: redsync.New(all...)}
+	var p peer = &redsyncPeer{rs: redsync.New(all...), one: one}
 	if os.Args[1] == "redislock" {
-		p = &redislockPeer{client: redislock.New(one)}
+		p = &redislockPeer{client: redislock.New(one), one: one}
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

@@ -1,0 +1,175 @@
+"""What subscribers of all events heard, judged. Every lock is taken alone here.
+
+The log has one order, and every node tells it. So what one connection heard between two gaps that it was told of (its
+beginning, a resync, its end) is a piece of that order without a hole, whatever node it was connected to. Within a piece:
+
+ 1. what is told is true: a token went to whom the history says, tokens of grants rise, an end is that of the last grant
+ 2. every acknowledged grant between two that were heard was heard
+ 3. grants and ends of a lock alternate; no token is granted, or ends, twice
+ 4. every place in a queue is taken once and ends once, by a grant or by leaving; the places of a lock are granted in the
+    order in which they were taken, and none is open for longer than anybody waits
+ 5. of two pieces that have an event in common, the one goes on as the other does, until one of them ends"""
+
+from collections import defaultdict
+
+from .checkers import Anomaly, grants_of
+
+ENDS = ('released', 'expired', 'broken')
+WAIT_MOST_MS = 3000 # the longest WAIT of a client, see client.py
+LATE_MS = 2000      # a wait that is over ends when the next batch is applied
+
+
+def watching(events, ops):
+    connections, granted, pieces, wrong = defaultdict(list), {}, [], []
+    for g in grants_of(ops):
+        granted[g.get('token')] = g
+    for e in events:
+        if e['type'] == 'seen':
+            connections[e['connection']].append(e)
+    for name, seen in connections.items():
+        highest = 0
+        for part in _parts(seen):
+            piece = _Piece(name, granted, highest)
+            for e in part:
+                piece.take(e)
+            wrong += piece.wrong
+            highest = piece.highest
+            pieces.append((name, part))
+    return wrong + _agree(pieces)
+
+
+def _parts(seen):
+    parts = [[]]
+    for e in seen:
+        if e['event'] == 'resync':
+            parts.append([])
+        else:
+            parts[-1].append(e)
+    return [p for p in parts if p]
+
+
+class _Piece:
+    """The rules 1 to 4 for what was heard without a gap. What was held and awaited before is not known."""
+
+    def __init__(self, name, granted, highest):
+        self.name, self.granted, self.highest = name, granted, highest
+        self.clock = 0
+        self.wrong = []
+        self.holder = {} # by lock: its token, None when it is free; not in it: not known
+        self.heard = []  # tokens of grants
+        self.ended = set()
+        self.places = {} # open ones: lock and clock, in their order
+        self.first = self.last = None # places that were heard to be taken
+        self.gone = set()
+
+    def say(self, e, text, *args):
+        self.wrong.append(Anomaly('events', '%s %s' % (self.name, text % args), at=e['t']))
+
+    def take(self, e):
+        if e['clock'] < self.clock:
+            self.say(e, 'heard that the clock of the events went back')
+        self.clock = e['clock']
+        if e['event'] == 'queued':
+            self.queued(e)
+        elif e['event'] == 'left':
+            self.leave(e, e.get('wait'))
+        elif e['event'] == 'granted':
+            self.grant(e)
+        elif e['event'] in ENDS:
+            self.end(e)
+        for wait, (lock, since) in list(self.places.items())[:1]:
+            if self.clock - since > WAIT_MOST_MS + LATE_MS:
+                self.say(e, 'did not hear that the place %d in the queue of %s ended', wait, lock)
+                del self.places[wait]
+
+    def queued(self, e):
+        wait = e.get('wait')
+        if wait is None:
+            return
+        if self.last is not None and wait <= self.last:
+            self.say(e, 'heard of the place %d in a queue after the place %d', wait, self.last)
+            return
+        self.first = wait if self.first is None else self.first
+        self.last = wait
+        self.places[wait] = (e['lock'], e['clock'])
+
+    def leave(self, e, wait):
+        if wait is None:
+            return
+        if wait in self.gone:
+            self.say(e, 'heard twice that the place %d in the queue of %s ended', wait, e['lock'])
+        elif wait not in self.places and self.first is not None and wait > self.first:
+            self.say(e, 'did not hear that the place %d in the queue of %s was taken, and that it ended', wait, e['lock'])
+        elif wait in self.places and self.places[wait][0] != e['lock']:
+            self.say(e, 'heard that the place %d in the queue of %s ended at %s', wait, self.places[wait][0], e['lock'])
+        self.places.pop(wait, None)
+        self.gone.add(wait)
+
+    def grant(self, e):
+        token, lock, asked = e['token'], e['lock'], self.granted.get(e['token'])
+        if token <= self.highest:
+            self.say(e, 'heard of token %d after token %d', token, self.highest)
+        if asked is not None and (asked.get('lock'), asked.get('owner')) != (lock, e['owner']):
+            self.wrong.append(Anomaly('events', '%s heard that token %d went to another' % (self.name, token), [asked]))
+        if self.holder.get(lock) is not None:
+            self.say(e, 'did not hear that token %d of %s ended, but of token %d', self.holder[lock], lock, token)
+        if self.heard:
+            for missing in range(self.heard[-1] + 1, token):
+                if missing in self.granted:
+                    self.wrong.append(Anomaly('events', '%s did not hear of token %d, but of %d and %d'
+                                              % (self.name, missing, self.heard[-1], token), [self.granted[missing]]))
+        if e.get('wait') is not None:
+            before = [w for w, (other, _) in self.places.items() if other == lock and w < e['wait']]
+            if before:
+                self.say(e, 'heard that the place %d in the queue of %s was granted before the place %d', e['wait'], lock, before[0])
+            self.leave(e, e['wait'])
+        elif any(other == lock for other, _ in self.places.values()):
+            self.say(e, 'heard that token %d of %s went past its queue', token, lock)
+        self.highest = max(self.highest, token)
+        self.heard.append(token)
+        self.holder[lock] = token
+
+    def end(self, e):
+        token, lock = e['token'], e['lock']
+        if token in self.ended:
+            self.say(e, 'heard twice that token %d of %s ended', token, lock)
+        elif lock in self.holder and self.holder[lock] != token:
+            self.say(e, 'heard that token %d of %s had %s, and that lock was under %s', token, lock, e['event'],
+                     self.holder[lock] or 'none')
+        elif lock not in self.holder and self.heard and token > self.heard[0]:
+            self.say(e, 'did not hear that token %d of %s was granted, and that it %s', token, lock, e['event'])
+        self.ended.add(token)
+        self.holder[lock] = None
+
+
+def _key(e):
+    return e['event'], e['lock'], e['token'], e.get('wait')
+
+
+def _agree(pieces):
+    """Rule 5. Each piece is compared with those that overlap it, from the first event that both have."""
+    wrong, index = [], defaultdict(list)
+    for number, (_, part) in enumerate(pieces):
+        for at, e in enumerate(part):
+            index[_key(e)].append((number, at))
+    for number, (name, part) in enumerate(pieces):
+        met = set()
+        for at, e in enumerate(part):
+            for other, other_at in index[_key(e)]:
+                if other <= number or other in met:
+                    continue
+                met.add(other)
+                wrong += _compare(name, part, at, *pieces[other], other_at)
+    return wrong
+
+
+def _compare(name, part, at, other_name, other, other_at):
+    if at > 0 and other_at > 0: # the first that both have, and yet neither began with it
+        return [Anomaly('events', '%s and %s heard different events before %s of %s'
+                        % (name, other_name, part[at]['event'], part[at]['lock']), at=part[at]['t'])]
+    for a, b in zip(part[at:], other[other_at:]):
+        if _key(a) != _key(b):
+            return [Anomaly('events', '%s heard %s of %s (token %s, place %s) where %s heard %s of %s (token %s, place %s)'
+                            % (name, a['event'], a['lock'], a['token'], a.get('wait'), other_name, b['event'], b['lock'],
+                               b['token'], b.get('wait')), at=a['t'])]
+    return []
