@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/loadgen.h"
 #include "cli/redlock_args.h"
 #include "client/nodes.h"
 #include "face/monitor.h"
@@ -99,7 +100,7 @@ static redisContext *start(const struct fli_node *at, const struct cli_redlock_o
 {
     struct timeval tv = {.tv_sec = (time_t)(timeout_ms / 1000),
                          .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000)};
-    redisContext *c = redisConnectWithTimeout(at->host, atoi(at->port), tv);
+    redisContext *c = redisConnectWithTimeout(at->host, loadgen_port(at), tv);
     const char *user = o->options.login.username;
     const char *password = o->options.login.password;
     if (c == NULL || c->err != 0) {

@@ -1,5 +1,5 @@
-/* monitor.c: see monitor.h. A line is: seconds, [database address] or [database lua], then the words
- * in quotes, with \n \r \t \a \b \" \\ and \xNN for what cannot be printed. */
+/* monitor.c: see monitor.h. A line is: seconds, [database address] or [database lua], then words in
+ * quotes, with \n \r \t \a \b \" \\ and \xNN for what cannot be printed. */
 #include "face/monitor.h"
 
 #include <stdio.h>
