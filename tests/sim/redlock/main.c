@@ -6,7 +6,8 @@
  *
  *  1. a quorum of the servers hold its value, or have restarted since it asked for the lock
  *  2. no other holder believes in the same lock
- *  3. a lock that is kept has no deadline beyond the time it may be held
+ *  3. a lock that is kept has no deadline beyond the time it may be held; one that is said to be
+ *     lost has none
  *
  * Where servers end keys early only 3 is judged: then nobody can promise 1 and 2. */
 #include <inttypes.h>
@@ -159,8 +160,11 @@ static void extended(void *ctx, int result, const struct fl_redlock_lock *lock,
                      const struct fl_redlock_report *report)
 {
     struct use *u = ctx;
-    (void)report;
     marks.extended += result == 0;
+    if (report->cause == FL_REDLOCK_LOST && lock->deadline_ms != 0) {
+        lab_fail("client %u is told that lock %s is lost, and to believe in it", u->h->index,
+                 name_of(u->lock));
+    }
     if (u->believes && strcmp(u->held.value, lock->value) == 0) {
         u->held = *lock;
     }
