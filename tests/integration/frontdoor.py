@@ -268,9 +268,42 @@ class Locks(Case):
             self.assertNotEqual(p.returncode, 0)
             self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
 
+    def test_clients_that_look_for_a_master_through_sentinels(self):
+        import redis
+        from redis.sentinel import Sentinel
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        others = cluster.followers()
+        finder = Sentinel([tuple(a.split(':')) for a in cluster.addresses()], socket_timeout=10)
+        at = lambda node: ('127.0.0.1', int(node.address.split(':')[1]))
+        self.assertEqual(finder.discover_master('mymaster'), at(leader))
+        self.assertEqual(finder.discover_slaves('mymaster'), [])
+        master = finder.master_for('mymaster', socket_timeout=30)
+        self.assertTrue(master.set('x', 'me', nx=True, px=TTL))
+        host, port = at(leader)
+        for node in cluster.nodes:
+            self.assertEqual(node.call('SENTINEL', 'get-master-addr-by-name', 'any'), [host.encode(), b'%d' % port])
+            self.assertEqual(len(node.call('SENTINEL', 'SENTINELS', 'any')), 2)
+            with node.client() as c:
+                c.call('HELLO', 3)
+                self.assertEqual(c.call('SENTINEL', 'MASTER', 'any')[b'flags'], b'master')
+                self.assertEqual(c.call('SENTINEL', 'MASTERS')[0][b'num-other-sentinels'], b'2')
+        leader.kill()
+        successor = cluster.leader()
+        wait_until(lambda: finder.discover_master('mymaster') == at(successor), what='the new master')
+
+        def still_held():
+            try:
+                return master.get('x') == b'me'
+            except redis.exceptions.ConnectionError:
+                return False  # the first use of the old connection
+        wait_until(still_held, what='the lock at the new master')
+        self.refused(others[0], 'SENTINEL', 'FAILOVER', 'any', text='there are: GET-MASTER-ADDR-BY-NAME')
+
     def test_switched_off(self):
         node = Cluster(self.lab, 1, ('--redis-face', 'no')).start().nodes[0]
-        for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x')):
+        for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x'),
+                        ('SENTINEL', 'MASTERS')):
             self.refused(node, *command, text='--redis-face no')
 
 
