@@ -96,6 +96,10 @@ const struct cli_command cli_commands[] = {
      "Runs a command while holding it.", NULL, cli_run_redlock_run},
     {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
      NULL, cli_run_redlock_check},
+    {"frontdoor", "check", "", 0, 0,
+     CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) |
+         CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_MATCH),
+     "Watches a Redis; says which commands fencelockd would serve.", NULL, cli_run_frontdoor_check},
     {"demo", "redlock", "", 0, 0,
      CLI_BIT(CLI_OPT_TOKENS) | CLI_BIT(CLI_OPT_SEED) | CLI_BIT(CLI_OPT_RUNS) | CLI_BIT(CLI_OPT_SVG),
      "Breaks Redlock on real servers, without tokens and with them.", NULL, cli_run_demo_redlock},
