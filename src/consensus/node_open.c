@@ -329,7 +329,9 @@ static int append_first_entry(struct node *n)
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
-    bool may_be_empty = n->identity.joins && n->identity.cluster_id == 0;
+    /* One that joins may know its cluster before its disk has anything of the log: what is applied
+     * is on the disks of others. */
+    bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
         return empty && !may_be_empty
                    ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
@@ -357,7 +359,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     struct replica_config config = {
         .id = n->id,
         .address = members_find(&n->identity.members, n->id)->address,
-        .may_be_empty = n->identity.joins && n->identity.cluster_id == 0,
+        .may_be_empty = n->identity.joins,
         .log = n->log,
         .fsm = n->fsm,
         .snapshot = meta->index == 0 ? NULL : meta,

@@ -335,11 +335,25 @@ static unsigned committed_beginning(struct raft_edge *e, const struct raft_appen
     return commit < m->n_entries ? (unsigned)commit : m->n_entries;
 }
 
+/* It brings nothing new, and has to be answered all the same: its sender may not know that anything
+ * of it has come, and begins with the first entry until it does. What is committed here is in the
+ * log of every leader. */
+static void answer_for_committed(struct raft_edge *e, const struct raft_message *whole)
+{
+    struct raft_message m = *whole;
+    m.append_entries.prev_log_index = raft_commit_index(e->raft);
+    m.append_entries.prev_log_term = e->term_of(e->ctx, m.append_entries.prev_log_index);
+    m.append_entries.entries = NULL;
+    m.append_entries.n_entries = 0;
+    receive(e, &m);
+}
+
 static void receive_entries(struct raft_edge *e, const struct raft_message *whole)
 {
     const struct raft_append_entries *m = &whole->append_entries;
     unsigned from = committed_beginning(e, m);
     if (from > 0 && from == m->n_entries) {
+        answer_for_committed(e, whole);
         return;
     }
     unsigned at = next_change(m, from);

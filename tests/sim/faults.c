@@ -120,6 +120,15 @@ static void choose_dispatch(struct sim *s)
     o->calls_max = sim_draw_chance(r, 90) ? 0 : (size_t)pick(r, 2, 8);
 }
 
+/* 946: none of the seeds that are kept has any, so those are still the same runs. */
+static void choose_members(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 946};
+    struct sim_random *r = &random;
+    o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
+}
+
 void sim_options_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -148,6 +157,7 @@ void sim_options_choose(struct sim *s)
     }
     choose_more(s);
     choose_dispatch(s);
+    choose_members(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }
@@ -177,6 +187,7 @@ static const char *const kind_names[SIM_FAULT_KINDS] = {
     [SIM_FAULT_SNAPSHOT] = "snapshot-trouble",
     [SIM_FAULT_ROT] = "disk-rot",
     [SIM_FAULT_VOTE] = "vote-lost",
+    [SIM_FAULT_MEMBER] = "member",
 };
 
 void sim_options_print(const struct sim *s, FILE *out)
@@ -508,6 +519,11 @@ static void do_node_fault(struct sim *s, const struct sim_fault *f)
     case SIM_FAULT_VOTE:
         do_vote(s, f);
         break;
+    case SIM_FAULT_MEMBER:
+        if (may_wipe(s)) {
+            sim_member_begin(n, f);
+        }
+        break;
     default:
         sim_fail(s, "this is no fault of a node");
     }
@@ -589,10 +605,11 @@ static void forgotten(void *ctx, int status)
     SIM_TRACE(n->sim, "FORGET of node %u ends with %s", n->index + 1, fl_err_name(status));
 }
 
-static bool knows_all(const struct sim *s, const struct sim_node *n, const struct replica *leader)
+bool sim_knows_all(const struct sim_node *n, const struct replica *leader)
 {
     const struct replica *r = n->node->replica;
-    return replica_applied_index(r) >= s->oracle.max_index && replica_configuration_committed(r) &&
+    return replica_applied_index(r) >= n->sim->oracle.max_index &&
+           replica_configuration_committed(r) &&
            replica_configuration_index(r) == replica_configuration_index(leader);
 }
 
@@ -614,7 +631,7 @@ static void tend_wiped(struct sim_node *n)
             configuration_find(replica_configuration(r), n->index + 1);
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER &&
                      replica_configuration_committed(r);
-        if (votes && n->power == SIM_UP && knows_all(s, n, r)) {
+        if (votes && n->power == SIM_UP && sim_knows_all(n, r)) {
             SIM_TRACE(s, "node %u has everything again", n->index + 1);
             n->wiped = false;
             s->marks->nodes_restored++;
@@ -660,7 +677,9 @@ static void tend_fire(struct sim *s, struct sim_event *e)
             n->restart_at = SIM_NEVER;
             sim_node_start(n);
         }
-        if (n->wiped) {
+        if (n->change != SIM_CHANGE_NONE) {
+            sim_member_tend(n);
+        } else if (n->wiped) {
             tend_wiped(n);
         } else if (n->dismiss_until > s->now) {
             tend_dismissed(n);

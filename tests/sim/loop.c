@@ -485,6 +485,7 @@ static struct node_config config_of(const struct sim_node *n, const char *dir)
                                 .data_dir = dir,
                                 .client_address = dir,
                                 .members = &n->sim->members,
+                                .joins = n->joins,
                                 .limits = o->limits,
                                 .heartbeat_ms = o->heartbeat_ms,
                                 .election_ms = o->election_ms,
@@ -666,6 +667,7 @@ void sim_nodes_init(struct sim *s)
         n->index = i;
         n->power = SIM_DOWN;
         n->restart_at = SIM_NEVER;
+        n->port = 1;
         uint64_t local_ms = 5000 + sim_below(s, 1u << 30);
         int64_t ppm =
             s->options.ppm_max == 0
@@ -733,7 +735,9 @@ void sim_nodes_describe(struct sim *s, FILE *out)
             continue;
         }
         struct node_status st;
+        s->current = n; /* whose clock is asked */
         node_get_status(n->node, &st);
+        s->current = NULL;
         fprintf(out,
                 "  node %u: %s%s, %s%s, term %llu, last %llu, commit %llu, applied %llu, in flight "
                 "%llu, pending %llu, held %llu\n",

@@ -82,6 +82,7 @@
     X(streams_given_up, 50)                                                                        \
     X(nodes_refused, 100)                                                                          \
     X(nodes_restored, 200)                                                                         \
+    X(members_changed, 100)                                                                        \
     X(nodes_dismissed, 400)                                                                        \
     X(changed_over, 50)                                                                            \
     X(pauses, 50)                                                                                  \

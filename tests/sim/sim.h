@@ -15,6 +15,7 @@
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
+ *   members   an operator who adds, removes, replaces and moves nodes
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
  *   main      options, phases of a run;  tools: many seeds, sabotage, the shortening of a failure
  *
@@ -168,6 +169,16 @@ struct sim_node {
     bool wiped;             /* since its disk was lost it has not been a voter that is up to date */
     bool whole, forgetting; /* whole: with wiped: it was forgotten and has lost nothing */
     bool rotten;            /* its disk is, and nobody has noticed yet */
+    enum sim_change {
+        SIM_CHANGE_NONE,
+        SIM_CHANGE_REMOVE,
+        SIM_CHANGE_REPLACE,
+        SIM_CHANGE_MOVE,
+        SIM_CHANGE_ADD
+    } change;               /* what an operator is about; with `wiped` */
+    bool asked, keeps_disk; /* asked: an answer is awaited */
+    bool joins;             /* its directory was begun to join */
+    unsigned port;          /* of its address in the log */
     uint64_t dismiss_until; /* it is cut off, and an operator tries to have it forgotten */
     /* server */
     struct dispatch *dispatch;
@@ -459,6 +470,7 @@ enum sim_fault_kind {
     SIM_FAULT_SNAPSHOT,
     SIM_FAULT_ROT,
     SIM_FAULT_VOTE,
+    SIM_FAULT_MEMBER, /* k: removed and added, replaced, moved; both: with its disk */
     SIM_FAULT_KINDS
 };
 
@@ -715,7 +727,13 @@ void sim_options_print(const struct sim *s, FILE *out);
 void sim_faults_plan(struct sim *s);
 void sim_faults_start(struct sim *s, uint64_t from);
 void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
+bool sim_knows_all(const struct sim_node *n, const struct replica *leader);
 void sim_heal(struct sim *s);
+
+/* ---- members ---- */
+
+void sim_member_begin(struct sim_node *n, const struct sim_fault *f);
+void sim_member_tend(struct sim_node *n);
 
 /* oracle.c */
 void sim_oracle_init(struct sim *s);

@@ -57,6 +57,9 @@ static uint64_t last_after_the_first_message(enum mode mode)
     /* One with news behind what is committed brings these. */
     if (mode == WITH_EDGE) {
         assert_int_equal(raft_last_index(&c.raft), 5);
+        /* It is answered: a leader whose follower had an empty log, and whose answers were lost,
+         * sends the beginning until it hears that it is there. */
+        assert_int_equal(core_sent(&c, 2, RAFT_APPEND_ENTRIES_RESULT), 1);
         assert_int_equal(core_append(&c, 2, 1, 0, "3cccccc", 5), 0);
     }
     uint64_t last = raft_last_index(&c.raft);

@@ -1,0 +1,145 @@
+/* members.c: an operator who removes nodes and adds them again, replaces them and moves them, while
+ * all else goes wrong. One node at a time; each change is asked for until it is done, and the run
+ * does not end before that.
+ *
+ *   remove   asked for --> out of the log --> (its disk is emptied, or not) --> asked to be added
+ *            --> a voter that has everything
+ *   replace  asked for --> planned --> its disk is emptied --> a voter that has everything
+ *   move     asked for --> the log has the address */
+#include <stdio.h>
+
+#include "sim.h"
+
+#define BACK_MS 300u /* of a node whose disk was exchanged */
+
+static void answered(void *ctx, int status)
+{
+    struct sim_node *n = ctx;
+    n->asked = false;
+    SIM_TRACE(n->sim, "a change of node %u ends with %s", n->index + 1, fl_err_name(status));
+}
+
+static void address_of(const struct sim_node *n, unsigned port, char out[MEMBER_ADDRESS_MAX])
+{
+    (void)snprintf(out, MEMBER_ADDRESS_MAX, "node%u:%u", n->index + 1, port);
+}
+
+static void ask(struct sim_node *n, struct sim_node *leader, enum node_change_kind kind)
+{
+    struct sim *s = n->sim;
+    struct node_change what = {.kind = kind, .id = n->index + 1};
+    if (kind != NODE_CHANGE_REMOVE) {
+        address_of(n, n->port, what.address);
+    }
+    s->current = leader;
+    n->asked = true;
+    int rv = node_change(leader->node, &what, answered, n);
+    s->current = NULL;
+    if (rv != 0) {
+        n->asked = false;
+        return;
+    }
+    SIM_TRACE(s, "change %d of node %u is asked of node %u", (int)kind, n->index + 1,
+              leader->index + 1);
+}
+
+void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
+{
+    static const enum sim_change kinds[] = {SIM_CHANGE_REMOVE, SIM_CHANGE_REPLACE, SIM_CHANGE_MOVE};
+    if (n->change != SIM_CHANGE_NONE) {
+        return;
+    }
+    n->change = kinds[f->k % 3];
+    n->keeps_disk = f->both;
+    n->wiped = true;
+    n->whole = false;
+    n->port = n->change == SIM_CHANGE_MOVE ? 2 + (n->port + 1) % 5 : n->port;
+}
+
+/* It comes back as a node that joins, with an empty disk or with the one it had. */
+static void come_back(struct sim_node *n, bool empty)
+{
+    struct sim *s = n->sim;
+    if (sim_node_runs(n)) {
+        sim_node_crash(n, false);
+    }
+    if (empty) {
+        sim_disk_wipe(n);
+        n->joins = true;
+    }
+    n->restart_at = s->now + BACK_MS;
+}
+
+static bool is_whole(const struct sim_node *n, const struct sim_node *leader)
+{
+    const struct replica *r = leader->node->replica;
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(r), n->index + 1);
+    uint64_t known = machine_incarnation(fsm_machine(leader->node->fsm), n->index + 1);
+    return n->power == SIM_UP && known != 0 && known == n->disk.identity.incarnation &&
+           server != NULL && server->role == CONFIGURATION_VOTER &&
+           replica_configuration_committed(r) && sim_knows_all(n, r);
+}
+
+static void end(struct sim_node *n)
+{
+    SIM_TRACE(n->sim, "the change of node %u is done", n->index + 1);
+    n->change = SIM_CHANGE_NONE;
+    n->wiped = false;
+    n->sim->marks->members_changed++;
+}
+
+static bool is_moved(const struct sim_node *n, const struct sim_node *leader)
+{
+    char wanted[MEMBER_ADDRESS_MAX];
+    const struct replica *r = leader->node->replica;
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(r), n->index + 1);
+    address_of(n, n->port, wanted);
+    return server != NULL && strcmp(server->address, wanted) == 0 &&
+           replica_configuration_committed(r);
+}
+
+void sim_member_tend(struct sim_node *n)
+{
+    struct sim_node *leader = sim_leader(n->sim);
+    struct machine_node node = {.plan = MACHINE_PLAN_NONE};
+    if (leader == NULL || n->asked) {
+        return;
+    }
+    const struct replica *r = leader->node->replica;
+    bool planned = machine_node_find(fsm_machine(leader->node->fsm), n->index + 1, &node);
+    bool there = planned || configuration_find(replica_configuration(r), n->index + 1) != NULL;
+    switch (n->change) {
+    case SIM_CHANGE_REMOVE:
+        if (!there && replica_configuration_committed(r)) {
+            come_back(n, !n->keeps_disk);
+            n->change = SIM_CHANGE_ADD;
+        } else if (node.plan == MACHINE_PLAN_NONE) {
+            ask(n, leader, NODE_CHANGE_REMOVE);
+        }
+        break;
+    case SIM_CHANGE_REPLACE:
+        if (node.plan != MACHINE_PLAN_NONE) {
+            come_back(n, true);
+            n->change = SIM_CHANGE_ADD;
+        } else {
+            ask(n, leader, NODE_CHANGE_REPLACE);
+        }
+        break;
+    case SIM_CHANGE_MOVE:
+        if (is_moved(n, leader)) {
+            end(n);
+        } else {
+            ask(n, leader, NODE_CHANGE_MOVE);
+        }
+        break;
+    default:
+        if (!there) {
+            ask(n, leader, NODE_CHANGE_ADD);
+        } else if (is_whole(n, leader)) {
+            end(n);
+        }
+        break;
+    }
+}
