@@ -1,7 +1,7 @@
-/* limit.c: one replicated limit, changed while the cluster runs. What is in use stays: a limit below
- * the locks, sessions or waits that there are is refused. How long one queue is, and how many locks
- * one session has, is not known for all of them together; there a lower limit counts for what comes.
- */
+/* limit.c: one replicated limit, changed while the cluster runs. What is in use stays: a limit
+ * below the locks, sessions or waits that there are is refused. How long one queue is, and how many
+ * locks one session has, is not known for all of them together; there a lower limit counts for what
+ * comes. */
 #include "machine/state.h"
 
 static uint32_t *field_of(struct machine_limits *l, uint64_t limit)

@@ -11,6 +11,7 @@
 #include "server/call.h"
 #include "server/face.h"
 #include "server/render.h"
+#include "server/signals.h"
 #include "wire/request.h"
 #include "wire/resp.h"
 
@@ -575,6 +576,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     parked_init(&d->parked, seed);
+    signals_init(&d->signals);
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
     fli_list_init(&d->undo);
@@ -603,5 +605,5 @@ void dispatch_destroy(struct dispatch *d)
 void dispatch_get_counts(const struct dispatch *d, struct info_counts *ret)
 {
     *ret = d->counts;
-    ret->parked = d->parked.len;
+    ret->parked = d->parked.len + d->signals.n;
 }

@@ -103,6 +103,7 @@ enum fli_command_id {
     FLI_CMD_UNLINK,
     FLI_CMD_PEXPIRE,
     FLI_CMD_SENTINEL,
+    FLI_CMD_BLPOP,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,
