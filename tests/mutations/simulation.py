@@ -12,9 +12,8 @@ MUTANTS = [
     (9, 'the counter is a little behind when the last lock is freed', LOCK, '    fli_map_remove(&m->locks, &lock->by_name);\n',
      '    fli_map_remove(&m->locks, &lock->by_name);\n    m->last_token -= m->locks.len == 0 && m->last_token > 5;\n',
      'is granted after|is issued twice|had been issued already|ends with token'),
-    (2, 'RENEW of what has ended says that it is held', MACHINE, '    if (seat == NULL) {\n        r->code = MACHINE_NO;\n'
-     '        return;\n    }\n    r->code = MACHINE_DONE;\n    r->token = c->token;\n    r->deadline_ms',
-     '    if (seat == NULL) {\n        r->code = MACHINE_DONE;\n        r->deadline_ms = m->clock_ms + FL_TTL_MAX_MS;\n'
+    (2, 'RENEW of what has ended says that it is held', MACHINE, '    if (seat == NULL) {\n        return;\n    }\n    r->code = MACHINE_DONE;\n'
+     '    r->token = c->token;\n    r->deadline_ms', '    if (seat == NULL) {\n        r->code = MACHINE_DONE;\n        r->deadline_ms = m->clock_ms + FL_TTL_MAX_MS;\n'
      '        return;\n    }\n    r->code = MACHINE_DONE;\n    r->token = c->token;\n    r->deadline_ms', 'is said to be held after it has ended'),
     (2, 'RELEASE is acknowledged and does nothing', MACHINE,
      '    machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);', '    (void)seat;',
@@ -73,13 +72,13 @@ MUTANTS = [
     (11, 'a lock-delay keeps nobody out', LOCK, '    if (c->is_delayed || c->is_broken) {\n        return false;', '    if ((c->is_delayed && slots == 0) || c->is_broken) {\n        return false;',
      'and delayed until'),
     (12, 'several locks are granted when the first is free', LOCK, 'for (unsigned i = 0; i < seat_mates(w->seat); i++) {\n        const',
-     'for (unsigned i = 0; i < 1; i++) {\n        const', 'is granted to one who is not the first|is granted to one alone while'),
+     'for (unsigned i = 0; i < 1; i++) {\n        const', 'is granted to one who is not the first|is granted to one alone while|does not start'),
     (12, 'several locks are granted while one of them is held', TOGETHER, '             !machine_lock_admits(lock, 1))) {',
      '             (i == 0 && !machine_lock_admits(lock, 1)))) {', 'is granted to one alone while'),
     (12, 'several locks are granted under another token each', LOCK, '.token = m->last_token,', '.token = m->last_token + i,',
      'do not belong together'),
-    (12, 'who waits for several locks is told of one', TOGETHER, '    for (unsigned i = 0; i < a->n; i++) {\n        machine_emit(',
-     '    for (unsigned i = 0; i < 1; i++) {\n        machine_emit(', 'between those of locks|torn apart'),
+    (12, 'who waits for several locks is told of one', TOGETHER, '    for (unsigned i = 0; i < a->n; i++) {\n        machine_emit_of(',
+     '    for (unsigned i = 0; i < 1; i++) {\n        machine_emit_of(', 'between those of locks|torn apart'),
     (13, 'a session ends before what it holds', SESSION, '    if (!fli_list_empty(&s->held)) {',
      '    machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_SESSION_ENDED, .owner = machine_session_owner(&s->base)});\n'
      '    if (!fli_list_empty(&s->held)) {', 'leaves \\d+ grants and \\d+ waits behind|does not live'),
@@ -93,8 +92,6 @@ MUTANTS = [
     (15, 'Redis servers count at once after a restart', QUORUM, 'return sum(now_ms, less(needed_ms, age_s * 1000));', 'return now_ms;',
      'both hold lock'),
     (15, 'Redis servers that evict keys are fit', 'src/redlock/judge.c', '!rules->eviction_allowed, i,', 'false, i,', 'the judge of Redis'),
-    (6, 'the leader does not call a member that was forgotten', 'src/consensus/membership.c', '            call_forgotten(m);\n',
-     '            (void)call_forgotten;\n', 'not everybody is answered'),
     (6, 'a learner that has everything never gets its vote', 'src/consensus/replica.c', '    default:\n        return has_all(r, id) ? CATCH_UP_FINISHED : CATCH_UP_NONE;',
      '    default:\n        return CATCH_UP_NONE;', 'not everybody is answered'),
     (8, 'a message is not split at changes of the configuration', 'src/consensus/raft_edge.c',
@@ -117,7 +114,7 @@ MUTANTS = [
     (11, 'dispatch asks for readers as for one alone', DISPATCH, 'q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE', 'MACHINE_MODE_EXCLUSIVE',
      'though nobody is in its way|is granted to|in use and is not|is not granted'),
     (2, 'dispatch makes the same owner twice', DISPATCH, '    d->random_left -= OWNER_RANDOM;\n', '    d->random_left -= d->counts.commands % 2 != 0 ? 0 : OWNER_RANDOM;\n',
-     'given to another|an event of|nobody can know of it|was asked for when|not the first of its queue'),
+     'given to another|an event of|nobody can know of it|was asked for when|not the first of its queue|never asked'),
     (16, 'dispatch forgets a result that nobody awaits', DISPATCH, '        dispatch_orphan_done(c, status, result);', '        dispatch_call_free(c);',
      'nobody can know of it'),
     (16, 'dispatch forgets for which lock it has made an owner', DISPATCH, '            c->name_len = (uint8_t)m.name.len;\n            memcpy(c->name, m.name.data, m.name.len);',
@@ -164,4 +161,8 @@ MUTANTS = [
      'the storage accepts token|a lost update'),
     (2, 'CHECK looks at the lock and not at the token', 'src/machine/query.c', 'machine_lock_held_under(m, lock, c->token)', 'lock_holder(lock)',
      'is said to be held|never issued'),
+    (20, 'the relay sends again what may have been done', 'src/consensus/relay_client.c', 'bool safe = h->query || h->start >= handed;', 'bool safe = true;',
+     'a second time|is issued twice|said not to be done'),
+    (20, 'what a leader may have in its log is said not to be done', 'src/consensus/proposer.c', 't->cb(t, FL_EUNCERTAIN, NULL, nothing);',
+     't->cb(t, FL_ENOLEADER, NULL, nothing);', 'said not to be done'),
 ]

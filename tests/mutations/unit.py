@@ -10,14 +10,8 @@ NO_SHELL = 'the shells of clients and LMDB are in no simulation'
 
 # what, file, the line, what it becomes, the test's program, the reason
 MUTANTS = [
-    ('the relay sends again what may have been done', RELAY_C, 'bool safe = h->query || h->start >= handed;', 'bool safe = true;',
-     'consensus/test_consensus_relay', SIM_BLIND),
     ('what surely was not sent is uncertain', RELAY_C, 'bool safe = h->query || h->start >= handed;', 'bool safe = h->query;',
      'consensus/test_consensus_relay', 'UNCERTAIN is allowed at any time'),
-    ('a query that was out is uncertain', RELAY_C, 'bool safe = h->query || h->start >= handed;', 'bool safe = h->start >= handed;',
-     'consensus/test_consensus_relay', 'UNCERTAIN is allowed at any time'),
-    ('what a leader may have in its log is said not to be done', PROPOSER, 't->cb(t, FL_EUNCERTAIN, NULL, nothing);',
-     't->cb(t, FL_ENOLEADER, NULL, nothing);', 'consensus/test_consensus_proposer', SIM_BLIND),
     ('what may be relayed includes what is the leader\'s own', RELAY_S, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
      'no correct node sends it'),

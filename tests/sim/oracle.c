@@ -34,7 +34,9 @@
  *      back; and nobody is granted it who can send no more
  *  17  what the machine says is what the client reads
  *  18  a node that hears of the end of a wait answers who awaits it there
- *  19  one node at most leads a term */
+ *  19  one node at most leads a term
+ *  20  a TOKEN is carried out once at most for each sending, once if it is answered, and never when
+ *      its client was told that it was not */
 #include <stdlib.h>
 #include <string.h>
 
