@@ -4,8 +4,10 @@ keys, against what a real Redis answers to the same text; commands; tokens; chan
 
 import hashlib
 import itertools
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -189,6 +191,59 @@ class Locks(Case):
         day = 86400000
         self.assertTrue(day - 60000 < node.call('PTTL', 'long') <= day)
 
+    def waiting(self, node, seconds=600):
+        """A connection that waits for the end of lock:x."""
+        before = int(node.info()['blocked_clients'])
+        c = node.client()
+        self.addCleanup(c.close)
+        c.send('BLPOP', 'lock-signal:x', seconds)
+        wait_until(lambda: int(node.info()['blocked_clients']) > before, what='it waits')
+        return c
+
+    def test_waiting_for_a_signal(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader, (a, b) = cluster.leader(), cluster.followers()
+        signal_of_x = [b'lock-signal:x', b'1']
+        self.assertEqual(a.call('BLPOP', 'lock-signal:x', 0), signal_of_x)  # it is free
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertIsNone(a.call('BLPOP', 'lock-signal:x', 0.1))
+        self.assertIsNone(leader.call('BLPOP', 'lock-signal:x', '0.05'))
+        several = [self.waiting(node) for node in (leader, a, b, b)]
+        other = self.waiting(a)
+        other.close()  # nobody is to be told
+        wait_until(lambda: int(a.info()['blocked_clients']) == 1, what='who has gone waits no more')
+        self.assertEqual(b.call('DELIFEQ', 'lock:x', 'me'), 1)
+        for c in several:
+            self.assertEqual(c.read(), signal_of_x)
+        self.assertEqual(a.call('PING'), 'PONG')
+        for end in ('expiry', 'break'):
+            self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', 300 if end == 'expiry' else TTL), 'OK')
+            c = b.client()
+            self.addCleanup(c.close)
+            c.send('BLPOP', 'lock-signal:x', 600)
+            if end == 'break':
+                self.assertGreater(a.call('BREAK', 'lock:x'), 0)
+            self.assertEqual(c.read(60), signal_of_x, end)
+        # Whoever waits hears of it through a change of leader, and of a node that stops.
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        c, d = self.waiting(a), self.waiting(b)
+        leader.kill()
+        self.assertEqual(b.call('DELIFEQ', 'lock:x', 'me', timeout=30), 1)
+        self.assertEqual((c.read(30), d.read(30)), (signal_of_x, signal_of_x))
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL, timeout=30), 'OK')
+        c = self.waiting(a)
+        a.terminate()
+        self.assertEqual(c.read(30), signal_of_x)
+
+    def test_what_is_no_signal(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        for command in (('BLPOP', 'queue', 1), ('BLPOP', 'lock-signal:a', 'lock-signal:b', 1), ('BLPOP', 'lock-signal:', 1),
+                        ('BLPOP', 'lock-signal:' + 'x' * 251, 1)):
+            self.refused(node, *command, text='one key that begins with lock-signal:')
+        for seconds in ('-1', 'soon', '1.x', ''):
+            self.refused(node, 'BLPOP', 'lock-signal:a', seconds, text='timeout')
+        self.assertEqual(node.call('BLPOP', 'lock-signal:' + 'x' * 250, 1), [b'lock-signal:' + b'x' * 250, b'1'])
+
     def test_every_node_and_a_leader_that_dies(self):
         cluster = Cluster(self.lab, 3).start()
         leader = cluster.leader()
@@ -305,6 +360,72 @@ class Locks(Case):
         for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x'),
                         ('SENTINEL', 'MASTERS')):
             self.refused(node, *command, text='--redis-face no')
+
+
+class Check(Case):
+    """fencelock frontdoor check, at a Redis that locks are taken on."""
+
+    def run_check(self, redis, *more):
+        return subprocess.Popen([binary('fencelock'), 'frontdoor', 'check', '--redis', redis.address, *more],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def watched(self, redis):
+        """Whether somebody watches."""
+        return b'cmd=monitor' in redis.call('CLIENT', 'LIST')
+
+    def test_what_is_seen_is_judged(self):
+        redis = Redis(self.lab, 'redis')
+        texts = forms()
+        p = self.run_check(redis, '--duration', '10m', '--json', '--match', 'lock:*')
+        wait_until(lambda: self.watched(redis), what='MONITOR')
+        with Resp(redis.address) as c:
+            for i in range(3):
+                c.call('SET', 'lock:%d' % i, 'me\r\n\xff', 'NX', 'PX', TTL)
+            c.call('EVAL', texts['release'], 1, 'lock:0', 'me')
+            answer(c, 'EVALSHA', 'b' * 40, 1, 'lock:0', 'me')
+            c.call('EVAL', 'return 1', 1, 'lock:1')
+            c.call('DEL', 'lock:1')
+            c.call('HSET', 'lock:h', 'f', 'v')
+            c.call('SET', 'other', 'not looked at')
+        p.send_signal(signal.SIGINT)  # what was on its way is still read
+        out, err = p.communicate(timeout=60)
+        self.assertEqual((p.returncode, err), (1, ''))
+        said = json.loads(out)
+        self.assertEqual((said['seen'], said['served']), (8, 4))
+        found = {c['command']: c for c in said['commands']}
+        self.assertEqual((found['SET']['times'], found['SET']['served']), (3, True))
+        self.assertTrue(found['script release']['served'])
+        self.assertIn('its text was not seen', found['script ' + 'b' * 40]['why'])
+        self.assertIn('is none of those', found['script ' + hashlib.sha1(b'return 1').hexdigest()]['why'])
+        self.assertIn('does not say whose', found['DEL']['why'])
+        self.assertIn('unknown command', found['HSET']['why'])
+
+    def test_all_served_and_nothing_seen(self):
+        redis = Redis(self.lab, 'redis')
+        p = self.run_check(redis, '--duration', '10m')
+        wait_until(lambda: self.watched(redis), what='MONITOR')
+        redis.call('PING')
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0, out)
+        self.assertIn('PING', out)
+        self.assertNotIn('\x1b', out)
+        p = self.run_check(redis, '--duration', '100ms', '--match', 'none')
+        self.assertIn('nothing was sent', p.communicate(timeout=60)[0])
+        self.assertEqual(p.returncode, 1)
+
+    def test_it_cannot_be_watched(self):
+        redis = Redis(self.lab, 'redis', '--requirepass', 'secret')
+        p = self.run_check(redis, '--duration', '1s')
+        self.assertIn('NOAUTH', p.communicate(timeout=60)[1])
+        self.assertEqual(p.returncode, 3)
+        p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', redis.address, '--duration', '100ms'],
+                           env=dict(os.environ, FENCELOCK_REDIS_PASSWORD='secret'), stdout=subprocess.PIPE, timeout=60,
+                           check=False)
+        self.assertIn(b'nothing was sent', p.stdout)
+        p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', 'a:1,b:2'], stderr=subprocess.PIPE,
+                           timeout=60, check=False)
+        self.assertEqual(p.returncode, 2)
 
 
 if __name__ == '__main__':
