@@ -672,6 +672,8 @@ void sim_server_destroy(struct sim_node *n);
 struct fli_slice sim_oracle_sends(struct sim_lane *l);
 /* What the client was told of what it sent last. */
 void sim_oracle_told(struct sim_lane *l, enum fli_flow_event event);
+/* Of an entry that is applied for the first time anywhere. */
+void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len);
 void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
