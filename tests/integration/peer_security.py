@@ -117,7 +117,7 @@ class Strangers(PeerCase):
         cluster = self.by_certificates().start()
         node = cluster.nodes[0]
         context = self.certs.context('alice')
-        for words in (b'', b'PING\r\n', b'fencelok' + b'\0' * 504, os.urandom(2000)):
+        for words in (b'', b'PING\r\n', b'fencelok' + b'\0' * 768, os.urandom(2000)):
             with socket.create_connection(('127.0.0.1', node.peer_port), timeout=30) as raw:
                 with context.wrap_socket(raw, server_hostname='localhost') as c:
                     try:

@@ -24,6 +24,7 @@ from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
 
+HELLO_SIZE, REFUSED_AS_STRANGER = 776, 2 # src/peer/handshake.h
 STRANGER = 4 # its namespace; the nodes have 1 to 3
 LOCK = 'a-lock-whose-name-nobody-should-read'
 OWNER = 'an-owner-whom-nobody-should-know'
@@ -37,8 +38,8 @@ ETH_P_ALL, SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS = 3, 33, 263, 6 # which
 def hello(sender, target, cluster_id=0, members_crc=0):
     """What a node says first, as src/peer/handshake.h has it. A stranger knows neither of the last two, but a
     member's file may have been read."""
-    body = struct.pack('<HHHBBIQQQQQHHI', 2, 1, 1, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
-    body += bytes(500 - len(body))
+    body = struct.pack('<HHHBBIQQQQQHHI', 3, 1, 7, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
+    body += bytes(HELLO_SIZE - 12 - len(body))
     return b'fencelok' + struct.pack('<I', crc32c(body)) + body
 
 
@@ -207,6 +208,15 @@ class Spaced(Case):
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         return token
 
+    def told_that_it_is_no_member(self, got, a):
+        """The CA calls it a node, so it hears why it is refused, as one that somebody forgot to add would: who it is itself,
+        and nothing of the node that refuses."""
+        self.assertIn(a['what'], ('a hello of its own', 'a hello and a frame'), a)
+        self.assertEqual(len(got), HELLO_SIZE, a)
+        self.assertEqual(got[19], REFUSED_AS_STRANGER, a)
+        self.assertEqual(got[20:48] + got[56:66] + got[68:336] + got[512:], bytes(28 + 10 + 268 + 264), a)
+        self.assertIn(b'node 9 is no member', got)
+
     def test_a_stranger_on_the_same_network(self):
         self.cluster.start()
         token = self.hide()
@@ -231,7 +241,9 @@ class Spaced(Case):
         self.assertIn(('nodes', 'node-9'), shaken) # or the states after that were not tried
         for a in answers:
             got = bytes.fromhex(a['got'])
-            if a['certificate'] is not None:
+            if a['certificate'] == 'node-9' and a['port'] == 'nodes' and got:
+                self.told_that_it_is_no_member(got, a)
+            elif a['certificate'] is not None:
                 self.assertEqual(got, b'', a) # inside of TLS not a byte
             elif got[:1] == b'-':
                 self.assertTrue(got.startswith(b'-DENIED this port takes TLS only'), a)
