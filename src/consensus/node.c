@@ -416,6 +416,7 @@ static bool describe_member(struct node *n, const struct member *m, struct node_
         .client_address = membership_client_address(n->membership, m->id),
         .member = server != NULL,
         .plan = plan_of(&e),
+        .version = e.version,
         .voter = server != NULL && server->role == CONFIGURATION_VOTER,
         .leader = m->id == n->leader_id,
         .self = m->id == n->id,

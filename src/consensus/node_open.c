@@ -128,6 +128,12 @@ static void peer_back_cb(void *ctx, uint64_t id)
     outbound_hurry(n->outbound, id);
 }
 
+static void joined_cb(void *ctx, uint64_t id)
+{
+    struct node *n = ctx;
+    outbound_hurry(n->outbound, id);
+}
+
 static void roster_cb(void *ctx, const struct members *roster)
 {
     struct node *n = ctx;
@@ -437,6 +443,7 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->incarnation = n->identity.incarnation;
     self->cluster_id = n->identity.cluster_id;
     self->admitted_index = membership_admitted_index(&n->identity);
+    self->version = (uint16_t)machine_version_max();
     self->members_crc = n->identity.begun_crc;
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
              members_find(&n->identity.members, n->id)->address);
@@ -457,7 +464,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     struct transport_config config = {
         .bind_address = c->peer_address,
         .members = n->identity.members,
-        .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
+        .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
         .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
@@ -516,6 +523,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .ctx = n,
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,
+                                   .joined = joined_cb,
                                    .roster = roster_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0) {

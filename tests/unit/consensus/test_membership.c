@@ -248,6 +248,7 @@ static void hand_over(struct cluster *c, unsigned to)
     if (leader != to) {
         assert_int_equal(node_transfer(c->nodes[leader].node, to + 1, count_cb, &count), 0);
         cluster_until(c, counted, &count, "leadership was handed over");
+        assert_int_equal(count.status, 0);
         assert_int_equal(cluster_wait_leader(c), to);
     }
 }
