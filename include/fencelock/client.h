@@ -87,7 +87,11 @@ FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
                         size_t errmsg_size) FL_MUST_USE;
 
 /* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
- * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM. */
+ * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM.
+ *
+ * Or one URL, fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...] (fencelocks://: with TLS), with
+ * %XX for bytes of user and password that mean something in a URL; `options` then name no user, and
+ * with fencelock:// no TLS. */
 FL_API int fl_client_create(const char *nodes, const struct fl_client_options *options,
                             fl_client **ret) FL_MUST_USE;
 

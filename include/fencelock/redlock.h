@@ -227,7 +227,10 @@ FL_API void fl_redlock_cancel(fl_redlock *r, uint64_t id);
  * Never sets a key that is gone, never touches another's. 0: lock in done() has the new deadline.
  * FL_ENOTHELD (lost for certain); otherwise it failed for now and may be tried again. In every
  * case use the lock that done() gets: after a failure its deadline is the old one, or an earlier
- * one where a shorter TTL may have reached some servers. Nothing is released. `lock` is copied. */
+ * one where a shorter TTL may have reached some servers. Nothing is released. `lock` is copied.
+ * With a TTL that is shorter than what is left: servers may have taken it long before this process
+ * hears of that, should it be stopped. Until done(), believe in the lock no longer than for that
+ * TTL, less a hundredth and 2 ms, counted from before this call. */
 FL_API int fl_redlock_extend_start(fl_redlock *r, struct fl_bytes name,
                                    const struct fl_redlock_lock *lock, uint64_t ttl_ms,
                                    fl_redlock_done *done, void *ctx) FL_MUST_USE;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/fencelock_common.h"
+#include "client/url.h"
 
 #define ERROR_SIZE 512u
 #define WITH_FILES                                                                                 \
@@ -95,6 +96,10 @@ const struct cli_command cli_commands[] = {
      "Runs a command while holding it.", NULL, cli_run_redlock_run},
     {"redlock", "check", "", 0, 0, AT_REDIS, "Says whether the Redis servers are fit for locks.",
      NULL, cli_run_redlock_check},
+    {"frontdoor", "check", "", 0, 0,
+     CLI_BIT(CLI_OPT_REDIS) | CLI_BIT(CLI_OPT_REDIS_USER) | CLI_BIT(CLI_OPT_REDIS_PASSWORD_FILE) |
+         CLI_BIT(CLI_OPT_DURATION) | CLI_BIT(CLI_OPT_MATCH),
+     "Watches a Redis; says which commands fencelockd would serve.", NULL, cli_run_frontdoor_check},
     {"demo", "redlock", "", 0, 0,
      CLI_BIT(CLI_OPT_TOKENS) | CLI_BIT(CLI_OPT_SEED) | CLI_BIT(CLI_OPT_RUNS) | CLI_BIT(CLI_OPT_SVG),
      "Breaks Redlock on real servers, without tokens and with them.", NULL, cli_run_demo_redlock},
@@ -139,6 +144,45 @@ static bool keep_standard_descriptors(void)
     return true;
 }
 
+/* An address that is a URL says who logs in, and whether with TLS, as options do. */
+static int take_url(struct cli_args *a, enum cli_option o, const char *name, const char *variable)
+{
+    static struct fli_url room[2]; /* what options point to stays */
+    struct fli_url *u = &room[o == CLI_OPT_STORE];
+    char errmsg[ERROR_SIZE];
+    const char *text = a->text[o];
+    if (!cli_has(a, o) || !fli_url_is(text)) {
+        return 0;
+    }
+    if (fli_url_parse(text, u, errmsg, sizeof errmsg) != 0) {
+        cli_complain("%s: %s", name, errmsg);
+        return CLI_EXIT_USAGE;
+    }
+    a->text[o] = u->nodes;
+    a->given |= u->tls ? CLI_BIT(CLI_OPT_TLS) : 0;
+    if (!u->tls && cli_has(a, CLI_OPT_TLS)) {
+        cli_complain("%s is a URL without TLS: write fencelocks://, or leave --tls out", name);
+        return CLI_EXIT_USAGE;
+    }
+    if (u->user[0] == '\0') {
+        return 0;
+    }
+    if (text != getenv(variable)) {
+        cli_complain("%s has a password, which everybody on this machine could read: put the URL "
+                     "into %s in the environment",
+                     name, variable);
+        return CLI_EXIT_USAGE;
+    }
+    if (cli_has(a, CLI_OPT_USER)) {
+        cli_complain("%s names a user, and so does --user (FENCELOCK_USER): leave one out", name);
+        return CLI_EXIT_USAGE;
+    }
+    a->given |= CLI_BIT(CLI_OPT_USER);
+    a->text[CLI_OPT_USER] = u->user;
+    a->password = u->password;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (!keep_standard_descriptors()) {
@@ -151,6 +195,11 @@ int main(int argc, char **argv)
     if (rc != 0) {
         cli_complain("%s", errmsg);
         return CLI_EXIT_USAGE;
+    }
+    rc = take_url(&args, CLI_OPT_NODES, "--nodes", "FENCELOCK_NODES");
+    rc = rc != 0 ? rc : take_url(&args, CLI_OPT_STORE, "--store", "FENCELOCK_STORE");
+    if (rc != 0) {
+        return rc;
     }
     if (args.warning[0] != '\0') {
         cli_complain("%s", args.warning);

@@ -184,6 +184,8 @@ int cli_login_of(const struct cli_args *a, struct cli_login *ret)
         if (code != 0) {
             return code;
         }
+    } else if (a->password != NULL) {
+        (void)snprintf(ret->room, sizeof ret->room, "%s", a->password);
     } else if (from_environment != NULL && strlen(from_environment) <= FL_PASSWORD_MAX) {
         (void)snprintf(ret->room, sizeof ret->room, "%s", from_environment);
     } else {

@@ -86,6 +86,7 @@ int cli_run_redlock_extend(const struct cli_args *a);
 int cli_run_redlock_release(const struct cli_args *a);
 int cli_run_redlock_run(const struct cli_args *a);
 int cli_run_redlock_check(const struct cli_args *a);
+int cli_run_frontdoor_check(const struct cli_args *a);
 int cli_run_demo_redlock(const struct cli_args *a);
 int cli_run_store_get(const struct cli_args *a);
 int cli_run_store_set(const struct cli_args *a);

@@ -116,7 +116,8 @@ struct cli_args {
     const char *text[CLI_OPTIONS];
     struct fl_bytes also[FL_NAMES_MAX - 1]; /* --also, which may be given again and again */
     unsigned n_also;
-    char warning[192]; /* a sentence to be told before it is done; "" for none */
+    const char *password; /* of a URL; NULL: none */
+    char warning[192];    /* a sentence to be told before it is done; "" for none */
 };
 
 static inline bool cli_has(const struct cli_args *a, enum cli_option option)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "auth/hash.h"
 #include "base/bytes.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
@@ -57,6 +58,8 @@ struct options {
     const char *strict; /* NULL: off */
     unsigned strict_timeout_ms;
     bool strict_tls;
+    const char *strict_user, *strict_password_file; /* NULL: nobody logs in there */
+    char strict_password[AUTH_PASSWORD_MAX + 2];
     char tls_listen[NET_ADDRESS_MAX]; /* of tls_port, completed; "" for none */
     const char *tls[TLS_TEXTS];
 };
@@ -103,6 +106,10 @@ static const char help[] =
     "  --strict-tls         talk to the lock service with TLS: its certificates must lead to\n"
     "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
     "                       shown to it\n"
+    "  --strict-user NAME, --strict-password-file FILE\n"
+    "                       log in to the lock service; the password is the file's first line. "
+    "The\n"
+    "                       user needs the right to see the locks\n"
     "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
     "  --metrics HOST:PORT  HTTP for watchers: /metrics (Prometheus), /livez, /readyz\n"
     "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
@@ -272,6 +279,10 @@ static bool read_environment(struct options *o)
     if (v != NULL && !set_switch(&o->protected_mode, "FENCELOCK_STORE_PROTECTED_MODE", v)) {
         return false;
     }
+    v = getenv("FENCELOCK_STORE_STRICT_USER");
+    o->strict_user = v != NULL && v[0] != '\0' ? v : o->strict_user;
+    v = getenv("FENCELOCK_STORE_STRICT_PASSWORD_FILE");
+    o->strict_password_file = v != NULL && v[0] != '\0' ? v : o->strict_password_file;
     v = getenv("FENCELOCK_STORE_ACLFILE");
     o->aclfile = v != NULL && v[0] != '\0' ? v : o->aclfile;
     v = getenv("FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER");
@@ -297,6 +308,33 @@ static bool read_environment(struct options *o)
     return v == NULL || set_switch(&o->no_fencing, "FENCELOCK_STORE_NO_FENCING", v);
 }
 
+/* With a user, the first line of the file. */
+static bool read_strict_password(struct options *o)
+{
+    if ((o->strict_user == NULL) != (o->strict_password_file == NULL)) {
+        complain("--strict-user and --strict-password-file go together: add the other one");
+        return false;
+    }
+    if (o->strict_user == NULL) {
+        return true;
+    }
+    FILE *f = fopen(o->strict_password_file, "re");
+    bool ok = f != NULL && fgets(o->strict_password, sizeof o->strict_password, f) != NULL;
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    size_t len = ok ? strcspn(o->strict_password, "\r\n") : 0;
+    o->strict_password[len] = '\0';
+    if (len == 0 || len > AUTH_PASSWORD_MAX || strlen(o->strict_user) > ACL_NAME_MAX) {
+        complain(
+            "--strict-password-file: %.256s is to begin with a line that is a password of 1 to "
+            "%u bytes, and --strict-user has at most %u",
+            o->strict_password_file, AUTH_PASSWORD_MAX, ACL_NAME_MAX);
+        return false;
+    }
+    return true;
+}
+
 static const struct option table[] = {
     {"listen", required_argument, NULL, 'l'},
     {"data", required_argument, NULL, 'd'},
@@ -314,6 +352,8 @@ static const struct option table[] = {
     {"strict", required_argument, NULL, 'c'},
     {"strict-timeout", required_argument, NULL, 't'},
     {"strict-tls", no_argument, NULL, 'T'},
+    {"strict-user", required_argument, NULL, 'U'},
+    {"strict-password-file", required_argument, NULL, 'P'},
     {"tls-port", required_argument, NULL, TLS_OPTION + TLS_PORT},
     {"tls-cert-file", required_argument, NULL, TLS_OPTION + TLS_CERT},
     {"tls-key-file", required_argument, NULL, TLS_OPTION + TLS_KEY},
@@ -375,6 +415,12 @@ static int read_arguments(struct options *o, int argc, char **argv)
             break;
         case 'm':
             o->metrics = optarg;
+            break;
+        case 'U':
+            o->strict_user = optarg;
+            break;
+        case 'P':
+            o->strict_password_file = optarg;
             break;
         case 'a':
             o->aclfile = optarg;
@@ -679,6 +725,8 @@ static int run(const struct options *o, struct app *a)
                                     .cert_users = o->cert_users,
                                     .strict = o->strict,
                                     .strict_timeout_ms = o->strict_timeout_ms,
+                                    .strict_user = o->strict_user,
+                                    .strict_password = o->strict_password,
                                     .ctx = a,
                                     .fatal = fatal_cb,
                                     .log = log_cb};
@@ -733,7 +781,7 @@ int main(int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    if (!check_options(&o)) {
+    if (!check_options(&o) || !read_strict_password(&o)) {
         return EXIT_USAGE;
     }
     have_memory_or_say_so();

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "client/lists.h"
 #include "client/owner.h"
+#include "client/url.h"
 
 /* One call of the user's. */
 struct fl_call {
@@ -63,7 +64,7 @@ static int take_options(struct fl_async *a, const struct fl_client_options *o)
     return rc != 0 ? rc : fli_link_login(&a->engine.tls, o->user, o->password);
 }
 
-int fl_async_create(const char *nodes, const struct fl_client_options *options, fl_async **ret)
+static int create(const char *nodes, const struct fl_client_options *options, fl_async **ret)
 {
     struct fl_async *a = calloc(1, sizeof *a);
     if (a == NULL) {
@@ -87,6 +88,17 @@ int fl_async_create(const char *nodes, const struct fl_client_options *options, 
     }
     *ret = a;
     return 0;
+}
+
+int fl_async_create(const char *nodes, const struct fl_client_options *options, fl_async **ret)
+{
+    struct fli_url room;
+    struct fl_client_options own = {.timeout_ms = 0};
+    own = options == NULL ? own : *options;
+    int rc = fli_url_client(&nodes, &own, &room);
+    rc = rc != 0 ? rc : create(nodes, &own, ret);
+    fli_url_forget(&room);
+    return rc;
 }
 
 static void call_delete(struct fl_call *call)

@@ -8,6 +8,7 @@
 #include "client/caller.h"
 #include "client/lists.h"
 #include "client/owner.h"
+#include "client/url.h"
 
 #define OWNER_BYTES 16u
 
@@ -77,7 +78,7 @@ int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errm
     return rc;
 }
 
-int fl_client_create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
+static int create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
 {
     char errmsg[128];
     struct fl_client *c = calloc(1, sizeof *c);
@@ -88,7 +89,7 @@ int fl_client_create(const char *nodes, const struct fl_client_options *options,
     c->caller.learns_leader = true;
     if (rc == 0) {
         c->owner_len = fli_owner_make(c->owner);
-        rc = options == NULL ? 0 : take_options(c, options);
+        rc = take_options(c, options);
     }
     if (rc != 0) {
         free(c);
@@ -96,6 +97,17 @@ int fl_client_create(const char *nodes, const struct fl_client_options *options,
     }
     *ret = c;
     return 0;
+}
+
+int fl_client_create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
+{
+    struct fli_url room;
+    struct fl_client_options own = {.timeout_ms = 0};
+    own = options == NULL ? own : *options;
+    int rc = fli_url_client(&nodes, &own, &room);
+    rc = rc != 0 ? rc : create(nodes, &own, ret);
+    fli_url_forget(&room);
+    return rc;
 }
 
 void fl_client_destroy(fl_client *c)

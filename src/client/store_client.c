@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/caller.h"
+#include "client/url.h"
 
 struct fl_store {
     struct fli_caller caller;
@@ -15,11 +16,10 @@ int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret)
     return fl_store_create_with(address, &options, ret);
 }
 
-int fl_store_create_with(const char *address, const struct fl_store_options *options,
-                         fl_store **ret)
+static int create(const char *address, const struct fl_store_options *options, fl_store **ret)
 {
     char errmsg[FLI_TLS_ERRMSG_SIZE];
-    uint64_t timeout_ms = options == NULL ? 0 : options->timeout_ms;
+    uint64_t timeout_ms = options->timeout_ms;
     if (address == NULL || timeout_ms > FL_TIMEOUT_MAX_MS || strchr(address, ',') != NULL) {
         return FL_EINVAL;
     }
@@ -28,7 +28,7 @@ int fl_store_create_with(const char *address, const struct fl_store_options *opt
         return FL_ENOMEM;
     }
     int rc = fli_caller_init(&s->caller, address, errmsg, sizeof errmsg);
-    if (rc == 0 && options != NULL) {
+    if (rc == 0) {
         rc = fli_link_tls_init(&s->caller.tls, options->tls, errmsg, sizeof errmsg);
         rc = rc != 0 ? rc : fli_link_login(&s->caller.tls, options->user, options->password);
     }
@@ -41,6 +41,23 @@ int fl_store_create_with(const char *address, const struct fl_store_options *opt
     }
     *ret = s;
     return 0;
+}
+
+int fl_store_create_with(const char *address, const struct fl_store_options *options,
+                         fl_store **ret)
+{
+    struct fli_url room;
+    struct fl_store_options own = {.timeout_ms = 0};
+    own = options == NULL ? own : *options;
+    struct fli_url_options o = {
+        .nodes = address, .tls = own.tls, .user = own.user, .password = own.password};
+    int rc = fli_url_apply(&o, &room);
+    own.tls = o.tls;
+    own.user = o.user;
+    own.password = o.password;
+    rc = rc != 0 ? rc : create(o.nodes, &own, ret);
+    fli_url_forget(&room);
+    return rc;
 }
 
 void fl_store_destroy(fl_store *s)

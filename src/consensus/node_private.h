@@ -136,7 +136,8 @@ struct node {
     uint64_t slow_write_ns;    /* the longest that was told */
 
     /* reports, see node_report.h */
-    struct node_told told[ROSTER_MAX]; /* in the order of the roster; of this node too */
+    struct node_told told[ROSTER_MAX]; /* in the order of the roster */
+    struct node_told own_told;
     uint64_t reported_ms;
     struct node_disk report_disk;
 

@@ -65,11 +65,10 @@ void node_report_members(struct node *n)
     memcpy(n->told, fresh, sizeof fresh);
 }
 
+/* Apart from the others: a node may be no member, not yet or not any more. */
 static struct node_told *own_told(struct node *n)
 {
-    struct node_told *t = find_told(n, n->id);
-    FLI_ASSERT(t != NULL);
-    return t;
+    return &n->own_told;
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
@@ -174,14 +173,10 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
-    unsigned i = 0;
-    while (i < ROSTER_MAX && n->told[i].id != id) {
-        i++;
+    const struct node_told *t = id == n->id ? &n->own_told : NULL;
+    for (unsigned i = 0; i < ROSTER_MAX && t == NULL; i++) {
+        t = n->told[i].id == id ? &n->told[i] : NULL;
     }
-    if (i == ROSTER_MAX) {
-        return NULL;
-    }
-    const struct node_told *t = &n->told[i];
-    bool fresh = t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
+    bool fresh = t != NULL && t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;
     return fresh ? &t->report : NULL;
 }

@@ -192,6 +192,7 @@ void access_refused_by_machine(void *ctx, void *request, enum fli_command_id id,
 {
     struct access *a = ctx;
     const struct net_request *r = request;
+    a->counts.denied++;
     audit_one(a, r->conn, NULL, fli_command_name(id), by_right ? "NOPERM" : "NOAUTH");
 }
 

@@ -5,6 +5,7 @@
 
 #include "machine/glob.h"
 #include "server/render.h"
+#include "server/sentinel.h"
 #include "wire/resp.h"
 
 _Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
@@ -79,6 +80,19 @@ static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot
     dispatch_fail(d, request, rc, true);
 }
 
+static void answer_sentinel(struct dispatch *d, void *request, int proto,
+                            const struct fli_slice *args, unsigned n)
+{
+    const struct dispatch_node *node = &d->config.node;
+    struct node_member members[MEMBERS_MAX];
+    struct node_status status;
+    node->status(node->ctx, &status);
+    size_t n_members = node->members(node->ctx, members, MEMBERS_MAX);
+    dispatch_finish(
+        d, request,
+        sentinel_reply(d->config.sink.reply(request), proto, &status, members, n_members, args, n));
+}
+
 void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                    enum fli_command_id id, const struct fli_slice *args, unsigned n)
 {
@@ -88,6 +102,10 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
     if (face == NULL) {
         dispatch_error(d, request, "ERR",
                        "this node does not answer as Redis does (--redis-face no)");
+        return;
+    }
+    if (id == FLI_CMD_SENTINEL) {
+        answer_sentinel(d, request, proto, args, n);
         return;
     }
     if (face_is_local(id)) {

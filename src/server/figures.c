@@ -310,27 +310,59 @@ static uint64_t seconds_of_days(int64_t days)
     return days <= 0 ? 0 : (uint64_t)days * 86400;
 }
 
-static void put_tls(const struct info *i, struct metrics_text *t)
+static void put_certificate(struct metrics_text *t, const char *which, bool known, int64_t days)
 {
-    const struct info_shell *s = &i->shell;
-    if (s->tls_port == 0) {
+    if (known) {
+        metrics_whole(t, &(struct metrics_label){"certificate", which}, seconds_of_days(days));
+    }
+}
+
+static void put_certificates(const struct info_shell *s, struct metrics_text *t)
+{
+    const struct fli_tls_facts *own = &s->tls;
+    const struct fli_tls_facts *peer = &s->peers.facts;
+    bool clients = s->tls_port != 0;
+    bool peers = s->peers.trust == TRANSPORT_TRUSTS_CERTIFICATES;
+    if (!clients && !peers) {
         return;
     }
     metrics_family(t, "fencelock_certificate_left_seconds", "gauge",
-                   "Until the certificate ends, in whole days; 0 when it has.");
-    if (s->tls.has_cert) {
-        metrics_whole(t, &(struct metrics_label){"certificate", "own"},
-                      seconds_of_days(s->tls.cert_days));
-    }
-    if (s->tls.has_ca) {
-        metrics_whole(t, &(struct metrics_label){"certificate", "ca"},
-                      seconds_of_days(s->tls.ca_days));
+                   "Until the certificate ends, in whole days; 0 when it has. Those of clients' "
+                   "connections, and (peer) those between nodes.");
+    put_certificate(t, "own", clients && own->has_cert, own->cert_days);
+    put_certificate(t, "ca", clients && own->has_ca, own->ca_days);
+    put_certificate(t, "peer", peers && peer->has_cert, peer->cert_days);
+    put_certificate(t, "peer ca", peers && peer->has_ca, peer->ca_days);
+}
+
+static void put_tls(const struct info *i, struct metrics_text *t)
+{
+    const struct info_shell *s = &i->shell;
+    put_certificates(s, t);
+    if (s->tls_port == 0) {
+        return;
     }
     const struct row rows[] = {
         {"fencelock_tls_handshakes_total", "Handshakes with clients.", s->net.tls_handshakes},
         {"fencelock_tls_failures_total", "Handshakes that failed.", s->net.tls_failed},
         {"fencelock_certificate_reload_failures_total", "New files that were refused.",
          s->tls.failures},
+        {NULL, NULL, 0}};
+    counters(t, rows);
+}
+
+static void put_users(const struct info_shell *s, struct metrics_text *t)
+{
+    const struct row rows[] = {
+        {"fencelock_logins_total", "Logins.", s->logins},
+        {"fencelock_login_failures_total", "Wrong users or passwords.", s->login_failures},
+        {"fencelock_logins_delayed_total", "Logins held up after failures of their address.",
+         s->logins_delayed},
+        {"fencelock_denied_total", "Requests refused for want of a login or a right.", s->denied},
+        {"fencelock_audit_lines_total", "Lines of the audit log.", s->audit_lines},
+        {"fencelock_audit_lines_lost_total",
+         "Lines of the audit log that found no room, or could not be written.",
+         s->audit_dropped + s->audit_failures},
         {NULL, NULL, 0}};
     counters(t, rows);
 }
@@ -374,4 +406,5 @@ void figures_render(const struct figures *f, uint64_t node_id, const char *data_
     put_turns(&f->info.shell.turn, t);
     put_memory(&f->info, t);
     put_tls(&f->info, t);
+    put_users(&f->info.shell, t);
 }

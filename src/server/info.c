@@ -298,11 +298,10 @@ static int memory_section(struct fli_buf *b, const struct info *i)
     }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     int rc = fli_buf_printf(b, "# Memory\r\n");
-    if (!known) {
-        return rc; /* no /proc here: left out, since 0 would be a lie */
+    if (known) { /* without /proc they are left out, since 0 would be a lie */
+        rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
+        rc = rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
     }
-    rc = rc != 0 ? rc : put(b, "used_memory_rss", resident * page);
-    rc = rc != 0 ? rc : put(b, "used_memory_virtual", size * page);
     return rc != 0 ? rc : memory_parts(b, i);
 }
 

@@ -647,6 +647,8 @@ static int start_strict(struct service *s, char *errmsg, size_t errmsg_size)
     struct strict_config config = {.nodes = s->config.strict,
                                    .tls = s->config.strict_tls,
                                    .timeout_ms = s->config.strict_timeout_ms,
+                                   .user = s->config.strict_user,
+                                   .password = s->config.strict_password,
                                    .ctx = s,
                                    .verdict = verdict_cb,
                                    .log = strict_log_cb};

@@ -44,6 +44,7 @@ struct service_config {
     enum fli_tls_user cert_users; /* what of a verified certificate names its user */
     const char *strict;         /* the lock service's nodes for strict mode; NULL: do not ask it */
     unsigned strict_timeout_ms; /* as strict_config has it */
+    const char *strict_user, *strict_password; /* likewise */
     void *ctx;
     /* The database failed; `message` says how. Nothing more will be answered: stop the process. */
     void (*fatal)(void *ctx, int error, const char *message);

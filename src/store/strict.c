@@ -24,8 +24,9 @@
 #define PAUSE_MAX_MS 500u
 #define LINE_MAX_BYTES 4096u /* of one answer: an error line is the longest */
 #define CHECK_MAX_BYTES (FL_NAME_MAX + 96u)
-#define OUT_MAX_BYTES ((size_t)STRICT_WINDOW * CHECK_MAX_BYTES)
 #define WHY_SIZE 320u
+#define STRICT_LOGIN_MAX 768u
+#define OUT_MAX_BYTES ((size_t)STRICT_WINDOW * CHECK_MAX_BYTES + STRICT_LOGIN_MAX)
 
 struct connection {
     struct strict *owner; /* NULL: abandoned */
@@ -34,6 +35,7 @@ struct connection {
     uv_connect_t connect;
     uv_write_t write;
     bool resolving, tcp_open, connected, writing; /* connected: and shaken hands */
+    bool greeted, owes_login;                     /* the login was put; its answer is to come */
     struct fli_tls *tls;                          /* NULL: without */
     struct fli_buf plain, cipher;                 /* with: what has come, what is to be sent */
     char raw[LINE_MAX_BYTES];                     /* with: read from the socket */
@@ -70,6 +72,7 @@ struct strict {
     bool troubled; /* the log has been told that nobody answers */
     bool stopped;
     struct fli_tls_context *tls; /* NULL: without */
+    struct fli_buf login;        /* the request; empty: nobody logs in */
 };
 
 static void work(struct strict *s);
@@ -201,12 +204,20 @@ static void succeed(struct strict *s)
 /* One line without its end. False: the connection has failed. */
 static bool take_answer(struct strict *s, const char *line, size_t len)
 {
+    struct connection *c = s->connection;
     bool is_one = len == 2 && memcmp(line, ":1", 2) == 0;
-    if (!is_one && !(len == 2 && memcmp(line, ":0", 2) == 0)) {
+    if (c->owes_login && len == 3 && memcmp(line, "+OK", 3) == 0) {
+        c->owes_login = false;
+        return true;
+    }
+    bool is_zero = len == 2 && memcmp(line, ":0", 2) == 0;
+    static const char noperm[] = "-NOPERM ";
+    bool denied = len >= sizeof noperm - 1 && memcmp(line, noperm, sizeof noperm - 1) == 0;
+    if (c->owes_login || (!is_one && !is_zero && !denied)) {
         char quoted[FLI_QUOTE_SIZE];
         struct fli_slice answer = {(const uint8_t *)line, len};
         fli_quote(quoted, sizeof(quoted), &answer);
-        fail(s, "it answered %s", quoted);
+        fail(s, c->owes_login ? "it refused the login: %s" : "it answered %s", quoted);
         return false;
     }
     const struct strict_ask *ask = head(s);
@@ -218,7 +229,7 @@ static bool take_answer(struct strict *s, const char *line, size_t len)
     succeed(s);
     s->patience_at_ms = s->put > 1 ? now + patience_ms(s) : 0;
     /* This process may have been stopped for long with the answer waiting for it. */
-    if (now >= ask->due_ms) {
+    if (now >= ask->due_ms || denied) { /* our user may not see that lock */
         decide(s, STRICT_UNKNOWN);
     } else {
         decide(s, is_one ? STRICT_HELD : STRICT_NOTHELD);
@@ -378,6 +389,14 @@ static void send_out(struct strict *s)
 static void put_questions(struct strict *s)
 {
     struct connection *c = s->connection;
+    if (!c->greeted && s->login.len > 0 && s->next != &s->asks) {
+        if (fli_buf_append(&c->out, s->login.data, s->login.len) != 0) {
+            fail(s, "out of memory");
+            return;
+        }
+        c->owes_login = true;
+    }
+    c->greeted = true;
     for (; s->next != &s->asks && s->put < STRICT_WINDOW; s->next = s->next->next) {
         if (encode(&c->out, FLI_CONTAINER_OF(s->next, struct strict_ask, link)) != 0) {
             fail(s, "out of memory");
@@ -588,6 +607,13 @@ int strict_check_nodes(const char *nodes, char *errmsg, size_t errmsg_size)
     return parse_nodes(nodes, parsed, &n, errmsg, errmsg_size);
 }
 
+static int make_login(struct strict *s, const struct strict_config *config)
+{
+    return fli_buf_printf(&s->login, "*3\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+                          strlen(config->user), config->user, strlen(config->password),
+                          config->password);
+}
+
 int strict_create(uv_loop_t *loop, const struct strict_config *config, struct strict **ret,
                   char *errmsg, size_t errmsg_size)
 {
@@ -604,6 +630,13 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     if (rc == 0 && config->tls != NULL) {
         rc = fli_tls_context_create(config->tls, &s->tls, errmsg, errmsg_size);
     }
+    fli_buf_init(&s->login, STRICT_LOGIN_MAX);
+    if (rc == 0 && config->user != NULL && make_login(s, config) != 0) {
+        (void)snprintf(errmsg, errmsg_size, "the user's name or password is too long");
+        fli_buf_fini(&s->login);
+        fli_tls_context_destroy(s->tls);
+        rc = FL_EINVAL;
+    }
     if (rc != 0) {
         free(s);
         return rc;
@@ -612,6 +645,8 @@ int strict_create(uv_loop_t *loop, const struct strict_config *config, struct st
     s->config = *config;
     s->config.nodes = NULL; /* these are the caller's */
     s->config.tls = NULL;
+    s->config.user = NULL;
+    s->config.password = NULL;
     fli_list_init(&s->asks);
     s->next = &s->asks;
     (void)uv_timer_init(loop, &s->timer); /* cannot fail */
@@ -657,6 +692,10 @@ static void handle_closed_cb(uv_handle_t *handle)
     struct strict *s = handle->data;
     if (--s->closing == 0) {
         fli_tls_context_destroy(s->tls);
+        if (s->login.len > 0) {
+            explicit_bzero(s->login.data, s->login.len);
+        }
+        fli_buf_fini(&s->login);
         free(s);
     }
 }

@@ -38,6 +38,7 @@ struct strict_ask {
 struct strict_config {
     const char *nodes;                /* HOST:PORT,HOST:PORT... */
     const struct fli_tls_config *tls; /* of a client; NULL: without TLS */
+    const char *user, *password;      /* who logs in there; NULL for user: nobody. Copied */
     unsigned timeout_ms;              /* STRICT_TIMEOUT_MIN_MS to STRICT_TIMEOUT_MAX_MS */
     void *ctx;
     /* Verdicts come in the order of the questions, each once, never inside strict_ask(). */

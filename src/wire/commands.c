@@ -184,6 +184,10 @@ const struct fli_command fli_commands[] = {
      "Makes a script known to this node, if it is recognised."},
     {FLI_CMD_SELECT, "SELECT", NULL, 1, 1, CONN, "index", "OK",
      "Does nothing: there is only database 0."},
+    {FLI_CMD_SENTINEL, "SENTINEL", NULL, 1, 2, FACE_LOCAL, "question [name]",
+     "as Redis Sentinel answers",
+     "Answers GET-MASTER-ADDR-BY-NAME, MASTERS, MASTER, SENTINELS and REPLICAS: the master is the "
+     "node that leads, the nodes are its sentinels, and it has no replicas."},
     {FLI_CMD_SESSION_CLOSE, "SESSION", "CLOSE", 1, 1, LOCK_WRITE, "owner",
      "1; 0 when there is no such session",
      "Ends the session: releases its locks and gives up its waits."},

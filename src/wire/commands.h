@@ -100,6 +100,7 @@ enum fli_command_id {
     FLI_CMD_KEY_DEL,
     FLI_CMD_UNLINK,
     FLI_CMD_PEXPIRE,
+    FLI_CMD_SENTINEL,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,

@@ -25,6 +25,7 @@ static void usage(void)
           "  hold       fencelock: acquires --count new locks with 32-byte names, keeps them\n"
           "  redis      one Redis: SET NX PX with INCR as a token; compare and delete\n"
           "  redlock    Redlock: SET NX PX on all servers; compare and delete on all\n"
+          "  frontdoor  fencelock as Redis: SET NX PX; compare and delete\n"
           "  set        storage server: SET key value FENCE lock token\n"
           "  redis-set  Redis: SET key value\n"
           "  probe      libfencelock: a line for each grant, when asked for and when granted\n"
@@ -48,6 +49,7 @@ struct peer {
     char acquire_sha[41];
     char release_sha[41];
     unsigned quorum;
+    bool plain;             /* one server: SET without a token */
     uint64_t made, granted; /* of hold */
     uint64_t count;
     bool stop;
@@ -84,7 +86,7 @@ static int redis_ask(void *ctx, struct loadgen_slot *s, struct fli_buf *out)
     if (s->holds) {
         return loadgen_put(out, 5, (const char *[]){"EVALSHA", p->release_sha, "1", name, owner});
     }
-    if (p->quorum > 1) {
+    if (p->quorum > 1 || p->plain) {
         return loadgen_put(out, 6, (const char *[]){"SET", name, owner, "NX", "PX", p->ttl});
     }
     return loadgen_put(
@@ -253,8 +255,11 @@ static struct loadgen_work redis_work(struct peer *p, const char *kind,
 {
     bool redlock = strcmp(kind, "redlock") == 0;
     p->quorum = redlock ? n / 2 + 1 : 1;
+    p->plain = strcmp(kind, "frontdoor") == 0;
     for (uint32_t i = 0; i < (redlock ? n : 1); i++) {
-        load_script(&nodes[i], redis_acquire, p->acquire_sha);
+        if (!p->plain) {
+            load_script(&nodes[i], redis_acquire, p->acquire_sha);
+        }
         load_script(&nodes[i], redis_release, p->release_sha);
     }
     return (struct loadgen_work){.ctx = p,
@@ -276,7 +281,8 @@ static struct loadgen_work choose(const char *kind, struct peer *p, struct loadg
     if (strcmp(kind, "lock") == 0 || strcmp(kind, "queue") == 0) {
         return loadgen_locks_work(l);
     }
-    if (strcmp(kind, "redis") == 0 || strcmp(kind, "redlock") == 0) {
+    if (strcmp(kind, "redis") == 0 || strcmp(kind, "redlock") == 0 ||
+        strcmp(kind, "frontdoor") == 0) {
         return redis_work(p, kind, nodes, n);
     }
     p->quorum = strcmp(kind, "redis-set") == 0;

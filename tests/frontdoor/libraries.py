@@ -174,6 +174,26 @@ class RedlockPhp(Library):
     tells_token = False
 
 
+class Node5Sentinel(Library):
+    """ioredis looks for the master among all nodes, and finds the new one when that dies."""
+
+    name = 'node-redlock 5, sentinel'
+
+    def peer(self, node, name):
+        class All:
+            address = ','.join(self.cluster.addresses())
+        return super().peer(All, name)
+
+    def check_dead_leader(self, a, b):
+        self.lock(a, 'through')
+        token = self.token(a, 'through')
+        self.leader.kill()
+        self.cluster.leader()
+        wait_until(lambda: b('lock', 'through', TTL) == 'refused', 60, 'the other one is served')
+        wait_until(lambda: a('token') == 'token %d' % token, 60, 'the token as it was')
+        self.assertIn(a('unlock'), ('freed', 'done'))
+
+
 class Counter(Case):
     def test_sixteen_clients_and_a_counter(self):
         """Read, add one, write, with the token that each got through its library; leaders are killed meanwhile. What

@@ -59,7 +59,7 @@ static void try_decode(const uint8_t in[HANDSHAKE_SIZE])
         return;
     }
     FLI_ASSERT(h.kind >= 1 && (unsigned)h.kind <= STREAM_KINDS);
-    FLI_ASSERT(h.verdict <= HANDSHAKE_OTHER_VERSION);
+    FLI_ASSERT(h.verdict <= HANDSHAKE_REMOVED);
     check_identity(&h);
     check_text(h.from.client_address, sizeof h.from.client_address);
     check_text(h.reason, sizeof h.reason);

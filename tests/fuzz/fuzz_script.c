@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "face/monitor.h"
 #include "face/normal.h"
 #include "face/request.h"
 
@@ -28,6 +29,22 @@ static void check_names(struct fli_slice text)
     bool again = face_normal((struct fli_slice){more, len}, b);
     FLI_ASSERT(marked || !ok || (again && memcmp(a, b, sizeof a) == 0));
     free(more);
+}
+
+/* As a line of MONITOR. */
+static void check_line(struct fli_slice line, struct face_scripts *s)
+{
+    struct face_context c = {.scripts = s, .wall_ms = 1};
+    struct face_monitored m;
+    struct face_verdict v;
+    uint8_t *room = fli_xmalloc(line.len + 1);
+    if (face_monitor_read(line, room, &m)) {
+        FLI_ASSERT(m.n > 0);
+        (void)face_monitor_key(&m);
+        face_monitor_judge(&c, &m, &v);
+        FLI_ASSERT(strlen(v.what) > 0 && v.served == (v.why[0] == '\0'));
+    }
+    free(room);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -56,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rc = face_request_parse(&c, FLI_CMD_KEY_SET, args, n, &q, errmsg);
     FLI_ASSERT(rc == FL_EINVAL || (rc == 0 && (q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS &&
                                                                  q.ttl_ms <= FL_TTL_MAX_MS))));
+    check_line(text, s);
     face_scripts_destroy(s);
     return 0;
 }

@@ -261,6 +261,14 @@ class Tool(AclCase):
         self.assertEqual(self.tool('watch', *at[:2], '--user', 'ann', FENCELOCK_PASSWORD='wrong')[0], 1)
         self.assertEqual(code, 1, error)
         self.assertIn('WRONGPASS', error)
+        url = 'fencelock://ann:ann%2Dpassword@' + node.address
+        code, out, error = self.tool('acquire', 'a9', '--timeout', '3s', FENCELOCK_NODES=url)
+        self.assertEqual((code, error), (0, ''))
+        for words, env in ((('--nodes', url), {}), (('--user', 'ann'), {'FENCELOCK_NODES': url}), (('--tls',), {'FENCELOCK_NODES': url}),
+                           ((), {'FENCELOCK_NODES': url.replace('fencelock:', 'redis:')})):
+            code, _, error = self.tool('show', 'a9', *words, **env)
+            self.assertEqual(code, 2, error)
+            self.assertNotIn('2Dpassword', error)
         for words, env in ((('--user', 'ann'), {}), (('--password-file', path), {}),
                            (('--user', 'ann', '--password-file', path + 'x'), {})):
             self.assertEqual(self.tool('acquire', 'a2', *at, *words, **env)[0], 2)

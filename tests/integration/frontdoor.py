@@ -4,8 +4,10 @@ keys, against what a real Redis answers to the same text; commands; tokens; chan
 
 import hashlib
 import itertools
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -268,10 +270,109 @@ class Locks(Case):
             self.assertNotEqual(p.returncode, 0)
             self.assertIn(b'line 2: there is no such form; there are: release,', p.stdout)
 
+    def test_clients_that_look_for_a_master_through_sentinels(self):
+        import redis
+        from redis.sentinel import Sentinel
+        cluster = Cluster(self.lab, 3).start()
+        leader = cluster.leader()
+        others = cluster.followers()
+        finder = Sentinel([tuple(a.split(':')) for a in cluster.addresses()], socket_timeout=10)
+        at = lambda node: ('127.0.0.1', int(node.address.split(':')[1]))
+        self.assertEqual(finder.discover_master('mymaster'), at(leader))
+        self.assertEqual(finder.discover_slaves('mymaster'), [])
+        master = finder.master_for('mymaster', socket_timeout=30)
+        self.assertTrue(master.set('x', 'me', nx=True, px=TTL))
+        host, port = at(leader)
+        for node in cluster.nodes:
+            self.assertEqual(node.call('SENTINEL', 'get-master-addr-by-name', 'any'), [host.encode(), b'%d' % port])
+            self.assertEqual(len(node.call('SENTINEL', 'SENTINELS', 'any')), 2)
+            with node.client() as c:
+                c.call('HELLO', 3)
+                self.assertEqual(c.call('SENTINEL', 'MASTER', 'any')[b'flags'], b'master')
+                self.assertEqual(c.call('SENTINEL', 'MASTERS')[0][b'num-other-sentinels'], b'2')
+        leader.kill()
+        successor = cluster.leader()
+        wait_until(lambda: finder.discover_master('mymaster') == at(successor), what='the new master')
+
+        def still_held():
+            try:
+                return master.get('x') == b'me'
+            except redis.exceptions.ConnectionError:
+                return False  # the first use of the old connection
+        wait_until(still_held, what='the lock at the new master')
+        self.refused(others[0], 'SENTINEL', 'FAILOVER', 'any', text='there are: GET-MASTER-ADDR-BY-NAME')
+
     def test_switched_off(self):
         node = Cluster(self.lab, 1, ('--redis-face', 'no')).start().nodes[0]
-        for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x')):
+        for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x'),
+                        ('SENTINEL', 'MASTERS')):
             self.refused(node, *command, text='--redis-face no')
+
+
+class Check(Case):
+    """fencelock frontdoor check, at a Redis that locks are taken on."""
+
+    def run_check(self, redis, *more):
+        return subprocess.Popen([binary('fencelock'), 'frontdoor', 'check', '--redis', redis.address, *more],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def watched(self, redis):
+        """Whether somebody watches."""
+        return b'cmd=monitor' in redis.call('CLIENT', 'LIST')
+
+    def test_what_is_seen_is_judged(self):
+        redis = Redis(self.lab, 'redis')
+        texts = forms()
+        p = self.run_check(redis, '--duration', '10m', '--json', '--match', 'lock:*')
+        wait_until(lambda: self.watched(redis), what='MONITOR')
+        with Resp(redis.address) as c:
+            for i in range(3):
+                c.call('SET', 'lock:%d' % i, 'me\r\n\xff', 'NX', 'PX', TTL)
+            c.call('EVAL', texts['release'], 1, 'lock:0', 'me')
+            answer(c, 'EVALSHA', 'b' * 40, 1, 'lock:0', 'me')
+            c.call('EVAL', 'return 1', 1, 'lock:1')
+            c.call('DEL', 'lock:1')
+            c.call('HSET', 'lock:h', 'f', 'v')
+            c.call('SET', 'other', 'not looked at')
+        p.send_signal(signal.SIGINT)  # what was on its way is still read
+        out, err = p.communicate(timeout=60)
+        self.assertEqual((p.returncode, err), (1, ''))
+        said = json.loads(out)
+        self.assertEqual((said['seen'], said['served']), (8, 4))
+        found = {c['command']: c for c in said['commands']}
+        self.assertEqual((found['SET']['times'], found['SET']['served']), (3, True))
+        self.assertTrue(found['script release']['served'])
+        self.assertIn('its text was not seen', found['script ' + 'b' * 40]['why'])
+        self.assertIn('is none of those', found['script ' + hashlib.sha1(b'return 1').hexdigest()]['why'])
+        self.assertIn('does not say whose', found['DEL']['why'])
+        self.assertIn('unknown command', found['HSET']['why'])
+
+    def test_all_served_and_nothing_seen(self):
+        redis = Redis(self.lab, 'redis')
+        p = self.run_check(redis, '--duration', '10m')
+        wait_until(lambda: self.watched(redis), what='MONITOR')
+        redis.call('PING')
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0, out)
+        self.assertIn('PING', out)
+        self.assertNotIn('\x1b', out)
+        p = self.run_check(redis, '--duration', '100ms', '--match', 'none')
+        self.assertIn('nothing was sent', p.communicate(timeout=60)[0])
+        self.assertEqual(p.returncode, 1)
+
+    def test_it_cannot_be_watched(self):
+        redis = Redis(self.lab, 'redis', '--requirepass', 'secret')
+        p = self.run_check(redis, '--duration', '1s')
+        self.assertIn('NOAUTH', p.communicate(timeout=60)[1])
+        self.assertEqual(p.returncode, 3)
+        p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', redis.address, '--duration', '100ms'],
+                           env=dict(os.environ, FENCELOCK_REDIS_PASSWORD='secret'), stdout=subprocess.PIPE, timeout=60,
+                           check=False)
+        self.assertIn(b'nothing was sent', p.stdout)
+        p = subprocess.run([binary('fencelock'), 'frontdoor', 'check', '--redis', 'a:1,b:2'], stderr=subprocess.PIPE,
+                           timeout=60, check=False)
+        self.assertEqual(p.returncode, 2)
 
 
 if __name__ == '__main__':

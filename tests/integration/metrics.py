@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import binary, free_ports
 from metrics_text import Wrong, get, listener, parse, scrape
+from tls_lab import Certs
 
 OWNER_A, OWNER_B = 'owner-a-0123456789', 'owner-b-0123456789'
 
@@ -226,6 +227,44 @@ class WhereItListens(Case):
                              capture_output=True, text=True, timeout=60)
         self.assertEqual(got.returncode, 1)
         self.assertIn('--metrics: cannot listen on 127.0.0.1 port ' + taken.rpartition(':')[2], got.stderr)
+
+
+class OneNodeAlone(Case):
+    def test_logins_and_certificates(self):
+        certs = Certs(self.lab)
+        cluster = Cluster(self.lab, 1, ['--metrics', '127.0.0.1:0', '--auditlog', self.lab.path('audit'), '--tls-cluster', 'yes'])
+        node = cluster.nodes[0]
+        certs.make('node', '1', '127.0.0.1')
+        node.extra += certs.daemon('node-1', tls_port=str(free_ports(1)[0]))
+        cluster.start()
+        with node.client() as c:
+            with self.assertRaises(RespError):
+                c.call('AUTH', 'ann', 'wrong')
+            node.call('ACL', 'SETUSER', 'ann', 'on', '>right')
+            c.call('AUTH', 'ann', 'right')
+            with self.assertRaises(RespError):
+                c.call('ACQUIRE', 'x', 'TTL', 60000)
+        seen = scrape(watched(node))
+        self.assertEqual((seen.value('fencelock_logins_total'), seen.value('fencelock_login_failures_total')), (1, 1))
+        self.assertGreaterEqual(seen.value('fencelock_denied_total'), 1)
+        self.assertGreaterEqual(seen.value('fencelock_audit_lines_total'), 3)
+        for which in ('own', 'ca', 'peer', 'peer ca'):
+            left = seen.value('fencelock_certificate_left_seconds', certificate=which)
+            self.assertGreater(left, 86400, which)
+
+    def test_without_proc_memory_is_not_told(self):
+        """0 bytes would be a lie."""
+        if subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0:
+            self.skipTest('no name space can be made here')
+        cluster = Cluster(self.lab, 1, ['--metrics', '127.0.0.1:0'])
+        node = cluster.nodes[0]
+        argv = node.argv
+        node.argv = lambda: ['unshare', '-m', 'sh', '-c', 'mount -t tmpfs tmpfs /proc && exec "$@"', 'sh'] + argv()
+        cluster.start()
+        info = node.info()
+        self.assertNotIn('used_memory_rss', info)
+        self.assertIn('clients_memory', info)
+        self.assertNotIn('process_resident_memory_bytes', scrape(watched(node)).families)
 
 
 class ThreeNodes(Case):

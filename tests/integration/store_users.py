@@ -170,6 +170,44 @@ class OfAFile(UserCase):
             self.assertIn(says, done.stderr)
 
 
+class StrictAsAUser(UserCase):
+    def test_checks_are_asked_by_a_user(self):
+        """A cluster that tells nobody anything who has not logged in."""
+        cluster = Cluster(self.lab, 1).start()
+        node = cluster.nodes[0]
+        self.assertEqual(node.call('ACL', 'SETUSER', 'store', 'on', '>store-password', '~a*', '+@see'), 'OK')
+        self.assertEqual(node.call('ACL', 'SETUSER', 'ann', 'on', '>ann-password', '~*', '+@all'), 'OK')
+        ann = node.client()
+        self.addCleanup(ann.close)
+        ann.call('AUTH', 'ann', 'ann-password')
+        self.assertEqual(ann.call('ACL', 'SETUSER', 'default', 'off'), 'OK')
+        token, other = ann.call('ACQUIRE', 'a1', 'TTL', 600000), ann.call('ACQUIRE', 'b1', 'TTL', 600000)
+        def store(name, password, *more):
+            path = self.lab.path(name + '.password')
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(password + '\n')
+            s = Store(self.lab, name)
+            s.start('--strict', node.address, '--strict-timeout', '5000', *more, '--strict-password-file', path)
+            return s
+        good = store('good', 'store-password', '--strict-user', 'store')
+        with good.client() as c:
+            answers = c.pipeline([('CLAIM', 'a1', token), ('SET', 'k', 'v', 'FENCE', 'a1', token), ('GET', 'k', 'FENCE', 'a1', token)])
+            self.assertEqual(answers, ['OK', 'OK', b'v'])
+            self.refused('NOTHELD', c, 'CLAIM', 'a1', token + 5)
+            self.refused('UNCHECKED', c, 'CLAIM', 'b1', other) # it may not see that lock
+            self.assertEqual(c.call('CLAIM', 'a1', token), 'OK')
+        bad = store('bad', 'wrong', '--strict-user', 'store')
+        with bad.client() as c:
+            self.refused('UNCHECKED', c, 'CLAIM', 'a1', token)
+            self.assertEqual(c.call('MARK', 'a1'), 0)
+        bad.process.wait_output('it refused the login', 30)
+        for words in (('--strict-user', 'x'), ('--strict-password-file', '/nothing')):
+            done = subprocess.run([binary('fencelock-store'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', *words],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn('go together', done.stderr)
+
+
 def store_info(c):
     text = c.call('INFO')
     return dict(line.split(':', 1) for line in text.decode().splitlines() if ':' in line)

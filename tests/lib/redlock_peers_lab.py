@@ -191,6 +191,7 @@ def _python(library, name='python'):
 COMMANDS = {
     'node-redlock 4': _node(4),
     'node-redlock 5': _node(5),
+    'node-redlock 5, sentinel': lambda at: [*_node(5)(at), 'sentinel'],
     "redis-py's Lock (Debian)": lambda at: [DEBIAN_PYTHON, os.path.join(SOURCES, 'peer.py'), 'redis-py', at],
     "redis-py's Lock": _python('redis-py'),
     "redis-py's Lock 5": _python('redis-py', 'python_old'),

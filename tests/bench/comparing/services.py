@@ -147,6 +147,15 @@ class Fencelock(Service):
         self.cluster.wait_same_state()
 
 
+class Frontdoor(Fencelock):
+    """The same, asked as lock libraries ask Redis: SET NX PX, and a script that compares and deletes."""
+
+    name, title, elects = 'frontdoor', 'fencelock as Redis, 3 nodes', False
+
+    def pairs(self, clients, seconds, in_flight=1):
+        return from_load(self.load('frontdoor', '--clients', clients, '--in-flight', in_flight, '--seconds', seconds))
+
+
 class Redis(Service):
     """One Redis, or five for Redlock."""
 
@@ -341,4 +350,4 @@ class Etcd(Service):
         wait_until(self._leader, 120, 'three nodes of etcd that agree')
 
 
-ALL = [Fencelock, Redis, Redlock, Zookeeper, Etcd]
+ALL = [Fencelock, Frontdoor, Redis, Redlock, Zookeeper, Etcd]

@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, '..', '..', 'lib')]
 from faultlab.history import Recorder
 from faultlab.turns import TURNS
+from faultlab.users import PASSWORD
 from harness import Resp, RespError
 from tls_lab import TlsResp
 
@@ -29,10 +30,11 @@ class Silence(Exception):
 class Server:
     """Asks one of several addresses over one connection."""
 
-    def __init__(self, addresses, first, timeout, extra, certs=''):
+    def __init__(self, addresses, first, timeout, extra, certs='', user=''):
         self.addresses, self.at, self.timeout, self.extra = addresses, first % len(addresses), timeout, extra
         self.connection = None
         self.context = None
+        self.user = '' if certs else user # a certificate says who we are
         if certs:
             self.context = ssl.create_default_context(cafile=os.path.join(certs, 'ca.crt'))
             self.context.load_cert_chain(os.path.join(certs, 'clients.crt'), os.path.join(certs, 'clients.key'))
@@ -54,7 +56,9 @@ class Server:
         if self.connection is None:
             try:
                 self.connection = self.connect(self.addresses[self.at], self.timeout)
+                self.log_in()
             except OSError as e:
+                self.drop()
                 raise ConnectionRefusedError(str(e)) from None
         self.look_for_extra()
         try:
@@ -62,6 +66,16 @@ class Server:
         except OSError as e:
             self.drop()
             raise Silence('%s: %s' % (type(e).__name__, e)) from None
+
+    def log_in(self):
+        if not self.user:
+            return
+        try:
+            self.connection.call('AUTH', self.user, PASSWORD)
+        except RespError as e:
+            if e.word not in NOT_DONE + ('UNCERTAIN', 'NOAUTH'): # no leader said what the password is
+                raise
+            raise OSError('%s: %s' % (e.word, e.text)) from None
 
     def look_for_extra(self):
         """Between requests nothing may come from a server but the end of the connection."""
@@ -111,7 +125,7 @@ class Client:
         self.process, self.ops = options.number, 0
         self.stopping = self.pause_next = False
         self.nodes = Server(options.nodes.split(','), options.number, options.node_timeout, self.extra,
-                            options.certs)
+                            options.certs, options.user)
         self.store = Server([options.store], 0, options.store_timeout, self.extra) if options.store else None
         self.lists, self.drawn = {}, {} # of a lock: number of its list; tokens drawn for it
         self.redlock = Redlock(self) if options.redis else None
@@ -245,6 +259,7 @@ def main():
     p.add_argument('--clients', type=int, required=True)
     p.add_argument('--nodes', required=True)
     p.add_argument('--certs', default='')
+    p.add_argument('--user', default='')
     p.add_argument('--store', default='')
     p.add_argument('--redis', default='')
     p.add_argument('--history', required=True)

@@ -15,7 +15,7 @@ from redlock_lab import Redis
 from shim import Shim, library
 from tls_lab import Certs
 
-from . import checkers, history, judges, linear, nemesis, turns, watching
+from . import checkers, history, judges, linear, nemesis, turns, users, watching
 from .proxy import Loop, PeerProxy, StoreProxy
 from .spaces import SpacedCluster, Spaces
 
@@ -289,6 +289,8 @@ class Scene:
             self.cluster = ProxiedCluster(self.lab, o.nodes)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         self.certs = self._secure() if o.tls else None
+        if o.users:
+            self._make_users()
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
             port = free_ports(1)[0]
@@ -323,6 +325,13 @@ class Scene:
             node.extra += ['--tls-port', node.tls] + certs.daemon('node-%d' % node.id)
         return certs
 
+    def _make_users(self):
+        path = self.lab.path('users.acl')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(users.FILE)
+        for node in self.cluster.nodes:
+            node.extra += ['--aclfile', path] + (['--tls-auth-clients-user', 'CN'] if self.certs else [])
+
     def _preload(self):
         o = self.options
         if o.snapshots:
@@ -351,7 +360,7 @@ class Scene:
         for number in range(o.clients):
             argv = [sys.executable, CLIENT, '--workload', o.workload, '--number', number, '--clients', o.clients,
                     '--nodes', ','.join(node.tls for node in self.cluster.nodes) if o.tls else ','.join(self.cluster.addresses()),
-                    '--certs', self.certs.dir if o.tls else '', '--store', self.store_address,
+                    '--certs', self.certs.dir if o.tls else '', '--user', users.NAME if o.users else '', '--store', self.store_address,
                     '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
             if self.redis:

@@ -7,9 +7,14 @@ const Redis = require(path.join(home, 'ioredis'));
 const module_ = require(path.join(home, 'redlock'));
 const Redlock = module_.default || module_;
 
-const clients = process.argv[3].split(',').map((address) => {
+const servers = process.argv[3].split(',').map((address) => {
   const [host, port] = address.split(':');
-  const client = new Redis({ host, port: Number(port) });
+  return { host, port: Number(port) };
+});
+// All of them are one cluster, whose master is to be looked for.
+const options = process.argv[4] === 'sentinel' ? [{ sentinels: servers, name: 'mymaster', role: 'master' }] : servers;
+const clients = options.map((option) => {
+  const client = new Redis(option);
   client.on('error', () => {});
   return client;
 });

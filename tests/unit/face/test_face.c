@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "face/monitor.h"
 #include "face/normal.h"
 #include "face/request.h"
 
@@ -440,6 +441,81 @@ static void replies(void **state)
     check_reply(FACE_ERROR_WORD, "-ERROR another value has the key\r\n", NULL);
 }
 
+/* ---- MONITOR --------------------------------------------------------------------------------- */
+
+static void monitor_lines(void **state)
+{
+    (void)state;
+    uint8_t room[256];
+    struct face_monitored m;
+    assert_true(face_monitor_read(
+        text("1339518083.107412 [0 127.0.0.1:60866] \"set\" \"a\\\"b\" \"\\x00\\xff\\n\\\\\" \"\""),
+        room, &m));
+    assert_int_equal(m.n, 4);
+    assert_false(m.script);
+    assert_int_equal(m.words[1].len, 3);
+    assert_memory_equal(m.words[1].data, "a\"b", 3);
+    assert_int_equal(m.words[2].len, 4);
+    assert_memory_equal(m.words[2].data, "\0\xff\n\\", 4);
+    assert_int_equal(m.words[3].len, 0);
+    assert_true(face_monitor_read(text("1.1 [0 lua] \"get\" \"k\""), room, &m));
+    assert_true(m.script);
+    static const char *const bad[] = {"",
+                                      "OK",
+                                      "1 [0 x]",
+                                      "1 [0 x] set",
+                                      "1 [0 x] \"",
+                                      "1 [0 x] \"a",
+                                      "1 [0 x] \"a\\\"",
+                                      "1 [0 x] \"\\q\"",
+                                      "1 [0 x] \"\\x0\"",
+                                      "1 [0 x] \"a\"b"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(face_monitor_read(text(bad[i]), room, &m));
+    }
+}
+
+static void monitor_verdicts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *what, *why, *key;
+        bool served;
+    } rows[] = {
+        {"\"SET\" \"k\" \"v\" \"nx\" \"px\" \"500\"", "SET", "", "k", true},
+        {"\"SET\" \"k\" \"v\" \"GET\" \"NX\"", "SET", "SET with GET is not", "k", false},
+        {"\"ping\"", "PING", "", "", true},
+        {"\"client\" \"setinfo\" \"lib-name\" \"x\"", "CLIENT SETINFO", "", "", true},
+        {"\"evalsha\" \"" T1 "\" \"1\" \"k\" \"v\"", "script release", "", "k", true},
+        {"\"evalsha\" \"" A40 "\" \"1\" \"k\" \"v\"", "script " A40, "its text was not", "k",
+         false},
+        {"\"eval\" \"return 1\" \"1\" \"k\"", "script e0e1f9fabfc9d4800c877a703b823ac0578ff8db",
+         "script e0e1", "k", false},
+        {"\"del\" \"k\"", "DEL", "DEL does not say", "k", false},
+        {"\"hset\" \"k\" \"f\" \"v\"", "HSET", "unknown command", "k", false},
+        {"\"script\" \"load\" \"return 1\"", "SCRIPT LOAD", "script e0e1", "", false},
+    };
+    struct face_scripts *s;
+    assert_int_equal(face_scripts_create(&s), 0);
+    struct face_context c = {.scripts = s, .wall_ms = 1};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char line[512];
+        uint8_t room[512];
+        struct face_monitored m;
+        struct face_verdict v;
+        (void)snprintf(line, sizeof line, "1.1 [0 127.0.0.1:1] %s", rows[i].line);
+        assert_true(face_monitor_read(text(line), room, &m));
+        face_monitor_judge(&c, &m, &v);
+        assert_string_equal(v.what, rows[i].what);
+        assert_int_equal(v.served, rows[i].served);
+        assert_true(strncmp(v.why, rows[i].why, strlen(rows[i].why)) == 0);
+        assert_true(v.served == (v.why[0] == '\0'));
+        struct fli_slice key = face_monitor_key(&m);
+        assert_int_equal(key.len, strlen(rows[i].key));
+    }
+    face_scripts_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +533,8 @@ int main(void)
         cmocka_unit_test(scripts),
         cmocka_unit_test(unguarded),
         cmocka_unit_test(replies),
+        cmocka_unit_test(monitor_lines),
+        cmocka_unit_test(monitor_verdicts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,181 @@ static void wrong_commands(void **state)
     assert_int_equal(machine_command_check(&good), FL_EINVAL);
 }
 
+/* ---- at random, against a model -------------------------------------------------------------- */
+
+#define LETTERS 5u
+#define OWNERS 4u
+
+/* What each key has: an owner (0: none), a token, and when its lease is over. */
+struct model {
+    unsigned owner[LETTERS];
+    uint64_t token[LETTERS], end_ms[LETTERS];
+    uint64_t last_token;
+};
+
+static const char *const owner_names[OWNERS + 1] = {"", "ann", "bob", "eve", "kim"};
+
+static void model_expire(struct model *o, uint64_t now_ms)
+{
+    for (unsigned i = 0; i < LETTERS; i++) {
+        o->owner[i] = o->end_ms[i] < now_ms ? 0 : o->owner[i];
+    }
+}
+
+static void model_take(struct model *o, unsigned i, unsigned owner, uint64_t end_ms)
+{
+    o->owner[i] = owner;
+    o->token[i] = ++o->last_token;
+    o->end_ms[i] = end_ms;
+}
+
+/* The code that the machine must answer; what it does is done to the model. */
+static unsigned model_run(struct model *o, const struct machine_command *c, unsigned owner,
+                          uint64_t now_ms, unsigned *ret_n)
+{
+    unsigned free = 0;
+    unsigned own = 0;
+    *ret_n = 0;
+    struct fli_slice names[MACHINE_NAMES_MAX];
+    unsigned n = machine_command_names(c, names);
+    for (unsigned k = 0; k < n; k++) {
+        unsigned i = (unsigned)(names[k].data[0] - 'A');
+        free += o->owner[i] == 0;
+        own += o->owner[i] == owner;
+    }
+    bool grants = free == n && (c->flags & GRANT) != 0;
+    bool extends = own == n && (c->flags & EXTEND) != 0;
+    bool gives = (own == n && (c->flags & RELEASE) != 0) || (c->flags & EACH) != 0;
+    for (unsigned k = 0; k < n && (grants || extends || gives); k++) {
+        unsigned i = (unsigned)(names[k].data[0] - 'A');
+        uint64_t end_ms = now_ms + c->ttl_ms;
+        if (grants) {
+            model_take(o, i, owner, end_ms);
+        } else if (extends) {
+            o->end_ms[i] = end_ms > o->end_ms[i] ? end_ms : o->end_ms[i];
+        } else if (o->owner[i] == owner) {
+            o->owner[i] = 0;
+        } else {
+            continue;
+        }
+        ++*ret_n;
+    }
+    return grants                  ? MACHINE_GRANTED
+           : extends || gives      ? MACHINE_DONE
+           : free == n && own == 0 ? MACHINE_NO
+                                   : MACHINE_HELD;
+}
+
+static void compare_with(struct kit *k, const struct model *o)
+{
+    for (unsigned i = 0; i < LETTERS; i++) {
+        const char name[2] = {(char)('A' + i), '\0'};
+        for (unsigned w = 1; w <= OWNERS; w++) {
+            struct machine_result r = kit_query(k, key(name, owner_names[w]));
+            unsigned want = o->owner[i] == 0   ? MACHINE_NOTFOUND
+                            : o->owner[i] == w ? MACHINE_DONE
+                                               : MACHINE_HELD;
+            assert_int_equal(r.code, want);
+            if (want == MACHINE_DONE) {
+                assert_int_equal(r.token, o->token[i]);
+                assert_int_equal(r.deadline_ms, o->end_ms[i]);
+            }
+        }
+    }
+}
+
+static void letters_of(uint64_t *rng, char out[LETTERS + 1])
+{
+    unsigned n = 0;
+    uint64_t chosen = 1 + kit_below(rng, (1u << LETTERS) - 1);
+    for (unsigned i = 0; i < LETTERS; i++) {
+        if ((chosen >> i & 1) != 0) {
+            out[n++] = (char)('A' + i);
+        }
+    }
+    out[n] = '\0';
+}
+
+static void as_the_model(void **state)
+{
+    static const unsigned changes[] = {GRANT,   EXTEND,         GRANT | EXTEND,
+                                       RELEASE, RELEASE | EACH, GRANT | RELEASE};
+    struct kit *k = *state;
+    uint64_t rng = kit_seed();
+    struct model o = {.last_token = 0};
+    for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
+        char letters[LETTERS + 1];
+        unsigned done = 0;
+        unsigned owner = 1 + (unsigned)kit_below(&rng, OWNERS);
+        letters_of(&rng, letters);
+        if (kit_below(&rng, 3) == 0) {
+            kit_tick(k, k->clock_ms + kit_below(&rng, 60));
+            model_expire(&o, k->clock_ms);
+        }
+        if (kit_below(&rng, 50) == 0) {
+            kit_reload(k);
+        }
+        struct machine_command c =
+            keys(changes[kit_below(&rng, sizeof changes / sizeof changes[0])], letters,
+                 owner_names[owner], FL_TTL_MIN_MS + kit_below(&rng, 200));
+        unsigned want = model_run(&o, &c, owner, k->clock_ms, &done);
+        struct machine_result r = run(k, c, want);
+        assert_int_equal(r.number, done);
+        assert_int_equal(machine_last_token(k->m), o.last_token);
+        compare_with(k, &o);
+    }
+}
+
+/* With everything else that takes locks: whatever happens, the state is sound, is the same after a
+ * snapshot, and each grant has a token of its own. */
+static void among_others(void **state)
+{
+    struct kit *k = *state;
+    uint64_t rng = kit_seed();
+    for (uint64_t turn = 0; turn < kit_rounds(3000); turn++) {
+        char letters[LETTERS + 1];
+        char one[2] = {(char)('A' + kit_below(&rng, LETTERS)), '\0'};
+        const char *owner = owner_names[1 + kit_below(&rng, OWNERS)];
+        letters_of(&rng, letters);
+        fl_token before = machine_last_token(k->m);
+        struct machine_result r = {.code = 0};
+        switch (kit_below(&rng, 8)) {
+        case 0:
+            r = kit_run(k, cmd_acquire(one, owner, 10 + kit_below(&rng, 200)));
+            break;
+        case 1:
+            r = kit_run(k, cmd_wait(one, owner, 10 + kit_below(&rng, 200), 100));
+            break;
+        case 2:
+            r = kit_run(k, cmd_held(MACHINE_OP_RELEASE, one, 1 + kit_below(&rng, before + 1), 0));
+            break;
+        case 3:
+            kit_tick(k, k->clock_ms + kit_below(&rng, 40));
+            break;
+        case 4: {
+            struct machine_command c = keys(SWAP | (unsigned)kit_below(&rng, 2), one, owner, 50);
+            c.label = text("new");
+            r = kit_run(k, c);
+            break;
+        }
+        case 5:
+            r = kit_run(k, keys(RELEASE | EACH, letters, owner, 0));
+            break;
+        default:
+            r = kit_run(k, keys(GRANT | EXTEND, letters, owner, 10 + kit_below(&rng, 200)));
+            break;
+        }
+        assert_true(machine_last_token(k->m) >= before);
+        assert_true(r.code != MACHINE_GRANTED || r.token > 0);
+        machine_check(k->m);
+        uint64_t hash = machine_hash(k->m);
+        if (kit_below(&rng, 40) == 0) {
+            kit_reload(k);
+            assert_true(machine_hash(k->m) == hash);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +442,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(beside_acquire, setup, teardown),
         cmocka_unit_test_setup_teardown(limits, setup, teardown),
         cmocka_unit_test(wrong_commands),
+        cmocka_unit_test_setup_teardown(as_the_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(among_others, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,136 @@
+/* url.c: see url.h. */
+#include "client/url.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char plain_scheme[] = "fencelock://";
+static const char tls_scheme[] = "fencelocks://";
+
+bool fli_url_is(const char *text)
+{
+    return strstr(text, "://") != NULL;
+}
+
+static int wrong(char *errmsg, size_t errmsg_size, const char *why)
+{
+    snprintf(errmsg, errmsg_size,
+             "%s: write fencelock://HOST:PORT, or fencelocks://USER:PASSWORD@HOST:PORT,HOST:PORT",
+             why);
+    return FL_EINVAL;
+}
+
+static int hex_of(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* Decodes len bytes into room, which ends with a zero byte. False: %, and no two digits behind it;
+ * a zero byte; nothing; or too much. */
+static bool decode(const char *text, size_t len, char *room, size_t room_size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (c == '%') {
+            int high = len - i > 2 ? hex_of(text[i + 1]) : -1;
+            int low = len - i > 2 ? hex_of(text[i + 2]) : -1;
+            if (high < 0 || low < 0) {
+                return false;
+            }
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c == '\0' || n + 1 >= room_size) {
+            return false;
+        }
+        room[n++] = c;
+    }
+    room[n] = '\0';
+    return n > 0;
+}
+
+static int read_user(const char *text, size_t len, struct fli_url *u, char *errmsg,
+                     size_t errmsg_size)
+{
+    const char *colon = memchr(text, ':', len);
+    size_t user_len = colon == NULL ? len : (size_t)(colon - text);
+    if (colon == NULL) {
+        return wrong(errmsg, errmsg_size, "the URL names a user without a password");
+    }
+    if (!decode(text, user_len, u->user, sizeof u->user) ||
+        !decode(colon + 1, len - user_len - 1, u->password, sizeof u->password)) {
+        return wrong(errmsg, errmsg_size,
+                     "the user or the password of the URL is empty, too long, or has a % without "
+                     "two hex digits behind it");
+    }
+    return 0;
+}
+
+int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg, size_t errmsg_size)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->tls = strncmp(text, tls_scheme, sizeof tls_scheme - 1) == 0;
+    if (!ret->tls && strncmp(text, plain_scheme, sizeof plain_scheme - 1) != 0) {
+        return wrong(errmsg, errmsg_size, "the URL is of another kind");
+    }
+    const char *rest = text + (ret->tls ? sizeof tls_scheme : sizeof plain_scheme) - 1;
+    const char *at = strrchr(rest, '@');
+    int rc = at == NULL ? 0 : read_user(rest, (size_t)(at - rest), ret, errmsg, errmsg_size);
+    const char *nodes = at == NULL ? rest : at + 1;
+    size_t len = strlen(nodes);
+    len -= len > 0 && nodes[len - 1] == '/' ? 1 : 0;
+    if (rc == 0 && (len == 0 || len >= sizeof ret->nodes)) {
+        rc = wrong(errmsg, errmsg_size, "the URL names no node, or too many");
+    }
+    if (rc != 0) {
+        fli_url_forget(ret);
+        return rc;
+    }
+    memcpy(ret->nodes, nodes, len); /* the rest is zero */
+    return 0;
+}
+
+int fli_url_apply(struct fli_url_options *o, struct fli_url *room)
+{
+    static const struct fl_tls_options with_tls; /* the system's CAs */
+    char errmsg[256];
+    if (o->nodes == NULL || !fli_url_is(o->nodes)) {
+        return 0;
+    }
+    int rc = fli_url_parse(o->nodes, room, errmsg, sizeof errmsg);
+    bool twice = rc == 0 && room->user[0] != '\0' && o->user != NULL;
+    bool plain = rc == 0 && !room->tls && o->tls != NULL;
+    if (rc != 0 || twice || plain) {
+        fli_url_forget(room);
+        return FL_EINVAL;
+    }
+    o->nodes = room->nodes;
+    o->tls = room->tls && o->tls == NULL ? &with_tls : o->tls;
+    if (room->user[0] != '\0') {
+        o->user = room->user;
+        o->password = room->password;
+    }
+    return 0;
+}
+
+int fli_url_client(const char **nodes, struct fl_client_options *options, struct fli_url *room)
+{
+    struct fli_url_options o = {
+        .nodes = *nodes, .tls = options->tls, .user = options->user, .password = options->password};
+    int rc = fli_url_apply(&o, room);
+    *nodes = o.nodes;
+    options->tls = o.tls;
+    options->user = o.user;
+    options->password = o.password;
+    return rc;
+}
+
+void fli_url_forget(struct fli_url *room)
+{
+    explicit_bzero(room, sizeof *room);
+}
