@@ -347,6 +347,14 @@ FL_API const char *fl_client_node(const fl_client *c, size_t index); /* its addr
 FL_API int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms,
                        struct fl_node_status *ret) FL_MUST_USE;
 
+/* Takes a backup of the state of one node (docs/OPERATIONS.md), without keeping others waiting, and
+ * gives its bytes to `sink` in order; what that returns, if not 0, ends it and is returned. Needs
+ * the right @admin. timeout_ms: of each step. 0; FL_EBUSY: the node is making another one;
+ * FL_ENOLEADER: it hears no leader; FL_EDENIED, FL_ENOCONN, FL_ETIMEOUT, FL_EPROTO, FL_EINVAL (no
+ * such node, or it failed there: fl_client_error() says why). */
+FL_API int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
+                     int (*sink)(void *arg, const void *data, size_t len), void *arg) FL_MUST_USE;
+
 #ifdef __cplusplus
 }
 #endif

@@ -76,6 +76,8 @@ enum cli_option {
     CLI_OPT_IN_FLIGHT,
     CLI_OPT_DURATION,
     CLI_OPT_ONE_LOCK,
+    CLI_OPT_VERIFY,
+    CLI_OPT_KEEP,
     CLI_OPT_SPREAD,
     CLI_OPT_TIMEOUT,
     CLI_OPT_JSON,

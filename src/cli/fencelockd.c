@@ -14,6 +14,7 @@
 
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
+#include "cli/fencelockd_begin.h"
 #include "cli/fencelockd_check.h"
 #include "server/server.h"
 
@@ -171,6 +172,9 @@ int main(int argc, char **argv)
         if (d.config.check) {
             return fencelockd_check(argc - 1, (const char *const *)argv + 1,
                                     (const char *const *)environ, &d.config);
+        }
+        if (d.config.restore[0] != '\0' || d.config.recover_from[0] != '\0') {
+            return fencelockd_begin(&d.config);
         }
         return run(&d);
     }

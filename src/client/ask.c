@@ -122,6 +122,7 @@ static const char *const op_words[] = {
     [FLI_ASK_SET] = "SET",
     [FLI_ASK_DEL] = "DEL",
     [FLI_ASK_MARK] = "MARK",
+    [FLI_ASK_BACKUP] = "CLUSTER",
     [FLI_ASK_SESSION_OPEN] = "SESSION",
     [FLI_ASK_SESSION_RENEW] = "SESSION",
     [FLI_ASK_SESSION_CLOSE] = "SESSION",
@@ -183,6 +184,13 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         add(w, ask->value);
         add_fence(w, ask);
         break;
+    case FLI_ASK_BACKUP:
+        add_text(w, "BACKUP");
+        if (ask->count != 0) {
+            add_number(w, ask->count);
+            add_number(w, ask->token);
+        }
+        break;
     case FLI_ASK_LEADER:
     case FLI_ASK_INFO:
         break;
@@ -225,6 +233,7 @@ enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
     case FLI_ASK_CLAIM:
         return FLI_REPEAT_WRITE;
     case FLI_ASK_BREAK:
+    case FLI_ASK_BACKUP:
     case FLI_ASK_SET:
     case FLI_ASK_DEL:
         return FLI_REPEAT_NEVER;
@@ -360,6 +369,11 @@ enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, i
     case FLI_ASK_SESSIONS:
     case FLI_ASK_LEADER:
         return judge_type(reply, REDIS_REPLY_ARRAY);
+    case FLI_ASK_BACKUP:
+        if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+            return FLI_EVENT_YES;
+        }
+        return judge_type(reply, REDIS_REPLY_STRING);
     case FLI_ASK_INFO:
     case FLI_ASK_GET:
         return judge_type(reply, REDIS_REPLY_STRING);

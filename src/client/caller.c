@@ -278,14 +278,13 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
 }
 
 /* Asks on a link of its own, once. */
-static int ask_once(struct fli_caller *k, struct fli_link *l, const struct fli_node *node,
-                    enum fli_ask_op op, uint64_t until_ms, redisReply **ret)
+static int ask_on(struct fli_caller *k, struct fli_link *l, const struct fli_node *node,
+                  const struct fli_ask *ask, uint64_t until_ms, redisReply **ret)
 {
-    const struct fli_ask ask = {.op = op};
     struct fli_buf *out = &k->out;
     fli_buf_clear(out);
-    int rc = fli_ask_encode(&ask, 0, out);
-    if (rc == 0) {
+    int rc = fli_ask_encode(ask, 0, out);
+    if (rc == 0 && l->reader == NULL) {
         rc = fli_link_connect(l, &k->tls, node, until_ms);
     }
     if (rc == 0) {
@@ -295,6 +294,13 @@ static int ask_once(struct fli_caller *k, struct fli_link *l, const struct fli_n
         rc = fli_link_receive(l, until_ms, ret);
     }
     return rc;
+}
+
+static int ask_once(struct fli_caller *k, struct fli_link *l, const struct fli_node *node,
+                    enum fli_ask_op op, uint64_t until_ms, redisReply **ret)
+{
+    const struct fli_ask ask = {.op = op};
+    return ask_on(k, l, node, &ask, until_ms, ret);
 }
 
 static enum fli_flow_event obey_probe(struct run *r)
@@ -594,6 +600,45 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         *ret_lease_ms = r.flow.lease_until_ms;
     }
     return r.flow.status;
+}
+
+static int code_of(enum fli_flow_event event, int code)
+{
+    switch (event) {
+    case FLI_EVENT_NO:
+        return FL_ENOTHELD;
+    case FLI_EVENT_BUSY:
+        return FL_EBUSY;
+    case FLI_EVENT_NOLEADER:
+        return FL_ENOLEADER;
+    default:
+        return code != 0 ? code : FL_EPROTO;
+    }
+}
+
+int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
+                   const struct fli_ask *ask, uint64_t timeout_ms, redisReply **ret_reply)
+{
+    FLI_ASSERT(node < k->n_nodes);
+    redisReply *reply = NULL;
+    int code = 0;
+    uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
+    k->error[0] = '\0';
+    int rc = ask_on(k, link, &k->nodes[node], ask, until_ms, &reply);
+    if (rc != 0) {
+        fli_caller_fail(k, rc, "%s: %s", k->nodes[node].text, link->error);
+        fli_link_close(link);
+        return rc == FL_EIO ? FL_ENOCONN : rc;
+    }
+    enum fli_flow_event event = fli_ask_judge(ask->op, reply, &code);
+    if (event == FLI_EVENT_YES) {
+        *ret_reply = reply;
+        return 0;
+    }
+    fli_caller_fail(k, 0, "%s answered: %s", k->nodes[node].text,
+                    reply->type == REDIS_REPLY_ERROR ? reply->str : "nothing of use");
+    freeReplyObject(reply);
+    return code_of(event, code);
 }
 
 int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,

@@ -67,6 +67,12 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
 int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uint64_t timeout_ms,
                     redisReply **ret_reply) FLI_MUST_USE;
 
+/* The same of any request, on a connection that stays: `link` is opened when it is closed, and is
+ * closed after whatever is not an answer. FL_ENOTHELD for a "no"; FL_EBUSY, FL_ENOLEADER. */
+int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
+                   const struct fli_ask *ask, uint64_t timeout_ms,
+                   redisReply **ret_reply) FLI_MUST_USE;
+
 /* Of every later call of this client. NULL: no more. */
 void fli_client_on_trouble(fl_client *c, fli_trouble_cb on_trouble, void *arg);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "client/backup.h"
 #include "client/caller.h"
 #include "client/lists.h"
 #include "client/owner.h"
@@ -532,6 +533,15 @@ size_t fl_client_nodes(const fl_client *c)
 const char *fl_client_node(const fl_client *c, size_t index)
 {
     return index < c->caller.n_nodes ? c->caller.nodes[index].text : NULL;
+}
+
+int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
+              int (*sink)(void *arg, const void *data, size_t len), void *arg)
+{
+    if (node >= c->caller.n_nodes) {
+        return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", node);
+    }
+    return fli_backup(&c->caller, (uint32_t)node, timeout_ms, sink, arg);
 }
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret)

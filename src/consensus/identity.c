@@ -8,7 +8,8 @@
  *   cluster 0                  0 until the cluster is formed
  *   bootstrapped 1             0 or 1
  *   joins 0                    0 or 1
- *   begun 305419896            checksum of the members that the cluster began with, or 0
+ *   begun 305419896            checksum of the members and the state that the cluster began with
+ *                              (beginning.h), or 0
  *   known-index 17
  *   members 1=a:1,2=b:2        what the directory began with; canonical
  *   known 1 5678               one line per node of the cluster, by id

@@ -436,6 +436,14 @@ static int read_meta(struct node *n, struct snapshot_meta *ret)
 
 /* ---- parts ---- */
 
+/* Of the members that were configured, whatever state the node began with. */
+static uint32_t members_crc(const struct node *n)
+{
+    char text[MEMBERS_TEXT_MAX];
+    size_t len = members_format(&n->identity.members, text, sizeof text);
+    return fli_crc32c(0, text, len);
+}
+
 static void fill_self(struct node *n, const struct node_config *c, struct peer_identity *self)
 {
     memset(self, 0, sizeof *self);
@@ -464,6 +472,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
     struct transport_config config = {
         .bind_address = c->peer_address,
         .members = n->identity.members,
+        .members_crc = members_crc(n),
         .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,

@@ -16,7 +16,9 @@
 
 #include "consensus/election.h"
 #include "consensus/membership.h"
+#include "consensus/backup_format.h"
 #include "consensus/node.h"
+#include "consensus/node_backup.h"
 #include "consensus/relay_client.h"
 #include "consensus/snapshot_child.h"
 #include "consensus/snapshot_install.h"
@@ -63,6 +65,22 @@ struct inbound {
     struct node *node;
     uint64_t from;
     struct stream *stream;
+};
+
+enum node_backup_phase {
+    BACKUP_NONE,
+    BACKUP_WANTED,  /* a snapshot is to be taken for it */
+    BACKUP_WRITTEN, /* and is being written */
+    BACKUP_READ,
+    BACKUP_FAILED
+};
+
+struct node_backup {
+    enum node_backup_phase phase;
+    uint64_t id, offset, used_ms; /* offset: of the next byte; used: last asked for, on the loop */
+    struct backup_header header;
+    struct snapshot_reader *reader;
+    char why[256];
 };
 
 struct node {
@@ -155,6 +173,8 @@ struct node {
     bool snapshot_said_late;
     uint64_t disk_said_ms;
 
+    struct node_backup backup;
+
     /* stopping */
     uint64_t drain_until_ms;
     bool handed_over;
@@ -171,6 +191,13 @@ void node_drop_inbounds(struct node *n);
 /* node.c */
 bool node_can_propose(struct node *n);
 void node_turn_start(struct node *n); /* handles run from here on */
+
+/* node_backup.c */
+bool node_backup_is_wanted(const struct node *n);
+void node_backup_began(struct node *n, const struct snapshot_meta *meta);
+void node_backup_ended(struct node *n, int error, const char *why);
+void node_backup_beat(struct node *n); /* now and then */
+void node_backup_stop(struct node *n);
 
 /* node_snapshot.c */
 void node_snapshot_turn(struct node *n);

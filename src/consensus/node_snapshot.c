@@ -96,6 +96,7 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
     struct node *n = ctx;
     snapshot_child_destroy(n->child);
     n->child = NULL;
+    node_backup_ended(n, error, why);
     if (error != 0) {
         failed(n, why);
         return;
@@ -120,9 +121,10 @@ static void child_done(void *ctx, int error, const char *why, uint64_t size)
 void node_snapshot_turn(struct node *n)
 {
     struct snapshot_child_callbacks cbs = {.ctx = n, .done = child_done, .gone = node_closed_one};
-    if (n->child != NULL || !node_running(n) || !(is_due(n) || n->snapshot_damaged) ||
+    bool again = n->snapshot_damaged || node_backup_is_wanted(n);
+    if (n->child != NULL || !node_running(n) || !(is_due(n) || again) ||
         uv_now(n->loop) < n->snapshot_not_before_ms || snapshot_install_busy(n->install) ||
-        replica_snapshot_meta(n->replica, n->snapshot_damaged, &n->child_meta) != 0) {
+        replica_snapshot_meta(n->replica, again, &n->child_meta) != 0) {
         return;
     }
     applied_now(n, &n->child_bytes, &n->child_entries);
@@ -133,6 +135,7 @@ void node_snapshot_turn(struct node *n)
         failed(n, "there is no process to write it");
         return;
     }
+    node_backup_began(n, &n->child_meta);
     n->open++;
 }
 
@@ -249,6 +252,7 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
 void node_snapshot_beat(struct node *n)
 {
     snapshot_install_beat(n->install);
+    node_backup_beat(n);
     for (unsigned i = 0; i < ROSTER_MAX; i++) {
         if (n->sends[i].send != NULL) {
             snapshot_send_beat(n->sends[i].send);
@@ -268,6 +272,7 @@ uint64_t node_snapshot_failures(const struct node *n)
 void node_snapshot_stop(struct node *n)
 {
     node_snapshot_deposed(n);
+    node_backup_stop(n);
     if (n->child != NULL) {
         snapshot_child_destroy(n->child);
         n->child = NULL;

@@ -276,6 +276,12 @@ typedef int (*machine_sink)(void *ctx, const void *bytes, size_t len);
  * called again, or 0. */
 int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx) FLI_MUST_USE;
 
+/* Writes the snapshot of the state with which a new cluster begins that inherits from this one: its
+ * users, limits, counts and clock, with last_token (not below this one's), and no cluster id,
+ * nodes, sessions, grants, delays or waits. Otherwise as machine_snapshot_write. */
+int machine_snapshot_write_heir(const struct machine *m, fl_token last_token, machine_sink sink,
+                                void *ctx) FLI_MUST_USE;
+
 /* Reading one, in pieces of any length. The bytes may be anything; each record is checked before it
  * is linked, and memory grows only with records that have come. Out of memory for a record stops
  * the process, as in apply. A machine is made beside those that live: it shares nothing with them,

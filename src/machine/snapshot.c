@@ -120,7 +120,13 @@ static void put_value(struct writer *w, struct fli_slice v)
     put(w, v.data, v.len);
 }
 
-static void put_head(struct writer *w, const struct machine *m)
+/* What differs between a state and its heir's. */
+struct head {
+    fl_token last_token;
+    uint64_t cluster_id, nodes, sessions, grants, idle, work, waits, attempts;
+};
+
+static void put_head(struct writer *w, const struct machine *m, const struct head *h)
 {
     const uint8_t format[4] = {(uint8_t)(SNAPSHOT_FORMAT + m->version - 1), 0, 0, 0};
     put(w, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
@@ -129,9 +135,9 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->floor_ms);
     put_u64(w, m->due_ms);
     put_u8(w, m->mark_due);
-    put_u64(w, m->last_token);
+    put_u64(w, h->last_token);
     put_u64(w, m->serial);
-    put_u64(w, m->cluster_id);
+    put_u64(w, h->cluster_id);
     put_u32(w, m->limits.locks_max);
     put_u32(w, m->limits.sessions_max);
     put_u32(w, m->limits.waits_max);
@@ -147,14 +153,14 @@ static void put_head(struct writer *w, const struct machine *m)
     put_u64(w, m->ever.limits);
     put_u8(w, m->users.sealed);
     put_u32(w, m->users.last_uid);
-    put_u64(w, m->n_nodes);
+    put_u64(w, h->nodes);
     put_u64(w, m->users.n);
-    put_u64(w, m->opened.len);
-    put_u64(w, m->n_grants);
-    put_u64(w, m->idle.len);
-    put_u64(w, m->n_work);
-    put_u64(w, m->waits_by_id.len);
-    put_u64(w, m->attempts.len);
+    put_u64(w, h->sessions);
+    put_u64(w, h->grants);
+    put_u64(w, h->idle);
+    put_u64(w, h->work);
+    put_u64(w, h->waits);
+    put_u64(w, h->attempts);
     put_u32(w, m->version);
 }
 
@@ -288,7 +294,16 @@ static void put_nodes(struct writer *w, const struct machine *m)
 
 static void put_machine(struct writer *w, const struct machine *m)
 {
-    put_head(w, m);
+    const struct head head = {.last_token = m->last_token,
+                              .cluster_id = m->cluster_id,
+                              .nodes = m->n_nodes,
+                              .sessions = m->opened.len,
+                              .grants = m->n_grants,
+                              .idle = m->idle.len,
+                              .work = m->n_work,
+                              .waits = m->waits_by_id.len,
+                              .attempts = m->attempts.len};
+    put_head(w, m, &head);
     put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
         put_user(w, m->users.list[i]);
@@ -328,14 +343,34 @@ static void put_machine(struct writer *w, const struct machine *m)
     flush(w);
 }
 
+static int put_trailer(struct writer *w)
+{
+    uint8_t trailer[SNAPSHOT_TRAILER_SIZE];
+    flush(w);
+    fli_put_u32(trailer, w->crc);
+    return w->error != 0 ? w->error : w->sink(w->ctx, trailer, sizeof trailer);
+}
+
 int machine_snapshot_write(const struct machine *m, machine_sink sink, void *ctx)
 {
     struct writer w;
     writer_init(&w, sink, ctx);
     put_machine(&w, m);
-    uint8_t trailer[SNAPSHOT_TRAILER_SIZE];
-    fli_put_u32(trailer, w.crc);
-    return w.error != 0 ? w.error : sink(ctx, trailer, sizeof trailer);
+    return put_trailer(&w);
+}
+
+int machine_snapshot_write_heir(const struct machine *m, fl_token last_token, machine_sink sink,
+                                void *ctx)
+{
+    const struct head head = {.last_token = last_token};
+    struct writer w;
+    FLI_ASSERT(last_token >= m->last_token && last_token <= FL_TOKEN_MAX);
+    writer_init(&w, sink, ctx);
+    put_head(&w, m, &head);
+    for (unsigned i = 0; i < m->users.n; i++) {
+        put_user(&w, m->users.list[i]);
+    }
+    return put_trailer(&w);
 }
 
 static int append(void *ctx, const void *bytes, size_t len)

@@ -47,6 +47,21 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
 
 /* ---- judging ---- */
 
+/* Whether the two may be of one cluster, as far as what they began with tells. Once it is formed a
+ * cluster knows its nodes by their incarnations, and whoever joins it anew begins with nothing: not
+ * with a state that was restored. */
+static bool began_alike(const struct transport *t, const struct peer_identity *peer)
+{
+    bool self_formed = t->self.cluster_id != 0;
+    bool peer_formed = peer->cluster_id != 0;
+    if (peer->members_crc == t->self.members_crc || peer->members_crc == 0 ||
+        t->self.members_crc == 0) {
+        return true;
+    }
+    return (self_formed && peer->members_crc == t->members_crc) ||
+           (peer_formed && t->self.members_crc == t->members_crc);
+}
+
 enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
@@ -54,12 +69,12 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
     unsigned long long peer_id = peer->node_id;
     unsigned long long self_id = t->self.node_id;
     *alike = false;
-    if (peer->members_crc != t->self.members_crc && peer->members_crc != 0 &&
-        t->self.members_crc != 0) {
-        snprintf(reason, HANDSHAKE_REASON_MAX,
-                 "nodes %llu and %llu began with different members: give all nodes the same "
-                 "--cluster, or join with --join",
-                 self_id, peer_id);
+    if (!began_alike(t, peer)) {
+        snprintf(
+            reason, HANDSHAKE_REASON_MAX,
+            "nodes %llu and %llu began with different members, or from different backups: give all "
+            "nodes the same, or join with --join",
+            self_id, peer_id);
         return HANDSHAKE_OTHER_MEMBERS;
     }
     if (peer->cluster_id != 0 && t->self.cluster_id != 0 &&
@@ -336,6 +351,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     t->pending_ms = config->pending_ms == 0 ? TRANSPORT_PENDING_MS : config->pending_ms;
     t->members = config->members;
     t->self = config->self;
+    t->members_crc = config->members_crc;
     t->formats = config->formats;
     t->cbs = *cbs;
     t->fd = -1;

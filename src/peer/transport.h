@@ -64,6 +64,9 @@ struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
     struct members members;
     struct peer_identity self;
+    /* Of the members that were configured, alone. self.members_crc is another one in a node that
+     * began with a state that was restored. */
+    uint32_t members_crc;
     struct handshake_formats formats;
     /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
      * lost is sent again by the next dial, sooner than TCP would: connect_ms is how long a

@@ -34,6 +34,7 @@ struct transport {
     struct transport_callbacks cbs;
     struct members members;
     struct peer_identity self;
+    uint32_t members_crc; /* as in the configuration */
     struct handshake_formats formats;
     struct stream_limits limits[STREAM_KINDS + 1];
     struct security *security; /* NULL: none */

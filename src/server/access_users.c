@@ -558,19 +558,21 @@ void access_initial(struct access *a)
 
 /* ---- CAT ------------------------------------------------------------------------------------- */
 
+#define KNOWN_MAX 12u /* commands that one right is for */
+
 static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned n)
 {
     static const struct {
         unsigned right;
-        const char *commands[8];
+        const char *commands[KNOWN_MAX];
     } known[] = {
         {ACL_SEE, {"show", "locks", "check", "subscribe", "psubscribe"}},
         {ACL_ACQUIRE, {"acquire", "renew", "release", "session|open", "session|renew"}},
         {ACL_TOKEN, {"token"}},
         {ACL_BREAK, {"break"}},
         {ACL_ADMIN,
-         {"acl", "cluster|add", "cluster|forget", "cluster|move", "cluster|remove",
-          "cluster|replace", "cluster|transfer", "client|list"}},
+         {"acl", "cluster|add", "cluster|backup", "cluster|forget", "cluster|move",
+          "cluster|remove", "cluster|replace", "cluster|transfer", "client|list"}},
     };
     size_t rights = sizeof known / sizeof known[0];
     int rc = n > 0 ? 0 : fli_resp_array(b, rights);
@@ -579,7 +581,7 @@ static int render_cat(struct fli_buf *b, const struct fli_slice *args, unsigned 
             rc = fli_resp_text(b, acl_right_name(known[i].right));
         } else if (acl_right_of(args[0]) == known[i].right) {
             unsigned len = 0;
-            while (len < 8 && known[i].commands[len] != NULL) {
+            while (len < KNOWN_MAX && known[i].commands[len] != NULL) {
                 len++;
             }
             rc = fli_resp_array(b, len);

@@ -74,6 +74,11 @@ static const struct config_option options[] = {
     NUMBER("session-locks-max", limits.session_locks_max, 1, UINT32_MAX),
     ONCE("check", KIND_FLAG, check, 0, 0),
     ONCE("json", KIND_FLAG, json, 0, 0),
+    ONCE("restore", KIND_TEXT, restore, 0, 0),
+    ONCE("above", KIND_NUMBER, above, 1, FL_TOKEN_MAX),
+    ONCE("recover-from", KIND_TEXT, recover_from, 0, 0),
+    ONCE("tokens-above", KIND_NUMBER, tokens_above, 1, FL_TOKEN_MAX),
+    ONCE("step", KIND_NUMBER, step, CONFIG_STEP_MIN, FL_TOKEN_MAX),
 };
 #define OPTIONS_LEN (sizeof options / sizeof options[0])
 
@@ -395,7 +400,8 @@ static void set_defaults(struct config *c)
                          .tls_auth_clients = FLI_TLS_AUTH_REQUIRED,
                          .redis_face = "yes",
                          .tls_cluster_name = SECURITY_NAME_DEFAULT,
-                         .log_level = 3};
+                         .log_level = 3,
+                         .step = CONFIG_STEP_MIN};
     c->limits = MACHINE_LIMITS_DEFAULT;
 }
 

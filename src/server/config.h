@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "consensus/beginning.h"
 #include "peer/members.h"
 #include "peer/security.h"
 #include "machine/limits.h"
@@ -24,6 +25,7 @@
 #define CONFIG_SNAPSHOT_BYTES_MIN (UINT64_C(64) << 10)
 #define CONFIG_SNAPSHOT_BYTES_MAX (UINT64_C(1) << 30)
 #define CONFIG_SNAPSHOT_BYTES_DEFAULT (UINT64_C(32) << 20)
+#define CONFIG_STEP_MIN BEGINNING_STEP_MIN
 
 struct config {
     uint64_t id;
@@ -63,6 +65,10 @@ struct config {
 
     /* What is done instead of serving; said on the command line alone. */
     bool check, json;
+    char restore[CONFIG_PATH_MAX];      /* a backup; "" for none */
+    char recover_from[CONFIG_PATH_MAX]; /* a directory of a cluster that is lost; "" for none */
+    uint64_t above, tokens_above;       /* 0: not given */
+    uint64_t step;
 };
 
 enum config_outcome { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_WRONG };

@@ -291,9 +291,37 @@ static enum config_outcome check_times(struct config_reader *r)
 /* What is done instead of serving. */
 static enum config_outcome check_once(struct config_reader *r)
 {
-    return r->config->json && !r->config->check
-               ? config_wrong(r, "--json has no effect without --check: add it")
-               : CONFIG_RUN;
+    static const struct {
+        const char *option, *needs, *or_else;
+    } rows[] = {
+        {"above", "restore", "restore"},
+        {"tokens-above", "recover-from", "recover-from"},
+        {"step", "restore", "recover-from"},
+        {"json", "check", "check"},
+    };
+    enum { JSON_ROW = 3 }; /* which goes with all of them */
+    const struct config *c = r->config;
+    bool begins = c->restore[0] != '\0' || c->recover_from[0] != '\0';
+    if (c->restore[0] != '\0' && c->recover_from[0] != '\0') {
+        return config_wrong(r, "--restore and --recover-from exclude each other: a new cluster "
+                               "begins with a backup, or with what a lost one has left");
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (config_was_given(r, rows[i].option) && !config_was_given(r, rows[i].needs) &&
+            !config_was_given(r, rows[i].or_else) && !(begins && i == JSON_ROW)) {
+            return config_wrong(r, "--%s has no effect without --%s: add it", rows[i].option,
+                                rows[i].needs);
+        }
+    }
+    if (begins && !config_was_given(r, "data")) {
+        return config_wrong(r, "--%s needs --data DIR: a new directory for the new cluster",
+                            c->restore[0] != '\0' ? "restore" : "recover-from");
+    }
+    if (c->recover_from[0] != '\0' && c->tokens_above == 0) {
+        return config_wrong(r, "--recover-from needs --tokens-above N: the highest token that any "
+                               "storage has seen, 1 when none is known");
+    }
+    return CONFIG_RUN;
 }
 
 enum config_outcome config_check(struct config_reader *r)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "machine/batch.h"
+#include "server/backup.h"
 #include "server/call.h"
 #include "server/face.h"
 #include "server/render.h"
@@ -428,6 +429,20 @@ static void answer_nodes(struct dispatch *d, void *request, int proto)
     dispatch_finish(d, request, render_nodes(d->config.sink.reply(request), proto, members, n));
 }
 
+static void answer_backup(struct dispatch *d, void *request, const struct fli_request *q,
+                          unsigned n)
+{
+    const struct dispatch_node *node = &d->config.node;
+    if (node->backup_begin == NULL) {
+        dispatch_error(d, request, "ERR", "there are no backups here");
+    } else if (n == 1) {
+        dispatch_error(d, request, "ERR", "write both id and offset, or neither to begin one");
+    } else {
+        struct fli_buf *b = d->config.sink.reply(request);
+        dispatch_finish(d, request, n == 0 ? backup_begin(b, node) : backup_read(b, node, q));
+    }
+}
+
 /* --- requests --- */
 
 static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
@@ -466,6 +481,9 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         break;
     case FLI_CMD_CLUSTER_NODES:
         answer_nodes(d, request, proto);
+        break;
+    case FLI_CMD_CLUSTER_BACKUP:
+        answer_backup(d, request, q, n);
         break;
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:

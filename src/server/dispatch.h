@@ -51,6 +51,10 @@ struct dispatch_node {
     int (*transfer)(void *ctx, uint64_t id, void (*cb)(void *ctx, int status), void *cb_ctx);
     int (*change)(void *ctx, const struct node_change *wanted, void (*cb)(void *ctx, int status),
                   void *cb_ctx);
+    /* As node_backup.h has them. May be NULL: then there are no backups. */
+    int (*backup_begin)(void *ctx, uint64_t *ret_id);
+    int (*backup_read)(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
+                       size_t *ret_len, const char **ret_why);
     struct machine *(*machine)(void *ctx); /* NULL when there is none */
 };
 

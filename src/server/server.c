@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "consensus/node_backup.h"
 #include "server/server_private.h"
 #include "server/status_line.h"
 
@@ -358,6 +359,21 @@ static int change(void *ctx, const struct node_change *wanted, void (*cb)(void *
     return s->node == NULL ? FL_ENOLEADER : node_change(s->node, wanted, cb, cb_ctx);
 }
 
+static int backup_begin(void *ctx, uint64_t *ret_id)
+{
+    struct server *s = ctx;
+    return s->node == NULL ? FL_ENOLEADER : node_backup_begin(s->node, ret_id);
+}
+
+static int backup_read(void *ctx, uint64_t id, uint64_t offset, void *data, size_t len,
+                       size_t *ret_len, const char **ret_why)
+{
+    struct server *s = ctx;
+    *ret_why = "";
+    return s->node == NULL ? FL_ENOTFOUND
+                           : node_backup_read(s->node, id, offset, data, len, ret_len, ret_why);
+}
+
 static struct machine *machine(void *ctx)
 {
     struct server *s = ctx;
@@ -488,6 +504,8 @@ static int make_dispatch(struct server *s)
                  .members = members,
                  .transfer = transfer,
                  .change = change,
+                 .backup_begin = backup_begin,
+                 .backup_read = backup_read,
                  .machine = machine},
         .ctx = s,
         .now_ms = on_now,

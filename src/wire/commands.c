@@ -83,6 +83,10 @@ const struct fli_command fli_commands[] = {
      "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
      "Asked "
      "of the leader; OK once the log has it, and whoever leads then sees to it."},
+    {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
+     "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
+     "it is being written, an empty string at its end",
+     "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",

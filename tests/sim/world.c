@@ -24,6 +24,11 @@ uint64_t fli_clock_ns(void)
     return fli_clock_ms() * 1000000;
 }
 
+uint64_t fli_clock_wall_ms(void)
+{
+    return fli_clock_ms();
+}
+
 void fli_random(void *data, size_t len)
 {
     uint8_t *p = data;

@@ -415,10 +415,52 @@ static void test_cycle_is_refused(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static int append_bytes(void *ctx, const void *bytes, size_t len)
+{
+    return fli_buf_append(ctx, bytes, len);
+}
+
+/* What a new cluster inherits: users and limits, and no hold of anybody. */
+static void test_heir(void **state)
+{
+    (void)state;
+    const uint64_t seed[2] = {1, 2};
+    struct machine *old = machine_create(seed);
+    struct machine *heir = NULL;
+    struct machine *same = NULL;
+    struct machine_counts counts;
+    struct fli_buf bytes;
+    struct fli_buf again;
+    fli_buf_init(&bytes, SIZE_MAX);
+    fli_buf_init(&again, SIZE_MAX);
+    assert_int_equal(machine_snapshot_write_heir(old, UINT64_C(1) << 40, append_bytes, &bytes), 0);
+    assert_int_equal(machine_snapshot_decode(bytes.data, bytes.len, seed, &heir), 0);
+    machine_check(heir);
+    machine_get_counts(heir, &counts);
+    assert_int_equal(machine_last_token(heir), UINT64_C(1) << 40);
+    assert_int_equal(machine_cluster_id(heir), 0);
+    assert_int_equal(counts.locks + counts.sessions + counts.waits + counts.work, 0);
+    assert_int_equal(machine_clock(heir), machine_clock(old));
+    assert_memory_equal(machine_get_limits(heir), machine_get_limits(old),
+                        sizeof(struct machine_limits));
+    /* Its own heir is the same state: the bytes are canonical. */
+    assert_int_equal(machine_snapshot_write_heir(heir, UINT64_C(1) << 40, append_bytes, &again), 0);
+    assert_int_equal(again.len, bytes.len);
+    assert_memory_equal(again.data, bytes.data, bytes.len);
+    assert_int_equal(machine_snapshot_decode(again.data, again.len, seed, &same), 0);
+    assert_int_equal(machine_hash(same), machine_hash(heir));
+    machine_destroy(same);
+    machine_destroy(heir);
+    machine_destroy(old);
+    fli_buf_fini(&bytes);
+    fli_buf_fini(&again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_empty),
+        TEST(test_heir),
         TEST(test_whole_state),
         TEST(renewals_are_counted),
         TEST(renewals_do_not_wrap),

@@ -183,9 +183,10 @@ static void test_hints(void **state)
                   "SESSION needs a subcommand: CLOSE, LIST, OPEN, RENEW or SHOW");
     check_message(FLI_SERVICE_LOCK, "session opne x", FL_ENOTFOUND,
                   "unknown subcommand 'opne' of SESSION: did you mean SESSION OPEN?");
-    check_message(FLI_SERVICE_LOCK, "CLUSTER SLOTS", FL_ENOTFOUND,
-                  "unknown subcommand 'SLOTS' of CLUSTER: write ADD, FORGET, INFO, MOVE, NODES, "
-                  "REMOVE, REPLACE or TRANSFER");
+    check_message(
+        FLI_SERVICE_LOCK, "CLUSTER SLOTS", FL_ENOTFOUND,
+        "unknown subcommand 'SLOTS' of CLUSTER: write ADD, BACKUP, FORGET, INFO, MOVE, NODES, "
+        "REMOVE, REPLACE or TRANSFER");
     check_message(FLI_SERVICE_LOCK, "RELEASE a", FL_EINVAL,
                   "wrong number of arguments for 'RELEASE' command: write RELEASE name token");
     check_message(

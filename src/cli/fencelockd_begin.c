@@ -1,0 +1,96 @@
+/* fencelockd_begin.c: see fencelockd_begin.h. */
+#include "cli/fencelockd_begin.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "cli/output.h"
+#include "consensus/beginning.h"
+
+#define SENTENCE_MAX 1024u
+
+static struct fl_bytes bytes_of(const char *text)
+{
+    return (struct fl_bytes){(const uint8_t *)text, strlen(text)};
+}
+
+static void print_json(const struct config *c, const struct beginning_result *r)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    cli_json_bool(&j, "ok", true);
+    cli_json_bytes(&j, "data", bytes_of(c->data));
+    cli_json_u64(&j, "node", c->id);
+    cli_json_u64(&j, "members", c->members.n);
+    cli_json_u64(&j, "old_cluster_id", r->old_cluster_id);
+    cli_json_u64(&j, "old_index", r->index);
+    cli_json_u64(&j, "old_last_token", r->old_token);
+    cli_json_u64(&j, "last_token", r->new_token);
+    cli_json_u64(&j, "ended_holds", r->ended_holds);
+    cli_json_u64(&j, "ended_waits", r->ended_waits);
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+/* How many tokens a second the step covers: who knows more were issued names a larger one. */
+static void print_rate(const struct config *c, const struct beginning_result *r)
+{
+    uint64_t now_ms = fli_clock_wall_ms();
+    uint64_t age_s = r->made_ms < now_ms ? (now_ms - r->made_ms) / 1000 : 0;
+    char age[CLI_DURATION_SIZE];
+    cli_format_duration(age, age_s * 1000);
+    (void)printf("age         %s: the step covers %" PRIu64 " tokens a second since then\n", age,
+                 c->step / (age_s == 0 ? 1 : age_s));
+}
+
+static void print_text(const struct config *c, const struct beginning_result *r)
+{
+    (void)printf("data        ");
+    cli_print_safe(stdout, bytes_of(c->data));
+    (void)printf(", node %" PRIu64 " of %u\nfrom        cluster %016" PRIx64
+                 ", up to entry %" PRIu64 ", token %" PRIu64 "\n",
+                 c->id, c->members.n, r->old_cluster_id, r->index, r->old_token);
+    if (r->made_ms != 0) {
+        print_rate(c, r);
+    }
+    (void)printf("tokens      begin with %" PRIu64 "\nended       %" PRIu64 " holds, %" PRIu64
+                 " waits\n",
+                 r->new_token + 1, r->ended_holds, r->ended_waits);
+    if (r->lost_after != 0) {
+        (void)printf("lost        whatever the cluster did after entry %" PRIu64
+                     " of this node's log: grants, releases, users, limits. Tokens that it issued "
+                     "then must be below %" PRIu64 "\n",
+                     r->lost_after, r->new_token + 1);
+    }
+    (void)printf("next        make the directory of every other member from the same %s with the "
+                 "same numbers, then start them all. Nodes of the old cluster, and its "
+                 "directories, must not be started again: clients could reach both.\n",
+                 r->lost_after != 0 ? "directory (copy it)" : "file");
+}
+
+int fencelockd_begin(const struct config *c)
+{
+    char errmsg[SENTENCE_MAX] = "";
+    struct beginning_result result;
+    bool recovers = c->recover_from[0] != '\0';
+    const struct beginning b = {.data = c->data,
+                                .id = c->id,
+                                .members = &c->members,
+                                .above = recovers ? c->tokens_above : c->above,
+                                .step = c->step};
+    int rc = recovers ? beginning_recover(&b, c->recover_from, &result, errmsg, sizeof errmsg)
+                      : beginning_restore(&b, c->restore, &result, errmsg, sizeof errmsg);
+    if (rc != 0) {
+        (void)fprintf(stderr, "fencelockd: %s\n", errmsg);
+        return rc == FL_EIO || rc == FL_ENOMEM || rc == FL_ESYSTEM ? 1 : 2;
+    }
+    if (c->json) {
+        print_json(c, &result);
+    } else {
+        print_text(c, &result);
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}

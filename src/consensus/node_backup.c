@@ -1,0 +1,144 @@
+/* node_backup.c: see node_backup.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "consensus/node_private.h"
+
+static void drop(struct node_backup *b)
+{
+    if (b->reader != NULL) {
+        snapshot_reader_close(b->reader);
+        b->reader = NULL;
+    }
+    b->phase = BACKUP_NONE;
+}
+
+int node_backup_begin(struct node *n, uint64_t *ret_id)
+{
+    struct node_backup *b = &n->backup;
+    if (b->phase != BACKUP_NONE) {
+        return FL_EBUSY;
+    }
+    if (!node_running(n) || replica_leader(n->replica) == 0 ||
+        machine_cluster_id(fsm_machine(n->fsm)) == 0) {
+        return FL_ENOLEADER;
+    }
+    *b = (struct node_backup){.phase = BACKUP_WANTED, .used_ms = uv_now(n->loop)};
+    fli_random(&b->id, sizeof b->id);
+    b->id = b->id >> 2 | 1; /* a number that every client can read */
+    *ret_id = b->id;
+    node_wake(n);
+    return 0;
+}
+
+bool node_backup_is_wanted(const struct node *n)
+{
+    return n->backup.phase == BACKUP_WANTED;
+}
+
+void node_backup_began(struct node *n, const struct snapshot_meta *meta)
+{
+    struct node_backup *b = &n->backup;
+    const struct machine *m = fsm_machine(n->fsm);
+    if (b->phase != BACKUP_WANTED) {
+        return;
+    }
+    b->phase = BACKUP_WRITTEN;
+    b->header = (struct backup_header){
+        .cluster_id = machine_cluster_id(m),
+        .made_ms = fli_clock_wall_ms(),
+        .last_token = machine_last_token(m),
+        .index = meta->index,
+        .term = meta->term,
+        .node_id = n->id,
+    };
+}
+
+static void fail(struct node_backup *b, const char *why)
+{
+    b->phase = BACKUP_FAILED;
+    snprintf(b->why, sizeof b->why, "%s", why);
+}
+
+void node_backup_ended(struct node *n, int error, const char *why)
+{
+    struct node_backup *b = &n->backup;
+    struct snapshot_error e;
+    if (b->phase != BACKUP_WRITTEN) {
+        return;
+    }
+    if (error != 0) {
+        fail(b, why);
+    } else if (snapshot_reader_open(n->device, b->header.index, &b->reader, &e) != 0) {
+        b->reader = NULL;
+        fail(b, e.text);
+    } else {
+        b->phase = BACKUP_READ;
+        b->header.body = snapshot_reader_file_size(b->reader);
+    }
+}
+
+/* The header comes first, and ends a read. */
+static int read_some(struct node_backup *b, uint64_t offset, void *data, size_t len,
+                     size_t *ret_len, struct snapshot_error *e)
+{
+    uint8_t header[BACKUP_HEADER];
+    if (offset != b->offset) {
+        return FL_EINVAL;
+    }
+    if (offset >= BACKUP_HEADER) {
+        return snapshot_reader_raw(b->reader, offset - BACKUP_HEADER, data, len, ret_len, e);
+    }
+    FLI_ASSERT(offset == 0 && len >= sizeof header);
+    backup_header_encode(&b->header, header);
+    memcpy(data, header, sizeof header);
+    *ret_len = sizeof header;
+    return 0;
+}
+
+int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, size_t len,
+                     size_t *ret_len, const char **ret_why)
+{
+    struct node_backup *b = &n->backup;
+    struct snapshot_error e = {0};
+    *ret_len = 0;
+    *ret_why = "";
+    if (b->phase == BACKUP_NONE || b->id != id) {
+        return FL_ENOTFOUND;
+    }
+    b->used_ms = uv_now(n->loop);
+    if (b->phase == BACKUP_FAILED) {
+        *ret_why = b->why;
+        drop(b);
+        return FL_EIO;
+    }
+    if (b->phase != BACKUP_READ) {
+        return FL_EBUSY;
+    }
+    int rv = read_some(b, offset, data, len, ret_len, &e);
+    b->offset += rv == 0 ? *ret_len : 0;
+    if (rv != 0 && rv != FL_EINVAL) {
+        snprintf(b->why, sizeof b->why, "%s", e.text);
+        *ret_why = b->why;
+        drop(b);
+    } else if (rv == 0 && *ret_len == 0) {
+        drop(b);
+    }
+    return rv;
+}
+
+/* A client that does not come back must not keep others from theirs. */
+void node_backup_beat(struct node *n)
+{
+    struct node_backup *b = &n->backup;
+    if (b->phase != BACKUP_NONE && uv_now(n->loop) - b->used_ms > BACKUP_IDLE_MS) {
+        host_log(&n->host, 2, "a backup that nobody reads any more is given up");
+        drop(b);
+    }
+}
+
+void node_backup_stop(struct node *n)
+{
+    drop(&n->backup);
+}

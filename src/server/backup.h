@@ -1,0 +1,13 @@
+/* backup.h: CLUSTER BACKUP: what a client is answered. */
+#ifndef SERVER_BACKUP_H
+#define SERVER_BACKUP_H
+
+#include "server/dispatch.h"
+#include "wire/request.h"
+
+/* Each appends the whole answer. 0 or the buffer's error. */
+int backup_begin(struct fli_buf *b, const struct dispatch_node *node) FLI_MUST_USE;
+int backup_read(struct fli_buf *b, const struct dispatch_node *node,
+                const struct fli_request *q) FLI_MUST_USE;
+
+#endif

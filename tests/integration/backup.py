@@ -1,0 +1,286 @@
+#!/usr/bin/python3
+"""Backups of running clusters, new clusters out of them, and out of what a lost one has left."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Load, RespError, binary, main, seed, wait_until
+
+OWNER = 'owner-a-0123456789'
+STEP = 1000000000
+HEADER = 72
+
+
+class Backups(Case):
+    def cli(self, *args, nodes=None):
+        env = {k: v for k, v in os.environ.items() if not k.startswith('FENCELOCK_')}
+        if nodes:
+            env['FENCELOCK_NODES'] = ','.join(nodes)
+        p = subprocess.run([binary('fencelock')] + [str(a) for a in args], env=env, capture_output=True, text=True,
+                           timeout=120)
+        return p.returncode, p.stdout, p.stderr
+
+    def backup(self, nodes, name='backup'):
+        path = self.lab.path(name)
+        code, out, err = self.cli('backup', path, '--json', nodes=nodes)
+        self.assertEqual((code, err), (0, ''), out)
+        return path, json.loads(out)
+
+    def begin(self, node, *args):
+        """Makes a node's directory with --restore or --recover-from: exit code, what it said."""
+        argv = [binary('fencelockd'), '--id', node.id, '--data', node.data, '--cluster', node.cluster.members()]
+        p = subprocess.run([str(a) for a in argv + list(args)], capture_output=True, text=True, timeout=120)
+        return p.returncode, p.stdout, p.stderr
+
+    def restore(self, cluster, path, *more):
+        for node in cluster.nodes:
+            code, out, err = self.begin(node, '--restore', path, '--json', *more)
+            self.assertEqual((code, err), (0, ''), out)
+            said = json.loads(out)
+        return said
+
+    # -- taking ---------------------------------------------------------------------------------
+
+    def test_under_load_through_a_change_of_leader(self):
+        cluster = Cluster(self.lab, 3).start()
+        load = Load(cluster.addresses(), clients=4, ttl_ms=10000)
+        load.start()
+        try:
+            wait_until(lambda: load.grants_answered() > 50, 30, 'some grants')
+            previous = 0
+            for turn in range(3):
+                before = self.token(cluster)
+                leader = cluster.leader()
+                if turn == 1:
+                    leader.kill()
+                path, said = self.backup([n.address for n in cluster.nodes if n.running()], 'b%d' % turn)
+                self.assertGreater(said['index'], previous)
+                self.assertLessEqual(said['last_token'], self.token(cluster))
+                if turn != 1:
+                    self.assertGreater(said['last_token'] + 1000, before)
+                previous = said['index']
+                if turn == 1:
+                    leader.start()
+        finally:
+            load.stop()
+        load.check()
+        cluster.wait_same_state()
+        bodies = set()
+        for node in cluster.nodes: # the same point of the log is the same bytes, whoever is asked
+            path, said = self.backup([node.address], 'same%d' % node.id)
+            with open(path, 'rb') as f:
+                bodies.add((said['index'], f.read()[HEADER:]))
+        self.assertEqual(len(bodies), len({index for index, _ in bodies}))
+
+    def token(self, cluster):
+        for node in cluster.running():
+            try:
+                return node.call('TOKEN', 'x')
+            except (OSError, RespError):
+                continue
+        self.fail('nobody issues a token')
+
+    def test_keep_and_verify(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        folder = self.lab.path('kept')
+        os.mkdir(folder)
+        for _ in range(4):
+            node.call('TOKEN', 'x')
+            code, _, err = self.cli('backup', '--keep', 2, folder, nodes=[node.address])
+            self.assertEqual((code, err), (0, ''))
+        names = sorted(os.listdir(folder))
+        self.assertEqual(len(names), 2, names)
+        last = [json.loads(self.cli('backup', '--verify', '--json', os.path.join(folder, n))[1])['last_token']
+                for n in names]
+        self.assertEqual(last, [3, 4])
+
+    def test_damaged_and_foreign_files(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        for i in range(20):
+            node.call('ACQUIRE', 'lock-%d' % i, 'TTL', 60000, 'OWNER', OWNER)
+        path, _ = self.backup([node.address])
+        with open(path, 'rb') as f:
+            good = f.read()
+        r = random.Random(seed())
+        bad = [good[:n] for n in [0, 1, HEADER - 1, HEADER, len(good) - 1] + [r.randrange(len(good)) for _ in range(5)]]
+        for _ in range(15):
+            at = r.randrange(len(good))
+            bad.append(good[:at] + bytes([good[at] ^ (1 << r.randrange(8))]) + good[at + 1:])
+        bad += [good + b'x', b'something else\n' * 20]
+        fresh = Cluster(self.lab, 1)
+        for content in bad:
+            with open(self.lab.path('bad'), 'wb') as f:
+                f.write(content)
+            code, _, err = self.cli('backup', '--verify', self.lab.path('bad'))
+            self.assertEqual(code, 1)
+            self.assertIn('at byte', err)
+            fresh.nodes[0].data = self.lab.path('fresh')
+            code, _, err = self.begin(fresh.nodes[0], '--restore', self.lab.path('bad'))
+            self.assertEqual(code, 2)
+            self.assertIn('at byte', err)
+            self.assertFalse(os.path.exists(self.lab.path('fresh')))
+
+    def test_who_may_and_one_at_a_time(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        node.call('ACL', 'SETUSER', 'reader', 'on', '>geheim', '~*', '+@see')
+        with node.client() as c:
+            c.call('AUTH', 'reader', 'geheim')
+            with self.assertRaises(RespError) as caught:
+                c.call('CLUSTER', 'BACKUP')
+            self.assertEqual(caught.exception.word, 'NOPERM')
+        number = node.call('CLUSTER', 'BACKUP')
+        with self.assertRaises(RespError) as caught:
+            node.call('CLUSTER', 'BACKUP')
+        self.assertEqual(caught.exception.word, 'BUSY')
+        first = wait_until(lambda: node.call('CLUSTER', 'BACKUP', number, 0), 30, 'the first bytes')
+        self.assertEqual(len(first), HEADER)
+        with self.assertRaises(RespError):
+            node.call('CLUSTER', 'BACKUP', number, 0)
+        at = len(first)
+        while True:
+            piece = node.call('CLUSTER', 'BACKUP', number, at)
+            if not piece:
+                break
+            at += len(piece)
+        with self.assertRaises(RespError) as caught:
+            node.call('CLUSTER', 'BACKUP', number, at)
+        self.assertEqual(caught.exception.word, 'NOTFOUND')
+        self.assertGreater(node.call('CLUSTER', 'BACKUP'), 0)
+
+    # -- a new cluster --------------------------------------------------------------------------
+
+    def test_restore(self):
+        old = Cluster(self.lab, 3, extra=['--locks-max', '777']).start()
+        a = old.nodes[0]
+        a.call('ACL', 'SETUSER', 'reader', 'on', '>geheim', '~*', '+@see')
+        held = a.call('ACQUIRE', 'held', 'TTL', 600000, 'OWNER', OWNER)
+        a.call('SESSION', 'OPEN', 'session-0123456789', 'TTL', 600000)
+        path, said = self.backup(old.addresses())
+        self.assertEqual((said['locks_held'], said['sessions']), (1, 1))
+        later = [a.call('TOKEN', 'x') for _ in range(50)][-1]
+
+        new = Cluster(self.lab, 3)
+        for node in new.nodes:
+            node.data = self.lab.path('new%d' % node.id)
+        told = self.restore(new, path, '--above', later)
+        self.assertEqual(told['last_token'], later + STEP)
+        self.assertEqual(told['ended_holds'], 1)
+        self.assertEqual(self.begin(new.nodes[0], '--restore', path)[0], 2, 'a directory that is not empty')
+        new.start()
+        b = new.nodes[1]
+        self.assertGreater(b.call('TOKEN', 'x'), later + STEP)
+        self.assertEqual(b.call('CHECK', 'held', held), 0)
+        self.assertEqual(b.call('RENEW', 'held', held), 0)
+        self.assertEqual(b.call('RELEASE', 'held', held), 0)
+        self.assertEqual(b.call('SESSION', 'RENEW', 'session-0123456789'), 0)
+        self.assertIn(b'reader' if isinstance(b.call('ACL', 'USERS')[0], bytes) else 'reader', b.call('ACL', 'USERS'))
+        self.assertGreater(b.call('ACQUIRE', 'held', 'TTL', 60000, 'OWNER', OWNER + 'b'), later + STEP)
+        with open(os.path.join(a.data, 'identity')) as f, open(os.path.join(new.nodes[0].data, 'identity')) as g:
+            ids = [next(line for line in file if line.startswith('cluster ')) for file in (f, g)]
+        self.assertNotEqual(ids[0], ids[1])
+        self.assertEqual(len(set(new.wait_same_state())), 1)
+
+        # a node of the new cluster that loses its disk comes back empty, as in any other
+        lost = new.followers()[0]
+        lost.kill()
+        new.wipe(lost)
+        lost.launch()
+        lost.ready()
+        lost.kill()
+        wait_until(lambda: self.forgets(new, lost), 30, 'that it is forgotten')
+        lost.start()
+        new.wait_serving(lost)
+        self.assertEqual(len(set(new.wait_same_state())), 1)
+        self.assertEqual(new.terminate(), [0, 0, 0])
+        new.start()
+        self.assertGreater(b.call('TOKEN', 'x'), later + STEP)
+
+        # an old node, at the address of a new one, is not let in
+        self.assertEqual(old.terminate(), [0, 0, 0])
+        victim = new.followers()[0]
+        self.assertEqual(victim.terminate(), 0)
+        last = new.leader(among=new.running()).call('TOKEN', 'x')
+        shutil.rmtree(victim.data)
+        shutil.copytree(old.nodes[victim.id - 1].data, victim.data)
+        victim.launch()
+        victim.process.asked_to_end = True
+        wait_until(lambda: not victim.running() or 'cluster' in victim.process.output(), 30, 'that it is refused')
+        self.assertEqual(new.leader(among=[n for n in new.nodes if n is not victim]).call('TOKEN', 'x'), last + 1)
+
+    def forgets(self, cluster, lost):
+        try:
+            return cluster.leader(among=[n for n in cluster.nodes if n is not lost]).call('CLUSTER', 'FORGET', lost.id)
+        except RespError as e:
+            if e.word not in ('BUSY', 'NOLEADER'):
+                raise
+            return False
+
+    def test_members_that_began_differently_do_not_meet(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        path, _ = self.backup([node.address])
+        for turn, ways in enumerate((([], ['--above', 5]), ([], None))): # None begins with nothing
+            new = Cluster(self.lab, 2, extra=['--hold-ms', '100'])
+            for member, more in zip(new.nodes, ways):
+                member.name = 'turn%d-%d' % (turn, member.id)
+                member.data = self.lab.path(member.name)
+                if more is not None:
+                    self.assertEqual(self.begin(member, '--restore', path, *more)[0], 0)
+            for member in new.nodes:
+                member.launch()
+            for member in new.nodes:
+                member.ready()
+                member.process.wait_output('from different backups', 30)
+            for member in new.nodes:
+                with self.assertRaises(RespError):
+                    member.call('TOKEN', 'x')
+                self.assertNotIn('joins as', member.process.output())
+
+    def test_recover_what_a_lost_majority_has_left(self):
+        old = Cluster(self.lab, 3).start()
+        leader = old.leader()
+        held = leader.call('ACQUIRE', 'held', 'TTL', 600000, 'OWNER', OWNER)
+        last = [leader.call('TOKEN', 'x') for _ in range(300)][-1]
+        for node in old.nodes:
+            node.kill()
+        new = Cluster(self.lab, 3)
+        source = self.lab.path('source')
+        for node in new.nodes:
+            node.data = self.lab.path('new%d' % node.id)
+            shutil.copytree(leader.data, source)
+            self.assertEqual(self.begin(node, '--recover-from', source)[0], 2, 'without --tokens-above')
+            code, out, err = self.begin(node, '--recover-from', source, '--tokens-above', last + 7)
+            self.assertEqual((code, err), (0, ''))
+            self.assertIn('lost ', out)
+            shutil.rmtree(source)
+        new.start()
+        token = new.nodes[2].call('ACQUIRE', 'held', 'TTL', 60000, 'OWNER', OWNER + 'b')
+        self.assertGreater(token, last + 7 + STEP)
+        self.assertEqual(new.nodes[0].call('CHECK', 'held', held), 0)
+        self.assertEqual(len(set(new.wait_same_state())), 1)
+
+    def test_numbers_that_cannot_be(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        path, _ = self.backup([node.address])
+        fresh = Cluster(self.lab, 1).nodes[0]
+        fresh.data = self.lab.path('fresh')
+        for more, says in ((['--step', 999999999], '1000000000'), (['--above', 2**53 - 1], 'name smaller numbers'),
+                           (['--above', 0], 'whole number'), (['--tokens-above', 9], '--recover-from'),
+                           (['--recover-from', 'x'], 'exclude each other')):
+            code, _, err = self.begin(fresh, '--restore', path, *more)
+            self.assertEqual(code, 2, err)
+            self.assertIn(says, err)
+            self.assertFalse(os.path.exists(fresh.data))
+        code, _, err = self.begin(fresh, '--recover-from', self.lab.path('nothing'), '--tokens-above', 1)
+        self.assertEqual(code, 2, err)
+        code, _, err = self.begin(fresh, '--recover-from', node.data, '--tokens-above', 1)
+        self.assertEqual(code, 2)
+        self.assertIn('in use', err)
+
+
+if __name__ == '__main__':
+    main()
