@@ -544,29 +544,6 @@ static int make_membership(struct node *n, const struct node_config *c)
     return rv;
 }
 
-/* Whether what the node is configured for can be the cluster that its log has: some node must be
- * where it was said to be. Members may have come, gone and moved since. */
-static int check_members(const struct node *n, const struct node_config *c, char *errmsg,
-                         size_t errmsg_size)
-{
-    struct members now = {0};
-    const struct configuration *conf = replica_configuration(n->replica);
-    for (unsigned i = 0; i < conf->n; i++) {
-        (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
-    }
-    if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
-        members_equal(c->members, &n->identity.members)) {
-        return 0;
-    }
-    if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
-        return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);
-    }
-    host_log(&n->host, 3,
-             "the log says who is a member, and --cluster says otherwise: it is only the way to "
-             "begin");
-    return 0;
-}
-
 /* Everything that can fail without leaving a handle on the loop. */
 static int make_parts(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
@@ -597,7 +574,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return rv;
     }
     rv = open_replica(n, &meta, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : check_members(n, c, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : node_check_members(n, c, errmsg, errmsg_size);
     if (rv == 0) {
         membership_start(n->membership);
     }
