@@ -1,5 +1,5 @@
-/* node_members.c: the members as a node shows them, and whether what it was told at its start can be
- * their cluster. */
+/* node_members.c: the members as a node shows them, and whether what it was told at its start can
+ * be their cluster. */
 #include "consensus/node_private.h"
 
 static enum node_member_plan plan_of(const struct machine_node *e)

@@ -145,6 +145,14 @@ static void judge_keys(const struct face_context *c, const struct fli_command *c
         }
         return;
     }
+    if (command->id == FLI_CMD_BLPOP) {
+        struct fli_slice key = m->words[words];
+        ret->served =
+            m->n == words + 2 && key.len > 12 && memcmp(key.data, "lock-signal:", 12) == 0;
+        (void)snprintf(ret->why, sizeof ret->why, "%s",
+                       ret->served ? "" : "served for lock-signal:X of python-redis-lock only");
+        return;
+    }
     if (face_is_local(command->id) || command->id == FLI_CMD_SENTINEL) {
         ret->served = true;
         return;

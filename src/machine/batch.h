@@ -65,9 +65,10 @@ enum machine_op {
     MACHINE_OP_NODE_ADD = 32,
     MACHINE_OP_NODE_REPLACE,
     MACHINE_OP_NODE_REMOVE,
-    MACHINE_OP_NODE_SETTLED,  /* it has become what it was to become */
-    MACHINE_OP_NODE_VERSION,  /* number2 = the version that it knows */
-    MACHINE_OP_VERSION_RAISE, /* number = that of the cluster from here on */
+    MACHINE_OP_NODE_SETTLED,   /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
+    MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */

@@ -21,7 +21,8 @@ struct machine_limits {
                              .lock_waits_max = 20000,                                              \
                              .session_locks_max = 100000})
 
-#define MACHINE_NODES_MAX 9u /* members whose incarnation is remembered */
+#define MACHINE_LIMITS_SETTABLE 5u /* the first of enum machine_limit: those above */
+#define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u
 #define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
 #define MACHINE_BATCH_MAX                                                                          \

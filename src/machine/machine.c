@@ -422,6 +422,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         m->limits = c->limits;
         r->code = MACHINE_DONE;
         break;
+    case MACHINE_OP_LIMIT_SET:
+        machine_limit_set(m, c, r);
+        break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
         break;

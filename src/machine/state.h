@@ -713,6 +713,10 @@ uint64_t machine_digest_timer(const struct timer *t);
 uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
 
+/* limit.c */
+void machine_limit_set(struct machine *m, const struct machine_command *c,
+                       struct machine_result *r);
+
 /* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
 void machine_nodes_apply(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);

@@ -166,6 +166,7 @@ static unsigned right_of(enum fli_command_id id)
     case FLI_CMD_CLUSTER_TRANSFER:
     case FLI_CMD_CLUSTER_FORGET:
     case FLI_CMD_CLUSTER_BACKUP:
+    case FLI_CMD_CLUSTER_CONFIG:
     case FLI_CMD_CLUSTER_ADD:
     case FLI_CMD_CLUSTER_REMOVE:
     case FLI_CMD_CLUSTER_REPLACE:

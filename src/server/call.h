@@ -22,16 +22,29 @@
 
 enum call_undo { UNDO_NOTHING, UNDO_WAIT, UNDO_GRANT };
 
+/* A BLPOP, see signals.h; linked in a bucket while it is one. */
+enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
+#define SIGNALS_MAX 4096u
+#define SIGNAL_BUCKETS 256u
+
+struct signals {
+    struct fli_list buckets[SIGNAL_BUCKETS];
+    size_t n;
+    uint64_t seed[2];
+    uint64_t next_ms; /* nobody's time is over before */
+};
+
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, undo, again */
+    struct fli_list link; /* spare, undo, again, signals */
     struct parked_request parked;
     struct dispatch *dispatch;
     void *request; /* NULL: nobody is to be answered */
     struct dispatch_slot *slot;
     enum fli_command_id id;
     uint8_t proto;
-    uint8_t undo; /* enum call_undo */
+    uint8_t undo;   /* enum call_undo */
+    uint8_t signal; /* enum call_signal */
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* the owner is known to nobody but us */
@@ -44,7 +57,7 @@ struct call {
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_asking */
     uint64_t restores; /* of dispatch, when it was submitted */
-    uint64_t again_ms; /* when to try to undo again */
+    uint64_t again_ms; /* when to try to undo again; when a BLPOP ends */
     uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
     uint64_t asking;
     uint64_t token;  /* UNDO_GRANT: what to release */
@@ -57,6 +70,7 @@ _Static_assert(sizeof(struct call) <= DISPATCH_CALL_MEMORY, "what a connection i
 struct dispatch {
     struct dispatch_config config;
     struct parked parked;
+    struct signals signals;
     struct fli_list spare;    /* calls to be used again */
     struct fli_list undo;     /* to be tried now */
     struct fli_list again;    /* to be tried again, in order of again_ms */

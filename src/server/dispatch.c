@@ -7,9 +7,11 @@
 #include "base/clock.h"
 #include "machine/batch.h"
 #include "server/backup.h"
+#include "server/cluster_config.h"
 #include "server/call.h"
 #include "server/face.h"
 #include "server/render.h"
+#include "server/signals.h"
 #include "wire/request.h"
 #include "wire/resp.h"
 
@@ -225,6 +227,12 @@ static struct machine_command map(const struct fli_request *q, uint8_t also[MACH
         m.owner = q->cursor;
         m.number = q->number;
         break;
+    case FLI_CMD_CLUSTER_CONFIG: {
+        const char *why = NULL;
+        enum cluster_config_verb verb = cluster_config_read(q, 3, &m, &why);
+        FLI_ASSERT(verb == CLUSTER_CONFIG_SET); /* answer_config() has seen to it */
+        break;
+    }
     default:
         break;
     }
@@ -443,6 +451,25 @@ static void answer_backup(struct dispatch *d, void *request, const struct fli_re
     }
 }
 
+static void answer_config(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                          const struct fli_request *q, unsigned n)
+{
+    struct machine_command ignored;
+    const struct machine *m = d->config.node.machine(d->config.node.ctx);
+    const char *why = NULL;
+    enum cluster_config_verb verb = cluster_config_read(q, n, &ignored, &why);
+    if (verb == CLUSTER_CONFIG_SET) {
+        submit_request(d, request, slot, proto, q);
+    } else if (verb == CLUSTER_CONFIG_WRONG) {
+        dispatch_error(d, request, "ERR", why);
+    } else if (m == NULL) {
+        dispatch_error(d, request, "NOLEADER", "this node is stopping; ask another one");
+    } else {
+        struct fli_buf *b = d->config.sink.reply(request);
+        dispatch_finish(d, request, cluster_config_render(b, proto, machine_get_limits(m)));
+    }
+}
+
 /* --- requests --- */
 
 static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
@@ -481,6 +508,9 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
         break;
     case FLI_CMD_CLUSTER_NODES:
         answer_nodes(d, request, proto);
+        break;
+    case FLI_CMD_CLUSTER_CONFIG:
+        answer_config(d, request, slot, proto, q, n);
         break;
     case FLI_CMD_CLUSTER_BACKUP:
         answer_backup(d, request, q, n);
@@ -546,6 +576,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     uint64_t seed[2];
     fli_random(seed, sizeof seed);
     parked_init(&d->parked, seed);
+    signals_init(&d->signals);
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
     fli_list_init(&d->undo);
@@ -574,5 +605,5 @@ void dispatch_destroy(struct dispatch *d)
 void dispatch_get_counts(const struct dispatch *d, struct info_counts *ret)
 {
     *ret = d->counts;
-    ret->parked = d->parked.len;
+    ret->parked = d->parked.len + d->signals.n;
 }

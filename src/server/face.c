@@ -6,6 +6,7 @@
 #include "machine/glob.h"
 #include "server/render.h"
 #include "server/sentinel.h"
+#include "server/signals.h"
 #include "wire/resp.h"
 
 _Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
@@ -106,6 +107,10 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
     }
     if (id == FLI_CMD_SENTINEL) {
         answer_sentinel(d, request, proto, args, n);
+        return;
+    }
+    if (id == FLI_CMD_BLPOP) {
+        signals_request(d, request, slot, proto, args, n);
         return;
     }
     if (face_is_local(id)) {

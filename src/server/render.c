@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "machine/view.h"
+#include "server/cluster_config.h"
 #include "wire/resp.h"
 
 /* --- errors --- */
@@ -402,6 +403,9 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
                   const struct machine_result *r, struct fli_slice payload)
 {
     FLI_ASSERT(r->code != MACHINE_QUEUED);
+    if (id == FLI_CMD_CLUSTER_CONFIG && (r->code == MACHINE_DONE || r->code == MACHINE_LIMIT)) {
+        return cluster_config_render_set(b, r);
+    }
     switch (r->code) {
     case MACHINE_DEADLOCK:
         return fli_resp_error(b, "DEADLOCK",

@@ -8,6 +8,7 @@
 #include "machine/batch.h"
 #include "machine/machine.h"
 #include "server/call.h"
+#include "server/signals.h"
 
 static uint64_t now(const struct dispatch *d)
 {
@@ -168,6 +169,7 @@ void dispatch_orphan_done(struct call *c, int status, const struct machine_resul
 
 void dispatch_event(struct dispatch *d, const struct machine_event *event)
 {
+    signals_event(d, event);
     /* Of several locks that were asked for together the first one's event tells it all. */
     if (event->wait == 0 || event->index != 0) {
         return;
@@ -202,6 +204,7 @@ void dispatch_restored(struct dispatch *d)
     if (m != NULL) {
         parked_skipped(&d->parked, goes_on, m);
     }
+    signals_wake_all(d);
 }
 
 /* --- clients that leave --- */
@@ -216,6 +219,8 @@ void dispatch_hangup(struct dispatch *d, struct dispatch_slot *slot)
     c->hung_up = true;
     if (c->parked.wait != NULL) {
         leave(c);
+    } else {
+        signals_leave(c);
     }
 }
 
@@ -229,6 +234,8 @@ void dispatch_cancel(struct dispatch *d, struct dispatch_slot *slot)
     (void)dispatch_call_detach(c);
     if (c->parked.wait != NULL) {
         leave(c);
+    } else if (c->signal == SIGNAL_PARKED) {
+        signals_leave(c);
     } else {
         d->counts.orphans++;
     }
@@ -246,6 +253,7 @@ void dispatch_turn(struct dispatch *d)
         give_up(c);
     }
     listing_turn(d);
+    signals_turn(d);
     struct fli_list due;
     fli_list_init(&due);
     fli_list_splice(&due, &d->undo);
@@ -268,6 +276,7 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
     uint64_t next = parked_next_deadline(&d->parked);
     uint64_t listing = listing_next_turn_ms(d);
     next = listing < next ? listing : next;
+    next = d->signals.n > 0 && d->signals.next_ms < next ? d->signals.next_ms : next;
     struct fli_list *link = fli_list_first(&d->again);
     if (link != NULL) {
         uint64_t again = FLI_CONTAINER_OF(link, struct call, link)->again_ms;
@@ -279,6 +288,7 @@ uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 void dispatch_stop(struct dispatch *d)
 {
     d->stopping = true;
+    signals_wake_all(d);
     struct parked_request *r = NULL;
     while ((r = parked_take_any(&d->parked)) != NULL) {
         give_up(FLI_CONTAINER_OF(r, struct call, parked));

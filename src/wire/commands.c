@@ -58,6 +58,9 @@ const struct fli_command fli_commands[] = {
      "later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
+    {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
+     "an array of the key and 1, or nil when the time is over",
+     "Waits until the lock lock:X may be free, as python-redis-lock does. Only for such keys."},
     {FLI_CMD_BREAK, "BREAK", NULL, 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "name",
      "the token burnt (integer) when the lock was held or delayed, otherwise 0",
      "Takes the lock away from its holders, or ends its delay, and burns a token, larger than "
@@ -87,6 +90,9 @@ const struct fli_command fli_commands[] = {
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
      "it is being written, an empty string at its end",
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
+    {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
+     "GET: a map of name to value; SET: OK",
+     "Tells or changes the limits of the cluster; none goes below what is in use."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",

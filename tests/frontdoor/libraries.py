@@ -137,6 +137,19 @@ class PythonRedisLock(Library):
     name = 'python-redis-lock'
     key_format = 'lock:%s'
 
+    def check_contention(self, a, b):
+        super().check_contention(a, b)
+        # Who waits, through BLPOP, is woken by the one who gives the lock back, and not by the end of the lease.
+        self.lock(a, 'awaited')
+        woken = []
+        waiter = threading.Thread(target=lambda: woken.append(b('wait', 'awaited', TTL)))
+        waiter.start()
+        wait_until(lambda: any(int(n.info()['blocked_clients']) > 0 for n in self.cluster.nodes), 30, 'the other one waits')
+        self.assertEqual(a('unlock'), 'freed')
+        waiter.join(30)
+        self.assertEqual(woken, ['held'])
+        self.assertEqual(b('unlock'), 'freed')
+
 
 class Aioredlock(Library):
     name = 'aioredlock'

@@ -191,6 +191,59 @@ class Locks(Case):
         day = 86400000
         self.assertTrue(day - 60000 < node.call('PTTL', 'long') <= day)
 
+    def waiting(self, node, seconds=600):
+        """A connection that waits for the end of lock:x."""
+        before = int(node.info()['blocked_clients'])
+        c = node.client()
+        self.addCleanup(c.close)
+        c.send('BLPOP', 'lock-signal:x', seconds)
+        wait_until(lambda: int(node.info()['blocked_clients']) > before, what='it waits')
+        return c
+
+    def test_waiting_for_a_signal(self):
+        cluster = Cluster(self.lab, 3).start()
+        leader, (a, b) = cluster.leader(), cluster.followers()
+        signal_of_x = [b'lock-signal:x', b'1']
+        self.assertEqual(a.call('BLPOP', 'lock-signal:x', 0), signal_of_x)  # it is free
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertIsNone(a.call('BLPOP', 'lock-signal:x', 0.1))
+        self.assertIsNone(leader.call('BLPOP', 'lock-signal:x', '0.05'))
+        several = [self.waiting(node) for node in (leader, a, b, b)]
+        other = self.waiting(a)
+        other.close()  # nobody is to be told
+        wait_until(lambda: int(a.info()['blocked_clients']) == 1, what='who has gone waits no more')
+        self.assertEqual(b.call('DELIFEQ', 'lock:x', 'me'), 1)
+        for c in several:
+            self.assertEqual(c.read(), signal_of_x)
+        self.assertEqual(a.call('PING'), 'PONG')
+        for end in ('expiry', 'break'):
+            self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', 300 if end == 'expiry' else TTL), 'OK')
+            c = b.client()
+            self.addCleanup(c.close)
+            c.send('BLPOP', 'lock-signal:x', 600)
+            if end == 'break':
+                self.assertGreater(a.call('BREAK', 'lock:x'), 0)
+            self.assertEqual(c.read(60), signal_of_x, end)
+        # Whoever waits hears of it through a change of leader, and of a node that stops.
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL), 'OK')
+        c, d = self.waiting(a), self.waiting(b)
+        leader.kill()
+        self.assertEqual(b.call('DELIFEQ', 'lock:x', 'me', timeout=30), 1)
+        self.assertEqual((c.read(30), d.read(30)), (signal_of_x, signal_of_x))
+        self.assertEqual(a.call('SET', 'lock:x', 'me', 'NX', 'PX', TTL, timeout=30), 'OK')
+        c = self.waiting(a)
+        a.terminate()
+        self.assertEqual(c.read(30), signal_of_x)
+
+    def test_what_is_no_signal(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        for command in (('BLPOP', 'queue', 1), ('BLPOP', 'lock-signal:a', 'lock-signal:b', 1), ('BLPOP', 'lock-signal:', 1),
+                        ('BLPOP', 'lock-signal:' + 'x' * 251, 1)):
+            self.refused(node, *command, text='one key that begins with lock-signal:')
+        for seconds in ('-1', 'soon', '1.x', ''):
+            self.refused(node, 'BLPOP', 'lock-signal:a', seconds, text='timeout')
+        self.assertEqual(node.call('BLPOP', 'lock-signal:' + 'x' * 250, 1), [b'lock-signal:' + b'x' * 250, b'1'])
+
     def test_every_node_and_a_leader_that_dies(self):
         cluster = Cluster(self.lab, 3).start()
         leader = cluster.leader()

@@ -3,6 +3,7 @@
 Each is a small program in tests/integration/peers that reads lines and answers each with one:
 
     lock KEY TTL_MS    held | refused
+    wait KEY TTL_MS    held                 the same, but waits; only python-redis-lock
     extend TTL_MS      held | lost          of the lock that it took last
     unlock             freed | lost | done  the latter where the library does not tell
     token              token N | none       of that lock, where fencelockd serves it; some cannot

@@ -226,6 +226,10 @@ static struct machine_command command_of(struct sim_lane *l)
         l->attempt = fli_attempts_next(&l->client->sendings, l->attempt, now_ms);
         m.number = l->attempt;
     }
+    l->sending = 0;
+    if (m.op == MACHINE_OP_TOKEN) {
+        m.name = sim_oracle_sends(l);
+    }
     l->wait_ms = m.wait_ms;
     return m;
 }
@@ -261,6 +265,7 @@ static void take_answer(struct sim_lane *l)
     if (l->half_closed) {
         hang_up(l); /* nothing more can be sent on it */
     }
+    sim_oracle_told(l, a.event);
     l->client->sim->marks->late += a.late != 0;
     l->attempt = a.late > l->attempt ? a.late : l->attempt;
     if (a.has_result && a.late == 0) {

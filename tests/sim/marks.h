@@ -21,6 +21,7 @@
     X(checks_gone, 100)                                                                            \
     X(shows, 100)                                                                                  \
     X(listings, 100)                                                                               \
+    X(tokens_refused, 300)                                                                         \
     X(tokens, 50)                                                                                  \
     X(sessions, 50)                                                                                \
     X(sessions_expired, 50)                                                                        \

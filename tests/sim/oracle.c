@@ -34,7 +34,9 @@
  *      back; and nobody is granted it who can send no more
  *  17  what the machine says is what the client reads
  *  18  a node that hears of the end of a wait answers who awaits it there
- *  19  one node at most leads a term */
+ *  19  one node at most leads a term
+ *  20  a TOKEN is carried out once at most for each sending, once if it is answered, and never when
+ *      its client was told that it was not */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +70,7 @@ void sim_oracle_fini(struct sim *s)
 {
     free(s->oracle.applied);
     free(s->oracle.tokens);
+    free(s->oracle.sendings);
     free(s->oracle.seals);
     free(s->oracle.owners);
     free(s->oracle.made);
@@ -292,6 +295,7 @@ int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len)
     n->event_digest = 1;
     if (n->first) {
         sim_oracle_batch(n, entry, len);
+        sim_oracle_count_sendings(n->sim, entry, len);
         sim_order_begin(n->sim, entry, len);
     }
     uint32_t crc = fli_get_u32((const uint8_t *)entry + 36);

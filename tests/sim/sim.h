@@ -215,9 +215,17 @@ struct sim_answer {
     uint64_t late; /* a later attempt than the one that is answered; 0: none */
 };
 
+/* A sending of TOKEN: how often it was carried out, and whether its client was told that it was
+ * not. */
+struct sim_sending {
+    unsigned applied;
+    bool refused;
+};
+
 /* One call at a time. */
 struct sim_lane {
     struct sim_client *client;
+    uint64_t sending; /* number of the TOKEN that was sent last; 0: none */
     unsigned number;
     bool active;
     struct fli_flow flow;
@@ -429,7 +437,9 @@ struct sim_oracle {
     uint64_t token_max; /* largest issued */
     struct sim_lock locks[SIM_ALL_LOCKS];
     struct sim_together together;
-    unsigned breaking; /* locks that the batch may break */
+    unsigned breaking;            /* locks that the batch may break */
+    struct sim_sending *sendings; /* of TOKEN, by number; see sim_oracle_sends */
+    size_t sendings_len, sendings_cap;
     struct sim_seal *seals;
     size_t seals_len, seals_cap;
     struct sim_owner *owners; /* by number */
@@ -658,6 +668,12 @@ void sim_server_ended(struct sim_node *n);
 void sim_server_destroy(struct sim_node *n);
 
 /* words.c */
+/* A TOKEN is about to be sent: the name it is to have. */
+struct fli_slice sim_oracle_sends(struct sim_lane *l);
+/* What the client was told of what it sent last. */
+void sim_oracle_told(struct sim_lane *l, enum fli_flow_event event);
+/* Of an entry that is applied for the first time anywhere. */
+void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len);
 void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);

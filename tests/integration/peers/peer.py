@@ -131,6 +131,13 @@ class PythonRedisLock:
             return 'lost'
 
 
+    def wait(self, key, ttl_ms):
+        lock = self.module.Lock(self.server, key, expire=ttl_ms // 1000)
+        if not lock.acquire(blocking=True):
+            return 'refused'
+        self.held = lock
+        return 'held'
+
     def token(self):
         return token_of(self.server, self.held._name, self.held.id)
 
@@ -194,6 +201,8 @@ def main():
         try:
             if words[0] == 'lock':
                 answer = peer.lock(words[1], int(words[2]))
+            elif words[0] == 'wait':
+                answer = peer.wait(words[1], int(words[2]))
             elif words[0] == 'extend':
                 answer = peer.extend(int(words[1]))
             elif words[0] == 'token':

@@ -21,6 +21,7 @@ static unsigned samples(struct machine_command out[48])
     out[n++] = cmd_number(MACHINE_OP_JOIN, 3, UINT64_MAX);
     out[n++] = cmd_number(MACHINE_OP_FORGET, 3, 0);
     out[n++] = cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){1, 2, 3, 4, UINT32_MAX});
+    out[n++] = cmd_number(MACHINE_OP_LIMIT_SET, MACHINE_LIMITS_SETTABLE, UINT32_MAX);
     out[n++] = cmd_acquire("a", "b", FL_TTL_MIN_MS);
     out[n] = cmd_wait("a", "b", FL_TTL_MAX_MS, FL_WAIT_MAX_MS);
     out[n].name = name;
@@ -219,7 +220,7 @@ static void test_room_for_later(void **state)
     struct machine_command c = cmd_acquire("a", "b", 1000);
     size_t size = 0;
     assert_int_equal(machine_command_encode(&c, &b), 0);
-    b.data[0] = 40;
+    b.data[0] = 100;
     assert_int_equal(machine_command_decode(b.data, b.len, &c, &size), FL_EVERSION);
     b.data[0] = MACHINE_OP_ACQUIRE;
     b.data[1] = 8;

@@ -442,6 +442,31 @@ static void test_join(void **state)
     assert_int_equal(machine_incarnation(k->m, 9), 109);
 }
 
+/* A limit may go down to what is in use, and no further. */
+static void test_limit_set(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = {.op = MACHINE_OP_LIMIT_SET, .number = MACHINE_LIMIT_LOCKS};
+    kit_run(k, cmd_acquire("a", "owner-a", 1000));
+    kit_run(k, cmd_acquire("b", "owner-b", 1000));
+    c.number2 = 1;
+    struct machine_result r = kit_run(k, c);
+    assert_int_equal(r.code, MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_LOCKS);
+    assert_int_equal(r.token, 2);
+    assert_int_equal(machine_get_limits(k->m)->locks_max, MACHINE_LIMITS_DEFAULT.locks_max);
+    c.number2 = 2;
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(kit_run(k, cmd_acquire("c", "owner-c", 1000)).code, MACHINE_LIMIT);
+    c.number2 = UINT32_MAX;
+    assert_int_equal(kit_run(k, c).code, MACHINE_DONE);
+    assert_int_equal(kit_run(k, cmd_acquire("c", "owner-c", 1000)).code, MACHINE_GRANTED);
+    c.number = MACHINE_LIMITS_SETTABLE;
+    assert_int_equal(machine_command_check(&c), 0);
+    c.number = MACHINE_LIMITS_SETTABLE + 1;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+}
+
 /* Each limit: exactly at it works, one more does not, and nothing is left behind. */
 static void test_limit_locks(void **state)
 {
@@ -569,6 +594,7 @@ int main(void)
         TEST(test_session_close),
         TEST(test_init),
         TEST(test_join),
+        TEST(test_limit_set),
         TEST(test_limit_locks),
         TEST(test_limit_sessions),
         TEST(test_limit_waits),

@@ -185,8 +185,8 @@ static void test_hints(void **state)
                   "unknown subcommand 'opne' of SESSION: did you mean SESSION OPEN?");
     check_message(
         FLI_SERVICE_LOCK, "CLUSTER SLOTS", FL_ENOTFOUND,
-        "unknown subcommand 'SLOTS' of CLUSTER: write ADD, BACKUP, FORGET, INFO, MOVE, NODES, "
-        "REMOVE, REPLACE or TRANSFER");
+        "unknown subcommand 'SLOTS' of CLUSTER: write ADD, BACKUP, CONFIG, FORGET, INFO, MOVE, "
+        "NODES, REMOVE, REPLACE or TRANSFER");
     check_message(FLI_SERVICE_LOCK, "RELEASE a", FL_EINVAL,
                   "wrong number of arguments for 'RELEASE' command: write RELEASE name token");
     check_message(

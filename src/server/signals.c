@@ -1,0 +1,295 @@
+/* signals.c: see signals.h. */
+#include "server/signals.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/face.h"
+#include "server/render.h"
+#include "wire/resp.h"
+
+#define SIGNAL "lock-signal:"
+#define LOCK "lock:"
+#define SIGNAL_LEN (sizeof SIGNAL - 1)
+#define LOCK_LEN (sizeof LOCK - 1)
+#define WAIT_MAX_MS FL_WAIT_MAX_MS
+#define LOOK_MS UINT64_C(20) /* between looks at whose time is over, at least */
+
+/* Stands for somebody, so that the question needs no more rights than asking for the lock does. */
+static const uint8_t nobody[] = "\n";
+
+static uint64_t now(const struct dispatch *d)
+{
+    return d->config.now_ms(d->config.ctx);
+}
+
+void signals_init(struct signals *s)
+{
+    fli_random(s->seed, sizeof s->seed);
+    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
+        fli_list_init(&s->buckets[i]);
+    }
+    s->next_ms = UINT64_MAX;
+}
+
+static struct fli_list *bucket(struct signals *s, struct fli_slice name)
+{
+    return &s->buckets[fli_siphash(s->seed, name.data, name.len) % SIGNAL_BUCKETS];
+}
+
+static void enter(struct call *c)
+{
+    struct signals *s = &c->dispatch->signals;
+    c->signal = SIGNAL_ASKED;
+    fli_list_push(bucket(s, (struct fli_slice){c->name, c->name_len}), &c->link);
+    s->n++;
+}
+
+static void leave(struct call *c)
+{
+    FLI_ASSERT(c->signal != SIGNAL_NONE && c->dispatch->signals.n > 0);
+    fli_list_remove(&c->link);
+    c->dispatch->signals.n--;
+    c->signal = SIGNAL_NONE;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int render_woken(struct fli_buf *b, const struct call *c)
+{
+    uint8_t key[SIGNAL_LEN + FL_NAME_MAX];
+    size_t rest = (size_t)c->name_len - LOCK_LEN;
+    memcpy(key, SIGNAL, SIGNAL_LEN);
+    memcpy(key + SIGNAL_LEN, c->name + LOCK_LEN, rest);
+    int rc = fli_resp_array(b, 2);
+    rc = rc != 0 ? rc : fli_resp_bulk(b, key, SIGNAL_LEN + rest);
+    return rc != 0 ? rc : fli_resp_text(b, "1");
+}
+
+/* Ends the wait; the call is gone. */
+static void answer(struct call *c, bool woken)
+{
+    struct dispatch *d = c->dispatch;
+    int proto = c->proto;
+    leave(c);
+    if (c->request != NULL) {
+        struct fli_buf *b = d->config.sink.reply(c->request);
+        int rc = woken ? render_woken(b, c) : fli_resp_null_array(b, proto);
+        dispatch_finish(d, dispatch_call_detach(c), rc);
+    }
+    dispatch_call_free(c);
+}
+
+static void park(struct call *c)
+{
+    struct dispatch *d = c->dispatch;
+    c->signal = SIGNAL_PARKED;
+    d->signals.next_ms = c->again_ms < d->signals.next_ms ? c->again_ms : d->signals.next_ms;
+}
+
+static void on_asked(struct node_ticket *t, int status, const struct machine_result *result,
+                     struct fli_slice payload)
+{
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = c->dispatch;
+    FLI_ASSERT(d->counts.in_flight > 0);
+    d->counts.in_flight--;
+    bool held = status == 0 && (result->code == MACHINE_HELD || result->code == MACHINE_DONE);
+    bool free = status == 0 && result->code == MACHINE_NOTFOUND;
+    if (c->request == NULL || free || (held && c->signal == SIGNAL_FIRED)) {
+        answer(c, true);
+        return;
+    }
+    if (held && !c->hung_up && !d->stopping && c->restores == d->restores) {
+        park(c);
+        return;
+    }
+    if (held) {
+        answer(c, false);
+        return;
+    }
+    leave(c);
+    if (status != 0) {
+        dispatch_answer_failure(c, status);
+    } else {
+        void *request = dispatch_call_detach(c);
+        dispatch_finish(
+            d, request,
+            render_result(d->config.sink.reply(request), c->proto, c->id, result, payload));
+    }
+    dispatch_call_free(c);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* Seconds with a fraction that does not count below a millisecond; 0 is for ever, and that is a
+ * day. */
+static bool read_seconds(struct fli_slice s, uint64_t *ret_ms)
+{
+    const uint8_t *dot = s.len == 0 ? NULL : memchr(s.data, '.', s.len);
+    size_t whole = dot == NULL ? s.len : (size_t)(dot - s.data);
+    uint64_t seconds = 0;
+    uint64_t ms = 0;
+    uint64_t unit = 100;
+    if (!fli_parse_u64(s.data, whole, INT64_MAX, &seconds)) {
+        return false;
+    }
+    for (size_t i = whole + 1; dot != NULL && i < s.len; i++, unit /= 10) {
+        if (s.data[i] < '0' || s.data[i] > '9') {
+            return false;
+        }
+        ms += (uint64_t)(s.data[i] - '0') * unit;
+    }
+    seconds = seconds > WAIT_MAX_MS / 1000 ? WAIT_MAX_MS / 1000 : seconds;
+    ms += seconds * 1000;
+    *ret_ms = ms == 0 || ms > WAIT_MAX_MS ? WAIT_MAX_MS : ms;
+    return true;
+}
+
+static bool is_signal(struct fli_slice key)
+{
+    return key.len > SIGNAL_LEN && memcmp(key.data, SIGNAL, SIGNAL_LEN) == 0 &&
+           key.len - SIGNAL_LEN + LOCK_LEN <= FL_NAME_MAX;
+}
+
+static void submit(struct call *c, void *request)
+{
+    struct dispatch *d = c->dispatch;
+    struct machine_command m = {.op = MACHINE_OP_KEY,
+                                .n_names = 1,
+                                .permits = 1,
+                                .name = {c->name, c->name_len},
+                                .label = {nobody, 1}};
+    if (d->config.who != NULL) {
+        d->config.who(d->config.users_ctx, request, &m);
+    }
+    enter(c); /* before it is asked: what ends from here on is seen */
+    int rc = dispatch_submit(c, &m, on_asked);
+    if (rc != 0) {
+        leave(c);
+        (void)dispatch_call_detach(c);
+        dispatch_call_free(c);
+        dispatch_fail(d, request, rc, true);
+    }
+}
+
+void signals_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                     const struct fli_slice *args, unsigned n)
+{
+    uint64_t wait_ms = 0;
+    if (n != 2 || !is_signal(args[0])) {
+        dispatch_error(d, request, "ERR",
+                       "BLPOP is served for the signals of python-redis-lock only: one key that "
+                       "begins with lock-signal:");
+        return;
+    }
+    if (!read_seconds(args[1], &wait_ms)) {
+        dispatch_error(d, request, "ERR", "timeout is not a float or out of range");
+        return;
+    }
+    if (d->calls >= d->config.calls_max || d->signals.n >= SIGNALS_MAX) {
+        dispatch_fail(d, request, FL_EBUSY, true);
+        return;
+    }
+    struct call *c = dispatch_attach(d, request, slot, proto, FLI_CMD_BLPOP);
+    c->restores = d->restores;
+    c->again_ms = now(d) + wait_ms;
+    c->name_len = (uint8_t)(args[0].len - SIGNAL_LEN + LOCK_LEN);
+    memcpy(c->name, LOCK, LOCK_LEN);
+    memcpy(c->name + LOCK_LEN, args[0].data + SIGNAL_LEN, c->name_len - LOCK_LEN);
+    submit(c, request);
+}
+
+/* ---- what ends a wait ------------------------------------------------------------------------ */
+
+/* Answering may take others away, so each is taken from the front. */
+static void wake(struct fli_list *woken)
+{
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(woken)) != NULL) {
+        answer(FLI_CONTAINER_OF(link, struct call, link), true);
+    }
+}
+
+void signals_event(struct dispatch *d, const struct machine_event *event)
+{
+    bool ends = event->type == MACHINE_EVENT_RELEASED || event->type == MACHINE_EVENT_EXPIRED ||
+                event->type == MACHINE_EVENT_BROKEN;
+    if (!ends || d->signals.n == 0) {
+        return;
+    }
+    struct fli_list woken;
+    fli_list_init(&woken);
+    FLI_LIST_FOREACH_SAFE(link, tmp, bucket(&d->signals, event->name))
+    {
+        struct call *c = FLI_CONTAINER_OF(link, struct call, link);
+        if (c->name_len != event->name.len || memcmp(c->name, event->name.data, c->name_len) != 0) {
+            continue;
+        }
+        if (c->signal == SIGNAL_PARKED) {
+            fli_list_remove(link);
+            fli_list_push(&woken, link);
+        } else {
+            c->signal = SIGNAL_FIRED;
+        }
+    }
+    wake(&woken);
+}
+
+void signals_leave(struct call *c)
+{
+    if (c->signal == SIGNAL_PARKED) {
+        answer(c, false);
+    }
+}
+
+void signals_turn(struct dispatch *d)
+{
+    struct signals *s = &d->signals;
+    uint64_t now_ms = now(d);
+    if (now_ms < s->next_ms) {
+        return;
+    }
+    struct fli_list due;
+    fli_list_init(&due);
+    s->next_ms = UINT64_MAX;
+    for (size_t i = 0; s->n > 0 && i < SIGNAL_BUCKETS; i++) {
+        FLI_LIST_FOREACH_SAFE(link, tmp, &s->buckets[i])
+        {
+            struct call *c = FLI_CONTAINER_OF(link, struct call, link);
+            if (c->signal != SIGNAL_PARKED) {
+                continue;
+            }
+            if (c->again_ms <= now_ms) {
+                fli_list_remove(link);
+                fli_list_push(&due, link);
+            } else {
+                s->next_ms = c->again_ms < s->next_ms ? c->again_ms : s->next_ms;
+            }
+        }
+    }
+    s->next_ms = s->next_ms < now_ms + LOOK_MS ? now_ms + LOOK_MS : s->next_ms;
+    struct fli_list *link = NULL;
+    while ((link = fli_list_first(&due)) != NULL) {
+        answer(FLI_CONTAINER_OF(link, struct call, link), false);
+    }
+}
+
+void signals_wake_all(struct dispatch *d)
+{
+    struct fli_list woken;
+    fli_list_init(&woken);
+    for (size_t i = 0; i < SIGNAL_BUCKETS; i++) {
+        FLI_LIST_FOREACH_SAFE(link, tmp, &d->signals.buckets[i])
+        {
+            struct call *c = FLI_CONTAINER_OF(link, struct call, link);
+            if (c->signal == SIGNAL_PARKED) {
+                fli_list_remove(link);
+                fli_list_push(&woken, link);
+            } else {
+                c->signal = SIGNAL_FIRED;
+            }
+        }
+    }
+    wake(&woken);
+}

@@ -1,0 +1,29 @@
+"""What the suite on real processes must notice, by any of its judges."""
+
+COUNTER, LOCK = ['--workload', 'counter', '--nemesis', 'hold,clients', '--until-late', '6'], \
+    ['--workload', 'lock', '--nemesis', 'clients', '--locks', '1']
+
+# what, file, the line, what it becomes, how the suite is run
+MUTANTS = [
+    ('leases last half as long', 'src/machine/session.c', 'renewed_ms = m->clock_ms + new_ttl_ms;',
+     'renewed_ms = m->clock_ms + new_ttl_ms / 2 + 1;', LOCK),
+    ('renewals are acknowledged and do nothing', 'src/machine/machine.c',
+     'r->deadline_ms = machine_session_renew(m, seat_session(seat), c->ttl_ms);', 'r->deadline_ms = m->clock_ms + 1;', LOCK),
+    ('the cluster clock runs at one and a half times its pace', 'src/consensus/clock.c', 'add_saturated(c->value_ms, step_ms)',
+     'add_saturated(c->value_ms, step_ms + step_ms / 2)', LOCK),
+    ('a token one below the mark is accepted', 'src/fence/rule.c', 'if (token < mark) {', 'if (token + 1 < mark) {', COUNTER),
+    ('every other mark is forgotten', 'src/fence/mark.c', 'if (raised > mark) {', 'if (raised > mark && raised % 2 == 0) {', COUNTER),
+    ('a read with a token claims nothing', 'src/store/store.c', 'int rc = g->store->fencing && op->fenced ? admit(g, op) : 0;',
+     'int rc = 0;', COUNTER),
+    ('the storage forgets every other mark, seen without locks', 'src/fence/mark.c', 'if (raised > mark) {',
+     'if (raised > mark && raised % 2 == 0) {', ['--workload', 'register', '--nemesis', 'none']),
+    ('a semaphore has a permit too many', 'src/machine/lock.c', 'c->slots == slots && c->n_shares < slots);',
+     'c->slots == slots && c->n_shares <= slots);', ['--workload', 'semaphore', '--nemesis', 'clients', '--locks', '1']),
+    ('renewals of sessions are acknowledged and do nothing', 'src/machine/machine.c',
+     'r->deadline_ms = machine_session_renew(m, &s->base, 0);', 'r->deadline_ms = m->clock_ms;',
+     ['--workload', 'session', '--nemesis', 'clients', '--locks', '2']),
+    ('only the first of several locks is looked at', 'src/machine/together.c',
+     'for (unsigned i = 0; i < a->n; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL && ((',
+     'for (unsigned i = 0; i < 1; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL && ((',
+     ['--workload', 'bank', '--nemesis', 'clients']),
+]

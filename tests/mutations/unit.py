@@ -1,0 +1,57 @@
+"""What only a unit test notices, which, and why nothing above it can."""
+
+RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
+ATTEMPT, ENGINE, FLOW = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/flow.c'
+MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
+SIM_BLIND = 'the simulation judges tokens and answers, and does not count how often a request was carried out'
+NO_GHOSTS = 'a lock that is held for nobody looks to the simulation like one that is held'
+TIME_ONLY = 'it costs time and nothing else: the log tells the same later'
+NO_SHELL = 'the shells of clients and LMDB are in no simulation'
+
+# what, file, the line, what it becomes, the test's program, the reason
+MUTANTS = [
+    ('what surely was not sent is uncertain', RELAY_C, 'bool safe = h->query || h->start >= handed;', 'bool safe = h->query;',
+     'consensus/test_consensus_relay', 'UNCERTAIN is allowed at any time'),
+    ('what may be relayed includes what is the leader\'s own', RELAY_S, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
+     'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
+     'no correct node sends it'),
+    ('who waits at a follower is not told ahead', RELAY_S, '        note_wait(f, result->wait);', '        (void)note_wait;',
+     'consensus/test_consensus_push', TIME_ONLY),
+    ('waits that outlive their leader are not pushed', RELAY_S, '        push_to_all(s, e);', '        (void)push_to_all;',
+     'consensus/test_consensus_push', TIME_ONLY),
+    ('late attempts are carried out', ATTEMPT, 'if (a != NULL && number < a->highest) {', 'if (a != NULL && number > a->highest + 1000) {',
+     'machine/test_machine_attempt', NO_GHOSTS),
+    ('the newest attempt is refused with the late ones', ATTEMPT, 'number < a->highest', 'number <= a->highest', 'machine/test_machine_attempt',
+     'the client counts on and is served'),
+    ('attempts are noted for all locks together', ATTEMPT, '    memcpy(key + 6, c->name.data, c->name.len);', '    memset(key + 6, 97, c->name.len);',
+     'machine/test_machine_attempt', 'the client counts on and is served'),
+    ('an attempt leaves its place among the oldest', ATTEMPT, '        fli_list_remove(&a->link);\n        fli_list_push(', '        fli_list_remove(&a->link);\n        fli_list_insert_before(m->attempts_list.next, &a->link);\n        (void)(',
+     'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
+    ('one attempt too many is remembered', ATTEMPT, 'm->attempts.len == MACHINE_ATTEMPTS_MAX) {\n            drop', 'm->attempts.len > MACHINE_ATTEMPTS_MAX) {\n            drop',
+     'machine/test_machine_attempt', 'sixteen thousand of them are needed'),
+    ('attempts are forgotten at once', ATTEMPT, 'if (age_ms > MACHINE_ATTEMPT_KEEP_MS ||', 'if (age_ms > 0 ||', 'machine/test_machine_attempt', NO_GHOSTS),
+    ('a wait keeps the longest of its deadlines', 'src/machine/acquire.c', 'if (newest || deadline_ms', 'if (deadline_ms', 'machine/test_machine_attempt',
+     'a wait that ends late is allowed'),
+    ('the library does not count', ENGINE, 'return least + 1;', 'return 1 + 0 * least;', 'client/test_client_ask', NO_GHOSTS),
+    ('the library forgets what it does not know', ENGINE, 'ended->status == 0 || !ended->unknown || last == 0', 'ended->status == 0 || ended->unknown || last == 0',
+     'client/test_client_ask', NO_GHOSTS),
+    ('a lost packet is sent again by TCP alone', 'src/client/link.c', '        if (fli_clock_ms() >= l->again_ms) {', '        if (fli_clock_ms() >= l->again_ms + 3600000) {',
+     'client/test_client_link', NO_SHELL),
+    ('the first connection that was asked for is dropped', 'src/client/link.c', '    if (l->first_fd < 0) {\n        l->first_fd = l->fd;\n    } else {',
+     '    if (l->first_fd > 100000) {\n        l->first_fd = l->fd;\n    } else {', 'client/test_client_link', NO_SHELL),
+    ('a token below the mark is admitted by the library', MARKS, 'if (r.result == 0 && token < r.mark) {', 'if (r.result == 0 && token + 1 < r.mark) {',
+     'fence/test_fence_marks', NO_SHELL),
+    ('a mark is not raised', MARKS, '} else if (r.result == 0 && token > r.mark) {', '} else if (r.result == 0 && token > r.mark + 1) {',
+     'fence/test_fence_marks', NO_SHELL),
+    ('marks at the floor are forgotten as well', MARKS, '    if (mark < floor) {', '    if (mark <= floor) {', 'fence/test_fence_marks', NO_SHELL),
+    ('a client that counts keeps its place when it leaves', 'src/server/undo.c', '&& !c->counted && queued', '&& (c->counted || true) && queued',
+     'server/test_server_waiting', 'a place that is kept for nobody ends with its deadline'),
+    ('an answer that comes late is no reason to ask another node', FLOW, '} else if (may_ask(f)) {\n        want_ask(', '} else if (may_ask(f) && f->ask_ms == 0) {\n        want_ask(',
+     'client/test_client_flow_ask', TIME_ONLY),
+    ('a no after an unknown try of RELEASE is believed', FLOW, 'finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);',
+     'finish(f, FL_ENOTHELD);', 'client/test_client_flow', SIM_BLIND),
+    ('what must not be repeated is', FLOW, '        if (f->config.repeat == FLI_REPEAT_NEVER) {\n            finish', '        if (f->config.repeat == FLI_REPEAT_NEVER && f->rounds > 9) {\n            finish',
+     'client/test_client_flow', SIM_BLIND),
+    ('a refusal hides that an earlier try may have been done', FLOW, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
+     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'client/test_client_flow', SIM_BLIND),
+]
