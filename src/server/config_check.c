@@ -302,6 +302,10 @@ static enum config_outcome check_once(struct config_reader *r)
     enum { JSON_ROW = 3 }; /* which goes with all of them */
     const struct config *c = r->config;
     bool begins = c->restore[0] != '\0' || c->recover_from[0] != '\0';
+    if (begins && c->check) {
+        return config_wrong(r, "--check says what a start would do, and --restore and "
+                               "--recover-from are none: leave one out");
+    }
     if (c->restore[0] != '\0' && c->recover_from[0] != '\0') {
         return config_wrong(r, "--restore and --recover-from exclude each other: a new cluster "
                                "begins with a backup, or with what a lost one has left");

@@ -55,7 +55,7 @@ class Doors(Case):
         for args in (('RENEW',), ('RENEW', 'n'), ('RENEW', 'n', 'x'), ('RENEW', 'n', 0), ('RENEW', 'n', 1 << 53),
                      ('RELEASE', 'n', -1), ('CHECK', 'n', '1.5'), ('CHECK', 'n', ''), ('TOKEN',), ('BREAK', 'a', 'b'),
                      ('SESSION',), ('SESSION', 'NONSENSE', 'x'), ('SESSION', 'OPEN', OWNER), ('LOCKS', 'COUNT', 'x'),
-                     ('HELLO', 'x'), ('NONSENSE',), ('',), ('A' * 1000,), ('SET', 'a', 'b'), ('\0\r\n',)):
+                     ('HELLO', 'x'), ('NONSENSE',), ('',), ('A' * 1000,), ('SET', 'a'), ('\0\r\n',)):
             self.error(*args)
         self.alive()
 

@@ -10,8 +10,6 @@ NO_SHELL = 'the shells of clients and LMDB are in no simulation'
 
 # what, file, the line, what it becomes, the test's program, the reason
 MUTANTS = [
-    ('what surely was not sent is uncertain', RELAY_C, 'bool safe = h->query || h->start >= handed;', 'bool safe = h->query;',
-     'consensus/test_consensus_relay', 'UNCERTAIN is allowed at any time'),
     ('what may be relayed includes what is the leader\'s own', RELAY_S, 'case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:',
      'case MACHINE_OP_RAISE:\n    case MACHINE_OP_SESSION_OPEN:\n    case MACHINE_OP_SESSION_RENEW:', 'consensus/test_consensus_relay',
      'no correct node sends it'),
@@ -54,4 +52,6 @@ MUTANTS = [
      'client/test_client_flow', SIM_BLIND),
     ('a refusal hides that an earlier try may have been done', FLOW, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
      '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'client/test_client_flow', SIM_BLIND),
+    ('a try that was given up takes away the place of the next one', 'src/server/undo.c', '!c->counted && queued->token > 1', '!c->counted && queued->token > 100',
+     'server/test_server_waiting', 'all clients of the simulation that ask again count, as the library does'),
 ]

@@ -458,6 +458,15 @@ static void for_one_start_alone(void **state)
     must_say(read_words("", env), "write it on the command line, as --check");
     must_say(read_file_text("check = yes\n", "", NULL, &f), "as --check");
     must_say(read_words("--json", NULL), "without --check");
+    must_run(read_words("--restore f --data d --json --above 7", NULL));
+    must_run(read_words("--recover-from o --data d --tokens-above 1", NULL));
+    must_say(read_words("--restore f --data d --check", NULL), "leave one out");
+    must_say(read_words("--restore f", NULL), "needs --data");
+    must_say(read_words("--recover-from o --data d", NULL), "needs --tokens-above");
+    must_say(read_words("--restore f --recover-from o --data d", NULL), "exclude each other");
+    must_say(read_words("--step 1000000000", NULL), "without --restore");
+    must_run(read_words("--restore f --data d --step 1000000000", NULL));
+    must_say(read_words("--restore f --data d --step 999999999", NULL), "not a whole number");
 }
 
 int main(void)
