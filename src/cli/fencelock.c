@@ -64,7 +64,7 @@ const struct cli_command cli_commands[] = {
     {"health", NULL, "", 0, 0, AT_NODES | CLI_BIT(CLI_OPT_WAIT) | CLI_BIT(CLI_OPT_LIVE),
      "Says whether nodes serve: 0 yes; 1 not yet; 3 not reached.", NULL, cli_run_health},
     {"backup", NULL, "FILE", 1, 1, AT_NODES | CLI_BIT(CLI_OPT_VERIFY) | CLI_BIT(CLI_OPT_KEEP),
-     "Writes the state of the cluster to a file; restore: fencelockd.",
+     "Writes the state to a file; fencelockd restores it.",
      "Run it again: nothing was changed.", cli_run_backup},
     {"cluster", "status", "", 0, 0, AT_NODES,
      "Lists the members; 1: one is missing, or about to change.", NULL, cli_run_cluster},

@@ -147,7 +147,7 @@ static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t u
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct member {
-    uint64_t id;
+    uint64_t id, version;                     /* version: that it knows; 0: it has not said */
     const char *role, *state, *peer, *client; /* client: "" when not known */
     bool connected;
 };
@@ -173,11 +173,15 @@ static bool read_member(const redisReply *map, struct member *ret)
 {
     const redisReply *id = map->type == REDIS_REPLY_ARRAY ? field(map, "id") : NULL;
     const redisReply *connected = id == NULL ? NULL : field(map, "connected");
+    const redisReply *version = id == NULL ? NULL : field(map, "version");
     if (id == NULL || id->type != REDIS_REPLY_INTEGER || id->integer <= 0) {
         return false;
     }
+    bool versioned =
+        version != NULL && version->type == REDIS_REPLY_INTEGER && version->integer > 0;
     *ret =
         (struct member){.id = (uint64_t)id->integer,
+                        .version = versioned ? (uint64_t)version->integer : 0,
                         .role = text_of(map, "role"),
                         .state = text_of(map, "state"),
                         .peer = text_of(map, "peer_address"),
@@ -222,11 +226,11 @@ static bool find_member(const redisReply *members, uint64_t id, struct member *r
 /* ---- status ---------------------------------------------------------------------------------- */
 
 static const struct cli_column columns[] = {
-    {"ID", true},         {"STATE", false},        {"ROLE", false},
-    {"CONNECTED", false}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
+    {"ID", true},    {"STATE", false},        {"ROLE", false},           {"CONNECTED", false},
+    {"KNOWS", true}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
 };
 
-static void status_text(const struct cli_args *a, const redisReply *members)
+static void status_text(const struct cli_args *a, const redisReply *members, uint64_t version)
 {
     struct cli_table t;
     cli_table_init(&t, columns, sizeof columns / sizeof columns[0]);
@@ -241,18 +245,21 @@ static void status_text(const struct cli_args *a, const redisReply *members)
         cli_table_text(&t, settled ? CLI_PLAIN : CLI_YELLOW, m.state);
         cli_table_text(&t, leads ? CLI_GREEN : CLI_PLAIN, leads ? "leader" : "follower");
         cli_table_text(&t, m.connected ? CLI_PLAIN : CLI_RED, m.connected ? "yes" : "no");
+        cli_table_u64(&t, CLI_PLAIN, m.version);
         cli_table_text(&t, CLI_PLAIN, m.peer[0] != '\0' ? m.peer : "-");
         cli_table_text(&t, CLI_PLAIN, m.client[0] != '\0' ? m.client : "-");
     }
     cli_table_print(&t, stdout, cli_style_of(a).colours);
     cli_table_fini(&t);
+    printf("the cluster is at version %" PRIu64 "\n", version);
 }
 
-static void status_json(const redisReply *members)
+static void status_json(const redisReply *members, uint64_t version)
 {
     struct cli_json j;
     cli_json_init(&j, stdout);
     cli_json_object(&j, NULL);
+    cli_json_u64(&j, "version", version);
     cli_json_array(&j, "members");
     for (size_t i = 0; i < members->elements; i++) {
         struct member m;
@@ -262,6 +269,7 @@ static void status_json(const redisReply *members)
             cli_json_text(&j, "state", m.state);
             cli_json_text(&j, "role", m.role);
             cli_json_bool(&j, "connected", m.connected);
+            cli_json_u64(&j, "knows_version", m.version);
             cli_json_text(&j, "peer_address", m.peer);
             cli_json_text(&j, "client_address", m.client);
             cli_json_end_object(&j);
@@ -272,10 +280,27 @@ static void status_json(const redisReply *members)
     cli_json_finish(&j);
 }
 
+/* 0: it is not told. */
+static uint64_t ask_version(struct asker *k, uint64_t until_ms)
+{
+    static const char *const words[] = {"CLUSTER", "INFO"};
+    static const char key[] = "cluster_version:";
+    redisReply *r = NULL;
+    uint64_t version = 0;
+    if (ask(k, words, 2, until_ms, &r) != 0) {
+        return 0;
+    }
+    const char *at = r->type == REDIS_REPLY_STRING ? strstr(r->str, key) : NULL;
+    version = at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10);
+    freeReplyObject(r);
+    return version;
+}
+
 static int show_status(struct asker *k, uint64_t until_ms)
 {
     redisReply *members = NULL;
     int rc = ask_members(k, until_ms, &members);
+    uint64_t version = rc == 0 ? ask_version(k, until_ms) : 0;
     if (rc != 0) {
         return cli_fail(k->args, rc, k->error, NULL, NULL);
     }
@@ -287,9 +312,9 @@ static int show_status(struct asker *k, uint64_t until_ms)
                (strcmp(m.state, "voter") == 0 || strcmp(m.state, "learner") == 0);
     }
     if (cli_has(k->args, CLI_OPT_JSON)) {
-        status_json(members);
+        status_json(members, version);
     } else {
-        status_text(k->args, members);
+        status_text(k->args, members, version);
     }
     freeReplyObject(members);
     return well ? CLI_EXIT_DONE : CLI_EXIT_NO;

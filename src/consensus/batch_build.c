@@ -106,6 +106,7 @@ int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
         return rv;
     }
     struct machine_batch_header h = {
+        .format = b->format,
         .flags = flags,
         .count = b->count,
         .stamp_ms = b->stamp_ms,

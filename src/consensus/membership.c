@@ -37,7 +37,6 @@ static void admin_done(struct node_ticket *t, int status, const struct machine_r
     m->admin_busy = false;
     m->admin_of_operation = false;
     m->roster_due = true;
-    m->lead_due = true;
     if (of_operation) {
         membership_operation_done(m, status, result);
     }
@@ -291,6 +290,9 @@ static void lead(struct membership *m)
     }
     if (membership_formed(m)) {
         membership_plans(m);
+        if (!m->admin_busy) {
+            membership_versions(m);
+        }
     } else if (!join_one(m)) {
         form(m);
     }
@@ -315,8 +317,7 @@ void membership_turn(struct membership *m, bool running)
     transfer_turn(m);
     membership_operation_turn(m);
     bool forming = !membership_formed(m) || m->config.identity->cluster_id == 0;
-    if ((forming || m->lead_due) && running && proposer_is_open(m->config.proposer)) {
-        m->lead_due = false;
+    if (forming && running && proposer_is_open(m->config.proposer)) {
         lead(m);
     }
 }

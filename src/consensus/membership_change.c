@@ -185,6 +185,48 @@ void membership_plans(struct membership *m)
     }
 }
 
+/* ---- versions ---- */
+
+/* What a node has said in its last handshake; 0: nothing since it was known. */
+static uint32_t said_version(const struct membership *m, const struct machine_node *e)
+{
+    const struct member_state *p = membership_find(m, e->id);
+    if (e->id == m->config.identity->id) {
+        return machine_version_max();
+    }
+    return p != NULL && p->incarnation == e->incarnation ? p->version : 0;
+}
+
+/* The log has what each node knows, and the cluster's version is raised once all know a higher one
+ * and are here: one that is away may come back with an older program. */
+void membership_versions(struct membership *m)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned n = machine_nodes(membership_machine(m), nodes);
+    uint32_t least = UINT32_MAX;
+    for (unsigned i = 0; i < n; i++) {
+        const struct machine_node *e = &nodes[i];
+        uint32_t said = said_version(m, e);
+        bool here =
+            e->id == m->config.identity->id || relay_server_connected(m->config.followers, e->id);
+        if (e->incarnation != 0 && said != 0 && said != e->version) {
+            struct machine_command c = {
+                .op = MACHINE_OP_NODE_VERSION, .number = e->id, .number2 = said};
+            (void)membership_submit(m, &c);
+            return;
+        }
+        uint32_t knows = here && said == e->version ? said : 0;
+        least = knows < least ? knows : least;
+    }
+    if (n > 0 && least > machine_version(membership_machine(m))) {
+        struct machine_command c = {.op = MACHINE_OP_VERSION_RAISE, .number = least};
+        if (membership_submit(m, &c)) {
+            host_log(&m->config.host, 3, "all nodes know version %u: the cluster goes to it",
+                     (unsigned)least);
+        }
+    }
+}
+
 /* ---- what an operator asks for ---- */
 
 static bool is_up(const struct membership *m, uint64_t id)

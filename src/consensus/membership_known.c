@@ -128,6 +128,18 @@ static void note_removed(struct membership *m, const struct identity *fresh)
     }
 }
 
+/* What was refused a moment ago need not wait for its pause to be over. */
+static void tell_joined(struct membership *m, const struct identity *before)
+{
+    const struct identity *now = m->config.identity;
+    for (unsigned i = 0; i < now->n_known; i++) {
+        uint64_t id = now->known[i].id;
+        if (id != now->id && identity_known(before, id) != now->known[i].incarnation) {
+            m->config.joined(m->config.ctx, id);
+        }
+    }
+}
+
 static bool store(struct membership *m, struct identity *fresh, uint64_t applied)
 {
     struct identity *id = m->config.identity;
@@ -142,9 +154,11 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
                   m->config.dir->path);
         return false;
     }
+    struct identity before = *id;
     note_forgotten(m, fresh);
     note_removed(m, fresh);
     *id = *fresh;
+    tell_joined(m, &before);
     m->roster_due = true;
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
@@ -313,6 +327,13 @@ enum handshake_verdict membership_judge(void *ctx, const struct peer_identity *p
         membership_sync(m);
     }
     uint64_t admitted_index = peer->cluster_id == 0 ? 0 : peer->admitted_index;
+    if (peer->version < machine_version(membership_machine(m))) {
+        snprintf(reason, HANDSHAKE_REASON_MAX,
+                 "node %" PRIu64 " knows version %u, and the cluster is at %u: start a newer "
+                 "program there",
+                 id, peer->version, (unsigned)machine_version(membership_machine(m)));
+        return HANDSHAKE_OTHER_VERSION;
+    }
     if (!is_member_now(m, &nobody, peer->incarnation, admitted_index) &&
         !may_join(m, id, peer->incarnation) && !is_host(m, peer)) {
         return refuse(m, peer, reason);
@@ -323,6 +344,7 @@ enum handshake_verdict membership_judge(void *ctx, const struct peer_identity *p
                  "node %" PRIu64 " is not known here yet, and does not say where it is", id);
         return HANDSHAKE_STRANGER;
     }
+    p->version = peer->version;
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;

@@ -16,6 +16,7 @@ struct member_state {
     uint64_t incarnation;    /* of the last handshake that was accepted; 0: none since start or
                               * since it was forgotten */
     uint64_t admitted_index; /* as it said in that handshake */
+    uint16_t version;        /* that it knows, likewise; 0: not said */
     bool other_incarnation;  /* the last caller is not the incarnation that is known */
     bool calling;            /* a dial is under way */
     uint64_t call_at_ms;
@@ -58,7 +59,6 @@ struct membership {
     char refused_why[HANDSHAKE_REASON_MAX];
     struct node_ticket admin;
     bool admin_busy;
-    bool lead_due; /* a step was done: the next one need not wait for the beat */
     bool admin_of_operation;
     struct membership_operation operation;
     uint64_t transfer_id;
@@ -86,7 +86,8 @@ bool membership_may_change(const struct membership *m);
 
 /* ---- membership_change.c ---- */
 
-void membership_plans(struct membership *m); /* what a leader does at each beat */
+void membership_plans(struct membership *m);    /* what a leader does at each beat */
+void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
 /* The command of the operation is applied, or its fate is not known. */
 void membership_operation_done(struct membership *m, int status,

@@ -144,7 +144,8 @@ struct node_member {
     const char *peer_address;
     const char *client_address; /* NULL when never heard */
     bool voter, leader, self;
-    bool member; /* else it is waited for */
+    bool member;      /* else it is waited for */
+    uint32_t version; /* that it knows; 0: it has not said */
     enum node_member_plan { NODE_STAYS, NODE_COMES, NODE_GOES, NODE_IS_REPLACED } plan;
     bool connected; /* as far as this node knows: to itself, from the leader to its followers and
                      * from a follower to its leader */

@@ -128,6 +128,12 @@ static void peer_back_cb(void *ctx, uint64_t id)
     outbound_hurry(n->outbound, id);
 }
 
+static void joined_cb(void *ctx, uint64_t id)
+{
+    struct node *n = ctx;
+    outbound_hurry(n->outbound, id);
+}
+
 static void roster_cb(void *ctx, const struct members *roster)
 {
     struct node *n = ctx;
@@ -445,6 +451,7 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->incarnation = n->identity.incarnation;
     self->cluster_id = n->identity.cluster_id;
     self->admitted_index = membership_admitted_index(&n->identity);
+    self->version = (uint16_t)machine_version_max();
     self->members_crc = n->identity.begun_crc;
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
              members_find(&n->identity.members, n->id)->address);
@@ -466,7 +473,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .bind_address = c->peer_address,
         .members = n->identity.members,
         .members_crc = members_crc(n),
-        .formats = {.entry = MACHINE_BATCH_FORMAT, .snapshot = SNAPSHOT_FORMAT},
+        .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
         .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
@@ -525,6 +532,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .ctx = n,
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,
+                                   .joined = joined_cb,
                                    .roster = roster_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0) {
@@ -534,29 +542,6 @@ static int make_membership(struct node *n, const struct node_config *c)
         }
     }
     return rv;
-}
-
-/* Whether what the node is configured for can be the cluster that its log has: some node must be
- * where it was said to be. Members may have come, gone and moved since. */
-static int check_members(const struct node *n, const struct node_config *c, char *errmsg,
-                         size_t errmsg_size)
-{
-    struct members now = {0};
-    const struct configuration *conf = replica_configuration(n->replica);
-    for (unsigned i = 0; i < conf->n; i++) {
-        (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
-    }
-    if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
-        members_equal(c->members, &n->identity.members)) {
-        return 0;
-    }
-    if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
-        return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);
-    }
-    host_log(&n->host, 3,
-             "the log says who is a member, and --cluster says otherwise: it is only the way to "
-             "begin");
-    return 0;
 }
 
 /* Everything that can fail without leaving a handle on the loop. */
@@ -589,7 +574,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
         return rv;
     }
     rv = open_replica(n, &meta, errmsg, errmsg_size);
-    rv = rv != 0 ? rv : check_members(n, c, errmsg, errmsg_size);
+    rv = rv != 0 ? rv : node_check_members(n, c, errmsg, errmsg_size);
     if (rv == 0) {
         membership_start(n->membership);
     }

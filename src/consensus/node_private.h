@@ -3,6 +3,7 @@
  *
  *   node.c           the turn of the loop, the way in for commands, status
  *   node_inbound.c   streams of Raft's messages from other nodes
+ *   node_members.c   the members as others see them
  *   node_open.c      making a node
  *   node_report.c    what nodes tell each other about themselves, for people
  *   node_snapshot.c  taking, sending and installing snapshots
@@ -223,6 +224,10 @@ void node_report_beat(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
 const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
 void node_report_members(struct node *n); /* the roster has changed */
+
+/* node_members.c */
+int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
+                       size_t errmsg_size) FLI_MUST_USE;
 
 /* node_stop.c */
 void node_stop_turn(struct node *n);

@@ -246,6 +246,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     b->term = p->term;
     b->sequence = p->sequence + 1;
     b->stamp_ms = cluster_clock_stamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
+    b->format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(fsm_machine(p->config.fsm)) - 1);
     if (batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, &size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
         return false;

@@ -38,6 +38,7 @@
 #include <string.h>
 
 #include "machine/acl.h"
+#include "machine/machine.h"
 #include "machine/page.h"
 
 enum field {
@@ -640,7 +641,7 @@ size_t machine_batch_seal(uint8_t *data, const struct machine_batch_header *h)
     FLI_ASSERT(h->count <= MACHINE_BATCH_COMMANDS_MAX);
     FLI_ASSERT((h->flags & ~MACHINE_BATCH_TERM_MARK) == 0);
     FLI_ASSERT(h->stamp_ms <= MACHINE_CLOCK_MAX_MS);
-    fli_put_u16(data, MACHINE_BATCH_FORMAT);
+    fli_put_u16(data, h->format != 0 ? h->format : MACHINE_BATCH_FORMAT);
     fli_put_u16(data + 2, h->flags);
     fli_put_u32(data + 4, h->count);
     fli_put_u64(data + 8, h->stamp_ms);
@@ -660,6 +661,7 @@ int machine_batch_open(const void *data, size_t len, struct machine_batch_header
         return FL_ECORRUPT;
     }
     struct machine_batch_header h = {
+        .format = fli_get_u16(p),
         .flags = fli_get_u16(p + 2),
         .count = fli_get_u32(p + 4),
         .stamp_ms = fli_get_u64(p + 8),
@@ -672,7 +674,9 @@ int machine_batch_open(const void *data, size_t len, struct machine_batch_header
         return FL_ECORRUPT;
     }
     /* Only a whole entry can be told to be of another version. */
-    if (fli_get_u16(p) != MACHINE_BATCH_FORMAT || (h.flags & ~MACHINE_BATCH_TERM_MARK) != 0) {
+    if (h.format < MACHINE_BATCH_FORMAT ||
+        h.format >= MACHINE_BATCH_FORMAT + machine_version_max() ||
+        (h.flags & ~MACHINE_BATCH_TERM_MARK) != 0) {
         return FL_EVERSION;
     }
     for (size_t i = h.length; i < len; i++) {

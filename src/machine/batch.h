@@ -4,7 +4,7 @@
  * of 8 bytes.
  *
  *   offset size  header
- *   0      2     format version, MACHINE_BATCH_FORMAT
+ *   0      2     format version, MACHINE_BATCH_FORMAT and up (version.c)
  *   2      2     flags: bit 0 = term mark (the first batch of a leader's term)
  *   4      4     count: number of commands
  *   8      8     stamp: cluster clock in ms when the leader sealed the batch
@@ -160,6 +160,7 @@ struct machine_command {
 };
 
 struct machine_batch_header {
+    uint16_t format; /* of version 1 when 0 */
     uint16_t flags;
     uint32_t count;
     uint64_t stamp_ms;

@@ -249,6 +249,7 @@ struct machine_node {
 unsigned machine_nodes(const struct machine *m, struct machine_node ret[MACHINE_NODES_MAX]);
 bool machine_node_find(const struct machine *m, uint64_t id, struct machine_node *ret);
 uint32_t machine_version(const struct machine *m); /* of the cluster: what all its nodes know */
+uint32_t machine_version_max(void);                /* what this build knows */
 
 const struct machine_limits *machine_get_limits(const struct machine *m);
 

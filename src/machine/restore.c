@@ -114,7 +114,7 @@ static bool load_head(struct loader *l)
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
            l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1 &&
-           m->version >= 1;
+           m->version >= 1 && m->version <= machine_version_max();
 }
 
 /* One without an incarnation is to be added; one with a plan has an address. */
@@ -565,7 +565,9 @@ static size_t load_header(struct machine_restore *r)
         r->error = FL_ECORRUPT;
         return 0;
     }
-    bool known = fli_get_u16(r->window + 8) == SNAPSHOT_FORMAT && fli_get_u16(r->window + 10) == 0;
+    unsigned format = fli_get_u16(r->window + 8);
+    bool known = format >= SNAPSHOT_FORMAT && format < SNAPSHOT_FORMAT + machine_version_max() &&
+                 fli_get_u16(r->window + 10) == 0;
     r->phase = known ? PHASE_RECORDS : PHASE_OTHER;
     return SNAPSHOT_HEADER_SIZE;
 }

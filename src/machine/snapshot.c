@@ -128,7 +128,7 @@ struct head {
 
 static void put_head(struct writer *w, const struct machine *m, const struct head *h)
 {
-    static const uint8_t format[4] = {SNAPSHOT_FORMAT, 0, 0, 0};
+    const uint8_t format[4] = {(uint8_t)(SNAPSHOT_FORMAT + m->version - 1), 0, 0, 0};
     put(w, SNAPSHOT_MAGIC, SNAPSHOT_MAGIC_SIZE);
     put(w, format, sizeof format);
     put_u64(w, m->clock_ms);

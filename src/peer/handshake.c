@@ -46,8 +46,8 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     memset(out, 0, HANDSHAKE_SIZE);
     memcpy(out, MAGIC, sizeof MAGIC);
     fli_put_u16(out + 12, HANDSHAKE_PROTOCOL);
-    fli_put_u16(out + 14, formats->entry);
-    fli_put_u16(out + 16, formats->snapshot);
+    fli_put_u16(out + 14, formats->low);
+    fli_put_u16(out + 16, formats->high);
     out[18] = (uint8_t)h->kind;
     out[19] = h->verdict;
     fli_put_u32(out + 20, from->members_crc);
@@ -103,8 +103,8 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
             fli_crc32c(0, in + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET)) {
         return FL_EPROTO;
     }
-    if (fli_get_u16(in + 12) != HANDSHAKE_PROTOCOL || fli_get_u16(in + 14) != formats->entry ||
-        fli_get_u16(in + 16) != formats->snapshot) {
+    if (fli_get_u16(in + 12) != HANDSHAKE_PROTOCOL || fli_get_u16(in + 14) > formats->high ||
+        fli_get_u16(in + 16) < formats->low) {
         return FL_EVERSION;
     }
     memset(&h, 0, sizeof h);
@@ -115,6 +115,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.kind = (enum stream_kind)in[18];
     h.verdict = in[19];
     h.from.members_crc = fli_get_u32(in + 20);
+    h.from.version = is_refusal(h.verdict) ? 0 : fli_get_u16(in + 16);
     h.from.cluster_id = fli_get_u64(in + 24);
     h.from.node_id = fli_get_u64(in + 32);
     h.from.incarnation = fli_get_u64(in + 40);
@@ -143,9 +144,9 @@ void handshake_explain_version(const uint8_t in[HANDSHAKE_SIZE],
         return;
     }
     snprintf(out, size,
-             "it has log format %u and snapshot format %u, and this node %u and %u: run one "
-             "version of fencelock on all nodes",
-             fli_get_u16(in + 14), fli_get_u16(in + 16), formats->entry, formats->snapshot);
+             "it knows versions %u to %u of log and snapshots, and this node %u to %u: upgrade by "
+             "way of a version that both know",
+             fli_get_u16(in + 14), fli_get_u16(in + 16), formats->low, formats->high);
 }
 
 const char *handshake_verdict_text(enum handshake_verdict verdict)

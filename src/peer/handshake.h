@@ -4,8 +4,8 @@
  *   0      8      "fencelok"
  *   8      4      CRC-32C of bytes 12 to 775
  *   12     2      HANDSHAKE_PROTOCOL; what follows is read only when it is the same
- *   14     2      format of log entries
- *   16     2      format of snapshots
+ *   14     2      the lowest version of log and snapshots that the sender can read
+ *   16     2      the highest one that it knows
  *   18     1      kind of stream, enum stream_kind
  *   19     1      verdict: 0 from the dialer, enum handshake_verdict in the answer
  *   20     4      checksum of the members that the cluster began with; 0: this node does not know
@@ -67,13 +67,15 @@ struct peer_identity {
     uint32_t members_crc;
     /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
     uint64_t admitted_index;
+    uint16_t version;                        /* the highest that it knows; said with the formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
     char peer_address[MEMBER_ADDRESS_MAX];   /* likewise */
 };
 
-/* Formats of what the caller sends on the streams. */
+/* The versions of log and snapshots that a node knows (machine/version.c). Two that know none in
+ * common do not talk to each other. */
 struct handshake_formats {
-    uint16_t entry, snapshot;
+    uint16_t low, high;
 };
 
 struct handshake {

@@ -170,6 +170,7 @@ static int cluster_lines(struct fli_buf *b, const struct info *i)
     rc = rc != 0 ? rc : put(b, "leader_changes", s->leader_changes);
     if (rc == 0 && i->machine != NULL) {
         rc = fli_buf_printf(b, "cluster_id:%016" PRIx64 "\r\n", machine_cluster_id(i->machine));
+        rc = rc != 0 ? rc : put(b, "cluster_version", machine_version(i->machine));
     }
     return rc;
 }

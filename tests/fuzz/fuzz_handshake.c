@@ -12,7 +12,7 @@
 #define CHECKED_AT 12
 #define REASON_ROOM 1024
 
-static const struct handshake_formats FORMATS = {.entry = 3, .snapshot = 5};
+static const struct handshake_formats FORMATS = {.low = 3, .high = 5};
 
 static void check_text(const char *text, size_t size)
 {
@@ -83,8 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fli_put_u32(in + 8, fli_crc32c(0, in + CHECKED_AT, HANDSHAKE_SIZE - CHECKED_AT));
         try_decode(in);
         fli_put_u16(in + 12, HANDSHAKE_PROTOCOL);
-        fli_put_u16(in + 14, FORMATS.entry);
-        fli_put_u16(in + 16, FORMATS.snapshot);
+        fli_put_u16(in + 14, FORMATS.low);
+        fli_put_u16(in + 16, FORMATS.high);
     }
     return 0;
 }

@@ -28,8 +28,7 @@
 
 #define RELAY_FRAME_MAX ((size_t)96 << 10) /* node_open.c's */
 
-static const struct handshake_formats FORMATS = {.entry = MACHINE_BATCH_FORMAT,
-                                                 .snapshot = SNAPSHOT_FORMAT};
+static const struct handshake_formats FORMATS = {.low = 1, .high = 1};
 
 struct fixture {
     struct cluster c;

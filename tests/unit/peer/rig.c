@@ -14,7 +14,7 @@
 
 #include "../../lib/ports.h"
 
-const struct handshake_formats RIG_FORMATS = {.entry = 3, .snapshot = 5};
+const struct handshake_formats RIG_FORMATS = {.low = 3, .high = 5};
 const struct stream_limits RIG_LIMITS = {.frame_max = (size_t)1 << 20, .out_max = (size_t)4 << 20};
 
 /* ---- the loop ---- */
@@ -229,6 +229,7 @@ static void side_init(struct rig *r, struct side *s, uint64_t id)
     s->self.incarnation = 1000 + id;
     s->self.cluster_id = 7;
     s->self.members_crc = 42;
+    s->self.version = RIG_FORMATS.high;
     snprintf(s->self.client_address, sizeof s->self.client_address, "client-%d:1", (int)id);
     side_config(r, s, &config);
     side_start(r, s, &config);

@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "peer/handshake.h"
 
-static const struct handshake_formats FORMATS = {.entry = 3, .snapshot = 5};
+static const struct handshake_formats FORMATS = {.low = 3, .high = 5};
 
 static struct handshake full(void)
 {
@@ -24,6 +24,7 @@ static struct handshake full(void)
     h.from.incarnation = UINT64_MAX - 2;
     h.from.cluster_id = UINT64_MAX - 3;
     h.from.admitted_index = UINT64_MAX - 4;
+    h.from.version = FORMATS.high;
     h.from.members_crc = UINT32_MAX - 5;
     memset(h.from.client_address, '~', sizeof h.from.client_address - 1);
     memset(h.reason, ' ', sizeof h.reason - 1);
@@ -93,8 +94,8 @@ static const struct edit EDITS[] = {
     {"magic", 0, 1, 'F', FL_EPROTO},
     {"protocol", 12, 2, HANDSHAKE_PROTOCOL + 1, FL_EVERSION},
     {"an older layout", 12, 2, 0x0321, FL_EVERSION},
-    {"entry format", 14, 2, 4, FL_EVERSION},
-    {"snapshot format", 16, 2, 6, FL_EVERSION},
+    {"lowest version", 14, 2, 6, FL_EVERSION},
+    {"highest version", 16, 2, 2, FL_EVERSION},
     {"kind 0", 18, 1, 0, FL_EPROTO},
     {"kind 1", 18, 1, 1, 0},
     {"kind beyond", 18, 1, STREAM_KINDS + 1, FL_EPROTO},
@@ -174,8 +175,8 @@ static void test_versions_are_explained(void **state)
     handshake_explain_version(bytes, &FORMATS, text, sizeof text);
     handshake_explain_version(bytes, &FORMATS, room, sizeof room);
     assert_string_equal(text, room);
-    assert_non_null(strstr(text, "log format 65535 and snapshot format 65534"));
-    assert_non_null(strstr(text, "this node 3 and 5"));
+    assert_non_null(strstr(text, "versions 65535 to 65534 of log and snapshots"));
+    assert_non_null(strstr(text, "this node 3 to 5"));
     fli_put_u16(bytes + 12, 65535);
     handshake_explain_version(bytes, &FORMATS, text, sizeof text);
     assert_non_null(strstr(text, "protocol 65535"));

@@ -191,8 +191,8 @@ static void expect_refusal(struct rig *r, const struct handshake *h, const uint8
     plain_send(fd, asked, HANDSHAKE_SIZE);
     plain_read_answer(r, fd, bytes);
     fli_put_u16(want + 12, HANDSHAKE_PROTOCOL);
-    fli_put_u16(want + 14, RIG_FORMATS.entry);
-    fli_put_u16(want + 16, RIG_FORMATS.snapshot);
+    fli_put_u16(want + 14, RIG_FORMATS.low);
+    fli_put_u16(want + 16, RIG_FORMATS.high);
     want[18] = h == NULL ? STREAM_RAFT : (uint8_t)h->kind;
     want[19] = (uint8_t)verdict;
     fli_put_u64(want + 48, h == NULL ? 0 : h->from.node_id);
@@ -263,7 +263,7 @@ static void test_other_version(void **state)
     for (unsigned at = 12; at <= 16; at += 2) {
         uint8_t bytes[HANDSHAKE_SIZE];
         handshake_encode(&h, &RIG_FORMATS, bytes);
-        bytes[at]++;
+        bytes[at] = at == 16 ? 2 : 6; /* beyond what is known in common, 3 to 5 */
         fli_put_u32(bytes + 8, fli_crc32c(0, bytes + 12, HANDSHAKE_SIZE - 12));
         expect_refusal(r, NULL, bytes, HANDSHAKE_OTHER_VERSION, "");
         assert_non_null(strstr(r->b.log, "another version"));

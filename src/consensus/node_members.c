@@ -1,0 +1,81 @@
+/* node_members.c: the members as a node shows them, and whether what it was told at its start can
+ * be their cluster. */
+#include "consensus/node_private.h"
+
+static enum node_member_plan plan_of(const struct machine_node *e)
+{
+    static const enum node_member_plan plans[] = {[MACHINE_PLAN_NONE] = NODE_STAYS,
+                                                  [MACHINE_PLAN_ADD] = NODE_COMES,
+                                                  [MACHINE_PLAN_REMOVE] = NODE_GOES,
+                                                  [MACHINE_PLAN_REPLACE] = NODE_IS_REPLACED};
+    return plans[e->plan];
+}
+
+/* Guests of the roster are not among them: whether they are members is not known here yet. */
+static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
+{
+    const struct configuration_server *server =
+        configuration_find(replica_configuration(n->replica), m->id);
+    struct machine_node e = {.plan = MACHINE_PLAN_NONE};
+    bool planned = machine_node_find(fsm_machine(n->fsm), m->id, &e);
+    if (server == NULL && !planned && n->identity.cluster_id != 0) {
+        return false;
+    }
+    *ret = (struct node_member){
+        .id = m->id,
+        .peer_address = m->address,
+        .client_address = membership_client_address(n->membership, m->id),
+        .member = server != NULL,
+        .plan = plan_of(&e),
+        .version = e.version,
+        .voter = server != NULL && server->role == CONFIGURATION_VOTER,
+        .leader = m->id == n->leader_id,
+        .self = m->id == n->id,
+        .connected = m->id == n->id || relay_server_connected(n->followers, m->id) ||
+                     relay_client_connected(n->relay, m->id),
+        .match_index = replica_match_index(n->replica, m->id),
+        .report = node_report_of(n, m->id),
+    };
+    return true;
+}
+
+size_t node_members(struct node *n, struct node_member *ret, size_t max)
+{
+    struct machine_node nodes[MACHINE_NODES_MAX];
+    unsigned known = machine_nodes(fsm_machine(n->fsm), nodes);
+    size_t count = 0;
+    for (unsigned i = 0; i < n->roster->n && count < max; i++) {
+        count += describe_member(n, &n->roster->list[i], &ret[count]);
+    }
+    /* Those that this node has nothing to do with any more, or not yet. */
+    for (unsigned i = 0; i < known && count < max; i++) {
+        if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->roster, nodes[i].id) == NULL) {
+            ret[count++] = (struct node_member){
+                .id = nodes[i].id, .peer_address = nodes[i].address, .plan = plan_of(&nodes[i])};
+        }
+    }
+    return count;
+}
+
+/* Whether what the node is configured for can be the cluster that its log has: some node must be
+ * where it was said to be. Members may have come, gone and moved since. */
+int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
+                       size_t errmsg_size)
+{
+    struct members now = {0};
+    const struct configuration *conf = replica_configuration(n->replica);
+    for (unsigned i = 0; i < conf->n; i++) {
+        (void)members_put(&now, conf->servers[i].id, conf->servers[i].address);
+    }
+    if (n->identity.cluster_id == 0 || c->joins || members_equal(c->members, &now) ||
+        members_equal(c->members, &n->identity.members)) {
+        return 0;
+    }
+    if (!members_overlap(c->members, &now) && !members_overlap(c->members, &n->identity.members)) {
+        return identity_refuse_members(&n->dir, &now, c->members, errmsg, errmsg_size);
+    }
+    host_log(&n->host, 3,
+             "the log says who is a member, and --cluster says otherwise: it is only the way to "
+             "begin");
+    return 0;
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""From one version of log and snapshots to the next, one node after the other, under load."""
+
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Load, Node, binary, main, wait_until
+
+OWNER = 'owner-a-0123456789'
+
+
+class Versioned(Node):
+    """Runs the program of this version, or of the next one."""
+
+    def __init__(self, node):
+        self.__dict__.update(node.__dict__)
+        self.program = 'fencelockd'
+
+    def argv(self):
+        return [binary(self.program)] + super().argv()[1:]
+
+
+class Upgrade(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = Cluster(self.lab, 3, ('--snapshot-bytes', 65536))
+        self.cluster.nodes = [Versioned(node) for node in self.cluster.nodes]
+        self.cluster.start()
+
+    def status(self):
+        done = subprocess.run([binary('fencelock'), 'cluster', 'status', '--json', '--nodes',
+                               ','.join(self.cluster.addresses())], capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout)
+
+    def wait_version(self, version, known):
+        def seen():
+            s = self.status()
+            return s['version'] == version and {m['id']: m['knows_version'] for m in s['members']} == known
+        wait_until(seen, 60, 'version %d, known %r' % (version, known), every=0.2)
+
+    def change(self, node, program):
+        """As an operator does: stop it, replace the program, start it, wait until it has everything."""
+        self.assertEqual(node.terminate(), 0)
+        node.program = program
+        node.start()
+        self.cluster.wait_serving(node)
+        wait_until(lambda: int(node.info()['applied_index']) >=
+                   int(self.cluster.leader().info()['commit_index']) - 1000, 60, 'the node is not behind')
+
+    def more_grants(self, load, n=30):
+        wanted = load.grants_answered() + n
+        wait_until(lambda: load.grants_answered() >= wanted, 60, '%d more grants' % n)
+
+    def test_one_after_the_other_with_a_step_back(self):
+        first, second, third = self.cluster.nodes
+        kept = first.call('ACQUIRE', 'kept', 'TTL', 600000, 'OWNER', OWNER)
+        load = Load(self.cluster.addresses(), clients=6).start()
+        self.addCleanup(load.aborting.set)
+        self.wait_version(1, {1: 1, 2: 1, 3: 1})
+        self.change(first, 'fencelockd-next')
+        self.wait_version(1, {1: 2, 2: 1, 3: 1})
+        self.change(second, 'fencelockd-next')
+        self.wait_version(1, {1: 2, 2: 2, 3: 1})
+        self.more_grants(load)
+        self.change(second, 'fencelockd') # back, which is possible as long as the version is not raised
+        self.wait_version(1, {1: 2, 2: 1, 3: 1})
+        self.more_grants(load)
+        self.change(second, 'fencelockd-next')
+        self.change(third, 'fencelockd-next')
+        self.wait_version(2, {1: 2, 2: 2, 3: 2})
+        self.more_grants(load)
+        load.stop()
+        load.check()
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
+        self.assertEqual(third.call('CHECK', 'kept', kept), 1)
+        # From here on there is no way back: the old program does not read what is written now.
+        self.assertEqual(first.terminate(), 0)
+        first.program = 'fencelockd'
+        process = first.launch()
+        process.asked_to_end = True
+        wait_until(lambda: not process.running() or 'knows version 1' in second.process.output() +
+                   third.process.output(), 60, 'the old program to be refused')
+        if process.running():
+            process.kill()
+        first.program = 'fencelockd-next'
+        first.start()
+        self.cluster.wait_serving(first)
+        self.assertEqual(first.call('CHECK', 'kept', kept), 1)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,154 @@
+/* test_nodes.c: what is to become of nodes, and the version of the cluster. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "kit.h"
+
+static struct machine_command node_command(uint8_t op, uint64_t id, uint64_t flags,
+                                           const char *address)
+{
+    struct machine_command c = cmd_number(op, id, flags);
+    c.value = kit_slice(address);
+    return c;
+}
+
+static struct machine_node node_of(struct kit *k, uint64_t id)
+{
+    struct machine_node n;
+    memset(&n, 0, sizeof n);
+    (void)machine_node_find(k->m, id, &n);
+    return n;
+}
+
+#define RUN(command, wanted) assert_int_equal(kit_run(k, command).code, wanted)
+
+static void test_added(void **state)
+{
+    struct kit *k = *state;
+    RUN(node_command(MACHINE_OP_NODE_ADD, 4, MACHINE_NODE_LEARNER, "h:4"), MACHINE_DONE);
+    RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:5"), MACHINE_EXISTS);
+    struct machine_node n = node_of(k, 4);
+    assert_int_equal(n.plan, MACHINE_PLAN_ADD);
+    assert_true(n.learner && n.incarnation == 0);
+    assert_string_equal(n.address, "h:4");
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_NOTFOUND); /* it has not come */
+    RUN(cmd_number(MACHINE_OP_JOIN, 4, 40), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 4, 41), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 4, 0), MACHINE_DONE);
+    n = node_of(k, 4);
+    assert_int_equal(n.plan, MACHINE_PLAN_NONE);
+    assert_string_equal(n.address, "");
+    assert_int_equal(n.incarnation, 40);
+}
+
+/* One that has not come is simply gone; one that has is removed step by step, one at a time. */
+static void test_removed(void **state)
+{
+    struct kit *k = *state;
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_NOTFOUND);
+    RUN(node_command(MACHINE_OP_NODE_ADD, 4, 0, "h:4"), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 4, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 4).id, 0);
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 1, 0), MACHINE_DONE); /* asked twice */
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_EXISTS);
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:1"), MACHINE_EXISTS);
+    assert_int_equal(node_of(k, 1).incarnation, 10); /* until it is out of the configuration */
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).id, 0);
+    RUN(cmd_number(MACHINE_OP_NODE_REMOVE, 2, 0), MACHINE_DONE);
+}
+
+/* What was there may not come back, until its successor has settled. */
+static void test_replaced(void **state)
+{
+    struct kit *k = *state;
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, MACHINE_NODE_BARRED, "h:9"), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_REPLACE);
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).plan, MACHINE_PLAN_ADD);
+    assert_string_equal(node_of(k, 1).address, "h:9");
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_SETTLED, 1, 0), MACHINE_DONE);
+    assert_int_equal(node_of(k, 1).former, 0);
+    /* By FORGET the same directory may come back: it was only away. */
+    RUN(node_command(MACHINE_OP_NODE_REPLACE, 1, 0, "h:9"), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_FORGET, 1, 0), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 11), MACHINE_DONE);
+}
+
+static void test_limits(void **state)
+{
+    struct kit *k = *state;
+    char longest[MACHINE_NODE_ADDRESS_MAX + 2];
+    memset(longest, 'a', sizeof longest);
+    longest[MACHINE_NODE_ADDRESS_MAX] = '\0';
+    RUN(node_command(MACHINE_OP_NODE_ADD, 1, 0, longest), MACHINE_DONE);
+    assert_int_equal(strlen(node_of(k, 1).address), MACHINE_NODE_ADDRESS_MAX);
+    longest[MACHINE_NODE_ADDRESS_MAX] = 'a';
+    longest[MACHINE_NODE_ADDRESS_MAX + 1] = '\0';
+    struct machine_command c = node_command(MACHINE_OP_NODE_ADD, 2, 0, longest);
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = node_command(MACHINE_OP_NODE_ADD, 2, MACHINE_NODE_FLAGS + 1, "h:2");
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    for (uint64_t id = 2; id <= MACHINE_NODES_MAX; id++) {
+        RUN(node_command(MACHINE_OP_NODE_ADD, id, 0, "h:1"), MACHINE_DONE);
+    }
+    RUN(node_command(MACHINE_OP_NODE_ADD, 99, 0, "h:1"), MACHINE_LIMIT);
+}
+
+/* Raised by what all know, and only then; a node that steps back holds it up. */
+static void test_version(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(machine_version(k->m), 1);
+    RUN(cmd_number(MACHINE_OP_JOIN, 1, 10), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_JOIN, 2, 20), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 1, 0), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 1, 2), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 3, 2), MACHINE_NOTFOUND);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 2, 0), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 2), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 1), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 2, 0), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_NODE_VERSION, 2, 3), MACHINE_DONE);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 3, 0), MACHINE_EXISTS);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 2, 0), MACHINE_DONE);
+    assert_int_equal(machine_version(k->m), 2);
+    RUN(cmd_number(MACHINE_OP_VERSION_RAISE, 1, 0), MACHINE_EXISTS);
+}
+
+static int set_up(void **state)
+{
+    struct kit *k = test_calloc(1, sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    kit_fini(*state);
+    test_free(*state);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_added),  TEST(test_removed), TEST(test_replaced),
+        TEST(test_limits), TEST(test_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
