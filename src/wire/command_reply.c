@@ -239,6 +239,8 @@ static bool next_argument(const char **text, struct argument *ret)
         if (rest.len == 3 && memcmp(rest.data, "...", 3) == 0) {
             a.multiple = true;
             a.name = word;
+        } else if (is_upper_word(&word) && blank == NULL) {
+            a.token = word; /* which has no value: its name is the word itself */
         } else if (is_upper_word(&word) && memchr(rest.data, ' ', rest.len) == NULL) {
             a.token = word;
             a.name = rest;

@@ -97,6 +97,8 @@ def check(root):
     for page in sorted(os.listdir(docs)):
         if page.endswith(".md"):
             yield from check_names(root, page, read(docs, page))
+    if os.path.exists(os.path.join(root, "BUGS.md")):
+        yield from check_names(root, "../BUGS.md", read(root, "BUGS.md"))
     yield from check_sections(read(docs, PAGE))
 
 

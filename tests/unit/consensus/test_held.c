@@ -89,6 +89,7 @@ static void those_that_come_back_go_first(void **state)
     }
     assert_int_equal(q.uncertain, 1);
     assert_int_equal(q.count + q.bytes, 0);
+    held_fini(&q);
 }
 
 /* Its bytes count until it is destroyed, on a list or not. The last quarter is for who has nothing
@@ -173,6 +174,7 @@ static void deadlines(void **state)
     assert_int_equal(calls[4].answers + calls[2].answers, 2);
     assert_true(calls[4].order < calls[2].order);
     assert_int_equal(q.count + q.bytes, 0);
+    held_fini(&q);
 }
 
 /* What a callback adds is not refused with the rest, or it would never end. */
@@ -188,6 +190,7 @@ static void refusing_ends(void **state)
     held_refuse_all(&q, FL_ENOLEADER);
     assert_int_equal(calls[0].answers, 2);
     assert_int_equal(q.count, 0);
+    held_fini(&q);
 }
 
 int main(void)
