@@ -176,10 +176,13 @@ void uv_update_time(uv_loop_t *loop)
     (void)loop;
 }
 
+/* The callback comes from the loop, never from within this: lab_free() is its last turn. */
 void uv_close(uv_handle_t *handle, uv_close_cb cb)
 {
-    holder_of((uv_timer_t *)handle)->timer_number++;
-    cb(handle);
+    struct holder *h = holder_of((uv_timer_t *)handle);
+    h->timer_number++;
+    h->closing = handle;
+    h->close_cb = cb;
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -512,9 +515,22 @@ uint64_t lab_next_us(void)
     return first == NULL ? lab.now_us : FLI_CONTAINER_OF(first, struct event, node)->at_us;
 }
 
+static void end_handles(void)
+{
+    for (unsigned i = 0; i < lab.holders_n; i++) {
+        struct holder *h = &lab.holders[i];
+        if (h->closing != NULL) {
+            lab.running = h;
+            h->close_cb(h->closing);
+        }
+    }
+    lab.running = NULL;
+}
+
 void lab_free(void)
 {
     struct fli_heap_node *first;
+    end_handles();
     while ((first = fli_heap_min(&events)) != NULL) {
         fli_heap_remove(&events, first);
         free(FLI_CONTAINER_OF(first, struct event, node));

@@ -44,6 +44,8 @@ struct holder {
     uint64_t stopped_until_us;
     uint64_t timer_number;
     uv_timer_cb timer_cb;
+    uv_handle_t *closing; /* its callback is still to come; NULL: none */
+    uv_close_cb close_cb;
     uint64_t connection[SERVERS_MAX]; /* number; 0: none */
     uint64_t life[SERVERS_MAX];       /* of the server, when it was made */
     uint64_t arrives_us[SERVERS_MAX]; /* what was sent last does */
