@@ -102,7 +102,7 @@ class Flood:
         self.selector.close()
 
 
-class Attack(Case):
+class Attacked(Case):
     CLIENT_MEMORY = 16 << 20
 
     def setUp(self):
@@ -147,7 +147,9 @@ class Attack(Case):
         self.assertLess(largest, (self.CLIENT_MEMORY + RSS_BESIDE) * (SANITIZED_RSS if sanitized else 1))
         return infos
 
-    # -- one row of the table each ------------------------------------------------------------------
+
+class Attack(Attacked):
+    """One row of the table each."""
 
     def test_searches_for_deadlocks(self):
         """Sessions that wait for each other in a long chain; requests that make the search follow it."""
@@ -230,7 +232,7 @@ class Attack(Case):
                     Flood(self.node.address, 20, b'*1\r\n$1\r\n'), rubbish=True)
 
 
-class Crowd(Attack):
+class Crowd(Attacked):
     """With memory for full pipelines of many: commands for dozens of batches are in line at any time. A renewal comes into
     the next one all the same."""
     CLIENT_MEMORY = 256 << 20
