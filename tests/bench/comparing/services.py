@@ -102,7 +102,7 @@ class Fencelock(Service):
     NODES = 3
 
     def start(self):
-        self.cluster = Cluster(self.lab, self.NODES).start()
+        self.cluster = Cluster(self.lab, self.NODES, kind=self.name).start()
         self.cluster.leader()
         self._note()
         return self

@@ -63,8 +63,9 @@ class _Server:
 
 
 class Node(_Server):
-    def __init__(self, lab, cluster, number, port, peer_port):
-        super().__init__(lab, 'node%d' % number, '127.0.0.1:%d' % port, lab.path('node%d' % number))
+    def __init__(self, lab, cluster, number, port, peer_port, kind='node'):
+        name = '%s%d' % (kind, number)
+        super().__init__(lab, name, '127.0.0.1:%d' % port, lab.path(name))
         self.cluster = cluster
         self.id = number
         self.extra = []
@@ -90,12 +91,12 @@ class Store(_Server):
 
 
 class Cluster:
-    """n nodes, not yet started. `extra` are options for every node."""
+    """n nodes, not yet started. `extra` are options for every node; `kind` begins their names, of two clusters in one lab."""
 
-    def __init__(self, lab, n=3, extra=()):
+    def __init__(self, lab, n=3, extra=(), kind='node'):
         self.lab = lab
         ports = free_ports(2 * n)
-        self.nodes = [Node(lab, self, i + 1, ports[i], ports[n + i]) for i in range(n)]
+        self.nodes = [Node(lab, self, i + 1, ports[i], ports[n + i], kind) for i in range(n)]
         for node in self.nodes:
             node.extra = list(extra)
 
