@@ -79,6 +79,12 @@ int render_busiest(struct fli_buf *b, int proto, const struct busiest_entry *con
     return rc;
 }
 
+static int no_member(struct fli_buf *b, uint64_t id)
+{
+    return fli_resp_error(b, "ERR", "node %" PRIu64 " is not a member; CLUSTER NODES lists them",
+                          id);
+}
+
 static int not_leading(struct fli_buf *b, const struct node_status *s)
 {
     if (s->leader_id == 0) {
@@ -119,8 +125,7 @@ int render_forget(struct fli_buf *b, int code, uint64_t id, const struct node_st
     case FL_ENOLEADER:
         return not_leading(b, s);
     case FL_ENOTFOUND:
-        return fli_resp_error(b, "ERR",
-                              "node %" PRIu64 " is not a member; CLUSTER NODES lists them", id);
+        return no_member(b, id);
     case FL_EINVAL:
         return fli_resp_error(b, "ERR", "a node cannot forget itself; ask another one to");
     case FL_EBUSY:
@@ -157,8 +162,7 @@ int render_change(struct fli_buf *b, enum fli_command_id id, int code, uint64_t 
     case FL_ENOLEADER:
         return not_leading(b, s);
     case FL_ENOTFOUND:
-        return fli_resp_error(b, "ERR",
-                              "node %" PRIu64 " is not a member; CLUSTER NODES lists them", node);
+        return no_member(b, node);
     case FL_EINVAL:
         return fli_resp_error(b, "ERR",
                               "the address is not HOST:PORT (write [ADDRESS]:PORT for IPv6)");
