@@ -114,8 +114,8 @@ static int read_line(struct reading *r, struct fli_slice line)
 int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, struct aclfile *ret,
                   char *errmsg, size_t errmsg_size)
 {
-    struct reading r = {.path = path, .rights = rights, .file = ret, .errmsg = errmsg,
-                        .errmsg_size = errmsg_size};
+    struct reading r = {
+        .path = path, .rights = rights, .file = ret, .errmsg = errmsg, .errmsg_size = errmsg_size};
     *ret = (struct aclfile){.users = NULL};
     int rc = 0;
     while (rc == 0 && text.len > 0) {

@@ -9,11 +9,11 @@
 #include "base/base.h"
 
 #define THROTTLE_MAX 1024u
-#define THROTTLE_FREE 3u                         /* failures that cost nothing */
-#define THROTTLE_STEP_MS UINT64_C(250)           /* for the next, twice as much for each after it */
+#define THROTTLE_FREE 3u               /* failures that cost nothing */
+#define THROTTLE_STEP_MS UINT64_C(250) /* for the next, twice as much for each after it */
 #define THROTTLE_STEP_MAX_MS UINT64_C(5000)
-#define THROTTLE_AHEAD_MS UINT64_C(15000)        /* who would have to wait longer is refused */
-#define THROTTLE_FORGET_MS UINT64_C(600000)      /* without a failure */
+#define THROTTLE_AHEAD_MS UINT64_C(15000)   /* who would have to wait longer is refused */
+#define THROTTLE_FORGET_MS UINT64_C(600000) /* without a failure */
 
 struct throttle_entry {
     uint8_t address[16];

@@ -12,9 +12,9 @@ struct auth_worker;
 
 /* Embedded in whatever is to be done; the memory is the caller's and stays until `done`. */
 struct auth_job {
-    struct fli_list link;                 /* private */
-    void (*work)(struct auth_job *job);   /* on the thread */
-    void (*done)(struct auth_job *job);   /* on the loop, once */
+    struct fli_list link;               /* private */
+    void (*work)(struct auth_job *job); /* on the thread */
+    void (*done)(struct auth_job *job); /* on the loop, once */
 };
 
 /* 0; FL_ENOMEM, FL_ESYSTEM. */

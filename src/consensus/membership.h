@@ -60,7 +60,7 @@ struct membership_config {
     void *ctx;
     void (*all_known)(void *ctx);              /* every member's incarnation is known, on disk */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
-    void (*joined)(void *ctx, uint64_t id); /* a member has joined, and is let in from now on */
+    void (*joined)(void *ctx, uint64_t id);    /* a member has joined, and is let in from now on */
     /* The nodes that this one has to do with, itself among them, have changed. */
     void (*roster)(void *ctx, const struct members *roster);
 };

@@ -347,9 +347,9 @@ static int take_right(struct parse *p, struct fli_slice word)
     struct acl_rule *rule = &p->user.rules[p->rule];
     struct fli_slice name = {word.data + 2, word.len > 2 ? word.len - 2 : 0};
     bool is_category = word.len > 2 && word.data[1] == '@';
-    unsigned bits = !is_category                 ? 0
-                    : is_text(name, "all")       ? ACL_ALL_RIGHTS
-                                                 : acl_right_of(name) & p->rights;
+    unsigned bits = !is_category           ? 0
+                    : is_text(name, "all") ? ACL_ALL_RIGHTS
+                                           : acl_right_of(name) & p->rights;
     if (bits == 0) {
         char known[80];
         list_rights(p->rights, known, sizeof known);
@@ -696,8 +696,7 @@ static bool read_patterns(struct fli_reader *r, struct acl_user *u)
     unsigned last = 0;
     for (size_t at = 0; at < len;) {
         if (len - at < 3 || all.data[at + 1] == 0 || len - at - 2 < all.data[at + 1] ||
-            all.data[at] < last || all.data[at] >= u->n_rules ||
-            u->rules[all.data[at]].all_names) {
+            all.data[at] < last || all.data[at] >= u->n_rules || u->rules[all.data[at]].all_names) {
             return false;
         }
         last = all.data[at];
@@ -720,6 +719,6 @@ bool acl_decode(struct fli_reader *r, struct acl_user *ret)
     acl_user_init(ret, name);
     ret->on = (flags & 1) != 0;
     ret->nopass = (flags & 2) != 0;
-    return read_passwords(r, ret) && !(ret->nopass && ret->n_passwords > 0) &&
-           read_rules(r, ret) && read_patterns(r, ret);
+    return read_passwords(r, ret) && !(ret->nopass && ret->n_passwords > 0) && read_rules(r, ret) &&
+           read_patterns(r, ret);
 }

@@ -22,8 +22,8 @@ struct net_hello_field {
 /* What AUTH and HELLO say. */
 struct net_auth {
     bool is_hello;
-    int proto;                    /* HELLO */
-    bool named;                   /* HELLO with SETNAME */
+    int proto;  /* HELLO */
+    bool named; /* HELLO with SETNAME */
     char name[64];
     struct fli_slice user, password;
 };

@@ -393,8 +393,7 @@ static int take_servers(struct fl_redlock *r, const struct fl_redlock_options *o
     }
 }
 
-static int take_tls(struct fl_redlock *r, const struct fl_tls_options *o,
-                    const struct complaint *c)
+static int take_tls(struct fl_redlock *r, const struct fl_tls_options *o, const struct complaint *c)
 {
     const struct fli_tls_config config = {
         .cert_file = o->cert_file, .key_file = o->key_file, .ca_file = o->ca_file};

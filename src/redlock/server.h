@@ -64,7 +64,7 @@ struct fli_server_owner {
     bool restarts_are_safe;
     struct fli_tls_context *tls;               /* NULL: without TLS */
     char tls_name[FL_REDLOCK_ADDRESS_MAX + 1]; /* to be proved instead of the host; "" for it */
-    uint32_t handles; /* of libuv that are not closed yet */
+    uint32_t handles;                          /* of libuv that are not closed yet */
 };
 
 struct fli_socket;

@@ -62,7 +62,7 @@ struct access {
     struct access_counts counts;
     struct audit *audit;  /* NULL: none */
     uint64_t known_index; /* the end of the log when it was opened; 0: that is applied */
-    bool needs_users; /* config says who the users of a new cluster are */
+    bool needs_users;     /* config says who the users of a new cluster are */
     bool stopping;
     struct access_call *initial; /* under way */
     uint64_t initial_ms;         /* when to try again */

@@ -285,8 +285,8 @@ void audit_event(struct audit *a, const struct machine_event *e, bool again)
     end(a, rc != 0 || !again ? rc : fli_buf_printf(b, ",\"again\":true"));
 }
 
-void audit_refusal(struct audit *a, const char *user, struct fli_slice address,
-                   const char *command, const char *why)
+void audit_refusal(struct audit *a, const char *user, struct fli_slice address, const char *command,
+                   const char *why)
 {
     tell_lost(a);
     int rc = begin(a, "refused");

@@ -33,8 +33,8 @@ int audit_create(uv_loop_t *loop, const char *target, uint64_t node_id, struct a
 
 void audit_event(struct audit *a, const struct machine_event *e, bool again);
 /* A request was refused: by whose, from where, what and why ("NOPERM"). */
-void audit_refusal(struct audit *a, const char *user, struct fli_slice address,
-                   const char *command, const char *why);
+void audit_refusal(struct audit *a, const char *user, struct fli_slice address, const char *command,
+                   const char *why);
 
 /* Writes what waits, then calls cb, from the loop; the audit is freed by then. */
 void audit_close(struct audit *a, void (*cb)(void *ctx), void *ctx);

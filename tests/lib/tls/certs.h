@@ -7,8 +7,8 @@
 
 struct cert {
     const char *cn;
-    const char *san;     /* "DNS:a,IP:127.0.0.1", or NULL */
-    const char *issuer;  /* NAME of the CA; NULL: signs itself */
+    const char *san;    /* "DNS:a,IP:127.0.0.1", or NULL */
+    const char *issuer; /* NAME of the CA; NULL: signs itself */
     bool ca;
     int begins_days, ends_days; /* from now; 0 and 0: from yesterday for ten days */
 };

@@ -28,13 +28,11 @@ static const char *in_dir(const char *name)
 static int setup(void **state)
 {
     (void)state;
-    const struct cert over_ca = {
-        .cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
+    const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
-    certs_make(dir, "middle",
-               &(struct cert){.cn = "middle CA", .issuer = "ca", .ca = true});
+    certs_make(dir, "middle", &(struct cert){.cn = "middle CA", .issuer = "ca", .ca = true});
     certs_make(dir, "server",
                &(struct cert){.cn = "server", .san = "DNS:db.example", .issuer = "ca"});
     certs_make(dir, "leaf", &(struct cert){.cn = "leaf", .issuer = "middle"});
@@ -318,11 +316,11 @@ static void reload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),   cmocka_unit_test(what_is_missing),
+        cmocka_unit_test(good_files),     cmocka_unit_test(what_is_missing),
         cmocka_unit_test(what_is_no_pem), cmocka_unit_test(keys),
-        cmocka_unit_test(dates),        cmocka_unit_test(chains),
-        cmocka_unit_test(sizes),        cmocka_unit_test(chain_length),
-        cmocka_unit_test(protocols),    cmocka_unit_test(what_is_known),
+        cmocka_unit_test(dates),          cmocka_unit_test(chains),
+        cmocka_unit_test(sizes),          cmocka_unit_test(chain_length),
+        cmocka_unit_test(protocols),      cmocka_unit_test(what_is_known),
         cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -37,8 +37,7 @@ static const char *in_dir(const char *name)
 static int setup(void **state)
 {
     (void)state;
-    const struct cert over_ca = {
-        .cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
+    const struct cert over_ca = {.cn = "over CA", .ca = true, .begins_days = -9, .ends_days = -1};
     (void)certs_dir(dir);
     certs_make(dir, "ca", &(struct cert){.cn = "test CA", .ca = true});
     certs_make(dir, "other-ca", &(struct cert){.cn = "other CA", .ca = true});
@@ -235,9 +234,9 @@ static void cut_at_every_byte(void **state)
         size_t left = at;
         while (left > 0 && p.client.out.len > 0) {
             size_t n = left < p.client.out.len ? left : p.client.out.len;
-            assert_int_equal(fli_tls_read(p.server.tls, p.client.out.data, n, &p.server.plain,
-                                          &p.server.out),
-                             0);
+            assert_int_equal(
+                fli_tls_read(p.server.tls, p.client.out.data, n, &p.server.plain, &p.server.out),
+                0);
             fli_buf_consume(&p.client.out, n);
             left -= n;
             (void)carry(&p, &p.server, &p.client);
@@ -307,9 +306,8 @@ static void strangers(void **state)
     assert_client_refuses(client, server, "db.example", "unable to get local issuer certificate");
     fli_tls_context_destroy(client);
     fli_tls_context_destroy(server);
-    server = make((struct fli_tls_config){.server = true,
-                                          .cert_file = in_dir("over.crt"),
-                                          .key_file = in_dir("over.key")});
+    server = make((struct fli_tls_config){
+        .server = true, .cert_file = in_dir("over.crt"), .key_file = in_dir("over.key")});
     client = client_of(NULL, "cas");
     assert_client_refuses(client, server, "db.example", "certificate has expired");
     fli_tls_context_destroy(client);
@@ -536,8 +534,8 @@ static void raw_carry(struct raw *r)
     for (int i = 0; i < 8; i++) {
         int n = BIO_read(SSL_get_wbio(r->ssl), bytes, sizeof bytes);
         if (n > 0 && r->server.rc == 0) {
-            r->server.rc = fli_tls_read(r->server.tls, bytes, (size_t)n, &r->server.plain,
-                                        &r->server.out);
+            r->server.rc =
+                fli_tls_read(r->server.tls, bytes, (size_t)n, &r->server.plain, &r->server.out);
         }
         if (r->server.out.len > 0) {
             assert_int_equal(
