@@ -69,6 +69,8 @@ enum machine_op {
     MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
     MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants it or counts up, see reentrant.c */
+    MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -81,6 +83,7 @@ enum machine_op {
     MACHINE_OP_USER,         /* owner = the user's name; for who logs in, so only of a node */
     MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the asker is somebody */
     MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c */
+    MACHINE_OP_HOLDS = 150,  /* name, label (an owner): how often he has taken it */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
@@ -92,7 +95,7 @@ enum machine_op {
 
 /* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
 #define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
-    ((c)->op == MACHINE_OP_ACQUIRE ||                                                              \
+    ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
 #define MACHINE_ASKS_FOR_TIME(c)                                                                   \
     ((c)->op == MACHINE_OP_RENEW ||                                                                \
@@ -108,6 +111,9 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
 #define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
 #define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
+
+/* Flag of REENTER: its owner is not granted it twice. */
+#define MACHINE_REENTER_ONCE 1u
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u

@@ -73,6 +73,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
     fli_map_init(&m->ending, ending_eq, hash_seed);
     machine_attempts_init(m, hash_seed);
+    machine_leaves_init(m, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -147,6 +148,7 @@ static void free_records(struct machine *m)
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
     machine_attempts_fini(m);
+    machine_leaves_fini(m);
     FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 
@@ -389,6 +391,9 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
+    case MACHINE_OP_REENTER:
+    case MACHINE_OP_LEAVE:
+        return 3 * MACHINE_STEPS_RECORD;
     case MACHINE_OP_RELEASE:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
@@ -432,6 +437,12 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_KEYS:
         machine_keys(m, c, r);
+        break;
+    case MACHINE_OP_REENTER:
+        machine_reenter(m, c, r);
+        break;
+    case MACHINE_OP_LEAVE:
+        machine_leave(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);
