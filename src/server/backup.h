@@ -2,6 +2,7 @@
 #ifndef SERVER_BACKUP_H
 #define SERVER_BACKUP_H
 
+#include "base/buf.h"
 #include "wire/request.h"
 
 struct dispatch_node;

@@ -1,5 +1,5 @@
 /* dispatch_private.h: one request from the moment it is submitted, and what is done on behalf of
- * clients that have gone. For dispatch.c, listing.c, cleanup.c, face.c and signals.c.
+ * clients that have gone. For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
