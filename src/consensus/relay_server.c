@@ -325,6 +325,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_KEYS:
     case MACHINE_OP_REENTER:
     case MACHINE_OP_LEAVE:
+    case MACHINE_OP_PROLONG:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:

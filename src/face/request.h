@@ -8,21 +8,32 @@
 #include "wire/commands.h"
 
 struct face_request {
+    uint8_t op;     /* enum face_op */
     uint8_t change; /* enum face_change; 0: a question */
     unsigned n_keys;
     struct fli_slice keys[FACE_KEYS_MAX];
     struct fli_slice value;     /* whose it is; empty: a question about anybody's */
     struct fli_slice new_value; /* FACE_SWAP */
     uint64_t ttl_ms;            /* 0: as it is */
+    const struct fli_slice *each_keys, *each_values; /* FACE_OP_RENEW_EACH, which has no keys */
+    unsigned n_each;
+    bool has_latch;
+    uint8_t latch[FACE_SHA1_SIZE]; /* FACE_OP_LEAVE: by which it is known when it is sent again */
+    uint64_t keep_ms;              /* how long */
     struct face_answers answers;
 };
 
 #define FACE_ERRMSG_SIZE 512u
+#define FACE_KEEP_MAX_MS 60000u /* of `keep_ms` */
 
 struct face_context {
     struct face_scripts *scripts;
     uint64_t wall_ms; /* by the clock of this node since 1970, for EXAT and PXAT; 0: unknown */
 };
+
+/* Whether it is DEL of what Redisson keeps beside a lock for a while. There is no such key here, so
+ * it deletes nothing. */
+bool face_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n);
 
 /* Whether the command is answered without the machine: SCRIPT. */
 bool face_is_local(enum fli_command_id id);

@@ -26,6 +26,7 @@
  *   KEY            as ACQUIRE up to the names, an owner (as a label)
  *   REENTER        as ACQUIRE up to the owner, ttl 4
  *   LEAVE          likewise, and label, number 8
+ *   PROLONG        as ACQUIRE up to the names, ttl 4
  *   HOLDS          as KEY
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
@@ -108,6 +109,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_LEAVE] = {0,
                           {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL,
                            FIELD_NUMBER}},
+    [MACHINE_OP_PROLONG] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_TTL}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
@@ -285,6 +287,9 @@ static bool keys_ok(const struct machine_command *c)
     if (c->op == MACHINE_OP_REENTER || c->op == MACHINE_OP_LEAVE || c->op == MACHINE_OP_HOLDS) {
         return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1 && c->n_names == 1 &&
                (c->op != MACHINE_OP_HOLDS || c->label.len > 0);
+    }
+    if (c->op == MACHINE_OP_PROLONG) {
+        return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
     }
     if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
         return true;

@@ -71,6 +71,7 @@ enum machine_op {
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants it or counts up, see reentrant.c */
     MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
+    MACHINE_OP_PROLONG, /* name, also, ttl_ms: what the asking user has of them lasts longer */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -98,7 +99,7 @@ enum machine_op {
     ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
 #define MACHINE_ASKS_FOR_TIME(c)                                                                   \
-    ((c)->op == MACHINE_OP_RENEW ||                                                                \
+    ((c)->op == MACHINE_OP_RENEW || (c)->op == MACHINE_OP_PROLONG ||                               \
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 

@@ -387,6 +387,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_PROLONG:
         return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
@@ -406,6 +407,26 @@ uint32_t machine_command_cost(const struct machine_command *c)
         return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
+    }
+}
+
+/* What Redis clients ask for. */
+static void apply_face(struct machine *m, const struct machine_command *c, struct machine_result *r)
+{
+    switch ((enum machine_op)c->op) {
+    case MACHINE_OP_REENTER:
+        machine_reenter(m, c, r);
+        break;
+    case MACHINE_OP_LEAVE:
+        machine_leave(m, c, r);
+        break;
+    case MACHINE_OP_PROLONG:
+        machine_prolong(m, c, r);
+        break;
+    default:
+        FLI_ASSERT(c->op == MACHINE_OP_KEYS);
+        machine_keys(m, c, r);
+        break;
     }
 }
 
@@ -436,13 +457,10 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_acquire(m, c, r);
         break;
     case MACHINE_OP_KEYS:
-        machine_keys(m, c, r);
-        break;
     case MACHINE_OP_REENTER:
-        machine_reenter(m, c, r);
-        break;
     case MACHINE_OP_LEAVE:
-        machine_leave(m, c, r);
+    case MACHINE_OP_PROLONG:
+        apply_face(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);

@@ -33,7 +33,7 @@
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
  * deadline 8 and renewals 4 of a grant, and whose; 1: of an explicit one owner; 2: of one that is
  * ending serial 8. whose: length 1, and unless that is 0 a user's number 4, address (length 1,
- * bytes). The value of a hold that is counted has the top bit of its length set, and is the count 4.
+ * bytes). The value of a hold that is counted is the count 4, and its length has the top bit set.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order, and deadlines are as they are stored (a term mark's floor is not

@@ -225,6 +225,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     uint64_t steps = 0;
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
+    case MACHINE_OP_PROLONG:
         return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_RENEW:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;

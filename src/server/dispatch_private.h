@@ -53,6 +53,11 @@ struct call {
     bool listing;    /* in flight, and one of listings_in_flight */
     bool face;       /* asked as Redis is asked, and answered with one of `answers` */
     struct face_answers answers;
+    struct call *whole;        /* of a part, see gather.h */
+    unsigned part, n_parts;    /* of a part: which one it is; of a whole: how many there are */
+    unsigned parts_left;       /* of a whole */
+    int parts_status;          /* of a whole: of a part that came to nothing; 0: none did */
+    struct machine_result odd; /* of a whole: of a part that was neither done nor refused */
     unsigned tries;
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_request_sent */
@@ -60,9 +65,9 @@ struct call {
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
     uint64_t wait;     /* what it was parked on; CLEANUP_WAIT: what to cancel */
     uint64_t times_asked;
-    uint64_t token;  /* CLEANUP_GRANT: what to release */
-    uint64_t number; /* of a change of the cluster: the node */
-    uint8_t name[FL_NAME_MAX];
+    uint64_t token;            /* CLEANUP_GRANT: what to release */
+    uint64_t number;           /* of a change of the cluster: the node */
+    uint8_t name[FL_NAME_MAX]; /* of a whole: what became of each part */
 };
 
 _Static_assert(sizeof(struct call) <= DISPATCH_CALL_MEMORY, "what a connection is charged for it");

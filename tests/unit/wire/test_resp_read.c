@@ -290,7 +290,7 @@ static void test_skip_ceilings(void **state)
         feed_bytes(&f, many, sizeof many);
     }
     feed_bytes(&f, "*1\r\n$1\r\nb\r\n", 11);
-    assert_string_equal(feed_text(&f), "!too many arguments: a request may have 64;(b)");
+    assert_string_equal(feed_text(&f), "!too many arguments: a request may have 256;(b)");
     feed_fini(&f);
 
     feed_init(&f, 1000, 2000);
@@ -310,7 +310,7 @@ static void test_broken_while_skipping(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char want[200];
-        snprintf(want, sizeof want, "!too many arguments: a request may have 64;X %s",
+        snprintf(want, sizeof want, "!too many arguments: a request may have 256;X %s",
                  rows[i].want);
         run_row(&rows[i], want);
     }
@@ -366,7 +366,7 @@ static void put_random_request(struct rng *rng, struct fli_buf *wire, struct fee
     size_t start = wire->len;
     size_t mark = want->trace.len;
     const char *error =
-        n > FLI_RESP_ARGS_MAX ? "!too many arguments: a request may have 64;" : NULL;
+        n > FLI_RESP_ARGS_MAX ? "!too many arguments: a request may have 256;" : NULL;
     assert_int_equal(fli_buf_printf(wire, "*%zu\r\n", n), 0);
     feed_note(want, "(", 1);
     for (size_t i = 0; i < n; i++) {
