@@ -10,10 +10,12 @@
  *   words     what they say, as bytes
  *   lane      one call of a client, as src/client/flow orders it
  *   client    what clients have in common
+ *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
  *             session, and read, add and write back at the storage;  caller: that call all else
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
+ *   sending   what became of each request, and what was said of it
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
@@ -50,7 +52,7 @@
 #include "sim_device.h"
 
 #define SIM_NODES_MAX 5u
-#define SIM_CLIENTS_MAX 16u
+#define SIM_CLIENTS_MAX 20u
 #define SIM_DATA_LOCKS 4u /* held alone, together or in shared mode; what they guard is written */
 #define SIM_LOCKS 6u      /* held natively: those, and semaphores */
 #define SIM_RED_LOCKS 2u  /* held by Redlock; numbered behind the others */
@@ -207,7 +209,8 @@ struct sim_answer {
     unsigned lane;
     uint64_t request;
     uint8_t op;
-    uint64_t owner; /* that the node made; 0: none */
+    uint64_t owner;   /* that the node made; 0: none */
+    uint64_t sending; /* its number, see sending.c; 0: the node was given no command */
     enum fli_flow_event event;
     int code;
     struct machine_result result;
@@ -215,17 +218,26 @@ struct sim_answer {
     uint64_t late; /* a later attempt than the one that is answered; 0: none */
 };
 
-/* A sending of TOKEN: how often it was carried out, and whether its client was told that it was
- * not. */
+/* A command that a node was given: how often it was carried out, and whether its client was told
+ * that it was not. */
 struct sim_sending {
-    unsigned applied;
+    uint8_t op;
     bool refused;
+    unsigned applied;
+    struct machine_result result; /* of the one time */
+    uint64_t call;                /* number of the call that it is of; 0: none */
+};
+
+/* A call of a client, which may be sent many times. */
+struct sim_client_call {
+    unsigned done; /* sendings of it that have changed something */
+    bool refused;  /* its end: surely not done */
 };
 
 /* One call at a time. */
 struct sim_lane {
     struct sim_client *client;
-    uint64_t sending; /* number of the TOKEN that was sent last; 0: none */
+    uint64_t record; /* number of the call, for the oracle */
     unsigned number;
     bool active;
     struct fli_flow flow;
@@ -264,12 +276,13 @@ struct sim_lane {
     void (*done)(struct sim_client *c, struct sim_lane *l, int status);
 };
 
-enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER };
+enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER, SIM_ASKER };
 
 struct sim_client {
     struct sim *sim;
     unsigned index;
     enum sim_role role;
+    uint32_t place; /* of an asker: its node */
     struct sim_random random;
     struct sim_clock clock;
     bool paused;
@@ -377,6 +390,7 @@ struct sim_owner {
     } asked[SIM_LOCKS];   /* by the first lock */
     unsigned held, waits; /* grants and waits it has */
     uint64_t idle_seq;    /* since when it has had none */
+    bool served;          /* who asked knows what became of it: nothing is granted to it any more */
     /* of a session */
     bool open;
     uint64_t opened_seq, ended_seq; /* of the last time */
@@ -438,8 +452,10 @@ struct sim_oracle {
     struct sim_lock locks[SIM_ALL_LOCKS];
     struct sim_together together;
     unsigned breaking;            /* locks that the batch may break */
-    struct sim_sending *sendings; /* of TOKEN, by number; see sim_oracle_sends */
+    struct sim_sending *sendings; /* by number */
     size_t sendings_len, sendings_cap;
+    struct sim_client_call *calls; /* by number */
+    size_t calls_len, calls_cap;
     struct sim_seal *seals;
     size_t seals_len, seals_cap;
     struct sim_owner *owners; /* by number */
@@ -494,7 +510,7 @@ struct sim_fault {
 
 /* What a seed chooses besides. */
 struct sim_options {
-    unsigned nodes, writers, callers, redlockers, redis;
+    unsigned nodes, writers, callers, redlockers, askers, redis;
     uint64_t work_ms;
     unsigned weight[SIM_FAULT_KINDS]; /* 0: not in this seed */
     uint64_t fault_every_ms;
@@ -536,6 +552,7 @@ struct sim_orders {
     unsigned clients;       /* the first so many; 0: all */
     const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
     const char *replay;     /* the command that repeats this run, for messages */
+    uint64_t length;        /* operations of the run, at least; 0: as the seed says */
 };
 
 struct sim_link {
@@ -667,13 +684,18 @@ void sim_server_stopping(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
 void sim_server_destroy(struct sim_node *n);
 
+/* sending.c */
+void sim_oracle_call(struct sim_lane *l); /* one begins */
+void sim_oracle_called(struct sim_lane *l, int status);
+/* What it was granted has ended before it heard of it: it asks anew. */
+void sim_oracle_lost_again(struct sim_lane *l);
+/* A node is given a command of this call, or of nobody's (0): the number of the sending. */
+uint64_t sim_oracle_sends(struct sim *s, const struct machine_command *m, uint64_t call);
+void sim_oracle_mark(uint64_t sending, struct machine_command *m, uint8_t room[8]);
+void sim_oracle_result(struct sim *s, uint64_t sending, int status, const struct machine_result *r);
+void sim_oracle_told(struct sim_lane *l, const struct sim_answer *a);
+
 /* words.c */
-/* A TOKEN is about to be sent: the name it is to have. */
-struct fli_slice sim_oracle_sends(struct sim_lane *l);
-/* What the client was told of what it sent last. */
-void sim_oracle_told(struct sim_lane *l, enum fli_flow_event event);
-/* Of an entry that is applied for the first time anywhere. */
-void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len);
 void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
@@ -722,6 +744,9 @@ void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left 
 
 /* caller.c */
 void sim_caller_act(struct sim_client *c);
+
+/* asker.c */
+void sim_asker_act(struct sim_client *c);
 
 /* redlock.c */
 void sim_redis_init(struct sim *s);
