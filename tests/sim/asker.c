@@ -27,7 +27,7 @@ static void ask(struct sim_client *c, struct sim_lane *l)
 {
     bool query = MACHINE_OP_IS_QUERY(l->command.op);
     uint64_t patience_ms = sim_client_chance(c, 50) ? 20 + below(c, 200) : 500 + below(c, 4000);
-    struct fli_flow_config config =
+    struct fli_call_config config =
         sim_client_plan(c, query ? FLI_REPEAT_READ : FLI_REPEAT_NEVER, patience_ms);
     config.start = c->place;
     config.attempt_ms = patience_ms;

@@ -89,7 +89,8 @@ static uint64_t number_of(const struct machine_command *m)
 static void refuse(struct sim *s, uint64_t number)
 {
     struct sim_sending *sent = &s->oracle.sendings[number];
-    SIM_CHECK(s, sent->applied == 0, "sending %llu, of kind %u, is said not to be done and came to %u",
+    SIM_CHECK(s, sent->applied == 0,
+              "sending %llu, of kind %u, is said not to be done and came to %u",
               (unsigned long long)number, sent->op, sent->result.code);
     s->marks->sendings_refused += !sent->refused;
     sent->refused = true;
@@ -142,8 +143,23 @@ static void count_done(struct sim *s, const struct sim_sending *sent, uint64_t n
               c->done);
 }
 
+/* A cluster is formed: whoever comes back with an empty disk is told by any other member. */
+static void check_formed(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n * s->n; i++) {
+        const struct sim_disk *d = &s->nodes[i / s->n].disk;
+        const struct sim_disk *of = &s->nodes[i % s->n].disk;
+        SIM_CHECK(s, identity_known(&d->identity, i % s->n + 1) == of->identity.incarnation,
+                  "a cluster is formed, and node %u has not written down who node %u is",
+                  i / s->n + 1, i % s->n + 1);
+    }
+}
+
 static void applied(struct sim *s, const struct machine_command *m, const struct machine_result *r)
 {
+    if (m->op == MACHINE_OP_INIT && r->code == MACHINE_DONE) {
+        check_formed(s);
+    }
     uint64_t number = number_of(m);
     if (number == 0) {
         return;

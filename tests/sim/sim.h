@@ -8,7 +8,7 @@
  *   net       streams between nodes (transport.h, stream.h)
  *   server    a node's clients: from streams to the shipping dispatch, and back
  *   words     what they say, as bytes
- *   lane      one call of a client, as src/client/flow orders it
+ *   lane      one call of a client, as src/client/call_state orders it
  *   client    what clients have in common
  *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
@@ -25,8 +25,8 @@
  * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c
  * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
- * answers, flow and hold; the rule of fencing; Redlock's attempt, quorum, keeping and its judge of
- * servers. Ours: the seams just named, so no files and no sockets.
+ * answers, call state and lease; the rule of fencing; Redlock's attempt, quorum, keeping and its
+ * judge of servers. Ours: the seams just named, so no files and no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
@@ -39,8 +39,8 @@
 
 #include "base/base.h"
 #include "client/attempts.h"
-#include "client/flow.h"
-#include "client/hold.h"
+#include "client/call_state.h"
+#include "client/lease.h"
 #include "consensus/clock.h"
 #include "consensus/identity.h"
 #include "consensus/node_private.h"
@@ -70,6 +70,8 @@ struct sim;
 struct sim_node;
 struct sim_client;
 struct sim_event;
+
+#include "account.h"
 
 /* ---- world ---- */
 
@@ -120,7 +122,7 @@ struct sim_disk {
 /* ---- nodes ---- */
 
 #define SIM_ENDED_MAX 256u
-#define SIM_ASKINGS_MAX 8u
+#define SIM_WAITS_SEEN_MAX 8u
 
 enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 
@@ -211,27 +213,11 @@ struct sim_answer {
     uint8_t op;
     uint64_t owner;   /* that the node made; 0: none */
     uint64_t sending; /* its number, see sending.c; 0: the node was given no command */
-    enum fli_flow_event event;
+    enum fli_call_event event;
     int code;
     struct machine_result result;
     bool has_result;
     uint64_t late; /* a later attempt than the one that is answered; 0: none */
-};
-
-/* A command that a node was given: how often it was carried out, and whether its client was told
- * that it was not. */
-struct sim_sending {
-    uint8_t op;
-    bool refused;
-    unsigned applied;
-    struct machine_result result; /* of the one time */
-    uint64_t call;                /* number of the call that it is of; 0: none */
-};
-
-/* A call of a client, which may be sent many times. */
-struct sim_client_call {
-    unsigned done; /* sendings of it that have changed something */
-    bool refused;  /* its end: surely not done */
 };
 
 /* One call at a time. */
@@ -240,7 +226,7 @@ struct sim_lane {
     uint64_t record; /* number of the call, for the oracle */
     unsigned number;
     bool active;
-    struct fli_flow flow;
+    struct fli_call_state call_state;
     struct machine_command command;
     char name[8], owner[24];
     uint8_t also[SIM_LOCKS * 3];
@@ -250,9 +236,9 @@ struct sim_lane {
     uint64_t wait_ms;    /* as it was sent last */
     bool robbed;         /* of its place, by a try that it had given up */
     struct {
-        uint64_t wait, asking, request;
-    } askings[SIM_ASKINGS_MAX]; /* the last ones that put it into a queue */
-    unsigned askings_n;
+        uint64_t wait, times_asked, request;
+    } waits_seen[SIM_WAITS_SEEN_MAX]; /* the last ones that put it into a queue */
+    unsigned waits_seen_n;
     bool half_close;  /* it closes its side as soon as it has asked */
     bool half_closed; /* it has, on this connection */
     uint64_t token;   /* the call is about; or of the grant, once there is one */
@@ -263,14 +249,14 @@ struct sim_lane {
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
-    uint64_t question; /* the one that stands; 0 none */
+    uint64_t health_probe; /* the one that stands; 0 none */
     uint32_t asked_node;
     uint64_t asked_life; /* 0: it has not been reached yet */
     struct sim_answer answer;
     struct machine_result result; /* of the last answer with one */
     uint64_t start_seq;           /* when the last request left */
     uint64_t start_at;
-    uint64_t start_stamp; /* the cluster clock then */
+    uint64_t start_timestamp; /* the cluster clock then */
     uint64_t first_at;
     uint64_t token_floor;
     void (*done)(struct sim_client *c, struct sim_lane *l, int status);
@@ -293,13 +279,13 @@ struct sim_client {
     uint64_t next_at; /* local: do the next thing */
     /* what it believes to hold */
     bool holding;
-    struct fli_hold hold;
+    struct fli_lease lease;
     unsigned lock, mask; /* `lock` is the one it works with */
     unsigned mask_left;  /* that it has not done with */
     uint32_t slots;      /* 1: alone */
     uint64_t token;
     uint64_t ttl_ms;
-    bool keeping;        /* a session, which the hold is then about; `holding` is of a lock in it */
+    bool keeping; /* a session, which the lease is then about; `holding` is of a lock in it */
     unsigned locks_left; /* to take in this session */
     struct {
         unsigned together, shared, permits, session; /* percent of what a holder takes */
@@ -319,8 +305,8 @@ struct sim_client {
     /* Redlock */
     struct fli_attempt attempt;
     bool judged_fit, attempting, issuing, extending;
-    bool extends; /* the one that it holds, by `keep` */
-    struct fli_keep keep;
+    bool extends; /* the one that it holds, by `renewal` */
+    struct fli_renewal renewal;
     uint64_t extend_until;
     uint64_t attempt_serial, red_value;
     uint32_t attempts;
@@ -355,118 +341,6 @@ struct sim_store {
     struct sim_inbox deferred;
     struct sim_store_lock locks[SIM_ALL_LOCKS];
     uint64_t writes; /* numbers given */
-};
-
-/* ---- oracle ---- */
-
-struct sim_applied {
-    uint64_t machine_hash; /* 0: not computed */
-    uint64_t event_digest; /* 0: not a batch */
-    raft_index batch;      /* the last index that was one, up to this */
-    uint64_t crc;          /* of the batch */
-};
-
-struct sim_token {
-    bool issued;
-    bool lease; /* a grant, not a bare TOKEN */
-    bool explicit_session;
-    unsigned lock, mask; /* the first of its locks, and all */
-    uint32_t slots;
-    uint64_t owner;     /* number of the owner */
-    uint64_t ended_seq; /* 0: not ended */
-    uint64_t base_at;   /* the lease cannot have begun before */
-    uint64_t ttl_ms;
-    uint64_t promised_ms; /* its end on the cluster clock, as it was said last */
-    unsigned released_answers;
-};
-
-/* Who asked for locks. What one owner asks for under one first name is always the same, so that a
- * grant can be judged by it: an owner is used for one request, or for one session. */
-struct sim_owner {
-    uint64_t token_floor; /* token_max when it first asked */
-    struct {
-        unsigned mask; /* 0: never asked for */
-        uint32_t slots;
-    } asked[SIM_LOCKS];   /* by the first lock */
-    unsigned held, waits; /* grants and waits it has */
-    uint64_t idle_seq;    /* since when it has had none */
-    bool served;          /* who asked knows what became of it: nothing is granted to it any more */
-    /* of a session */
-    bool open;
-    uint64_t opened_seq, ended_seq; /* of the last time */
-    uint64_t base_at;               /* the lease cannot have begun before */
-    uint64_t ttl_ms, delay_ms, promised_ms;
-    /* made by a node, for a client that named none */
-    struct sim_node *made_by; /* NULL: it was not */
-    uint64_t made_in_life;
-    uint64_t over_at;     /* since when nobody will ask for it any more; 0: not yet */
-    uint64_t heard_until; /* how long the node listens for the end of its wait */
-    bool excused;         /* what it has may last: a client knows of it, or nobody can */
-};
-
-/* The text of an owner that a node has made, and its number. */
-#define SIM_MADE_LEN 32u
-struct sim_made {
-    uint8_t text[SIM_MADE_LEN];
-    uint64_t owner;
-};
-
-struct sim_wait {
-    uint64_t id, owner;
-    unsigned mask;
-    uint32_t slots;
-};
-
-struct sim_lock {
-    uint64_t *holders; /* tokens */
-    size_t holders_n, holders_cap;
-    uint32_t slots; /* of the holders */
-    struct sim_wait *queue;
-    size_t queue_n, queue_cap;
-    uint64_t delayed_until; /* on the cluster clock; nobody is granted it up to then */
-    uint64_t idle_seq;      /* since when nobody has held or awaited it */
-    uint64_t mark;          /* the largest token that the storage has accepted */
-};
-
-/* The events of one grant, or end, of several locks come one right after the other. */
-struct sim_together {
-    uint8_t type;
-    unsigned next;
-    unsigned mask, left; /* all its locks, and those that are still to come */
-    uint64_t token, wait;
-};
-
-struct sim_seal {
-    uint64_t term, sequence, at;
-    uint64_t lost_ms; /* of the node that sealed it */
-};
-
-struct sim_oracle {
-    uint64_t seq; /* grows with everything that happens */
-    raft_index max_index;
-    struct sim_applied *applied; /* by index */
-    size_t applied_cap;
-    struct sim_token *tokens; /* by token */
-    size_t tokens_cap;
-    uint64_t token_max; /* largest issued */
-    struct sim_lock locks[SIM_ALL_LOCKS];
-    struct sim_together together;
-    unsigned breaking;            /* locks that the batch may break */
-    struct sim_sending *sendings; /* by number */
-    size_t sendings_len, sendings_cap;
-    struct sim_client_call *calls; /* by number */
-    size_t calls_len, calls_cap;
-    struct sim_seal *seals;
-    size_t seals_len, seals_cap;
-    struct sim_owner *owners; /* by number */
-    size_t owners_len, owners_cap;
-    uint8_t *leaders; /* by term: who was seen to lead it, by number; 0: nobody */
-    size_t leaders_cap;
-    struct sim_made *made;
-    size_t made_len, made_cap;
-    uint64_t last_stamp_ms; /* of the last batch applied anywhere */
-    uint64_t term_stamp_ms; /* of the last one that was the first of its term */
-    struct sim_seal last_seal;
 };
 
 /* ---- faults ---- */
@@ -703,7 +577,7 @@ bool sim_words_leaderless(struct sim *s, const void *data, size_t len);
 bool sim_words_no_is_doubtful(uint8_t op);
 
 /* lane.c */
-void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config);
+void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config);
 /* Sends it these bytes, and with them what the machine had said, for the oracle. */
 void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a,
                   const void *data, size_t len);
@@ -734,7 +608,7 @@ struct sim_lane *sim_client_prepare_session(struct sim_client *c, uint64_t ttl_m
 uint32_t sim_client_permits(struct sim_client *c,
                             unsigned lock); /* as usual, now and then others */
 unsigned sim_client_some_of(struct sim_client *c, unsigned mask); /* one of these locks */
-struct fli_flow_config sim_client_plan(struct sim_client *c, enum fli_flow_repeat repeat,
+struct fli_call_config sim_client_plan(struct sim_client *c, enum fli_call_repeat repeat,
                                        uint64_t within_ms);
 
 /* holder.c */
