@@ -70,6 +70,10 @@ class Slice(unittest.TestCase):
     def test_damaged_files_are_refused(self):
         self.survives('--workload', 'counter', '--nemesis', 'flip', '--seconds', '8')
 
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_members_that_change_backups_and_upgrades_lose_nothing(self):
+        self.survives('--workload', 'counter', '--nemesis', 'members,kill,backup,upgrade', '--seconds', '10')
+
     def test_a_storage_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3', '--until-late', '3')
 
