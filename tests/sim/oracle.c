@@ -35,10 +35,10 @@
  *  17  what the machine says is what the client reads
  *  18  a node that hears of the end of a wait answers who awaits it there
  *  19  one node at most leads a term
- *  20  each sending of each request is carried out once at most: once, with the very result that was
- *      answered, if there is an answer; never, if its client was told that it was not. A call that
- *      was refused has changed nothing and never will; TOKEN and BREAK are carried out once at most
- *      for a call, however often it is sent; nothing is granted for a call that has ended
+ *  20  each sending of each request is carried out once at most: once, with the very result that
+ *      was answered, if there is an answer; never, if its client was told that it was not. A call
+ *      that was refused has changed nothing and never will; TOKEN and BREAK are carried out once
+ *      at most for a call, however often it is sent; nothing is granted for one that has ended
  *  21  when a cluster is formed, each member has the incarnations of all on disk */
 #include <stdlib.h>
 #include <string.h>
