@@ -11,8 +11,7 @@ static enum node_member_plan plan_of(const struct machine_node *e)
     return plans[e->plan];
 }
 
-/* Guests in the list of members are not among them: whether they are members is not known here yet.
- * */
+/* Guests in the list are not among them: whether they are members is not known here yet. */
 static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
 {
     const struct configuration_server *server =
