@@ -410,10 +410,14 @@ uint32_t machine_command_cost(const struct machine_command *c)
     }
 }
 
-/* What Redis clients ask for. */
-static void apply_face(struct machine *m, const struct machine_command *c, struct machine_result *r)
+/* What says whose the lock is, or is to be. */
+static void apply_owner(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
 {
     switch ((enum machine_op)c->op) {
+    case MACHINE_OP_ACQUIRE:
+        machine_acquire(m, c, r);
+        break;
     case MACHINE_OP_REENTER:
         machine_reenter(m, c, r);
         break;
@@ -454,13 +458,11 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_limit_set(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
-        machine_acquire(m, c, r);
-        break;
     case MACHINE_OP_KEYS:
     case MACHINE_OP_REENTER:
     case MACHINE_OP_LEAVE:
     case MACHINE_OP_PROLONG:
-        apply_face(m, c, r);
+        apply_owner(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);

@@ -304,9 +304,9 @@ static void test_skip_ceilings(void **state)
 static void test_broken_while_skipping(void **state)
 {
     static const struct row rows[] = {
-        {S("*65\r\n$1\r\na\r\nx"), broken_arg},   {S("*65\r\n$1\r\nab\r\n"), broken_end},
-        {S("*65\r\n$1\r\na\rb"), broken_end},     {S("*65\r\n$-1\r\n"), broken_arg},
-        {S("*65\r\n$536870913\r\n"), broken_arg},
+        {S("*257\r\n$1\r\na\r\nx"), broken_arg},   {S("*257\r\n$1\r\nab\r\n"), broken_end},
+        {S("*257\r\n$1\r\na\rb"), broken_end},     {S("*257\r\n$-1\r\n"), broken_arg},
+        {S("*257\r\n$536870913\r\n"), broken_arg},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char want[200];
@@ -361,7 +361,7 @@ static void put_random_arg(struct rng *rng, struct fli_buf *b, size_t len)
 /* Appends one random request to wire, and what must come out of it to want. */
 static void put_random_request(struct rng *rng, struct fli_buf *wire, struct feed *want)
 {
-    size_t n = (size_t)rng_below(rng, rng_below(rng, 20) == 0 ? 80 : 8);
+    size_t n = (size_t)rng_below(rng, rng_below(rng, 20) == 0 ? 300 : 8);
     size_t arg_max = rng_below(rng, 5) == 0 ? ARG_MAX + 20 : 40;
     size_t start = wire->len;
     size_t mark = want->trace.len;
