@@ -201,11 +201,11 @@ void fl_async_process(fl_async *a)
     (void)pthread_mutex_unlock(&a->mutex);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- what is known --------------------------------------------------------------------------- */
 
 /* What is known of it now, after all changes have been told. The lock may be gone afterwards:
  * one of those told may have freed it. */
-static struct fli_lease look(struct fl_lock *lock, fl_token *ret_token)
+static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;
     struct fli_lease gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
@@ -222,32 +222,32 @@ static struct fli_lease look(struct fl_lock *lock, fl_token *ret_token)
 enum fl_hold_state fl_lock_state(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).state;
+    return copy_lease(lock, &token).state;
 }
 
 enum fl_lost_reason fl_lock_reason(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).reason;
+    return copy_lease(lock, &token).reason;
 }
 
 uint64_t fl_lock_remaining_ms(fl_lock *lock)
 {
     fl_token token;
-    struct fli_lease lease = look(lock, &token);
+    struct fli_lease lease = copy_lease(lock, &token);
     return fli_lease_remaining_ms(&lease, fli_clock_ms());
 }
 
 uint64_t fl_lock_deadline_ms(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).deadline_ms;
+    return copy_lease(lock, &token).deadline_ms;
 }
 
 int fl_lock_token(fl_lock *lock, fl_token *ret)
 {
     fl_token token;
-    if (look(lock, &token).state == FL_HOLD_LOST) {
+    if (copy_lease(lock, &token).state == FL_HOLD_LOST) {
         return FL_ENOTHELD;
     }
     *ret = token;

@@ -8,7 +8,7 @@
 #include "machine/batch.h"
 #include "server/backup.h"
 #include "server/cluster_config.h"
-#include "server/call.h"
+#include "server/dispatch_private.h"
 #include "server/face.h"
 #include "server/render.h"
 #include "server/signals.h"

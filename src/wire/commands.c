@@ -306,10 +306,10 @@ static size_t family(enum fli_service service, const char *name)
 size_t fli_command_family_end(size_t first)
 {
     FLI_ASSERT(first < fli_commands_len);
-    unsigned home = fli_commands[first].flags & BOTH;
+    unsigned program = fli_commands[first].flags & BOTH;
     size_t i = first + 1;
     while (i < fli_commands_len && strcmp(fli_commands[i].name, fli_commands[first].name) == 0 &&
-           (fli_commands[i].flags & home) != 0) {
+           (fli_commands[i].flags & program) != 0) {
         i++;
     }
     return i;
