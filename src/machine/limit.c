@@ -1,6 +1,6 @@
-/* limit.c: one replicated limit, or one setting, changed while the cluster runs. What is in use stays: a limit
- * below the locks, sessions or waits that there are is refused. How long one queue is, and how many
- * locks one session has, is not known for all of them together; there a lower limit counts for what
+/* limit.c: limits and settings, changed while the cluster runs. What is in use stays: a limit below
+ * the locks, sessions or waits that there are is refused. How long one queue is, and how many locks
+ * one session has, is not known for all of them together; there a lower limit counts for what
  * comes. */
 #include "machine/state.h"
 
@@ -35,7 +35,7 @@ static uint64_t in_use(const struct machine *m, uint64_t limit)
     }
 }
 
-void machine_limit_set(struct machine *m, const struct machine_command *c, struct machine_result *r)
+static void set_limit(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t used = in_use(m, c->number);
     r->code = used <= c->number2 ? MACHINE_DONE : MACHINE_LIMIT;
@@ -91,8 +91,8 @@ static uint32_t *setting_of(struct machine_settings *s, uint64_t setting)
 }
 
 /* MISMATCH: token is what the other of the two times is. */
-void machine_setting_set(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r)
+static void set_setting(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
 {
     struct machine_settings wanted = m->settings;
     *setting_of(&wanted, c->number) = (uint32_t)c->number2;
@@ -103,5 +103,23 @@ void machine_setting_set(struct machine *m, const struct machine_command *c,
         c->number == MACHINE_SETTING_ELECTION ? m->settings.heartbeat_ms : m->settings.election_ms;
     if (good) {
         m->settings = wanted;
+    }
+}
+
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    switch (c->op) {
+    case MACHINE_OP_LIMIT_SET:
+        set_limit(m, c, r);
+        break;
+    case MACHINE_OP_SETTING_SET:
+        set_setting(m, c, r);
+        break;
+    default:
+        FLI_ASSERT(c->op == MACHINE_OP_LIMITS);
+        m->limits = c->limits;
+        r->code = MACHINE_DONE;
+        break;
     }
 }

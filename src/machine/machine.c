@@ -421,14 +421,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
-        m->limits = c->limits;
-        r->code = MACHINE_DONE;
-        break;
     case MACHINE_OP_LIMIT_SET:
-        machine_limit_set(m, c, r);
-        break;
     case MACHINE_OP_SETTING_SET:
-        machine_setting_set(m, c, r);
+        machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);

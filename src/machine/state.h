@@ -720,10 +720,8 @@ uint64_t machine_digest_work(struct work *w); /* of a multi-lock, a lock or the 
 uint64_t machine_digest_user(struct fli_slice record);
 
 /* limit.c */
-void machine_limit_set(struct machine *m, const struct machine_command *c,
-                       struct machine_result *r);
-void machine_setting_set(struct machine *m, const struct machine_command *c,
-                         struct machine_result *r);
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
 /* Whether they go together: of those that are set. */
 bool machine_settings_ok(const struct machine_settings *s);
 
