@@ -363,6 +363,7 @@ void node_get_status(struct node *n, struct node_status *ret)
         .restores = f.restores,
         .snapshot_last_ms = n->snapshot_last_ns / 1000000,
         .snapshot_last_bytes = n->snapshot_last_bytes,
+        .backups = node_backup_counts(n),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
