@@ -213,7 +213,8 @@ def count_rows(r):
 
 
 def files_line(files):
-    known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers'}
+    known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers',
+             'history.porcupine': 'its locks, registers and tokens for Porcupine'}
     links = ['<a href="%s">%s</a>%s' % (esc(f), esc(f), ' (%s)' % known[f] if f in known else '') for f in sorted(files)]
     return '<p>Files of this run: %s. The logs of servers count seconds from the start of their process.</p>' % ', '.join(links)
 
