@@ -323,9 +323,9 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_BREAK:
     case MACHINE_OP_TOKEN:
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_ANY_KEYS:
     case MACHINE_OP_REENTER:
     case MACHINE_OP_LEAVE:
-    case MACHINE_OP_PROLONG:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:
@@ -333,6 +333,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_USER_DELETE:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
         return true;
     default:
         return MACHINE_OP_IS_QUERY(op);

@@ -404,19 +404,19 @@ const struct face_form face_forms[] = {
     {.name = "prolong-each",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "if redis.call('pexpire', key, ARGV[1]) == 1 then done = 1 end end return done",
-     .op = FACE_OP_PROLONG,
+     .any = true,
      SOME_KEYS,
      .ttl_at = 1,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_NEVER, FACE_INT_0)},
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
     {.name = "prolong-each-always",
      .script = "local done = 0 for _, key in ipairs(KEYS) do "
                "local more = ARGV[2] ~= '' and {ARGV[1], ARGV[2]} or {ARGV[1]} "
                "if redis.call('pexpire', key, unpack(more)) == 1 then done = 1 end end return done",
-     .op = FACE_OP_PROLONG,
+     .any = true,
      SOME_KEYS,
      .ttl_at = 1,
      .empty_at = 2,
-     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_NEVER, FACE_INT_0)},
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
     /* T36: a lock that is not taken twice */
     {.name = "enter-but-once",
      .script = "if redis.call('exists', KEYS[1]) == 0 then "

@@ -17,6 +17,7 @@ enum face_change {
     FACE_RELEASE = 8,
     FACE_EACH = 16,
     FACE_SWAP = 32,
+    FACE_AGAIN = 64,
 };
 
 /* Which command of the machine it is (server/face.c). */
@@ -27,7 +28,6 @@ enum face_op {
     FACE_OP_LEAVE,      /* gives one of these back */
     FACE_OP_HOLDS,      /* asks how often it was taken */
     FACE_OP_RENEW_EACH, /* keys with a value each: prolongs those that are theirs */
-    FACE_OP_PROLONG,    /* prolongs it, whoever has it */
     FACE_OP_BREAK,      /* takes it from whoever has it */
 };
 
@@ -42,10 +42,13 @@ enum face_answer {
     FACE_INT_MINUS_1,
     FACE_INT_MINUS_2,
     FACE_INT_MINUS_3,
-    FACE_COUNT,      /* how many keys it was done to, or are there */
-    FACE_ERROR_WORD, /* an error that says ERROR */
-    FACE_ERROR_HELD, /* an error: another value has the key */
+    FACE_COUNT,         /* how many keys it was done to, or are there */
+    FACE_ERROR_WORD,    /* an error that says ERROR */
+    FACE_ERROR_HELD,    /* an error: another value has the key */
+    FACE_ERROR_NOT_KEY, /* an error: it is held, and not in the way of a key */
+    FACE_ERROR_CHANGED, /* an error: it was given back between two questions */
     FACE_VALUE,
+    FACE_SENT,       /* the value that came with the request */
     FACE_PTTL,       /* milliseconds of the lease that are left */
     FACE_TTL,        /* the same in seconds, rounded */
     FACE_VALUE_PTTL, /* an array of both */
@@ -70,6 +73,7 @@ struct face_form {
     const char *name;   /* for the file of aliases and for messages */
     const char *script; /* this form written by us, in Lua; NULL: it has no script */
     uint8_t op;         /* enum face_op */
+    bool any;           /* whoever has the keys: a longer lease */
     uint8_t change;     /* enum face_change; 0: a question */
     uint8_t change_if;  /* instead, when the argument at `word_at` is `word` */
     uint8_t keys_min, keys_max;

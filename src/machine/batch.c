@@ -23,16 +23,16 @@
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
  *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
+ *   ANY_KEYS       as ACQUIRE up to the names, ttl 4
  *   KEY            as ACQUIRE up to the names, an owner (as a label)
  *   REENTER        as ACQUIRE up to the owner, ttl 4
  *   LEAVE          likewise, and label, number 8
- *   PROLONG        as ACQUIRE up to the names, ttl 4
  *   HOLDS          as KEY
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
  *   NODE_VERSION   number 8 (node), number2 8 (version)
  *   VERSION_RAISE  number 8
- *   LIMIT_SET      number 8, number2 8
+ *   LIMIT_SET, SETTING_SET   number 8, number2 8
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
  * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
@@ -79,7 +79,7 @@ struct layout {
 #define COMMAND_HEADER_SIZE 4u
 #define MACHINE_KEYS_ALL                                                                           \
     (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD | MACHINE_KEYS_RELEASE |          \
-     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP)
+     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP | MACHINE_KEYS_AGAIN)
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
@@ -109,7 +109,6 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_LEAVE] = {0,
                           {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL,
                            FIELD_NUMBER}},
-    [MACHINE_OP_PROLONG] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_TTL}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
@@ -117,6 +116,8 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_NODE_VERSION] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMIT_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_SETTING_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_ANY_KEYS] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_TTL}},
 };
 
 static const struct layout layouts_query[] = {
@@ -170,6 +171,8 @@ static bool ttl_ok(const struct machine_command *c)
                                                           : ttl_in_range(c->ttl_ms);
     case MACHINE_OP_RENEW:
         return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
+    case MACHINE_OP_ANY_KEYS:
+        return ttl_in_range(c->ttl_ms) || c->ttl_ms == 0;
     case MACHINE_OP_KEYS:
         return ttl_in_range(c->ttl_ms) || (c->ttl_ms == 0 && (c->flags & MACHINE_KEYS_GRANT) == 0);
     default:
@@ -211,6 +214,8 @@ static bool number_ok(const struct machine_command *c)
     case MACHINE_OP_LEAVE:
         return c->label.len == 0 ? c->number == 0
                                  : c->number >= 1 && c->number <= MACHINE_LEAVE_KEEP_MS;
+    case MACHINE_OP_SETTING_SET:
+        return c->number >= 1 && c->number <= MACHINE_SETTINGS;
     default:
         return true;
     }
@@ -227,6 +232,8 @@ static bool number2_ok(const struct machine_command *c)
     case MACHINE_OP_NODE_VERSION:
     case MACHINE_OP_LIMIT_SET:
         return c->number2 >= 1 && c->number2 <= UINT32_MAX;
+    case MACHINE_OP_SETTING_SET:
+        return machine_setting_ok(c->number, c->number2);
     default:
         return true;
     }
@@ -288,17 +295,16 @@ static bool keys_ok(const struct machine_command *c)
         return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1 && c->n_names == 1 &&
                (c->op != MACHINE_OP_HOLDS || c->label.len > 0);
     }
-    if (c->op == MACHINE_OP_PROLONG) {
-        return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
-    }
-    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
+    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY && c->op != MACHINE_OP_ANY_KEYS) {
         return true;
     }
-    unsigned f = c->flags & MACHINE_KEYS_ALL;
+    unsigned f = c->flags & (MACHINE_KEYS_ALL & ~MACHINE_KEYS_AGAIN);
+    bool again = (c->flags & MACHINE_KEYS_AGAIN) != 0;
     unsigned own = f & (MACHINE_KEYS_EXTEND | MACHINE_KEYS_RELEASE | MACHINE_KEYS_SWAP);
     bool alone = c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
     bool swap = (f & MACHINE_KEYS_SWAP) != 0;
-    return alone && (c->op == MACHINE_OP_KEY || f != 0) && (own & (own - 1)) == 0 &&
+    return alone && (c->op != MACHINE_OP_KEYS || f != 0) && (own & (own - 1)) == 0 &&
+           (!again || (f & MACHINE_KEYS_RELEASE) != 0) &&
            ((f & MACHINE_KEYS_ADD) == 0 || own == MACHINE_KEYS_EXTEND) &&
            ((f & MACHINE_KEYS_EACH) == 0 || f == (MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE)) &&
            (!swap || (c->n_names == 1 && c->label.len > 0));

@@ -69,9 +69,10 @@ enum machine_op {
     MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
     MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
     MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants it or counts up, see reentrant.c */
     MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
-    MACHINE_OP_PROLONG, /* name, also, ttl_ms: what the asking user has of them lasts longer */
+    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends them); see keys_any.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -99,7 +100,7 @@ enum machine_op {
     ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
 #define MACHINE_ASKS_FOR_TIME(c)                                                                   \
-    ((c)->op == MACHINE_OP_RENEW || (c)->op == MACHINE_OP_PROLONG ||                               \
+    ((c)->op == MACHINE_OP_RENEW ||                                                                \
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 
@@ -112,6 +113,10 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
 #define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
 #define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
+/* With RELEASE: what the owner gave back within MACHINE_RELEASED_MS counts as given back again. For
+ * clients that take the nodes for several servers, and give back at each. */
+#define MACHINE_KEYS_AGAIN 64u
+#define MACHINE_RELEASED_MS UINT64_C(5000)
 
 /* Flag of REENTER: its owner is not granted it twice. */
 #define MACHINE_REENTER_ONCE 1u

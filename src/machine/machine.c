@@ -171,6 +171,7 @@ void machine_destroy(struct machine *m)
     machine_order_fini(&m->opened);
     fli_heap_fini(&m->timers);
     fli_slab_fini(&m->slab);
+    free(m->released);
     free(m);
 }
 
@@ -387,7 +388,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
     case MACHINE_OP_KEYS:
-    case MACHINE_OP_PROLONG:
+    case MACHINE_OP_ANY_KEYS:
         return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
@@ -424,11 +425,7 @@ static void apply_owner(struct machine *m, const struct machine_command *c,
     case MACHINE_OP_LEAVE:
         machine_leave(m, c, r);
         break;
-    case MACHINE_OP_PROLONG:
-        machine_prolong(m, c, r);
-        break;
     default:
-        FLI_ASSERT(c->op == MACHINE_OP_KEYS);
         machine_keys(m, c, r);
         break;
     }
@@ -451,17 +448,15 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
-        m->limits = c->limits;
-        r->code = MACHINE_DONE;
-        break;
     case MACHINE_OP_LIMIT_SET:
-        machine_limit_set(m, c, r);
+    case MACHINE_OP_SETTING_SET:
+        machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_ANY_KEYS:
     case MACHINE_OP_REENTER:
     case MACHINE_OP_LEAVE:
-    case MACHINE_OP_PROLONG:
         apply_owner(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
@@ -630,6 +625,11 @@ uint64_t machine_cluster_id(const struct machine *m)
 const struct machine_limits *machine_get_limits(const struct machine *m)
 {
     return &m->limits;
+}
+
+const struct machine_settings *machine_get_settings(const struct machine *m)
+{
+    return &m->settings;
 }
 
 void machine_get_counts(const struct machine *m, struct machine_counts *ret)

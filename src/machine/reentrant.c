@@ -12,11 +12,6 @@
  *                   gives it back                                      given back, else 0
  *   anything else   nothing                                            NO or HELD
  *
- *   PROLONG finds   and does
- *   a lock that an  prolongs its lease; of several, each by itself     DONE, number: how many;
- *   owner of the                                                       NO when there are none
- *   same user has
- *
  * A lock that was taken without being counted (ACQUIRE, KEYS) is another's in here, also when the
  * owner is the same: nobody has said how often it is to be given back.
  *
@@ -237,27 +232,6 @@ void machine_leave(struct machine *m, const struct machine_command *c, struct ma
     } else {
         leave(m, c, request, r);
     }
-}
-
-/* Who has it is not said, so it can only make a lease longer, and only one of the same user. */
-void machine_prolong(struct machine *m, const struct machine_command *c, struct machine_result *r)
-{
-    struct fli_slice names[MACHINE_NAMES_MAX];
-    unsigned n = machine_command_names(c, names);
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t hash;
-        struct lock *lock = machine_lock_find(m, names[i], &hash);
-        struct request *holder = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
-        struct request *own;
-        if (holder != NULL && !session_is_explicit(request_session(holder)) &&
-            machine_asker_owns(m, request_session(holder)) &&
-            machine_key_find(m, names[i], machine_session_owner(request_session(holder)), &own) ==
-                KEY_OWN) {
-            r->deadline_ms = machine_session_renew(m, request_session(own), c->ttl_ms);
-            r->number++;
-        }
-    }
-    r->code = r->number > 0 ? MACHINE_DONE : MACHINE_NO;
 }
 
 int machine_holds(struct machine *m, const struct machine_command *q, struct machine_result *r,

@@ -47,7 +47,7 @@ int machine_key(struct machine *m, const struct machine_command *q, struct machi
 uint32_t machine_request_count(const struct request *request);
 void machine_request_set_count(struct request *request, uint32_t n);
 
-/* reentrant.c: REENTER, LEAVE, PROLONG and HOLDS. */
+/* reentrant.c: REENTER, LEAVE and HOLDS. */
 void machine_leaves_init(struct machine *m, const uint64_t hash_seed[2]);
 void machine_leaves_fini(struct machine *m);
 /* One of a snapshot, in their order. False: it cannot be. */
@@ -55,7 +55,6 @@ bool machine_leave_load(struct machine *m, struct fli_slice key, uint64_t gave_b
                         uint64_t until_ms);
 void machine_reenter(struct machine *m, const struct machine_command *c, struct machine_result *r);
 void machine_leave(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_prolong(struct machine *m, const struct machine_command *c, struct machine_result *r);
 /* As KEY of one key and an owner; DONE: `number` is how often he has taken it. */
 int machine_holds(struct machine *m, const struct machine_command *q, struct machine_result *r,
                   struct fli_buf *payload);

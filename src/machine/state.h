@@ -302,6 +302,7 @@ struct machine {
     uint64_t n_grants;   /* tokens that are held */
     struct users users;
     struct machine_limits limits;
+    struct machine_settings settings;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
     uint32_t version;           /* of the cluster: what all its nodes know */
@@ -313,6 +314,7 @@ struct machine {
     uint64_t spent;             /* in this batch; not state */
     struct machine_asker asker; /* not state */
     bool expiring;              /* things happen in the order of their deadlines; not state */
+    struct released *released;  /* keys_any.c; NULL until it is needed; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
 };
@@ -722,8 +724,10 @@ uint64_t machine_digest_work(struct work *w); /* of a multi-lock, a lock or the 
 uint64_t machine_digest_user(struct fli_slice record);
 
 /* limit.c */
-void machine_limit_set(struct machine *m, const struct machine_command *c,
-                       struct machine_result *r);
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+/* Whether they go together: of those that are set. */
+bool machine_settings_ok(const struct machine_settings *s);
 
 /* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
 void machine_nodes_apply(struct machine *m, const struct machine_command *c,
@@ -753,6 +757,15 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
 /* What this owner has at the locks of the command, and has lost already, goes first. False when
  * there are no steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
+
+/* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
+struct request *machine_key_request(struct machine *m, const struct lock *lock,
+                                    struct fli_slice owner);
+
+/* keys_any.c: ANY_KEYS, and what was given back a moment ago. */
+void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
+bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
  * number. */

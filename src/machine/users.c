@@ -226,7 +226,6 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     uint64_t steps = 0;
     switch ((enum machine_op)c->op) {
     case MACHINE_OP_ACQUIRE:
-    case MACHINE_OP_PROLONG:
         return may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_RENEW:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
@@ -234,6 +233,8 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return (c->flags & MACHINE_KEYS_RELEASE) != 0 || may_acquire(m, c) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_REENTER:
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_ANY_KEYS: /* whose they are says who may (keys_any.c) */
+        return 0;
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
         return acl_may_some(u, ACL_ACQUIRE) ? 0 : ACL_ACQUIRE;
@@ -249,6 +250,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     case MACHINE_OP_USER_DELETE:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
     case MACHINE_OP_USERS:
     case MACHINE_OP_USER:
         return acl_may_some(u, ACL_ADMIN) ? 0 : ACL_ADMIN;

@@ -50,12 +50,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
-     "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
-     "ends)",
+     "the token (integer); nil when others hold the lock, or wait for it (with WAIT: when they "
+     "still do at the end of the wait)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
-     "later one is refused (LATE)."},
+     "holds it already. A client that sends it again numbers its attempts (ATTEMPT): one that "
+     "comes after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
@@ -92,7 +92,9 @@ const struct fli_command fli_commands[] = {
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
-     "Tells or changes the limits of the cluster; none goes below what is in use."},
+     "Tells or changes the limits of the cluster, none of which goes below what is in use, and "
+     "times "
+     "and the level of the log of all nodes; with the value default the options of each count."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
@@ -119,8 +121,10 @@ const struct fli_command fli_commands[] = {
      "Describes some commands for programs, all of them by default."},
     {FLI_CMD_COMMAND_LIST, "COMMAND", "LIST", 0, 0, CONN, "", "an array of names",
      "Lists the names of the commands."},
-    {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "always an error",
-     "Is refused, since it does not say whose the lock is: see DELEX."},
+    {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many",
+     "Is refused, since it does not say whose the lock is: see DELEX. With `--redis-face-del yes` "
+     "it "
+     "ends the keys, whoever's they are."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
     {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
@@ -166,8 +170,9 @@ const struct fli_command fli_commands[] = {
      "Gives the fencing token to whom took the lock through SET or a script."},
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
-    {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms", "always an error",
-     "Is refused, since it does not say whose the lock is: see SET with XX."},
+    {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms [XX]", "1, or 0",
+     "Is refused, since it does not say whose the lock is: see SET with XX. With `--redis-face-del "
+     "yes` it prolongs the lease, whoever's it is."},
     {FLI_CMD_PING, "PING", NULL, 0, 1, CONN, "[message]", "PONG, or the message",
      "Says that this node is there."},
     {FLI_CMD_PSUBSCRIBE, "PSUBSCRIBE", NULL, 1, -1, PUBSUB, "pattern [pattern ...]",
@@ -221,8 +226,8 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
      "a map, or nil when there is no such session", "Describes one session."},
     {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FACE_WRITE,
-     "key value [NX | XX | IFEQ value] [PX ms | EX s | PXAT ms | EXAT s | KEEPTTL]",
-     "OK; nil when another value holds the lock",
+     "key value [NX | XX | IFEQ value] [GET] [PX ms | EX s | PXAT ms | EXAT s | KEEPTTL]",
+     "OK; nil when another value holds the lock; with GET the value before",
      "Takes the lock for the value (NX), prolongs its lease (XX), or does one of both; without "
      "NX, XX and IFEQ an error when another value holds it. The longest lease is a day."},
     {FLI_CMD_SET, "SET", NULL, 2, -1, FLI_CMD_STORE | FLI_CMD_WRITE, "key value FENCE lock token",
@@ -239,8 +244,7 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_TTL, "TTL", NULL, 1, 1, FACE_QUERY, "key",
      "seconds (integer, rounded), or -2 when the lock is free",
      "Says how much is left of the lease of who holds the lock."},
-    {FLI_CMD_UNLINK, "UNLINK", NULL, 1, -1, FACE_WRITE, "key [key ...]", "always an error",
-     "Is refused, since it does not say whose the lock is: see DELEX."},
+    {FLI_CMD_UNLINK, "UNLINK", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many", "As DEL."},
     {FLI_CMD_UNSUBSCRIBE, "UNSUBSCRIBE", NULL, 0, -1, PUBSUB, "[channel ...]",
      "for each channel: unsubscribe, the channel, how many subscriptions are left",
      "Ends subscriptions to channels, all of them by default."},

@@ -1,4 +1,4 @@
-/* test_reentrant.c: REENTER, LEAVE, PROLONG, HOLDS: one hold with one token however often it is
+/* test_reentrant.c: REENTER, LEAVE and HOLDS: one hold with one token however often it is
  * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
 #include "kit.h"
 
@@ -162,27 +162,6 @@ static void beside_others(void **state)
     run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
     run(k, cmd_name(MACHINE_OP_BREAK, "L"), MACHINE_DONE);
     run(k, leave("L", "ann", NULL), MACHINE_NO);
-}
-
-static void prolong(void **state)
-{
-    struct kit *k = *state;
-    struct machine_command c = one(MACHINE_OP_PROLONG, "L", "", 5000);
-    run(k, c, MACHINE_NO);
-    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
-    struct machine_result r = run(k, c, MACHINE_DONE);
-    assert_int_equal(r.number, 1);
-    assert_int_equal(r.deadline_ms, k->clock_ms + 5000);
-    c.ttl_ms = 100;
-    assert_int_equal(run(k, c, MACHINE_DONE).deadline_ms, k->clock_ms + 5000); /* never shorter */
-    assert_int_equal(holds(k, "L", "ann"), 1);
-    uint8_t also[] = {1, 'S', 1, 'M'};
-    c.n_names = 3;
-    c.also = (struct fli_slice){also, sizeof also};
-    run(k, cmd_open("session", 60000, 0, ""), MACHINE_DONE);
-    run(k, cmd_acquire_x("S", "session"), MACHINE_GRANTED);
-    run(k, cmd_acquire("M", "bob", 1000), MACHINE_GRANTED);
-    assert_int_equal(run(k, c, MACHINE_DONE).number, 2); /* not the session's */
 }
 
 static void shown(void **state)
@@ -351,7 +330,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_release_that_is_sent_again, setup, teardown),
         cmocka_unit_test_setup_teardown(expiry_takes_all, setup, teardown),
         cmocka_unit_test_setup_teardown(beside_others, setup, teardown),
-        cmocka_unit_test_setup_teardown(prolong, setup, teardown),
         cmocka_unit_test_setup_teardown(shown, setup, teardown),
         cmocka_unit_test_setup_teardown(limits, setup, teardown),
         cmocka_unit_test(wrong_commands),
