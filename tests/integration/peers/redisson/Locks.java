@@ -1,6 +1,6 @@
 // Redisson's locks as a peer: see tests/lib/redlock_peers_lab.py for the lines that it reads and writes.
 //
-//   Locks ADDRESS,... [single | multi | redlock | sentinel] [TRUSTSTORE USER PASSWORD]
+//   Locks ADDRESS,... [single | sentinel [WATCHDOG_MS [TRUSTSTORE USER PASSWORD]]]
 //
 // `kind K` says which lock is meant from there on: RLock, fenced, spin, multi or redlock. Times are milliseconds, and a
 // lease of -1 is one that the watchdog renews. Each line is done by a thread of its own name (`as NAME ...`), since a
@@ -37,29 +37,21 @@ public class Locks {
     private Object fenced; // what lockAndGetToken() gave
 
     private static void secure(BaseConfig<?> config, String[] args) throws Exception {
-        if (args.length > 4) {
-            config.setUsername(args[3]).setPassword(args[4]);
-            if (!args[2].equals("-")) {
-                config.setSslTruststore(new File(args[2]).toURI().toURL()).setSslTruststorePassword("truststore");
-            }
+        if (args.length > 5) {
+            config.setUsername(args[4]).setPassword(args[5]);
+            config.setSslTruststore(new File(args[3]).toURI().toURL()).setSslTruststorePassword("truststore");
         }
     }
 
     private Locks(String[] args) throws Exception {
         Config config = new Config();
-        String scheme = args.length > 4 && !args[2].equals("-") ? "rediss://" : "redis://";
+        String scheme = args.length > 5 ? "rediss://" : "redis://";
         String[] at = Arrays.stream(args[0].split(",")).map(a -> scheme + a).toArray(String[]::new);
-        config.setThreads(4).setNettyThreads(4).setLockWatchdogTimeout(Long.getLong("watchdog", 30000));
-        if (Boolean.getBoolean("cache")) {
-            config.setUseScriptCache(true);
-        }
+        config.setThreads(4).setNettyThreads(4).setLockWatchdogTimeout(args.length > 2 ? Long.parseLong(args[2]) : 30000);
         if (args.length > 1 && args[1].equals("sentinel")) {
             secure(config.useSentinelServers().setMasterName("mymaster").addSentinelAddress(at).setScanInterval(200)
                 .setMasterConnectionPoolSize(8).setMasterConnectionMinimumIdleSize(1)
                 .setSubscriptionConnectionMinimumIdleSize(1), args);
-            if (args.length > 4) {
-                config.useSentinelServers().setSentinelUsername(args[3]).setSentinelPassword(args[4]);
-            }
         } else {
             secure(config.useSingleServer().setAddress(at[0]).setConnectionPoolSize(8).setConnectionMinimumIdleSize(1)
                 .setSubscriptionConnectionMinimumIdleSize(1), args);
