@@ -46,8 +46,10 @@ struct fli_ask {
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
     uint64_t count;
-    uint64_t permits; /* ACQUIRE; 0: none */
-    uint64_t attempt; /* ACQUIRE: which sending it is; 0 as 1 */
+    uint64_t permits;    /* ACQUIRE; 0: none */
+    uint64_t attempt;    /* ACQUIRE: which sending it is; 0 as 1 */
+    uint32_t jeopardies; /* RENEW, SESSION_RENEW: leases in jeopardy since that was last told */
+    uint32_t lost;       /* likewise, given up as lost */
     bool shared;
     bool under_session;
 };

@@ -17,6 +17,9 @@ struct fl_async {
     struct fli_list calls;
     char owner[FL_OWNER_MAX];
     size_t owner_len;
+    /* Leases since that was last told to a node, with a renewal. */
+    uint32_t jeopardies, lost;
+    bool report_refused; /* the nodes are older and do not know these words */
 };
 
 struct fl_lock {

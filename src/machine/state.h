@@ -2,10 +2,10 @@
  * each other.
  *
  *   machine --locks--> lock --holder--> request --session--> session (explicit, or implicit)
- *                       |                ^
+ *                       |                  ^
  *                       +--contention--> queue of waits (each: one request that waits)
- *                                   shares (each: one request that holds, of several)
- *                                   delay, place among the idle locks
+ *                                        shares (each: one request that holds, of several)
+ *                                        delay, place among the idle locks
  *
  * How many may hold a lock together is said by slots: 1 (exclusive), SLOTS_SHARED (any number, in
  * shared mode) or the permits of a semaphore. The holders of a lock all have the same slots. A lock
@@ -356,8 +356,7 @@ static inline struct multi_lock *request_multi(struct request *request)
     return request->is_multi ? FLI_CONTAINER_OF(request, struct multi_part, linked.request)->multi
                              : NULL;
 }
-/* The requests that were asked for together with this one, which is one of them; i counts from 0.
- * */
+/* The parts of the multi-lock that this request is of, itself included; i counts from 0. */
 static inline unsigned request_parts(struct request *request)
 {
     return request->is_multi ? request_multi(request)->n : 1;
