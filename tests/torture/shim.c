@@ -77,32 +77,6 @@ static int look(int fd, struct stat *ret)
 }
 
 /* Counts a call; its errno when it is the one that fails, otherwise 0. */
-static _Noreturn void end_it(void)
-{
-    (void)kill(getpid(), SIGKILL);
-    for (;;) {
-        (void)pause(); /* this thread must not get on until then */
-    }
-}
-
-int shim_fails(enum kind kind)
-{
-    if (shim_slots == NULL) {
-        return 0;
-    }
-    _Atomic int64_t *k = &shim_slots[SLOT_KINDS + 4 * (int)kind];
-    int64_t call = atomic_fetch_add(&k[0], 1) + 1;
-    if (call != atomic_load(&k[1])) {
-        return 0;
-    }
-    atomic_fetch_add(&k[3], 1);
-    if (atomic_load(&k[2]) == DIES) {
-        end_it();
-    }
-    shim_stack_put();
-    return (int)atomic_load(&k[2]);
-}
-
 static void nap(int64_t us)
 {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
@@ -392,7 +366,7 @@ static _Thread_local bool dies_written; /* with the write that it makes */
 static ssize_t written(ssize_t done)
 {
     if (dies_written) {
-        end_it();
+        shim_die();
     }
     return done;
 }

@@ -74,6 +74,9 @@ int64_t shim_slot(int which);
 /* Counts a call; its errno when it is the one that fails, otherwise 0. */
 int shim_fails(enum kind kind);
 
+/* Ends the process at once, as a kill would. */
+_Noreturn void shim_die(void);
+
 /* Sets errno; -1. */
 int shim_refuse(int error);
 
