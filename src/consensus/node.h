@@ -11,7 +11,7 @@
  *                  known
  *
  * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
- * A query is never uncertain; it is held and asked again.
+ * A query is never uncertain: it is held, and then asked again.
  *
  * The first time ever, all members must be up: a cluster is formed, and answers its first command,
  * when every member knows the incarnation of every other, on disk. From then on a majority is

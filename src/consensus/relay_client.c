@@ -79,7 +79,7 @@ static struct held **slot(struct relay_stream *o, uint64_t sequence)
     return &o->slots[sequence % WINDOW];
 }
 
-/* Takes what was sent as `sequence`; NULL when nothing is out under that number. */
+/* Takes the command that was sent as `sequence`; NULL when none is unanswered under that number. */
 static struct held *take(struct relay_stream *o, uint64_t sequence)
 {
     if (sequence < o->first || sequence >= o->next || *slot(o, sequence) == NULL) {
