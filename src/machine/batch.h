@@ -95,6 +95,9 @@ enum machine_op {
 #define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
+/* Flag of REENTER: its owner is not granted it twice. */
+#define MACHINE_REENTER_ONCE 1u
+
 /* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
 #define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
     ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
@@ -117,9 +120,6 @@ enum machine_op {
  * clients that take the nodes for several servers, and give back at each. */
 #define MACHINE_KEYS_AGAIN 64u
 #define MACHINE_RELEASED_MS UINT64_C(5000)
-
-/* Flag of REENTER: its owner is not granted it twice. */
-#define MACHINE_REENTER_ONCE 1u
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
