@@ -183,6 +183,17 @@ class Redisson(Case):
 class Newest(Redisson):
     name = 'Redisson 4'
 
+    def test_a_lock_that_is_not_taken_twice(self):
+        near, far = self.cluster_of_three()
+        a, b = self.peer(near, 'a'), self.peer(far, 'b')
+        for peer in (a, b):
+            peer('kind', 'once')
+        self.assertEqual(a('lock', 'x', TTL), 'held')
+        self.assertIn('non-reentrant', a('lock', 'x', TTL))
+        self.assertEqual(b('lock', 'x', TTL), 'refused')
+        self.assertEqual((a('unlock'), a('unlock')), ('freed', 'lost'))
+        self.assertEqual((b('lock', 'x', TTL), b('unlock')), ('held', 'freed'))
+
     def test_through_sentinel(self):
         self.cluster_of_three()
         every = At(*self.cluster.addresses())

@@ -2,7 +2,7 @@
 //
 //   Locks ADDRESS,... [single | sentinel [WATCHDOG_MS [TRUSTSTORE USER PASSWORD]]]
 //
-// `kind K` says which lock is meant from there on: RLock, fenced, spin, multi or redlock. Times are milliseconds, and a
+// `kind K` says which lock is meant from there on: rlock, fenced, spin, multi, redlock or once. Times are milliseconds, and a
 // lease of -1 is one that the watchdog renews. Each line is done by a thread of its own name (`as NAME ...`), since a
 // thread is an owner; without one it is done by the main thread.
 
@@ -59,15 +59,17 @@ public class Locks {
         client = Redisson.create(config);
     }
 
-    // Releases before 3.19 have none.
-    private RLock fencedLock(String name) throws ReflectiveOperationException {
-        return (RLock) client.getClass().getMethod("getFencedLock", String.class).invoke(client, name);
+    // A kind that older releases do not have.
+    private RLock newer(String method, String name) throws ReflectiveOperationException {
+        return (RLock) client.getClass().getMethod(method, String.class).invoke(client, name);
     }
 
     private RLock lockOf(String name) throws ReflectiveOperationException {
         switch (kind) {
         case "fenced":
-            return fencedLock(name);
+            return newer("getFencedLock", name);
+        case "once":
+            return newer("getNonReentrantLock", name);
         case "spin":
             return client.getSpinLock(name);
         case "multi":
