@@ -1,4 +1,4 @@
-/* test_fold.c: machine/fold.h: the step of the hash without a 128-bit integer is the step with one. */
+/* test_fold.c: machine/fold.h: the hash's step without a 128-bit integer is the step with one. */
 #include "kit.h"
 
 #include "machine/fold.h"
@@ -26,6 +26,9 @@ static void test_both_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_known), TEST(test_both_agree)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known),
+        cmocka_unit_test(test_both_agree),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
