@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 
 from .storage import Refused, Storage, Unknown
 from .suite import must
@@ -32,25 +33,33 @@ def serve(pipe, path):
 
 class Client:
     def __init__(self, path):
+        self.busy, self.ended = threading.Lock(), False
         self.pipe, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context('fork').Process(target=serve, args=(theirs, path), daemon=True)
         self.process.start()
         theirs.close()
 
     def call(self, name, *args):
-        try:
-            self.pipe.send((name, args))
-            word, value = self.pipe.recv()
-        except (EOFError, OSError, TypeError): # closed by restart() in another thread
-            raise Unknown('the process has ended') from None
+        with self.busy:
+            try:
+                self.pipe.send((name, args))
+                while not self.pipe.poll(0.1): # its end may be open in a client that was made meanwhile
+                    if self.ended:
+                        raise EOFError
+                word, value = self.pipe.recv()
+            except (EOFError, OSError, TypeError):
+                raise Unknown('the process has ended') from None
         if word != 'ok':
             raise Refused(word, value)
         return value
 
     def end(self):
+        """By restart(), while another thread may be in call(): a pipe that is closed under it may be the next client's at once."""
         self.process.kill()
         self.process.join()
-        self.pipe.close()
+        self.ended = True
+        with self.busy:
+            self.pipe.close()
 
 
 class SQLite(Storage):
