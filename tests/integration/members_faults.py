@@ -15,7 +15,7 @@ from harness import RespError, free_ports, main, wait_until
 from members_lab import Changing, MembersCase
 
 # What whoever leads says of each step, in their order.
-ADDED = ('joins as', 'is added to the cluster', 'is brought up to date', 'is a voter')
+ADDED = ('joins as', 'is added to the cluster', 'is a voter')
 REMOVED = ('is being removed from the cluster',)
 
 
@@ -162,7 +162,7 @@ class TwoAtOnce(MembersCase):
 
 
 class KilledAtEveryStep(MembersCase):
-    EXTRA = ('--snapshot-bytes', 65536, '--log-level', 'debug')
+    EXTRA = ('--snapshot-bytes', 65536)
 
     def says(self, text):
         """The running node that says so; what was said before counts no more."""
