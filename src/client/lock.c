@@ -190,7 +190,7 @@ static void renewed(void *arg, struct fli_ended *ended)
     }
 }
 
-/* One that hangs must leave time for the others, and for a second round. */
+/* A renewal that gets no answer must leave time for the other nodes, and for a second round. */
 static uint64_t attempt_ms(const struct fl_lock *lock)
 {
     uint64_t share_ms = lock->renew.ttl_ms / 12 + 1;
@@ -216,7 +216,7 @@ static void renew_if_due(struct fl_lock *lock)
     }
 }
 
-/* Every lock is looked at once, though callbacks may free any of them and make new ones. */
+/* Visits every lock once, although callbacks may free any of them and make new ones. */
 static void process_locks(struct fl_async *a)
 {
     struct fli_list seen;
@@ -245,8 +245,8 @@ void fl_async_process(fl_async *a)
 
 /* ---- what is known --------------------------------------------------------------------------- */
 
-/* What is known of it now, after all changes have been told. The lock may be gone afterwards:
- * one of those told may have freed it. */
+/* The lease as it is now, after all changes of state have been told. A callback may have freed the
+ * lock meanwhile. */
 static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;

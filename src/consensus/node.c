@@ -188,6 +188,7 @@ static void node_turn(struct node *n)
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
+    node_settings_turn(n);
     raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
@@ -364,6 +365,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_last_bytes = n->snapshot_last_bytes,
         .backups = node_backup_counts(n),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
+        .election_ms = n->election_ms,
+        .heartbeat_ms = n->heartbeat_ms,
+        .hold_ms = n->hold_ms,
     };
     log_status(n, ret);
 }

@@ -79,7 +79,7 @@ static struct held **slot(struct relay_stream *o, uint64_t sequence)
     return &o->slots[sequence % WINDOW];
 }
 
-/* Takes what was sent as `sequence`; NULL when nothing is out under that number. */
+/* Takes the command that was sent as `sequence`; NULL when none is unanswered under that number. */
 static struct held *take(struct relay_stream *o, uint64_t sequence)
 {
     if (sequence < o->first || sequence >= o->next || *slot(o, sequence) == NULL) {
@@ -372,6 +372,11 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
         return UINT64_MAX;
     }
     return o->probe_ms - now_ms(c);
+}
+
+void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)
+{
+    c->config.election_ms = election_ms;
 }
 
 void relay_client_tick(struct relay_client *c)

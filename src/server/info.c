@@ -208,6 +208,9 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"relayed", s->relayed},
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
+                                 {"election_ms", s->election_ms},
+                                 {"heartbeat_ms", s->heartbeat_ms},
+                                 {"hold_ms", s->hold_ms},
                                  {NULL, 0}};
     return put_lines(b, "Raft", lines);
 }

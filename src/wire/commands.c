@@ -50,12 +50,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
-     "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
-     "ends)",
+     "the token (integer); nil when others hold the lock, or wait for it (with WAIT: when they "
+     "still do at the end of the wait)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
-     "later one is refused (LATE)."},
+     "holds it already. A client that sends it again numbers its attempts (ATTEMPT): one that "
+     "comes after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
@@ -92,7 +92,9 @@ const struct fli_command fli_commands[] = {
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
-     "Tells or changes the limits of the cluster; none goes below what is in use."},
+     "Tells or changes the limits of the cluster, none of which goes below what is in use, and "
+     "times "
+     "and the level of the log of all nodes; with the value default the options of each count."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
