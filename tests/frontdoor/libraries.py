@@ -10,7 +10,9 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, main, wait_until
+from harness.lab import free_ports
 from redlock_peers_lab import Peer, Unavailable
+from tls_lab import Certs
 
 TTL = 60000
 SHORT = 1000  # python-redis-lock counts in whole seconds
@@ -24,9 +26,14 @@ class Library(Case):
     extends = True
     tells_token = True
 
+    secures = True  # else why it is not tried with TLS and users
+    rights = ('+@acquire',)
+    gives_up = True  # soon, when it is refused
+    env = None
+
     def peer(self, node, name):
         try:
-            peer = Peer(self.name, [node], self.lab.path(name + '.log'))
+            peer = Peer(self.name, node if isinstance(node, list) else [node], self.lab.path(name + '.log'), self.env)
         except Unavailable as e:
             self.skipTest(str(e))
         self.addCleanup(peer.close)
@@ -99,6 +106,38 @@ class Library(Case):
         self.assertGreater(self.token(b, 'through'), token)
         self.assertIn(b('unlock'), ('freed', 'done'))
 
+    def test_secured(self):
+        """With TLS, as a user who may take two locks and no others."""
+        if self.name is None:
+            return  # what the others have in common
+        if self.secures is not True:
+            self.skipTest(self.secures)
+        certs = Certs(self.lab)
+        certs.make('node', '1', '127.0.0.1')
+        port = free_ports(1)[0]
+        node = Cluster(self.lab, 1, ['--tls-port', '127.0.0.1:%d' % port, '--tls-auth-clients', 'no',
+                                     *certs.daemon('node-1')]).start().nodes[0]
+        names = ['~' + self.key_format % name for name in ('one', 'late')]
+        node.call('ACL', 'SETUSER', 'library', 'on', '>the-password', *names, *self.rights)
+        self.env = {'PEER_CA': certs.crt('ca'), 'PEER_USER': 'library', 'PEER_PASSWORD': 'the-password'}
+
+        class Secured:
+            address = '127.0.0.1:%d' % port
+        self.cluster = Cluster.__new__(Cluster)
+        self.cluster.nodes, self.cluster.running = [node], lambda: [node]
+        a, b = self.peer(Secured, 'a'), self.peer(Secured, 'b')
+        Library.check_contention(self, a, b)
+        self.check_lateness(a, b)
+        if not self.gives_up:
+            return
+        answer = a('lock', 'forbidden', TTL)
+        self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
+        self.assertIsNone(self.value('forbidden'))
+        self.env = dict(self.env, PEER_PASSWORD='another')
+        answer = self.peer(Secured, 'c')('lock', 'one', TTL)
+        self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
+        self.assertIsNone(self.value('one'))
+
     def test_it(self):
         if self.name is None:
             return  # what the others have in common
@@ -119,6 +158,7 @@ class RedlockPy(Library):
 class Pottery(Library):
     name = 'pottery'
     key_format = 'redlock:%s'
+    gives_up = False  # it repeats what is refused for a minute
 
 
 class RedisPy(Library):
@@ -136,6 +176,7 @@ class RedisPyDebian(Library):
 class PythonRedisLock(Library):
     name = 'python-redis-lock'
     key_format = 'lock:%s'
+    rights = ('+@acquire', '+@see')  # it asks whose the lock is before it takes it
 
     def check_contention(self, a, b):
         super().check_contention(a, b)
@@ -153,6 +194,7 @@ class PythonRedisLock(Library):
 
 class Aioredlock(Library):
     name = 'aioredlock'
+    secures = 'its driver of 2019 knows no names of users, and the library passes it no TLS'
 
 
 class Node4(Library):
@@ -173,16 +215,19 @@ class Redislock(Library):
 
 class Rslock(Library):
     name = 'rslock'
+    secures = 'its driver has TLS only when it is built so'
     tells_token = False
 
 
 class RedlockRb(Library):
     name = 'redlock-rb'
+    secures = 'its gem is in no registry that CI may use'
     tells_token = False
 
 
 class RedlockPhp(Library):
     name = 'redlock-php'
+    secures = 'it has no way to name a user'
     extends = False
     tells_token = False
 
@@ -191,6 +236,7 @@ class Node5Sentinel(Library):
     """ioredis looks for the master among all nodes, and finds the new one when that dies."""
 
     name = 'node-redlock 5, sentinel'
+    secures = 'node-redlock 5 does it'
 
     def peer(self, node, name):
         class All:
@@ -205,6 +251,63 @@ class Node5Sentinel(Library):
         wait_until(lambda: b('lock', 'through', TTL) == 'refused', 60, 'the other one is served')
         wait_until(lambda: a('token') == 'token %d' % token, 60, 'the token as it was')
         self.assertIn(a('unlock'), ('freed', 'done'))
+
+
+class Several(Case):
+    """Libraries that are given the three nodes as if they were three servers."""
+
+    LIBRARIES = ('redlock-py', 'pottery', 'node-redlock 4', 'node-redlock 5', 'redsync', 'rslock')
+
+    def each(self, cluster, use):
+        told = []
+        for number, name in enumerate(self.LIBRARIES):
+            try:
+                a, b = (Peer(name, cluster.nodes, self.lab.path('%s-%d.log' % (who, number))) for who in 'ab')
+            except Unavailable as e:
+                told.append('%s: not here: %s' % (name, e))
+                continue
+            self.addCleanup(a.close)
+            self.addCleanup(b.close)
+            told.append('%s: %s' % (name, use(a, b, 'key-%d' % number, ('redlock:%s' if name == 'pottery' else '%s') % ('key-%d' % number))))
+        for text in told:
+            self.note(text)
+        if all('not here' in text for text in told):
+            self.skipTest('none of them is here')
+
+    def test_by_default_they_fail_at_once(self):
+        cluster = Cluster(self.lab, 3).start()
+
+        def use(a, _b, key, lock):
+            answer = a('lock', key, TTL)
+            self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
+            # Nothing of it stays behind.
+            wait_until(lambda: cluster.nodes[0].call('GET', lock) is None, 30, 'the end of what one node gave')
+            return answer[:150]
+        self.each(cluster, use)
+
+    def test_shared_they_work(self):
+        cluster = Cluster(self.lab, 3, ('--redis-face-shared', 'yes')).start()
+
+        def use(a, b, key, lock):
+            answers = []
+
+            def held():
+                answers.append(a('lock', key, TTL))
+                return answers[-1] == 'held'
+            wait_until(held, 60, 'the lock')
+            value = cluster.nodes[0].call('GET', lock)
+            token = cluster.nodes[1].call('LOCKTOKEN', lock, value)
+            self.assertEqual(b('lock', key, TTL), 'refused')
+            extended = a('extend', TTL) if a.library != 'redlock-py' else 'held'
+            self.assertEqual(extended, 'held')
+            self.assertEqual(cluster.nodes[2].call('LOCKTOKEN', lock, value), token)
+            self.assertIn(a('unlock'), ('freed', 'done'))
+            wait_until(lambda: cluster.nodes[0].call('GET', lock) is None, 30, 'that it was given back')
+            wait_until(lambda: b('lock', key, TTL) == 'held', 60, 'the lock for the other one')
+            self.assertGreater(cluster.nodes[0].call('LOCKTOKEN', lock, cluster.nodes[0].call('GET', lock)), token)
+            self.assertIn(b('unlock'), ('freed', 'done'))
+            return 'taken at the %d. try, refused, prolonged, given back' % len(answers)
+        self.each(cluster, use)
 
 
 class Counter(Case):

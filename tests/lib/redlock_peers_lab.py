@@ -235,11 +235,12 @@ COMMANDS = {
 class Peer:
     """A process with another library in it. peer('lock', 'name', 10000) returns its answer."""
 
-    def __init__(self, library, servers, log_path, *more):
+    def __init__(self, library, servers, log_path, *more, env=None):
         argv = [*COMMANDS[library](','.join(s.address for s in servers)), *more]
         self.library, self.log_path = library, log_path
         with open(log_path, 'ab') as log:
-            self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                                          env=dict(os.environ, **(env or {})))
         _guard.tell(b'+', self.child.pid)
         self.lines = queue.Queue()
         self.reader = threading.Thread(target=self._read_all, daemon=True)

@@ -1,5 +1,6 @@
 // node-redlock 4 and 5 as a peer: see redlock_peers.py for the lines it reads and writes.
 'use strict';
+const fs = require('fs');
 const path = require('path');
 const readline = require('readline');
 const home = path.join(process.argv[2], 'node_modules'); // where it was installed
@@ -9,7 +10,10 @@ const Redlock = module_.default || module_;
 
 const servers = process.argv[3].split(',').map((address) => {
   const [host, port] = address.split(':');
-  return { host, port: Number(port) };
+  const option = { host, port: Number(port) };
+  if (process.env.PEER_CA) option.tls = { ca: fs.readFileSync(process.env.PEER_CA) };
+  if (process.env.PEER_USER) Object.assign(option, { username: process.env.PEER_USER, password: process.env.PEER_PASSWORD });
+  return option;
 });
 // All of them are one cluster, whose master is to be looked for.
 const options = process.argv[4] === 'sentinel' ? [{ sentinels: servers, name: 'mymaster', role: 'master' }] : servers;

@@ -1,14 +1,23 @@
 """Python libraries as peers: see redlock_peers.py for the lines that it reads and writes.
 
-peer.py LIBRARY HOST:PORT,..."""
+peer.py LIBRARY HOST:PORT,...
 
+PEER_CA, a file: with TLS. PEER_USER and PEER_PASSWORD: who logs in."""
+
+import os
+import ssl
 import sys
 
 import redis
 
 
 def clients(addresses):
-    return [redis.Redis(host=a.split(':')[0], port=int(a.split(':')[1])) for a in addresses.split(',')]
+    more = {}
+    if os.environ.get('PEER_CA'):
+        more.update(ssl=True, ssl_ca_certs=os.environ['PEER_CA'])
+    if os.environ.get('PEER_USER'):
+        more.update(username=os.environ['PEER_USER'], password=os.environ['PEER_PASSWORD'])
+    return [redis.Redis(host=a.split(':')[0], port=int(a.split(':')[1]), **more) for a in addresses.split(',')]
 
 
 def token_of(server, key, value):

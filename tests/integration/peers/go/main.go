@@ -6,6 +6,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -141,11 +143,26 @@ func run(p peer, words []string) (string, error) {
 	}
 }
 
+// PEER_CA, a file: with TLS. PEER_USER and PEER_PASSWORD: who logs in.
+func options(address string) *redis.Options {
+	o := &redis.Options{Addr: address, Username: os.Getenv("PEER_USER"), Password: os.Getenv("PEER_PASSWORD")}
+	if path := os.Getenv("PEER_CA"); path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		o.TLSConfig = &tls.Config{RootCAs: pool}
+	}
+	return o
+}
+
 func main() {
 	var all []pools.Pool
 	var one *redis.Client
 	for _, address := range strings.Split(os.Args[2], ",") {
-		one = redis.NewClient(&redis.Options{Addr: address})
+		one = redis.NewClient(options(address))
 		all = append(all, goredis.NewPool(one))
 	}
 	var p peer = &redsyncPeer{rs: redsync.New(all...), one: one}
