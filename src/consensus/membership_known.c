@@ -253,7 +253,8 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
 {
     const struct member_state *p = membership_find(m, id);
     return p != NULL && id != m->config.identity->id && p->incarnation != 0 &&
-           known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index);
+           ((known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index)) ||
+            membership_is_past(m, p));
 }
 
 /* What it says of itself is from a state that this node has, and there it was a member. */
@@ -338,6 +339,9 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
         !may_join(m, id, peer->incarnation) && !is_host(m, peer)) {
         return refuse(m, peer, reason);
     }
+    if (membership_went_back(m, peer, reason)) {
+        return HANDSHAKE_WENT_BACK;
+    }
     struct member_state *p = find_place(m, peer, admitted_index) ? membership_place(m, id) : NULL;
     if (p == NULL) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
@@ -348,6 +352,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;
+    membership_note_start(m, peer);
     m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {
@@ -361,6 +366,13 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
 {
     struct membership *m = ctx;
     struct member_state *p = membership_find(m, peer_id);
+    if (p != NULL) {
+        p->has_answered = verdict != HANDSHAKE_WENT_BACK;
+    }
+    if (verdict == HANDSHAKE_WENT_BACK) { /* who knows it is right, whatever others do not know */
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
+        return;
+    }
     if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
                       verdict == HANDSHAKE_REMOVED)) {
         p->verdict = verdict;

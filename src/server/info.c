@@ -206,8 +206,10 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"relayed", s->relayed},
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
+                                 {"starts", s->starts},
                                  {NULL, 0}};
-    return put_lines(b, "Raft", lines);
+    int rc = put_lines(b, "Raft", lines);
+    return rc != 0 || !s->has_witness ? rc : put(b, "witness_index", s->witness_index);
 }
 
 static int log_section(struct fli_buf *b, const struct info *i)
