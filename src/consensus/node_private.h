@@ -86,6 +86,8 @@ struct node_backup {
     struct backup_header header;
     struct snapshot_reader *reader;
     char why[256];
+    struct backup_counts counts; /* its age is told by node_backup_counts() */
+    uint64_t read_at_ms;         /* when the last one had been read to its end */
 };
 
 /* What is written on another thread while `busy`. */

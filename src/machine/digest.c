@@ -124,7 +124,7 @@ uint64_t machine_digest_timer(const struct timer *t)
 uint64_t machine_digest_work(struct work *w)
 {
     if (w->kind == WORK_SESSION) {
-        return 0; /* a session says itself that it is ending */
+        return 0; /* whether a session is ending is in the session's own hash */
     }
     if (w->kind == WORK_MULTI) {
         return mix(TAG_WORK, request_token(multi_request(machine_work_multi(w), 0)), 0);

@@ -16,10 +16,10 @@
  * just these locks. The turn of the wait comes when it is first in every queue and every lock is
  * free; until then whoever is behind it waits, also for a lock that is free.
  *
- * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
- * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
- * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
- * lock on the way has a lease from the new clock.
+ * Order. When the clock advances, everything with a deadline before it ends first, in the order of
+ * (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions, leases of
+ * implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a lock on the
+ * way has a lease from the new clock.
  *
  * Bounded work. A batch takes a bounded number of steps; what does not fit goes on in the next one
  * (work.c). Until then it is not held any more by who has lost it, and not yet free. */

@@ -277,6 +277,8 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (d->config.who != NULL) {
         d->config.who(d->config.users_ctx, request, &m);
     }
+    d->counts.jeopardies += q->jeopardies;
+    d->counts.lost += q->lost;
     if (d->calls >= d->config.calls_max) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;

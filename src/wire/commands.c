@@ -50,12 +50,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
-     "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
-     "ends)",
+     "the token (integer); nil when others hold the lock, or wait for it (with WAIT: when they "
+     "still do at the end of the wait)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
-     "later one is refused (LATE)."},
+     "holds it already. A client that sends it again numbers its attempts (ATTEMPT): one that "
+     "comes after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
@@ -180,10 +180,11 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_RELEASE, "RELEASE", NULL, 2, 2, LOCK_WRITE, "name token",
      "1; 0 when the lock is not held under this token",
      "Gives the lock back; a stale token releases nothing."},
-    {FLI_CMD_RENEW, "RENEW", NULL, 2, 4, LOCK_WRITE, "name token [TTL ms]",
+    {FLI_CMD_RENEW, "RENEW", NULL, 2, 8, LOCK_WRITE, "name token [TTL ms] [JEOPARDY n] [LOST n]",
      "1; 0 when the lock is not held under this token",
      "Makes the holder's lease last its TTL from now on, or the TTL given; a lost lock is not "
-     "taken again."},
+     "taken again. JEOPARDY and LOST tell how many leases of this client could not be renewed for "
+     "half their TTL, and how many it gave up as lost, since it last told; the node counts them."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
     {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FACE_LOCAL, "sha1 [sha1 ...]",
@@ -208,9 +209,10 @@ const struct fli_command fli_commands[] = {
      "owner TTL ms [LOCKDELAY ms] [LABEL text]", "OK",
      "Opens a session that may hold many locks and lives as long as it is renewed; opening it "
      "again renews it, with what is given now."},
-    {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 1, LOCK_WRITE, "owner",
+    {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 5, LOCK_WRITE, "owner [JEOPARDY n] [LOST n]",
      "1; 0 when there is no such session",
-     "Makes the session, and every lock it holds, last its TTL from now on."},
+     "Makes the session, and every lock it holds, last its TTL from now on. JEOPARDY and LOST: "
+     "see RENEW."},
     {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
      "a map, or nil when there is no such session", "Describes one session."},
     {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FACE_WRITE,

@@ -445,6 +445,8 @@ class Scene:
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
             if self.redis:
                 argv += ['--redis', ','.join(r.address for r in self.redis)]
+            if o.mode == 'frontdoor':
+                argv.append('--front-door')
             if o.check_writes_only:
                 argv.append('--check-writes-only')
             self.clients.append(self.lab.start(argv, 'client%d' % number))
