@@ -1,5 +1,5 @@
-/* Starts of nodes: what a damaged file still says, which start is over, and whether a directory and its
- * witness fit wherever the process was killed. */
+/* Starts of nodes: what a damaged file still says, which start is over, and whether a directory and
+ * its witness fit wherever the process was killed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
