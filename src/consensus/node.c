@@ -189,6 +189,7 @@ static void node_turn(struct node *n)
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
+    node_settings_turn(n);
     raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
@@ -369,6 +370,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .starts = n->starts.starts.own.number,
         .has_witness = n->starts.witness_path != NULL,
         .witness_index = n->starts.save.busy ? 0 : n->starts.witness.index,
+        .election_ms = n->election_ms,
+        .heartbeat_ms = n->heartbeat_ms,
+        .hold_ms = n->hold_ms,
     };
     log_status(n, ret);
 }

@@ -95,6 +95,7 @@ struct node_status {
     bool has_witness;
     uint64_t witness_index; /* that it has; 0: it is being written */
     bool log_waits;         /* no segment is ready: the disk is full, or slow */
+    unsigned election_ms, heartbeat_ms, hold_ms; /* that count now */
 };
 
 /* How long things took, since start. */
@@ -120,6 +121,9 @@ struct node_callbacks {
     /* level: 1 error, 2 warning, 3 info, 4 debug. part: a word, which part of the node says it.
      * message: words, and behind them what programs may want as key=value. May be NULL. */
     void (*log)(void *ctx, int level, const char *part, const char *message);
+    /* CLUSTER CONFIG has changed what is said for all nodes; comes after a start as well, unless
+     * nothing is said. May be NULL. */
+    void (*settings)(void *ctx, const struct machine_settings *settings);
 };
 
 /* Opens (and locks) the data directory, checks that it belongs to this id and cluster, recovers the

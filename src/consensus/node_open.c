@@ -486,7 +486,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
-        .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
+        .unacked_ms = NODE_UNACKED_MS(n->election_ms),
         .security = c->security,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
@@ -603,6 +603,8 @@ static void set_config(struct node *n, const struct node_config *c)
     n->heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
     n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
     n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
+    n->options = (struct machine_settings){
+        .election_ms = n->election_ms, .heartbeat_ms = n->heartbeat_ms, .hold_ms = n->hold_ms};
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
     n->snapshot_entries = c->snapshot_entries;
     if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */

@@ -374,6 +374,11 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
     return o->probe_ms - now_ms(c);
 }
 
+void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)
+{
+    c->config.election_ms = election_ms;
+}
+
 void relay_client_tick(struct relay_client *c)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {

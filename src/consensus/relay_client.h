@@ -24,8 +24,8 @@ struct relay_client_config {
     struct host host;
     struct transport *transport;
     const struct members *members;
-    uint64_t id; /* this node */
-    unsigned election_ms;
+    uint64_t id;              /* this node */
+    unsigned election_ms;     /* relay_client_set_election_ms() changes it */
     struct held_queue *queue; /* where commands come from, and go back to */
     void *ctx;
     machine_event_cb push; /* an event of a wait, told ahead of the log; may be NULL */
@@ -54,6 +54,7 @@ bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
 uint64_t relay_client_next_ms(const struct relay_client *c);
 
 void relay_client_tick(struct relay_client *c);
+void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);

@@ -330,6 +330,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_USER_DELETE:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
         return true;
     default:
         return MACHINE_OP_IS_QUERY(op);

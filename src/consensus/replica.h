@@ -72,6 +72,9 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 /* The log says that something is on disk. */
 void replica_durable(struct replica *r, uint64_t now_ms);
 
+/* Other times from now on, at least three heartbeats to an election time. */
+void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms);
+
 /* Once a turn: runs the core's timer, and applies what was left over. paused: the process stood
  * still, and what others have sent meanwhile was not read; the timer waits for the next turn. */
 void replica_turn(struct replica *r, uint64_t now_ms, bool paused);

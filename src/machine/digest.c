@@ -148,6 +148,8 @@ uint64_t machine_hash(const struct machine *m)
     uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
     h = mix(h, m->due_ms, m->mark_due);
     h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
+    h = mix(h, (uint64_t)m->settings.election_ms << 32 | m->settings.heartbeat_ms,
+            (uint64_t)m->settings.hold_ms << 32 | m->settings.log_level);
     h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);
     h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);

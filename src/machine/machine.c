@@ -421,11 +421,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
-        m->limits = c->limits;
-        r->code = MACHINE_DONE;
-        break;
     case MACHINE_OP_LIMIT_SET:
-        machine_limit_set(m, c, r);
+    case MACHINE_OP_SETTING_SET:
+        machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
@@ -599,6 +597,11 @@ uint64_t machine_cluster_id(const struct machine *m)
 const struct machine_limits *machine_get_limits(const struct machine *m)
 {
     return &m->limits;
+}
+
+const struct machine_settings *machine_get_settings(const struct machine *m)
+{
+    return &m->settings;
 }
 
 void machine_get_counts(const struct machine *m, struct machine_counts *ret)

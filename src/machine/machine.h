@@ -77,6 +77,14 @@ enum machine_limit {
     MACHINE_LIMIT_USERS,
 };
 
+/* Of SETTING_SET, in the order of struct machine_settings. */
+enum machine_setting {
+    MACHINE_SETTING_ELECTION = 1,
+    MACHINE_SETTING_HEARTBEAT,
+    MACHINE_SETTING_HOLD,
+    MACHINE_SETTING_LOG_LEVEL,
+};
+
 /* What a command answers. Fixed size; queries add a payload (machine_query). */
 struct machine_result {
     uint8_t code; /* enum machine_code */
@@ -252,6 +260,10 @@ uint32_t machine_version(const struct machine *m); /* of the cluster: what all i
 uint32_t machine_version_max(void);                /* what this build knows */
 
 const struct machine_limits *machine_get_limits(const struct machine *m);
+const struct machine_settings *machine_get_settings(const struct machine *m);
+/* Whether the value is one that the setting may have; 0 is one of each. */
+bool machine_setting_ok(uint64_t setting, uint64_t value);
+void machine_setting_bounds(enum machine_setting setting, uint32_t *ret_min, uint32_t *ret_max);
 
 struct machine_counts {
     /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several

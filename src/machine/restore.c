@@ -88,6 +88,10 @@ static bool load_head(struct loader *l)
     m->limits.waits_max = fli_read_u32(r);
     m->limits.lock_waits_max = fli_read_u32(r);
     m->limits.session_locks_max = fli_read_u32(r);
+    m->settings.election_ms = fli_read_u32(r);
+    m->settings.heartbeat_ms = fli_read_u32(r);
+    m->settings.hold_ms = fli_read_u32(r);
+    m->settings.log_level = fli_read_u32(r);
     m->ever.grants = fli_read_u64(r);
     m->ever.releases = fli_read_u64(r);
     m->ever.expiries = fli_read_u64(r);
@@ -113,8 +117,9 @@ static bool load_head(struct loader *l)
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
-           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1 &&
-           m->version >= 1 && m->version <= machine_version_max();
+           machine_settings_ok(&m->settings) && l->left[PART_NODES] <= MACHINE_NODES_MAX &&
+           sealed <= 1 && l->left[PART_USERS] >= 1 && m->version >= 1 &&
+           m->version <= machine_version_max();
 }
 
 /* One without an incarnation is to be added; one with a plan has an address. */

@@ -299,6 +299,7 @@ struct machine {
     uint64_t n_grants;   /* tokens that are held */
     struct users users;
     struct machine_limits limits;
+    struct machine_settings settings;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
     uint32_t version;           /* of the cluster: what all its nodes know */
@@ -719,8 +720,10 @@ uint64_t machine_digest_work(struct work *w); /* of a multi-lock, a lock or the 
 uint64_t machine_digest_user(struct fli_slice record);
 
 /* limit.c */
-void machine_limit_set(struct machine *m, const struct machine_command *c,
-                       struct machine_result *r);
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+/* Whether they go together: of those that are set. */
+bool machine_settings_ok(const struct machine_settings *s);
 
 /* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
 void machine_nodes_apply(struct machine *m, const struct machine_command *c,

@@ -246,6 +246,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     case MACHINE_OP_USER_DELETE:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
     case MACHINE_OP_USERS:
     case MACHINE_OP_USER:
         return acl_may_some(u, ACL_ADMIN) ? 0 : ACL_ADMIN;

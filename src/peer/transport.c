@@ -178,6 +178,14 @@ static void files_sweep(struct transport *t)
     }
 }
 
+void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
+                         unsigned unacked_ms)
+{
+    t->connect_ms = connect_ms;
+    t->answer_ms = answer_ms;
+    t->shared.unacked_ms = unacked_ms;
+}
+
 void transport_get_security(const struct transport *t, struct transport_security *ret)
 {
     *ret = (struct transport_security){.handshakes = t->shared.shaken,

@@ -155,6 +155,10 @@ struct transport_security {
     uint64_t handshakes, failed, deferred;
 };
 
+/* Other times from now on; unacked_ms counts for connections that are made from then on. */
+void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
+                         unsigned unacked_ms);
+
 void transport_get_security(const struct transport *t, struct transport_security *ret);
 
 /* Reads the files of security again; the log says what came of it. They are read by themselves when

@@ -92,7 +92,9 @@ const struct fli_command fli_commands[] = {
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
-     "Tells or changes the limits of the cluster; none goes below what is in use."},
+     "Tells or changes the limits of the cluster, none of which goes below what is in use, and "
+     "times "
+     "and the level of the log of all nodes; with the value default the options of each count."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",

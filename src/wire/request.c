@@ -174,7 +174,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_CLUSTER_CONFIG] = {.known = true,
                                 .args = {BYTES("GET or SET", by, 1, MODE_WORD_MAX),
                                          BYTES("name", label, 1, FLI_CLIENT_NAME_MAX),
-                                         NUMBER("value", number, 1, UINT32_MAX, "a limit")},
+                                         BYTES("value", value, 1, FLI_CLIENT_NAME_MAX)},
                                 .n_args = 3,
                                 .n_required = 1},
     [FLI_CMD_CLUSTER_FORGET] = {ARGS(1, NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},
