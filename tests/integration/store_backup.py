@@ -39,7 +39,7 @@ class StoreBackups(Case):
         store = Store(self.lab).start()
         for i in range(keys):
             store.call('SET', 'key-%d' % i, 'value-%d' % i * 50, 'FENCE', 'lock-%d' % (i % 10), 100 + i)
-        store.call('DEL', 'key-7', 'FENCE', 'lock-7', 200)
+        store.call('DEL', 'key-7', 'FENCE', 'lock-7', 150 + keys)
         store.call('CLAIM', 'claimed', 300)
         return store
 
