@@ -170,7 +170,7 @@ struct pair {
     struct starts directory;
     uint64_t term, last_index;
     bool is_new;
-    char *path;
+    char *folder, *path;
     char errmsg[1024];
 };
 
@@ -213,7 +213,8 @@ static bool begin(struct pair *p, unsigned writes, bool reset)
 static int set_up(void **state)
 {
     struct pair *p = test_calloc(1, sizeof *p);
-    p->path = scratch_path(scratch_make(), "witness");
+    p->folder = scratch_make();
+    p->path = scratch_path(p->folder, "witness");
     p->directory.incarnation = 5;
     p->is_new = true;
     *state = p;
@@ -223,9 +224,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct pair *p = *state;
-    char *folder = strdup(p->path);
-    *strrchr(folder, '/') = '\0';
-    scratch_remove(folder);
+    scratch_remove(p->folder);
     free(p->path);
     test_free(p);
     return 0;
