@@ -174,12 +174,6 @@ MUTANTS = [
      'is carried out \\d+ times'),
     (20, 'a refusal hides that an earlier try may have been done', CALL, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
      '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out'),
-    (2, 'CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
-     '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
-     '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'
-     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, &r, &p->payload);\n'
-     '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
-     'is said to be held after it has ended|and was never issued|is said to be gone'),
     (21, 'READY is said before incarnations are on disk', 'src/consensus/membership_known.c', 'if (identity_store(m->config.dir, fresh) != 0) {',
      'if (fresh->cluster_id != 0 && identity_store(m->config.dir, fresh) != 0) {', 'has not written down'),
     (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),
