@@ -70,6 +70,7 @@ enum machine_op {
     MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
+    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends them); see keys_any.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -109,6 +110,10 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
 #define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
 #define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
+/* With RELEASE: what the owner gave back within MACHINE_RELEASED_MS counts as given back again. For
+ * clients that take the nodes for several servers, and give back at each. */
+#define MACHINE_KEYS_AGAIN 64u
+#define MACHINE_RELEASED_MS UINT64_C(5000)
 
 /* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
