@@ -110,7 +110,7 @@ MUTANTS = [
     (9, 'the log is begun anew behind a snapshot that was received, and nothing of it is written', 'src/log/log.c',
      '    log_entries_reset(&l->entries, index, term);\n    l->durable_index', '    log_entries_reset(&l->entries, index, term);\n    return ++l->position;\n    l->durable_index',
      'does not start|applies another batch|differs from|not everybody is answered'),
-    (10, 'dispatch asks for half of the wait', DISPATCH, 'm->wait_ms = q->wait ? q->wait_ms : 0;', 'm->wait_ms = q->wait ? q->wait_ms / 2 : 0;',
+    (10, 'dispatch asks for half of the wait', DISPATCH, 'm->wait_ms = q->wait ? q->wait_ms : 0;', 'm->wait_ms = q->wait ? q->wait_ms / 2 + 1 : 0;',
      'a wait of \d+ ms'),
     (11, 'dispatch asks for readers as for one alone', DISPATCH, 'q->shared ? MACHINE_MODE_SHARED : MACHINE_MODE_EXCLUSIVE', 'MACHINE_MODE_EXCLUSIVE',
      'though nobody is in its way|is granted to|in use and is not|is not granted'),
