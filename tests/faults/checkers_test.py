@@ -630,14 +630,14 @@ class Events(Judged):
     def recorded(self, seed):
         """What happens to three locks, in the order of the log, with queues; and the grants as their clients saw them."""
         chooser, told, story = random.Random(seed), [], Story()
-        holder, queue, clock, token, place = {}, {n: [] for n in 'xyz'}, 0, 0, 10
+        holder, queue, since, clock, token, place = {}, {n: [] for n in 'xyz'}, {}, 0, 0, 10
         def tell(event, lock, owner, **more):
             told.append({'event': event, 'lock': lock, 'owner': owner, 'token': more.get('token'), 'wait': more.get('wait'),
                          'clock': clock})
         def grant(lock, owner, wait=None):
             holder[lock] = (token, owner)
             tell('granted', lock, owner, token=token, wait=wait)
-            story.op('acquire', clock / 1000, clock / 1000 + 0.01, token, lock=lock, ttl=1.0, owner=owner, answer={'token': token})
+            story.op('acquire', since.get(owner, clock) / 1000, clock / 1000 + 0.01, token, lock=lock, ttl=1.0, owner=owner, answer={'token': token})
         for _ in range(120):
             clock += chooser.randrange(1, 60)
             lock, what = chooser.choice('xyz'), chooser.random()
@@ -647,6 +647,7 @@ class Events(Judged):
             elif what < 0.4:
                 place += chooser.randrange(1, 3)
                 queue[lock].append((place, 'w%d' % place))
+                since['w%d' % place] = clock
                 tell('queued', lock, 'w%d' % place, wait=place)
             elif what < 0.55 and queue[lock]:
                 left, owner = queue[lock].pop(chooser.randrange(len(queue[lock])))
@@ -661,14 +662,19 @@ class Events(Judged):
         return told, story.ops()
 
     def heard(self, **connections):
-        return [dict(e, t=n, type='seen', client=0, connection=name) for name, told in connections.items()
-                for n, e in enumerate(told)]
+        return [dict(e, t=e['clock'] / 1000, type='seen', client=0, connection=name) for name, told in connections.items() for e in told]
 
     def edits(self, told):
         for n in range(1, len(told) - 1):
             yield 'without', n, told[:n] + told[n + 1:]
             yield 'twice', n, told[:n + 1] + told[n:]
             yield 'exchanged', n, told[:n] + [told[n + 1], told[n]] + told[n + 2:]
+
+    def test_a_kind_that_is_never_told_is_found(self):
+        for kind in ('queued', 'left', 'granted', 'released', 'expired'):
+            told, ops = self.recorded(1)
+            fewer = [e for e in told if e['event'] != kind]
+            self.assertTrue(watching.watching(self.heard(a=fewer, b=fewer), ops), kind)
 
     def test_each_edit_of_one_of_two_is_found(self):
         for seed in range(8):

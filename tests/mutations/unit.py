@@ -47,4 +47,12 @@ MUTANTS = [
     ('STALE is answered although the commit failed', MARKS, '            FLI_CONTAINER_OF(node, struct raise_request, link)->result = rc;',
      '            struct raise_request *r = FLI_CONTAINER_OF(node, struct raise_request, link);\n            r->result = r->result == 0 ? rc : r->result;',
      'fence/test_fence_commit', 'a disk has to fail with two requests in one group'),
+    ('CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
+     '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
+     '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'
+     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, &r, &p->payload);\n'
+     '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
+     'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
+    ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
+     'base/test_base_clock', 'nodes take their time from the loop; who takes it from here, the shells of clients, is in no simulation'),
 ]

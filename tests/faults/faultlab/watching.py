@@ -53,7 +53,7 @@ class _Piece:
 
     def __init__(self, name, granted, highest):
         self.name, self.granted, self.highest = name, granted, highest
-        self.clock = 0
+        self.clock, self.began = 0, None # began: when the first was heard
         self.wrong = []
         self.holder = {} # by lock: its token, None when it is free; not in it: not known
         self.heard = []  # tokens of grants
@@ -68,6 +68,7 @@ class _Piece:
     def take(self, e):
         if e['clock'] < self.clock:
             self.say(e, 'heard that the clock of the events went back')
+        self.began = e['t'] if self.began is None else self.began
         self.clock = e['clock']
         if e['event'] == 'queued':
             self.queued(e)
@@ -119,6 +120,8 @@ class _Piece:
                     self.wrong.append(Anomaly('events', '%s did not hear of token %d, but of %d and %d'
                                               % (self.name, missing, self.heard[-1], token), [self.granted[missing]]))
         if e.get('wait') is not None:
+            if asked is not None and asked.invoked > self.began and e['wait'] not in self.places and e['wait'] not in self.gone:
+                self.say(e, 'did not hear that the place %d in the queue of %s was taken, and that it was granted', e['wait'], lock)
             before = [w for w, (other, _) in self.places.items() if other == lock and w < e['wait']]
             if before:
                 self.say(e, 'heard that the place %d in the queue of %s was granted before the place %d', e['wait'], lock, before[0])
