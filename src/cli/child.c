@@ -206,7 +206,7 @@ static void follow_into_stop(struct cli_child *c)
     signal_command(c, SIGCONT);
 }
 
-static void look_at_command(struct cli_child *c)
+static void find_command(struct cli_child *c)
 {
     siginfo_t info = {.si_pid = 0};
     int wanted = WEXITED | WNOHANG | WNOWAIT | (c->terminal ? WSTOPPED : 0);
@@ -260,7 +260,7 @@ void cli_child_before(struct cli_child *c)
 void cli_child_after(struct cli_child *c)
 {
     kill_if_due(c);
-    look_at_command(c);
+    find_command(c);
 }
 
 /* Ends as the signal says, so that whoever started us sees it. */

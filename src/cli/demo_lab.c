@@ -17,7 +17,7 @@
 
 #include "cli/demo.h"
 
-#define LOOK_AGAIN_MS 2
+#define POLL_AGAIN_MS 2
 #define ATTEMPTS 5
 #define FAKETIME_MS UINT64_C(15000)
 
@@ -141,7 +141,7 @@ static int wait_for_log(struct demo_lab *lab, pid_t *pid, const char *log, const
             (void)demo_lab_fail(lab, "a server did not start (%s): %s", log, line);
             return FL_EDENIED;
         }
-        (void)poll(NULL, 0, LOOK_AGAIN_MS);
+        (void)poll(NULL, 0, POLL_AGAIN_MS);
     }
     return demo_lab_fail(lab, "a server did not get ready in time (%s)", log);
 }
@@ -212,7 +212,7 @@ static int wait_for_redis(struct demo_lab *lab, unsigned i, uint64_t timeout_ms)
             (void)find_in_log(lab, log, "", line, sizeof line);
             return demo_lab_fail(lab, "a redis-server ended as soon as it had started: %s", line);
         }
-        (void)poll(NULL, 0, LOOK_AGAIN_MS);
+        (void)poll(NULL, 0, POLL_AGAIN_MS);
     }
     return demo_lab_fail(lab, "a redis-server did not answer in time");
 }

@@ -21,7 +21,7 @@
 #define PREFIX "fencelock-"
 #define SUFFIX ".backup"
 #define KEPT_MAX 10000u
-#define LOOK_MS UINT64_C(2000)
+#define STATUS_MS UINT64_C(2000)
 
 struct target {
     char path[PATH_SIZE], part[PATH_SIZE];
@@ -99,7 +99,7 @@ static size_t leader_of(fl_client *c)
     struct fl_node_status s;
     size_t n = fl_client_nodes(c);
     for (size_t i = 0; i < n; i++) {
-        if (fl_node_ask(c, i, LOOK_MS, &s) == 0 && strcmp(s.role, "leader") == 0) {
+        if (fl_node_ask(c, i, STATUS_MS, &s) == 0 && strcmp(s.role, "leader") == 0) {
             return i;
         }
     }
@@ -245,8 +245,8 @@ static void say(const struct cli_args *a, const char *path, const struct backup_
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static int look(const char *path, struct backup_header *h, struct machine_counts *counts,
-                char error[ERROR_SIZE])
+static int inspect(const char *path, struct backup_header *h, struct machine_counts *counts,
+                   char error[ERROR_SIZE])
 {
     struct machine *m = NULL;
     int rc = backup_file_read(path, h, &m, error, ERROR_SIZE);
@@ -262,7 +262,7 @@ static int verify(const struct cli_args *a)
     char error[ERROR_SIZE] = "";
     struct backup_header h;
     struct machine_counts counts;
-    int rc = look(a->arg[0], &h, &counts, error);
+    int rc = inspect(a->arg[0], &h, &counts, error);
     if (rc != 0) {
         (void)cli_fail(a, rc, error, NULL, NULL);
         return CLI_EXIT_NO;
@@ -275,7 +275,7 @@ static int verify(const struct cli_args *a)
 static int settle(const struct cli_args *a, struct target *t, struct backup_header *h,
                   struct machine_counts *counts, uint64_t *removed)
 {
-    int rc = look(t->part, h, counts, t->error);
+    int rc = inspect(t->part, h, counts, t->error);
     if (rc != 0) {
         return rc;
     }

@@ -17,7 +17,7 @@
 #define DURATION_DEFAULT_MS UINT64_C(10000)
 #define DURATION_MAX_MS UINT64_C(86400000)
 #define KINDS_MAX 256u
-#define LOOK_MS UINT64_C(200) /* at most so long between looks at the clock */
+#define POLL_MS UINT64_C(200) /* at most so long between looks at the clock */
 
 struct kind {
     struct face_verdict verdict;
@@ -70,7 +70,7 @@ static void take_line(struct check *k, struct fli_slice line)
         struct fli_slice key = face_monitor_key(&m);
         if (k->match.len == 0 || (key.len > 0 && machine_glob_match(k->match, key, &steps))) {
             k->context.wall_ms = fli_clock_wall_ms();
-            face_monitor_judge(&k->context, &m, &v);
+            face_monitor_check(&k->context, &m, &v);
             k->seen++;
             k->served += v.served;
             count(k, &v, key);
@@ -159,7 +159,7 @@ static bool watch(struct check *k, redisContext *c, uint64_t duration_ms, char *
     uint64_t end_ms = fli_clock_ms() + duration_ms;
     for (uint64_t now_ms = fli_clock_ms(); now_ms < end_ms; now_ms = fli_clock_ms()) {
         redisReply *r;
-        if (!next_line(c, end_ms - now_ms < LOOK_MS ? end_ms - now_ms : LOOK_MS, &r)) {
+        if (!next_line(c, end_ms - now_ms < POLL_MS ? end_ms - now_ms : POLL_MS, &r)) {
             snprintf(errmsg, size, "the connection has ended: %s", c->errstr);
             return false;
         }

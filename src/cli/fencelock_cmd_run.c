@@ -18,7 +18,7 @@
 
 #define PLACE_FIRST_MS UINT64_C(300)
 #define PLACE_EVERY_MS UINT64_C(1000)
-#define SILENT_LOOKS 3u
+#define SILENT_POLLS 3u
 #define NOTE_SIZE 384u
 #define RELEASE_TIMEOUT_MS UINT64_C(2000)
 #define RELEASE_LOST_TIMEOUT_MS UINT64_C(500) /* likely in vain */
@@ -29,8 +29,8 @@ struct runner {
     struct cli_child child;
     /* waiting */
     fl_call *acquiring;
-    fl_call *looking;
-    uint64_t look_ms; /* when to ask for the place next */
+    fl_call *fetching;
+    uint64_t place_ms; /* when to ask for the place next */
     uint64_t place, waiters;
     unsigned unanswered; /* looks in a row */
     /* running */
@@ -85,7 +85,7 @@ static void say_with_remedy(struct runner *r, int status, const char *before, co
 /* Said once each time: a wrong address must not look like a long queue. */
 static void note_silence(struct runner *r, int status, const char *error)
 {
-    if (r->acquiring != NULL && ++r->unanswered == SILENT_LOOKS &&
+    if (r->acquiring != NULL && ++r->unanswered == SILENT_POLLS &&
         !cli_has(r->args, CLI_OPT_QUIET)) {
         say_with_remedy(r, status, "waiting, but the nodes do not say for what: ", error);
     }
@@ -95,8 +95,8 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
 {
     struct runner *r = arg;
     struct fl_bytes owner = owner_of(r);
-    r->looking = NULL;
-    r->look_ms = fl_now_ms() + PLACE_EVERY_MS;
+    r->fetching = NULL;
+    r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
     if (status != 0 && status != FL_ENOTFOUND) {
         note_silence(r, status, error);
     } else {
@@ -117,16 +117,16 @@ static void on_shown(void *arg, int status, const char *error, struct fl_lock_li
     fl_lock_list_free(list);
 }
 
-static void look_for_place(struct runner *r)
+static void fetch_place(struct runner *r)
 {
-    if (r->acquiring == NULL || r->looking != NULL || fl_now_ms() < r->look_ms) {
+    if (r->acquiring == NULL || r->fetching != NULL || fl_now_ms() < r->place_ms) {
         return;
     }
-    r->look_ms = fl_now_ms() + PLACE_EVERY_MS;
+    r->place_ms = fl_now_ms() + PLACE_EVERY_MS;
     /* Without memory for it the place is not shown, that is all. */
     if (fl_async_show(r->async, fl_str(r->args->arg[0]), PLACE_EVERY_MS, on_shown, r,
-                      &r->looking) != 0) {
-        r->looking = NULL;
+                      &r->fetching) != 0) {
+        r->fetching = NULL;
     }
 }
 
@@ -226,14 +226,14 @@ static void on_released(void *arg, int status, const char *error)
 /* One turn: waits until something has happened, and sees to it. */
 static void turn(struct runner *r)
 {
-    uint64_t next_ms = r->acquiring != NULL && r->looking == NULL ? r->look_ms : CLI_NEVER_MS;
+    uint64_t next_ms = r->acquiring != NULL && r->fetching == NULL ? r->place_ms : CLI_NEVER_MS;
     struct pollfd p[] = {{.fd = fl_async_fd(r->async), .events = POLLIN},
                          {.fd = r->child.signal_fd, .events = POLLIN}};
     (void)poll(p, 2, cli_child_poll_ms(&r->child, next_ms));
     cli_child_before(&r->child);
     fl_async_process(r->async);
     cli_child_after(&r->child);
-    look_for_place(r);
+    fetch_place(r);
 }
 
 static void give_back(struct runner *r)
@@ -251,7 +251,7 @@ static void give_back(struct runner *r)
 
 static void wait_run_and_give_back(struct runner *r)
 {
-    r->look_ms = fl_now_ms() + PLACE_FIRST_MS;
+    r->place_ms = fl_now_ms() + PLACE_FIRST_MS;
     while (r->acquiring != NULL && r->child.died_of == 0) {
         turn(r);
     }
@@ -261,9 +261,9 @@ static void wait_run_and_give_back(struct runner *r)
     if (r->acquiring != NULL) {
         fl_call_cancel(r->acquiring);
     }
-    if (r->looking != NULL) {
-        fl_call_cancel(r->looking);
-        r->looking = NULL;
+    if (r->fetching != NULL) {
+        fl_call_cancel(r->fetching);
+        r->fetching = NULL;
     }
     r->acquiring = NULL;
     give_back(r);

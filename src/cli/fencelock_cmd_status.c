@@ -45,8 +45,8 @@ static void FLI_PRINTF(2, 3) found(struct problems *p, const char *fmt, ...)
     }
 }
 
-static void judge_node(struct problems *p, const struct seen_node *node,
-                       const struct seen_node *leader, uint64_t commit)
+static void find_node_problems(struct problems *p, const struct seen_node *node,
+                               const struct seen_node *leader, uint64_t commit)
 {
     const struct fl_node_status *s = &node->status;
     if (node->error != 0) {
@@ -67,11 +67,11 @@ static void judge_node(struct problems *p, const struct seen_node *node,
     }
 }
 
-static void judge(struct problems *p, const struct seen_node *nodes, size_t n,
-                  const struct seen_node *leader, uint64_t commit)
+static void find_problems(struct problems *p, const struct seen_node *nodes, size_t n,
+                          const struct seen_node *leader, uint64_t commit)
 {
     for (size_t i = 0; i < n; i++) {
-        judge_node(p, &nodes[i], leader, commit);
+        find_node_problems(p, &nodes[i], leader, commit);
     }
     if (leader == NULL) {
         found(p, "%s", NO_LEADER);
@@ -220,7 +220,7 @@ int cli_run_status(const struct cli_args *a)
             leader = node;
         }
     }
-    judge(&problems, nodes, n, leader, commit);
+    find_problems(&problems, nodes, n, leader, commit);
     if (cli_has(a, CLI_OPT_JSON)) {
         status_json(nodes, n, leader == NULL ? NULL : leader->address, commit, &problems);
     } else {
@@ -236,14 +236,14 @@ int cli_run_status(const struct cli_args *a)
 /* ---- health ---------------------------------------------------------------------------------- */
 
 /* What one look at a node came to. */
-struct look {
+struct probe {
     struct seen_node node;
     bool live, serves;
     char message[PROBLEM_SIZE];
 };
 
 /* Whether the cluster answers a question that goes through the log, asked by way of this node. */
-static void look_closely(const struct cli_args *a, struct look *l, uint64_t timeout_ms)
+static void probe_health(const struct cli_args *a, struct probe *l, uint64_t timeout_ms)
 {
     int code;
     fl_client *c = cli_client_create_at(a, l->node.address, &code);
@@ -259,7 +259,7 @@ static void look_closely(const struct cli_args *a, struct look *l, uint64_t time
     fl_client_destroy(c);
 }
 
-static void look_at(const struct cli_args *a, fl_client *c, size_t i, struct look *l)
+static void probe_node(const struct cli_args *a, fl_client *c, size_t i, struct probe *l)
 {
     uint64_t timeout_ms = node_timeout_ms(a);
     memset(l, 0, sizeof *l);
@@ -273,23 +273,25 @@ static void look_at(const struct cli_args *a, fl_client *c, size_t i, struct loo
     } else if (s->leader_id == 0) {
         snprintf(l->message, sizeof l->message, "it is up and hears no leader");
     } else {
-        look_closely(a, l, timeout_ms);
+        probe_health(a, l, timeout_ms);
     }
 }
 
 /* The worst of them: CLI_EXIT_UNKNOWN when one cannot be reached. */
-static int look_at_all(const struct cli_args *a, fl_client *c, struct look *looks, size_t n)
+static int probe_nodes(const struct cli_args *a, fl_client *c, struct probe *probes, size_t n)
 {
     int code = CLI_EXIT_DONE;
     for (size_t i = 0; i < n; i++) {
-        look_at(a, c, i, &looks[i]);
-        int one = !looks[i].live ? CLI_EXIT_UNKNOWN : looks[i].serves ? CLI_EXIT_DONE : CLI_EXIT_NO;
+        probe_node(a, c, i, &probes[i]);
+        int one = !probes[i].live    ? CLI_EXIT_UNKNOWN
+                  : probes[i].serves ? CLI_EXIT_DONE
+                                     : CLI_EXIT_NO;
         code = one > code ? one : code;
     }
     return code;
 }
 
-static void health_json(const struct look *looks, size_t n, bool healthy)
+static void health_json(const struct probe *probes, size_t n, bool healthy)
 {
     struct cli_json j;
     cli_json_init(&j, stdout);
@@ -298,11 +300,11 @@ static void health_json(const struct look *looks, size_t n, bool healthy)
     cli_json_array(&j, "nodes");
     for (size_t i = 0; i < n; i++) {
         cli_json_object(&j, NULL);
-        cli_json_text(&j, "address", looks[i].node.address);
-        cli_json_bool(&j, "live", looks[i].live);
-        cli_json_bool(&j, "serves", looks[i].serves);
-        cli_json_text(&j, "role", looks[i].node.status.role);
-        cli_json_text(&j, "message", looks[i].message);
+        cli_json_text(&j, "address", probes[i].node.address);
+        cli_json_bool(&j, "live", probes[i].live);
+        cli_json_bool(&j, "serves", probes[i].serves);
+        cli_json_text(&j, "role", probes[i].node.status.role);
+        cli_json_text(&j, "message", probes[i].message);
         cli_json_end_object(&j);
     }
     cli_json_end_array(&j);
@@ -310,16 +312,16 @@ static void health_json(const struct look *looks, size_t n, bool healthy)
     cli_json_finish(&j);
 }
 
-static void health_text(const struct cli_args *a, const struct look *looks, size_t n)
+static void health_text(const struct cli_args *a, const struct probe *probes, size_t n)
 {
     struct cli_style style = cli_style_of(a);
     int width = 0;
     for (size_t i = 0; i < n; i++) {
-        int len = (int)strlen(looks[i].node.address);
+        int len = (int)strlen(probes[i].node.address);
         width = len > width ? len : width;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct look *l = &looks[i];
+        const struct probe *l = &probes[i];
         enum cli_colour colour = l->serves ? CLI_GREEN : l->live ? CLI_YELLOW : CLI_RED;
         printf("%-*s  %s%-11s%s  ", width, l->node.address, cli_colour_on(colour, style.colours),
                l->serves ? "healthy"
@@ -333,7 +335,7 @@ static void health_text(const struct cli_args *a, const struct look *looks, size
 
 int cli_run_health(const struct cli_args *a)
 {
-    static struct look looks[FL_NODES_MAX];
+    static struct probe probes[FL_NODES_MAX];
     int code;
     fl_client *c = cli_client_create(a, &code);
     if (c == NULL) {
@@ -341,15 +343,15 @@ int cli_run_health(const struct cli_args *a)
     }
     size_t n = fl_client_nodes(c);
     uint64_t until_ms = fl_now_ms() + (cli_has(a, CLI_OPT_WAIT) ? a->number[CLI_OPT_WAIT] : 0);
-    code = look_at_all(a, c, looks, n);
+    code = probe_nodes(a, c, probes, n);
     while (code != CLI_EXIT_DONE && fl_now_ms() < until_ms) {
         (void)poll(NULL, 0, HEALTH_EVERY_MS);
-        code = look_at_all(a, c, looks, n);
+        code = probe_nodes(a, c, probes, n);
     }
     if (cli_has(a, CLI_OPT_JSON)) {
-        health_json(looks, n, code == CLI_EXIT_DONE);
+        health_json(probes, n, code == CLI_EXIT_DONE);
     } else {
-        health_text(a, looks, n);
+        health_text(a, probes, n);
     }
     fl_client_destroy(c);
     return code;

@@ -114,7 +114,7 @@ int cli_run_locks_by(const struct cli_args *a)
 
 /* ---- top ------------------------------------------------------------------------------------- */
 
-struct look {
+struct sample {
     struct fl_node_status nodes[FL_NODES_MAX];
     bool there[FL_NODES_MAX];
     size_t n, reached;
@@ -124,7 +124,7 @@ struct look {
     struct fl_lock_list *busy; /* NULL: nobody said */
 };
 
-static void take_look(fl_client *c, uint64_t limit, struct look *ret)
+static void take_sample(fl_client *c, uint64_t limit, struct sample *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->n = fl_client_nodes(c);
@@ -160,7 +160,7 @@ struct rates {
     uint64_t grants, expiries, breaks;
 };
 
-static struct rates rates_of(const struct look *now, const struct look *before)
+static struct rates rates_of(const struct sample *now, const struct sample *before)
 {
     struct rates r = {0};
     if (now->first != NULL && before->first != NULL) {
@@ -172,7 +172,7 @@ static struct rates rates_of(const struct look *now, const struct look *before)
     return r;
 }
 
-static uint64_t lag_of(const struct look *l, const struct fl_node_status *s)
+static uint64_t lag_of(const struct sample *l, const struct fl_node_status *s)
 {
     uint64_t furthest = 0;
     for (size_t i = 0; i < l->n; i++) {
@@ -189,7 +189,7 @@ static const struct cli_column node_columns[] = {
 };
 #define NODE_COLUMNS (sizeof node_columns / sizeof node_columns[0])
 
-static void node_row(struct cli_table *t, const struct look *l, const char *address, size_t i)
+static void node_row(struct cli_table *t, const struct sample *l, const char *address, size_t i)
 {
     const struct fl_node_status *s = &l->nodes[i];
     char text[48];
@@ -216,7 +216,7 @@ static void node_row(struct cli_table *t, const struct look *l, const char *addr
     cli_table_duration(t, CLI_PLAIN, s->uptime_ms);
 }
 
-static void headline(const struct look *l, const struct rates *r, struct cli_style style)
+static void headline(const struct sample *l, const struct rates *r, struct cli_style style)
 {
     const struct fl_node_status *s = l->first;
     if (s == NULL) {
@@ -238,7 +238,7 @@ static void headline(const struct look *l, const struct rates *r, struct cli_sty
            s->waits, s->last_token);
 }
 
-static void show_text(fl_client *c, const struct look *l, const struct rates *r,
+static void show_text(fl_client *c, const struct sample *l, const struct rates *r,
                       struct cli_style style, bool redraw)
 {
     struct cli_table t;
@@ -261,7 +261,7 @@ static void show_text(fl_client *c, const struct look *l, const struct rates *r,
     }
 }
 
-static void node_json(struct cli_json *j, const struct look *l, const char *address, size_t i)
+static void node_json(struct cli_json *j, const struct sample *l, const char *address, size_t i)
 {
     const struct fl_node_status *s = &l->nodes[i];
     cli_json_object(j, NULL);
@@ -281,7 +281,7 @@ static void node_json(struct cli_json *j, const struct look *l, const char *addr
     cli_json_end_object(j);
 }
 
-static void show_json(fl_client *c, const struct look *l, const struct rates *r)
+static void show_json(fl_client *c, const struct sample *l, const struct rates *r)
 {
     struct cli_json j;
     cli_json_init(&j, stdout);
@@ -312,8 +312,8 @@ static void show_json(fl_client *c, const struct look *l, const struct rates *r)
 
 int cli_run_top(const struct cli_args *a)
 {
-    static struct look before;
-    static struct look now;
+    static struct sample before;
+    static struct sample now;
     uint64_t limit = 0;
     int code;
     if (!limit_of(a, &limit)) {
@@ -325,12 +325,12 @@ int cli_run_top(const struct cli_args *a)
     }
     struct cli_style style = cli_style_of(a);
     bool once = cli_has(a, CLI_OPT_ONCE);
-    take_look(c, limit, &before);
+    take_sample(c, limit, &before);
     do {
         fl_lock_list_free(before.busy); /* only the counters are needed again */
         before.busy = NULL;
         (void)poll(NULL, 0, SECOND_MS);
-        take_look(c, limit, &now);
+        take_sample(c, limit, &now);
         struct rates r = rates_of(&now, &before);
         if (style.json) {
             show_json(c, &now, &r);

@@ -39,35 +39,35 @@ static void on_value(void *ctx, const char *name, const char *value, const char 
     cli_table_bytes(&l->table, given ? CLI_PLAIN : CLI_DIM, bytes_of(where));
 }
 
-static const char *state_of(const struct directory_look *look)
+static const char *state_of(const struct directory_summary *summary)
 {
-    if (look->is_used) {
+    if (summary->is_used) {
         return "used";
     }
-    if (look->has_identity) {
-        return look->identity.cluster_id != 0 ? "member" : "begun";
+    if (summary->has_identity) {
+        return summary->identity.cluster_id != 0 ? "member" : "begun";
     }
-    return look->is_empty ? "new" : "foreign";
+    return summary->is_empty ? "new" : "foreign";
 }
 
-static void describe_directory(const struct config *c, const struct directory_look *look,
+static void describe_directory(const struct config *c, const struct directory_summary *summary,
                                char out[SENTENCE_MAX])
 {
-    if (!look->has_identity) {
+    if (!summary->has_identity) {
         (void)snprintf(out, SENTENCE_MAX, "data in %.400s, which %s", c->data,
-                       look->exists ? "is empty" : "does not exist yet");
-    } else if (look->identity.cluster_id == 0) {
+                       summary->exists ? "is empty" : "does not exist yet");
+    } else if (summary->identity.cluster_id == 0) {
         (void)snprintf(out, SENTENCE_MAX,
                        "data in %.400s, of node %" PRIu64 " in a cluster that is not formed yet",
-                       c->data, look->identity.id);
+                       c->data, summary->identity.id);
     } else {
         (void)snprintf(out, SENTENCE_MAX, "data in %.400s, of node %" PRIu64 " in cluster %" PRIu64,
-                       c->data, look->identity.id, look->identity.cluster_id);
+                       c->data, summary->identity.id, summary->identity.cluster_id);
     }
 }
 
 static void print_json(int argc, const char *const *argv, const char *const *env,
-                       const struct config *c, const struct directory_look *look,
+                       const struct config *c, const struct directory_summary *summary,
                        const char *errmsg)
 {
     struct cli_json j;
@@ -82,10 +82,10 @@ static void print_json(int argc, const char *const *argv, const char *const *env
     cli_json_u64(&j, "members", c->members.n);
     cli_json_object(&j, "data");
     cli_json_bytes(&j, "path", bytes_of(c->data));
-    cli_json_text(&j, "state", state_of(look));
-    if (look->has_identity) {
-        cli_json_u64(&j, "node", look->identity.id);
-        cli_json_u64(&j, "cluster", look->identity.cluster_id);
+    cli_json_text(&j, "state", state_of(summary));
+    if (summary->has_identity) {
+        cli_json_u64(&j, "node", summary->identity.id);
+        cli_json_u64(&j, "cluster", summary->identity.cluster_id);
     }
     cli_json_end_object(&j);
     cli_json_array(&j, "options");
@@ -97,7 +97,7 @@ static void print_json(int argc, const char *const *argv, const char *const *env
 }
 
 static void print_table(int argc, const char *const *argv, const char *const *env,
-                        const struct config *c, const struct directory_look *look, bool works)
+                        const struct config *c, const struct directory_summary *summary, bool works)
 {
     static const struct cli_column columns[] = {
         {"OPTION", false}, {"VALUE", false}, {"FROM", false}};
@@ -111,7 +111,7 @@ static void print_table(int argc, const char *const *argv, const char *const *en
     }
     cli_table_fini(&l.table);
     if (works) {
-        describe_directory(c, look, directory);
+        describe_directory(c, summary, directory);
         (void)printf("\n%sok%s: would run node %" PRIu64 " of %u, clients at %s%s%s%s, %s\n",
                      cli_colour_on(CLI_GREEN, colours), cli_colour_off(CLI_GREEN, colours), c->id,
                      c->members.n, config_listens_plainly(c) ? c->listen : "",
@@ -124,15 +124,15 @@ int fencelockd_check(int argc, const char *const *argv, const char *const *env,
                      const struct config *c)
 {
     char errmsg[SENTENCE_MAX] = "";
-    struct directory_look look;
-    int rc = server_check(c, &look, errmsg, sizeof errmsg);
+    struct directory_summary summary;
+    int rc = server_check(c, &summary, errmsg, sizeof errmsg);
     if (rc == 0) {
         errmsg[0] = '\0';
     }
     if (c->json) {
-        print_json(argc, argv, env, c, &look, errmsg);
+        print_json(argc, argv, env, c, &summary, errmsg);
     } else {
-        print_table(argc, argv, env, c, &look, rc == 0);
+        print_table(argc, argv, env, c, &summary, rc == 0);
     }
     (void)fflush(stdout);
     if (rc != 0) {

@@ -220,7 +220,7 @@ bool fli_acquire_mode_ok(const struct fl_acquire_options *o)
            (plain || o->permits == 0) && (o->also_len == 0 || (plain && o->permits == 0));
 }
 
-enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op)
+enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op)
 {
     switch (op) {
     case FLI_ASK_ACQUIRE:
@@ -264,7 +264,7 @@ uint64_t fli_ask_lease_ms(const struct fli_ask *ask)
 
 static const struct {
     const char *word;
-    enum fli_flow_event event;
+    enum fli_call_event event;
     int code;
 } error_words[] = {
     {"NOLEADER", FLI_EVENT_NOLEADER, 0},
@@ -276,7 +276,7 @@ static const struct {
     {"DEADLOCK", FLI_EVENT_REFUSED, FL_EDEADLOCK},
     {"NOSESSION", FLI_EVENT_REFUSED, FL_ENOSESSION},
     {"STALE", FLI_EVENT_REFUSED, FL_ESTALE},
-    {"NOTHELD", FLI_EVENT_REFUSED, FL_EDENIED}, /* not ENOTHELD, which is a flow's plain "no" */
+    {"NOTHELD", FLI_EVENT_REFUSED, FL_EDENIED}, /* not ENOTHELD, which is a call's plain "no" */
     {"UNCHECKED", FLI_EVENT_NOLEADER, 0},       /* it was the lock service that did not answer */
     {"WRONGLOCK", FLI_EVENT_REFUSED, FL_EWRONGLOCK},
     {"NOTOKEN", FLI_EVENT_REFUSED, FL_ENOTOKEN},
@@ -291,7 +291,7 @@ static const struct {
 
 /* An error of a word that this version does not know is still an error: surely refused. Which
  * remedy it has only its text can say. */
-static enum fli_flow_event judge_error(const redisReply *reply, int *ret_code)
+static enum fli_call_event classify_error(const redisReply *reply, int *ret_code)
 {
     size_t len = 0;
     while (len < reply->len && reply->str[len] != ' ') {
@@ -313,7 +313,7 @@ static bool is_ok(const redisReply *reply)
     return reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_INTEGER;
 }
 
-static enum fli_flow_event judge_flag(const redisReply *reply)
+static enum fli_call_event classify_flag(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 1) {
         return FLI_EVENT_BROKEN;
@@ -326,14 +326,14 @@ static bool is_zero(const redisReply *reply)
     return reply->type == REDIS_REPLY_INTEGER && reply->integer == 0;
 }
 
-static enum fli_flow_event judge_token(const redisReply *reply, long long least)
+static enum fli_call_event classify_token(const redisReply *reply, long long least)
 {
     bool good = reply->type == REDIS_REPLY_INTEGER && reply->integer >= least &&
                 reply->integer <= (long long)FL_TOKEN_MAX;
     return good ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
 }
 
-static enum fli_flow_event judge_type(const redisReply *reply, int type)
+static enum fli_call_event classify_type(const redisReply *reply, int type)
 {
     if (reply->type == REDIS_REPLY_NIL) {
         return FLI_EVENT_NO;
@@ -341,53 +341,53 @@ static enum fli_flow_event judge_type(const redisReply *reply, int type)
     return reply->type == type ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
 }
 
-enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code)
+enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply, int *ret_code)
 {
     *ret_code = 0;
     if (reply->type == REDIS_REPLY_ERROR) {
-        return judge_error(reply, ret_code);
+        return classify_error(reply, ret_code);
     }
     switch (op) {
     case FLI_ASK_ACQUIRE:
-        return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : judge_token(reply, 1);
+        return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_NO : classify_token(reply, 1);
     case FLI_ASK_TOKEN:
-        return judge_token(reply, 1);
+        return classify_token(reply, 1);
     case FLI_ASK_BREAK:
-        return is_zero(reply) ? FLI_EVENT_NO : judge_token(reply, 1);
+        return is_zero(reply) ? FLI_EVENT_NO : classify_token(reply, 1);
     case FLI_ASK_MARK:
-        return judge_token(reply, 0);
+        return classify_token(reply, 0);
     case FLI_ASK_RENEW:
     case FLI_ASK_RELEASE:
     case FLI_ASK_CHECK:
     case FLI_ASK_DEL:
     case FLI_ASK_SESSION_RENEW:
     case FLI_ASK_SESSION_CLOSE:
-        return judge_flag(reply);
+        return classify_flag(reply);
     case FLI_ASK_SHOW:
     case FLI_ASK_LOCKS:
     case FLI_ASK_BUSIEST:
     case FLI_ASK_SESSIONS:
     case FLI_ASK_LEADER:
-        return judge_type(reply, REDIS_REPLY_ARRAY);
+        return classify_type(reply, REDIS_REPLY_ARRAY);
     case FLI_ASK_BACKUP:
         if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
             return FLI_EVENT_YES;
         }
-        return judge_type(reply, REDIS_REPLY_STRING);
+        return classify_type(reply, REDIS_REPLY_STRING);
     case FLI_ASK_INFO:
     case FLI_ASK_GET:
-        return judge_type(reply, REDIS_REPLY_STRING);
+        return classify_type(reply, REDIS_REPLY_STRING);
     default:
         FLI_ASSERT(op == FLI_ASK_CLAIM || op == FLI_ASK_SET || op == FLI_ASK_SESSION_OPEN);
         return is_ok(reply) ? FLI_EVENT_YES : FLI_EVENT_BROKEN;
     }
 }
 
-int fli_ask_judge_welcome(const redisReply *reply)
+int fli_ask_classify_welcome(const redisReply *reply)
 {
     static const char denied[] = "DENIED ";
     int code = 0;
-    if (reply->type != REDIS_REPLY_ERROR || judge_error(reply, &code) != FLI_EVENT_REFUSED) {
+    if (reply->type != REDIS_REPLY_ERROR || classify_error(reply, &code) != FLI_EVENT_REFUSED) {
         return 0;
     }
     if (code == FL_EDENIED) { /* NOAUTH and the like are of one request */
@@ -396,7 +396,7 @@ int fli_ask_judge_welcome(const redisReply *reply)
     return code == FL_ELIMIT ? code : 0;
 }
 
-enum fli_flow_event fli_ask_judge_probe(const redisReply *reply)
+enum fli_call_event fli_ask_classify_probe(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_NIL ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE;
 }

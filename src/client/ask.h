@@ -6,7 +6,7 @@
 #include <hiredis/hiredis.h>
 
 #include "base/buf.h"
-#include "client/flow.h"
+#include "client/call_state.h"
 #include "fencelock/client.h"
 
 enum fli_ask_op {
@@ -59,18 +59,18 @@ bool fli_acquire_mode_ok(const struct fl_acquire_options *o);
 int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *out) FLI_MUST_USE;
 
 /* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
-enum fli_flow_event fli_ask_judge(enum fli_ask_op op, const redisReply *reply, int *ret_code);
+enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply, int *ret_code);
 
 /* Whether a reply to LEADER says that nothing on this connection is looked at, what was sent behind
  * LEADER included: with FL_ELIMIT there are too many connections, with FL_EDENIED it is the wrong
  * kind of connection. 0: neither. */
-int fli_ask_judge_welcome(const redisReply *reply);
+int fli_ask_classify_welcome(const redisReply *reply);
 
 /* What a reply to LEADER says about the node that gave it, which is there: ALIVE or LEADERLESS. */
-enum fli_flow_event fli_ask_judge_probe(const redisReply *reply);
+enum fli_call_event fli_ask_classify_probe(const redisReply *reply);
 
 /* How repeating this kind of request stands. */
-enum fli_flow_repeat fli_ask_repeat(enum fli_ask_op op);
+enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op);
 
 /* Whether a "no" after a try of unknown outcome may be that try's own doing. */
 bool fli_ask_no_is_doubtful(enum fli_ask_op op);

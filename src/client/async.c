@@ -120,7 +120,7 @@ void fl_async_destroy(fl_async *a)
     fli_engine_fini(&a->engine);
     while ((at = fli_list_pop(&a->locks)) != NULL) {
         struct fl_lock *lock = FLI_CONTAINER_OF(at, struct fl_lock, in);
-        fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+        fli_lease_end(&lock->lease, FL_LOST_RELEASED);
         lock->told = FL_HOLD_LOST;
         lock->renewal = NULL;
         lock->async = NULL;
@@ -305,7 +305,7 @@ void fli_calls_forget(struct fl_async *a, const struct fl_lock *session)
 /* Looks without telling: that is done in its turn, and nothing can be done with the token here. */
 static bool is_lost(struct fl_lock *session)
 {
-    return session == NULL || fli_hold_look(&session->hold, fli_clock_ms()) == FL_HOLD_LOST;
+    return session == NULL || fli_lease_state(&session->lease, fli_clock_ms()) == FL_HOLD_LOST;
 }
 
 static void acquired_under(void *arg, struct fli_ended *ended)

@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "client/engine.h"
-#include "client/hold.h"
+#include "client/lease.h"
 
 /* The mutex is recursive and held while callbacks run: they may call back in, and nobody else
  * can do anything with a lock before its holder has been told that it is lost. */
@@ -22,7 +22,7 @@ struct fl_async {
 struct fl_lock {
     struct fli_list in;
     struct fl_async *async; /* NULL when that has ended */
-    struct fli_hold hold;
+    struct fli_lease lease;
     struct fl_hold_options options;
     enum fl_hold_state told;
     unsigned telling; /* on_change calls that have not returned */

@@ -6,9 +6,9 @@
 #ifndef FLI_CLIENT_ATTEMPTS_H
 #define FLI_CLIENT_ATTEMPTS_H
 
-#include "client/flow.h"
+#include "client/call_state.h"
 
-#define FLI_ATTEMPTS_DOUBT_MS UINT64_C(3600000)
+#define FLI_ATTEMPTS_UNCERTAIN_MS UINT64_C(3600000)
 
 struct fli_attempts {
     uint64_t above;
@@ -24,15 +24,15 @@ static inline uint64_t fli_attempts_next(const struct fli_attempts *a, uint64_t 
 }
 
 /* A call has ended that had sent `last` at last. */
-static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_flow *ended,
+static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_call_state *ended,
                                       uint64_t last, uint64_t now_ms)
 {
     if (ended->status == 0 || !ended->unknown || last == 0) {
         return;
     }
-    bool doubts = now_ms < a->until_ms;
-    a->above = doubts && a->above > last ? a->above : last;
-    a->until_ms = now_ms + FLI_ATTEMPTS_DOUBT_MS;
+    bool uncertain = now_ms < a->until_ms;
+    a->above = uncertain && a->above > last ? a->above : last;
+    a->until_ms = now_ms + FLI_ATTEMPTS_UNCERTAIN_MS;
 }
 
 #endif

@@ -22,7 +22,7 @@
 struct run {
     struct fli_caller *k;
     const struct fli_call *call;
-    struct fli_flow flow;
+    struct fli_call_state call_state;
     redisReply *main_reply;    /* to the request itself */
     redisReply *confirm_reply; /* to the renewal behind it */
     uint64_t attempt;          /* number of the ACQUIRE that was sent last; 0: none */
@@ -35,12 +35,12 @@ int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg, size_
     memset(k, 0, sizeof *k);
     fli_link_init(&k->link);
     fli_link_init(&k->aside);
-    fli_question_init(&k->question, &k->aside);
+    fli_health_probe_init(&k->health_probe, &k->aside);
     fli_buf_init(&k->out, REQUEST_MAX);
     k->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     k->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
-    k->leader = FLI_FLOW_NOBODY;
-    k->silent = FLI_FLOW_NOBODY;
+    k->leader = FLI_CALL_NOBODY;
+    k->silent = FLI_CALL_NOBODY;
     return fli_nodes_parse(nodes, k->nodes, &k->n_nodes, errmsg, errmsg_size);
 }
 
@@ -49,7 +49,7 @@ void fli_caller_fini(struct fli_caller *k)
     fli_link_close(&k->link);
     fli_link_close(&k->aside);
     fli_link_tls_fini(&k->tls);
-    fli_question_fini(&k->question);
+    fli_health_probe_fini(&k->health_probe);
     fli_buf_fini(&k->out);
 }
 
@@ -78,11 +78,11 @@ static void forget_leader(struct fli_caller *k, uint32_t node)
     if (node == k->n_nodes) {
         k->shun_ms = fli_clock_ms() + SHUN_MS;
     }
-    k->leader = FLI_FLOW_NOBODY;
+    k->leader = FLI_CALL_NOBODY;
     k->learned_ms = 0;
 }
 
-/* The place of an address in nodes[]; FLI_FLOW_NOBODY when it is of no use. */
+/* The place of an address in nodes[]; FLI_CALL_NOBODY when it is of no use. */
 static uint32_t place_of(struct fli_caller *k, const char *address, size_t len)
 {
     for (uint32_t i = 0; i < k->n_nodes; i++) {
@@ -91,16 +91,16 @@ static uint32_t place_of(struct fli_caller *k, const char *address, size_t len)
         }
     }
     if (fli_clock_ms() < k->shun_ms) {
-        return FLI_FLOW_NOBODY;
+        return FLI_CALL_NOBODY;
     }
     char errmsg[128];
     struct fli_node node;
     if (fli_node_parse(address, len, &node, errmsg, sizeof errmsg) != 0) {
-        return FLI_FLOW_NOBODY;
+        return FLI_CALL_NOBODY;
     }
     bool other = strcmp(node.text, k->nodes[k->n_nodes].text) != 0;
     if (other && k->link.fd >= 0 && k->link_node == k->n_nodes) {
-        return FLI_FLOW_NOBODY; /* that place is in use; next time */
+        return FLI_CALL_NOBODY; /* that place is in use; next time */
     }
     k->nodes[k->n_nodes] = node;
     return k->n_nodes;
@@ -108,7 +108,7 @@ static uint32_t place_of(struct fli_caller *k, const char *address, size_t len)
 
 static void learn_leader(struct fli_caller *k, const redisReply *reply)
 {
-    k->leader = FLI_FLOW_NOBODY;
+    k->leader = FLI_CALL_NOBODY;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         return;
     }
@@ -117,23 +117,23 @@ static void learn_leader(struct fli_caller *k, const redisReply *reply)
         k->leader = place_of(k, address->str, address->len);
     }
     if (k->leader == k->silent && fli_clock_ms() < k->silent_until_ms) {
-        k->leader = FLI_FLOW_NOBODY; /* nobody's word makes us begin there */
+        k->leader = FLI_CALL_NOBODY; /* nobody's word makes us begin there */
     }
 }
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-static enum fli_flow_event obey_connect(struct run *r, int *ret_code)
+static enum fli_call_event obey_connect(struct run *r, int *ret_code)
 {
     struct fli_caller *k = r->k;
-    const struct fli_flow_order *order = &r->flow.order;
+    const struct fli_call_order *order = &r->call_state.order;
     if (k->link.fd >= 0 && k->link_node == order->node && k->owed == 0 &&
         fli_link_is_fresh(&k->link)) {
         return FLI_EVENT_CONNECTED;
     }
     fli_link_close(&k->link);
     k->owed = 0;
-    if (fli_question_is_done(&k->question, order->node)) {
+    if (fli_health_probe_is_done(&k->health_probe, order->node)) {
         fli_link_move(&k->link, &k->aside);
         k->link_node = order->node;
         return FLI_EVENT_CONNECTED;
@@ -162,7 +162,7 @@ static int encode(struct run *r, bool with_leader)
         return rc;
     }
     const struct fli_ask *ask = &r->call->ask;
-    if (r->flow.order.request == FLI_REQUEST_CONFIRM) {
+    if (r->call_state.order.request == FLI_REQUEST_CONFIRM) {
         const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
                                         .name = ask->name,
                                         .token = (fl_token)r->main_reply->integer,
@@ -175,10 +175,10 @@ static int encode(struct run *r, bool with_leader)
         r->attempt = fli_attempts_next(&k->attempts, r->attempt, now_ms);
         main.attempt = r->attempt;
     }
-    return fli_ask_encode(&main, fli_flow_wait_left(&r->flow, now_ms), &k->out);
+    return fli_ask_encode(&main, fli_call_state_wait_left(&r->call_state, now_ms), &k->out);
 }
 
-static enum fli_flow_event lost_link(struct run *r, enum fli_flow_event event)
+static enum fli_call_event lost_link(struct run *r, enum fli_call_event event)
 {
     struct fli_caller *k = r->k;
     note_trouble(k, k->link_node, k->link.error, strlen(k->link.error));
@@ -188,7 +188,7 @@ static enum fli_flow_event lost_link(struct run *r, enum fli_flow_event event)
     return event;
 }
 
-static enum fli_flow_event obey_send(struct run *r)
+static enum fli_call_event obey_send(struct run *r)
 {
     struct fli_caller *k = r->k;
     uint64_t now_ms = fli_clock_ms();
@@ -198,7 +198,7 @@ static enum fli_flow_event obey_send(struct run *r)
         snprintf(k->link.error, sizeof k->link.error, "the request does not fit in memory");
         return lost_link(r, FLI_EVENT_UNSENT);
     }
-    if (fli_link_send(&k->link, k->out.data, k->out.len, r->flow.order.until_ms) != 0) {
+    if (fli_link_send(&k->link, k->out.data, k->out.len, r->call_state.order.until_ms) != 0) {
         return lost_link(r, FLI_EVENT_UNSENT);
     }
     if (ask_leader) {
@@ -216,21 +216,21 @@ static void keep_reply(redisReply **slot, redisReply *reply)
     *slot = reply;
 }
 
-static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct run *r, redisReply *reply, int *ret_code)
 {
     struct fli_caller *k = r->k;
-    bool confirming = r->flow.order.request == FLI_REQUEST_CONFIRM;
+    bool confirming = r->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_ask_op op = confirming ? FLI_ASK_RENEW : r->call->ask.op;
-    enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    enum fli_call_event event = fli_ask_classify(op, reply, ret_code);
     uint64_t late = confirming ? 0 : fli_ask_late(reply);
     r->attempt = late > r->attempt ? late : r->attempt;
     keep_reply(confirming ? &r->confirm_reply : &r->main_reply, reply);
     if (reply->type == REDIS_REPLY_ERROR) {
-        note_trouble(k, r->flow.order.node, reply->str, reply->len);
+        note_trouble(k, r->call_state.order.node, reply->str, reply->len);
     }
     if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
         k->learned_ms = 0;
-        k->leader = FLI_FLOW_NOBODY;
+        k->leader = FLI_CALL_NOBODY;
     }
     if (event == FLI_EVENT_BROKEN) {
         snprintf(k->link.error, sizeof k->link.error, "its answer makes no sense");
@@ -240,7 +240,7 @@ static enum fli_flow_event judge(struct run *r, redisReply *reply, int *ret_code
 }
 
 /* SILENT: not by until_ms. */
-static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *ret_code)
+static enum fli_call_event await_answer(struct run *r, uint64_t until_ms, int *ret_code)
 {
     struct fli_caller *k = r->k;
     for (;;) {
@@ -257,10 +257,10 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
             return lost_link(r, rc == FL_EPROTO ? FLI_EVENT_BROKEN : FLI_EVENT_LOST);
         }
         if (k->owed == 0) {
-            return judge(r, reply, ret_code);
+            return classify(r, reply, ret_code);
         }
         k->owed = 0;
-        int turned_away = fli_ask_judge_welcome(reply);
+        int turned_away = fli_ask_classify_welcome(reply);
         if (turned_away != 0) {
             note_trouble(k, k->link_node, reply->str, reply->len);
             freeReplyObject(reply);
@@ -271,8 +271,8 @@ static enum fli_flow_event await_answer(struct run *r, uint64_t until_ms, int *r
         }
         learn_leader(k, reply);
         freeReplyObject(reply);
-        if (k->leader != FLI_FLOW_NOBODY) {
-            fli_flow_hint(&r->flow, k->leader);
+        if (k->leader != FLI_CALL_NOBODY) {
+            fli_call_state_hint(&r->call_state, k->leader);
         }
     }
 }
@@ -303,17 +303,17 @@ static int ask_once(struct fli_caller *k, struct fli_link *l, const struct fli_n
     return ask_on(k, l, node, &ask, until_ms, ret);
 }
 
-static enum fli_flow_event obey_probe(struct run *r)
+static enum fli_call_event obey_probe(struct run *r)
 {
     struct fli_caller *k = r->k;
     struct fli_link probe;
     redisReply *reply;
     fli_link_init(&probe);
-    int rc = ask_once(k, &probe, &k->nodes[r->flow.order.node], FLI_ASK_LEADER,
-                      r->flow.order.until_ms, &reply);
-    enum fli_flow_event event = FLI_EVENT_DEAD;
+    int rc = ask_once(k, &probe, &k->nodes[r->call_state.order.node], FLI_ASK_LEADER,
+                      r->call_state.order.until_ms, &reply);
+    enum fli_call_event event = FLI_EVENT_DEAD;
     if (rc == 0) {
-        event = fli_ask_judge_probe(reply);
+        event = fli_ask_classify_probe(reply);
         freeReplyObject(reply);
         snprintf(k->link.error, sizeof k->link.error, "it knows no leader");
     } else {
@@ -324,7 +324,7 @@ static enum fli_flow_event obey_probe(struct run *r)
 }
 
 /* Looking up a name may take its time; one that is written as numbers takes none. */
-static bool begin_question(struct fli_caller *k, uint32_t other)
+static bool begin_health_probe(struct fli_caller *k, uint32_t other)
 {
     const struct fli_node *node = &k->nodes[other];
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -335,8 +335,8 @@ static bool begin_question(struct fli_caller *k, uint32_t other)
     }
     bool begun = false;
     for (struct addrinfo *a = list; a != NULL && !begun; a = a->ai_next) {
-        begun =
-            fli_question_begin(&k->question, other, &k->tls, node->host, a->ai_addr, a->ai_addrlen);
+        begun = fli_health_probe_begin(&k->health_probe, other, &k->tls, node->host, a->ai_addr,
+                                       a->ai_addrlen);
     }
     freeaddrinfo(list);
     return begun;
@@ -347,7 +347,7 @@ static void await_either(const struct run *r, bool writable)
 {
     const struct fli_caller *k = r->k;
     uint64_t now_ms = fli_clock_ms();
-    uint64_t until_ms = r->flow.order.until_ms;
+    uint64_t until_ms = r->call_state.order.until_ms;
     until_ms = until_ms < k->aside.again_ms ? until_ms : k->aside.again_ms;
     uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
     struct pollfd both[2] = {{.fd = k->link.fd, .events = POLLIN},
@@ -355,60 +355,60 @@ static void await_either(const struct run *r, bool writable)
     (void)poll(both, 2, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
 }
 
-static enum fli_flow_event obey_ask(struct run *r, int *ret_code)
+static enum fli_call_event obey_ask(struct run *r, int *ret_code)
 {
     struct fli_caller *k = r->k;
-    uint32_t other = r->flow.order.other;
-    bool stands = k->aside.fd >= 0 && k->question.node == other;
-    if (!stands && !begin_question(k, other)) {
+    uint32_t other = r->call_state.order.other;
+    bool stands = k->aside.fd >= 0 && k->health_probe.node == other;
+    if (!stands && !begin_health_probe(k, other)) {
         fli_link_close(&k->aside);
         return FLI_EVENT_SERVES_NOT;
     }
     for (;;) {
         bool writable = false;
-        enum fli_flow_event event = await_answer(r, 0, ret_code);
+        enum fli_call_event event = await_answer(r, 0, ret_code);
         if (event != FLI_EVENT_SILENT) {
             return event;
         }
-        if (fli_question_step(&k->question, &event, &writable)) {
+        if (fli_health_probe_step(&k->health_probe, &event, &writable)) {
             if (event == FLI_EVENT_SERVES_NOT) {
                 fli_link_close(&k->aside);
             }
             return event;
         }
-        if (fli_clock_ms() >= r->flow.order.until_ms) {
+        if (fli_clock_ms() >= r->call_state.order.until_ms) {
             return FLI_EVENT_SILENT;
         }
         await_either(r, writable);
     }
 }
 
-static enum fli_flow_event obey_sleep(const struct run *r)
+static enum fli_call_event obey_sleep(const struct run *r)
 {
     for (;;) {
         uint64_t now_ms = fli_clock_ms();
-        if (now_ms >= r->flow.order.until_ms) {
+        if (now_ms >= r->call_state.order.until_ms) {
             return FLI_EVENT_WOKE;
         }
-        (void)poll(NULL, 0, (int)(r->flow.order.until_ms - now_ms));
+        (void)poll(NULL, 0, (int)(r->call_state.order.until_ms - now_ms));
     }
 }
 
-static enum fli_flow_event obey(struct run *r, int *ret_code)
+static enum fli_call_event obey(struct run *r, int *ret_code)
 {
-    switch (r->flow.order.want) {
+    switch (r->call_state.order.want) {
     case FLI_WANT_CONNECT:
         return obey_connect(r, ret_code);
     case FLI_WANT_SEND:
         return obey_send(r);
     case FLI_WANT_ANSWER:
-        return await_answer(r, r->flow.order.until_ms, ret_code);
+        return await_answer(r, r->call_state.order.until_ms, ret_code);
     case FLI_WANT_PROBE:
         return obey_probe(r);
     case FLI_WANT_ASK:
         return obey_ask(r, ret_code);
     default:
-        FLI_ASSERT(r->flow.order.want == FLI_WANT_SLEEP);
+        FLI_ASSERT(r->call_state.order.want == FLI_WANT_SLEEP);
         return obey_sleep(r);
     }
 }
@@ -434,7 +434,7 @@ static void explain(struct run *r, uint64_t timeout_ms)
 {
     struct fli_caller *k = r->k;
     unsigned long long ms = timeout_ms;
-    switch (r->flow.status) {
+    switch (r->call_state.status) {
     case FL_ENOTHELD:
         fli_caller_fail(k, 0, "%s", r->call->no);
         return;
@@ -454,13 +454,13 @@ static void explain(struct run *r, uint64_t timeout_ms)
         fli_caller_fail(k, 0, "the outcome is unknown: it may have been done, or may still be");
         break;
     default: /* what the server said is the best explanation */
-        fli_caller_fail(k, 0, "%s", fl_strerror(r->flow.status));
+        fli_caller_fail(k, 0, "%s", fl_strerror(r->call_state.status));
         break;
     }
     append_troubles(k);
 }
 
-static bool is_trouble(enum fli_flow_event event)
+static bool is_trouble(enum fli_call_event event)
 {
     switch (event) {
     case FLI_EVENT_UNREACHABLE:
@@ -480,12 +480,12 @@ static bool is_trouble(enum fli_flow_event event)
 
 /* A wait can be long, and who waits may want to know that it is not for the lock. The end of the
  * call is not told here: its result says why. */
-static void tell_trouble(struct run *r, enum fli_flow_want asked, enum fli_flow_event event)
+static void tell_trouble(struct run *r, enum fli_call_want asked, enum fli_call_event event)
 {
     struct fli_caller *k = r->k;
     bool useful =
         event == FLI_EVENT_SERVES || (asked == FLI_WANT_PROBE && event == FLI_EVENT_ALIVE);
-    if (k->on_trouble == NULL || r->flow.order.want == FLI_WANT_NOTHING) {
+    if (k->on_trouble == NULL || r->call_state.order.want == FLI_WANT_NOTHING) {
         return;
     }
     if (useful) {
@@ -507,7 +507,7 @@ static void tell_trouble(struct run *r, enum fli_flow_want asked, enum fli_flow_
 
 static uint32_t first_node(const struct fli_caller *k, uint64_t seed)
 {
-    if (k->leader != FLI_FLOW_NOBODY) {
+    if (k->leader != FLI_CALL_NOBODY) {
         return k->leader;
     }
     if (k->link.fd >= 0 && k->link_node < k->n_nodes) {
@@ -527,7 +527,7 @@ static void begin(struct run *r, uint64_t timeout_ms)
     fli_random(&seed, sizeof seed);
     uint64_t now_ms = fli_clock_ms();
     uint64_t ttl_ms = fli_ask_lease_ms(&call->ask);
-    const struct fli_flow_config config = {
+    const struct fli_call_config config = {
         .repeat = fli_ask_repeat(op),
         .no_is_doubtful = fli_ask_no_is_doubtful(op),
         .nodes = k->n_nodes,
@@ -545,14 +545,14 @@ static void begin(struct run *r, uint64_t timeout_ms)
         k->trouble[i][0] = '\0';
     }
     k->error[0] = '\0';
-    fli_flow_init(&r->flow, &config);
+    fli_call_state_init(&r->call_state, &config);
 }
 
 /* Closes what the next order has no use for. */
-static void leave_behind(struct run *r, enum fli_flow_event event)
+static void leave_behind(struct run *r, enum fli_call_event event)
 {
     struct fli_caller *k = r->k;
-    enum fli_flow_want want = r->flow.order.want;
+    enum fli_call_want want = r->call_state.order.want;
     bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
     bool silent = event == FLI_EVENT_SILENT || event == FLI_EVENT_SERVES;
     if (event == FLI_EVENT_SERVES) {
@@ -575,17 +575,17 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
     struct run r = {.k = k, .call = call};
     uint64_t timeout_ms = call->timeout_ms != 0 ? call->timeout_ms : k->timeout_ms;
     begin(&r, timeout_ms);
-    while (r.flow.order.want != FLI_WANT_NOTHING) {
+    while (r.call_state.order.want != FLI_WANT_NOTHING) {
         int code = 0;
-        enum fli_flow_want asked = r.flow.order.want;
-        enum fli_flow_event event = obey(&r, &code);
-        fli_flow_feed(&r.flow, fli_clock_ms(), event, code);
+        enum fli_call_want asked = r.call_state.order.want;
+        enum fli_call_event event = obey(&r, &code);
+        fli_call_state_feed(&r.call_state, fli_clock_ms(), event, code);
         leave_behind(&r, event);
         tell_trouble(&r, asked, event);
     }
-    fli_pace_learn(&k->pace, &r.flow);
-    fli_attempts_learn(&k->attempts, &r.flow, r.attempt, fli_clock_ms());
-    if (r.flow.status != 0) {
+    fli_pace_learn(&k->pace, &r.call_state);
+    fli_attempts_learn(&k->attempts, &r.call_state, r.attempt, fli_clock_ms());
+    if (r.call_state.status != 0) {
         explain(&r, timeout_ms);
     }
     if (r.confirm_reply != NULL) {
@@ -597,12 +597,12 @@ int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply
         freeReplyObject(r.main_reply);
     }
     if (ret_lease_ms != NULL) {
-        *ret_lease_ms = r.flow.lease_until_ms;
+        *ret_lease_ms = r.call_state.lease_until_ms;
     }
-    return r.flow.status;
+    return r.call_state.status;
 }
 
-static int code_of(enum fli_flow_event event, int code)
+static int code_of(enum fli_call_event event, int code)
 {
     switch (event) {
     case FLI_EVENT_NO:
@@ -630,7 +630,7 @@ int fli_caller_ask(struct fli_caller *k, struct fli_link *link, uint32_t node,
         fli_link_close(link);
         return rc == FL_EIO ? FL_ENOCONN : rc;
     }
-    enum fli_flow_event event = fli_ask_judge(ask->op, reply, &code);
+    enum fli_call_event event = fli_ask_classify(ask->op, reply, &code);
     if (event == FLI_EVENT_YES) {
         *ret_reply = reply;
         return 0;
@@ -659,7 +659,7 @@ int fli_caller_once(struct fli_caller *k, uint32_t node, enum fli_ask_op op, uin
         return rc == FL_EIO ? FL_ENOCONN : rc;
     }
     int code = 0;
-    enum fli_flow_event event = fli_ask_judge(op, reply, &code);
+    enum fli_call_event event = fli_ask_classify(op, reply, &code);
     if (event == FLI_EVENT_YES) {
         *ret_reply = reply;
         return 0;

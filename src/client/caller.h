@@ -1,14 +1,14 @@
-/* caller.h: the blocking shell: obeys a flow with one connection at a time. Also what clients of
+/* caller.h: the blocking shell: obeys a call with one connection at a time. Also what clients of
  * the lock service and of the store have in common. One thread. */
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
 #include "client/attempts.h"
 #include "client/ask.h"
-#include "client/flow.h"
+#include "client/call_state.h"
 #include "client/link.h"
 #include "client/nodes.h"
-#include "client/question.h"
+#include "client/health_probe.h"
 
 #define FLI_TROUBLE_SIZE 160u
 
@@ -25,7 +25,7 @@ struct fli_caller {
     fli_trouble_cb on_trouble; /* NULL: nobody wants to know */
     void *trouble_arg;
     /* private; nodes[n_nodes] is the leader when its address is not in the list */
-    uint32_t leader;     /* FLI_FLOW_NOBODY: not known */
+    uint32_t leader;     /* FLI_CALL_NOBODY: not known */
     uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
     uint64_t learned_ms; /* when the leader was last asked for; 0: never */
     uint64_t shun_ms;    /* until then an address that was told and did not work is not believed */
@@ -36,8 +36,8 @@ struct fli_caller {
     struct fli_attempts attempts;
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     struct fli_link link;
-    struct fli_link aside; /* of the question; closed between calls */
-    struct fli_question question;
+    struct fli_link aside; /* of the health probe; closed between calls */
+    struct fli_health_probe health_probe;
     struct fli_buf out;
     struct fli_node nodes[FL_NODES_MAX + 1];
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node, during this call */
@@ -58,7 +58,8 @@ void fli_caller_fini(struct fli_caller *k);
 
 /* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it
  * is not 0. ret_reply (may be NULL): the reply of a success, or of a refusal; NULL if there is
- * none; to be freed by freeReplyObject(). ret_lease_ms (may be NULL): fli_flow.lease_until_ms. */
+ * none; to be freed by freeReplyObject(). ret_lease_ms (may be NULL):
+ * fli_call_state.lease_until_ms. */
 int fli_caller_run(struct fli_caller *k, const struct fli_call *call, redisReply **ret_reply,
                    uint64_t *ret_lease_ms) FLI_MUST_USE;
 

@@ -1,5 +1,5 @@
-/* engine.c: see engine.h. What one call does next its flow says (flow.h); here the orders are
- * obeyed as far as they can be without waiting. */
+/* engine.c: see engine.h. What one call does next its state machine says (call_state.h); here the
+ * orders are obeyed as far as they can be without waiting. */
 #include "client/engine.h"
 
 #include <netdb.h>
@@ -23,13 +23,13 @@ struct fli_op {
     struct fli_list in; /* of ops or ended */
     struct fli_engine *engine;
     struct fli_ask ask;
-    struct fli_flow flow;
+    struct fli_call_state call_state;
     bool begun;    /* the present order */
     unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
     uint32_t link_node;
     struct fli_watched main;
-    struct fli_watched probe; /* or of the question */
-    struct fli_question question;
+    struct fli_watched probe; /* or of the health probe */
+    struct fli_health_probe health_probe;
     size_t sent;
     struct fli_buf out;
     redisReply *reply;
@@ -87,8 +87,8 @@ int fli_engine_init(struct fli_engine *e, const char *nodes)
     fli_list_init(&e->ended);
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
     e->attempt_ms = FL_ATTEMPT_DEFAULT_MS;
-    e->leader = FLI_FLOW_NOBODY;
-    e->silent = FLI_FLOW_NOBODY;
+    e->leader = FLI_CALL_NOBODY;
+    e->silent = FLI_CALL_NOBODY;
     e->timer_ms = UINT64_MAX;
     int rc = init_places(e, nodes);
     if (rc != 0) {
@@ -207,7 +207,7 @@ static void forget_leader(struct fli_engine *e, uint32_t node)
     if (node == e->n_nodes) {
         e->shun_ms = fli_clock_ms() + SHUN_MS;
     }
-    e->leader = FLI_FLOW_NOBODY;
+    e->leader = FLI_CALL_NOBODY;
     e->learned_ms = 0;
 }
 
@@ -224,11 +224,11 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
     struct fli_place place = {.n = 0};
     if (fli_clock_ms() < e->shun_ms ||
         fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
-        return FLI_FLOW_NOBODY;
+        return FLI_CALL_NOBODY;
     }
     resolve(&place, true);
     if (place.n == 0) {
-        return FLI_FLOW_NOBODY;
+        return FLI_CALL_NOBODY;
     }
     drop_idle_to(e, e->n_nodes);
     e->places[e->n_nodes] = place;
@@ -238,7 +238,7 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
 static void learn_leader(struct fli_op *op, const redisReply *reply)
 {
     struct fli_engine *e = op->engine;
-    e->leader = FLI_FLOW_NOBODY;
+    e->leader = FLI_CALL_NOBODY;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2) {
         return;
     }
@@ -247,14 +247,14 @@ static void learn_leader(struct fli_op *op, const redisReply *reply)
         e->leader = place_of(e, address->str, address->len);
     }
     if (e->leader == e->silent && fli_clock_ms() < e->silent_until_ms) {
-        e->leader = FLI_FLOW_NOBODY;
+        e->leader = FLI_CALL_NOBODY;
     }
-    if (e->leader != FLI_FLOW_NOBODY) {
-        fli_flow_hint(&op->flow, e->leader);
+    if (e->leader != FLI_CALL_NOBODY) {
+        fli_call_state_hint(&op->call_state, e->leader);
     }
 }
 
-/* The flow has left it because it said nothing. For a while nobody's word makes us begin there. */
+/* The call has left it because it said nothing. For a while nobody's word makes us begin there. */
 static void note_silent(struct fli_engine *e, uint32_t node)
 {
     e->silent = node;
@@ -269,7 +269,7 @@ static void note_trouble(struct fli_op *op, const char *text)
              op->engine->places[op->link_node].node.text, text);
 }
 
-static enum fli_flow_event lose(struct fli_op *op, enum fli_flow_event event)
+static enum fli_call_event lose(struct fli_op *op, enum fli_call_event event)
 {
     note_trouble(op, op->main.link.error);
     forget_leader(op->engine, op->link_node);
@@ -295,7 +295,7 @@ static bool begin_connect(struct fli_op *op, struct fli_watched *w, uint32_t nod
 /* The connection over which a node has said that it serves. */
 static bool take_asked(struct fli_op *op, uint32_t node)
 {
-    if (!fli_question_is_done(&op->question, node)) {
+    if (!fli_health_probe_is_done(&op->health_probe, node)) {
         return false;
     }
     watch(op->engine, &op->probe, 0);
@@ -311,10 +311,10 @@ static uint32_t awaited(const struct fli_link *l)
 
 /* The functions below obey one kind of order. They return false while it must wait. */
 
-static bool obey_connect(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+static bool obey_connect(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
-    uint32_t node = op->flow.order.node;
+    uint32_t node = op->call_state.order.node;
     *ret = FLI_EVENT_CONNECTED;
     if (!op->begun) {
         if (op->main.link.fd >= 0 && op->link_node == node && op->owed == 0 &&
@@ -352,7 +352,7 @@ static int encode(struct fli_op *op, bool with_leader)
     if (rc != 0) {
         return rc;
     }
-    if (op->flow.order.request == FLI_REQUEST_CONFIRM) {
+    if (op->call_state.order.request == FLI_REQUEST_CONFIRM) {
         const struct fli_ask confirm = {.op = FLI_ASK_RENEW,
                                         .name = op->ask.name,
                                         .token = (fl_token)op->reply->integer,
@@ -363,10 +363,10 @@ static int encode(struct fli_op *op, bool with_leader)
     if (op->ask.op == FLI_ASK_ACQUIRE) {
         op->ask.attempt = fli_attempts_next(&op->engine->attempts, op->ask.attempt, now_ms);
     }
-    return fli_ask_encode(&op->ask, fli_flow_wait_left(&op->flow, now_ms), &op->out);
+    return fli_ask_encode(&op->ask, fli_call_state_wait_left(&op->call_state, now_ms), &op->out);
 }
 
-static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
+static bool obey_send(struct fli_op *op, enum fli_call_event *ret)
 {
     struct fli_engine *e = op->engine;
     uint64_t now_ms = fli_clock_ms();
@@ -391,17 +391,17 @@ static bool obey_send(struct fli_op *op, enum fli_flow_event *ret)
     return true;
 }
 
-static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct fli_op *op, redisReply *reply, int *ret_code)
 {
-    bool confirming = op->flow.order.request == FLI_REQUEST_CONFIRM;
-    enum fli_flow_event event =
-        fli_ask_judge(confirming ? FLI_ASK_RENEW : op->ask.op, reply, ret_code);
+    bool confirming = op->call_state.order.request == FLI_REQUEST_CONFIRM;
+    enum fli_call_event event =
+        fli_ask_classify(confirming ? FLI_ASK_RENEW : op->ask.op, reply, ret_code);
     if (reply->type == REDIS_REPLY_ERROR) {
         note_trouble(op, reply->str);
     }
     if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_UNCERTAIN) {
         op->engine->learned_ms = 0;
-        op->engine->leader = FLI_FLOW_NOBODY;
+        op->engine->leader = FLI_CALL_NOBODY;
     }
     if (confirming) {
         freeReplyObject(reply);
@@ -418,7 +418,7 @@ static enum fli_flow_event judge(struct fli_op *op, redisReply *reply, int *ret_
     return event;
 }
 
-static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+static bool obey_answer(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
     for (;;) {
@@ -438,11 +438,11 @@ static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_co
             return true;
         }
         if (op->owed == 0) {
-            *ret = judge(op, reply, ret_code);
+            *ret = classify(op, reply, ret_code);
             return true;
         }
         op->owed = 0;
-        int turned_away = fli_ask_judge_welcome(reply);
+        int turned_away = fli_ask_classify_welcome(reply);
         if (turned_away != 0) {
             snprintf(op->main.link.error, sizeof op->main.link.error, "%.150s", reply->str);
         } else {
@@ -458,7 +458,7 @@ static bool obey_answer(struct fli_op *op, enum fli_flow_event *ret, int *ret_co
     }
 }
 
-static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event event)
+static enum fli_call_event end_probe(struct fli_op *op, enum fli_call_event event)
 {
     if (event == FLI_EVENT_DEAD) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
@@ -470,7 +470,7 @@ static enum fli_flow_event end_probe(struct fli_op *op, enum fli_flow_event even
     return event;
 }
 
-static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
+static bool obey_probe(struct fli_op *op, enum fli_call_event *ret)
 {
     struct fli_engine *e = op->engine;
     struct fli_watched *w = &op->probe;
@@ -480,7 +480,7 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
         fli_buf_clear(&op->out);
         op->sent = 0;
         if (fli_ask_encode(&who_leads, 0, &op->out) != 0 ||
-            !begin_connect(op, w, op->flow.order.node)) {
+            !begin_connect(op, w, op->call_state.order.node)) {
             *ret = end_probe(op, FLI_EVENT_DEAD);
             return true;
         }
@@ -497,16 +497,16 @@ static bool obey_probe(struct fli_op *op, enum fli_flow_event *ret)
         watch(e, w, EPOLLIN);
         return false;
     }
-    enum fli_flow_event event = FLI_EVENT_DEAD;
+    enum fli_call_event event = FLI_EVENT_DEAD;
     if (rc == 0) {
-        event = fli_ask_judge_probe(reply);
+        event = fli_ask_classify_probe(reply);
         freeReplyObject(reply);
     }
     *ret = end_probe(op, event);
     return true;
 }
 
-static bool begin_question(struct fli_op *op, uint32_t other)
+static bool begin_health_probe(struct fli_op *op, uint32_t other)
 {
     struct fli_place *p = &op->engine->places[other];
     fli_watched_close(&op->probe, op->engine->epoll_fd);
@@ -515,23 +515,23 @@ static bool begin_question(struct fli_op *op, uint32_t other)
     }
     unsigned i = p->turn++ % p->n;
     struct sockaddr_storage address = p->address[i];
-    return fli_question_begin(&op->question, other, &op->engine->tls, p->node.host,
-                              (const struct sockaddr *)&address, p->address_len[i]);
+    return fli_health_probe_begin(&op->health_probe, other, &op->engine->tls, p->node.host,
+                                  (const struct sockaddr *)&address, p->address_len[i]);
 }
 
-static bool obey_ask(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+static bool obey_ask(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
 {
-    uint32_t other = op->flow.order.other;
+    uint32_t other = op->call_state.order.other;
     bool writable;
     if (obey_answer(op, ret, ret_code)) {
         return true;
     }
-    bool stands = op->probe.link.fd >= 0 && op->question.node == other;
-    if (!stands && !begin_question(op, other)) {
+    bool stands = op->probe.link.fd >= 0 && op->health_probe.node == other;
+    if (!stands && !begin_health_probe(op, other)) {
         *ret = FLI_EVENT_SERVES_NOT;
         return true;
     }
-    if (fli_question_step(&op->question, ret, &writable)) {
+    if (fli_health_probe_step(&op->health_probe, ret, &writable)) {
         if (*ret == FLI_EVENT_SERVES_NOT) {
             fli_watched_close(&op->probe, op->engine->epoll_fd);
         }
@@ -541,9 +541,9 @@ static bool obey_ask(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
     return false;
 }
 
-static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
+static bool obey(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
 {
-    switch (op->flow.order.want) {
+    switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
         return obey_connect(op, ret, ret_code);
     case FLI_WANT_SEND:
@@ -555,14 +555,14 @@ static bool obey(struct fli_op *op, enum fli_flow_event *ret, int *ret_code)
     case FLI_WANT_ASK:
         return obey_ask(op, ret, ret_code);
     default:
-        FLI_ASSERT(op->flow.order.want == FLI_WANT_SLEEP);
+        FLI_ASSERT(op->call_state.order.want == FLI_WANT_SLEEP);
         return false;
     }
 }
 
-static enum fli_flow_event time_over(struct fli_op *op)
+static enum fli_call_event time_over(struct fli_op *op)
 {
-    switch (op->flow.order.want) {
+    switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
         return lose(op, FLI_EVENT_UNREACHABLE);
     case FLI_WANT_SEND:
@@ -580,9 +580,9 @@ static enum fli_flow_event time_over(struct fli_op *op)
 }
 
 /* Closes what the next order has no use for. */
-static void leave_behind(struct fli_op *op, enum fli_flow_event event)
+static void leave_behind(struct fli_op *op, enum fli_call_event event)
 {
-    enum fli_flow_want want = op->flow.order.want;
+    enum fli_call_want want = op->call_state.order.want;
     bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
     if (event == FLI_EVENT_SERVES) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "no answer, while others do");
@@ -604,20 +604,20 @@ static void leave_behind(struct fli_op *op, enum fli_flow_event event)
 /* Goes on as far as it goes without waiting. True: the call has ended. */
 static bool drive(struct fli_op *op)
 {
-    while (op->flow.order.want != FLI_WANT_NOTHING) {
-        enum fli_flow_event event;
+    while (op->call_state.order.want != FLI_WANT_NOTHING) {
+        enum fli_call_event event;
         int code = 0;
         if (!obey(op, &event, &code)) {
             op->begun = true;
-            if (fli_clock_ms() < op->flow.order.until_ms) {
+            if (fli_clock_ms() < op->call_state.order.until_ms) {
                 return false;
             }
             event = time_over(op);
         }
-        fli_flow_feed(&op->flow, fli_clock_ms(), event, code);
+        fli_call_state_feed(&op->call_state, fli_clock_ms(), event, code);
         op->begun = false;
         leave_behind(op, event);
-        if (op->flow.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
+        if (op->call_state.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
             watch(op->engine, &op->main, 0);
         }
     }
@@ -638,7 +638,7 @@ static struct fl_bytes copy_bytes(char **at, struct fl_bytes b)
 
 static uint32_t first_node(const struct fli_engine *e, uint64_t seed)
 {
-    if (e->leader != FLI_FLOW_NOBODY) {
+    if (e->leader != FLI_CALL_NOBODY) {
         return e->leader;
     }
     uint32_t node = (uint32_t)(seed % e->n_nodes);
@@ -652,7 +652,7 @@ static void begin(struct fli_op *op, const struct fli_op_times *times)
     uint64_t seed;
     fli_random(&seed, sizeof seed);
     uint64_t ttl_ms = fli_ask_lease_ms(&op->ask);
-    const struct fli_flow_config config = {
+    const struct fli_call_config config = {
         .repeat = fli_ask_repeat(op->ask.op),
         .no_is_doubtful = fli_ask_no_is_doubtful(op->ask.op),
         .nodes = e->n_nodes,
@@ -666,7 +666,7 @@ static void begin(struct fli_op *op, const struct fli_op_times *times)
         .confirm = op->ask.op == FLI_ASK_ACQUIRE && ttl_ms != 0,
         .seed = seed,
     };
-    fli_flow_init(&op->flow, &config);
+    fli_call_state_init(&op->call_state, &config);
 }
 
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
@@ -695,7 +695,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     op->ask.also = op->also;
     fli_link_init(&op->main.link);
     fli_link_init(&op->probe.link);
-    fli_question_init(&op->question, &op->probe.link);
+    fli_health_probe_init(&op->health_probe, &op->probe.link);
     fli_buf_init(&op->out, REQUEST_MAX);
     op->done = done;
     op->arg = arg;
@@ -710,7 +710,7 @@ static void op_free(struct fli_op *op)
 {
     fli_watched_close(&op->main, op->engine->epoll_fd);
     fli_watched_close(&op->probe, op->engine->epoll_fd);
-    fli_question_fini(&op->question);
+    fli_health_probe_fini(&op->health_probe);
     fli_buf_fini(&op->out);
     freeReplyObject(op->reply);
     free(op);
@@ -724,10 +724,10 @@ void fli_op_cancel(struct fli_op *op)
 
 static void tell(struct fli_op *op)
 {
-    struct fli_ended ended = {.status = op->flow.status,
+    struct fli_ended ended = {.status = op->call_state.status,
                               .error = op->error,
                               .reply = op->reply,
-                              .lease_until_ms = op->flow.lease_until_ms};
+                              .lease_until_ms = op->call_state.lease_until_ms};
     if (ended.status != 0) {
         const char *trouble = ended.status == FL_ENOTHELD ? "" : op->trouble;
         snprintf(op->error, sizeof op->error, "%s%s%s", fl_strerror(ended.status),
@@ -741,7 +741,7 @@ static void tell(struct fli_op *op)
 /* When the link that its order is about asks for a connection once more. */
 static uint64_t again_ms(const struct fli_op *op)
 {
-    switch (op->flow.order.want) {
+    switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
         return op->main.link.again_ms;
     case FLI_WANT_PROBE:
@@ -761,8 +761,8 @@ void fli_engine_process(struct fli_engine *e)
     {
         struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
         if (drive(op)) {
-            fli_pace_learn(&e->pace, &op->flow);
-            fli_attempts_learn(&e->attempts, &op->flow, op->ask.attempt, fli_clock_ms());
+            fli_pace_learn(&e->pace, &op->call_state);
+            fli_attempts_learn(&e->attempts, &op->call_state, op->ask.attempt, fli_clock_ms());
             keep_idle(op);
             fli_list_remove(&op->in);
             fli_list_push(&e->ended, &op->in);
@@ -773,7 +773,7 @@ void fli_engine_process(struct fli_engine *e)
     FLI_LIST_FOREACH(at, &e->ops)
     {
         const struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
-        next_ms = least(next_ms, least(op->flow.order.until_ms, again_ms(op)));
+        next_ms = least(next_ms, least(op->call_state.order.until_ms, again_ms(op)));
     }
     set_timer(e, next_ms);
     struct fli_list *at;

@@ -10,10 +10,10 @@
 #include "base/list.h"
 #include "client/attempts.h"
 #include "client/ask.h"
-#include "client/flow.h"
+#include "client/call_state.h"
 #include "client/link.h"
 #include "client/nodes.h"
-#include "client/question.h"
+#include "client/health_probe.h"
 
 #define FLI_PLACE_ADDRESSES 8u
 #define FLI_IDLE_MAX 4u /* connections kept open between calls */
@@ -40,7 +40,7 @@ struct fli_engine {
     /* private; places[n_nodes] is the leader when its address is not in the list */
     int timer_fd;
     uint64_t timer_ms; /* what it is set to */
-    uint32_t leader;   /* FLI_FLOW_NOBODY: not known */
+    uint32_t leader;   /* FLI_CALL_NOBODY: not known */
     uint64_t learned_ms;
     uint64_t shun_ms;
     uint32_t silent; /* left because it said nothing: not where calls begin, for a while */
@@ -59,7 +59,7 @@ struct fli_op;
 
 /* How a call ended. reply belongs to the call; to keep it, take it and leave NULL. */
 struct fli_ended {
-    int status; /* of the flow */
+    int status; /* of the call state machine */
     const char *error;
     redisReply *reply;
     uint64_t lease_until_ms;

@@ -148,7 +148,7 @@ static int ask_for(struct fli_link *l, const struct sockaddr *address, socklen_t
     return fd;
 }
 
-static int begin_asking(struct fli_link *l, const struct sockaddr *address, socklen_t len)
+static int begin_connect(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
     FLI_ASSERT(len <= sizeof l->to);
     l->fd = ask_for(l, address, len);
@@ -227,7 +227,7 @@ static int connect_step(struct fli_link *l)
 
 static int connect_one(struct fli_link *l, const struct addrinfo *a, uint64_t until_ms)
 {
-    int rc = begin_asking(l, a->ai_addr, a->ai_addrlen);
+    int rc = begin_connect(l, a->ai_addr, a->ai_addrlen);
     while (rc == 0 && (rc = connect_step(l)) == FL_EBUSY) {
         uint64_t now_ms = fli_clock_ms();
         if (now_ms >= until_ms) {
@@ -364,7 +364,7 @@ static int next_reply(struct fli_link *l, redisReply **ret);
 static int read_some(struct fli_link *l);
 
 /* Nothing else is sent before the answer: a request must not be carried out for somebody else. */
-static int judge_login(struct fli_link *l, redisReply *reply)
+static int check_login(struct fli_link *l, redisReply *reply)
 {
     /* A storage without users serves everybody alike. */
     static const char nobody[] = "ERR AUTH: there are no users here";
@@ -398,7 +398,7 @@ static int login_step(struct fli_link *l)
     while (rc == 0) {
         int n = next_reply(l, &reply);
         if (n != 0) {
-            return n < 0 ? FL_ENOCONN : judge_login(l, reply);
+            return n < 0 ? FL_ENOCONN : check_login(l, reply);
         }
         if (wait_for(l->fd, POLLIN, 0) == 0) {
             say(l, "no answer to the login in time");
@@ -488,7 +488,7 @@ int fli_link_begin(struct fli_link *l, struct fli_link_tls *with, const char *ho
 {
     FLI_ASSERT(l->fd < 0 && l->reader == NULL);
     prepare(l, with, host);
-    return begin_asking(l, address, address_len);
+    return begin_connect(l, address, address_len);
 }
 
 int fli_link_finish(struct fli_link *l)

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-#define LOOK_EVERY_MS UINT64_C(5000)
+#define STAT_EVERY_MS UINT64_C(5000)
 
 int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *options, char *errmsg,
                       size_t errmsg_size)
@@ -29,7 +29,7 @@ int fli_link_tls_init(struct fli_link_tls *with, const struct fl_tls_options *op
     if (rc == 0 && name != NULL) {
         memcpy(with->name, name, strlen(name) + 1);
     }
-    with->looked_ms = fli_clock_ms();
+    with->checked_ms = fli_clock_ms();
     return rc;
 }
 
@@ -80,9 +80,9 @@ void fli_link_tls_fini(struct fli_link_tls *with)
 int fli_link_tls_session(struct fli_link_tls *with, const char *host, struct fli_tls **ret)
 {
     uint64_t now_ms = fli_clock_ms();
-    if (now_ms - with->looked_ms >= LOOK_EVERY_MS) {
+    if (now_ms - with->checked_ms >= STAT_EVERY_MS) {
         char errmsg[FLI_TLS_ERRMSG_SIZE];
-        with->looked_ms = now_ms;
+        with->checked_ms = now_ms;
         if (fli_tls_context_changed(with->context)) {
             /* What is bad is not used; whether the old ones still serve the handshake will show. */
             int rc = fli_tls_context_reload(with->context, errmsg, sizeof errmsg);

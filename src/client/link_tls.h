@@ -8,7 +8,7 @@
 /* Zero: no TLS. */
 struct fli_link_tls {
     struct fli_tls_context *context; /* NULL: no TLS */
-    uint64_t looked_ms;              /* when the files were last looked at */
+    uint64_t checked_ms;             /* when the files were last looked at */
     char name[FL_ADDRESS_MAX + 1];   /* to be proved instead of the host; "" for the host */
     uint8_t *login;                  /* the request that logs in; NULL: nobody does */
     size_t login_len;

@@ -53,7 +53,7 @@ static void stop_renewal(struct fl_lock *lock)
     if (lock->renewal != NULL) {
         fli_op_cancel(lock->renewal);
         lock->renewal = NULL;
-        lock->hold.renewing = false;
+        lock->lease.renewing = false;
     }
 }
 
@@ -87,7 +87,7 @@ static bool tell(struct fl_lock *lock, enum fl_hold_state state)
 /* Lets time pass and tells what that changed. */
 static bool notice(struct fl_lock *lock)
 {
-    enum fl_hold_state state = fli_hold_look(&lock->hold, fli_clock_ms());
+    enum fl_hold_state state = fli_lease_state(&lock->lease, fli_clock_ms());
     return state == lock->told || lock->freed || tell(lock, state);
 }
 
@@ -125,17 +125,17 @@ struct fl_lock *fli_lock_make(struct fl_async *a, const struct fli_held *held,
 
 void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_ms)
 {
-    const struct fli_hold_config config = {
+    const struct fli_lease_config config = {
         .ttl_ms = lock->renew.ttl_ms,
         .lease_until_ms = lease_until_ms,
         .reserve_ms = lock->options.reserve_ms,
         .max_hold_ms = lock->options.max_hold_ms,
     };
     lock->renew.token = token;
-    fli_hold_init(&lock->hold, &config);
-    lock->told = lock->hold.state;
+    fli_lease_init(&lock->lease, &config);
+    lock->told = lock->lease.state;
     fli_list_push(&lock->async->locks, &lock->in);
-    fli_engine_wake_at(&lock->async->engine, fli_hold_next_ms(&lock->hold));
+    fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
 }
 
 /* ---- renewing -------------------------------------------------------------------------------- */
@@ -144,9 +144,9 @@ static void renewed(void *arg, struct fli_ended *ended)
 {
     struct fl_lock *lock = arg;
     lock->renewal = NULL;
-    fli_hold_renewal_ended(&lock->hold, fli_clock_ms(), ended->status, ended->lease_until_ms);
+    fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), ended->status, ended->lease_until_ms);
     if (notice(lock)) {
-        fli_engine_wake_at(&lock->async->engine, fli_hold_next_ms(&lock->hold));
+        fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
     }
 }
 
@@ -160,17 +160,17 @@ static uint64_t attempt_ms(const struct fl_lock *lock)
 
 static void renew_if_due(struct fl_lock *lock)
 {
-    if (!fli_hold_wants_renewal(&lock->hold, fli_clock_ms())) {
+    if (!fli_lease_wants_renewal(&lock->lease, fli_clock_ms())) {
         return;
     }
-    const struct fli_op_times times = {.deadline_ms = lock->hold.deadline_ms,
+    const struct fli_op_times times = {.deadline_ms = lock->lease.deadline_ms,
                                        .attempt_ms = attempt_ms(lock)};
-    fli_hold_renewal_began(&lock->hold);
+    fli_lease_renewal_began(&lock->lease);
     int rc =
         fli_engine_start(&lock->async->engine, &lock->renew, &times, renewed, lock, &lock->renewal);
     if (rc != 0) {
         lock->renewal = NULL;
-        fli_hold_renewal_ended(&lock->hold, fli_clock_ms(), rc, 0);
+        fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), rc, 0);
     }
 }
 
@@ -186,7 +186,7 @@ static void process_locks(struct fl_async *a)
         if (notice(lock)) {
             renew_if_due(lock);
             if (notice(lock)) {
-                fli_engine_wake_at(&a->engine, fli_hold_next_ms(&lock->hold));
+                fli_engine_wake_at(&a->engine, fli_lease_next_ms(&lock->lease));
             }
         }
     }
@@ -205,18 +205,18 @@ void fl_async_process(fl_async *a)
 
 /* What is known of it now, after all changes have been told. The lock may be gone afterwards:
  * one of those told may have freed it. */
-static struct fli_hold look(struct fl_lock *lock, fl_token *ret_token)
+static struct fli_lease look(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;
-    struct fli_hold gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
+    struct fli_lease gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
     enter(lock);
     bool there = notice(lock);
-    struct fli_hold hold = there ? lock->hold : gone;
+    struct fli_lease lease = there ? lock->lease : gone;
     *ret_token = there ? lock->renew.token : FL_TOKEN_NONE;
     if (a != NULL) {
         (void)pthread_mutex_unlock(&a->mutex);
     }
-    return hold;
+    return lease;
 }
 
 enum fl_hold_state fl_lock_state(fl_lock *lock)
@@ -234,8 +234,8 @@ enum fl_lost_reason fl_lock_reason(fl_lock *lock)
 uint64_t fl_lock_remaining_ms(fl_lock *lock)
 {
     fl_token token;
-    struct fli_hold hold = look(lock, &token);
-    return fli_hold_remaining_ms(&hold, fli_clock_ms());
+    struct fli_lease lease = look(lock, &token);
+    return fli_lease_remaining_ms(&lease, fli_clock_ms());
 }
 
 uint64_t fl_lock_deadline_ms(fl_lock *lock)
@@ -272,7 +272,7 @@ int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret)
 void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret)
 {
     enter(lock);
-    fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+    fli_lease_end(&lock->lease, FL_LOST_RELEASED);
     lock->told = FL_HOLD_LOST;
     stop_renewal(lock);
     *ret = lock->renew;
@@ -287,7 +287,7 @@ void fl_lock_free(fl_lock *lock)
     }
     struct fl_async *a = lock->async;
     enter(lock);
-    fli_hold_end(&lock->hold, FL_LOST_RELEASED);
+    fli_lease_end(&lock->lease, FL_LOST_RELEASED);
     lock->told = FL_HOLD_LOST;
     lock->freed = true;
     if (lock->telling == 0) {

@@ -109,7 +109,7 @@ int batch_seal(struct batch *b, uint16_t flags, size_t *ret_size)
         .format = b->format,
         .flags = flags,
         .count = b->count,
-        .stamp_ms = b->stamp_ms,
+        .timestamp_ms = b->timestamp_ms,
         .term = b->term,
         .sequence = b->sequence,
         .length = (uint32_t)b->len,

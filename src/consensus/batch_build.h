@@ -23,9 +23,9 @@ struct batch {
     struct fli_list queries;
     struct fli_buf query_bytes; /* one behind the other; the first query_done are answered */
     size_t query_done;
-    uint64_t term, sequence, stamp_ms; /* set when it is sealed */
-    uint16_t format;                   /* likewise */
-    uint64_t began_ns, proposed_ns;    /* for what is counted only; the proposer's */
+    uint64_t term, sequence, timestamp_ms; /* set when it is sealed */
+    uint16_t format;                       /* likewise */
+    uint64_t began_ns, proposed_ns;        /* for what is counted only; the proposer's */
 };
 
 void batch_init(struct batch *b, size_t max);

@@ -33,16 +33,16 @@ struct maker {
 
 int beginning_check(const struct beginning *b, char *errmsg, size_t errmsg_size)
 {
-    struct directory_look look;
-    int rv = identity_peek(b->data, &look, errmsg, errmsg_size);
-    if (look.is_used) {
+    struct directory_summary summary;
+    int rv = identity_peek(b->data, &summary, errmsg, errmsg_size);
+    if (summary.is_used) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s is in use by another process: name a new "
                  "directory",
                  b->data);
         return FL_EBUSY;
     }
-    if (look.exists && !look.is_empty) {
+    if (summary.exists && !summary.is_empty) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s is not empty: a new cluster begins in a new directory; move "
                  "the old one out of the way, and keep it until all is well",

@@ -167,12 +167,12 @@ static int read_all(struct remains *m)
 
 static int open_old(struct remains *m, const char *old_data)
 {
-    struct directory_look look;
-    int rv = identity_peek(old_data, &look, m->errmsg, m->errmsg_size);
+    struct directory_summary summary;
+    int rv = identity_peek(old_data, &summary, m->errmsg, m->errmsg_size);
     if (rv != 0) {
         return rv;
     }
-    if (!look.has_identity) {
+    if (!summary.has_identity) {
         snprintf(m->errmsg, m->errmsg_size, "%s is no data directory of a node: it has no identity",
                  old_data);
         return FL_EINVAL;

@@ -32,7 +32,7 @@ static bool *gone(struct election *e, uint64_t id)
 
 void election_set_members(struct election *e, const struct members *members)
 {
-    bool fresh[ROSTER_MAX] = {false};
+    bool fresh[KNOWN_MEMBERS_MAX] = {false};
     for (unsigned i = 0; i < members->n; i++) {
         const bool *before = gone(e, members->list[i].id);
         fresh[i] = before != NULL && *before;
@@ -73,9 +73,9 @@ static void begin(struct election *e, uint64_t leader_id, bool gone)
     e->gone_id = leader_id;
     e->silent = !gone;
     e->hurries_left = ROUNDS_MAX;
-    e->hurry_term = replica_term(e->replica);
-    e->hurry_at_ms = now_ms + until_turn_ms(e);
-    e->hurry_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
+    e->campaign_term = replica_term(e->replica);
+    e->campaign_at_ms = now_ms + until_turn_ms(e);
+    e->campaign_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
     if (gone) {
         replica_set_gone(e->replica, leader_id);
         host_log(&e->host, 3, "node %" PRIu64 ", the leader, does not run any more", leader_id);
@@ -98,7 +98,7 @@ static uint64_t leader_followed(const struct election *e)
     return id != e->id && members_find(&e->members, id) != NULL ? id : 0;
 }
 
-static void look_at_leader(struct election *e, bool running)
+static void note_leader(struct election *e, bool running)
 {
     uint64_t leader = leader_followed(e);
     uint64_t silence_ms = replica_silence_ms(e->replica, host_now_ms(&e->host));
@@ -138,15 +138,15 @@ static void heard_after_all(struct election *e, uint64_t again_ms)
     if (e->silent) {
         end(e);
     } else {
-        e->hurry_at_ms = again_ms;
+        e->campaign_at_ms = again_ms;
     }
 }
 
 void election_turn(struct election *e, bool running)
 {
     uint64_t now_ms = host_now_ms(&e->host);
-    look_at_leader(e, running);
-    if (e->gone_id == 0 || now_ms < e->hurry_at_ms) {
+    note_leader(e, running);
+    if (e->gone_id == 0 || now_ms < e->campaign_at_ms) {
         return;
     }
     uint64_t leader = replica_leader(e->replica);
@@ -165,12 +165,12 @@ void election_turn(struct election *e, bool running)
      * waited for once more. */
     uint64_t term = replica_term(e->replica);
     e->hurries_left--;
-    e->hurry_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
-    if (term == e->hurry_term) {
-        (void)replica_hurry(e->replica, now_ms);
+    e->campaign_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
+    if (term == e->campaign_term) {
+        (void)replica_campaign(e->replica, now_ms);
         e->host.wake(e->host.ctx);
     }
-    e->hurry_term = replica_term(e->replica);
+    e->campaign_term = replica_term(e->replica);
 }
 
 uint64_t election_next_ms(const struct election *e, bool running)
@@ -186,5 +186,5 @@ uint64_t election_next_ms(const struct election *e, bool running)
                : silence_ms >= enough_ms ? 0
                                          : enough_ms - silence_ms;
     }
-    return e->hurry_at_ms <= now_ms ? 0 : e->hurry_at_ms - now_ms;
+    return e->campaign_at_ms <= now_ms ? 0 : e->campaign_at_ms - now_ms;
 }

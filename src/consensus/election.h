@@ -32,11 +32,11 @@ struct election {
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[ROSTER_MAX]; /* of each member: nobody listens there, its process has ended */
-    uint64_t gone_id;      /* the leader that is being replaced; 0: none */
-    bool silent;           /* for its silence: its process may be there */
-    uint64_t hurry_at_ms;
-    uint64_t hurry_term;
+    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: nobody listens there, its process has ended */
+    uint64_t gone_id;             /* the leader that is being replaced; 0: none */
+    bool silent;                  /* for its silence: its process may be there */
+    uint64_t campaign_at_ms;
+    uint64_t campaign_term;
     unsigned hurries_left;
 };
 

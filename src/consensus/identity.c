@@ -136,7 +136,7 @@ static void parse_known(struct lines *l, struct identity *id)
         struct identity_known k = {0, 0};
         uint64_t before = id->n_known == 0 ? 0 : id->known[id->n_known - 1].id;
         size_t id_len = blank == NULL ? 0 : (size_t)(blank - v.data);
-        l->bad = blank == NULL || id->n_known == ROSTER_MAX ||
+        l->bad = blank == NULL || id->n_known == KNOWN_MEMBERS_MAX ||
                  !fli_parse_u64(v.data, id_len, UINT64_MAX, &k.id) ||
                  !fli_parse_u64(blank + 1, v.len - id_len - 1, UINT64_MAX, &k.incarnation) ||
                  k.id <= before || k.incarnation == 0;

@@ -36,7 +36,7 @@ struct identity {
     uint64_t cluster_id;  /* 0 until the cluster is formed */
     bool bootstrapped;    /* the log was begun: from now on it must be there */
     uint64_t known_index; /* `known` is what the machine said at this raft index */
-    struct identity_known known[ROSTER_MAX];
+    struct identity_known known[KNOWN_MEMBERS_MAX];
     unsigned n_known;
     /* Begun to join a cluster that is there: there is no first entry of its own, and until it is a
      * member it has promised nothing. */

@@ -25,7 +25,7 @@ static bool holds_lock(const char *path)
 }
 
 /* Whether something is in it. */
-static int look_inside(const char *path, struct directory_look *ret)
+static int list_entries(const char *path, struct directory_summary *ret)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
@@ -41,7 +41,7 @@ static int look_inside(const char *path, struct directory_look *ret)
     return 0;
 }
 
-static int read_identity(const char *path, struct directory_look *ret)
+static int read_identity(const char *path, struct directory_summary *ret)
 {
     char name[PATH_SIZE];
     char text[IDENTITY_TEXT_MAX];
@@ -62,7 +62,7 @@ static int read_identity(const char *path, struct directory_look *ret)
     return rv;
 }
 
-int identity_peek(const char *path, struct directory_look *ret, char *errmsg, size_t errmsg_size)
+int identity_peek(const char *path, struct directory_summary *ret, char *errmsg, size_t errmsg_size)
 {
     memset(ret, 0, sizeof *ret);
     if (strlen(path) >= DATA_DIR_PATH_MAX) {
@@ -70,7 +70,7 @@ int identity_peek(const char *path, struct directory_look *ret, char *errmsg, si
                  DATA_DIR_PATH_MAX - 1);
         return FL_ESYSTEM;
     }
-    int rv = look_inside(path, ret);
+    int rv = list_entries(path, ret);
     rv = rv != 0 ? rv : read_identity(path, ret);
     if (rv == FL_ESYSTEM) {
         snprintf(errmsg, errmsg_size, "cannot read data directory %s: %s", path, strerror(errno));

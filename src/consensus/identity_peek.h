@@ -4,7 +4,7 @@
 
 #include "consensus/identity.h"
 
-struct directory_look {
+struct directory_summary {
     bool exists;  /* the directory */
     bool is_used; /* a process has it at the moment */
     bool has_identity;
@@ -13,7 +13,7 @@ struct directory_look {
 };
 
 /* 0; FL_ECORRUPT, FL_EVERSION (of the identity), FL_ESYSTEM: errmsg says what and what to do. */
-int identity_peek(const char *path, struct directory_look *ret, char *errmsg,
+int identity_peek(const char *path, struct directory_summary *ret, char *errmsg,
                   size_t errmsg_size) FLI_MUST_USE;
 
 #endif

@@ -36,7 +36,7 @@ static void admin_done(struct node_ticket *t, int status, const struct machine_r
     FLI_ASSERT(m->admin_busy);
     m->admin_busy = false;
     m->admin_of_operation = false;
-    m->roster_due = true;
+    m->members_due = true;
     if (of_operation) {
         membership_operation_done(m, status, result);
     }
@@ -247,7 +247,7 @@ static void transfer_turn(struct membership *m)
     }
 }
 
-/* ---- beats ---- */
+/* ---- ticks ---- */
 
 /* A wiped or removed node is refused by everybody who knows better, and stops. One that was
  * forgotten and has come back may be refused by a member that is behind, but is welcome at the
@@ -257,7 +257,7 @@ static void check_refused(struct membership *m)
     bool refused = false;
     bool removed = false;
     bool welcome = false;
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         refused = refused || m->peers[i].verdict == HANDSHAKE_OTHER_INCARNATION;
         removed = removed || m->peers[i].verdict == HANDSHAKE_REMOVED;
         welcome = welcome || m->peers[i].verdict == HANDSHAKE_WELCOME;
@@ -298,9 +298,9 @@ static void lead(struct membership *m)
     }
 }
 
-void membership_beat(struct membership *m, bool running)
+void membership_tick(struct membership *m, bool running)
 {
-    m->roster_due = true;
+    m->members_due = true;
     membership_sync(m);
     check_refused(m);
     transfer_turn(m);
@@ -313,7 +313,7 @@ void membership_beat(struct membership *m, bool running)
 void membership_turn(struct membership *m, bool running)
 {
     membership_sync(m);
-    membership_roster_turn(m);
+    membership_members_turn(m);
     transfer_turn(m);
     membership_operation_turn(m);
     bool forming = !membership_formed(m) || m->config.identity->cluster_id == 0;
@@ -340,9 +340,9 @@ int membership_create(const struct membership_config *config, struct membership 
     }
     m->config = *config;
     m->begun_crc = config->identity->begun_crc;
-    m->roster = config->identity->members;
-    for (unsigned i = 0; i < m->roster.n; i++) {
-        struct member_state *p = membership_place(m, m->roster.list[i].id);
+    m->members = config->identity->members;
+    for (unsigned i = 0; i < m->members.n; i++) {
+        struct member_state *p = membership_place(m, m->members.list[i].id);
         if (p->id == config->identity->id) {
             p->incarnation = config->identity->incarnation;
         }

@@ -34,7 +34,7 @@
  * removal, never before. A node that is replaced by another machine is forgotten in the same way,
  * and its former incarnation may not come back.
  *
- * What the leader does at each beat is driven by state alone (configuration, machine, handshakes),
+ * What the leader does at each tick is driven by state alone (configuration, machine, handshakes),
  * so a new leader goes on where the old one stopped. One thread, the loop's. */
 #ifndef CONSENSUS_MEMBERSHIP_H
 #define CONSENSUS_MEMBERSHIP_H
@@ -62,7 +62,7 @@ struct membership_config {
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     void (*joined)(void *ctx, uint64_t id);    /* a member has joined, and is let in from now on */
     /* The nodes that this one has to do with, itself among them, have changed. */
-    void (*roster)(void *ctx, const struct members *roster);
+    void (*members)(void *ctx, const struct members *members);
 };
 
 int membership_create(const struct membership_config *config, struct membership **ret) FLI_MUST_USE;
@@ -74,7 +74,7 @@ void membership_set_replica(struct membership *m, struct replica *r);
 
 /* ---- what a node asks ---- */
 
-const struct members *membership_roster(const struct membership *m);
+const struct members *membership_members(const struct membership *m);
 
 bool membership_formed(const struct membership *m); /* commands are taken */
 bool membership_all_known(const struct membership *m);
@@ -86,8 +86,8 @@ bool membership_is_stranger(const struct membership *m, uint64_t id);
 uint64_t membership_admitted_index(const struct identity *id);
 
 /* For transport_callbacks. ctx: the membership. */
-enum handshake_verdict membership_judge(void *ctx, const struct peer_identity *peer,
-                                        char reason[HANDSHAKE_REASON_MAX]);
+enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
+                                             char reason[HANDSHAKE_REASON_MAX]);
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason);
 
@@ -96,12 +96,12 @@ const char *membership_client_address(const struct membership *m, uint64_t id); 
 
 /* ---- what a node tells ---- */
 
-void membership_start(struct membership *m); /* all parts are there: tells the roster */
+void membership_start(struct membership *m); /* all parts are there: tells who the members are */
 
 /* What the machine says of members goes to disk; at each turn, before anything that was promised in
  * it leaves the node. */
 void membership_sync(struct membership *m);
-void membership_beat(struct membership *m, bool running);
+void membership_tick(struct membership *m, bool running);
 void membership_turn(struct membership *m, bool running); /* forms the cluster at its own pace */
 void membership_deposed(struct membership *m);
 void membership_close(struct membership *m);

@@ -422,7 +422,7 @@ void membership_operation_end(struct membership *m, int status)
     struct membership_operation o = m->operation;
     if (o.active) {
         m->operation = (struct membership_operation){.active = false};
-        m->roster_due = true;
+        m->members_due = true;
         o.cb(o.ctx, status);
     }
 }

@@ -42,7 +42,7 @@ static bool is_dated(const struct membership *m)
 }
 
 /* What the machine says of incarnations, by id. */
-static unsigned told(const struct machine *machine, struct identity_known ret[ROSTER_MAX])
+static unsigned told(const struct machine *machine, struct identity_known ret[KNOWN_MEMBERS_MAX])
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
     unsigned n = machine_nodes(machine, nodes);
@@ -63,7 +63,7 @@ static bool is_told(const struct identity *id, const struct identity_known *know
 /* Whether the machine says anything else than is known. */
 static bool any_news(const struct membership *m)
 {
-    struct identity_known known[ROSTER_MAX];
+    struct identity_known known[KNOWN_MEMBERS_MAX];
     const struct identity *id = m->config.identity;
     struct machine *machine = membership_machine(m);
     unsigned n = told(machine, known);
@@ -74,7 +74,7 @@ static bool any_news(const struct membership *m)
 /* Copies what the machine says to `id`. True when anything is new. */
 static bool learn(const struct membership *m, struct identity *id)
 {
-    struct identity_known known[ROSTER_MAX];
+    struct identity_known known[KNOWN_MEMBERS_MAX];
     struct machine *machine = membership_machine(m);
     uint64_t cluster_id = machine_cluster_id(machine);
     unsigned n = told(machine, known);
@@ -96,7 +96,7 @@ static bool learn(const struct membership *m, struct identity *id)
  * again, since a log is applied many entries at a time. */
 static void note_forgotten(struct membership *m, const struct identity *fresh)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct member_state *p = &m->peers[i];
         uint64_t before = known_of(m, p->id);
         uint64_t now = identity_known(fresh, p->id);
@@ -159,7 +159,7 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
     note_removed(m, fresh);
     *id = *fresh;
     tell_joined(m, &before);
-    m->roster_due = true;
+    m->members_due = true;
     transport_set_cluster(m->transport, id->cluster_id, membership_admitted_index(id),
                           id->begun_crc);
     return true;
@@ -233,7 +233,7 @@ static bool may_join(const struct membership *m, uint64_t id, uint64_t incarnati
         return false;
     }
     return self->cluster_id == 0
-               ? members_find(&m->roster, id) != NULL
+               ? members_find(&m->members, id) != NULL
                : proposer_is_open(m->config.proposer) && is_expected(m, id, incarnation);
 }
 
@@ -304,7 +304,7 @@ static enum handshake_verdict refuse(struct membership *m, const struct peer_ide
 static bool find_place(struct membership *m, const struct peer_identity *peer,
                        uint64_t admitted_index)
 {
-    const struct member *known = members_find(&m->roster, peer->node_id);
+    const struct member *known = members_find(&m->members, peer->node_id);
     bool newer = m->config.identity->cluster_id == 0
                      ? peer->cluster_id != 0 && m->config.identity->joins
                      : admitted_since(m, admitted_index);
@@ -315,14 +315,14 @@ static bool find_place(struct membership *m, const struct peer_identity *peer,
     return membership_note_guest(m, peer);
 }
 
-enum handshake_verdict membership_judge(void *ctx, const struct peer_identity *peer,
-                                        char reason[HANDSHAKE_REASON_MAX])
+enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identity *peer,
+                                             char reason[HANDSHAKE_REASON_MAX])
 {
     struct membership *m = ctx;
     uint64_t id = peer->node_id;
     struct member_state nobody = {.id = id};
     /* A member that was forgotten a moment ago counts from its next handshake on, which may be this
-     * one: that it was must be known before, not at the next beat. */
+     * one: that it was must be known before, not at the next tick. */
     if (m->replica != NULL) {
         membership_sync(m);
     }

@@ -1,15 +1,15 @@
 /* membership_private.h: shared by membership*.c; nobody else includes it.
  *
- *   membership.c         forming a cluster, leadership handed over, beats
+ *   membership.c         forming a cluster, leadership handed over, ticks
  *   membership_change.c  members that come, go and move
  *   membership_known.c   what is known of incarnations, and who is let in by it
- *   membership_roster.c  the nodes that this one has to do with, and where they are */
+ *   membership_members.c  the nodes that this one has to do with, and where they are */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H
 
 #include "consensus/membership.h"
 
-/* A node of the roster, and what it has said of itself. */
+/* A node of the list of members, and what it has said of itself. */
 struct member_state {
     struct membership *owner;
     uint64_t id;             /* 0: the place is nobody's */
@@ -46,13 +46,13 @@ struct membership {
     struct membership_config config;
     struct transport *transport;
     struct replica *replica; /* NULL until the log is loaded */
-    struct members roster;   /* this node among them */
-    struct member_state peers[ROSTER_MAX];
+    struct members members;  /* this node among them */
+    struct member_state peers[KNOWN_MEMBERS_MAX];
     struct guest guests[GUESTS_MAX];
     unsigned guest_next;
-    bool roster_due;
-    uint64_t roster_index; /* of the configuration that it was made from */
-    uint32_t begun_crc;    /* as members have said */
+    bool members_due;
+    uint64_t members_index; /* of the configuration that it was made from */
+    uint32_t begun_crc;     /* as members have said */
     bool known_complete;
     char said[512];
     uint64_t refused_since_ms;
@@ -86,7 +86,7 @@ bool membership_may_change(const struct membership *m);
 
 /* ---- membership_change.c ---- */
 
-void membership_plans(struct membership *m);    /* what a leader does at each beat */
+void membership_plans(struct membership *m);    /* what a leader does at each tick */
 void membership_versions(struct membership *m); /* likewise */
 void membership_operation_turn(struct membership *m);
 /* The command of the operation is applied, or its fate is not known. */
@@ -94,7 +94,7 @@ void membership_operation_done(struct membership *m, int status,
                                const struct machine_result *result);
 void membership_operation_end(struct membership *m, int status); /* if there is one */
 
-/* ---- membership_roster.c ---- */
+/* ---- membership_members.c ---- */
 
 /* NULL: nobody. */
 struct member_state *membership_find(const struct membership *m, uint64_t id);
@@ -102,6 +102,6 @@ struct member_state *membership_find(const struct membership *m, uint64_t id);
 struct member_state *membership_place(struct membership *m, uint64_t id);
 /* Takes note of where a node says it is that knows more than this one. False: nowhere. */
 bool membership_note_guest(struct membership *m, const struct peer_identity *peer);
-void membership_roster_turn(struct membership *m);
+void membership_members_turn(struct membership *m);
 
 #endif

@@ -6,13 +6,13 @@
  * write: followers need longer than the own disk. The prepare handle flushes streams again, for
  * answers that were made by timers. The one-shot timer only wakes the loop when something is due.
  * Waking is an idle handle: a timer alone fires before the poll phase, which then waits for
- * something else. Whatever is not urgent happens at the beat.
+ * something else. Whatever is not urgent happens at the tick.
  *
  * A pause. When the process was stopped, or the machine suspended, the first turn afterwards still
  * believes what it believed before. Raft's timer waits for one turn, so that the sockets are read
- * first, and commands are held for a moment (doubt_until_ms): a leader that was replaced knows it
- * by then. This saves clients from UNCERTAIN; that a replaced leader can commit nothing is Raft's
- * part. */
+ * first, and commands are held for a moment (unverified_until_ms): a leader that was replaced knows
+ * it by then. This saves clients from UNCERTAIN; that a replaced leader can commit nothing is
+ * Raft's part. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static void timer_cb(uv_timer_t *timer)
 
 bool node_can_propose(struct node *n)
 {
-    return node_running(n) && uv_now(n->loop) >= n->doubt_until_ms &&
+    return node_running(n) && uv_now(n->loop) >= n->unverified_until_ms &&
            uv_now(n->loop) - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
            replica_transferee(n->replica) == 0 && membership_formed(n->membership);
 }
@@ -124,7 +124,7 @@ static void note_pause(struct node *n)
     n->paused = late_ms > most_ms && !n->paused;
     if (late_ms > n->election_ms) {
         host_log(&n->host, 2, "this process did not run for %" PRIu64 " ms", late_ms);
-        n->doubt_until_ms = now_ms + 2 * (uint64_t)n->heartbeat_ms;
+        n->unverified_until_ms = now_ms + 2 * (uint64_t)n->heartbeat_ms;
     }
     n->turned_ms = now_ms;
 }
@@ -229,24 +229,24 @@ static void disk_cb(uv_poll_t *poll, int status, int events)
     fli_turn_leave(n->host.turn, part);
 }
 
-static void beat_cb(uv_timer_t *timer)
+static void tick_cb(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     held_expire(&n->held, uv_now(n->loop));
     if (!n->failed) {
-        membership_beat(n->membership, node_running(n));
+        membership_tick(n->membership, node_running(n));
     }
-    relay_client_beat(n->relay);
-    relay_server_beat(n->followers);
-    node_snapshot_beat(n);
-    node_watch_beat(n);
+    relay_client_tick(n->relay);
+    relay_server_tick(n->followers);
+    node_snapshot_tick(n);
+    node_watch_tick(n);
 }
 
 void node_turn_start(struct node *n)
 {
     int rv = uv_check_start(&n->check, check_cb);
     rv = rv != 0 ? rv : uv_prepare_start(&n->prepare, prepare_cb);
-    rv = rv != 0 ? rv : uv_timer_start(&n->beat, beat_cb, NODE_BEAT_MS, NODE_BEAT_MS);
+    rv = rv != 0 ? rv : uv_timer_start(&n->tick, tick_cb, NODE_TICK_MS, NODE_TICK_MS);
     for (unsigned i = 0; i < n->disk_handles; i++) {
         rv = rv != 0 ? rv : uv_poll_start(&n->disk[i], UV_READABLE, disk_cb);
     }

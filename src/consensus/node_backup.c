@@ -129,7 +129,7 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
 }
 
 /* A client that does not come back must not keep others from theirs. */
-void node_backup_beat(struct node *n)
+void node_backup_tick(struct node *n)
 {
     struct node_backup *b = &n->backup;
     if (b->phase != BACKUP_NONE && uv_now(n->loop) - b->used_ms > BACKUP_IDLE_MS) {

@@ -11,7 +11,8 @@ static enum node_member_plan plan_of(const struct machine_node *e)
     return plans[e->plan];
 }
 
-/* Guests of the roster are not among them: whether they are members is not known here yet. */
+/* Guests in the list of members are not among them: whether they are members is not known here yet.
+ * */
 static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
 {
     const struct configuration_server *server =
@@ -44,12 +45,12 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     struct machine_node nodes[MACHINE_NODES_MAX];
     unsigned known = machine_nodes(fsm_machine(n->fsm), nodes);
     size_t count = 0;
-    for (unsigned i = 0; i < n->roster->n && count < max; i++) {
-        count += describe_member(n, &n->roster->list[i], &ret[count]);
+    for (unsigned i = 0; i < n->members->n && count < max; i++) {
+        count += describe_member(n, &n->members->list[i], &ret[count]);
     }
     /* Those that this node has nothing to do with any more, or not yet. */
     for (unsigned i = 0; i < known && count < max; i++) {
-        if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->roster, nodes[i].id) == NULL) {
+        if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->members, nodes[i].id) == NULL) {
             ret[count++] = (struct node_member){
                 .id = nodes[i].id, .peer_address = nodes[i].address, .plan = plan_of(&nodes[i])};
         }

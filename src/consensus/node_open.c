@@ -125,33 +125,33 @@ static void peer_back_cb(void *ctx, uint64_t id)
 {
     struct node *n = ctx;
     election_peer_back(&n->election, id);
-    outbound_hurry(n->outbound, id);
+    outbound_redial(n->outbound, id);
 }
 
 static void joined_cb(void *ctx, uint64_t id)
 {
     struct node *n = ctx;
-    outbound_hurry(n->outbound, id);
+    outbound_redial(n->outbound, id);
 }
 
-static void roster_cb(void *ctx, const struct members *roster)
+static void members_cb(void *ctx, const struct members *members)
 {
     struct node *n = ctx;
-    n->roster = roster;
-    transport_set_members(n->transport, roster);
-    outbound_set_members(n->outbound, roster);
-    relay_client_set_members(n->relay, roster);
-    election_set_members(&n->election, roster);
+    n->members = members;
+    transport_set_members(n->transport, members);
+    outbound_set_members(n->outbound, members);
+    relay_client_set_members(n->relay, members);
+    election_set_members(&n->election, members);
     node_snapshot_members(n);
     node_watch_members(n);
     node_report_members(n);
 }
 
-static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
+static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
     struct node *n = ctx;
-    return membership_judge(n->membership, peer, reason);
+    return membership_check_peer(n->membership, peer, reason);
 }
 
 static void answered_cb(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
@@ -464,7 +464,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
                           size_t errmsg_size)
 {
     struct transport_callbacks cbs = {.ctx = n,
-                                      .judge = judge_cb,
+                                      .check = check_cb,
                                       .accepted = accepted_cb,
                                       .answered = answered_cb,
                                       .absent = absent_cb,
@@ -533,7 +533,7 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,
                                    .joined = joined_cb,
-                                   .roster = roster_cb};
+                                   .members = members_cb};
     int rv = membership_create(&mc, &n->membership);
     if (rv == 0) {
         membership_set_transport(n->membership, n->transport);
@@ -657,7 +657,7 @@ static void init_handles(struct node *n)
     int rv = uv_check_init(n->loop, &n->check);
     rv = rv != 0 ? rv : uv_prepare_init(n->loop, &n->prepare);
     rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->timer);
-    rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->beat);
+    rv = rv != 0 ? rv : uv_timer_init(n->loop, &n->tick);
     rv = rv != 0 ? rv : uv_idle_init(n->loop, &n->idle);
     for (unsigned i = 0; i < LOG_DEVICE_FDS; i++) {
         int fd = log_device_fd(n->device, i);
@@ -671,7 +671,7 @@ static void init_handles(struct node *n)
     n->check.data = n;
     n->prepare.data = n;
     n->timer.data = n;
-    n->beat.data = n;
+    n->tick.data = n;
     n->idle.data = n;
     n->open = 5 + n->disk_handles;
 }

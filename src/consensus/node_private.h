@@ -37,7 +37,7 @@
 #define NODE_LOG_KEPT_ENTRIES 256u /* twice what may be in flight to a follower */
 #define NODE_LOG_CACHE_BYTES ((size_t)8 << 20)
 
-#define NODE_BEAT_MS 100u       /* everything that is not urgent */
+#define NODE_TICK_MS 100u       /* everything that is not urgent */
 #define NODE_REPORT_MS 1000u    /* between two reports to the others */
 #define NODE_DISK_SLOW_MS 2000u /* a write that takes longer is worth a line in the log */
 
@@ -116,11 +116,11 @@ struct node {
     struct membership *membership;
     struct election election;
     struct snapshot_install *install;
-    const struct members *roster; /* the membership's, see membership_roster.c */
+    const struct members *members; /* the membership's, see membership_members.c */
     struct node_send {
         uint64_t id; /* 0: the place is nobody's */
         struct snapshot_send *send;
-    } sends[ROSTER_MAX];
+    } sends[KNOWN_MEMBERS_MAX];
     struct replica *replica;
     struct fli_list inbounds;
 
@@ -128,15 +128,15 @@ struct node {
     uv_check_t check;
     uv_prepare_t prepare;
     uv_timer_t timer;
-    uv_timer_t beat;
+    uv_timer_t tick;
     uv_idle_t idle;                 /* active while woken: the poll phase does not wait */
     uv_poll_t disk[LOG_DEVICE_FDS]; /* the log's completions */
     unsigned disk_handles;
     bool woken;
     unsigned open; /* things that must close before the end */
     uint64_t turned_ms;
-    bool paused;             /* the last turn came late: timers waited for this one */
-    uint64_t doubt_until_ms; /* after a pause: whether we still lead shows soon */
+    bool paused;                  /* the last turn came late: timers waited for this one */
+    uint64_t unverified_until_ms; /* after a pause: whether we still lead shows soon */
 
     /* what was seen of leadership */
     enum node_role role;
@@ -151,11 +151,11 @@ struct node {
     struct node_seen {
         uint64_t id;
         enum node_member_seen seen;
-    } member_seen[ROSTER_MAX]; /* in the order of the roster */
-    uint64_t slow_write_ns;    /* the longest that was told */
+    } member_seen[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
+    uint64_t slow_write_ns;           /* the longest that was told */
 
     /* reports, see node_report.h */
-    struct node_told told[ROSTER_MAX]; /* in the order of the roster */
+    struct node_told told[KNOWN_MEMBERS_MAX]; /* in the order of the list of members */
     struct node_told own_told;
     uint64_t reported_ms;
     struct node_disk report_disk;
@@ -166,7 +166,7 @@ struct node {
     uint64_t child_began_ns;
     uint64_t bytes_at_snapshot, entries_at_snapshot; /* applied, at the last one */
     uint64_t child_bytes, child_entries;             /* applied, when the child began */
-    uint64_t log_bytes;                              /* on disk, as of the last beat */
+    uint64_t log_bytes;                              /* on disk, as of the last tick */
     uint64_t snapshots, snapshot_failures, snapshot_last_ns, snapshot_last_bytes;
     uint64_t snapshot_not_before_ms, snapshot_pause_ms;
     bool snapshot_damaged;   /* the newest one is: another is due */
@@ -197,12 +197,12 @@ void node_turn_start(struct node *n); /* handles run from here on */
 bool node_backup_is_wanted(const struct node *n);
 void node_backup_began(struct node *n, const struct snapshot_meta *meta);
 void node_backup_ended(struct node *n, int error, const char *why);
-void node_backup_beat(struct node *n); /* now and then */
+void node_backup_tick(struct node *n); /* now and then */
 void node_backup_stop(struct node *n);
 
 /* node_snapshot.c */
 void node_snapshot_turn(struct node *n);
-void node_snapshot_beat(struct node *n);
+void node_snapshot_tick(struct node *n);
 void node_snapshot_wanted(void *ctx, uint64_t peer_id);
 void node_snapshot_damaged(void *ctx);
 void node_snapshot_log(void *ctx, int level, const char *message);
@@ -210,20 +210,20 @@ bool node_sends_snapshot(void *ctx, uint64_t peer_id);
 void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
 void node_snapshot_deposed(struct node *n);
 void node_snapshot_stop(struct node *n);
-void node_snapshot_members(struct node *n); /* the roster has changed */
+void node_snapshot_members(struct node *n); /* the list of members has changed */
 uint64_t node_snapshot_failures(const struct node *n);
 
 /* node_watch.c */
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
-void node_watch_beat(struct node *n);
-void node_watch_members(struct node *n); /* the roster has changed */
+void node_watch_tick(struct node *n);
+void node_watch_members(struct node *n); /* the list of members has changed */
 
 /* node_report.c */
-void node_report_beat(struct node *n);
+void node_report_tick(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
 const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
-void node_report_members(struct node *n); /* the roster has changed */
+void node_report_members(struct node *n); /* the list of members has changed */
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

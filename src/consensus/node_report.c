@@ -43,7 +43,7 @@ int node_report_decode(struct fli_slice body, struct node_report *ret)
 /* NULL for who is no member. */
 static struct node_told *find_told(struct node *n, uint64_t id)
 {
-    for (unsigned i = 0; i < ROSTER_MAX && id != 0; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
         if (n->told[i].id == id) {
             return &n->told[i];
         }
@@ -53,11 +53,11 @@ static struct node_told *find_told(struct node *n, uint64_t id)
 
 void node_report_members(struct node *n)
 {
-    struct node_told fresh[ROSTER_MAX];
+    struct node_told fresh[KNOWN_MEMBERS_MAX];
     memset(fresh, 0, sizeof fresh);
-    for (unsigned i = 0; i < n->roster->n; i++) {
-        const struct node_told *before = find_told(n, n->roster->list[i].id);
-        fresh[i].id = n->roster->list[i].id;
+    for (unsigned i = 0; i < n->members->n; i++) {
+        const struct node_told *before = find_told(n, n->members->list[i].id);
+        fresh[i].id = n->members->list[i].id;
         if (before != NULL) {
             fresh[i] = *before;
         }
@@ -112,7 +112,7 @@ static void ask_disk(struct node *n)
 
 /* ---- telling and hearing --------------------------------------------------------------------- */
 
-void node_report_beat(struct node *n)
+void node_report_tick(struct node *n)
 {
     uint64_t now_ms = uv_now(n->loop);
     if (n->reported_ms != 0 && now_ms - n->reported_ms < NODE_REPORT_MS) {
@@ -135,8 +135,8 @@ void node_report_beat(struct node *n)
     uint8_t body[NODE_REPORT_SIZE];
     node_report_encode(&own->report, body);
     const struct fli_slice part = {body, sizeof body};
-    for (unsigned i = 0; i < n->roster->n; i++) {
-        uint64_t id = n->roster->list[i].id;
+    for (unsigned i = 0; i < n->members->n; i++) {
+        uint64_t id = n->members->list[i].id;
         if (id == n->id || !outbound_is_up(n->outbound, id) ||
             membership_is_stranger(n->membership, id)) {
             continue;
@@ -174,7 +174,7 @@ int node_report_receive(struct node *n, uint64_t from, struct fli_slice body)
 const struct node_report *node_report_of(const struct node *n, uint64_t id)
 {
     const struct node_told *t = id == n->id ? &n->own_told : NULL;
-    for (unsigned i = 0; i < ROSTER_MAX && t == NULL; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && t == NULL; i++) {
         t = n->told[i].id == id ? &n->told[i] : NULL;
     }
     bool fresh = t != NULL && t->at_ms != 0 && uv_now(n->loop) - t->at_ms < NODE_REPORT_OLD_MS;

@@ -64,7 +64,7 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
     /* A follower that is being sent an older snapshot needs what comes behind that. */
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         uint64_t sent = n->sends[i].send == NULL ? 0 : snapshot_send_index(n->sends[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
     }
@@ -143,7 +143,7 @@ void node_snapshot_turn(struct node *n)
 
 static struct snapshot_send *send_to(const struct node *n, uint64_t peer_id)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->sends[i].id == peer_id && peer_id != 0) {
             return n->sends[i].send;
         }
@@ -161,10 +161,10 @@ static void make_send(struct node *n, uint64_t peer_id)
                                       .log = node_snapshot_log,
                                       .damaged = node_snapshot_damaged};
     unsigned i = 0;
-    while (i < ROSTER_MAX && n->sends[i].id != 0) {
+    while (i < KNOWN_MEMBERS_MAX && n->sends[i].id != 0) {
         i++;
     }
-    if (i < ROSTER_MAX && snapshot_send_create(&sc, &n->sends[i].send) == 0) {
+    if (i < KNOWN_MEMBERS_MAX && snapshot_send_create(&sc, &n->sends[i].send) == 0) {
         n->sends[i].id = peer_id;
     }
 }
@@ -173,9 +173,9 @@ static void make_send(struct node *n, uint64_t peer_id)
  * ended, at the next change or when another one is wanted. */
 void node_snapshot_members(struct node *n)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct node_send *s = &n->sends[i];
-        if (s->id != 0 && members_find(n->roster, s->id) == NULL) {
+        if (s->id != 0 && members_find(n->members, s->id) == NULL) {
             snapshot_send_stop(s->send);
             if (!snapshot_send_busy(s->send)) {
                 snapshot_send_destroy(s->send);
@@ -218,7 +218,7 @@ bool node_sends_snapshot(void *ctx, uint64_t peer_id)
 
 void node_snapshot_deposed(struct node *n)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->sends[i].send != NULL) {
             snapshot_send_stop(n->sends[i].send);
         }
@@ -232,7 +232,7 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
     struct node *n = ctx;
     struct machine *garbage = fresh;
     if (n->child != NULL && n->phase < PHASE_CLOSE) {
-        return; /* its memory is that of the state to be replaced; again at the next beat */
+        return; /* its memory is that of the state to be replaced; again at the next tick */
     }
     int rv = replica_install(n->replica, fli_clock_ms(), meta, fresh, &garbage);
     if (rv == FL_EBUSY) {
@@ -249,13 +249,13 @@ void node_snapshot_ready(void *ctx, const struct snapshot_meta *meta, struct mac
     node_wake(n);
 }
 
-void node_snapshot_beat(struct node *n)
+void node_snapshot_tick(struct node *n)
 {
-    snapshot_install_beat(n->install);
-    node_backup_beat(n);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    snapshot_install_tick(n->install);
+    node_backup_tick(n);
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (n->sends[i].send != NULL) {
-            snapshot_send_beat(n->sends[i].send);
+            snapshot_send_tick(n->sends[i].send);
         }
     }
 }
@@ -263,7 +263,7 @@ void node_snapshot_beat(struct node *n)
 uint64_t node_snapshot_failures(const struct node *n)
 {
     uint64_t failures = n->snapshot_failures + snapshot_install_failures(n->install);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         failures += n->sends[i].send == NULL ? 0 : snapshot_send_failures(n->sends[i].send);
     }
     return failures;

@@ -5,7 +5,7 @@
  * While draining: new commands are refused, held ones are answered ENOLEADER, followers' commands
  * are given back to them; what was proposed is answered; then leadership is handed over, so that
  * the others need no election; then what was relayed is answered. Closing answers the rest,
- * UNCERTAIN where it must be, and lets the log, the streams and all handles go. The beat timer's
+ * UNCERTAIN where it must be, and lets the log, the streams and all handles go. The tick timer's
  * handle is closed last, so that the end comes from its callback and not from within another. */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 void node_free_parts(struct node *n)
 {
     replica_destroy(n->replica);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         snapshot_send_destroy(n->sends[i].send);
         n->sends[i] = (struct node_send){0, NULL};
     }
@@ -36,7 +36,7 @@ void node_free_parts(struct node *n)
     n->replica = NULL;
     n->install = NULL;
     n->membership = NULL;
-    n->roster = NULL;
+    n->members = NULL;
     n->relay = NULL;
     n->followers = NULL;
     n->proposer = NULL;
@@ -59,7 +59,7 @@ static void finished(uv_handle_t *handle)
     }
 }
 
-/* The last one but the beat ends it all. */
+/* The last one but the tick ends it all. */
 void node_closed_one(void *ctx)
 {
     struct node *n = ctx;
@@ -67,7 +67,7 @@ void node_closed_one(void *ctx)
     n->open--;
     if (n->phase == PHASE_CLOSE && n->open == 1) {
         n->open = 0;
-        uv_close((uv_handle_t *)&n->beat, finished);
+        uv_close((uv_handle_t *)&n->tick, finished);
     }
 }
 
@@ -96,7 +96,7 @@ void node_close(struct node *n)
     relay_client_close(n->relay, "this node stops");
     held_refuse_all(&n->held, FL_ENOLEADER);
     node_drop_inbounds(n);
-    uv_timer_stop(&n->beat);
+    uv_timer_stop(&n->tick);
     uv_close((uv_handle_t *)&n->check, handle_closed);
     uv_close((uv_handle_t *)&n->prepare, handle_closed);
     uv_close((uv_handle_t *)&n->timer, handle_closed);

@@ -63,16 +63,16 @@ void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader)
 static unsigned count_here(const struct node *n)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < n->roster->n; i++) {
-        count += n->roster->list[i].id == n->id || n->member_seen[i].seen == NODE_MEMBER_HERE;
+    for (unsigned i = 0; i < n->members->n; i++) {
+        count += n->members->list[i].id == n->id || n->member_seen[i].seen == NODE_MEMBER_HERE;
     }
     return count;
 }
 
 /* A member is here while our stream to it is up. */
-static bool look_at_member(struct node *n, unsigned i, bool settled)
+static bool note_member(struct node *n, unsigned i, bool settled)
 {
-    const struct member *m = &n->roster->list[i];
+    const struct member *m = &n->members->list[i];
     enum node_member_seen before = n->member_seen[i].seen;
     enum node_member_seen now =
         outbound_is_up(n->outbound, m->id) ? NODE_MEMBER_HERE : NODE_MEMBER_AWAY;
@@ -84,16 +84,16 @@ static bool look_at_member(struct node *n, unsigned i, bool settled)
     host_log(&n->host, now == NODE_MEMBER_HERE ? 3 : 2,
              "node %" PRIu64 " is %s member=%" PRIu64 " address=%s connected=%u of=%u", m->id,
              now == NODE_MEMBER_HERE ? "connected" : "gone", m->id, m->address, count_here(n),
-             n->roster->n);
+             n->members->n);
     return true;
 }
 
 void node_watch_members(struct node *n)
 {
-    struct node_seen fresh[ROSTER_MAX] = {{0, NODE_MEMBER_UNKNOWN}};
-    for (unsigned i = 0; i < n->roster->n; i++) {
-        fresh[i].id = n->roster->list[i].id;
-        for (unsigned k = 0; k < ROSTER_MAX; k++) {
+    struct node_seen fresh[KNOWN_MEMBERS_MAX] = {{0, NODE_MEMBER_UNKNOWN}};
+    for (unsigned i = 0; i < n->members->n; i++) {
+        fresh[i].id = n->members->list[i].id;
+        for (unsigned k = 0; k < KNOWN_MEMBERS_MAX; k++) {
             if (n->member_seen[k].id == fresh[i].id) {
                 fresh[i].seen = n->member_seen[k].seen;
             }
@@ -107,8 +107,8 @@ static void say_missing(struct node *n)
 {
     char missing[640] = "";
     size_t len = 0;
-    for (unsigned i = 0; i < n->roster->n && len < sizeof missing - 1; i++) {
-        const struct member *m = &n->roster->list[i];
+    for (unsigned i = 0; i < n->members->n && len < sizeof missing - 1; i++) {
+        const struct member *m = &n->members->list[i];
         if (m->id != n->id && n->member_seen[i].seen != NODE_MEMBER_HERE) {
             int more = snprintf(missing + len, sizeof missing - len, "%snode %" PRIu64 " (%s)",
                                 len == 0 ? "" : ", ", m->id, m->address);
@@ -123,10 +123,10 @@ static void say_missing(struct node *n)
     } else if (n->identity.cluster_id == 0 && len > 0) {
         host_log(&n->host, 3,
                  "waiting for %s: the first time all nodes must be up connected=%u of=%u", missing,
-                 count_here(n), n->roster->n);
+                 count_here(n), n->members->n);
     } else if (len > 0) {
         host_log(&n->host, 2, "there is no leader, and no connection to %s connected=%u of=%u",
-                 missing, count_here(n), n->roster->n);
+                 missing, count_here(n), n->members->n);
     }
 }
 
@@ -135,8 +135,8 @@ static void watch_members(struct node *n)
     bool settled = uv_now(n->loop) - n->started_ms >= 2 * (uint64_t)n->election_ms;
     bool changed = settled && !n->settled;
     n->settled = settled;
-    for (unsigned i = 0; i < n->roster->n; i++) {
-        changed = look_at_member(n, i, settled) || changed;
+    for (unsigned i = 0; i < n->members->n; i++) {
+        changed = note_member(n, i, settled) || changed;
     }
     if (n->leader_id != 0) {
         n->missing_said = false;
@@ -194,11 +194,11 @@ static void watch_disk(struct node *n)
     }
 }
 
-void node_watch_beat(struct node *n)
+void node_watch_tick(struct node *n)
 {
     watch_disk(n);
     if (n->phase == PHASE_RUN) {
         watch_members(n);
-        node_report_beat(n);
+        node_report_tick(n);
     }
 }

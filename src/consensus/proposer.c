@@ -26,7 +26,7 @@ enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
 
 /* Machine deadlines may be early after a fail-over. When applying did not move one, the next pulse
  * waits until the clock is this far past the machine's, so that a pulse never chases the last. */
-#define PULSE_EARLY_MS CLUSTER_CLOCK_BEAT_MS
+#define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above what machine_query promises */
 
@@ -245,7 +245,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     uint64_t commands = (uint64_t)b->count + b->queries_count;
     b->term = p->term;
     b->sequence = p->sequence + 1;
-    b->stamp_ms = cluster_clock_stamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
+    b->timestamp_ms = cluster_clock_timestamp(&p->clock, machine_clock(fsm_machine(p->config.fsm)));
     b->format = (uint16_t)(MACHINE_BATCH_FORMAT + machine_version(fsm_machine(p->config.fsm)) - 1);
     if (batch_seal(b, p->mark_due ? MACHINE_BATCH_TERM_MARK : 0, &size) != 0) {
         p->retry_at_ms = now_ms + PROPOSER_RETRY_MS;
@@ -270,7 +270,7 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
-    cluster_clock_proposed(&p->clock, b->stamp_ms);
+    cluster_clock_proposed(&p->clock, b->timestamp_ms);
     return true;
 }
 
@@ -390,7 +390,7 @@ void proposer_turn(struct proposer *p, uint64_t now_ms)
     }
     follow_leadership(p, now_ms);
     if (p->state == STATE_OPEN) {
-        cluster_clock_beat(&p->clock, now_ms);
+        cluster_clock_tick(&p->clock, now_ms);
         propose_all(p, now_ms);
     }
 }
@@ -418,9 +418,9 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         }
         return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);
     }
-    uint64_t beat_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
+    uint64_t tick_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
     if (p->in_flight >= p->config.in_flight_max) {
-        return beat_ms; /* the loop turns when one lands */
+        return tick_ms; /* the loop turns when one lands */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
     if (p->open != NULL || held_first(&p->line) != NULL || p->mark_due) {
@@ -430,7 +430,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
     if (work_ms < retry_ms) {
         work_ms = retry_ms;
     }
-    return work_ms < beat_ms ? work_ms : beat_ms;
+    return work_ms < tick_ms ? work_ms : tick_ms;
 }
 
 /* Answering, from within the apply. */

@@ -66,7 +66,7 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
 void proposer_turn(struct proposer *p, uint64_t now_ms);
 
 /* Milliseconds until proposer_turn() must run even if nothing else happens (expiry due, clock
- * beat, something to propose); UINT64_MAX for never. */
+ * tick, something to propose); UINT64_MAX for never. */
 uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms);
 
 /* Gives everything back or answers it FL_EUNCERTAIN, now; for stopping. Nothing is accepted

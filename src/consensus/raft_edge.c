@@ -77,7 +77,7 @@ uint64_t raft_edge_timeout_ms(const struct raft_edge *e)
 
 /* The timer runs for one or two milliseconds then, and is over by the core's clock, which stays
  * ahead: it must never go back. */
-bool raft_edge_hurry(struct raft_edge *e, uint64_t now_ms)
+bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms)
 {
     if (leads(e)) {
         return false;
@@ -115,12 +115,12 @@ static void receive(struct raft_edge *e, struct raft_message *m)
 static void yield(struct raft_edge *e, struct raft_message *m)
 {
     e->muted = true;
-    e->stats.yields += raft_edge_hurry(e, e->now_ms);
+    e->stats.yields += raft_edge_campaign(e, e->now_ms);
     e->muted = false;
     e->refused = false;
     receive(e, m);
     if (e->refused && raft_state(e->raft) == RAFT_CANDIDATE) {
-        (void)raft_edge_hurry(e, e->now_ms);
+        (void)raft_edge_campaign(e, e->now_ms);
     }
 }
 

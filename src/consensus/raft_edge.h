@@ -124,6 +124,6 @@ uint64_t raft_edge_silence_ms(const struct raft_edge *e, uint64_t now_ms);
 /* Makes the election timer run out now, unless this node leads: a follower becomes a candidate, and
  * a candidate begins again. Whether it is a candidate then (a node that has no vote, or has entries
  * that are not on disk yet, stays what it is). Not from within a step. */
-bool raft_edge_hurry(struct raft_edge *e, uint64_t now_ms);
+bool raft_edge_campaign(struct raft_edge *e, uint64_t now_ms);
 
 #endif

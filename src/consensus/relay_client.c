@@ -45,7 +45,7 @@ struct leader {
 
 struct relay_client {
     struct relay_client_config config;
-    struct leader leaders[ROSTER_MAX];
+    struct leader leaders[KNOWN_MEMBERS_MAX];
     uint64_t leader_id; /* whom this node follows; 0: nobody */
     uint64_t relayed;
     struct metrics_histogram times;
@@ -64,7 +64,7 @@ static uint64_t now_ms(const struct relay_client *c)
 
 static struct leader *find(const struct relay_client *c, uint64_t id)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].id == id && id != 0 && !c->leaders[i].gone) {
             return (struct leader *)(uintptr_t)&c->leaders[i];
         }
@@ -313,7 +313,7 @@ static void connect_leader(struct relay_client *c)
     leader->dialing = rv == 0;
 }
 
-static void beat_stream(struct relay_stream *o)
+static void tick_stream(struct relay_stream *o)
 {
     struct relay_client *c = o->leader->client;
     bool leads = c->leader_id == o->leader->id;
@@ -344,10 +344,10 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
 {
     if (c->leader_id != leader_id) {
         c->leader_id = leader_id;
-        for (unsigned i = 0; i < ROSTER_MAX; i++) {
+        for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
             struct relay_stream *o = c->leaders[i].out;
             if (o != NULL && o->count > 0) {
-                beat_stream(o);
+                tick_stream(o);
             }
         }
     }
@@ -357,7 +357,7 @@ void relay_client_follow(struct relay_client *c, uint64_t leader_id)
 void relay_client_set_ready(struct relay_client *c)
 {
     c->ready = true;
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             say_ready(c->leaders[i].out);
         }
@@ -374,11 +374,11 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
     return o->probe_ms - now_ms(c);
 }
 
-void relay_client_beat(struct relay_client *c)
+void relay_client_tick(struct relay_client *c)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
-            beat_stream(c->leaders[i].out);
+            tick_stream(c->leaders[i].out);
         }
     }
     connect_leader(c);
@@ -386,7 +386,7 @@ void relay_client_beat(struct relay_client *c)
 
 void relay_client_flush(struct relay_client *c)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             stream_flush(c->leaders[i].out->stream);
         }
@@ -395,7 +395,7 @@ void relay_client_flush(struct relay_client *c)
 
 bool relay_client_quiet(const struct relay_client *c)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL && c->leaders[i].out->count > 0) {
             return false;
         }
@@ -423,7 +423,7 @@ void relay_client_close(struct relay_client *c, const char *why)
 {
     c->closed = true;
     relay_client_flush(c);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (c->leaders[i].out != NULL) {
             give_up(c->leaders[i].out, why);
         }
@@ -444,7 +444,7 @@ static void leave(struct leader *leader)
 
 void relay_client_set_members(struct relay_client *c, const struct members *members)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct leader *leader = &c->leaders[i];
         if (leader->id != 0 && !leader->gone && members_find(members, leader->id) == NULL) {
             leave(leader);
@@ -456,10 +456,10 @@ void relay_client_set_members(struct relay_client *c, const struct members *memb
         if (id == c->config.id || find(c, id) != NULL) {
             continue;
         }
-        while (k < ROSTER_MAX && c->leaders[k].id != 0) {
+        while (k < KNOWN_MEMBERS_MAX && c->leaders[k].id != 0) {
             k++;
         }
-        if (k < ROSTER_MAX) {
+        if (k < KNOWN_MEMBERS_MAX) {
             c->leaders[k] = (struct leader){.client = c, .id = id};
         }
     }
@@ -480,7 +480,7 @@ int relay_client_create(const struct relay_client_config *config, struct relay_c
 
 void relay_client_destroy(struct relay_client *c)
 {
-    for (unsigned i = 0; c != NULL && i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; c != NULL && i < KNOWN_MEMBERS_MAX; i++) {
         FLI_ASSERT(c->leaders[i].out == NULL && !c->leaders[i].dialing);
     }
     free(c);

@@ -37,7 +37,7 @@ int relay_client_create(const struct relay_client_config *config,
 void relay_client_set_members(struct relay_client *c, const struct members *members);
 void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
 
-/* Whom this node follows; 0: nobody, or it leads. Sees to a stream to it, now and at each beat. A
+/* Whom this node follows; 0: nobody, or it leads. Sees to a stream to it, now and at each tick. A
  * stream to a node that does not lead any more is given up when that says nothing. */
 void relay_client_follow(struct relay_client *c, uint64_t leader_id);
 
@@ -51,7 +51,7 @@ bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
 /* Until relay_client_send() may succeed where it has failed; UINT64_MAX: something will happen. */
 uint64_t relay_client_next_ms(const struct relay_client *c);
 
-void relay_client_beat(struct relay_client *c);
+void relay_client_tick(struct relay_client *c);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);

@@ -446,7 +446,7 @@ void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *
 
 /* ---- the rest ---- */
 
-void relay_server_beat(struct relay_server *s)
+void relay_server_tick(struct relay_server *s)
 {
     uint64_t now_ms = host_now_ms(&s->config.host);
     FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)

@@ -48,7 +48,7 @@ bool relay_server_ready(const struct relay_server *s, uint64_t peer_id, uint64_t
 /* Ends its stream: it has to show anew who it is. */
 void relay_server_hang_up(struct relay_server *s, uint64_t peer_id, const char *why);
 
-void relay_server_beat(struct relay_server *s);
+void relay_server_tick(struct relay_server *s);
 void relay_server_flush(struct relay_server *s);
 bool relay_server_quiet(const struct relay_server *s); /* nothing is out, nothing unsent */
 void relay_server_close(struct relay_server *s, const char *why);

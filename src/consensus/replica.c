@@ -584,10 +584,10 @@ uint64_t replica_transferee(const struct replica *r)
 
 /* ---- elections out of turn ---- */
 
-bool replica_hurry(struct replica *r, uint64_t now_ms)
+bool replica_campaign(struct replica *r, uint64_t now_ms)
 {
     set_now(r, now_ms);
-    return !r->failed && raft_edge_hurry(&r->edge, r->now_ms);
+    return !r->failed && raft_edge_campaign(&r->edge, r->now_ms);
 }
 
 void replica_set_gone(struct replica *r, uint64_t id)

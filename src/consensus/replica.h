@@ -100,7 +100,7 @@ uint64_t replica_transferee(const struct replica *r); /* 0: leadership is not be
 
 /* ---- elections out of turn: see raft_edge.h ---- */
 
-bool replica_hurry(struct replica *r, uint64_t now_ms);
+bool replica_campaign(struct replica *r, uint64_t now_ms);
 void replica_set_gone(struct replica *r, uint64_t id);
 uint64_t replica_silence_ms(const struct replica *r, uint64_t now_ms);
 

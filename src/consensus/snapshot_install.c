@@ -393,7 +393,7 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
     go_on(s);
 }
 
-void snapshot_install_beat(struct snapshot_install *s)
+void snapshot_install_tick(struct snapshot_install *s)
 {
     if (s->stream != NULL && s->state != STATE_IDLE &&
         uv_now(s->config.loop) - s->said_ms >= SAY_MS) {

@@ -19,7 +19,7 @@ struct snapshot_install_config {
     uv_loop_t *loop;
     struct log_device *device;
     void *ctx;
-    /* A snapshot is on disk and decoded. Comes at each beat again until snapshot_install_taken().
+    /* A snapshot is on disk and decoded. Comes at each tick again until snapshot_install_taken().
      * */
     void (*ready)(void *ctx, const struct snapshot_meta *meta, struct machine *fresh);
     void (*log)(void *ctx, int level, const char *message);
@@ -36,7 +36,7 @@ void snapshot_install_accept(struct snapshot_install *s, uint64_t from, struct s
  * fresh one when it is of no use. error 0: it is in place; else what the sender is told. */
 void snapshot_install_taken(struct snapshot_install *s, int error, struct machine *garbage);
 
-void snapshot_install_beat(struct snapshot_install *s);
+void snapshot_install_tick(struct snapshot_install *s);
 bool snapshot_install_busy(const struct snapshot_install *s);
 uint64_t snapshot_install_failures(const struct snapshot_install *s);
 

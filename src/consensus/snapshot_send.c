@@ -230,7 +230,7 @@ uint64_t snapshot_send_index(const struct snapshot_send *s)
     return s->reader == NULL ? 0 : snapshot_reader_meta(s->reader)->index;
 }
 
-void snapshot_send_beat(struct snapshot_send *s)
+void snapshot_send_tick(struct snapshot_send *s)
 {
     if (s->state != STATE_SENDING) {
         return;

@@ -49,7 +49,7 @@ void snapshot_send_start(struct snapshot_send *s);
 
 bool snapshot_send_busy(const struct snapshot_send *s);
 uint64_t snapshot_send_index(const struct snapshot_send *s); /* of what is sent; 0: nothing is */
-void snapshot_send_beat(struct snapshot_send *s); /* now and then: gives up a silent follower */
+void snapshot_send_tick(struct snapshot_send *s); /* now and then: gives up a silent follower */
 void snapshot_send_stop(struct snapshot_send *s); /* this node does not lead, or stops */
 uint64_t snapshot_send_failures(const struct snapshot_send *s);
 

@@ -127,7 +127,7 @@ static void name_script(const struct face_context *c, const struct face_monitore
     (void)snprintf(ret->what, sizeof ret->what, "script %s", f != NULL ? f->name : text);
 }
 
-static void judge_keys(const struct face_context *c, const struct fli_command *command,
+static void check_keys(const struct face_context *c, const struct fli_command *command,
                        const struct face_monitored *m, unsigned words, struct face_verdict *ret)
 {
     struct face_request unused;
@@ -166,7 +166,7 @@ static void judge_keys(const struct face_context *c, const struct fli_command *c
     }
 }
 
-void face_monitor_judge(const struct face_context *c, const struct face_monitored *m,
+void face_monitor_check(const struct face_context *c, const struct face_monitored *m,
                         struct face_verdict *ret)
 {
     const struct fli_command *command = NULL;
@@ -188,7 +188,7 @@ void face_monitor_judge(const struct face_context *c, const struct face_monitore
                    command->subcommand == NULL ? "" : " ",
                    command->subcommand == NULL ? "" : command->subcommand);
     if ((command->flags & FLI_CMD_FACE) != 0) {
-        judge_keys(c, command, m, words, ret);
+        check_keys(c, command, m, words, ret);
     } else {
         ret->served = true;
     }

@@ -29,7 +29,7 @@ struct face_verdict {
     char what[64];
     char why[FACE_ERRMSG_SIZE];
 };
-void face_monitor_judge(const struct face_context *c, const struct face_monitored *m,
+void face_monitor_check(const struct face_context *c, const struct face_monitored *m,
                         struct face_verdict *ret);
 
 #endif

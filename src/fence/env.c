@@ -322,7 +322,7 @@ static int create_data(struct fli_env *e, char *errmsg, size_t errmsg_size)
         (void)snprintf(errmsg, errmsg_size, "the directory's name is too long");
         return FL_EINVAL;
     }
-    int dir_fd = e->home.dir_fd;
+    int dir_fd = e->data_dir.dir_fd;
     (void)unlinkat(dir_fd, NEW_DIR "/" DATA_FILE, 0); /* what a crash may have left */
     (void)unlinkat(dir_fd, NEW_DIR "/lock.mdb", 0);
     if (mkdirat(dir_fd, NEW_DIR, 0700) != 0 && errno != EEXIST) {
@@ -350,9 +350,9 @@ static int create_data(struct fli_env *e, char *errmsg, size_t errmsg_size)
 
 static int open_data(struct fli_env *e, char *errmsg, size_t errmsg_size, int *ret_fd)
 {
-    int fd = openat(e->home.dir_fd, DATA_FILE, O_RDWR | O_CLOEXEC);
+    int fd = openat(e->data_dir.dir_fd, DATA_FILE, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) {
-        if (e->home.established) {
+        if (e->data_dir.established) {
             (void)snprintf(errmsg, errmsg_size, "its file %s has disappeared", DATA_FILE);
             return FL_ECORRUPT;
         }
@@ -360,9 +360,9 @@ static int open_data(struct fli_env *e, char *errmsg, size_t errmsg_size, int *r
         if (rc != 0) {
             return rc;
         }
-        fd = openat(e->home.dir_fd, DATA_FILE, O_RDWR | O_CLOEXEC);
+        fd = openat(e->data_dir.dir_fd, DATA_FILE, O_RDWR | O_CLOEXEC);
     }
-    if (fd < 0 || fsync(e->home.dir_fd) != 0) {
+    if (fd < 0 || fsync(e->data_dir.dir_fd) != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot open %s: %s", DATA_FILE, strerror(errno));
         if (fd >= 0) {
             (void)close(fd);
@@ -383,7 +383,7 @@ static int check_and_load(struct fli_env *e, struct opening *o)
     struct fli_pages_info info;
     rc = check_data(fd, o, &info);
     (void)close(fd);
-    if (rc == FL_ECORRUPT && !e->home.established) {
+    if (rc == FL_ECORRUPT && !e->data_dir.established) {
         return FL_EVERSION; /* nothing says that it was ever ours */
     }
     if (rc != 0) {
@@ -428,7 +428,7 @@ static int start_mdb(struct fli_env *e, char *errmsg, size_t errmsg_size)
 
 static int open_steps(struct fli_env *e, const char *kind, struct opening *o)
 {
-    int rc = fli_home_open(e->dir, kind, &e->home, o->errmsg, o->errmsg_size);
+    int rc = fli_data_dir_open(e->dir, kind, &e->data_dir, o->errmsg, o->errmsg_size);
     if (rc != 0) {
         return rc;
     }
@@ -440,8 +440,8 @@ static int open_steps(struct fli_env *e, const char *kind, struct opening *o)
     if (rc == 0) {
         rc = start_mdb(e, detail, sizeof(detail));
     }
-    if (rc == 0 && !e->home.established) {
-        rc = fli_home_establish(&e->home, kind, detail, sizeof(detail));
+    if (rc == 0 && !e->data_dir.established) {
+        rc = fli_data_dir_establish(&e->data_dir, kind, detail, sizeof(detail));
     }
     if (rc != 0) {
         (void)snprintf(o->errmsg, o->errmsg_size, "%s: %s (%s)", e->dir, detail, fl_strerror(rc));
@@ -461,7 +461,7 @@ int fli_env_open(const char *dir, const char *kind, size_t size_max, fli_env_vis
     if (e == NULL) {
         return FL_ENOMEM;
     }
-    e->home = (struct fli_home){.dir_fd = -1, .owner_fd = -1};
+    e->data_dir = (struct fli_data_dir){.dir_fd = -1, .owner_fd = -1};
     e->size_max = size_max / 65536 * 65536; /* whole pages, whatever their size */
     e->dir = strdup(dir);
     if (e->dir == NULL || pthread_mutex_init(&e->lock, NULL) != 0) {
@@ -490,7 +490,7 @@ void fli_env_close(struct fli_env *e)
     if (e->mdb != NULL) {
         mdb_env_close(e->mdb);
     }
-    fli_home_close(&e->home);
+    fli_data_dir_close(&e->data_dir);
     pthread_mutex_destroy(&e->lock);
     free(e->dir);
     free(e);
@@ -699,7 +699,8 @@ int fli_txn_next(struct fli_txn *t, struct fli_slice from, struct fli_slice *ret
 static bool disk_full(struct fli_env *e)
 {
     struct statvfs vfs;
-    if (fstatvfs(e->home.dir_fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < DISK_SPARE) {
+    if (fstatvfs(e->data_dir.dir_fd, &vfs) == 0 &&
+        (uint64_t)vfs.f_bavail * vfs.f_frsize < DISK_SPARE) {
         return true;
     }
     struct rlimit limit;

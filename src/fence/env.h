@@ -29,7 +29,7 @@
 #include <stdbool.h>
 
 #include "base/base.h"
-#include "fence/home.h"
+#include "fence/data_dir.h"
 
 #define FLI_ENV_KEY_MAX                                                                            \
     511u /* bytes of a key, of which the first is not 0: that one is the head's */
@@ -44,7 +44,7 @@ struct fli_env_head {
 };
 
 struct fli_env {
-    struct fli_home home;
+    struct fli_data_dir data_dir;
     char *dir;
     MDB_env *mdb;
     MDB_dbi dbi;

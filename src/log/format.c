@@ -216,7 +216,7 @@ static enum log_scan_end missing(struct log_scan *s, const uint8_t *data, size_t
 
 /* At `at` a write should begin and its first sector is zero: nothing was written here, or a write
  * whose header did not reach the disk. */
-static enum log_scan_end judge_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
+static enum log_scan_end check_gap(struct log_scan *s, const uint8_t *data, size_t at, size_t len)
 {
     size_t end = last_content(data, at, len);
     size_t later = 0;
@@ -237,7 +237,7 @@ static enum log_scan_end judge_gap(struct log_scan *s, const uint8_t *data, size
 }
 
 /* A write has more sectors of zeros than it was given. */
-static enum log_scan_end judge_torn(struct log_scan *s, const uint8_t *data, size_t at,
+static enum log_scan_end check_torn(struct log_scan *s, const uint8_t *data, size_t at,
                                     size_t padded, size_t len)
 {
     size_t later = 0;
@@ -402,7 +402,7 @@ static enum log_scan_end scan_write(struct log_scan *s, uint32_t segment, const 
     size_t padded = log_round_up(w.len, w.block);
     uint32_t zeros = zero_sectors(data + at, padded);
     if (zeros > w.zero_sectors) {
-        return judge_torn(s, data, at, padded, len);
+        return check_torn(s, data, at, padded, len);
     }
     if (zeros < w.zero_sectors) {
         return damaged(s, at, "a sector that was zero is not");
@@ -434,7 +434,7 @@ enum log_scan_end log_scan_segment(struct log_scan *s, uint32_t segment, const u
     s->why[0] = '\0';
     for (; at < len; s->writes++) {
         if (log_is_zero(data + at, LOG_SECTOR)) {
-            return judge_gap(s, data, at, len);
+            return check_gap(s, data, at, len);
         }
         enum log_scan_end end = scan_write(s, segment, data, at, len, &at);
         if (end != LOG_SCAN_CLEAN) {

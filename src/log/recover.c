@@ -125,7 +125,7 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static int look(struct recovery *r)
+static int list_files(struct recovery *r)
 {
     int rv = r->d->ops->list(r->d, on_name, r);
     if (rv != 0) {
@@ -238,7 +238,7 @@ static int read_segment(struct recovery *r, const struct found *f)
 }
 
 /* What one segment says, and how it goes with those before. */
-static int judge(struct recovery *r, const struct found *f)
+static int check_segment(struct recovery *r, const struct found *f)
 {
     r->reading = f->number;
     enum log_scan_end end = log_scan_segment(&r->scan, f->number, r->buffer, (size_t)f->size);
@@ -289,7 +289,7 @@ static int read_all(struct recovery *r)
     for (size_t i = 0; i < r->len; i++) {
         int rv = read_segment(r, &r->segments[i]);
         if (rv == 0) {
-            rv = judge(r, &r->segments[i]);
+            rv = check_segment(r, &r->segments[i]);
         }
         if (rv == 0 && log_segments_add(r->l, r->segments[i].number, r->segments[i].size) != 0) {
             rv = no_memory(r);
@@ -529,7 +529,7 @@ static int recover(struct recovery *r)
 {
     int rv = check_config(r, &r->l->config);
     if (rv == 0) {
-        rv = look(r);
+        rv = list_files(r);
     }
     if (rv != 0) {
         return rv;

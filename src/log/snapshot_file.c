@@ -249,7 +249,7 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* The caller frees infos, also after an error. */
-static int look(struct log_device *d, bool parts, struct listing *g, struct snapshot_error *e)
+static int list_files(struct log_device *d, bool parts, struct listing *g, struct snapshot_error *e)
 {
     *g = (struct listing){.parts = parts};
     int rv = d->ops->list(d, on_name, g);
@@ -269,7 +269,7 @@ int snapshot_list(struct log_device *d, struct snapshot_info *ret, size_t n, siz
                   struct snapshot_error *e)
 {
     struct listing g;
-    int rv = look(d, false, &g, e);
+    int rv = list_files(d, false, &g, e);
     if (rv == 0) {
         size_t copied = g.len < n ? g.len : n;
         if (copied > 0) {
@@ -285,7 +285,7 @@ int snapshot_list(struct log_device *d, struct snapshot_info *ret, size_t n, siz
 static int clean(struct log_device *d, size_t keep, bool parts, struct snapshot_error *e)
 {
     struct listing g;
-    int rv = look(d, parts, &g, e);
+    int rv = list_files(d, parts, &g, e);
     for (size_t i = keep; rv == 0 && i < g.len; i++) {
         char name[LOG_NAME_MAX + 1];
         snapshot_name(g.infos[i].index, g.infos[i].term, parts, name);

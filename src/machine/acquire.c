@@ -20,7 +20,7 @@
  *   this session is in the queue                       QUEUED, the same place, asked once more
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
- * Several locks at once are in together.c. Asked again, grant and wait keep the value they were
+ * Several locks at once are in multi_lock.c. Asked again, grant and wait keep the value they were
  * made with. */
 #include "machine/state.h"
 
@@ -34,7 +34,7 @@ struct asker {
 };
 
 /* The limits on what both a grant and a wait need: a session, or a place in one. */
-static enum machine_limit seat_limit(const struct machine *m, const struct asker *a)
+static enum machine_limit request_limit(const struct machine *m, const struct asker *a)
 {
     const struct session_explicit *s = a->explicit_session;
     if (s == NULL) {
@@ -45,35 +45,36 @@ static enum machine_limit seat_limit(const struct machine *m, const struct asker
                : 0;
 }
 
-static struct seat *create_seat(struct machine *m, struct lock *lock, const struct asker *a)
+static struct request *create_request(struct machine *m, struct lock *lock, const struct asker *a)
 {
     struct who who = machine_asker_who(m);
     return a->explicit_session != NULL
-               ? machine_seat_create_explicit(m, lock, a->explicit_session, a->c->value)
-               : machine_seat_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value,
-                                              &who);
+               ? machine_request_create_explicit(m, lock, a->explicit_session, a->c->value)
+               : machine_request_create_implicit(m, lock, a->c->owner, a->c->ttl_ms, a->c->value,
+                                                 &who);
 }
 
-void machine_answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r)
+void machine_answer_granted(struct machine *m, const struct request *request,
+                            struct machine_result *r)
 {
     r->code = MACHINE_GRANTED;
-    r->token = seat_token(seat);
-    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+    r->token = request_token(request);
+    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
 /* What both a lock that is not stored and one that lets others in need for one more grant. */
 static enum machine_limit grant_limit(const struct machine *m, const struct asker *a)
 {
-    enum machine_limit limit = seat_limit(m, a);
+    enum machine_limit limit = request_limit(m, a);
     return limit == 0 && m->last_token == FL_TOKEN_MAX ? MACHINE_LIMIT_TOKENS : limit;
 }
 
 static void take(struct machine *m, const struct asker *a, struct lock *lock,
                  struct machine_result *r)
 {
-    struct seat *seat = create_seat(m, lock, a);
-    machine_lock_grant(m, seat, a->slots, 0);
-    machine_answer_granted(m, seat, r);
+    struct request *request = create_request(m, lock, a);
+    machine_lock_grant(m, request, a->slots, 0);
+    machine_answer_granted(m, request, r);
 }
 
 static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
@@ -87,7 +88,7 @@ static void take_free(struct machine *m, const struct asker *a, uint64_t hash,
     }
     struct lock *lock = machine_lock_create(m, a->c->name, hash);
     if (slots_permits(a->slots) > 1) {
-        machine_lock_crowd(lock)->permits = a->slots;
+        machine_lock_contend(lock)->permits = a->slots;
     }
     take(m, a, lock, r);
 }
@@ -107,46 +108,48 @@ static void join_holders(struct machine *m, const struct asker *a, struct lock *
 void machine_answer_queued(const struct wait *w, struct machine_result *r)
 {
     uint64_t position = 0;
-    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
-        const struct seat *seat = seat_mate(w->seat, i);
-        uint64_t rank = machine_order_rank(&crowd_of(seat->lock)->queue, &seat->at.wait->in_queue);
+    for (unsigned i = 0; i < request_parts(w->request); i++) {
+        const struct request *request = request_part(w->request, i);
+        uint64_t rank =
+            machine_order_rank(&contention_of(request->lock)->queue, &request->at.wait->in_queue);
         position = rank > position ? rank : position;
     }
     FLI_ASSERT(position >= 1 && position <= UINT32_MAX);
     r->code = MACHINE_QUEUED;
     r->number = (uint32_t)position;
-    r->token = w->asking;
+    r->token = w->times_asked;
     r->wait = wait_id(w);
 }
 
 void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
                        struct machine_result *r)
 {
-    FLI_ASSERT(seat_mate(w->seat, 0) == w->seat);
-    m->digest -= machine_digest_asking(w);
-    w->asking++;
+    FLI_ASSERT(request_part(w->request, 0) == w->request);
+    m->digest -= machine_digest_times_asked(w);
+    w->times_asked++;
     uint64_t deadline_ms = m->clock_ms + c->wait_ms;
     bool newest = (c->flags & MACHINE_ACQUIRE_ATTEMPT) != 0;
     if (newest || deadline_ms > w->timer.at_ms) {
         machine_timer_set(m, &w->timer, deadline_ms);
     }
-    if (!session_is_explicit(seat_session(w->seat))) {
-        seat_session(w->seat)->lease.ttl_ms = (uint32_t)c->ttl_ms;
+    if (!session_is_explicit(request_session(w->request))) {
+        request_session(w->request)->lease.ttl_ms = (uint32_t)c->ttl_ms;
     }
-    m->digest += machine_digest_asking(w);
+    m->digest += machine_digest_times_asked(w);
     machine_answer_queued(w, r);
 }
 
 static enum machine_limit queue_limit(const struct machine *m, const struct lock *lock,
                                       const struct asker *a)
 {
-    if (lock_crowd(lock) != NULL && crowd_of(lock)->queue.len >= m->limits.lock_waits_max) {
+    if (lock_contention(lock) != NULL &&
+        contention_of(lock)->queue.len >= m->limits.lock_waits_max) {
         return MACHINE_LIMIT_LOCK_WAITS;
     }
-    if (m->waits_by_seat.len >= m->limits.waits_max) {
+    if (m->waits_by_request.len >= m->limits.waits_max) {
         return MACHINE_LIMIT_WAITS;
     }
-    return seat_limit(m, a);
+    return request_limit(m, a);
 }
 
 bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct lock *const *locks,
@@ -185,11 +188,11 @@ static void join_queue(struct machine *m, struct lock *lock, const struct asker 
     if (refuse_wait(m, lock, a, r)) {
         return;
     }
-    struct seat *seat = create_seat(m, lock, a);
+    struct request *request = create_request(m, lock, a);
     struct wait *w =
-        machine_wait_join(m, seat, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
-    seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
-    machine_emit_of(m, seat_session(seat),
+        machine_wait_join(m, request, a->slots, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    request->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
+    machine_emit_of(m, request_session(request),
                     &(struct machine_event){
                         .type = MACHINE_EVENT_QUEUED, .name = lock_name(lock), .wait = wait_id(w)});
     machine_answer_queued(w, r);
@@ -218,22 +221,22 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
 {
     const struct machine_command *c = a->c;
     bool is_explicit = a->explicit_session != NULL;
-    struct seat *seat = machine_lock_held_by(m, lock, is_explicit, c->owner);
+    struct request *request = machine_lock_held_by(m, lock, is_explicit, c->owner);
     if (lock_permits(lock) != slots_permits(a->slots) ||
-        (seat != NULL && (seat->grouped || lock_slots(lock) != a->slots))) {
+        (request != NULL && (request->is_multi || lock_slots(lock) != a->slots))) {
         answer_mismatch(lock, a, r);
         return;
     }
-    if (seat != NULL && !machine_asker_owns(m, seat_session(seat))) {
+    if (request != NULL && !machine_asker_owns(m, request_session(request))) {
         machine_refuse(r, 0);
         return;
     }
-    if (seat != NULL) {
-        machine_session_renew(m, seat_session(seat), c->ttl_ms);
-        machine_answer_granted(m, seat, r);
+    if (request != NULL) {
+        machine_session_renew(m, request_session(request), c->ttl_ms);
+        machine_answer_granted(m, request, r);
         return;
     }
-    if ((lock_crowd(lock) == NULL || crowd_of(lock)->queue.len == 0) &&
+    if ((lock_contention(lock) == NULL || contention_of(lock)->queue.len == 0) &&
         machine_lock_admits(lock, a->slots)) {
         join_holders(m, a, lock, r);
         return;
@@ -245,9 +248,9 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     struct wait *w = machine_wait_find(m, lock, is_explicit, c->owner);
     if (w == NULL) {
         join_queue(m, lock, a, r);
-    } else if (!machine_asker_owns(m, seat_session(w->seat))) {
+    } else if (!machine_asker_owns(m, request_session(w->request))) {
         machine_refuse(r, 0);
-    } else if (w->seat->grouped || w->slots != a->slots) {
+    } else if (w->request->is_multi || w->slots != a->slots) {
         answer_mismatch(lock, a, r);
     } else {
         machine_ask_again(m, w, c, r);
@@ -261,21 +264,22 @@ static bool clear_own_at(struct machine *m, const struct machine_command *c, str
     bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    struct seat *seat = lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
-    if (seat != NULL && machine_seat_is_over(m, seat)) {
+    struct request *request =
+        lock == NULL ? NULL : machine_lock_held_by(m, lock, is_explicit, c->owner);
+    if (request != NULL && machine_request_is_over(m, request)) {
         if (m->steps == 0) {
             return false;
         }
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
-        machine_seat_finish(m, seat);
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(request));
+        machine_request_finish(m, request);
         lock = machine_lock_find(m, name, &hash);
     }
     struct wait *w = lock == NULL ? NULL : machine_wait_find(m, lock, is_explicit, c->owner);
-    if (w != NULL && machine_session_is_over(m, seat_session(w->seat))) {
+    if (w != NULL && machine_session_is_over(m, request_session(w->request))) {
         if (m->steps == 0) {
             return false;
         }
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(w->seat));
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(w->request));
         machine_wait_end(m, w, MACHINE_REASON_SESSION);
     }
     return true;
@@ -316,7 +320,7 @@ void machine_acquire(struct machine *m, const struct machine_command *c, struct 
         return;
     }
     if (c->n_names > 1) {
-        machine_acquire_together(m, c, a.explicit_session, r);
+        machine_acquire_multi(m, c, a.explicit_session, r);
         return;
     }
     uint64_t hash = 0;

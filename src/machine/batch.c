@@ -640,11 +640,11 @@ size_t machine_batch_seal(uint8_t *data, const struct machine_batch_header *h)
     FLI_ASSERT(h->length >= MACHINE_BATCH_HEADER_SIZE && h->length <= MACHINE_BATCH_MAX);
     FLI_ASSERT(h->count <= MACHINE_BATCH_COMMANDS_MAX);
     FLI_ASSERT((h->flags & ~MACHINE_BATCH_TERM_MARK) == 0);
-    FLI_ASSERT(h->stamp_ms <= MACHINE_CLOCK_MAX_MS);
+    FLI_ASSERT(h->timestamp_ms <= MACHINE_CLOCK_MAX_MS);
     fli_put_u16(data, h->format != 0 ? h->format : MACHINE_BATCH_FORMAT);
     fli_put_u16(data + 2, h->flags);
     fli_put_u32(data + 4, h->count);
-    fli_put_u64(data + 8, h->stamp_ms);
+    fli_put_u64(data + 8, h->timestamp_ms);
     fli_put_u64(data + 16, h->term);
     fli_put_u64(data + 24, h->sequence);
     fli_put_u32(data + 32, h->length);
@@ -664,7 +664,7 @@ int machine_batch_open(const void *data, size_t len, struct machine_batch_header
         .format = fli_get_u16(p),
         .flags = fli_get_u16(p + 2),
         .count = fli_get_u32(p + 4),
-        .stamp_ms = fli_get_u64(p + 8),
+        .timestamp_ms = fli_get_u64(p + 8),
         .term = fli_get_u64(p + 16),
         .sequence = fli_get_u64(p + 24),
         .length = fli_get_u32(p + 32),
@@ -684,7 +684,7 @@ int machine_batch_open(const void *data, size_t len, struct machine_batch_header
             return FL_ECORRUPT;
         }
     }
-    if (h.count > MACHINE_BATCH_COMMANDS_MAX || h.stamp_ms > MACHINE_CLOCK_MAX_MS) {
+    if (h.count > MACHINE_BATCH_COMMANDS_MAX || h.timestamp_ms > MACHINE_CLOCK_MAX_MS) {
         return FL_ECORRUPT;
     }
     *ret = h;

@@ -163,7 +163,7 @@ struct machine_batch_header {
     uint16_t format; /* of version 1 when 0 */
     uint16_t flags;
     uint32_t count;
-    uint64_t stamp_ms;
+    uint64_t timestamp_ms;
     uint64_t term;
     uint64_t sequence;
     uint32_t length;

@@ -14,11 +14,11 @@
  * keep it short in practice. A session that holds and awaits nothing has nobody behind it, so its
  * wait is safe without a look. And a waiter whose only wait is in the queue being walked leads
  * nowhere that the walk does not lead anyway; so queues are walked only when somebody in them also
- * waits elsewhere (crowd.n_multi), or when the session that asks is itself in them. What remains is
- * the chain of holders. Beyond MACHINE_SEARCH_STEPS_MAX steps the answer is "unknown" and the
- * wait is refused as over a limit: waiting without knowing could hang for ever, and calling it a
- * deadlock could be a lie. All searches of a batch share its steps, but for a few that each has in
- * any case; a session whose search took the most has only those for a while.
+ * waits elsewhere (contention.n_multi), or when the session that asks is itself in them. What
+ * remains is the chain of holders. Beyond MACHINE_SEARCH_STEPS_MAX steps the answer is "unknown"
+ * and the wait is refused as over a limit: waiting without knowing could hang for ever, and calling
+ * it a deadlock could be a lie. All searches of a batch share its steps, but for a few that each
+ * has in any case; a session whose search took the most has only those for a while.
  *
  * A session that is ending waits for nobody: it will lose all its waits. */
 #include "machine/state.h"
@@ -27,7 +27,7 @@ struct search {
     struct machine *m;
     struct session_explicit *goal;
     struct session_explicit *pending; /* found, to be followed */
-    struct group *groups;             /* of implicit sessions, likewise */
+    struct multi_lock *multis;        /* of implicit sessions, likewise */
     const struct lock *goal_lock;     /* where the goal waits, when that is its only wait */
     uint32_t visits;
     uint32_t visits_max;
@@ -46,18 +46,18 @@ static bool step(struct search *s)
 /* Whether it is an implicit session that waits for several locks. */
 static bool waits_for_several(struct session *session)
 {
-    return !session_is_explicit(session) && session->lease.grouped &&
-           session_seat(session)->waiting;
+    return !session_is_explicit(session) && session->lease.is_multi &&
+           session_request(session)->waiting;
 }
 
 static void visit_session(struct search *s, struct session *session)
 {
     if (waits_for_several(session)) {
-        struct group *g = session_group_of(session);
+        struct multi_lock *g = session_multi_of(session);
         if (g->mark != s->m->search) {
             g->mark = s->m->search;
-            g->pending = s->groups;
-            s->groups = g;
+            g->pending = s->multis;
+            s->multis = g;
         }
         return;
     }
@@ -87,19 +87,19 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
  * walked over before, and with it all that is ahead of it. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
-    struct crowd *c = lock_crowd(lock);
+    struct contention *c = lock_contention(lock);
     if (c != NULL && (c->n_multi > 0 || lock == s->goal_lock)) {
         for (struct wait *w = ahead(&c->queue, from); w != NULL; w = ahead(&c->queue, w)) {
             if (w->mark == s->m->search || !step(s)) {
                 return;
             }
             w->mark = s->m->search;
-            visit_session(s, seat_session(w->seat));
+            visit_session(s, request_session(w->request));
         }
     }
     if (c == NULL || c->n_shares == 0) {
         if (lock_holder(lock) != NULL) {
-            visit_session(s, seat_session(lock_holder(lock)));
+            visit_session(s, request_session(lock_holder(lock)));
         }
         return;
     }
@@ -108,7 +108,7 @@ static void visit_lock(struct search *s, struct lock *lock, const struct wait *f
         if (!step(s)) {
             return;
         }
-        visit_session(s, seat_session(share_of_link(link)->seat));
+        visit_session(s, request_session(share_of_link(link)->request));
     }
 }
 
@@ -116,19 +116,19 @@ static void follow_waits(struct search *s, struct session_explicit *e)
 {
     FLI_LIST_FOREACH(link, &e->waits)
     {
-        struct seat *seat = seat_of_link(link);
+        struct request *request = request_of_link(link);
         if (s->found || !step(s)) {
             return;
         }
-        visit_lock(s, seat->lock, seat->at.wait);
+        visit_lock(s, request->lock, request->at.wait);
     }
 }
 
-static void follow_group(struct search *s, struct group *g)
+static void follow_multi(struct search *s, struct multi_lock *g)
 {
     for (unsigned i = 0; i < g->n && !s->found && step(s); i++) {
-        struct seat *seat = group_seat(g, i);
-        visit_lock(s, seat->lock, seat->at.wait);
+        struct request *request = multi_request(g, i);
+        visit_lock(s, request->lock, request->at.wait);
     }
 }
 
@@ -141,10 +141,10 @@ static bool follow_next(struct search *s)
         follow_waits(s, e);
         return true;
     }
-    if (s->groups != NULL) {
-        struct group *g = s->groups;
-        s->groups = g->pending;
-        follow_group(s, g);
+    if (s->multis != NULL) {
+        struct multi_lock *g = s->multis;
+        s->multis = g->pending;
+        follow_multi(s, g);
         return true;
     }
     return false;
@@ -177,7 +177,7 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
     m->search++;
     struct search s = {.m = m, .goal = session, .visits_max = visits_max(m, session)};
     if (session->n_waits == 1) {
-        s.goal_lock = seat_of_link(session->waits.next)->lock;
+        s.goal_lock = request_of_link(session->waits.next)->lock;
     }
     for (unsigned i = 0; i < n; i++) {
         if (locks[i] != NULL) {
@@ -199,8 +199,8 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
  * the first of a queue for the holders. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
-    struct group *groups;              /* of implicit sessions */
-    uint64_t n_groups;
+    struct multi_lock *multis;         /* of implicit sessions */
+    uint64_t n_multis;
     struct wait *waits;
     uint64_t done;
 };
@@ -208,11 +208,11 @@ struct peel {
 static void peel_session(struct peel *p, struct session *session)
 {
     if (waits_for_several(session)) {
-        struct group *g = session_group_of(session);
+        struct multi_lock *g = session_multi_of(session);
         FLI_ASSERT(g->degree > 0);
         if (--g->degree == 0) {
-            g->pending = p->groups;
-            p->groups = g;
+            g->pending = p->multis;
+            p->multis = g;
         }
         return;
     }
@@ -240,15 +240,15 @@ static void peel_wait(struct peel *p, struct wait *w)
 static void each_holder(struct peel *p, struct lock *lock,
                         void (*fn)(struct peel *p, struct session *session))
 {
-    if (crowd_of(lock)->n_shares == 0) {
+    if (contention_of(lock)->n_shares == 0) {
         if (lock_holder(lock) != NULL) {
-            fn(p, seat_session(lock_holder(lock)));
+            fn(p, request_session(lock_holder(lock)));
         }
         return;
     }
-    FLI_LIST_FOREACH(link, &crowd_of(lock)->shares)
+    FLI_LIST_FOREACH(link, &contention_of(lock)->shares)
     {
-        fn(p, seat_session(share_of_link(link)->seat));
+        fn(p, request_session(share_of_link(link)->request));
     }
 }
 
@@ -256,7 +256,7 @@ static void count_session(struct peel *p, struct session *session)
 {
     (void)p;
     if (waits_for_several(session)) {
-        session_group_of(session)->degree++;
+        session_multi_of(session)->degree++;
     } else if (session_is_explicit(session)) {
         session_explicit_of(session)->degree++;
     }
@@ -278,21 +278,21 @@ static void count_degrees(struct machine *m)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        struct session *s = seat_session(wait_of_all(link)->seat);
+        struct session *s = request_session(wait_of_all(link)->request);
         wait_of_all(link)->degree = 1;
         if (waits_for_several(s)) {
-            session_group_of(s)->degree = 1;
+            session_multi_of(s)->degree = 1;
         }
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
         struct wait *w = wait_of_all(link);
-        struct lock *lock = w->seat->lock;
-        struct wait *next = ahead(&crowd_of(lock)->queue, w);
-        w->degree += is_followed(seat_session(w->seat));
+        struct lock *lock = w->request->lock;
+        struct wait *next = ahead(&contention_of(lock)->queue, w);
+        w->degree += is_followed(request_session(w->request));
         if (next != NULL) {
             next->degree++;
-            count_session(NULL, seat_session(next->seat));
+            count_session(NULL, request_session(next->request));
         } else {
             each_holder(NULL, lock, count_session);
         }
@@ -307,26 +307,26 @@ static void follow_session(struct peel *p, struct session_explicit *s)
     }
     FLI_LIST_FOREACH(link, &s->waits)
     {
-        peel_wait(p, seat_of_link(link)->at.wait);
+        peel_wait(p, request_of_link(link)->at.wait);
     }
 }
 
-static void follow_waits_of_group(struct peel *p, struct group *g)
+static void follow_waits_of_multi(struct peel *p, struct multi_lock *g)
 {
     p->done++;
     for (unsigned i = 0; i < g->n; i++) {
-        peel_wait(p, group_seat(g, i)->at.wait);
+        peel_wait(p, multi_request(g, i)->at.wait);
     }
 }
 
 static void follow_wait(struct peel *p, struct wait *w)
 {
     p->done++;
-    struct lock *lock = w->seat->lock;
-    struct wait *next = ahead(&crowd_of(lock)->queue, w);
+    struct lock *lock = w->request->lock;
+    struct wait *next = ahead(&contention_of(lock)->queue, w);
     if (next != NULL) {
         peel_wait(p, next);
-        peel_session(p, seat_session(next->seat));
+        peel_session(p, request_session(next->request));
     } else {
         each_holder(p, lock, peel_session);
     }
@@ -342,18 +342,18 @@ bool machine_deadlock_free(struct machine *m)
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        struct seat *seat = wait_of_all(link)->seat;
+        struct request *request = wait_of_all(link)->request;
         peel_wait(&p, wait_of_all(link));
-        if (waits_for_several(seat_session(seat)) && seat_mate(seat, 0) == seat) {
-            p.n_groups++;
-            peel_session(&p, seat_session(seat));
+        if (waits_for_several(request_session(request)) && request_part(request, 0) == request) {
+            p.n_multis++;
+            peel_session(&p, request_session(request));
         }
     }
-    while (p.sessions != NULL || p.groups != NULL || p.waits != NULL) {
-        if (p.groups != NULL) {
-            struct group *g = p.groups;
-            p.groups = g->pending;
-            follow_waits_of_group(&p, g);
+    while (p.sessions != NULL || p.multis != NULL || p.waits != NULL) {
+        if (p.multis != NULL) {
+            struct multi_lock *g = p.multis;
+            p.multis = g->pending;
+            follow_waits_of_multi(&p, g);
         } else if (p.sessions != NULL) {
             struct session_explicit *s = p.sessions;
             p.sessions = s->pending;
@@ -364,5 +364,5 @@ bool machine_deadlock_free(struct machine *m)
             follow_wait(&p, w);
         }
     }
-    return p.done == m->opened.len + p.n_groups + m->waits_by_seat.len;
+    return p.done == m->opened.len + p.n_multis + m->waits_by_request.len;
 }

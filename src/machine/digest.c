@@ -60,17 +60,17 @@ static uint64_t mix_who(uint64_t h, struct who who)
     return mix_bytes(h, (struct fli_slice){packed, machine_who_pack(&who, packed)});
 }
 
-static uint64_t mix_seat(uint64_t h, struct seat *seat, uint32_t slots)
+static uint64_t mix_request(uint64_t h, struct request *request, uint32_t slots)
 {
-    const struct session *s = seat_session(seat);
-    unsigned n = seat_mates(seat);
+    const struct session *s = request_session(request);
+    unsigned n = request_parts(request);
     h = mix(h, slots, n << 1 | session_is_explicit(s));
     for (unsigned i = 0; i < n; i++) {
-        h = mix_bytes(h, lock_name(seat_mate(seat, i)->lock));
+        h = mix_bytes(h, lock_name(request_part(request, i)->lock));
     }
     h = mix_bytes(h, machine_session_owner(s));
-    h = seat->value_len == 0 ? h : mix_bytes(h, machine_seat_value(seat));
-    return seat->has_who ? mix_who(h, machine_session_who(seat_session(seat))) : h;
+    h = request->value_len == 0 ? h : mix_bytes(h, machine_request_value(request));
+    return request->has_who ? mix_who(h, machine_session_who(request_session(request))) : h;
 }
 
 uint64_t machine_digest_session(const struct session_explicit *s)
@@ -82,22 +82,22 @@ uint64_t machine_digest_session(const struct session_explicit *s)
     return mix_bytes(h, (struct fli_slice){s->label, s->label_len});
 }
 
-uint64_t machine_digest_grant(struct seat *seat)
+uint64_t machine_digest_grant(struct request *request)
 {
-    FLI_ASSERT(seat_mate(seat, 0) == seat);
-    uint64_t h = mix(TAG_GRANT, seat_token(seat), seat->since_ms);
-    return mix_seat(h, seat, lock_slots(seat->lock));
+    FLI_ASSERT(request_part(request, 0) == request);
+    uint64_t h = mix(TAG_GRANT, request_token(request), request->since_ms);
+    return mix_request(h, request, lock_slots(request->lock));
 }
 
 uint64_t machine_digest_wait(const struct wait *w)
 {
-    return mix_seat(mix(TAG_WAIT, wait_id(w), w->slots), w->seat, w->slots);
+    return mix_request(mix(TAG_WAIT, wait_id(w), w->slots), w->request, w->slots);
 }
 
-uint64_t machine_digest_asking(const struct wait *w)
+uint64_t machine_digest_times_asked(const struct wait *w)
 {
-    const struct session *s = seat_session(w->seat);
-    uint64_t h = mix(TAG_ASKING, wait_id(w), w->asking);
+    const struct session *s = request_session(w->request);
+    uint64_t h = mix(TAG_ASKING, wait_id(w), w->times_asked);
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
@@ -107,7 +107,7 @@ uint64_t machine_digest_attempt(const struct attempt *a)
                      (struct fli_slice){a->key, a->key_len});
 }
 
-uint64_t machine_digest_idle(const struct crowd *c)
+uint64_t machine_digest_idle(const struct contention *c)
 {
     return mix_bytes(mix(TAG_IDLE, c->idle.key, c->permits), lock_name(c->lock));
 }
@@ -126,13 +126,13 @@ uint64_t machine_digest_work(struct work *w)
     if (w->kind == WORK_SESSION) {
         return 0; /* a session says itself that it is ending */
     }
-    if (w->kind == WORK_GROUP) {
-        return mix(TAG_WORK, seat_token(group_seat(machine_work_group(w), 0)), 0);
+    if (w->kind == WORK_MULTI) {
+        return mix(TAG_WORK, request_token(multi_request(machine_work_multi(w), 0)), 0);
     }
     if (w->kind == WORK_USERS) {
         return mix(TAG_WORK, FLI_CONTAINER_OF(w, struct users, work)->recheck_id, 1);
     }
-    const struct crowd *c = machine_work_crowd(w);
+    const struct contention *c = machine_work_contention(w);
     return mix_bytes(mix(TAG_WORK, 0, 2 + (uint64_t)c->is_broken), lock_name(c->lock));
 }
 

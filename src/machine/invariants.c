@@ -3,25 +3,25 @@
  *
  *  1. A lock is stored exactly when it is held, awaited or delayed, or has work to come. One held
  *     exclusively has one holder and no share; one held with slots for several has a share for
- *     each holder, in the order of grants, found by its seat and by its token, and not more than
+ *     each holder, in the order of grants, found by its request and by its token, and not more than
  *     slots; every other is among the idle ones, or has work to come.
  *  2. Tokens of held locks are distinct, at least 1, at most the last token, and in the order of
  *     grants; a grant is not from the future.
  *  3. Nobody is kept waiting at the head of a queue, or of all its queues, whom the holders let in,
  *     unless tokens have run out, a lock is delayed, or that is work to come. All who hold or
  *     await a lock agree on its permits.
- *  4. Each wait belongs to one queue, is found by its id and by its seat, and its session neither
- *     holds that lock nor waits for it twice.
- *  5. An implicit session has exactly one seat, or those of its group, and a lease exactly while it
- *     holds. Mates wait, or hold exclusively, all together, under one id or token, in their order.
- *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by
- *     its serial and among the work to come; it lists just its own seats.
+ *  4. Each wait belongs to one queue, is found by its id and by its request, and its session
+ *     neither holds that lock nor waits for it twice.
+ *  5. An implicit session has exactly one request, or those of its multi-lock, and a lease exactly
+ *     while it holds. Mates wait, or hold exclusively, all together, under one id or token, in
+ *  their order. 6. An explicit session has a lease and is found by its owner, or is ending and to
+ *     be found by its serial and among the work to come; it lists just its own requests.
  *  7. What is over is left undone only for want of steps; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.
  *  9. The digest is the sum of the hashes of all records and timers.
- * 10. n_multi of each queue, the numbers of seats of each session, of implicit sessions and of all
- *     maps agree with what is there. */
+ * 10. n_multi of each queue, the numbers of requests of each session, of implicit sessions and of
+ *     all maps agree with what is there. */
 #include "machine/state.h"
 
 /* What was met on the way, to compare with what the machine keeps count of. */
@@ -60,84 +60,85 @@ static void check_heap(const struct machine *m, const struct tally *t)
     }
 }
 
-static void check_implicit(const struct machine *m, struct tally *t, const struct seat *seat)
+static void check_implicit(const struct machine *m, struct tally *t, const struct request *request)
 {
-    const struct session *s = seat_session(seat);
-    FLI_ASSERT(machine_timer_is_set(&s->lease) == !seat->waiting);
+    const struct session *s = request_session(request);
+    FLI_ASSERT(machine_timer_is_set(&s->lease) == !request->waiting);
     FLI_ASSERT(s->lease.ttl_ms >= FL_TTL_MIN_MS && s->lease.ttl_ms <= FL_TTL_MAX_MS);
-    FLI_ASSERT(s->lease.grouped == seat->grouped);
-    if (session_seat(seat_session(seat)) != seat) {
-        FLI_ASSERT(seat->grouped);
+    FLI_ASSERT(s->lease.is_multi == request->is_multi);
+    if (session_request(request_session(request)) != request) {
+        FLI_ASSERT(request->is_multi);
         return;
     }
     t->implicit++;
-    if (!seat->waiting) {
+    if (!request->waiting) {
         check_timer(m, t, &s->lease);
     }
 }
 
-static void check_mates(const struct machine *m, struct seat *seat)
+static void check_parts(const struct machine *m, struct request *request)
 {
-    struct group *g = seat_group(seat);
+    struct multi_lock *g = request_multi(request);
     unsigned index = 0;
-    while (group_seat(g, index) != seat) {
+    while (multi_request(g, index) != request) {
         index++;
     }
     FLI_ASSERT(g->n >= 2 && g->n <= MACHINE_NAMES_MAX);
-    const struct seat *first = group_seat(g, 0);
-    FLI_ASSERT(seat->waiting == first->waiting && seat_session(seat) == seat_session(first));
-    if (seat->waiting) {
-        FLI_ASSERT(wait_id(seat->at.wait) == wait_id(first->at.wait));
-        FLI_ASSERT(seat->at.wait->slots == 1);
-        FLI_ASSERT(machine_timer_is_set(&seat->at.wait->timer) == (index == 0));
+    const struct request *first = multi_request(g, 0);
+    FLI_ASSERT(request->waiting == first->waiting &&
+               request_session(request) == request_session(first));
+    if (request->waiting) {
+        FLI_ASSERT(wait_id(request->at.wait) == wait_id(first->at.wait));
+        FLI_ASSERT(request->at.wait->slots == 1);
+        FLI_ASSERT(machine_timer_is_set(&request->at.wait->timer) == (index == 0));
     } else {
-        FLI_ASSERT(seat->at.held.key == held_key(seat_token(first), index));
-        FLI_ASSERT(lock_slots(seat->lock) == 1 && lock_holder(seat->lock) == seat);
-        FLI_ASSERT(index + 1 < g->n || machine_order_next(&m->held, &seat->at.held) == NULL ||
-                   held_key_index(machine_order_next(&m->held, &seat->at.held)->key) == 0);
+        FLI_ASSERT(request->at.held.key == held_key(request_token(first), index));
+        FLI_ASSERT(lock_slots(request->lock) == 1 && lock_holder(request->lock) == request);
+        FLI_ASSERT(index + 1 < g->n || machine_order_next(&m->held, &request->at.held) == NULL ||
+                   held_key_index(machine_order_next(&m->held, &request->at.held)->key) == 0);
     }
 }
 
-static void check_seat(struct machine *m, struct tally *t, struct seat *seat)
+static void check_request(struct machine *m, struct tally *t, struct request *request)
 {
-    FLI_ASSERT(seat->since_ms <= m->clock_ms);
-    FLI_ASSERT(machine_seat_value(seat).len <= FL_VALUE_MAX);
-    if (seat->grouped) {
-        check_mates(m, seat);
+    FLI_ASSERT(request->since_ms <= m->clock_ms);
+    FLI_ASSERT(machine_request_value(request).len <= FL_VALUE_MAX);
+    if (request->is_multi) {
+        check_parts(m, request);
     }
-    if (session_is_explicit(seat_session(seat))) {
-        FLI_ASSERT(fli_list_linked(&linked_seat_of(seat)->at_session));
+    if (session_is_explicit(request_session(request))) {
+        FLI_ASSERT(fli_list_linked(&linked_request_of(request)->at_session));
     } else {
-        check_implicit(m, t, seat);
+        check_implicit(m, t, request);
     }
 }
 
 static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
 {
-    struct crowd *c = crowd_of(lock);
+    struct contention *c = contention_of(lock);
     FLI_ASSERT(c->lock == lock);
     machine_order_check(&c->queue);
     uint32_t n_multi = 0;
     for (struct order_node *n = machine_order_first(&c->queue); n != NULL;
          n = machine_order_next(&c->queue, n)) {
         struct wait *w = wait_of_queue(n);
-        struct seat *seat = w->seat;
-        struct session *s = seat_session(seat);
-        FLI_ASSERT(seat->waiting && seat->at.wait == w && seat->lock == lock);
+        struct request *request = w->request;
+        struct session *s = request_session(request);
+        FLI_ASSERT(request->waiting && request->at.wait == w && request->lock == lock);
         FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(s),
                                         machine_session_owner(s)) == NULL);
         FLI_ASSERT(slots_permits(w->slots) == c->permits);
-        FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == seat_mate(seat, 0)->at.wait);
+        FLI_ASSERT(machine_wait_find_id(m, wait_id(w)) == request_part(request, 0)->at.wait);
         FLI_ASSERT(machine_wait_find(m, lock, session_is_explicit(s), machine_session_owner(s)) ==
                    w);
-        FLI_ASSERT(wait_id(w) <= m->serial && w->asking >= 1);
-        check_seat(m, t, seat);
-        if (seat_mate(seat, 0) == seat) {
+        FLI_ASSERT(wait_id(w) <= m->serial && w->times_asked >= 1);
+        check_request(m, t, request);
+        if (request_part(request, 0) == request) {
             check_timer(m, t, &w->timer);
             t->first_waits++;
-            t->digest += machine_digest_wait(w) + machine_digest_asking(w);
+            t->digest += machine_digest_wait(w) + machine_digest_times_asked(w);
         }
-        n_multi += session_is_explicit(s) ? session_explicit_of(s)->n_waits > 1 : seat->grouped;
+        n_multi += session_is_explicit(s) ? session_explicit_of(s)->n_waits > 1 : request->is_multi;
         t->queued++;
     }
     FLI_ASSERT(n_multi == c->n_multi);
@@ -147,18 +148,19 @@ static void check_queue(struct machine *m, struct tally *t, struct lock *lock)
 
 static void check_shares(struct machine *m, struct tally *t, const struct lock *lock)
 {
-    const struct crowd *c = crowd_of(lock);
+    const struct contention *c = contention_of(lock);
     uint32_t n = 0;
     fl_token last = 0;
     FLI_LIST_FOREACH(link, &c->shares)
     {
-        const struct seat *seat = share_of_link(link)->seat;
-        FLI_ASSERT(seat->lock == lock && seat_token(seat) > last &&
-                   (n > 0 || lock_holder(lock) == seat));
-        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(seat_session(seat)),
-                                        machine_session_owner(seat_session(seat))) == seat);
-        FLI_ASSERT(machine_lock_held_under(m, lock, seat_token(seat)) == seat);
-        last = seat_token(seat);
+        const struct request *request = share_of_link(link)->request;
+        FLI_ASSERT(request->lock == lock && request_token(request) > last &&
+                   (n > 0 || lock_holder(lock) == request));
+        FLI_ASSERT(machine_lock_held_by(m, lock, session_is_explicit(request_session(request)),
+                                        machine_session_owner(request_session(request))) ==
+                   request);
+        FLI_ASSERT(machine_lock_held_under(m, lock, request_token(request)) == request);
+        last = request_token(request);
         n++;
     }
     FLI_ASSERT(n == c->n_shares && (n == 0 || (c->slots > 1 && n <= c->slots)));
@@ -171,7 +173,7 @@ static void check_lock(struct machine *m, struct tally *t, struct lock *lock)
 {
     uint64_t hash;
     FLI_ASSERT(machine_lock_find(m, lock_name(lock), &hash) == lock);
-    if (lock_crowd(lock) != NULL) {
+    if (lock_contention(lock) != NULL) {
         check_queue(m, t, lock);
         check_shares(m, t, lock);
     }
@@ -182,22 +184,23 @@ static void check_held(struct machine *m, struct tally *t)
     machine_order_check(&m->held);
     for (struct order_node *n = machine_order_first(&m->held); n != NULL;
          n = machine_order_next(&m->held, n)) {
-        struct seat *seat = seat_of_held(n);
-        struct lock *lock = seat->lock;
-        const struct crowd *c = lock_crowd(lock);
-        FLI_ASSERT(!seat->waiting && machine_lock_held_under(m, lock, seat_token(seat)) == seat);
-        FLI_ASSERT(seat_token(seat) >= 1 && seat_token(seat) <= m->last_token);
+        struct request *request = request_of_held(n);
+        struct lock *lock = request->lock;
+        const struct contention *c = lock_contention(lock);
+        FLI_ASSERT(!request->waiting &&
+                   machine_lock_held_under(m, lock, request_token(request)) == request);
+        FLI_ASSERT(request_token(request) >= 1 && request_token(request) <= m->last_token);
         if (held_key_index(n->key) == 0) {
             t->grants++;
-            t->digest += machine_digest_grant(seat);
+            t->digest += machine_digest_grant(request);
         }
         FLI_ASSERT(c == NULL || c->queue.len > 0 || c->is_delayed || c->n_shares > 0 ||
                    fli_list_linked(&c->work.link));
         FLI_ASSERT(c == NULL || !c->is_broken ||
                    (c->n_shares > 0 && fli_list_linked(&c->work.link)));
         FLI_ASSERT(c == NULL || (!c->is_idle && c->is_delayed == machine_timer_is_set(&c->delay)));
-        check_seat(m, t, seat);
-        if (lock_holder(lock) != seat) {
+        check_request(m, t, request);
+        if (lock_holder(lock) != request) {
             continue;
         }
         if (c != NULL && c->is_delayed) {
@@ -213,8 +216,8 @@ static void check_idle(struct machine *m, struct tally *t)
     machine_order_check(&m->idle);
     for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
          n = machine_order_next(&m->idle, n)) {
-        struct crowd *c = crowd_of_idle(n);
-        FLI_ASSERT(c->is_idle && lock_crowd(c->lock) == c && lock_holder(c->lock) == NULL);
+        struct contention *c = contention_of_idle(n);
+        FLI_ASSERT(c->is_idle && lock_contention(c->lock) == c && lock_holder(c->lock) == NULL);
         FLI_ASSERT(n->key <= m->serial);
         t->digest += machine_digest_idle(c);
         FLI_ASSERT(c->is_delayed == machine_timer_is_set(&c->delay));
@@ -244,20 +247,21 @@ static void check_session(struct machine *m, struct tally *t, struct session_exp
     uint64_t last = 0;
     FLI_LIST_FOREACH(link, &s->held)
     {
-        const struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat_session(seat) == &s->base && !seat->waiting && seat->at.held.key > last);
-        last = seat->at.held.key;
+        const struct request *request = request_of_link(link);
+        FLI_ASSERT(request_session(request) == &s->base && !request->waiting &&
+                   request->at.held.key > last);
+        last = request->at.held.key;
         n_held++;
     }
     uint32_t n_waits = 0;
     last = 0;
     FLI_LIST_FOREACH(link, &s->waits)
     {
-        struct seat *seat = seat_of_link(link);
-        FLI_ASSERT(seat_session(seat) == &s->base && seat->waiting);
-        FLI_ASSERT(wait_id(seat->at.wait) > last ||
-                   (wait_id(seat->at.wait) == last && seat_mate(seat, 0) != seat));
-        last = wait_id(seat->at.wait);
+        struct request *request = request_of_link(link);
+        FLI_ASSERT(request_session(request) == &s->base && request->waiting);
+        FLI_ASSERT(wait_id(request->at.wait) > last ||
+                   (wait_id(request->at.wait) == last && request_part(request, 0) != request));
+        last = wait_id(request->at.wait);
         n_waits++;
     }
     FLI_ASSERT(n_held == s->n_held && n_waits == s->n_waits);
@@ -272,8 +276,8 @@ static void check_work(struct machine *m, struct tally *t)
         t->digest += machine_digest_work(w);
         n++;
         if (w->kind == WORK_LOCK) {
-            struct crowd *c = machine_work_crowd(w);
-            FLI_ASSERT(lock_crowd(c->lock) == c);
+            struct contention *c = machine_work_contention(w);
+            FLI_ASSERT(lock_contention(c->lock) == c);
             if (c->holder == NULL && !c->is_idle) {
                 FLI_ASSERT(!c->is_delayed && !c->is_broken);
                 check_lock(m, t, c->lock);
@@ -281,8 +285,8 @@ static void check_work(struct machine *m, struct tally *t)
             }
         } else if (w->kind == WORK_USERS) {
             FLI_ASSERT(w == &m->users.work);
-        } else if (w->kind == WORK_GROUP) {
-            FLI_ASSERT(!group_seat(machine_work_group(w), 0)->waiting);
+        } else if (w->kind == WORK_MULTI) {
+            FLI_ASSERT(!multi_request(machine_work_multi(w), 0)->waiting);
         }
     }
     FLI_ASSERT(n == m->n_work);
@@ -295,12 +299,13 @@ static void check_waits(struct machine *m, const struct tally *t)
     FLI_LIST_FOREACH(link, &m->waits)
     {
         const struct wait *w = wait_of_all(link);
-        FLI_ASSERT(wait_id(w) > last || (wait_id(w) == last && seat_mate(w->seat, 0) != w->seat));
+        FLI_ASSERT(wait_id(w) > last ||
+                   (wait_id(w) == last && request_part(w->request, 0) != w->request));
         last = wait_id(w);
         len++;
     }
     FLI_ASSERT(len == t->queued && t->first_waits == m->waits_by_id.len &&
-               len == m->waits_by_seat.len);
+               len == m->waits_by_request.len);
 }
 
 static void check_scalars(const struct machine *m)

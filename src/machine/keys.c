@@ -22,17 +22,18 @@ struct keys {
     struct fli_slice names[MACHINE_NAMES_MAX];
 };
 
-/* The seat with which this owner holds the lock in the way of a key; NULL when it does not. */
-static struct seat *own_seat(struct machine *m, const struct lock *lock, struct fli_slice owner)
+/* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
+static struct request *own_request(struct machine *m, const struct lock *lock,
+                                   struct fli_slice owner)
 {
-    struct seat *seat = machine_lock_held_by(m, lock, false, owner);
-    bool fits = seat != NULL && !seat->grouped && lock_permits(lock) == 1 &&
-                lock_slots(lock) == 1 && !machine_seat_is_over(m, seat);
-    return fits ? seat : NULL;
+    struct request *request = machine_lock_held_by(m, lock, false, owner);
+    bool fits = request != NULL && !request->is_multi && lock_permits(lock) == 1 &&
+                lock_slots(lock) == 1 && !machine_request_is_over(m, request);
+    return fits ? request : NULL;
 }
 
-static enum found look(struct machine *m, struct fli_slice name, struct fli_slice owner,
-                       struct seat **ret)
+static enum found find_key(struct machine *m, struct fli_slice name, struct fli_slice owner,
+                           struct request **ret)
 {
     uint64_t hash;
     const struct lock *lock = machine_lock_find(m, name, &hash);
@@ -40,24 +41,24 @@ static enum found look(struct machine *m, struct fli_slice name, struct fli_slic
     if (lock == NULL) {
         return FOUND_FREE;
     }
-    *ret = own_seat(m, lock, owner);
+    *ret = own_request(m, lock, owner);
     if (*ret != NULL) {
         return FOUND_OWN;
     }
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     bool awaited = c != NULL && c->queue.len > 0;
     bool free = lock_holder(lock) == NULL && !awaited && machine_lock_admits(lock, 1);
     return free ? FOUND_FREE : FOUND_OTHER;
 }
 
-/* What all keys together are, and the seat of the first. False: one is another user's. */
-static bool look_at_all(struct machine *m, const struct keys *k, enum found *ret)
+/* What all keys together are, and the request of the first. False: one is another user's. */
+static bool find_all_keys(struct machine *m, const struct keys *k, enum found *ret)
 {
     *ret = FOUND_OTHER;
     for (unsigned i = 0; i < k->n; i++) {
-        struct seat *seat;
-        enum found f = look(m, k->names[i], k->c->owner, &seat);
-        if (seat != NULL && !machine_asker_owns(m, seat_session(seat))) {
+        struct request *request;
+        enum found f = find_key(m, k->names[i], k->c->owner, &request);
+        if (request != NULL && !machine_asker_owns(m, request_session(request))) {
             return false;
         }
         *ret = i == 0 || f == *ret ? f : FOUND_OTHER;
@@ -95,19 +96,19 @@ static void grant_all(struct machine *m, const struct keys *k, struct machine_re
         uint64_t hash;
         struct lock *lock = machine_lock_find(m, k->names[i], &hash);
         lock = lock != NULL ? lock : machine_lock_create(m, k->names[i], hash);
-        struct seat *seat =
-            machine_seat_create_implicit(m, lock, owner, k->c->ttl_ms, no_value, &who);
-        machine_lock_grant(m, seat, 1, 0);
+        struct request *request =
+            machine_request_create_implicit(m, lock, owner, k->c->ttl_ms, no_value, &who);
+        machine_lock_grant(m, request, 1, 0);
         if (i == 0) {
-            machine_answer_granted(m, seat, r);
+            machine_answer_granted(m, request, r);
         }
     }
     r->number = k->n;
 }
 
-static uint64_t left_ms(const struct machine *m, struct seat *seat)
+static uint64_t left_ms(const struct machine *m, struct request *request)
 {
-    uint64_t deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+    uint64_t deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
     return deadline_ms > m->clock_ms ? deadline_ms - m->clock_ms : 0;
 }
 
@@ -117,26 +118,26 @@ static uint64_t in_range(uint64_t ttl_ms)
     return ttl_ms > FL_TTL_MAX_MS ? FL_TTL_MAX_MS : ttl_ms;
 }
 
-static void answer_own(struct machine *m, struct seat *seat, struct machine_result *r)
+static void answer_own(struct machine *m, struct request *request, struct machine_result *r)
 {
     r->code = MACHINE_DONE;
-    r->token = seat_token(seat);
-    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+    r->token = request_token(request);
+    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
 static void extend_all(struct machine *m, const struct keys *k, struct machine_result *r)
 {
     const struct machine_command *c = k->c;
     for (unsigned i = k->n; i-- > 0;) {
-        struct seat *seat;
-        enum found f = look(m, k->names[i], c->owner, &seat);
+        struct request *request;
+        enum found f = find_key(m, k->names[i], c->owner, &request);
         FLI_ASSERT(f == FOUND_OWN);
         bool add = (c->flags & MACHINE_KEYS_ADD) != 0;
         if (c->ttl_ms != 0) {
-            machine_session_renew(m, seat_session(seat),
-                                  add ? in_range(left_ms(m, seat) + c->ttl_ms) : c->ttl_ms);
+            machine_session_renew(m, request_session(request),
+                                  add ? in_range(left_ms(m, request) + c->ttl_ms) : c->ttl_ms);
         }
-        answer_own(m, seat, r); /* the first one, in the end */
+        answer_own(m, request, r); /* the first one, in the end */
     }
     r->number = k->n;
 }
@@ -145,11 +146,11 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
 {
     r->code = MACHINE_DONE;
     for (unsigned i = 0; i < k->n; i++) {
-        struct seat *seat;
-        if (look(m, k->names[i], k->c->owner, &seat) == FOUND_OWN) {
-            r->token = r->number == 0 ? seat_token(seat) : r->token;
+        struct request *request;
+        if (find_key(m, k->names[i], k->c->owner, &request) == FOUND_OWN) {
+            r->token = r->number == 0 ? request_token(request) : r->token;
             r->number++;
-            machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+            machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
         }
     }
 }
@@ -157,14 +158,14 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
 /* Who waits for the lock comes before the new owner. */
 static void swap(struct machine *m, const struct keys *k, struct machine_result *r)
 {
-    struct seat *seat;
+    struct request *request;
     struct machine_command c = *k->c;
     struct keys one = {.c = &c, .n = 1, .names = {k->names[0]}};
-    enum found f = look(m, k->names[0], c.owner, &seat);
+    enum found f = find_key(m, k->names[0], c.owner, &request);
     FLI_ASSERT(f == FOUND_OWN);
-    c.ttl_ms = c.ttl_ms != 0 ? c.ttl_ms : in_range(left_ms(m, seat));
-    machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
-    if (look(m, k->names[0], c.label, &seat) == FOUND_FREE) {
+    c.ttl_ms = c.ttl_ms != 0 ? c.ttl_ms : in_range(left_ms(m, request));
+    machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    if (find_key(m, k->names[0], c.label, &request) == FOUND_FREE) {
         grant_all(m, &one, r);
     } else {
         r->code = MACHINE_HELD;
@@ -205,7 +206,7 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         return;
     }
-    if (!look_at_all(m, &k, &found)) {
+    if (!find_all_keys(m, &k, &found)) {
         machine_refuse(r, 0);
         return;
     }
@@ -226,22 +227,22 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 
 /* ---- KEY ------------------------------------------------------------------------------------- */
 
-/* One key. `seat`: who holds it, or the first of them; NULL when nobody does. False: the user may
- * not know. */
-static bool look_at_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
-                        enum found *ret, struct seat **ret_seat)
+/* One key. `request`: who holds it, or the first of them; NULL when nobody does. False: the user
+ * may not know. */
+static bool inspect_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
+                        enum found *ret, struct request **ret_request)
 {
     uint64_t hash;
     uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    struct seat *seat = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
-    bool mine = seat != NULL && machine_asker_owns(m, seat_session(seat));
-    const struct crowd *c = lock == NULL ? NULL : lock_crowd(lock);
-    *ret_seat = seat;
+    struct request *request = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    bool mine = request != NULL && machine_asker_owns(m, request_session(request));
+    const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
+    *ret_request = request;
     *ret = FOUND_OTHER;
-    if (lock == NULL || (seat == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
+    if (lock == NULL || (request == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         *ret = FOUND_FREE;
-    } else if (seat != NULL && q->label.len > 0 && own_seat(m, lock, q->label) == seat) {
+    } else if (request != NULL && q->label.len > 0 && own_request(m, lock, q->label) == request) {
         *ret = FOUND_OWN;
     }
     return mine || machine_asker_may(m, ACL_SEE, name, &steps) ||
@@ -249,11 +250,13 @@ static bool look_at_key(struct machine *m, const struct machine_command *q, stru
 }
 
 /* The answer for one more key: the token is the first one's, the deadline the earliest. */
-static void add_key(struct machine *m, unsigned i, struct seat *seat, struct machine_result *r)
+static void add_key(struct machine *m, unsigned i, struct request *request,
+                    struct machine_result *r)
 {
-    uint64_t deadline_ms = seat == NULL ? 0 : machine_timer_deadline(m, &seat_session(seat)->lease);
+    uint64_t deadline_ms =
+        request == NULL ? 0 : machine_timer_deadline(m, &request_session(request)->lease);
     r->number++;
-    r->token = i == 0 && seat != NULL ? seat_token(seat) : r->token;
+    r->token = i == 0 && request != NULL ? request_token(request) : r->token;
     r->deadline_ms = r->number == 1 || deadline_ms < r->deadline_ms ? deadline_ms : r->deadline_ms;
 }
 
@@ -281,23 +284,23 @@ int machine_key(struct machine *m, const struct machine_command *q, struct machi
     struct fli_slice names[MACHINE_NAMES_MAX];
     unsigned n = machine_command_names(q, names);
     unsigned own = 0;
-    struct seat *seat = NULL;
+    struct request *request = NULL;
     for (unsigned i = 0; i < n; i++) {
         enum found f;
-        if (!look_at_key(m, q, names[i], &f, &seat)) {
+        if (!inspect_key(m, q, names[i], &f, &request)) {
             *r = (struct machine_result){.clock_ms = r->clock_ms};
             machine_refuse(r, ACL_SEE);
             return 0;
         }
         own += f == FOUND_OWN;
         if (f != FOUND_FREE) {
-            add_key(m, i, seat, r);
+            add_key(m, i, request, r);
         }
     }
     answer_key(q, n, own, r);
-    if (n > 1 || seat == NULL || q->label.len > 0) {
+    if (n > 1 || request == NULL || q->label.len > 0) {
         return 0;
     }
-    struct fli_slice owner = machine_session_owner(seat_session(seat));
+    struct fli_slice owner = machine_session_owner(request_session(request));
     return fli_buf_append(payload, owner.data, owner.len);
 }

@@ -29,7 +29,7 @@ static uint64_t in_use(const struct machine *m, uint64_t limit)
     case MACHINE_LIMIT_SESSIONS:
         return machine_sessions_len(m);
     case MACHINE_LIMIT_WAITS:
-        return m->waits_by_seat.len;
+        return m->waits_by_request.len;
     default:
         return 0;
     }

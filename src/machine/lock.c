@@ -41,7 +41,7 @@ struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint6
     FLI_ASSERT(name.len >= 1 && name.len <= FL_NAME_MAX);
     struct lock *lock = fli_slab_alloc(&m->slab, offsetof(struct lock, name) + name.len);
     lock->by_name.own[LOCK_NAME_LEN] = (uint8_t)name.len;
-    lock->by_name.own[LOCK_CROWDED] = 0;
+    lock->by_name.own[LOCK_CONTENDED] = 0;
     lock->has.holder = NULL;
     memcpy(lock->name, name.data, name.len);
     if (fli_map_insert(&m->locks, &lock->by_name, hash) != 0) {
@@ -50,10 +50,10 @@ struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint6
     return lock;
 }
 
-struct crowd *machine_lock_crowd(struct lock *lock)
+struct contention *machine_lock_contend(struct lock *lock)
 {
-    if (lock_crowd(lock) == NULL) {
-        struct crowd *c = fli_xcalloc(1, sizeof *c);
+    if (lock_contention(lock) == NULL) {
+        struct contention *c = fli_xcalloc(1, sizeof *c);
         c->lock = lock;
         c->holder = lock->has.holder;
         c->slots = 1;
@@ -62,18 +62,18 @@ struct crowd *machine_lock_crowd(struct lock *lock)
         machine_order_init(&c->queue, QUEUE_PART_MAX);
         machine_timer_init(&c->delay, TIMER_DELAY);
         machine_work_init(&c->work, WORK_LOCK);
-        lock->has.crowd = c;
-        lock->by_name.own[LOCK_CROWDED] = 1;
+        lock->has.contention = c;
+        lock->by_name.own[LOCK_CONTENDED] = 1;
     }
-    return lock->has.crowd;
+    return lock->has.contention;
 }
 
-static void free_crowd(struct machine *m, struct lock *lock)
+static void free_contention(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock->has.crowd;
+    struct contention *c = lock->has.contention;
     FLI_ASSERT(c->n_shares == 0);
     machine_work_forget(m, &c->work);
-    lock->by_name.own[LOCK_CROWDED] = 0;
+    lock->by_name.own[LOCK_CONTENDED] = 0;
     lock->has.holder = c->holder;
     machine_order_fini(&c->queue);
     free(c);
@@ -81,8 +81,8 @@ static void free_crowd(struct machine *m, struct lock *lock)
 
 void machine_lock_free(struct machine *m, struct lock *lock)
 {
-    if (lock_crowd(lock) != NULL) {
-        free_crowd(m, lock);
+    if (lock_contention(lock) != NULL) {
+        free_contention(m, lock);
     }
     fli_map_remove(&m->locks, &lock->by_name);
     fli_slab_free(&m->slab, lock, offsetof(struct lock, name) + lock_name(lock).len);
@@ -90,7 +90,7 @@ void machine_lock_free(struct machine *m, struct lock *lock)
 
 bool machine_lock_admits(const struct lock *lock, uint32_t slots)
 {
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     if (c == NULL) {
         return lock->has.holder == NULL;
     }
@@ -103,86 +103,88 @@ bool machine_lock_admits(const struct lock *lock, uint32_t slots)
 static struct share *find_share(struct machine *m, const struct lock *lock, bool is_explicit,
                                 struct fli_slice owner)
 {
-    uint8_t key[SEAT_KEY_MAX];
-    size_t len = machine_seat_key(key, lock, is_explicit, owner);
+    uint8_t key[REQUEST_KEY_MAX];
+    size_t len = machine_request_key(key, lock, is_explicit, owner);
     struct fli_map_node *n = fli_map_find(&m->shares, key, len);
-    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_seat);
+    return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_request);
 }
 
-struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
-                                  struct fli_slice owner)
+struct request *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
+                                     struct fli_slice owner)
 {
     if (lock_holder(lock) == NULL) {
         return NULL;
     }
-    if (lock_crowd(lock) != NULL && crowd_of(lock)->n_shares > 0) {
+    if (lock_contention(lock) != NULL && contention_of(lock)->n_shares > 0) {
         struct share *share = find_share(m, lock, is_explicit, owner);
-        return share == NULL ? NULL : share->seat;
+        return share == NULL ? NULL : share->request;
     }
-    const struct session *s = seat_session(lock_holder(lock));
+    const struct session *s = request_session(lock_holder(lock));
     bool same = session_is_explicit(s) == is_explicit;
     return same && slices_equal(machine_session_owner(s), owner) ? lock_holder(lock) : NULL;
 }
 
-struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token)
+struct request *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token)
 {
     if (lock_holder(lock) == NULL || token == 0) {
         return NULL;
     }
-    if (seat_token(lock_holder(lock)) == token) {
+    if (request_token(lock_holder(lock)) == token) {
         return lock_holder(lock);
     }
-    if (lock_crowd(lock) == NULL || crowd_of(lock)->n_shares == 0) {
+    if (lock_contention(lock) == NULL || contention_of(lock)->n_shares == 0) {
         return NULL;
     }
     uint8_t key[8];
     fli_put_u64(key, token);
     struct fli_map_node *n = fli_map_find(&m->shares_by_token, key, sizeof key);
-    struct seat *seat = n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_token)->seat;
-    return seat != NULL && seat->lock == lock ? seat : NULL;
+    struct request *request =
+        n == NULL ? NULL : FLI_CONTAINER_OF(n, struct share, by_token)->request;
+    return request != NULL && request->lock == lock ? request : NULL;
 }
 
-bool machine_seat_is_over(const struct machine *m, struct seat *seat)
+bool machine_request_is_over(const struct machine *m, struct request *request)
 {
-    FLI_ASSERT(!seat->waiting);
+    FLI_ASSERT(!request->waiting);
     if (!machine_is_behind(m)) {
         return false;
     }
-    return (lock_crowd(seat->lock) != NULL && crowd_of(seat->lock)->is_broken) ||
-           (seat->grouped && fli_list_linked(&seat_group(seat)->work.link)) ||
-           machine_session_is_over(m, seat_session(seat));
+    return (lock_contention(request->lock) != NULL && contention_of(request->lock)->is_broken) ||
+           (request->is_multi && fli_list_linked(&request_multi(request)->work.link)) ||
+           machine_session_is_over(m, request_session(request));
 }
 
-void machine_seat_finish(struct machine *m, struct seat *seat)
+void machine_request_finish(struct machine *m, struct request *request)
 {
-    seat = seat_mate(seat, 0);
-    struct session *s = seat_session(seat);
-    if (lock_crowd(seat->lock) != NULL && crowd_of(seat->lock)->is_broken) {
-        machine_lock_end(m, seat, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
+    request = request_part(request, 0);
+    struct session *s = request_session(request);
+    if (lock_contention(request->lock) != NULL && contention_of(request->lock)->is_broken) {
+        machine_lock_end(m, request, MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, 0);
         return;
     }
-    if (seat->grouped && fli_list_linked(&seat_group(seat)->work.link)) {
-        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+    if (request->is_multi && fli_list_linked(&request_multi(request)->work.link)) {
+        machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
         return;
     }
     if (session_is_explicit(s) && session_explicit_of(s)->ending == MACHINE_REASON_CLOSE) {
-        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_CLOSE, 0);
+        machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_CLOSE, 0);
         return;
     }
-    machine_lock_end(m, seat, MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE,
+    machine_lock_end(m, request, MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE,
                      session_is_explicit(s) ? session_explicit_of(s)->lockdelay_ms : 0);
 }
 
-static void add_share(struct machine *m, struct seat *seat, uint32_t slots, fl_token token)
+static void add_share(struct machine *m, struct request *request, uint32_t slots, fl_token token)
 {
-    struct crowd *c = machine_lock_crowd(seat->lock);
+    struct contention *c = machine_lock_contend(request->lock);
     struct share *share = fli_xcalloc(1, sizeof *share);
-    uint8_t key[SEAT_KEY_MAX];
-    size_t len = machine_seat_key(key, seat->lock, session_is_explicit(seat_session(seat)),
-                                  machine_session_owner(seat_session(seat)));
+    uint8_t key[REQUEST_KEY_MAX];
+    size_t len =
+        machine_request_key(key, request->lock, session_is_explicit(request_session(request)),
+                            machine_session_owner(request_session(request)));
     FLI_ASSERT(c->n_shares < slots && (c->n_shares == 0 || c->slots == slots));
-    share->seat = seat;
-    int rc = fli_map_insert(&m->shares, &share->by_seat, fli_map_hash(&m->shares, key, len));
+    share->request = request;
+    int rc = fli_map_insert(&m->shares, &share->by_request, fli_map_hash(&m->shares, key, len));
     fli_put_u64(key, token);
     uint64_t hash = fli_map_hash(&m->shares_by_token, key, 8);
     if (rc != 0 || fli_map_insert(&m->shares_by_token, &share->by_token, hash) != 0) {
@@ -193,71 +195,71 @@ static void add_share(struct machine *m, struct seat *seat, uint32_t slots, fl_t
     c->slots = slots;
 }
 
-/* The seat's share goes; the next oldest holder becomes the holder. */
-static void remove_share(struct machine *m, const struct seat *seat)
+/* The request's share goes; the next oldest holder becomes the holder. */
+static void remove_share(struct machine *m, const struct request *request)
 {
-    struct lock *lock = seat->lock;
-    struct share *share = find_share(m, lock, session_is_explicit(seat_session(seat)),
-                                     machine_session_owner(seat_session(seat)));
-    FLI_ASSERT(share != NULL && share->seat == seat);
-    fli_map_remove(&m->shares, &share->by_seat);
+    struct lock *lock = request->lock;
+    struct share *share = find_share(m, lock, session_is_explicit(request_session(request)),
+                                     machine_session_owner(request_session(request)));
+    FLI_ASSERT(share != NULL && share->request == request);
+    fli_map_remove(&m->shares, &share->by_request);
     fli_map_remove(&m->shares_by_token, &share->by_token);
     fli_list_remove(&share->at_lock);
     free(share);
-    crowd_of(lock)->n_shares--;
-    struct fli_list *first = fli_list_first(&crowd_of(lock)->shares);
-    lock_set_holder(lock, first == NULL ? NULL : share_of_link(first)->seat);
+    contention_of(lock)->n_shares--;
+    struct fli_list *first = fli_list_first(&contention_of(lock)->shares);
+    lock_set_holder(lock, first == NULL ? NULL : share_of_link(first)->request);
 }
 
-void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
+void machine_lock_hold(struct machine *m, struct request *request, uint32_t slots, fl_token token,
                        unsigned index, uint64_t since_ms)
 {
-    FLI_ASSERT(slots == 1 || !seat->grouped);
-    struct lock *lock = seat->lock;
-    FLI_ASSERT((lock_holder(lock) == NULL || slots > 1) && !seat->waiting);
+    FLI_ASSERT(slots == 1 || !request->is_multi);
+    struct lock *lock = request->lock;
+    FLI_ASSERT((lock_holder(lock) == NULL || slots > 1) && !request->waiting);
     FLI_ASSERT(token >= 1 && token <= m->last_token);
     if (slots > 1) {
-        add_share(m, seat, slots, token);
+        add_share(m, request, slots, token);
     }
     if (lock_holder(lock) == NULL) {
-        lock_set_holder(lock, seat);
+        lock_set_holder(lock, request);
     }
-    seat->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
-    machine_order_push(&m->held, &seat->at.held, held_key(token, index));
+    request->since_ms = since_ms & MACHINE_CLOCK_MAX_MS;
+    machine_order_push(&m->held, &request->at.held, held_key(token, index));
     if (index == 0) {
         m->n_grants++;
-        m->digest += machine_digest_grant(seat);
+        m->digest += machine_digest_grant(request);
     }
-    if (session_is_explicit(seat_session(seat))) {
-        struct session_explicit *s = session_explicit_of(seat_session(seat));
-        fli_list_push(&s->held, &linked_seat_of(seat)->at_session);
+    if (session_is_explicit(request_session(request))) {
+        struct session_explicit *s = session_explicit_of(request_session(request));
+        fli_list_push(&s->held, &linked_request_of(request)->at_session);
         s->n_held++;
     }
 }
 
-void machine_lock_unhold(struct machine *m, struct seat *seat)
+void machine_lock_unhold(struct machine *m, struct request *request)
 {
-    struct lock *lock = seat->lock;
-    if (held_key_index(seat->at.held.key) == 0) {
+    struct lock *lock = request->lock;
+    if (held_key_index(request->at.held.key) == 0) {
         m->n_grants--;
-        m->digest -= machine_digest_grant(seat);
+        m->digest -= machine_digest_grant(request);
     }
-    if (lock_crowd(lock) != NULL && crowd_of(lock)->n_shares > 0) {
-        remove_share(m, seat);
+    if (lock_contention(lock) != NULL && contention_of(lock)->n_shares > 0) {
+        remove_share(m, request);
     } else {
-        FLI_ASSERT(lock_holder(lock) == seat);
+        FLI_ASSERT(lock_holder(lock) == request);
         lock_set_holder(lock, NULL);
     }
-    machine_order_remove(&m->held, &seat->at.held);
-    if (session_is_explicit(seat_session(seat))) {
-        struct session_explicit *s = session_explicit_of(seat_session(seat));
+    machine_order_remove(&m->held, &request->at.held);
+    if (session_is_explicit(request_session(request))) {
+        struct session_explicit *s = session_explicit_of(request_session(request));
         FLI_ASSERT(s->n_held > 0);
-        fli_list_remove(&linked_seat_of(seat)->at_session);
+        fli_list_remove(&linked_request_of(request)->at_session);
         s->n_held--;
     }
 }
 
-static void leave_idle(struct machine *m, struct crowd *c)
+static void leave_idle(struct machine *m, struct contention *c)
 {
     FLI_ASSERT(c->is_idle);
     m->digest -= machine_digest_idle(c);
@@ -265,29 +267,29 @@ static void leave_idle(struct machine *m, struct crowd *c)
     c->is_idle = false;
 }
 
-void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait)
+void machine_lock_grant(struct machine *m, struct request *request, uint32_t slots, uint64_t wait)
 {
-    FLI_ASSERT(m->last_token < FL_TOKEN_MAX && seat_mate(seat, 0) == seat);
+    FLI_ASSERT(m->last_token < FL_TOKEN_MAX && request_part(request, 0) == request);
     m->last_token++;
     m->ever.grants++;
-    unsigned n = seat_mates(seat);
-    uint64_t waited_since_ms = wait == 0 ? 0 : seat->since_ms;
+    unsigned n = request_parts(request);
+    uint64_t waited_since_ms = wait == 0 ? 0 : request->since_ms;
     for (unsigned i = 0; i < n; i++) {
-        struct crowd *c = lock_crowd(seat_mate(seat, i)->lock);
+        struct contention *c = lock_contention(request_part(request, i)->lock);
         if (c != NULL && c->is_idle) {
             leave_idle(m, c);
         }
-        machine_lock_hold(m, seat_mate(seat, i), slots, m->last_token, i, m->clock_ms);
+        machine_lock_hold(m, request_part(request, i), slots, m->last_token, i, m->clock_ms);
     }
     /* The lease of an implicit session begins with its grant; an explicit one has its own life. */
-    bool is_explicit = session_is_explicit(seat_session(seat));
-    uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &seat_session(seat)->lease)
-                                       : machine_session_renew(m, seat_session(seat), 0);
+    bool is_explicit = session_is_explicit(request_session(request));
+    uint64_t deadline_ms = is_explicit ? machine_timer_deadline(m, &request_session(request)->lease)
+                                       : machine_session_renew(m, request_session(request), 0);
     for (unsigned i = 0; i < n; i++) {
-        machine_emit_of(m, seat_session(seat),
+        machine_emit_of(m, request_session(request),
                         &(struct machine_event){.type = MACHINE_EVENT_GRANTED,
                                                 .index = (uint8_t)i,
-                                                .name = lock_name(seat_mate(seat, i)->lock),
+                                                .name = lock_name(request_part(request, i)->lock),
                                                 .token = m->last_token,
                                                 .wait = wait,
                                                 .deadline_ms = deadline_ms,
@@ -298,7 +300,7 @@ void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, ui
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
 {
     FLI_ASSERT(lock_holder(lock) == NULL);
-    struct crowd *c = machine_lock_crowd(lock);
+    struct contention *c = machine_lock_contend(lock);
     FLI_ASSERT(!c->is_idle);
     c->is_idle = true;
     machine_order_push(&m->idle, &c->idle, serial);
@@ -307,14 +309,14 @@ void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial)
 
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms)
 {
-    struct crowd *c = machine_lock_crowd(lock);
+    struct contention *c = machine_lock_contend(lock);
     if (!c->is_delayed || until_ms > c->delay.at_ms) {
         machine_timer_set(m, &c->delay, until_ms);
     }
     c->is_delayed = true;
 }
 
-static void end_delay(struct machine *m, struct crowd *c)
+static void end_delay(struct machine *m, struct contention *c)
 {
     machine_timer_clear(m, &c->delay);
     c->is_delayed = false;
@@ -323,15 +325,16 @@ static void end_delay(struct machine *m, struct crowd *c)
 bool machine_lock_is_ready(const struct lock *lock)
 {
     struct order_node *first =
-        lock_crowd(lock) == NULL ? NULL : machine_order_first(&crowd_of(lock)->queue);
+        lock_contention(lock) == NULL ? NULL : machine_order_first(&contention_of(lock)->queue);
     if (first == NULL) {
         return false;
     }
     const struct wait *w = wait_of_queue(first);
-    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
-        const struct seat *seat = seat_mate(w->seat, i);
-        if (machine_order_first(&crowd_of(seat->lock)->queue) != &seat->at.wait->in_queue ||
-            !machine_lock_admits(seat->lock, w->slots)) {
+    for (unsigned i = 0; i < request_parts(w->request); i++) {
+        const struct request *request = request_part(w->request, i);
+        if (machine_order_first(&contention_of(request->lock)->queue) !=
+                &request->at.wait->in_queue ||
+            !machine_lock_admits(request->lock, w->slots)) {
             return false;
         }
     }
@@ -340,10 +343,10 @@ bool machine_lock_is_ready(const struct lock *lock)
 
 bool machine_lock_is_pending(const struct lock *lock)
 {
-    const struct crowd *c = crowd_of(lock);
-    struct seat *seat = wait_of_queue(machine_order_first(&c->queue))->seat;
-    for (unsigned i = 0; i < seat_mates(seat); i++) {
-        if (fli_list_linked(&crowd_of(seat_mate(seat, i)->lock)->work.link)) {
+    const struct contention *c = contention_of(lock);
+    struct request *request = wait_of_queue(machine_order_first(&c->queue))->request;
+    for (unsigned i = 0; i < request_parts(request); i++) {
+        if (fli_list_linked(&contention_of(request_part(request, i)->lock)->work.link)) {
             return true;
         }
     }
@@ -354,30 +357,30 @@ bool machine_lock_is_pending(const struct lock *lock)
  * order of their deadlines, that of its lease was not reached. */
 static bool waits_in_vain(const struct machine *m, const struct wait *w)
 {
-    struct session *s = seat_session(w->seat);
+    struct session *s = request_session(w->request);
     return session_is_explicit(s) &&
            (m->expiring ? session_explicit_of(s)->ending != 0 : machine_session_is_over(m, s));
 }
 
-/* The first in the queue goes. `lock` itself keeps its crowd; the others are for later, also those
- * that nobody needs any more, since settling one lock must not free another. */
+/* The first in the queue goes. `lock` itself keeps its contention; the others are for later, also
+ * those that nobody needs any more, since settling one lock must not free another. */
 static void drop_first(struct machine *m, struct lock *lock, enum machine_reason reason)
 {
-    struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
+    struct wait *w = wait_of_queue(machine_order_first(&contention_of(lock)->queue));
     struct lock *locks[MACHINE_NAMES_MAX];
     unsigned n = machine_wait_remove(m, w, reason, locks);
     machine_charge(m, MACHINE_STEPS_RECORD * n);
     for (unsigned i = 0; i < n; i++) {
         if (locks[i] != lock) {
-            machine_work_later(m, &crowd_of(locks[i])->work);
+            machine_work_later(m, &contention_of(locks[i])->work);
         }
     }
 }
 
-/* Grants the first in the queue its lock, or its locks. `lock` itself keeps its crowd. */
+/* Grants the first in the queue its lock, or its locks. `lock` itself keeps its contention. */
 static void grant_first(struct machine *m, struct lock *lock)
 {
-    struct wait *w = wait_of_queue(machine_order_first(&crowd_of(lock)->queue));
+    struct wait *w = wait_of_queue(machine_order_first(&contention_of(lock)->queue));
     if (waits_in_vain(m, w)) {
         drop_first(m, lock, MACHINE_REASON_SESSION);
         return;
@@ -388,18 +391,18 @@ static void grant_first(struct machine *m, struct lock *lock)
     }
     uint64_t id = wait_id(w);
     uint32_t slots = w->slots;
-    struct seat *seat = machine_wait_detach(m, w);
-    machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
-    machine_lock_grant(m, seat, slots, id);
-    for (unsigned i = 0; i < seat_mates(seat); i++) {
-        struct lock *other = seat_mate(seat, i)->lock;
+    struct request *request = machine_wait_detach(m, w);
+    machine_charge(m, MACHINE_STEPS_RECORD * request_parts(request));
+    machine_lock_grant(m, request, slots, id);
+    for (unsigned i = 0; i < request_parts(request); i++) {
+        struct lock *other = request_part(request, i)->lock;
         if (other != lock) {
             machine_lock_relax(m, other);
         }
     }
 }
 
-static void end_break(struct machine *m, struct crowd *c)
+static void end_break(struct machine *m, struct contention *c)
 {
     m->digest -= machine_digest_work(&c->work);
     c->is_broken = false;
@@ -416,7 +419,7 @@ static bool is_owed(const struct machine *m, const struct lock *lock)
 /* True when there were not enough steps; the caller then sees to it that it goes on. */
 static bool settle(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock_crowd(lock);
+    struct contention *c = lock_contention(lock);
     if (c != NULL && c->is_broken) {
         if (c->holder != NULL) {
             return false;
@@ -457,7 +460,7 @@ void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsig
         }
     }
     while (n_left > 0) {
-        machine_work_later(m, &crowd_of(left[--n_left])->work);
+        machine_work_later(m, &contention_of(left[--n_left])->work);
     }
 }
 
@@ -478,33 +481,33 @@ static void count_end(struct machine *m, enum machine_event_type type)
 }
 
 /* Ends a grant and leaves its locks as they then are. Returns how many they are. */
-static unsigned end_grant(struct machine *m, struct seat *seat, enum machine_event_type type,
+static unsigned end_grant(struct machine *m, struct request *request, enum machine_event_type type,
                           enum machine_reason reason, struct lock *locks[MACHINE_NAMES_MAX])
 {
-    unsigned n = seat_mates(seat);
+    unsigned n = request_parts(request);
     count_end(m, type);
     for (unsigned i = 0; i < n; i++) {
-        struct seat *mate = seat_mate(seat, i);
-        locks[i] = mate->lock;
-        machine_emit_of(m, seat_session(mate),
+        struct request *part = request_part(request, i);
+        locks[i] = part->lock;
+        machine_emit_of(m, request_session(part),
                         &(struct machine_event){.type = (uint8_t)type,
                                                 .reason = (uint8_t)reason,
                                                 .index = (uint8_t)i,
-                                                .name = lock_name(mate->lock),
-                                                .token = seat_token(mate),
-                                                .since_ms = mate->since_ms});
-        machine_lock_unhold(m, mate);
+                                                .name = lock_name(part->lock),
+                                                .token = request_token(part),
+                                                .since_ms = part->since_ms});
+        machine_lock_unhold(m, part);
     }
-    machine_seat_free(m, seat);
+    machine_request_free(m, request);
     return n;
 }
 
-void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
+void machine_lock_end(struct machine *m, struct request *request, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms)
 {
     struct lock *locks[MACHINE_NAMES_MAX];
     FLI_ASSERT(delay_ms <= FL_LOCKDELAY_MAX_MS);
-    unsigned n = end_grant(m, seat, type, reason, locks);
+    unsigned n = end_grant(m, request, type, reason, locks);
     for (unsigned i = 0; i < n && delay_ms > 0; i++) {
         machine_lock_delay(m, locks[i], m->clock_ms + delay_ms);
     }
@@ -514,7 +517,7 @@ void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_t
 void machine_lock_break(struct machine *m, struct lock *lock)
 {
     FLI_ASSERT(lock_holder(lock) != NULL);
-    struct crowd *c = lock_crowd(lock);
+    struct contention *c = lock_contention(lock);
     if (c != NULL && c->n_shares > 0) {
         machine_work_forget(m, &c->work);
         c->is_broken = true;
@@ -524,13 +527,13 @@ void machine_lock_break(struct machine *m, struct lock *lock)
     }
     struct lock *locks[MACHINE_NAMES_MAX];
     unsigned n = end_grant(m, lock_holder(lock), MACHINE_EVENT_BROKEN, MACHINE_REASON_BREAK, locks);
-    if (lock_crowd(lock) != NULL) {
-        end_delay(m, lock_crowd(lock));
+    if (lock_contention(lock) != NULL) {
+        end_delay(m, lock_contention(lock));
     }
     machine_lock_settle_all(m, locks, n);
 }
 
-void machine_lock_work(struct machine *m, struct crowd *c)
+void machine_lock_work(struct machine *m, struct contention *c)
 {
     struct lock *lock = c->lock;
     if (c->is_broken) {
@@ -544,7 +547,7 @@ void machine_lock_work(struct machine *m, struct crowd *c)
 
 void machine_lock_end_delay(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock_crowd(lock);
+    struct contention *c = lock_contention(lock);
     FLI_ASSERT(c != NULL && c->is_delayed && c->is_idle == (lock_holder(lock) == NULL));
     end_delay(m, c);
     machine_lock_settle(m, lock);
@@ -552,7 +555,7 @@ void machine_lock_end_delay(struct machine *m, struct lock *lock)
 
 void machine_lock_relax(struct machine *m, struct lock *lock)
 {
-    struct crowd *c = lock_crowd(lock);
+    struct contention *c = lock_contention(lock);
     bool awaited = c != NULL && c->queue.len > 0;
     if (c != NULL && c->is_idle && !c->is_delayed && !awaited) {
         leave_idle(m, c);
@@ -563,6 +566,6 @@ void machine_lock_relax(struct machine *m, struct lock *lock)
     if (lock_holder(lock) == NULL) {
         machine_lock_free(m, lock);
     } else if (c != NULL) {
-        free_crowd(m, lock);
+        free_contention(m, lock);
     }
 }

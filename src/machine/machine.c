@@ -30,28 +30,30 @@ static bool ending_eq(const struct fli_map_node *n, const void *key, size_t len)
 static bool token_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
     FLI_ASSERT(len == 8);
-    return seat_token(CONST_CONTAINER_OF(n, struct share, by_token)->seat) == fli_get_u64(key);
+    return request_token(CONST_CONTAINER_OF(n, struct share, by_token)->request) ==
+           fli_get_u64(key);
 }
 
-/* The key is as machine_seat_key() builds it: kind, length of the name, name, owner. */
-static bool is_seat(const struct seat *seat, const void *key, size_t len)
+/* The key is as machine_request_key() builds it: kind, length of the name, name, owner. */
+static bool is_request(const struct request *request, const void *key, size_t len)
 {
     const uint8_t *p = key;
-    struct fli_slice name = lock_name(seat->lock);
-    struct fli_slice owner = machine_session_owner(seat_session(seat));
-    return len == 2 + name.len + owner.len && p[0] == session_is_explicit(seat_session(seat)) &&
-           p[1] == name.len && memcmp(p + 2, name.data, name.len) == 0 &&
+    struct fli_slice name = lock_name(request->lock);
+    struct fli_slice owner = machine_session_owner(request_session(request));
+    return len == 2 + name.len + owner.len &&
+           p[0] == session_is_explicit(request_session(request)) && p[1] == name.len &&
+           memcmp(p + 2, name.data, name.len) == 0 &&
            memcmp(p + 2 + name.len, owner.data, owner.len) == 0;
 }
 
-static bool seat_eq(const struct fli_map_node *n, const void *key, size_t len)
+static bool request_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
-    return is_seat(CONST_CONTAINER_OF(n, struct wait, by_seat)->seat, key, len);
+    return is_request(CONST_CONTAINER_OF(n, struct wait, by_request)->request, key, len);
 }
 
 static bool share_eq(const struct fli_map_node *n, const void *key, size_t len)
 {
-    return is_seat(CONST_CONTAINER_OF(n, struct share, by_seat)->seat, key, len);
+    return is_request(CONST_CONTAINER_OF(n, struct share, by_request)->request, key, len);
 }
 
 static bool id_eq(const struct fli_map_node *n, const void *key, size_t len)
@@ -65,7 +67,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     struct machine *m = fli_xcalloc(1, sizeof *m);
     fli_map_init(&m->locks, lock_eq, hash_seed);
     fli_map_init(&m->sessions, session_eq, hash_seed);
-    fli_map_init(&m->waits_by_seat, seat_eq, hash_seed);
+    fli_map_init(&m->waits_by_request, request_eq, hash_seed);
     fli_map_init(&m->waits_by_id, id_eq, hash_seed);
     fli_map_init(&m->shares, share_eq, hash_seed);
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
@@ -88,19 +90,19 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     return m;
 }
 
-static void free_grant(struct machine *m, struct seat *seat)
+static void free_grant(struct machine *m, struct request *request)
 {
     struct lock *locks[MACHINE_NAMES_MAX];
-    unsigned mates = seat_mates(seat);
-    for (unsigned i = 0; i < mates; i++) {
-        locks[i] = seat_mate(seat, i)->lock;
-        machine_lock_unhold(m, seat_mate(seat, i));
+    unsigned parts = request_parts(request);
+    for (unsigned i = 0; i < parts; i++) {
+        locks[i] = request_part(request, i)->lock;
+        machine_lock_unhold(m, request_part(request, i));
     }
-    machine_seat_free(m, seat);
-    for (unsigned i = 0; i < mates; i++) {
+    machine_request_free(m, request);
+    for (unsigned i = 0; i < parts; i++) {
         if (lock_holder(locks[i]) == NULL) {
-            if (lock_crowd(locks[i]) != NULL) {
-                machine_timer_clear(m, &crowd_of(locks[i])->delay);
+            if (lock_contention(locks[i]) != NULL) {
+                machine_timer_clear(m, &contention_of(locks[i])->delay);
             }
             machine_lock_free(m, locks[i]);
         }
@@ -114,7 +116,7 @@ static void free_work(struct machine *m)
         struct work *w = FLI_CONTAINER_OF(m->work.next, struct work, link);
         machine_work_forget(m, w);
         if (w->kind == WORK_LOCK) {
-            struct crowd *c = machine_work_crowd(w);
+            struct contention *c = machine_work_contention(w);
             if (c->holder == NULL && !c->is_idle) {
                 machine_lock_free(m, c->lock);
             }
@@ -126,15 +128,15 @@ static void free_work(struct machine *m)
 static void free_records(struct machine *m)
 {
     while (!fli_list_empty(&m->waits)) {
-        machine_seat_free(m, machine_wait_detach(m, wait_of_all(m->waits.next)));
+        machine_request_free(m, machine_wait_detach(m, wait_of_all(m->waits.next)));
     }
     free_work(m);
     struct order_node *n;
     while ((n = machine_order_last(&m->held)) != NULL) {
-        free_grant(m, seat_of_held(n));
+        free_grant(m, request_of_held(n));
     }
     while ((n = machine_order_last(&m->idle)) != NULL) {
-        struct crowd *c = crowd_of_idle(n);
+        struct contention *c = contention_of_idle(n);
         machine_timer_clear(m, &c->delay);
         m->digest -= machine_digest_idle(c);
         machine_order_remove(&m->idle, n);
@@ -157,7 +159,7 @@ void machine_destroy(struct machine *m)
     machine_users_fini(m);
     fli_map_fini(&m->locks);
     fli_map_fini(&m->sessions);
-    fli_map_fini(&m->waits_by_seat);
+    fli_map_fini(&m->waits_by_request);
     fli_map_fini(&m->waits_by_id);
     fli_map_fini(&m->shares);
     fli_map_fini(&m->shares_by_token);
@@ -234,27 +236,27 @@ static void token(struct machine *m, struct machine_result *r)
     }
 }
 
-/* The seat that holds this name under this token; NULL when there is none. */
-static struct seat *find_held(struct machine *m, struct fli_slice name, fl_token token)
+/* The request that holds this name under this token; NULL when there is none. */
+static struct request *find_held(struct machine *m, struct fli_slice name, fl_token token)
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, name, &hash);
-    struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, token);
-    return seat == NULL || machine_seat_is_over(m, seat) ? NULL : seat;
+    struct request *request = lock == NULL ? NULL : machine_lock_held_under(m, lock, token);
+    return request == NULL || machine_request_is_over(m, request) ? NULL : request;
 }
 
 /* NULL, and an answer, when nothing is held so, or by another user: which is told to who may see
  * the lock. */
-static struct seat *find_own(struct machine *m, const struct machine_command *c,
-                             struct machine_result *r)
+static struct request *find_own(struct machine *m, const struct machine_command *c,
+                                struct machine_result *r)
 {
     uint64_t steps = 0;
-    struct seat *seat = find_held(m, c->name, c->token);
-    if (seat != NULL && machine_asker_owns(m, seat_session(seat))) {
-        return seat;
+    struct request *request = find_held(m, c->name, c->token);
+    if (request != NULL && machine_asker_owns(m, request_session(request))) {
+        return request;
     }
     r->code = MACHINE_NO;
-    if (seat != NULL && machine_asker_may(m, ACL_SEE, c->name, &steps)) {
+    if (request != NULL && machine_asker_may(m, ACL_SEE, c->name, &steps)) {
         machine_refuse(r, 0);
     }
     return NULL;
@@ -262,32 +264,32 @@ static struct seat *find_own(struct machine *m, const struct machine_command *c,
 
 static void renew(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
-    struct seat *seat = find_own(m, c, r);
-    if (seat == NULL) {
+    struct request *request = find_own(m, c, r);
+    if (request == NULL) {
         return;
     }
     r->code = MACHINE_DONE;
     r->token = c->token;
-    r->deadline_ms = machine_session_renew(m, seat_session(seat), c->ttl_ms);
+    r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
 }
 
 /* Its own lock a user may give back whatever else it may. */
 static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t steps = 0;
-    struct seat *seat = find_own(m, c, r);
-    if (seat == NULL && !machine_asker_may(m, ACL_ACQUIRE, c->name, &steps)) {
+    struct request *request = find_own(m, c, r);
+    if (request == NULL && !machine_asker_may(m, ACL_ACQUIRE, c->name, &steps)) {
         machine_refuse(r, ACL_ACQUIRE);
     }
-    if (seat == NULL) {
+    if (request == NULL) {
         return;
     }
     r->code = MACHINE_DONE;
     r->token = c->token;
-    if (seat->grouped && m->steps == 0) {
-        machine_work_later(m, &seat_group(seat)->work);
+    if (request->is_multi && m->steps == 0) {
+        machine_work_later(m, &request_multi(request)->work);
     } else {
-        machine_lock_end(m, seat, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+        machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
     }
 }
 
@@ -297,9 +299,9 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, c->name, &hash);
-    const struct crowd *crowd = lock == NULL ? NULL : lock_crowd(lock);
-    if (lock == NULL || (crowd != NULL && crowd->is_broken) ||
-        (lock_holder(lock) == NULL && !crowd_of(lock)->is_delayed)) {
+    const struct contention *contention = lock == NULL ? NULL : lock_contention(lock);
+    if (lock == NULL || (contention != NULL && contention->is_broken) ||
+        (lock_holder(lock) == NULL && !contention_of(lock)->is_delayed)) {
         r->code = MACHINE_NO;
         return;
     }
@@ -317,7 +319,7 @@ static void break_lock(struct machine *m, const struct machine_command *c, struc
 static void cancel(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct wait *w = machine_wait_find_id(m, c->number);
-    if (w == NULL || w->asking != c->number2) {
+    if (w == NULL || w->times_asked != c->number2) {
         r->code = MACHINE_NO;
         return;
     }
@@ -505,8 +507,8 @@ int machine_begin(struct machine *m, const void *batch, size_t len, struct machi
     if (rc != 0) {
         return rc;
     }
-    if (h.stamp_ms > m->clock_ms) {
-        m->clock_ms = h.stamp_ms;
+    if (h.timestamp_ms > m->clock_ms) {
+        m->clock_ms = h.timestamp_ms;
     }
     m->mark_due = m->mark_due || (h.flags & MACHINE_BATCH_TERM_MARK) != 0;
     m->spent = 0;
@@ -606,6 +608,6 @@ void machine_get_counts(const struct machine *m, struct machine_counts *ret)
     ret->locks = m->locks.len;
     ret->sessions = machine_sessions_len(m);
     ret->sessions_explicit = m->sessions.len;
-    ret->waits = m->waits_by_seat.len;
+    ret->waits = m->waits_by_request.len;
     ret->work = m->n_work;
 }

@@ -39,9 +39,9 @@ enum machine_code {
     MACHINE_DONE = 1, /* it happened; token and others as the op says */
     MACHINE_GRANTED,  /* ACQUIRE: token; also for a retry or re-entry by the same owner */
     MACHINE_QUEUED,   /* ACQUIRE with WAIT: in the queue as `wait`, at `number` (1 = next), by its
-                       * `token`th asking; the grant or the end comes as an event with the same
-                       * `wait`. Asking again finds the same place and raises the asking. With a
-                       * number of the attempt, the deadline is then the new attempt's. */
+                       * `token`th request for it; the grant or the end comes as an event with the
+                       * same `wait`. Asking again finds the same place and raises that number. With
+                       * a number of the attempt, the deadline is then the new attempt's. */
     MACHINE_HELD,     /* ACQUIRE: another holds it, or it is delayed, or others wait; not waiting
                        * (a place that an earlier asking took in the queue stays) */
     MACHINE_NO, /* RENEW, RELEASE, CHECK: nothing held under that name and token; BREAK: neither

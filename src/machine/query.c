@@ -23,37 +23,37 @@ static uint8_t view_mode(const struct lock *lock)
 
 /* The lock with one of its holders; NULL when it has none, or all have lost it. */
 static struct machine_lock_view view_lock(const struct machine *m, const struct lock *lock,
-                                          struct seat *seat)
+                                          struct request *request)
 {
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     struct machine_lock_view v = {.state = MACHINE_LOCK_QUEUED, .name = lock_name(lock)};
     v.waiters = c == NULL ? 0 : (uint32_t)c->queue.len;
-    v.holders = seat == NULL ? 0 : lock_holders(lock);
+    v.holders = request == NULL ? 0 : lock_holders(lock);
     v.permits = lock_permits(lock);
-    v.mode = seat == NULL ? MACHINE_LOCK_NONE : view_mode(lock);
+    v.mode = request == NULL ? MACHINE_LOCK_NONE : view_mode(lock);
     v.together = 1;
     if (c != NULL && c->is_delayed) {
         v.state = MACHINE_LOCK_DELAYED;
         v.ttl_left_ms = left_ms(m, c->delay.at_ms);
     }
-    if (seat != NULL) {
+    if (request != NULL) {
         v.state = MACHINE_LOCK_HELD;
-        v.together = (uint8_t)seat_mates(seat);
-        v.session_explicit = session_is_explicit(seat_session(seat));
-        v.owner = machine_session_owner(seat_session(seat));
-        v.value = machine_seat_value(seat);
-        v.token = seat_token(seat);
-        v.since_ms = seat->since_ms;
-        v.renewals = *machine_session_renewals(seat_session(seat));
-        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &seat_session(seat)->lease));
+        v.together = (uint8_t)request_parts(request);
+        v.session_explicit = session_is_explicit(request_session(request));
+        v.owner = machine_session_owner(request_session(request));
+        v.value = machine_request_value(request);
+        v.token = request_token(request);
+        v.since_ms = request->since_ms;
+        v.renewals = *machine_session_renewals(request_session(request));
+        v.ttl_left_ms = left_ms(m, machine_timer_deadline(m, &request_session(request)->lease));
     }
     if (v.session_explicit) {
-        const struct session_explicit *s = session_explicit_of(seat_session(seat));
+        const struct session_explicit *s = session_explicit_of(request_session(request));
         v.label = (struct fli_slice){s->label, s->label_len};
     }
-    if (seat != NULL) {
-        v.user = machine_uid_name(m, machine_session_who(seat_session(seat)).uid);
-        v.address = machine_session_address(seat_session(seat));
+    if (request != NULL) {
+        v.user = machine_uid_name(m, machine_session_who(request_session(request)).uid);
+        v.address = machine_session_address(request_session(request));
     }
     return v;
 }
@@ -80,11 +80,11 @@ static struct machine_session_view view_session(const struct machine *m, struct 
         v.locks = s->n_held;
         v.waits = s->n_waits;
     } else {
-        struct seat *seat = session_seat(session);
-        uint32_t n = seat_mates(seat);
-        v.lock = lock_name(seat->lock);
-        v.locks = seat->waiting ? 0 : n;
-        v.waits = seat->waiting ? n : 0;
+        struct request *request = session_request(session);
+        uint32_t n = request_parts(request);
+        v.lock = lock_name(request->lock);
+        v.locks = request->waiting ? 0 : n;
+        v.waits = request->waiting ? n : 0;
     }
     return v;
 }
@@ -94,41 +94,41 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     uint64_t hash;
     uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    struct seat *seat = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
+    struct request *request = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
     /* Of its own grant a user may hear whatever else it may. */
-    bool own = seat != NULL && machine_asker_owns(m, seat_session(seat));
+    bool own = request != NULL && machine_asker_owns(m, request_session(request));
     if (!own && !machine_asker_may(m, ACL_SEE, q->name, &steps)) {
         machine_refuse(r, ACL_SEE);
         return 0;
     }
-    if (seat == NULL || machine_seat_is_over(m, seat)) {
+    if (request == NULL || machine_request_is_over(m, request)) {
         r->code = MACHINE_NO;
         return 0;
     }
     r->code = MACHINE_DONE;
     r->token = q->token;
-    r->deadline_ms = machine_timer_deadline(m, &seat_session(seat)->lease);
+    r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
     return 0;
 }
 
-struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock)
+struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock)
 {
-    struct seat *seat = lock_holder(lock);
-    if (seat == NULL || !machine_seat_is_over(m, seat)) {
-        return seat;
+    struct request *request = lock_holder(lock);
+    if (request == NULL || !machine_request_is_over(m, request)) {
+        return request;
     }
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     if (c == NULL || c->n_shares == 0 || c->is_broken) {
         return NULL;
     }
-    unsigned looked = 0;
+    unsigned scanned = 0;
     FLI_LIST_FOREACH(link, &c->shares)
     {
-        seat = share_of_link(link)->seat;
-        if (!machine_seat_is_over(m, seat)) {
-            return seat;
+        request = share_of_link(link)->request;
+        if (!machine_request_is_over(m, request)) {
+            return request;
         }
-        if (++looked == MACHINE_PAGE_LOOK_MAX) {
+        if (++scanned == MACHINE_PAGE_SCAN_MAX) {
             break;
         }
     }
@@ -136,23 +136,23 @@ struct seat *machine_lock_first_holder(const struct machine *m, const struct loc
 }
 
 /* The holders but for the first one. False when they are too many to show or to look at. */
-static bool show_shares(struct machine *m, const struct lock *lock, const struct seat *first,
+static bool show_shares(struct machine *m, const struct lock *lock, const struct request *first,
                         struct page_writer *w)
 {
-    if (lock_crowd(lock) == NULL || first == NULL) {
+    if (lock_contention(lock) == NULL || first == NULL) {
         return true;
     }
-    unsigned looked = 0;
-    FLI_LIST_FOREACH(link, &crowd_of(lock)->shares)
+    unsigned scanned = 0;
+    FLI_LIST_FOREACH(link, &contention_of(lock)->shares)
     {
-        struct seat *seat = share_of_link(link)->seat;
-        if (++looked > MACHINE_PAGE_LOOK_MAX) {
+        struct request *request = share_of_link(link)->request;
+        if (++scanned > MACHINE_PAGE_SCAN_MAX) {
             return false;
         }
-        if (seat == first || machine_seat_is_over(m, seat)) {
+        if (request == first || machine_request_is_over(m, request)) {
             continue;
         }
-        struct machine_lock_view v = view_lock(m, lock, seat);
+        struct machine_lock_view v = view_lock(m, lock, request);
         if (!machine_page_add_lock(w, &v)) {
             return false;
         }
@@ -165,8 +165,8 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
 {
     uint64_t hash;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
-    struct seat *first = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
-    const struct crowd *c = lock == NULL ? NULL : lock_crowd(lock);
+    struct request *first = lock == NULL ? NULL : machine_lock_first_holder(m, lock);
+    const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     if (lock == NULL || (first == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         r->code = MACHINE_NOTFOUND;
         return 0;
@@ -179,9 +179,9 @@ static int show(struct machine *m, const struct machine_command *q, struct machi
     const struct order *queue = c == NULL ? NULL : &c->queue;
     struct order_node *n = queue == NULL ? NULL : machine_order_first(queue);
     while (room && n != NULL) {
-        struct seat *seat = wait_of_queue(n)->seat;
+        struct request *request = wait_of_queue(n)->request;
         struct machine_session_view s =
-            view_session(m, seat_session(seat), (uint8_t)seat_mates(seat));
+            view_session(m, request_session(request), (uint8_t)request_parts(request));
         room = machine_page_add_session(&w, &s);
         n = room ? machine_order_next(queue, n) : n;
     }
@@ -196,7 +196,7 @@ struct walk {
     struct fli_slice pattern;
     uint64_t steps; /* of matching */
     uint32_t count_max;
-    uint32_t looked;
+    uint32_t scanned;
     char phase;
     uint64_t key; /* of the last element that is done with */
 };
@@ -215,14 +215,14 @@ static void walk_begin(struct walk *w, struct machine *m, const struct machine_c
 static bool walk_goes_on(const struct walk *w)
 {
     return w->page.error == 0 && w->page.count < w->count_max &&
-           w->looked < MACHINE_PAGE_LOOK_MAX && w->steps < MACHINE_PAGE_MATCH_MAX;
+           w->scanned < MACHINE_PAGE_SCAN_MAX && w->steps < MACHINE_PAGE_MATCH_MAX;
 }
 
 /* False when the lock matches and found no room: it comes first in the next page. */
-static bool walk_lock(struct walk *w, const struct lock *lock, struct seat *seat)
+static bool walk_lock(struct walk *w, const struct lock *lock, struct request *request)
 {
-    w->looked++;
-    if (seat != NULL && machine_seat_is_over(w->m, seat)) {
+    w->scanned++;
+    if (request != NULL && machine_request_is_over(w->m, request)) {
         return true;
     }
     if (w->pattern.len > 0 && !machine_glob_match(w->pattern, lock_name(lock), &w->steps)) {
@@ -231,7 +231,7 @@ static bool walk_lock(struct walk *w, const struct lock *lock, struct seat *seat
     if (!machine_asker_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {
         return true;
     }
-    struct machine_lock_view v = view_lock(w->m, lock, seat);
+    struct machine_lock_view v = view_lock(w->m, lock, request);
     return machine_page_add_lock(&w->page, &v);
 }
 
@@ -240,8 +240,8 @@ static bool walk_locks(struct walk *w, const struct order *o)
 {
     struct order_node *n = machine_order_seek(o, w->key);
     while (n != NULL && walk_goes_on(w)) {
-        struct seat *seat = w->phase == MACHINE_CURSOR_HELD ? seat_of_held(n) : NULL;
-        if (!walk_lock(w, seat != NULL ? seat->lock : crowd_of_idle(n)->lock, seat)) {
+        struct request *request = w->phase == MACHINE_CURSOR_HELD ? request_of_held(n) : NULL;
+        if (!walk_lock(w, request != NULL ? request->lock : contention_of_idle(n)->lock, request)) {
             break;
         }
         w->key = n->key;
@@ -308,7 +308,7 @@ static int session_list(struct machine *m, const struct machine_command *q,
         if (!hidden && !machine_page_add_session(&w.page, &v)) {
             break;
         }
-        w.looked++;
+        w.scanned++;
         w.key = n->key;
         n = machine_order_next(&m->opened, n);
     }

@@ -31,7 +31,7 @@ struct loader {
 };
 
 /* The part that held locks and waits have in common. */
-struct seat_record {
+struct request_record {
     unsigned n;
     struct fli_slice names[MACHINE_NAMES_MAX];
     struct lock *locks[MACHINE_NAMES_MAX]; /* as far as they were loaded before; else NULL */
@@ -205,7 +205,7 @@ static bool load_session(struct loader *l)
 }
 
 /* Whether the names are there and different. */
-static bool load_names(struct loader *l, struct seat_record *s)
+static bool load_names(struct loader *l, struct request_record *s)
 {
     s->n = fli_read_u8(&l->r);
     if (l->r.bad || s->n < 1 || s->n > MACHINE_NAMES_MAX) {
@@ -226,9 +226,9 @@ static bool load_names(struct loader *l, struct seat_record *s)
     return true;
 }
 
-static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
+static bool load_request(struct loader *l, bool waits, struct request_record *ret)
 {
-    struct seat_record s = {.session = NULL};
+    struct request_record s = {.session = NULL};
     if (!load_names(l, &s)) {
         return false;
     }
@@ -264,7 +264,7 @@ static bool load_seat(struct loader *l, bool waits, struct seat_record *ret)
 }
 
 /* Returns the first of them. */
-static struct seat *create_seats(struct machine *m, struct seat_record *s)
+static struct request *create_requests(struct machine *m, struct request_record *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
         if (s->locks[i] == NULL) {
@@ -272,17 +272,17 @@ static struct seat *create_seats(struct machine *m, struct seat_record *s)
         }
     }
     if (s->n > 1) {
-        return machine_group_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value,
+        return machine_multi_create(m, s->locks, s->n, s->session, s->owner, s->ttl_ms, s->value,
                                     &s->who);
     }
     struct lock *lock = s->locks[0];
     return s->session != NULL
-               ? machine_seat_create_explicit(m, lock, s->session, s->value)
-               : machine_seat_create_implicit(m, lock, s->owner, s->ttl_ms, s->value, &s->who);
+               ? machine_request_create_explicit(m, lock, s->session, s->value)
+               : machine_request_create_implicit(m, lock, s->owner, s->ttl_ms, s->value, &s->who);
 }
 
 /* Whether one more holder may join those that were loaded before. */
-static bool joins_ok(struct machine *m, uint32_t slots, const struct seat_record *s,
+static bool joins_ok(struct machine *m, uint32_t slots, const struct request_record *s,
                      uint64_t until_ms)
 {
     const struct lock *lock = s->locks[0];
@@ -311,25 +311,25 @@ static bool load_held(struct loader *l)
     uint32_t slots = fli_read_u32(&l->r);
     uint64_t until_ms = fli_read_u64(&l->r);
     const struct order_node *last = machine_order_last(&m->held);
-    struct seat_record s;
-    if (!load_seat(l, false, &s) || token > m->last_token ||
+    struct request_record s;
+    if (!load_request(l, false, &s) || token > m->last_token ||
         token <= (last == NULL ? 0 : held_key_token(last->key)) || since_ms > m->clock_ms ||
         !joins_ok(m, slots, &s, until_ms)) {
         return false;
     }
-    struct seat *seat = create_seats(m, &s);
+    struct request *request = create_requests(m, &s);
     for (unsigned i = 0; i < s.n; i++) {
-        machine_lock_hold(m, seat_mate(seat, i), slots, token, i, since_ms);
+        machine_lock_hold(m, request_part(request, i), slots, token, i, since_ms);
     }
     if (slots > 1) {
-        crowd_of(seat->lock)->permits = slots_permits(slots);
+        contention_of(request->lock)->permits = slots_permits(slots);
     }
     if (until_ms != 0) {
-        machine_lock_delay(m, seat->lock, until_ms);
+        machine_lock_delay(m, request->lock, until_ms);
     }
     if (s.session == NULL) {
-        *machine_session_renewals(seat_session(seat)) = s.renewals;
-        machine_lease_set(m, &seat_session(seat)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
+        *machine_session_renewals(request_session(request)) = s.renewals;
+        machine_lease_set(m, &request_session(request)->lease, (uint32_t)s.ttl_ms, s.deadline_ms);
     }
     return true;
 }
@@ -351,7 +351,7 @@ static bool load_idle(struct loader *l)
         return false;
     }
     struct lock *lock = machine_lock_create(m, name, hash);
-    machine_lock_crowd(lock)->permits = permits;
+    machine_lock_contend(lock)->permits = permits;
     machine_lock_idle(m, lock, serial);
     if (until_ms != 0) {
         machine_lock_delay(m, lock, until_ms);
@@ -373,9 +373,9 @@ static bool load_lock_work(struct loader *l)
     bool is_new = lock == NULL;
     if (is_new) {
         lock = machine_lock_create(m, name, hash);
-        machine_lock_crowd(lock)->permits = permits;
+        machine_lock_contend(lock)->permits = permits;
     }
-    struct crowd *c = machine_lock_crowd(lock);
+    struct contention *c = machine_lock_contend(lock);
     c->is_broken = broken == 1;
     bool linked = fli_list_linked(&c->work.link);
     machine_work_load(m, &c->work);
@@ -402,8 +402,8 @@ static bool load_work(struct loader *l)
         w = s == NULL ? NULL : &s->work;
     } else if (number >= 1 && number <= m->last_token) {
         struct order_node *n = machine_order_seek(&m->held, held_key(number, 0) - 1);
-        bool found = n != NULL && n->key == held_key(number, 0) && seat_of_held(n)->grouped;
-        w = found ? &seat_group(seat_of_held(n))->work : NULL;
+        bool found = n != NULL && n->key == held_key(number, 0) && request_of_held(n)->is_multi;
+        w = found ? &request_multi(request_of_held(n))->work : NULL;
     }
     if (w == NULL || fli_list_linked(&w->link)) {
         return false;
@@ -416,12 +416,12 @@ static bool load_wait(struct loader *l)
 {
     struct machine *m = l->m;
     uint64_t id = fli_read_u64(&l->r);
-    uint64_t asking = fli_read_u64(&l->r);
+    uint64_t times_asked = fli_read_u64(&l->r);
     uint64_t deadline_ms = fli_read_u64(&l->r);
     uint32_t slots = fli_read_u32(&l->r);
     uint64_t last_id = fli_list_empty(&m->waits) ? 0 : wait_id(wait_of_all(m->waits.prev));
-    struct seat_record s;
-    if (!load_seat(l, true, &s) || id <= last_id || id > m->serial || asking == 0 ||
+    struct request_record s;
+    if (!load_request(l, true, &s) || id <= last_id || id > m->serial || times_asked == 0 ||
         !deadline_ok(m, deadline_ms, FL_WAIT_MAX_MS)) {
         return false;
     }
@@ -436,7 +436,7 @@ static bool load_wait(struct loader *l)
             return false;
         }
     }
-    machine_wait_join(m, create_seats(m, &s), slots, id, asking, deadline_ms);
+    machine_wait_join(m, create_requests(m, &s), slots, id, times_asked, deadline_ms);
     return true;
 }
 
@@ -487,14 +487,14 @@ static bool whole_ok(const struct loader *l)
     struct machine *m = l->m;
     for (struct order_node *n = machine_order_first(&m->idle); n != NULL;
          n = machine_order_next(&m->idle, n)) {
-        const struct crowd *c = crowd_of_idle(n);
+        const struct contention *c = contention_of_idle(n);
         if (!c->is_delayed && c->queue.len == 0 && !fli_list_linked(&c->work.link)) {
             return false;
         }
     }
     FLI_LIST_FOREACH(link, &m->waits)
     {
-        const struct lock *lock = wait_of_all(link)->seat->lock;
+        const struct lock *lock = wait_of_all(link)->request->lock;
         if (m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock) &&
             !machine_lock_is_pending(lock)) {
             return false;

@@ -9,9 +9,9 @@ struct fli_slice machine_session_owner(const struct session *s)
     const uint8_t *owner = NULL;
     if (session_is_explicit(s)) {
         owner = CONST_CONTAINER_OF(s, struct session_explicit, base)->owner;
-    } else if (s->lease.grouped) {
-        const struct group *g = CONST_CONTAINER_OF(s, struct group, own);
-        owner = (const uint8_t *)&g->mates[g->n];
+    } else if (s->lease.is_multi) {
+        const struct multi_lock *g = CONST_CONTAINER_OF(s, struct multi_lock, own);
+        owner = (const uint8_t *)&g->parts[g->n];
     } else {
         owner = CONST_CONTAINER_OF(s, struct session_implicit, base)->bytes;
     }
@@ -112,7 +112,7 @@ uint32_t *machine_session_renewals(struct session *s)
     if (session_is_explicit(s)) {
         return &session_explicit_of(s)->renewals;
     }
-    return s->lease.grouped ? &session_group_of(s)->renewals : &session_implicit_of(s)->renewals;
+    return s->lease.is_multi ? &session_multi_of(s)->renewals : &session_implicit_of(s)->renewals;
 }
 
 void machine_session_set_tired(struct machine *m, struct session_explicit *s, uint64_t until_ms)
@@ -150,16 +150,16 @@ void machine_session_work(struct machine *m, struct session_explicit *s)
 {
     bool clean = s->ending == MACHINE_REASON_CLOSE;
     if (!fli_list_empty(&s->held)) {
-        struct seat *seat = seat_of_link(s->held.next);
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
-        machine_lock_end(m, seat, clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED,
+        struct request *request = request_of_link(s->held.next);
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(request));
+        machine_lock_end(m, request, clean ? MACHINE_EVENT_RELEASED : MACHINE_EVENT_EXPIRED,
                          (enum machine_reason)s->ending, clean ? 0 : s->lockdelay_ms);
         return;
     }
     if (!fli_list_empty(&s->waits)) {
-        struct seat *seat = seat_of_link(s->waits.next);
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(seat));
-        machine_wait_end(m, seat->at.wait, MACHINE_REASON_SESSION);
+        struct request *request = request_of_link(s->waits.next);
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(request));
+        machine_wait_end(m, request->at.wait, MACHINE_REASON_SESSION);
         return;
     }
     machine_charge(m, MACHINE_STEPS_RECORD);

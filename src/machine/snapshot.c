@@ -190,18 +190,18 @@ static void put_session(struct writer *w, const struct session_explicit *e)
     put_who(w, &e->who);
 }
 
-static void put_names(struct writer *w, struct seat *seat)
+static void put_names(struct writer *w, struct request *request)
 {
-    unsigned n = seat_mates(seat);
+    unsigned n = request_parts(request);
     put_u8(w, (uint8_t)n);
     for (unsigned i = 0; i < n; i++) {
-        put_short(w, lock_name(seat_mate(seat, i)->lock));
+        put_short(w, lock_name(request_part(request, i)->lock));
     }
 }
 
-static void put_owner(struct writer *w, const struct seat *seat)
+static void put_owner(struct writer *w, const struct request *request)
 {
-    struct session *s = seat_session(seat);
+    struct session *s = request_session(request);
     bool is_ending = session_is_explicit(s) && session_explicit_of(s)->ending != 0;
     put_u8(w, is_ending ? SNAPSHOT_ENDING : session_is_explicit(s));
     if (is_ending) {
@@ -211,7 +211,7 @@ static void put_owner(struct writer *w, const struct seat *seat)
     put_short(w, machine_session_owner(s));
     if (!session_is_explicit(s)) {
         put_u32(w, s->lease.ttl_ms);
-        if (!seat->waiting) {
+        if (!request->waiting) {
             put_u64(w, s->lease.at_ms);
             put_u32(w, *machine_session_renewals(s));
         }
@@ -220,20 +220,20 @@ static void put_owner(struct writer *w, const struct seat *seat)
     }
 }
 
-static void put_held(struct writer *w, struct seat *seat)
+static void put_held(struct writer *w, struct request *request)
 {
-    put_u64(w, seat_token(seat));
-    put_u64(w, seat->since_ms);
-    put_u32(w, lock_slots(seat->lock));
-    const struct crowd *c = lock_crowd(seat->lock);
-    bool delayed = c != NULL && c->is_delayed && lock_holder(seat->lock) == seat;
+    put_u64(w, request_token(request));
+    put_u64(w, request->since_ms);
+    put_u32(w, lock_slots(request->lock));
+    const struct contention *c = lock_contention(request->lock);
+    bool delayed = c != NULL && c->is_delayed && lock_holder(request->lock) == request;
     put_u64(w, delayed ? c->delay.at_ms : 0);
-    put_names(w, seat);
-    put_owner(w, seat);
-    put_value(w, machine_seat_value(seat));
+    put_names(w, request);
+    put_owner(w, request);
+    put_value(w, machine_request_value(request));
 }
 
-static void put_idle(struct writer *w, const struct crowd *c)
+static void put_idle(struct writer *w, const struct contention *c)
 {
     put_u64(w, c->idle.key);
     put_u64(w, c->is_delayed ? c->delay.at_ms : 0);
@@ -248,10 +248,10 @@ static void put_work(struct writer *w, struct work *work)
         put_u64(w, machine_work_session(work)->opened.key);
     } else if (work->kind == WORK_USERS) {
         put_u64(w, FLI_CONTAINER_OF(work, struct users, work)->recheck_id);
-    } else if (work->kind == WORK_GROUP) {
-        put_u64(w, seat_token(group_seat(machine_work_group(work), 0)));
+    } else if (work->kind == WORK_MULTI) {
+        put_u64(w, request_token(multi_request(machine_work_multi(work), 0)));
     } else {
-        const struct crowd *c = machine_work_crowd(work);
+        const struct contention *c = machine_work_contention(work);
         put_u8(w, c->is_broken);
         put_u32(w, c->permits);
         put_short(w, lock_name(c->lock));
@@ -261,12 +261,12 @@ static void put_work(struct writer *w, struct work *work)
 static void put_wait(struct writer *w, const struct wait *wait)
 {
     put_u64(w, wait_id(wait));
-    put_u64(w, wait->asking);
+    put_u64(w, wait->times_asked);
     put_u64(w, wait->timer.at_ms);
     put_u32(w, wait->slots);
-    put_names(w, wait->seat);
-    put_owner(w, wait->seat);
-    put_value(w, machine_seat_value(wait->seat));
+    put_names(w, wait->request);
+    put_owner(w, wait->request);
+    put_value(w, machine_request_value(wait->request));
 }
 
 static void put_attempt(struct writer *w, const struct attempt *a)
@@ -316,12 +316,12 @@ static void put_machine(struct writer *w, const struct machine *m)
     for (n = machine_order_first(&m->held); n != NULL && w->error == 0;
          n = machine_order_next(&m->held, n)) {
         if (held_key_index(n->key) == 0) {
-            put_held(w, seat_of_held(n));
+            put_held(w, request_of_held(n));
         }
     }
     for (n = machine_order_first(&m->idle); n != NULL && w->error == 0;
          n = machine_order_next(&m->idle, n)) {
-        put_idle(w, crowd_of_idle(n));
+        put_idle(w, contention_of_idle(n));
     }
     FLI_LIST_FOREACH(link, &m->work)
     {
@@ -330,7 +330,7 @@ static void put_machine(struct writer *w, const struct machine *m)
     FLI_LIST_FOREACH(link, &m->waits)
     {
         const struct wait *wait = wait_of_all(link);
-        if (seat_mate(wait->seat, 0) == wait->seat && w->error == 0) {
+        if (request_part(wait->request, 0) == wait->request && w->error == 0) {
             put_wait(w, wait);
         }
     }

@@ -1,10 +1,10 @@
 /* state.h (private to machine): the records of the state and what the files of this folder do for
  * each other.
  *
- *   machine --locks--> lock --holder--> seat --session--> session (explicit, or implicit)
+ *   machine --locks--> lock --holder--> request --session--> session (explicit, or implicit)
  *                       |                ^
- *                       +--crowd--> queue of waits (each: one seat that waits)
- *                                   shares (each: one seat that holds, of several)
+ *                       +--contention--> queue of waits (each: one request that waits)
+ *                                   shares (each: one request that holds, of several)
  *                                   delay, place among the idle locks
  *
  * How many may hold a lock together is said by slots: 1 (exclusive), SLOTS_SHARED (any number, in
@@ -12,16 +12,16 @@
  * held exclusively has a holder and no share, so what most locks are costs nothing more; one that
  * several may hold has a share for each holder, the oldest of which is `holder`.
  *
- * A seat is one session's place at one lock: first it waits, then it holds; a grant changes a
- * record and allocates nothing. The record of an implicit session carries its only seat. Seats that
- * were asked for together are mates in a group, which also carries their implicit session: they
- * wait under one id, are granted under one token, and end together, always exclusively. Each
- * record is one allocation with its bytes (name, owner, value) at its end; only a session's label,
- * which can be replaced, stands apart.
+ * A request is one session's claim to one lock, its place at one lock: first it waits, then it
+ * holds; a grant changes a record and allocates nothing. The record of an implicit session carries
+ * its only request. The requests of one ACQUIRE of several locks are the parts of a multi-lock,
+ * which also carries their implicit session: they wait under one id, are granted under one token,
+ * and end together, always exclusively. Each record is one allocation with its bytes (name, owner,
+ * value) at its end; only a session's label, which can be replaced, stands apart.
  *
- * Of locks, and of seats at one lock, there may be millions; they come from slabs (base/slab.h) and
- * are packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56 (lock) +
- * 96 (session and seat) + 8 (heap slot) + 8 to 16 (bucket) = 168 to 176. */
+ * Of locks, and of requests at one lock, there may be millions; they come from slabs (base/slab.h)
+ * and are packed. Bytes per held lock of an implicit session with a 32-byte name and owner: 56
+ * (lock) + 96 (session and request) + 8 (heap slot) + 8 to 16 (bucket) = 168 to 176. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -56,8 +56,8 @@ struct timer {
     uint64_t at_ms : 52;       /* the deadline; of a lease: a lower bound, see
                                   machine_timer_deadline */
     uint64_t kind : 3;         /* enum timer_kind */
-    uint64_t grouped : 1;      /* here because there is room: of a lease, whether its session is
-                                  the implicit one of a group */
+    uint64_t is_multi : 1;     /* here because there is room: of a lease, whether its session is
+                                  the implicit one of a multi-lock */
     uint64_t owner_len : 8;    /* likewise: of that session */
 };
 
@@ -66,8 +66,8 @@ _Static_assert(MACHINE_CLOCK_MAX_MS + UINT32_MAX <= TIMER_AT_MAX_MS, "every dead
 
 /* What a batch began and has no steps left for, see work.c. */
 enum work_kind {
-    WORK_SESSION, /* to lose its seats and to end */
-    WORK_GROUP,   /* released, to end */
+    WORK_SESSION, /* to lose its requests and to end */
+    WORK_MULTI,   /* released, to end */
     WORK_LOCK,    /* broken, to lose its holders; or to be granted to who waits */
     WORK_USERS    /* users were changed: waits are to be looked at */
 };
@@ -123,8 +123,8 @@ struct session_explicit {
     struct fli_map_node by_key; /* the owner; once it is ending, the serial */
     struct work work;           /* linked while it is ending */
     struct order_node opened;   /* key: serial of the opening */
-    struct fli_list held;       /* linked_seat.at_session, in the order of grants */
-    struct fli_list waits;      /* linked_seat.at_session, in the order of wait ids */
+    struct fli_list held;       /* linked_request.at_session, in the order of grants */
+    struct fli_list waits;      /* linked_request.at_session, in the order of wait ids */
     uint32_t n_held;
     uint32_t n_waits;
     uint32_t lockdelay_ms;
@@ -140,8 +140,8 @@ struct session_explicit {
     uint8_t owner[];
 };
 
-/* Its session is found by what kind of seat it is, see seat_session(). */
-struct seat {
+/* Its session is found by what kind of request it is, see request_session(). */
+struct request {
     struct lock *lock;
     union {
         struct order_node held; /* key: held_key() */
@@ -152,62 +152,63 @@ struct seat {
                              * a restore, so that is for events only */
     uint64_t value_len : 11;
     uint64_t waiting : 1;
-    uint64_t grouped : 1; /* it is a mate in a group */
-    uint64_t linked : 1;  /* it is in a linked_seat, as mates are */
-    uint64_t has_who : 1; /* a struct who, packed, is behind its implicit session's value */
+    uint64_t is_multi : 1; /* it is a part of a multi-lock */
+    uint64_t linked : 1;   /* it is in a linked_request, as parts of a multi-lock are */
+    uint64_t has_who : 1;  /* a struct who, packed, is behind its implicit session's value */
 };
 
 struct session_implicit {
     struct session base;
-    struct seat seat;
+    struct request request;
     uint32_t renewals; /* see machine_session_renewals */
     uint8_t bytes[];   /* owner, value, who */
 };
 
-/* A seat that is not inside its session. */
-struct linked_seat {
-    struct seat seat;
+/* A request that is not inside its session. */
+struct linked_request {
+    struct request request;
     struct session *session;
     struct fli_list at_session; /* when the session is explicit */
 };
 
-struct seat_explicit {
-    struct linked_seat linked;
+struct request_explicit {
+    struct linked_request linked;
     uint8_t value[];
 };
 
-struct mate {
-    struct linked_seat linked;
-    struct group *group;
+struct multi_part {
+    struct linked_request linked;
+    struct multi_lock *multi;
 };
 
-struct group {
-    struct session own;    /* the implicit session; unused when an explicit one has the group */
-    struct group *pending; /* scratch of the search for cycles, as are the next two */
+struct multi_lock {
+    struct session own; /* the implicit session; unused when an explicit one has the multi-lock */
+    struct multi_lock *pending; /* scratch of the search for cycles, as are the next two */
     uint64_t mark;
     uint32_t degree;
     struct work work;  /* linked: it was released */
     uint32_t renewals; /* see machine_session_renewals */
     uint8_t n;
-    struct mate mates[]; /* in the order of the names; then owner (implicit only), value, who */
+    struct multi_part
+        parts[]; /* in the order of the names; then owner (implicit only), value, who */
 };
 
-/* A lock is stored only while it is held, or its crowd is not empty. */
+/* A lock is stored only while it is held, or has something in its contention record. */
 struct lock {
-    struct fli_map_node by_name; /* own[LOCK_NAME_LEN], own[LOCK_CROWDED] */
+    struct fli_map_node by_name; /* own[LOCK_NAME_LEN], own[LOCK_CONTENDED] */
     union {
-        struct seat *holder; /* NULL while it is being made or freed */
-        struct crowd *crowd; /* when own[LOCK_CROWDED] is 1 */
+        struct request *holder;        /* NULL while it is being made or freed */
+        struct contention *contention; /* when own[LOCK_CONTENDED] is 1 */
     } has;
     uint8_t name[];
 };
 #define LOCK_NAME_LEN 0
-#define LOCK_CROWDED 1
+#define LOCK_CONTENDED 1
 
 /* What only a contended, an idle or a shared lock needs. */
-struct crowd {
+struct contention {
     struct lock *lock;
-    struct seat *holder;    /* the oldest; NULL while idle */
+    struct request *holder; /* the oldest; NULL while idle */
     struct fli_list shares; /* share.at_lock, in the order of grants */
     uint32_t n_shares;
     uint32_t slots;         /* of the holders, while there are any */
@@ -224,24 +225,24 @@ struct crowd {
 
 /* One of the holders of a lock that several may hold. */
 struct share {
-    struct fli_map_node by_seat; /* key: kind, lock, owner */
+    struct fli_map_node by_request; /* key: kind, lock, owner */
     struct fli_map_node by_token;
     struct fli_list at_lock;
-    struct seat *seat;
+    struct request *request;
 };
 
-/* A place in a queue. Those of mates have one id; the timer, by_id and asking of the first of them
- * are for all. */
+/* A place in a queue. The parts of a multi-lock have one id; the timer, by_id and asking of the
+ * first of them are for all. */
 struct wait {
     struct timer timer;
-    struct fli_map_node by_seat; /* key: kind, lock, owner */
+    struct fli_map_node by_request; /* key: kind, lock, owner */
     struct fli_map_node by_id;
     struct order_node in_queue; /* key: the id */
     struct fli_list all;        /* in machine.waits, in the order of ids */
-    struct seat *seat;
-    uint64_t asking; /* 1, and 1 more each time it is asked for again */
-    uint64_t mark;   /* scratch of the search for cycles */
-    uint32_t degree; /* scratch of the search for cycles */
+    struct request *request;
+    uint64_t times_asked; /* 1, and 1 more each time it is asked for again */
+    uint64_t mark;        /* scratch of the search for cycles */
+    uint32_t degree;      /* scratch of the search for cycles */
     uint32_t slots;
     struct wait *pending;
 };
@@ -269,23 +270,23 @@ struct node {
 };
 
 struct machine {
-    struct fli_map locks;         /* by name */
-    struct fli_map sessions;      /* explicit ones, by owner */
-    struct fli_map ending;        /* explicit ones that are ending, by serial */
-    struct fli_map waits_by_seat; /* by kind, lock and owner */
+    struct fli_map locks;            /* by name */
+    struct fli_map sessions;         /* explicit ones, by owner */
+    struct fli_map ending;           /* explicit ones that are ending, by serial */
+    struct fli_map waits_by_request; /* by kind, lock and owner */
     struct fli_map waits_by_id;
     struct fli_map shares; /* by kind, lock and owner */
     struct fli_map shares_by_token;
-    struct order held;             /* seats that hold, by token and, among mates, in their order */
-    struct order idle;             /* crowds of locks without a holder, by serial */
-    struct order opened;           /* explicit sessions, by serial */
-    struct fli_map attempts;       /* by user, kind, lock and owner */
+    struct order held;       /* requests that hold, by token and, within a multi-lock, in order */
+    struct order idle;       /* contention of locks without a holder, by serial */
+    struct order opened;     /* explicit sessions, by serial */
+    struct fli_map attempts; /* by user, kind, lock and owner */
     struct fli_list attempts_list; /* the one that came last is the last */
     struct fli_list waits;         /* all waits, by id */
     struct fli_list work;          /* what goes on in the next batch, first thing first */
     uint64_t n_work;
     struct fli_heap timers;
-    struct fli_slab slab; /* locks, implicit sessions, seats of explicit ones */
+    struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
     uint64_t clock_ms;
     uint64_t
         due_ms; /* what has a deadline before it is over; the clock, unless some of that is left */
@@ -326,50 +327,53 @@ static inline struct session_explicit *session_explicit_of(struct session *s)
 }
 static inline struct session_implicit *session_implicit_of(struct session *s)
 {
-    FLI_ASSERT(!session_is_explicit(s) && !s->lease.grouped);
+    FLI_ASSERT(!session_is_explicit(s) && !s->lease.is_multi);
     return (struct session_implicit *)(void *)s;
 }
-static inline struct group *session_group_of(struct session *s)
+static inline struct multi_lock *session_multi_of(struct session *s)
 {
-    FLI_ASSERT(!session_is_explicit(s) && s->lease.grouped);
-    return (struct group *)(void *)s;
+    FLI_ASSERT(!session_is_explicit(s) && s->lease.is_multi);
+    return (struct multi_lock *)(void *)s;
 }
-static inline struct linked_seat *linked_seat_of(const struct seat *seat)
+static inline struct linked_request *linked_request_of(const struct request *request)
 {
-    FLI_ASSERT(seat->linked);
-    return FLI_CONTAINER_OF(seat, struct linked_seat, seat);
+    FLI_ASSERT(request->linked);
+    return FLI_CONTAINER_OF(request, struct linked_request, request);
 }
-static inline struct session *seat_session(const struct seat *seat)
+static inline struct session *request_session(const struct request *request)
 {
-    return seat->linked ? linked_seat_of(seat)->session
-                        : &FLI_CONTAINER_OF(seat, struct session_implicit, seat)->base;
+    return request->linked ? linked_request_of(request)->session
+                           : &FLI_CONTAINER_OF(request, struct session_implicit, request)->base;
 }
-static inline struct seat *group_seat(struct group *g, unsigned i)
+static inline struct request *multi_request(struct multi_lock *g, unsigned i)
 {
     FLI_ASSERT(i < g->n);
-    return &g->mates[i].linked.seat;
+    return &g->parts[i].linked.request;
 }
-/* NULL when the seat was asked for alone. */
-static inline struct group *seat_group(struct seat *seat)
+/* NULL when the request was asked for alone. */
+static inline struct multi_lock *request_multi(struct request *request)
 {
-    return seat->grouped ? FLI_CONTAINER_OF(seat, struct mate, linked.seat)->group : NULL;
+    return request->is_multi ? FLI_CONTAINER_OF(request, struct multi_part, linked.request)->multi
+                             : NULL;
 }
-/* The seats that were asked for together with this one, which is one of them; i counts from 0. */
-static inline unsigned seat_mates(struct seat *seat)
+/* The requests that were asked for together with this one, which is one of them; i counts from 0.
+ * */
+static inline unsigned request_parts(struct request *request)
 {
-    return seat->grouped ? seat_group(seat)->n : 1;
+    return request->is_multi ? request_multi(request)->n : 1;
 }
-static inline struct seat *seat_mate(struct seat *seat, unsigned i)
+static inline struct request *request_part(struct request *request, unsigned i)
 {
-    FLI_ASSERT(seat->grouped || i == 0);
-    return seat->grouped ? group_seat(seat_group(seat), i) : seat;
+    FLI_ASSERT(request->is_multi || i == 0);
+    return request->is_multi ? multi_request(request_multi(request), i) : request;
 }
-/* The first seat of an implicit session. */
-static inline struct seat *session_seat(struct session *s)
+/* The first request of an implicit session. */
+static inline struct request *session_request(struct session *s)
 {
-    return s->lease.grouped ? group_seat(session_group_of(s), 0) : &session_implicit_of(s)->seat;
+    return s->lease.is_multi ? multi_request(session_multi_of(s), 0)
+                             : &session_implicit_of(s)->request;
 }
-/* Tokens are below 2^53 and mates at most 16. */
+/* Tokens are below 2^53 and parts of a multi-lock at most 16. */
 static inline uint64_t held_key(fl_token token, unsigned index)
 {
     return token << 4 | index;
@@ -382,17 +386,17 @@ static inline unsigned held_key_index(uint64_t key)
 {
     return key & 15;
 }
-static inline struct seat *seat_of_held(struct order_node *n)
+static inline struct request *request_of_held(struct order_node *n)
 {
-    return FLI_CONTAINER_OF(n, struct seat, at.held);
+    return FLI_CONTAINER_OF(n, struct request, at.held);
 }
-static inline struct seat *seat_of_link(struct fli_list *at_session)
+static inline struct request *request_of_link(struct fli_list *at_session)
 {
-    return &FLI_CONTAINER_OF(at_session, struct linked_seat, at_session)->seat;
+    return &FLI_CONTAINER_OF(at_session, struct linked_request, at_session)->request;
 }
-static inline struct crowd *crowd_of_idle(struct order_node *n)
+static inline struct contention *contention_of_idle(struct order_node *n)
 {
-    return FLI_CONTAINER_OF(n, struct crowd, idle);
+    return FLI_CONTAINER_OF(n, struct contention, idle);
 }
 static inline struct wait *wait_of_queue(struct order_node *n)
 {
@@ -415,27 +419,27 @@ static inline struct fli_slice lock_name(const struct lock *lock)
     return (struct fli_slice){lock->name, lock->by_name.own[LOCK_NAME_LEN]};
 }
 /* NULL unless awaited, idle, delayed or held with others. */
-static inline struct crowd *lock_crowd(const struct lock *lock)
+static inline struct contention *lock_contention(const struct lock *lock)
 {
-    return lock->by_name.own[LOCK_CROWDED] != 0 ? lock->has.crowd : NULL;
+    return lock->by_name.own[LOCK_CONTENDED] != 0 ? lock->has.contention : NULL;
 }
 /* Of a lock that has one. */
-static inline struct crowd *crowd_of(const struct lock *lock)
+static inline struct contention *contention_of(const struct lock *lock)
 {
-    FLI_ASSERT(lock->by_name.own[LOCK_CROWDED] != 0);
-    return lock->has.crowd;
+    FLI_ASSERT(lock->by_name.own[LOCK_CONTENDED] != 0);
+    return lock->has.contention;
 }
 /* The oldest; NULL while idle. */
-static inline struct seat *lock_holder(const struct lock *lock)
+static inline struct request *lock_holder(const struct lock *lock)
 {
-    return lock->by_name.own[LOCK_CROWDED] != 0 ? lock->has.crowd->holder : lock->has.holder;
+    return lock->by_name.own[LOCK_CONTENDED] != 0 ? lock->has.contention->holder : lock->has.holder;
 }
-static inline void lock_set_holder(struct lock *lock, struct seat *seat)
+static inline void lock_set_holder(struct lock *lock, struct request *request)
 {
-    if (lock->by_name.own[LOCK_CROWDED] != 0) {
-        lock->has.crowd->holder = seat;
+    if (lock->by_name.own[LOCK_CONTENDED] != 0) {
+        lock->has.contention->holder = request;
     } else {
-        lock->has.holder = seat;
+        lock->has.holder = request;
     }
 }
 static inline void timer_set_at(struct timer *t, uint64_t at_ms)
@@ -443,10 +447,10 @@ static inline void timer_set_at(struct timer *t, uint64_t at_ms)
     FLI_ASSERT(at_ms <= TIMER_AT_MAX_MS);
     t->at_ms = at_ms & TIMER_AT_MAX_MS;
 }
-static inline fl_token seat_token(const struct seat *seat)
+static inline fl_token request_token(const struct request *request)
 {
-    FLI_ASSERT(!seat->waiting);
-    return held_key_token(seat->at.held.key);
+    FLI_ASSERT(!request->waiting);
+    return held_key_token(request->at.held.key);
 }
 /* The permits of a lock that is asked for, or held, with these slots. */
 static inline uint32_t slots_permits(uint32_t slots)
@@ -455,19 +459,19 @@ static inline uint32_t slots_permits(uint32_t slots)
 }
 static inline uint32_t lock_permits(const struct lock *lock)
 {
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     return c == NULL ? 1 : c->permits;
 }
 /* The slots of the holders of a lock that is held. */
 static inline uint32_t lock_slots(const struct lock *lock)
 {
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     FLI_ASSERT(lock_holder(lock) != NULL);
     return c == NULL || c->n_shares == 0 ? 1 : c->slots;
 }
 static inline uint32_t lock_holders(const struct lock *lock)
 {
-    const struct crowd *c = lock_crowd(lock);
+    const struct contention *c = lock_contention(lock);
     uint32_t shares = c == NULL ? 0 : c->n_shares;
     return shares > 0 ? shares : lock_holder(lock) != NULL;
 }
@@ -511,27 +515,29 @@ void machine_session_end(struct machine *m, struct session_explicit *s, enum mac
 void machine_session_free(struct machine *m, struct session_explicit *s);
 uint64_t machine_sessions_len(const struct machine *m);
 
-/* seat.c */
-/* A new implicit session, with its seat at the lock; it neither waits nor holds yet. */
-struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
-                                          struct fli_slice owner, uint64_t ttl_ms,
-                                          struct fli_slice value, const struct who *who);
-struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
-                                          struct session_explicit *s, struct fli_slice value);
-/* The seats of one request at these locks, of this session or (NULL) of a new implicit one with
+/* lock_request.c */
+/* A new implicit session, with its request at the lock; it neither waits nor holds yet. */
+struct request *machine_request_create_implicit(struct machine *m, struct lock *lock,
+                                                struct fli_slice owner, uint64_t ttl_ms,
+                                                struct fli_slice value, const struct who *who);
+struct request *machine_request_create_explicit(struct machine *m, struct lock *lock,
+                                                struct session_explicit *s, struct fli_slice value);
+/* The requests of a multi-lock at these locks, of this session or (NULL) of a new implicit one with
  * this owner and ttl. Returns the first. */
-struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
-                                  struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value, const struct who *who);
+struct request *machine_multi_create(struct machine *m, struct lock *const *locks, unsigned n,
+                                     struct session_explicit *s, struct fli_slice owner,
+                                     uint64_t ttl_ms, struct fli_slice value,
+                                     const struct who *who);
 /* Whose session it is; of an implicit one that was not written down, the default user's. */
 struct who machine_session_who(struct session *s);
 struct fli_slice machine_session_address(struct session *s); /* as part of its record */
 /* Packed: uid 4, address (length 1, bytes). Nothing for the default user without an address. */
 size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);
 bool machine_who_unpack(struct fli_slice packed, struct who *ret);
-/* Frees a seat that neither waits nor holds, with its mates and its implicit session. */
-void machine_seat_free(struct machine *m, struct seat *seat);
-struct fli_slice machine_seat_value(const struct seat *seat);
+/* Frees a request that neither waits nor holds, with the other parts of its multi-lock and its
+ * implicit session. */
+void machine_request_free(struct machine *m, struct request *request);
+struct fli_slice machine_request_value(const struct request *request);
 
 /* users.c */
 void machine_users_init(struct machine *m);
@@ -584,39 +590,39 @@ static inline const struct attempt *attempt_of(const struct fli_list *link)
 /* lock.c */
 struct lock *machine_lock_find(struct machine *m, struct fli_slice name, uint64_t *ret_hash);
 struct lock *machine_lock_create(struct machine *m, struct fli_slice name, uint64_t hash);
-struct crowd *machine_lock_crowd(struct lock *lock); /* makes one when there is none */
+struct contention *machine_lock_contend(struct lock *lock); /* makes one when there is none */
 /* Whether one more may hold it with these slots, leaving the queue out of account. */
 bool machine_lock_admits(const struct lock *lock, uint32_t slots);
-/* The seat with which this session holds the lock; NULL when it does not. */
-struct seat *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
-                                  struct fli_slice owner);
-/* The seat that holds the lock under this token; NULL when none does. */
-struct seat *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token);
-/* Links a seat that neither waits nor holds, or the index-th of several mates, as a holder, without
- * counting or telling anybody. */
-void machine_lock_hold(struct machine *m, struct seat *seat, uint32_t slots, fl_token token,
+/* The request with which this session holds the lock; NULL when it does not. */
+struct request *machine_lock_held_by(struct machine *m, const struct lock *lock, bool is_explicit,
+                                     struct fli_slice owner);
+/* The request that holds the lock under this token; NULL when none does. */
+struct request *machine_lock_held_under(struct machine *m, const struct lock *lock, fl_token token);
+/* Links a request that neither waits nor holds, or the index-th part of a multi-lock, as a holder,
+ * without counting or telling anybody. */
+void machine_lock_hold(struct machine *m, struct request *request, uint32_t slots, fl_token token,
                        unsigned index, uint64_t since_ms);
-/* The reverse; lock and seat stay. */
-void machine_lock_unhold(struct machine *m, struct seat *seat);
-/* Grants the seat and its mates locks that admit them; wait: the wait they had, or 0. Counts and
- * tells. seat is the first of the mates. */
-void machine_lock_grant(struct machine *m, struct seat *seat, uint32_t slots, uint64_t wait);
-/* Ends a grant, of all mates: tells (RELEASED, EXPIRED or BROKEN, with the reason), frees the seats
- * and passes the locks on, now or after delay_ms. */
-void machine_lock_end(struct machine *m, struct seat *seat, enum machine_event_type type,
+/* The reverse; lock and request stay. */
+void machine_lock_unhold(struct machine *m, struct request *request);
+/* Grants the request, or all parts of its multi-lock, locks that admit them; wait: the wait they
+ * had, or 0. Counts and tells. request is the first part. */
+void machine_lock_grant(struct machine *m, struct request *request, uint32_t slots, uint64_t wait);
+/* Ends a grant, with all parts of a multi-lock: tells (RELEASED, EXPIRED or BROKEN, with the
+ * reason), frees the requests and passes the locks on, now or after delay_ms. */
+void machine_lock_end(struct machine *m, struct request *request, enum machine_event_type type,
                       enum machine_reason reason, uint64_t delay_ms);
-/* Whether a seat that holds has lost its lock, though the record is still there. */
-bool machine_seat_is_over(const struct machine *m, struct seat *seat);
-/* Ends the grant of such a seat ahead of its turn. */
-void machine_seat_finish(struct machine *m, struct seat *seat);
+/* Whether a request that holds has lost its lock, though the record is still there. */
+bool machine_request_is_over(const struct machine *m, struct request *request);
+/* Ends the grant of such a request ahead of its turn. */
+void machine_request_finish(struct machine *m, struct request *request);
 /* Ends all its grants and its delay, and passes it on; now, or in batches to come. */
 void machine_lock_break(struct machine *m, struct lock *lock);
 /* Makes a lock without holder idle. */
 void machine_lock_idle(struct machine *m, struct lock *lock, uint64_t serial);
 /* Nobody is granted the lock before then. */
 void machine_lock_delay(struct machine *m, struct lock *lock, uint64_t until_ms);
-/* Whether the first in the lock's queue could be granted now; with mates, whether all are first and
- * let in. */
+/* Whether the first in the lock's queue could be granted now; of a multi-lock, whether all parts
+ * are first and let in. */
 bool machine_lock_is_ready(const struct lock *lock);
 /* Whether that is work to come, at this lock or at one that the first waits for as well. */
 bool machine_lock_is_pending(const struct lock *lock);
@@ -627,28 +633,28 @@ void machine_lock_settle(struct machine *m, struct lock *lock);
 void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n);
 /* Ends the delay and passes the lock on. */
 void machine_lock_end_delay(struct machine *m, struct lock *lock);
-/* Frees what a lock no longer needs: an empty crowd, and the lock when nothing is left. */
+/* Frees what a lock no longer needs: an empty contention, and the lock when nothing is left. */
 void machine_lock_relax(struct machine *m, struct lock *lock);
-/* Frees lock and crowd, which nothing refers to any more. */
+/* Frees lock and contention, which nothing refers to any more. */
 void machine_lock_free(struct machine *m, struct lock *lock);
 
 /* wait.c */
 struct wait *machine_wait_find(struct machine *m, const struct lock *lock, bool is_explicit,
                                struct fli_slice owner);
 struct wait *machine_wait_find_id(struct machine *m, uint64_t id);
-/* Puts a seat and its mates at the end of their locks' queues, without telling anybody. Returns the
- * wait of the seat, which is the first of the mates. */
-struct wait *machine_wait_join(struct machine *m, struct seat *seat, uint32_t slots, uint64_t id,
-                               uint64_t asking, uint64_t deadline_ms);
-/* What a seat is found by: kind, lock and owner, as one run of bytes. Returns its length. */
-#define SEAT_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
-size_t machine_seat_key(uint8_t key[SEAT_KEY_MAX], const struct lock *lock, bool is_explicit,
-                        struct fli_slice owner);
-/* Takes it and those of its mates out of everything and frees them; returns the first seat, which
- * then neither waits nor holds. */
-struct seat *machine_wait_detach(struct machine *m, struct wait *w);
-/* Tells, detaches and frees the seats (an implicit session ends). Returns how many locks it waited
- * for; those behind it may be let in now. */
+/* Puts a request, or all parts of its multi-lock, at the end of their locks' queues, without
+ * telling anybody. Returns the wait of the request, which is the first part. */
+struct wait *machine_wait_join(struct machine *m, struct request *request, uint32_t slots,
+                               uint64_t id, uint64_t times_asked, uint64_t deadline_ms);
+/* What a request is found by: kind, lock and owner, as one run of bytes. Returns its length. */
+#define REQUEST_KEY_MAX (2 + FL_NAME_MAX + FL_OWNER_MAX)
+size_t machine_request_key(uint8_t key[REQUEST_KEY_MAX], const struct lock *lock, bool is_explicit,
+                           struct fli_slice owner);
+/* Takes it and those of the other parts of its multi-lock out of everything and frees them; returns
+ * the first request, which then neither waits nor holds. */
+struct request *machine_wait_detach(struct machine *m, struct wait *w);
+/* Tells, detaches and frees the requests (an implicit session ends). Returns how many locks it
+ * waited for; those behind it may be let in now. */
 unsigned machine_wait_remove(struct machine *m, struct wait *w, enum machine_reason reason,
                              struct lock *locks[MACHINE_NAMES_MAX]);
 /* The same, and settles the locks. */
@@ -664,10 +670,10 @@ void machine_work_init(struct work *w, enum work_kind kind);
 /* Does what was left, as far as the steps go. */
 void machine_work(struct machine *m);
 struct session_explicit *machine_work_session(struct work *w);
-struct group *machine_work_group(struct work *w);
-struct crowd *machine_work_crowd(struct work *w);
+struct multi_lock *machine_work_multi(struct work *w);
+struct contention *machine_work_contention(struct work *w);
 /* One piece of a lock's work: a holder less, or one granted. */
-void machine_lock_work(struct machine *m, struct crowd *c);
+void machine_lock_work(struct machine *m, struct contention *c);
 /* One piece of a session's end. */
 void machine_session_work(struct machine *m, struct session_explicit *s);
 
@@ -701,16 +707,16 @@ uint32_t machine_lease_renewals(const struct timer *t); /* 0 for what is no leas
 struct fli_slice machine_timer_name(const struct timer *t);
 
 /* digest.c: what each record and each timer adds to the digest. Whoever changes one takes its part
- * out before and puts it in after. Of several mates the first one stands for all. */
+ * out before and puts it in after. Of a multi-lock the first part stands for all. */
 uint64_t machine_digest_session(const struct session_explicit *s);
-uint64_t machine_digest_grant(struct seat *seat);
+uint64_t machine_digest_grant(struct request *request);
 uint64_t machine_digest_wait(const struct wait *w);
-uint64_t machine_digest_asking(const struct wait *w);
+uint64_t machine_digest_times_asked(const struct wait *w);
 uint64_t machine_digest_attempt(const struct attempt *a);
-uint64_t machine_digest_idle(const struct crowd *c);
+uint64_t machine_digest_idle(const struct contention *c);
 uint64_t machine_digest_timer(const struct timer *t);
 
-uint64_t machine_digest_work(struct work *w); /* of a group, a lock or the users */
+uint64_t machine_digest_work(struct work *w); /* of a multi-lock, a lock or the users */
 uint64_t machine_digest_user(struct fli_slice record);
 
 /* limit.c */
@@ -732,7 +738,8 @@ bool machine_deadlock_free(struct machine *m);
 
 /* acquire.c */
 void machine_acquire(struct machine *m, const struct machine_command *c, struct machine_result *r);
-void machine_answer_granted(struct machine *m, const struct seat *seat, struct machine_result *r);
+void machine_answer_granted(struct machine *m, const struct request *request,
+                            struct machine_result *r);
 /* Asked for again: one more asking, a deadline that is not earlier. */
 void machine_ask_again(struct machine *m, struct wait *w, const struct machine_command *c,
                        struct machine_result *r);
@@ -752,11 +759,11 @@ int machine_key(struct machine *m, const struct machine_command *q, struct machi
 
 /* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
  * number. */
-struct seat *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
+struct request *machine_lock_first_holder(const struct machine *m, const struct lock *lock);
 
-/* together.c: ACQUIRE of several locks; s is NULL for an implicit session. */
-void machine_acquire_together(struct machine *m, const struct machine_command *c,
-                              struct session_explicit *s, struct machine_result *r);
+/* multi_lock.c: ACQUIRE of several locks; s is NULL for an implicit session. */
+void machine_acquire_multi(struct machine *m, const struct machine_command *c,
+                           struct session_explicit *s, struct machine_result *r);
 
 /* machine.c */
 void machine_emit(struct machine *m, const struct machine_event *e); /* clock_ms is filled in */

@@ -28,9 +28,9 @@ static struct wait *wait_of_timer(const struct timer *t)
     return (struct wait *)(void *)((uintptr_t)t - offsetof(struct wait, timer));
 }
 
-static struct crowd *crowd_of_delay(const struct timer *t)
+static struct contention *contention_of_delay(const struct timer *t)
 {
-    return (struct crowd *)(void *)((uintptr_t)t - offsetof(struct crowd, delay));
+    return (struct contention *)(void *)((uintptr_t)t - offsetof(struct contention, delay));
 }
 
 static struct session *session_of_lease(const struct timer *t)
@@ -46,7 +46,7 @@ static struct fli_slice timer_owner(const struct timer *t)
         return machine_session_owner(session_of_lease(t));
     case TIMER_WAIT_EXPLICIT:
     case TIMER_WAIT_IMPLICIT:
-        return machine_session_owner(seat_session(wait_of_timer(t)->seat));
+        return machine_session_owner(request_session(wait_of_timer(t)->request));
     default:
         FLI_ASSERT(t->kind == TIMER_DELAY);
         return (struct fli_slice){NULL, 0};
@@ -57,12 +57,12 @@ struct fli_slice machine_timer_name(const struct timer *t)
 {
     switch (t->kind) {
     case TIMER_DELAY:
-        return lock_name(crowd_of_delay(t)->lock);
+        return lock_name(contention_of_delay(t)->lock);
     case TIMER_LEASE_IMPLICIT:
-        return lock_name(session_seat(session_of_lease(t))->lock);
+        return lock_name(session_request(session_of_lease(t))->lock);
     case TIMER_WAIT_EXPLICIT:
     case TIMER_WAIT_IMPLICIT:
-        return lock_name(wait_of_timer(t)->seat->lock);
+        return lock_name(wait_of_timer(t)->request->lock);
     default:
         FLI_ASSERT(t->kind == TIMER_LEASE_EXPLICIT);
         return (struct fli_slice){NULL, 0};
@@ -80,7 +80,7 @@ uint64_t machine_timer_id(const struct timer *t)
     case TIMER_LEASE_EXPLICIT:
         return CONST_CONTAINER_OF(t, struct session_explicit, base.lease)->opened.key;
     case TIMER_LEASE_IMPLICIT:
-        return seat_token(session_seat(session_of_lease(t)));
+        return request_token(session_request(session_of_lease(t)));
     case TIMER_WAIT_EXPLICIT:
     case TIMER_WAIT_IMPLICIT:
         return wait_id(wait_of_timer(t));
@@ -173,10 +173,10 @@ uint64_t machine_timer_deadline(const struct machine *m, const struct timer *t)
     return at_ms > floor ? at_ms : floor;
 }
 
-static struct seat *timer_seat(const struct timer *t)
+static struct request *timer_request(const struct timer *t)
 {
-    return t->kind == TIMER_LEASE_IMPLICIT ? session_seat(session_of_lease(t))
-                                           : wait_of_timer(t)->seat;
+    return t->kind == TIMER_LEASE_IMPLICIT ? session_request(session_of_lease(t))
+                                           : wait_of_timer(t)->request;
 }
 
 static void expire_one(struct machine *m, struct timer *t)
@@ -184,19 +184,19 @@ static void expire_one(struct machine *m, struct timer *t)
     switch (t->kind) {
     case TIMER_DELAY:
         machine_charge(m, MACHINE_STEPS_RECORD);
-        machine_lock_end_delay(m, crowd_of_delay(t)->lock);
+        machine_lock_end_delay(m, contention_of_delay(t)->lock);
         break;
     case TIMER_LEASE_EXPLICIT:
         machine_charge(m, 1);
         machine_session_end(m, session_explicit_of(session_of_lease(t)), MACHINE_REASON_DEADLINE);
         break;
     case TIMER_LEASE_IMPLICIT:
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(timer_seat(t)));
-        machine_lock_end(m, timer_seat(t), MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 0);
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(timer_request(t)));
+        machine_lock_end(m, timer_request(t), MACHINE_EVENT_EXPIRED, MACHINE_REASON_DEADLINE, 0);
         break;
     default:
         FLI_ASSERT(t->kind == TIMER_WAIT_EXPLICIT || t->kind == TIMER_WAIT_IMPLICIT);
-        machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(timer_seat(t)));
+        machine_charge(m, MACHINE_STEPS_RECORD * request_parts(timer_request(t)));
         machine_wait_end(m, wait_of_timer(t), MACHINE_REASON_DEADLINE);
         break;
     }

@@ -286,7 +286,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
 {
     uint64_t steps = 0;
     const struct user *u = m->users.list[0];
-    uint32_t uid = machine_session_who(seat_session(w->seat)).uid;
+    uint32_t uid = machine_session_who(request_session(w->request)).uid;
     if (uid == 0 && m->users.open) {
         return true;
     }
@@ -294,8 +294,8 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
     if (u == NULL || !u->acl.on) {
         return false;
     }
-    for (unsigned i = 0; i < seat_mates(w->seat); i++) {
-        struct fli_slice name = lock_name(seat_mate(w->seat, i)->lock);
+    for (unsigned i = 0; i < request_parts(w->request); i++) {
+        struct fli_slice name = lock_name(request_part(w->request, i)->lock);
         if (!acl_may(&u->acl, ACL_ACQUIRE, name, &steps)) {
             return false;
         }
@@ -305,12 +305,12 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* The first of the mates of a wait from this one on; NULL at the end. */
+/* The first of the parts of a multi-lock of a wait from this one on; NULL at the end. */
 static struct wait *first_from(struct machine *m, struct fli_list *link)
 {
     for (; link != &m->waits; link = link->next) {
         struct wait *w = wait_of_all(link);
-        if (seat_mate(w->seat, 0) == w->seat) {
+        if (request_part(w->request, 0) == w->request) {
             return w;
         }
     }
@@ -339,7 +339,7 @@ void machine_users_work(struct machine *m)
 {
     struct wait *w = m->users.recheck;
     bool stays = machine_wait_may(m, w);
-    machine_charge(m, MACHINE_STEPS_RECORD * seat_mates(w->seat));
+    machine_charge(m, MACHINE_STEPS_RECORD * request_parts(w->request));
     recheck_at(m, first_from(m, w->all.next));
     if (!stays) {
         machine_wait_end(m, w, MACHINE_REASON_DENIED);
@@ -557,5 +557,6 @@ void machine_users_check(const struct machine *m)
     FLI_ASSERT(digest == us->digest && bytes == us->bytes && bytes <= MACHINE_USERS_BYTES_MAX);
     FLI_ASSERT((us->recheck != NULL) == fli_list_linked(&us->work.link));
     FLI_ASSERT(us->recheck_id == (us->recheck == NULL ? 0 : wait_id(us->recheck)));
-    FLI_ASSERT(us->recheck == NULL || seat_mate(us->recheck->seat, 0) == us->recheck->seat);
+    FLI_ASSERT(us->recheck == NULL ||
+               request_part(us->recheck->request, 0) == us->recheck->request);
 }

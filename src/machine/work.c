@@ -63,16 +63,16 @@ struct session_explicit *machine_work_session(struct work *w)
     return FLI_CONTAINER_OF(w, struct session_explicit, work);
 }
 
-struct group *machine_work_group(struct work *w)
+struct multi_lock *machine_work_multi(struct work *w)
 {
-    FLI_ASSERT(w->kind == WORK_GROUP);
-    return FLI_CONTAINER_OF(w, struct group, work);
+    FLI_ASSERT(w->kind == WORK_MULTI);
+    return FLI_CONTAINER_OF(w, struct multi_lock, work);
 }
 
-struct crowd *machine_work_crowd(struct work *w)
+struct contention *machine_work_contention(struct work *w)
 {
     FLI_ASSERT(w->kind == WORK_LOCK);
-    return FLI_CONTAINER_OF(w, struct crowd, work);
+    return FLI_CONTAINER_OF(w, struct contention, work);
 }
 
 void machine_work_later(struct machine *m, struct work *w)
@@ -109,12 +109,12 @@ static void work_once(struct machine *m, struct work *w)
     case WORK_SESSION:
         machine_session_work(m, machine_work_session(w));
         break;
-    case WORK_GROUP:
-        machine_lock_end(m, group_seat(machine_work_group(w), 0), MACHINE_EVENT_RELEASED,
+    case WORK_MULTI:
+        machine_lock_end(m, multi_request(machine_work_multi(w), 0), MACHINE_EVENT_RELEASED,
                          MACHINE_REASON_RELEASE, 0);
         break;
     case WORK_LOCK:
-        machine_lock_work(m, machine_work_crowd(w));
+        machine_lock_work(m, machine_work_contention(w));
         break;
     case WORK_USERS:
         machine_users_work(m);

@@ -190,7 +190,7 @@ bool members_put(struct members *m, uint64_t id, const char *address)
         at++;
     }
     if (at == m->n || m->list[at].id != id) {
-        if (m->n == ROSTER_MAX) {
+        if (m->n == KNOWN_MEMBERS_MAX) {
             return false;
         }
         memmove(&m->list[at + 1], &m->list[at], (m->n - at) * sizeof m->list[0]);

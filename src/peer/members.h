@@ -6,9 +6,10 @@
 #include "base/base.h"
 
 #define MEMBERS_MAX 9u /* of a cluster */
-#define ROSTER_MAX 16u /* nodes that one has to do with: members, and some that are about to be */
+#define KNOWN_MEMBERS_MAX                                                                          \
+    16u /* nodes that one has to do with: members, and some that are about to be */
 #define MEMBER_ADDRESS_MAX 264u /* host of 255, brackets, colon, port, NUL */
-#define MEMBERS_TEXT_MAX (ROSTER_MAX * (MEMBER_ADDRESS_MAX + 22u))
+#define MEMBERS_TEXT_MAX (KNOWN_MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 
 struct member {
     uint64_t id;
@@ -17,7 +18,7 @@ struct member {
 
 struct members {
     unsigned n;
-    struct member list[ROSTER_MAX]; /* sorted by id */
+    struct member list[KNOWN_MEMBERS_MAX]; /* sorted by id */
 };
 
 /* 0 or FL_EINVAL with a sentence in errmsg that names the part that is wrong and what to write

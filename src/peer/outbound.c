@@ -35,7 +35,7 @@ struct outbound {
     uv_timer_t timer; /* of the next dial */
     unsigned dialing_n;
     uint64_t self_id;
-    struct outbound_peer peers[ROSTER_MAX];
+    struct outbound_peer peers[KNOWN_MEMBERS_MAX];
     void (*close_cb)(void *ctx);
     void *close_ctx;
     struct said said;
@@ -63,7 +63,7 @@ static void say(struct outbound *o, int level, const char *fmt, ...)
 
 static struct outbound_peer *find(const struct outbound *o, uint64_t peer_id)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (o->peers[i].id == peer_id && peer_id != 0 && !o->peers[i].gone) {
             return (struct outbound_peer *)(uintptr_t)&o->peers[i];
         }
@@ -94,7 +94,7 @@ static void set_timer(struct outbound *o)
 {
     uint64_t at_ms = UINT64_MAX;
     uint64_t now_ms = uv_now(o->loop);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         const struct outbound_peer *p = &o->peers[i];
         if (p->id != 0 && p->stream == NULL && !p->dialing && p->dial_at_ms < at_ms) {
             at_ms = p->dial_at_ms;
@@ -202,7 +202,7 @@ static void dial(struct outbound_peer *p)
 static void dial_due(struct outbound *o)
 {
     uint64_t now_ms = uv_now(o->loop);
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct outbound_peer *p = &o->peers[i];
         if (p->id != 0 && p->stream == NULL && !p->dialing && now_ms >= p->dial_at_ms) {
             dial(p);
@@ -211,7 +211,7 @@ static void dial_due(struct outbound *o)
     set_timer(o);
 }
 
-void outbound_hurry(struct outbound *o, uint64_t peer_id)
+void outbound_redial(struct outbound *o, uint64_t peer_id)
 {
     struct outbound_peer *p = find(o, peer_id);
     if (p != NULL && o->started && !o->closing && p->stream == NULL && !p->dialing) {
@@ -266,7 +266,7 @@ int outbound_send(struct outbound *o, uint64_t peer_id, uint8_t type, const stru
 
 void outbound_flush(struct outbound *o)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         if (o->peers[i].stream != NULL) {
             stream_flush(o->peers[i].stream);
         }
@@ -310,10 +310,10 @@ static void leave(struct outbound_peer *p)
 static void enter(struct outbound *o, uint64_t id)
 {
     unsigned i = 0;
-    while (i < ROSTER_MAX && o->peers[i].id != 0) {
+    while (i < KNOWN_MEMBERS_MAX && o->peers[i].id != 0) {
         i++;
     }
-    if (i == ROSTER_MAX) {
+    if (i == KNOWN_MEMBERS_MAX) {
         return; /* dials to former members take all places: the next call finds one */
     }
     struct outbound_peer *p = &o->peers[i];
@@ -325,7 +325,7 @@ static void enter(struct outbound *o, uint64_t id)
 
 void outbound_set_members(struct outbound *o, const struct members *members)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct outbound_peer *p = &o->peers[i];
         if (p->id != 0 && !p->gone && members_find(members, p->id) == NULL) {
             leave(p);
@@ -386,7 +386,7 @@ void outbound_close(struct outbound *o, void (*cb)(void *ctx), void *ctx)
     o->closing = true;
     o->close_cb = cb;
     o->close_ctx = ctx;
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         stream_close(o->peers[i].stream);
         o->peers[i].stream = NULL;
     }

@@ -65,7 +65,7 @@ void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
                          struct outbound_peer_stats *ret); /* all 0 for nobody */
 
 /* Dials now rather than after the pause: the peer has shown that it is there. */
-void outbound_hurry(struct outbound *o, uint64_t peer_id);
+void outbound_redial(struct outbound *o, uint64_t peer_id);
 
 /* Ends all streams without `down`, and calls cb, never inside, when nothing of it is left in the
  * loop; then outbound_destroy. Only when started. A dial that is under way ends with its time or

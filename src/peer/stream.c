@@ -21,8 +21,8 @@ struct stream {
     unsigned *open;
     unsigned depth; /* calls of the owner that we are in */
     bool started, lost, closed;
-    bool torn;            /* part of a frame has left and the rest is lost */
-    struct fli_buf early; /* read past the handshake */
+    bool torn;               /* part of a frame has left and the rest is lost */
+    struct fli_buf leftover; /* read past the handshake */
     struct frame_reader in;
     struct fli_buf gather; /* appended, not handed over */
     unsigned quiet_turns;  /* in which nothing was to be sent */
@@ -36,7 +36,7 @@ static void stream_free(struct stream *s)
 {
     frame_reader_fini(&s->in);
     fli_buf_fini(&s->gather);
-    fli_buf_fini(&s->early);
+    fli_buf_fini(&s->leftover);
     free(s);
 }
 
@@ -124,7 +124,7 @@ struct stream *stream_of_place(struct fli_list *link)
     return FLI_CONTAINER_OF(link, struct stream, place.link);
 }
 
-int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice early,
+int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice leftover,
                   unsigned *open, struct stream **ret)
 {
     struct stream *s = calloc(1, sizeof *s);
@@ -132,9 +132,9 @@ int stream_create(struct channel *c, const struct stream_limits *limits, struct 
     FLI_ASSERT(limits->out_max >= limits->frame_max + FRAME_HEADER_SIZE);
     FLI_ASSERT(limits->out_max <= STREAM_OUT_MAX);
     if (s != NULL) {
-        fli_buf_init(&s->early, CHANNEL_READ_SIZE);
+        fli_buf_init(&s->leftover, CHANNEL_READ_SIZE);
     }
-    if (s == NULL || fli_buf_append(&s->early, early.data, early.len) != 0) {
+    if (s == NULL || fli_buf_append(&s->leftover, leftover.data, leftover.len) != 0) {
         free(s);
         channel_close(c);
         return FL_ENOMEM;
@@ -164,11 +164,11 @@ bool stream_start(struct stream *s, const struct stream_callbacks *cbs)
     s->depth++;
     if (s->lost) {
         s->cbs.lost(s->cbs.ctx, CHANNEL_REPLACED, "it was replaced before it was used");
-    } else if (s->early.len > 0) {
-        struct fli_buf early = s->early;
-        fli_buf_init(&s->early, 0);
-        feed(s, early.data, early.len);
-        fli_buf_fini(&early);
+    } else if (s->leftover.len > 0) {
+        struct fli_buf leftover = s->leftover;
+        fli_buf_init(&s->leftover, 0);
+        feed(s, leftover.data, leftover.len);
+        fli_buf_fini(&leftover);
     }
     if (!s->lost && !s->closed && channel_read_start(s->channel) != 0) {
         channel_lose(s->channel, CHANNEL_FAILED, "it cannot be read");
@@ -289,7 +289,7 @@ uint64_t stream_handed(const struct stream *s)
 
 size_t stream_memory(const struct stream *s)
 {
-    return sizeof *s + s->gather.cap + s->in.in.cap + s->early.cap + channel_memory(s->channel);
+    return sizeof *s + s->gather.cap + s->in.in.cap + s->leftover.cap + channel_memory(s->channel);
 }
 
 bool stream_idle(const struct stream *s)

@@ -11,9 +11,9 @@ struct stream_place {
     unsigned *count;      /* of its list */
 };
 
-/* Takes the channel over, also on failure, and `early`, what was read past the handshake; *open is
- * one more until the stream is closed. */
-int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice early,
+/* Takes the channel over, also on failure, and `leftover`, what was read past the handshake; *open
+ * is one more until the stream is closed. */
+int stream_create(struct channel *c, const struct stream_limits *limits, struct fli_slice leftover,
                   unsigned *open, struct stream **ret) FLI_MUST_USE;
 struct stream_place *stream_place(struct stream *s);
 struct stream *stream_of_place(struct fli_list *link);

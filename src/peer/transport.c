@@ -62,7 +62,7 @@ static bool began_alike(const struct transport *t, const struct peer_identity *p
            (peer_formed && t->self.members_crc == t->members_crc);
 }
 
-enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
+enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
     const struct peer_identity *peer = &h->from;
@@ -96,7 +96,7 @@ enum handshake_verdict transport_judge(struct transport *t, const struct handsha
                  peer_id, self_id);
         return HANDSHAKE_STRANGER;
     }
-    enum handshake_verdict verdict = t->cbs.judge(t->cbs.ctx, peer, reason);
+    enum handshake_verdict verdict = t->cbs.check(t->cbs.ctx, peer, reason);
     if (verdict == HANDSHAKE_WELCOME && members_find(&t->members, peer->node_id) == NULL) {
         snprintf(reason, HANDSHAKE_REASON_MAX, "node %llu is not another member for node %llu",
                  peer_id, self_id);
@@ -334,7 +334,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size)
 {
-    FLI_ASSERT(cbs->judge != NULL && cbs->accepted != NULL);
+    FLI_ASSERT(cbs->check != NULL && cbs->accepted != NULL);
     FLI_ASSERT(config->self.node_id != 0 && config->self.incarnation != 0);
     FLI_ASSERT(members_find(&config->members, config->self.node_id) != NULL);
     struct transport *t = calloc(1, sizeof *t);
@@ -358,7 +358,7 @@ int transport_create(uv_loop_t *loop, const struct transport_config *config,
     set_limits(t, config);
     fli_list_init(&t->pending);
     fli_list_init(&t->dialing);
-    for (unsigned i = 0; i < ROSTER_MAX * STREAM_KINDS; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX * STREAM_KINDS; i++) {
         fli_list_init(&t->accepted[i / STREAM_KINDS].kinds[i % STREAM_KINDS].streams);
     }
     int rv =

@@ -86,7 +86,7 @@ struct transport_callbacks {
      * is one when it is welcome: then transport_set_members() was called meanwhile): fills `reason`
      * unless it is HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is
      * configured alike: it must not name a cluster id or an incarnation. */
-    enum handshake_verdict (*judge)(void *ctx, const struct peer_identity *peer,
+    enum handshake_verdict (*check)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
     /* A stream from another node, to own: stream_start or stream_close it. */
     void (*accepted)(void *ctx, enum stream_kind kind, const struct peer_identity *peer,

@@ -70,7 +70,7 @@ static bool is_unused(const struct transport *t, const struct accepted_peer *p)
 static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
     struct accepted_peer *found = NULL;
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct accepted_peer *p = &t->accepted[i];
         if (p->id == peer_id) {
             return &p->kinds[kind - 1];
@@ -94,7 +94,7 @@ static void lose_all(struct accepted *a)
 
 void accept_lose_strangers(struct transport *t)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct accepted_peer *p = &t->accepted[i];
         for (unsigned kind = 0; kind < STREAM_KINDS && members_find(&t->members, p->id) == NULL;
              kind++) {
@@ -104,11 +104,11 @@ void accept_lose_strangers(struct transport *t)
 }
 
 static void hand_on(struct transport *t, struct channel *c, const struct handshake *h,
-                    struct fli_slice early)
+                    struct fli_slice leftover)
 {
     struct stream *s;
     struct accepted *a = accepted_of(t, h->from.node_id, h->kind);
-    if (stream_create(c, &t->limits[h->kind], early, &t->streams, &s) != 0) {
+    if (stream_create(c, &t->limits[h->kind], leftover, &t->streams, &s) != 0) {
         t->dropped++;
         transport_say(t, 2, "out of memory for a stream from node %llu",
                       (unsigned long long)h->from.node_id);
@@ -174,7 +174,7 @@ static void cut_off(struct pending *p, const char *why)
     pending_drop(p);
 }
 
-static void judge_pending(struct pending *p, struct fli_slice early)
+static void check_pending(struct pending *p, struct fli_slice leftover)
 {
     struct transport *t = p->t;
     struct handshake h;
@@ -201,7 +201,7 @@ static void judge_pending(struct pending *p, struct fli_slice early)
         cut_off(p, reason);
         return;
     }
-    enum handshake_verdict verdict = transport_judge(t, &h, &alike, reason);
+    enum handshake_verdict verdict = transport_check(t, &h, &alike, reason);
     if (verdict != HANDSHAKE_WELCOME) {
         transport_say(t, 2, "refused node %llu at %s: %s", (unsigned long long)h.from.node_id,
                       p->address, reason);
@@ -213,7 +213,7 @@ static void judge_pending(struct pending *p, struct fli_slice early)
     }
     struct channel *c = p->channel;
     pending_free(p);
-    hand_on(t, c, &h, early);
+    hand_on(t, c, &h, leftover);
 }
 
 /* ---- strangers ---- */
@@ -226,7 +226,7 @@ static void pending_bytes(void *ctx, const uint8_t *data, size_t len)
     memcpy(p->buf + p->got, data, n);
     p->got += n;
     if (p->got == HANDSHAKE_SIZE) {
-        judge_pending(p, (struct fli_slice){data + n, len - n});
+        check_pending(p, (struct fli_slice){data + n, len - n});
         deadlines_changed(t);
     }
 }

@@ -92,14 +92,14 @@ static void dial_refused(struct dial *d, enum handshake_verdict verdict, const c
     }
 }
 
-static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_slice early)
+static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_slice leftover)
 {
     struct transport *t = d->t;
     uint64_t id = d->member.id;
     struct stream *s;
     struct channel *c = d->channel;
     d->channel = NULL;
-    if (stream_create(c, &t->limits[d->kind], early, &t->streams, &s) != 0) {
+    if (stream_create(c, &t->limits[d->kind], leftover, &t->streams, &s) != 0) {
         snprintf(d->why, sizeof d->why, "out of memory");
         dial_finish(d, FL_ENOCONN, NULL, NULL);
         return;
@@ -118,7 +118,7 @@ static void dial_reject(struct dial *d, const char *reason)
     dial_finish(d, FL_EDENIED, NULL, NULL);
 }
 
-static void dial_judge(struct dial *d, struct fli_slice early)
+static void dial_check(struct dial *d, struct fli_slice leftover)
 {
     struct transport *t = d->t;
     struct handshake h;
@@ -143,10 +143,10 @@ static void dial_judge(struct dial *d, struct fli_slice early)
         snprintf(reason, sizeof reason, "node %llu answered where node %llu was called",
                  (unsigned long long)h.from.node_id, dial_id(d));
         dial_reject(d, reason);
-    } else if (transport_judge(t, &h, &alike, reason) != HANDSHAKE_WELCOME) {
+    } else if (transport_check(t, &h, &alike, reason) != HANDSHAKE_WELCOME) {
         dial_reject(d, reason);
     } else {
-        dial_welcome(d, &h, early);
+        dial_welcome(d, &h, leftover);
     }
 }
 
@@ -160,7 +160,7 @@ static void dial_bytes(void *ctx, const uint8_t *data, size_t len)
     memcpy(d->buf + d->got, data, n);
     d->got += n;
     if (d->got == HANDSHAKE_SIZE) {
-        dial_judge(d, (struct fli_slice){data + n, len - n});
+        dial_check(d, (struct fli_slice){data + n, len - n});
         deadlines_changed(t);
     }
 }

@@ -57,7 +57,7 @@ struct transport {
     unsigned dialing_n;
     unsigned channels; /* not freed */
     unsigned streams;  /* not closed by their owners */
-    struct accepted_peer accepted[ROSTER_MAX];
+    struct accepted_peer accepted[KNOWN_MEMBERS_MAX];
     uint64_t accepted_ever, replaced, refused, dropped;
     void (*close_cb)(void *ctx);
     void *close_ctx;
@@ -68,7 +68,7 @@ struct transport {
 void transport_say(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 /* `alike`: the peer is configured with the same members and is of no other cluster. */
-enum handshake_verdict transport_judge(struct transport *t, const struct handshake *h, bool *alike,
+enum handshake_verdict transport_check(struct transport *t, const struct handshake *h, bool *alike,
                                        char reason[HANDSHAKE_REASON_MAX]);
 
 int transport_channel(struct transport *t, struct channel **ret) FLI_MUST_USE;

@@ -1,9 +1,9 @@
-/* check.c: asks every server what it is, and has judge.c judge. */
+/* check.c: asks every server what it is, and has fitness.c judge. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "redlock/judge.h"
+#include "redlock/fitness.h"
 #include "redlock/quorum.h"
 #include "redlock/redlock_private.h"
 
@@ -20,7 +20,7 @@ struct check {
     uint32_t left;                          /* answers to wait for */
     bool unsettled[FL_REDLOCK_SERVERS_MAX]; /* waits for its connection */
     struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
-    struct fli_judge_rules rules;
+    struct fli_fitness_rules rules;
     fl_redlock_checked *done;
     void *ctx;
     int result;
@@ -68,7 +68,7 @@ static void finish(struct check *c)
         }
         f->young_ms = fli_left_ms(s->counts_from_ms, now_ms);
     }
-    bool fit = fli_judge(c->facts, r->n, &c->rules, &c->report);
+    bool fit = fli_fitness(c->facts, r->n, &c->rules, &c->report);
     c->result = fit ? 0 : FL_EDENIED;
     fli_note_add(r, &c->note);
 }

@@ -84,8 +84,8 @@ static uint64_t third_ms(uint64_t now_ms, uint64_t deadline_ms)
     return sum(now_ms, fli_left_ms(deadline_ms, now_ms) / 3);
 }
 
-void fli_keep_init(struct fli_keep *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
-                   uint64_t max_hold_ms)
+void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
+                      uint64_t max_hold_ms)
 {
     FLI_ASSERT(ttl_ms > 0 && max_hold_ms > 0);
     k->ttl_ms = ttl_ms;
@@ -96,32 +96,33 @@ void fli_keep_init(struct fli_keep *k, uint64_t now_ms, uint64_t ttl_ms, uint64_
 
 /* The largest TTL, up to the wanted one, whose deadline is not after the end of max_hold. A TTL of
  * up to `left` is always one, since the deadline is earlier than the TTL's end. */
-static uint64_t affordable_ttl_ms(const struct fli_keep *k, uint64_t now_ms)
+static uint64_t affordable_ttl_ms(const struct fli_renewal *k, uint64_t now_ms)
 {
     uint64_t left = fli_left_ms(k->until_ms, now_ms);
     return k->ttl_ms < left ? k->ttl_ms : left;
 }
 
-enum fli_keep_step fli_keep_next(const struct fli_keep *k, uint64_t now_ms, uint64_t *ret_wake_ms,
-                                 uint64_t *ret_ttl_ms)
+enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now_ms,
+                                       uint64_t *ret_wake_ms, uint64_t *ret_ttl_ms)
 {
     if (now_ms >= k->deadline_ms) {
-        return FLI_KEEP_EXPIRED;
+        return FLI_RENEWAL_EXPIRED;
     }
     if (now_ms < k->try_ms) {
         *ret_wake_ms = k->try_ms < k->deadline_ms ? k->try_ms : k->deadline_ms;
-        return FLI_KEEP_WAIT;
+        return FLI_RENEWAL_WAIT;
     }
     uint64_t ttl_ms = affordable_ttl_ms(k, now_ms);
     uint64_t worthwhile_ms = sum(k->deadline_ms, k->ttl_ms / 20);
     if (ttl_ms < FL_TTL_MIN_MS || fli_deadline_ms(now_ms, ttl_ms) <= worthwhile_ms) {
-        return FLI_KEEP_ENDING;
+        return FLI_RENEWAL_ENDING;
     }
     *ret_ttl_ms = ttl_ms;
-    return FLI_KEEP_EXTEND;
+    return FLI_RENEWAL_EXTEND;
 }
 
-void fli_keep_extended(struct fli_keep *k, uint64_t now_ms, uint64_t deadline_ms, bool extended)
+void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
+                          bool extended)
 {
     /* The extend took its own t0, somewhat later than the time its TTL was cut for. */
     k->deadline_ms = deadline_ms < k->until_ms ? deadline_ms : k->until_ms;

@@ -44,25 +44,26 @@ uint64_t fli_counts_from_ms(uint64_t now_ms, uint64_t uptime_s, uint64_t max_ttl
 
 /* ---- keeping a lock -------------------------------------------------------------------------- */
 
-struct fli_keep {
+struct fli_renewal {
     uint64_t ttl_ms;      /* what each extend asks for */
     uint64_t until_ms;    /* never hold beyond this */
     uint64_t deadline_ms; /* as it is now */
     uint64_t try_ms;      /* the next extend is due */
 };
 
-enum fli_keep_step {
-    FLI_KEEP_WAIT,    /* until *ret_wake_ms */
-    FLI_KEEP_EXTEND,  /* with *ret_ttl_ms */
-    FLI_KEEP_ENDING,  /* max_hold is nearly over: nothing more can be gained */
-    FLI_KEEP_EXPIRED, /* the deadline has passed */
+enum fli_renewal_step {
+    FLI_RENEWAL_WAIT,    /* until *ret_wake_ms */
+    FLI_RENEWAL_EXTEND,  /* with *ret_ttl_ms */
+    FLI_RENEWAL_ENDING,  /* max_hold is nearly over: nothing more can be gained */
+    FLI_RENEWAL_EXPIRED, /* the deadline has passed */
 };
 
-void fli_keep_init(struct fli_keep *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
-                   uint64_t max_hold_ms);
-enum fli_keep_step fli_keep_next(const struct fli_keep *k, uint64_t now_ms, uint64_t *ret_wake_ms,
-                                 uint64_t *ret_ttl_ms);
+void fli_renewal_init(struct fli_renewal *k, uint64_t now_ms, uint64_t ttl_ms, uint64_t deadline_ms,
+                      uint64_t max_hold_ms);
+enum fli_renewal_step fli_renewal_next(const struct fli_renewal *k, uint64_t now_ms,
+                                       uint64_t *ret_wake_ms, uint64_t *ret_ttl_ms);
 /* An extend has ended, well or not; the deadline is what it left. */
-void fli_keep_extended(struct fli_keep *k, uint64_t now_ms, uint64_t deadline_ms, bool extended);
+void fli_renewal_extended(struct fli_renewal *k, uint64_t now_ms, uint64_t deadline_ms,
+                          bool extended);
 
 #endif

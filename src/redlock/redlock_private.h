@@ -4,7 +4,7 @@
  *   op.c        acquire, extend, release as a series of attempts
  *   request.c   their requests
  *   check.c     the check of the servers
- *   keep.c      extending on and on
+ *   keepalive.c      extending on and on
  *   blocking.c  calls that block
  *
  * Callbacks of the caller's are called from one place, fli_leave(), when everything else of the
@@ -99,7 +99,8 @@ void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks become n
 void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
 void fli_owed_drop(struct fli_server *s);
 
-/* ---- check.c, keep.c ------------------------------------------------------------------------- */
+/* ---- check.c, keepalive.c
+ * ------------------------------------------------------------------------- */
 
 void fli_checks_ready(struct fl_redlock *r, struct fli_server *s);
 void fli_checks_down(struct fl_redlock *r, struct fli_server *s);

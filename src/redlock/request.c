@@ -158,8 +158,8 @@ static bool try_otherwise(struct fli_op_request *q, struct fli_server *s, const 
     return false;
 }
 
-static enum fl_redlock_status judge(const struct fli_op_request *q, const struct fli_server *s,
-                                    const redisReply *reply, char *error)
+static enum fl_redlock_status classify(const struct fli_op_request *q, const struct fli_server *s,
+                                       const redisReply *reply, char *error)
 {
     if (q->kind != REQUEST_SET) {
         enum fl_redlock_status status = fli_script_status(reply, error, FL_REDLOCK_ERROR_MAX);
@@ -187,7 +187,7 @@ static void take_answer(struct fli_op_request *q, struct fli_server *s, const re
     struct fl_redlock_server_report *report = &op->report.server[q->index];
     enum fl_redlock_status status = FL_REDLOCK_DOWN;
     if (reply != NULL) {
-        status = judge(q, s, reply, report->error);
+        status = classify(q, s, reply, report->error);
         report->rtt_us = (now_ns - q->base.sent_ns) / 1000;
     } else {
         status =

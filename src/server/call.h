@@ -9,8 +9,8 @@
  *   parked                    set      parked.wait
  *   parked, ghost             NULL     parked.wait: its owner was made here, so a grant that comes
  *                                      before the cancel must be released
- *   to be undone              NULL     dispatch->undo (now) or dispatch->again (in a while)
- *   undoing                   NULL     with the node
+ *   to be cleaned up              NULL     dispatch->cleanup (now) or dispatch->again (in a while)
+ *   being cleaned up                   NULL     with the node
  */
 #ifndef SERVER_CALL_H
 #define SERVER_CALL_H
@@ -20,7 +20,7 @@
 
 #define OWNER_RANDOM 16u /* random bytes of an owner */
 
-enum call_undo { UNDO_NOTHING, UNDO_WAIT, UNDO_GRANT };
+enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 
 /* A BLPOP, see signals.h; linked in a bucket while it is one. */
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
@@ -36,15 +36,15 @@ struct signals {
 
 struct call {
     struct node_ticket ticket;
-    struct fli_list link; /* spare, undo, again, signals */
+    struct fli_list link; /* spare, cleanup, again, signals */
     struct parked_request parked;
     struct dispatch *dispatch;
     void *request; /* NULL: nobody is to be answered */
     struct dispatch_slot *slot;
     enum fli_command_id id;
     uint8_t proto;
-    uint8_t undo;   /* enum call_undo */
-    uint8_t signal; /* enum call_signal */
+    uint8_t cleanup; /* enum call_cleanup */
+    uint8_t signal;  /* enum call_signal */
     uint8_t name_len;
     bool waits;      /* may be answered QUEUED */
     bool made_owner; /* the owner is known to nobody but us */
@@ -55,12 +55,12 @@ struct call {
     struct face_answers answers;
     unsigned tries;
     uint64_t wait_ms;
-    uint64_t mark;     /* of parked_asking */
+    uint64_t mark;     /* of parked_request_sent */
     uint64_t restores; /* of dispatch, when it was submitted */
-    uint64_t again_ms; /* when to try to undo again; when a BLPOP ends */
-    uint64_t wait;     /* what it was parked on; UNDO_WAIT: what to cancel */
-    uint64_t asking;
-    uint64_t token;  /* UNDO_GRANT: what to release */
+    uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
+    uint64_t wait;     /* what it was parked on; CLEANUP_WAIT: what to cancel */
+    uint64_t times_asked;
+    uint64_t token;  /* CLEANUP_GRANT: what to release */
     uint64_t number; /* of a change of the cluster: the node */
     uint8_t name[FL_NAME_MAX];
 };
@@ -72,7 +72,7 @@ struct dispatch {
     struct parked parked;
     struct signals signals;
     struct fli_list spare;    /* calls to be used again */
-    struct fli_list undo;     /* to be tried now */
+    struct fli_list cleanup;  /* to be tried now */
     struct fli_list again;    /* to be tried again, in order of again_ms */
     size_t calls;             /* in use */
     struct fli_list listings; /* in line, in order of their deadlines */
@@ -113,9 +113,9 @@ void listing_done(struct call *c); /* its answer has come */
 void listing_turn(struct dispatch *d);
 uint64_t listing_next_turn_ms(const struct dispatch *d);
 
-/* undo.c */
+/* cleanup.c */
 void dispatch_park(struct call *c, const struct machine_result *queued);
 void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result);
-void dispatch_drop_all(struct dispatch *d); /* what waits to be undone, and ghosts */
+void dispatch_drop_all(struct dispatch *d); /* what waits to be cleaned up, and ghosts */
 
 #endif

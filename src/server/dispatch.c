@@ -1,5 +1,5 @@
 /* dispatch.c: see dispatch.h. The life of a request from here on; what becomes of the requests of
- * clients that have gone is in undo.c. */
+ * clients that have gone is in cleanup.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ void dispatch_on_result(struct node_ticket *t, int status, const struct machine_
     d->counts.in_flight--;
     listing_done(c);
     if (c->waits) {
-        parked_asked(&d->parked);
+        parked_request_answered(&d->parked);
     }
     if (status == 0 && result->code == MACHINE_QUEUED) {
         dispatch_park(c, result);
@@ -296,7 +296,7 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     int rc = listing_is(&m) ? listing_submit(c, &m, dispatch_on_result)
                             : dispatch_submit(c, &m, dispatch_on_result);
     if (rc == 0) {
-        c->mark = c->waits ? parked_asking(&d->parked) : 0;
+        c->mark = c->waits ? parked_request_sent(&d->parked) : 0;
         c->restores = d->restores;
         return;
     }
@@ -579,7 +579,7 @@ int dispatch_create(const struct dispatch_config *config, struct dispatch **ret)
     signals_init(&d->signals);
     fli_list_init(&d->spare);
     fli_list_init(&d->listings);
-    fli_list_init(&d->undo);
+    fli_list_init(&d->cleanup);
     fli_list_init(&d->again);
     fli_buf_init(&d->scratch, MACHINE_COMMAND_MAX);
     *ret = d;

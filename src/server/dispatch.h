@@ -11,7 +11,7 @@
  *
  * A request whose connection goes away is cancelled. If it is in flight, its memory (which holds
  * the node's ticket) lives on as an orphan until the result comes, and what nobody will ever learn
- * of is undone: a wait is cancelled, and a grant under an owner that this node invented is
+ * of is cleaned up: a wait is cancelled, and a grant under an owner that this node invented is
  * released. A grant under an owner that the client named stays: asking again finds it. What has to
  * be undone is tried for a while and then left to the lease's end.
  *
@@ -102,13 +102,13 @@ struct dispatch_config {
 #define DISPATCH_CALLS_DEFAULT ((size_t)1 << 18)
 #define DISPATCH_CALL_MEMORY ((size_t)1 << 10)
 #define DISPATCH_LISTINGS_MAX 4u                 /* in flight */
-#define DISPATCH_LISTINGS_LOOK_MS UINT64_C(10)   /* between looks at who is no longer behind */
+#define DISPATCH_LISTINGS_POLL_MS UINT64_C(10)   /* between looks at who is no longer behind */
 #define DISPATCH_LISTINGS_WAIT_MAX 4096u         /* in line */
 #define DISPATCH_LISTINGS_WAIT_MS UINT64_C(3000) /* how long one stands in line */
 
 #define DISPATCH_SLACK_DEFAULT_MS UINT64_C(10000)
-#define DISPATCH_UNDO_AGAIN_MS UINT64_C(500) /* between tries to undo something */
-#define DISPATCH_UNDO_TRIES 40u
+#define DISPATCH_CLEANUP_AGAIN_MS UINT64_C(500) /* between tries to clean up something */
+#define DISPATCH_CLEANUP_TRIES 40u
 
 /* Kept by the caller for each request until it is answered; zero at first. */
 struct dispatch_slot {
@@ -138,8 +138,8 @@ void dispatch_event(struct dispatch *d, const struct machine_event *event);
  * is answered UNCERTAIN at the next turn, for asking again under the same owner finds out. */
 void dispatch_restored(struct dispatch *d);
 
-/* Does what is due: waits that nothing was heard of, things to be undone. Not from inside an event
- * or result. */
+/* Does what is due: waits that nothing was heard of, things to be cleaned up. Not from inside an
+ * event or result. */
 void dispatch_turn(struct dispatch *d);
 uint64_t dispatch_next_turn_ms(const struct dispatch *d); /* on now_ms; UINT64_MAX for never */
 

@@ -320,7 +320,7 @@ static int stats_section(struct fli_buf *b, const struct info *i)
                                  {"answered_uncertain", c->uncertain},
                                  {"waits_unheard_of", c->timeouts},
                                  {"orphaned_commands", c->orphans},
-                                 {"undone_commands", c->undone},
+                                 {"undone_commands", c->cleaned_up},
                                  {"events_sent", i->shell.events.messages},
                                  {"slow_subscribers_cut_off", i->shell.events.dropped},
                                  {"event_resyncs", i->shell.events.resyncs},

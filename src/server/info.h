@@ -12,11 +12,11 @@ struct info_counts {
     uint64_t commands; /* requests for this service, refused ones included */
     uint64_t errors;   /* refused because of what they said */
     uint64_t noleader, busy, uncertain;
-    uint64_t in_flight; /* now */
-    uint64_t parked;    /* now */
-    uint64_t timeouts;  /* waits that nothing was heard of */
-    uint64_t orphans;   /* requests whose connection went away in flight */
-    uint64_t undone;    /* grants and waits of the gone that were taken back */
+    uint64_t in_flight;  /* now */
+    uint64_t parked;     /* now */
+    uint64_t timeouts;   /* waits that nothing was heard of */
+    uint64_t orphans;    /* requests whose connection went away in flight */
+    uint64_t cleaned_up; /* grants and waits of the gone that were taken back */
 };
 
 /* What only the shell knows. Strings may be NULL. */

@@ -135,5 +135,5 @@ uint64_t listing_next_turn_ms(const struct dispatch *d)
     if (d->listings_in_flight >= DISPATCH_LISTINGS_MAX) {
         return l->until_ms;
     }
-    return is_behind(l->call) ? d->config.now_ms(d->config.ctx) + DISPATCH_LISTINGS_LOOK_MS : 0;
+    return is_behind(l->call) ? d->config.now_ms(d->config.ctx) + DISPATCH_LISTINGS_POLL_MS : 0;
 }

@@ -10,7 +10,7 @@
 #include "server/page_state.h"
 #include "server/readiness.h"
 
-#define LOOK_MS 250u /* between looks at whether there is a leader */
+#define SAMPLE_MS 250u /* between looks at whether there is a leader */
 
 struct monitor {
     struct monitor_config config;
@@ -48,7 +48,7 @@ static bool check(struct monitor *m, const struct info *i, struct fli_buf *out)
     return readiness_check(&m->readiness, &facts, out);
 }
 
-static void look_cb(uv_timer_t *timer)
+static void timer_cb(uv_timer_t *timer)
 {
     struct monitor *m = timer->data;
     struct info i;
@@ -59,7 +59,7 @@ static void look_cb(uv_timer_t *timer)
         m->leaderless_ms += now_ms - m->looked_ms;
     }
     m->looked_ms = now_ms;
-    page_series_look(&m->series, now_ms, &m->stats, &i);
+    page_series_sample(&m->series, now_ms, &m->stats, &i);
 }
 
 /* ---- what the listener asks, on the loop ---- */
@@ -155,7 +155,7 @@ static int listen_for_watchers(struct monitor *m, char *errmsg, size_t errmsg_si
     rc = uv_timer_init(m->config.loop, &m->timer);
     m->timer.data = m;
     m->looked_ms = fli_clock_ms();
-    rc = rc != 0 ? rc : uv_timer_start(&m->timer, look_cb, LOOK_MS, LOOK_MS);
+    rc = rc != 0 ? rc : uv_timer_start(&m->timer, timer_cb, SAMPLE_MS, SAMPLE_MS);
     FLI_ASSERT(rc == 0);
     char text[NET_ADDRESS_MAX + 160];
     (void)snprintf(text, sizeof text, "metrics at http://%s/metrics%s", m->address,

@@ -11,8 +11,8 @@
 
 /* ---- the last minutes ---- */
 
-void page_series_look(struct page_series *s, uint64_t now_ms, const struct lock_stats *stats,
-                      const struct info *i)
+void page_series_sample(struct page_series *s, uint64_t now_ms, const struct lock_stats *stats,
+                        const struct info *i)
 {
     struct machine_counts c = {0};
     if (i->machine != NULL) {

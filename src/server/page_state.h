@@ -23,8 +23,8 @@ struct page_series {
 };
 
 /* Now and then; a second is over when it is. */
-void page_series_look(struct page_series *s, uint64_t now_ms, const struct lock_stats *stats,
-                      const struct info *i);
+void page_series_sample(struct page_series *s, uint64_t now_ms, const struct lock_stats *stats,
+                        const struct info *i);
 
 struct page_view {
     const struct info *info;

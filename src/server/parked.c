@@ -10,7 +10,7 @@ struct parked_wait {
     struct fli_map_node node;
     struct fli_list requests; /* also the link of the spare list */
     uint64_t id;
-    uint64_t asking; /* the highest one known */
+    uint64_t times_asked; /* the highest one known */
     unsigned live;
 };
 
@@ -42,13 +42,13 @@ void parked_init(struct parked *p, const uint64_t seed[2])
     fli_list_init(&p->spare);
     p->order = 0;
     p->len = 0;
-    p->asking = 0;
+    p->unanswered = 0;
     p->events = 0;
 }
 
 void parked_fini(struct parked *p)
 {
-    FLI_ASSERT(p->len == 0 && p->waits.len == 0 && p->asking == 0);
+    FLI_ASSERT(p->len == 0 && p->waits.len == 0 && p->unanswered == 0);
     struct fli_list *link = NULL;
     while ((link = fli_list_pop(&p->spare)) != NULL) {
         free(FLI_CONTAINER_OF(link, struct parked_wait, requests));
@@ -57,22 +57,22 @@ void parked_fini(struct parked *p)
     fli_map_fini(&p->waits);
 }
 
-uint64_t parked_asking(struct parked *p)
+uint64_t parked_request_sent(struct parked *p)
 {
-    p->asking++;
+    p->unanswered++;
     return p->events;
 }
 
-void parked_asked(struct parked *p)
+void parked_request_answered(struct parked *p)
 {
-    FLI_ASSERT(p->asking > 0);
-    p->asking--;
+    FLI_ASSERT(p->unanswered > 0);
+    p->unanswered--;
 }
 
 void parked_remember(struct parked *p, const struct parked_news *news)
 {
     FLI_ASSERT(news->end != PARKED_WAITING);
-    if (p->asking > 0) {
+    if (p->unanswered > 0) {
         p->ring[p->events++ % PARKED_RING] = *news;
     }
 }
@@ -112,7 +112,7 @@ static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
                      : fli_xmalloc(sizeof *w);
     fli_list_init(&w->requests);
     w->id = wait;
-    w->asking = 0;
+    w->times_asked = 0;
     w->live = 0;
     if (fli_map_insert(&p->waits, &w->node, hash) != 0) {
         fli_fatal("out of memory for a waiting request");
@@ -121,7 +121,7 @@ static struct parked_wait *find_or_add(struct parked *p, uint64_t wait)
 }
 
 struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64_t wait,
-                              uint64_t asking, uint64_t mark, uint64_t deadline_ms)
+                              uint64_t times_asked, uint64_t mark, uint64_t deadline_ms)
 {
     FLI_ASSERT(wait != 0);
     struct parked_news news = recall(p, wait, mark);
@@ -129,7 +129,7 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
         return news;
     }
     struct parked_wait *w = find_or_add(p, wait);
-    w->asking = asking > w->asking ? asking : w->asking;
+    w->times_asked = times_asked > w->times_asked ? times_asked : w->times_asked;
     w->live++;
     fli_list_push(&w->requests, &r->link);
     r->wait = w;
@@ -144,7 +144,7 @@ struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64
     return news;
 }
 
-bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_asking)
+bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked)
 {
     (void)p;
     FLI_ASSERT(r->wait != NULL);
@@ -157,7 +157,7 @@ bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_aski
     if (r->wait->live > 0) {
         return false;
     }
-    *ret_asking = r->wait->asking;
+    *ret_times_asked = r->wait->times_asked;
     return true;
 }
 

@@ -54,9 +54,9 @@ struct parked {
     struct fli_heap timers;
     struct fli_list spare; /* waits to be used again */
     uint64_t order;
-    size_t len;      /* requests parked */
-    unsigned asking; /* requests whose answer may still be QUEUED */
-    uint64_t events; /* events put into the ring, ever */
+    size_t len;          /* requests parked */
+    unsigned unanswered; /* requests whose answer may still be QUEUED */
+    uint64_t events;     /* events put into the ring, ever */
     struct parked_news ring[PARKED_RING];
 };
 
@@ -65,19 +65,19 @@ void parked_fini(struct parked *p); /* nothing may be parked */
 
 /* Around the time between sending a request and its answer. The first returns a mark to give to
  * parked_add. */
-uint64_t parked_asking(struct parked *p);
-void parked_asked(struct parked *p);
+uint64_t parked_request_sent(struct parked *p);
+void parked_request_answered(struct parked *p);
 
 /* Parks a request, or says that the wait has ended already (then it is not parked). `asking` is the
  * number that QUEUED gave. */
 struct parked_news parked_add(struct parked *p, struct parked_request *r, uint64_t wait,
-                              uint64_t asking, uint64_t mark, uint64_t deadline_ms);
+                              uint64_t times_asked, uint64_t mark, uint64_t deadline_ms);
 
 /* The client of a parked request no longer cares; the request stays parked. True when no other on
- * this wait does either: then the wait should be cancelled, under the asking in *ret_asking (the
- * highest one known, or the cancel would be taken for an old one). False too when it had left
+ * this wait does either: then the wait should be cancelled, under the number in *ret_times_asked
+ * (the highest one known, or the cancel would be taken for an old one). False too when it had left
  * before. */
-bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_asking);
+bool parked_leave(struct parked *p, struct parked_request *r, uint64_t *ret_times_asked);
 
 /* The id of the wait it is parked on. */
 uint64_t parked_wait_id(const struct parked_request *r);

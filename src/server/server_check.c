@@ -69,33 +69,33 @@ static int check_peers(const struct config *c, char *errmsg, size_t errmsg_size)
     return rc;
 }
 
-static int check_directory(const struct config *c, const struct directory_look *look, char *errmsg,
-                           size_t errmsg_size)
+static int check_directory(const struct config *c, const struct directory_summary *summary,
+                           char *errmsg, size_t errmsg_size)
 {
-    if (look->is_used) {
+    if (summary->is_used) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s is in use by another process: stop that one, or give this one "
                  "a directory of its own",
                  c->data);
         return FL_EBUSY;
     }
-    if (look->exists && !look->is_empty && !look->has_identity) {
+    if (summary->exists && !summary->is_empty && !summary->has_identity) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s is not empty and has no identity: use an empty directory",
                  c->data);
         return FL_EDENIED;
     }
-    if (look->has_identity && look->identity.id != c->id) {
+    if (summary->has_identity && summary->identity.id != c->id) {
         snprintf(errmsg, errmsg_size,
                  "data directory %s belongs to node %llu, but this is node %llu: start with that "
                  "id, or with another directory",
-                 c->data, (unsigned long long)look->identity.id, (unsigned long long)c->id);
+                 c->data, (unsigned long long)summary->identity.id, (unsigned long long)c->id);
         return FL_EDENIED;
     }
     return 0;
 }
 
-int server_check(const struct config *c, struct directory_look *ret, char *errmsg,
+int server_check(const struct config *c, struct directory_summary *ret, char *errmsg,
                  size_t errmsg_size)
 {
     int rc = identity_peek(c->data, ret, errmsg, errmsg_size);

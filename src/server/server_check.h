@@ -8,7 +8,7 @@
 /* Reads every file that the configuration names, as a start does, and looks at the data directory.
  * Nothing is changed and no port is opened. 0; else errmsg says what is wrong and what to do.
  * *ret says what the directory is in any case. */
-int server_check(const struct config *c, struct directory_look *ret, char *errmsg,
+int server_check(const struct config *c, struct directory_summary *ret, char *errmsg,
                  size_t errmsg_size) FLI_MUST_USE;
 
 #endif

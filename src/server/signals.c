@@ -13,7 +13,7 @@
 #define SIGNAL_LEN (sizeof SIGNAL - 1)
 #define LOCK_LEN (sizeof LOCK - 1)
 #define WAIT_MAX_MS FL_WAIT_MAX_MS
-#define LOOK_MS UINT64_C(20) /* between looks at whose time is over, at least */
+#define POLL_MS UINT64_C(20) /* between looks at whose time is over, at least */
 
 /* Stands for somebody, so that the question needs no more rights than asking for the lock does. */
 static const uint8_t nobody[] = "\n";
@@ -268,7 +268,7 @@ void signals_turn(struct dispatch *d)
             }
         }
     }
-    s->next_ms = s->next_ms < now_ms + LOOK_MS ? now_ms + LOOK_MS : s->next_ms;
+    s->next_ms = s->next_ms < now_ms + POLL_MS ? now_ms + POLL_MS : s->next_ms;
     struct fli_list *link = NULL;
     while ((link = fli_list_first(&due)) != NULL) {
         answer(FLI_CONTAINER_OF(link, struct call, link), false);

@@ -65,7 +65,7 @@ struct load {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void look(const char *path, struct mark *ret)
+static void stat_file(const char *path, struct mark *ret)
 {
     struct stat st;
     *ret = (struct mark){.there = false};
@@ -270,7 +270,8 @@ static int load(struct fli_tls_context *c, char *errmsg, size_t errmsg_size)
     struct load l = {.len = {0}};
     (void)snprintf(errmsg, errmsg_size, "out of memory");
     for (int i = 0; i < FILES; i++) {
-        look(c->path[i], &c->mark[i]); /* before reading: what changes meanwhile is seen later */
+        stat_file(c->path[i],
+                  &c->mark[i]); /* before reading: what changes meanwhile is seen later */
     }
     int rc = read_files(c, &l, errmsg, errmsg_size);
     rc = rc != 0 ? rc : check_files(c, &l, errmsg, errmsg_size);
@@ -423,7 +424,7 @@ bool fli_tls_context_changed(const struct fli_tls_context *c)
 {
     for (int i = 0; i < FILES; i++) {
         struct mark now;
-        look(c->path[i], &now);
+        stat_file(c->path[i], &now);
         if (!is_same(&now, &c->mark[i])) {
             return true;
         }

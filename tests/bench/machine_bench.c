@@ -41,7 +41,7 @@ static void batch_add(struct batches *b, const struct machine_command *c)
 
 static size_t batch_end(struct batches *b)
 {
-    struct machine_batch_header h = {.count = b->count, .stamp_ms = b->clock_ms, .term = 1};
+    struct machine_batch_header h = {.count = b->count, .timestamp_ms = b->clock_ms, .term = 1};
     h.length = (uint32_t)b->buf.len;
     if (fli_buf_reserve(&b->buf, 8) != 0) {
         abort();
@@ -224,7 +224,7 @@ static void bench_expiry(struct machine *m, struct batches *b, uint64_t n)
 {
     batch_start(b);
     struct machine_batch_header h = {.flags = MACHINE_BATCH_TERM_MARK,
-                                     .stamp_ms = b->clock_ms + 5000,
+                                     .timestamp_ms = b->clock_ms + 5000,
                                      .term = 2,
                                      .length = MACHINE_BATCH_HEADER_SIZE};
     size_t len = machine_batch_seal(b->buf.data, &h);

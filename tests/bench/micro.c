@@ -259,7 +259,7 @@ static void dispatch_all(struct bench *b, struct request *list, int code)
 static void batch_start(struct bench *b)
 {
     batch_init(&b->batch, BATCH_MAX);
-    b->batch.stamp_ms = ++b->clock_ms;
+    b->batch.timestamp_ms = ++b->clock_ms;
     b->batch.term = 1;
 }
 

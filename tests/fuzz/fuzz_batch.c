@@ -34,7 +34,7 @@ static void apply(struct run *r, uint8_t step)
     struct machine_batch_header h = {
         .flags = step % 8 == 7 ? MACHINE_BATCH_TERM_MARK : 0,
         .count = r->count,
-        .stamp_ms = r->clock_ms,
+        .timestamp_ms = r->clock_ms,
         .term = 1,
         .length = (uint32_t)r->batch.len,
     };

@@ -30,7 +30,7 @@ static void check_same(const struct identity *a, const struct identity *b)
         FLI_ASSERT(a->members.list[i].id == b->members.list[i].id);
         FLI_ASSERT(strcmp(a->members.list[i].address, b->members.list[i].address) == 0);
     }
-    FLI_ASSERT(a->n_known == b->n_known && a->n_known <= ROSTER_MAX);
+    FLI_ASSERT(a->n_known == b->n_known && a->n_known <= KNOWN_MEMBERS_MAX);
     FLI_ASSERT(a->joins == b->joins && a->begun_crc == b->begun_crc);
     for (unsigned i = 0; i < a->n_known; i++) {
         FLI_ASSERT(a->known[i].id == b->known[i].id);

@@ -11,7 +11,7 @@
 #include "client/lists.h"
 #include "redlock/answer.h"
 
-static void judge_info(const char *text, size_t len)
+static void read_info(const char *text, size_t len)
 {
     char copy[16];
     struct fl_node_status status;
@@ -31,14 +31,14 @@ static void judge_info(const char *text, size_t len)
     }
 }
 
-static void judge(const redisReply *reply)
+static void classify(const redisReply *reply)
 {
     char error[64];
     int code = 0;
     for (int op = FLI_ASK_ACQUIRE; op <= FLI_ASK_MARK; op++) {
-        (void)fli_ask_judge((enum fli_ask_op)op, reply, &code);
+        (void)fli_ask_classify((enum fli_ask_op)op, reply, &code);
     }
-    (void)fli_ask_judge_probe(reply);
+    (void)fli_ask_classify_probe(reply);
     (void)fli_set_status(reply, error, sizeof error);
     FLI_ASSERT(memchr(error, '\0', sizeof error) != NULL);
     (void)fli_script_status(reply, error, sizeof error);
@@ -46,7 +46,7 @@ static void judge(const redisReply *reply)
     (void)fli_delete_how(reply);
     if (reply->str != NULL) {
         (void)fli_ask_stale_mark(reply->str, reply->len);
-        judge_info(reply->str, reply->len);
+        read_info(reply->str, reply->len);
     }
     if (fli_is_error(reply, "NOAUTH")) {
         FLI_ASSERT(fli_delete_how(reply) == FLI_DELETE_SCRIPT);
@@ -100,13 +100,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || announces_many(data + 1, size - 1)) {
         return 0;
     }
-    judge_info((const char *)data + 1, size - 1); /* with no zero byte behind it */
+    read_info((const char *)data + 1, size - 1); /* with no zero byte behind it */
     redisReader *reader = redisReaderCreate();
     FLI_ASSERT(reader != NULL);
     (void)redisReaderFeed(reader, (const char *)data + 1, size - 1);
     void *reply = NULL;
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
-        judge(reply);
+        classify(reply);
         take(reply, data[0]);
         reply = NULL;
     }

@@ -41,7 +41,7 @@ static void check_line(struct fli_slice line, struct face_scripts *s)
     if (face_monitor_read(line, room, &m)) {
         FLI_ASSERT(m.n > 0);
         (void)face_monitor_key(&m);
-        face_monitor_judge(&c, &m, &v);
+        face_monitor_check(&c, &m, &v);
         FLI_ASSERT(strlen(v.what) > 0 && v.served == (v.why[0] == '\0'));
     }
     free(room);

@@ -18,7 +18,7 @@ static void live_on(struct machine *m)
         clock_ms += FL_TTL_MAX_MS / 2 + 1;
         struct machine_batch_header h = {
             .flags = i == 0 ? MACHINE_BATCH_TERM_MARK : 0,
-            .stamp_ms = clock_ms,
+            .timestamp_ms = clock_ms,
             .length = sizeof batch,
         };
         FLI_ASSERT(machine_apply(m, batch, machine_batch_seal(batch, &h), NULL) == 0);

@@ -1,6 +1,6 @@
 """What `sim_redlock` must notice: mistakes in Redlock's handle, calls and keeper. It has one judge, so there is no number."""
 
-OP, QUORUM, KEEP = 'src/redlock/op.c', 'src/redlock/quorum.c', 'src/redlock/keep.c'
+OP, QUORUM, KEEP = 'src/redlock/op.c', 'src/redlock/quorum.c', 'src/redlock/keepalive.c'
 REQUEST, ATTEMPT = 'src/redlock/request.c', 'src/redlock/attempt.c'
 
 # what, file, the line, what it becomes, what the simulation then says
@@ -17,7 +17,7 @@ MUTANTS = [
      'for longer than it may'),
     ('the last extends ask for the whole TTL', QUORUM, 'return k->ttl_ms < left ? k->ttl_ms : left;', 'return k->ttl_ms + 0 * left;',
      'never reached'),
-    ('the keeper begins with a deadline beyond its time', KEEP, '    k->lock.deadline_ms = k->keep.deadline_ms;\n    fli_enter(r);',
+    ('the keeper begins with a deadline beyond its time', KEEP, '    k->lock.deadline_ms = k->renewal.deadline_ms;\n    fli_enter(r);',
      '    fli_enter(r);', 'for longer than it may'),
     ('the keeper does not hear that the lock is lost', KEEP, 'if (report->cause == FL_REDLOCK_LOST) {',
      'if (report->cause == FL_REDLOCK_CANCELLED) {', 'never reached'),

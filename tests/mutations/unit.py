@@ -1,7 +1,7 @@
 """What only a unit test notices, which, and why nothing above it can."""
 
 RELAY_C, RELAY_S, PROPOSER = 'src/consensus/relay_client.c', 'src/consensus/relay_server.c', 'src/consensus/proposer.c'
-ATTEMPT, ENGINE, FLOW = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/flow.c'
+ATTEMPT, ENGINE, FLOW = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/call_state.c'
 MARKS, RULE = 'src/fence/marks.c', 'src/fence/rule.c'
 SIM_BLIND = 'the simulation judges tokens and answers, and does not count how often a request was carried out'
 NO_GHOSTS = 'a lock that is held for nobody looks to the simulation like one that is held'
@@ -42,16 +42,16 @@ MUTANTS = [
     ('a mark is not raised', MARKS, '} else if (r.result == 0 && token > r.mark) {', '} else if (r.result == 0 && token > r.mark + 1) {',
      'fence/test_fence_marks', NO_SHELL),
     ('marks at the floor are forgotten as well', MARKS, '    if (mark < floor) {', '    if (mark <= floor) {', 'fence/test_fence_marks', NO_SHELL),
-    ('a client that counts keeps its place when it leaves', 'src/server/undo.c', '&& !c->counted && queued', '&& (c->counted || true) && queued',
+    ('a client that counts keeps its place when it leaves', 'src/server/cleanup.c', '&& !c->counted && queued', '&& (c->counted || true) && queued',
      'server/test_server_waiting', 'a place that is kept for nobody ends with its deadline'),
     ('an answer that comes late is no reason to ask another node', FLOW, '} else if (may_ask(f)) {\n        want_ask(', '} else if (may_ask(f) && f->ask_ms == 0) {\n        want_ask(',
-     'client/test_client_flow_ask', TIME_ONLY),
+     'client/test_client_call_state_ask', TIME_ONLY),
     ('a no after an unknown try of RELEASE is believed', FLOW, 'finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);',
-     'finish(f, FL_ENOTHELD);', 'client/test_client_flow', SIM_BLIND),
+     'finish(f, FL_ENOTHELD);', 'client/test_client_call_state', SIM_BLIND),
     ('what must not be repeated is', FLOW, '        if (f->config.repeat == FLI_REPEAT_NEVER) {\n            finish', '        if (f->config.repeat == FLI_REPEAT_NEVER && f->rounds > 9) {\n            finish',
-     'client/test_client_flow', SIM_BLIND),
+     'client/test_client_call_state', SIM_BLIND),
     ('a refusal hides that an earlier try may have been done', FLOW, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
-     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'client/test_client_flow', SIM_BLIND),
-    ('a try that was given up takes away the place of the next one', 'src/server/undo.c', '!c->counted && queued->token > 1', '!c->counted && queued->token > 100',
+     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'client/test_client_call_state', SIM_BLIND),
+    ('a try that was given up takes away the place of the next one', 'src/server/cleanup.c', '!c->counted && queued->token > 1', '!c->counted && queued->token > 100',
      'server/test_server_waiting', 'all clients of the simulation that ask again count, as the library does'),
 ]

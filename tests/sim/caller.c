@@ -49,9 +49,9 @@ static void called(struct sim_client *c, struct sim_lane *l, int status)
     sim_client_rest(c);
 }
 
-static void call(struct sim_client *c, struct sim_lane *l, enum fli_flow_repeat repeat)
+static void call(struct sim_client *c, struct sim_lane *l, enum fli_call_repeat repeat)
 {
-    struct fli_flow_config config =
+    struct fli_call_config config =
         sim_client_plan(c, repeat, 1000 + below(c, 4000) + l->command.wait_ms);
     config.wait_ms = l->command.wait_ms;
     config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);

@@ -171,11 +171,11 @@ void sim_client_ask_for(struct sim_lane *l, unsigned mask, uint32_t slots)
     }
 }
 
-struct fli_flow_config sim_client_plan(struct sim_client *c, enum fli_flow_repeat repeat,
+struct fli_call_config sim_client_plan(struct sim_client *c, enum fli_call_repeat repeat,
                                        uint64_t within_ms)
 {
     uint64_t now_ms = sim_client_now(c);
-    struct fli_flow_config config = {
+    struct fli_call_config config = {
         .repeat = repeat, .nodes = c->sim->n, .now_ms = now_ms, .deadline_ms = now_ms + within_ms};
     config.start = (uint32_t)sim_client_below(c, c->sim->n);
     config.attempt_ms = 200 + sim_client_below(c, 800);
@@ -290,8 +290,8 @@ void sim_clients_describe(struct sim *s, FILE *out)
             struct sim_lane *l = &c->lanes[k];
             if (l->active) {
                 fprintf(out, " call %u about %s, wants %s of node %u, since %llu ms;",
-                        l->command.op, l->name, wants[l->flow.order.want], l->flow.order.node + 1,
-                        (unsigned long long)(s->now - l->first_at));
+                        l->command.op, l->name, wants[l->call_state.order.want],
+                        l->call_state.order.node + 1, (unsigned long long)(s->now - l->first_at));
             }
         }
         fputc('\n', out);

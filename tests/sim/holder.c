@@ -5,7 +5,7 @@
  * it does so with one after the other. A reader, or who has a permit of a semaphore, writes
  * nothing. In a session it takes one thing after the other, and it is the session that it renews.
  * It believes what src/client/hold tells it and nothing else, and it may be paused anywhere. After
- * an unknown outcome it asks again as the flow says, with the same owner. */
+ * an unknown outcome it asks again as the call state machine says, with the same owner. */
 #include "machine/batch.h"
 #include "sim.h"
 
@@ -32,10 +32,10 @@ static void forget(struct sim_client *c)
 
 static void believe(struct sim_client *c, uint64_t lease_until_ms)
 {
-    struct fli_hold_config config = {.ttl_ms = c->ttl_ms, .lease_until_ms = lease_until_ms};
+    struct fli_lease_config config = {.ttl_ms = c->ttl_ms, .lease_until_ms = lease_until_ms};
     config.reserve_ms = chance(c, 85) ? 0 : below(c, c->ttl_ms / 2);
     config.max_hold_ms = chance(c, 85) ? 0 : 1 + below(c, c->ttl_ms * 3);
-    fli_hold_init(&c->hold, &config);
+    fli_lease_init(&c->lease, &config);
 }
 
 /* It has a lock, or several. */
@@ -68,7 +68,7 @@ static void acquired(struct sim_client *c, struct sim_lane *l, int status)
         sim_client_rest(c);
         return;
     }
-    believe(c, l->flow.lease_until_ms);
+    believe(c, l->call_state.lease_until_ms);
     begin_work(c, l);
     sim_client_act(c);
 }
@@ -79,8 +79,8 @@ static void acquired_under(struct sim_client *c, struct sim_lane *l, int status)
         return; /* the session is over, and with it what was granted */
     }
     if (status == FL_ENOSESSION) {
-        fli_hold_end(&c->hold, FL_LOST_TAKEN);
-    } else if (status == 0 && fli_hold_look(&c->hold, sim_client_now(c)) != FL_HOLD_LOST) {
+        fli_lease_end(&c->lease, FL_LOST_TAKEN);
+    } else if (status == 0 && fli_lease_state(&c->lease, sim_client_now(c)) != FL_HOLD_LOST) {
         begin_work(c, l);
     } else {
         sim_client_rest(c);
@@ -121,7 +121,7 @@ static void acquire(struct sim_client *c)
         l->command.flags |= MACHINE_ACQUIRE_WAIT;
         l->command.wait_ms = wait_ms;
     }
-    struct fli_flow_config config = sim_client_plan(c, FLI_REPEAT_WRITE, wait_ms + 4000);
+    struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, wait_ms + 4000);
     config.wait_ms = wait_ms;
     if (!c->keeping) {
         c->ttl_ms = ttl_ms;
@@ -141,7 +141,7 @@ static void opened(struct sim_client *c, struct sim_lane *l, int status)
         sim_client_rest(c);
         return;
     }
-    believe(c, l->flow.lease_until_ms);
+    believe(c, l->call_state.lease_until_ms);
     c->keeping = true;
     c->locks_left = (unsigned)(1 + below(c, 4));
     c->next_at = sim_client_now(c);
@@ -153,7 +153,7 @@ static void open_session(struct sim_client *c)
 {
     c->ttl_ms = 2 * SIM_TTL_MIN_MS + below(c, c->sim->options.ttl_max_ms);
     struct sim_lane *l = sim_client_prepare_session(c, c->ttl_ms);
-    struct fli_flow_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 4000);
+    struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 4000);
     config.ttl_ms = c->ttl_ms;
     l->done = opened;
     sim_lane_start(l, &config);
@@ -166,9 +166,9 @@ static void renewed(struct sim_client *c, struct sim_lane *l, int status)
     bool of_session = l->command.op == MACHINE_OP_SESSION_RENEW;
     bool mine = of_session ? c->keeping && l->owner_number == c->session
                            : c->holding && !c->keeping && c->token == l->command.token;
-    if (mine && c->hold.renewing) {
-        uint64_t until_ms = status == 0 ? l->flow.lease_until_ms : 0;
-        fli_hold_renewal_ended(&c->hold, sim_client_now(c), status, until_ms);
+    if (mine && c->lease.renewing) {
+        uint64_t until_ms = status == 0 ? l->call_state.lease_until_ms : 0;
+        fli_lease_renewal_ended(&c->lease, sim_client_now(c), status, until_ms);
     }
     sim_client_act(c);
 }
@@ -185,12 +185,12 @@ static void renew(struct sim_client *c)
         l->command.token = c->token;
         l->command.ttl_ms = c->ttl_ms;
     }
-    struct fli_flow_config config =
-        sim_client_plan(c, FLI_REPEAT_WRITE, c->hold.deadline_ms - now_ms);
+    struct fli_call_config config =
+        sim_client_plan(c, FLI_REPEAT_WRITE, c->lease.deadline_ms - now_ms);
     config.ttl_ms = c->ttl_ms;
     config.attempt_ms = c->ttl_ms / 6 + 1;
     l->done = renewed;
-    fli_hold_renewal_began(&c->hold);
+    fli_lease_renewal_began(&c->lease);
     sim_lane_start(l, &config);
 }
 
@@ -208,7 +208,7 @@ static void send_release(struct sim_client *c, uint64_t token)
     unsigned lock = sim_client_some_of(c, c->mask);
     struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_RELEASE, lock, 0);
     l->command.token = token;
-    struct fli_flow_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
+    struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
     config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
     l->done = released;
     sim_lane_start(l, &config);
@@ -221,7 +221,7 @@ static bool abandons(struct sim_client *c)
         return false;
     }
     c->sim->marks->abandoned++;
-    fli_hold_end(&c->hold, FL_LOST_RELEASED);
+    fli_lease_end(&c->lease, FL_LOST_RELEASED);
     forget(c);
     return true;
 }
@@ -236,7 +236,7 @@ static void release(struct sim_client *c)
         c->holding = false;
         c->token = 0;
     } else {
-        fli_hold_end(&c->hold, FL_LOST_RELEASED);
+        fli_lease_end(&c->lease, FL_LOST_RELEASED);
         forget(c);
     }
     send_release(c, token);
@@ -247,11 +247,11 @@ static void close_session(struct sim_client *c)
     if (abandons(c)) {
         return;
     }
-    fli_hold_end(&c->hold, FL_LOST_RELEASED);
+    fli_lease_end(&c->lease, FL_LOST_RELEASED);
     forget(c);
     struct sim_lane *l =
         sim_client_prepare(c, SIM_LANE_MAIN, MACHINE_OP_SESSION_CLOSE, 0, c->session);
-    struct fli_flow_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
+    struct fli_call_config config = sim_client_plan(c, FLI_REPEAT_WRITE, 3000);
     config.no_is_doubtful = sim_words_no_is_doubtful(l->command.op);
     l->done = released;
     sim_lane_start(l, &config);
@@ -353,14 +353,14 @@ static void step_keeping(struct sim_client *c, uint64_t now_ms)
 static void act_believing(struct sim_client *c)
 {
     uint64_t now_ms = sim_client_now(c);
-    if (fli_hold_look(&c->hold, now_ms) == FL_HOLD_LOST) {
+    if (fli_lease_state(&c->lease, now_ms) == FL_HOLD_LOST) {
         SIM_TRACE(c->sim, "client %u has lost its %s, token %llu", c->index,
                   c->keeping ? "session" : "lock", (unsigned long long)c->token);
         c->sim->marks->holds_lost++;
         forget(c);
         return;
     }
-    if (fli_hold_wants_renewal(&c->hold, now_ms) && !c->lanes[SIM_LANE_RENEW].active) {
+    if (fli_lease_wants_renewal(&c->lease, now_ms) && !c->lanes[SIM_LANE_RENEW].active) {
         renew(c);
     }
     if (c->holding && c->asking && now_ms >= c->store_until) {
@@ -375,11 +375,11 @@ static void act_believing(struct sim_client *c)
     if (!c->holding && !c->keeping) {
         return;
     }
-    uint64_t next_ms = fli_hold_next_ms(&c->hold);
+    uint64_t next_ms = fli_lease_next_ms(&c->lease);
     uint64_t at_ms = c->asking ? c->store_until : c->next_at;
     /* What is due and waits for its lane is done when that is free: its end makes us act again. */
     if (next_ms <= now_ms) {
-        next_ms = c->hold.deadline_ms;
+        next_ms = c->lease.deadline_ms;
     }
     if (at_ms <= now_ms) {
         at_ms = next_ms;

@@ -8,7 +8,7 @@
 #define RETRANSMIT_MS 40u
 #define RESET_PERCENT 10u /* of the connections on which somebody waits */
 #define RESET_NOTICED_MS 800u
-#define QUESTION (UINT64_C(1) << 63) /* in the number of a request: it is a question */
+#define HEALTH_PROBE (UINT64_C(1) << 63) /* in the number of a request: it is a health probe */
 
 uint64_t sim_client_now(const struct sim_client *c)
 {
@@ -47,9 +47,9 @@ static void hang_up(struct sim_lane *l)
 }
 
 /* As the shells do: what a node says after it was given up is of no use. */
-static void leave_behind(struct sim_lane *l, enum fli_flow_event event)
+static void leave_behind(struct sim_lane *l, enum fli_call_event event)
 {
-    enum fli_flow_want want = l->flow.order.want;
+    enum fli_call_want want = l->call_state.order.want;
     bool waits_on = want == FLI_WANT_ANSWER || want == FLI_WANT_ASK || want == FLI_WANT_PROBE;
     bool silent =
         event == FLI_EVENT_SILENT || event == FLI_EVENT_DEAD || event == FLI_EVENT_LEADERLESS;
@@ -64,13 +64,13 @@ static void leave_behind(struct sim_lane *l, enum fli_flow_event event)
         l->conn_life = l->asked_life;
     }
     if (want != FLI_WANT_ASK) {
-        l->question = 0;
+        l->health_probe = 0;
     }
 }
 
-static void feed(struct sim_lane *l, enum fli_flow_event event, int code)
+static void feed(struct sim_lane *l, enum fli_call_event event, int code)
 {
-    fli_flow_feed(&l->flow, sim_client_now(l->client), event, code);
+    fli_call_state_feed(&l->call_state, sim_client_now(l->client), event, code);
     leave_behind(l, event);
     l->order++;
     obey(l);
@@ -84,7 +84,7 @@ static void timer_deliver(struct sim_event *e)
     if (!l->active || l->order != e->a) {
         return;
     }
-    switch (l->flow.order.want) {
+    switch (l->call_state.order.want) {
     case FLI_WANT_CONNECT:
         feed(l, FLI_EVENT_UNREACHABLE, 0);
         break;
@@ -106,7 +106,7 @@ static void timer_deliver(struct sim_event *e)
 static void start_timer(struct sim_lane *l)
 {
     struct sim_client *c = l->client;
-    uint64_t at = sim_clock_when(c->sim, &c->clock, l->flow.order.until_ms);
+    uint64_t at = sim_clock_when(c->sim, &c->clock, l->call_state.order.until_ms);
     struct sim_event *e = sim_to_client(c, at - c->sim->now, timer_deliver);
     e->a = l->order;
     e->b = l->number;
@@ -115,11 +115,11 @@ static void start_timer(struct sim_lane *l)
 /* ---- connecting, probing and asking ---- */
 
 /* Of a lock that nobody takes; what matters is that there is an answer. */
-static void send_question(struct sim_lane *l)
+static void send_health_probe(struct sim_lane *l)
 {
     struct machine_command m = {.op = MACHINE_OP_CHECK, .token = 1};
     m.name = (struct fli_slice){(const uint8_t *)"fencelock", 9};
-    sim_server_request(l, l->asked_node, l->asked_life, l->question, &m);
+    sim_server_request(l, l->asked_node, l->asked_life, l->health_probe, &m);
 }
 
 static void reached_deliver(struct sim_event *e)
@@ -129,18 +129,18 @@ static void reached_deliver(struct sim_event *e)
     if (!l->active || l->order != e->a) {
         return;
     }
-    if (l->flow.order.want == FLI_WANT_ASK) {
+    if (l->call_state.order.want == FLI_WANT_ASK) {
         if (!up) {
             feed(l, FLI_EVENT_SERVES_NOT, 0);
             return;
         }
         l->asked_node = e->node->index;
         l->asked_life = e->life;
-        send_question(l);
+        send_health_probe(l);
         feed(l, FLI_EVENT_ALIVE, 0);
         return;
     }
-    if (l->flow.order.want == FLI_WANT_PROBE) {
+    if (l->call_state.order.want == FLI_WANT_PROBE) {
         l->client->sim->marks->probes++;
         l->client->sim->marks->leaderless += e->c != 0;
         feed(l, !up ? FLI_EVENT_DEAD : e->c != 0 ? FLI_EVENT_LEADERLESS : FLI_EVENT_ALIVE, 0);
@@ -211,13 +211,13 @@ static struct machine_command command_of(struct sim_lane *l)
 {
     struct machine_command m = l->command;
     uint64_t now_ms = sim_client_now(l->client);
-    if (l->flow.order.request == FLI_REQUEST_CONFIRM) {
+    if (l->call_state.order.request == FLI_REQUEST_CONFIRM) {
         m = (struct machine_command){.op = MACHINE_OP_RENEW,
                                      .name = l->command.name,
                                      .token = l->token,
                                      .ttl_ms = l->command.ttl_ms};
     } else if ((m.flags & MACHINE_ACQUIRE_WAIT) != 0) {
-        m.wait_ms = fli_flow_wait_left(&l->flow, now_ms);
+        m.wait_ms = fli_call_state_wait_left(&l->call_state, now_ms);
         if (m.wait_ms == 0) {
             m.flags &= (uint8_t)~MACHINE_ACQUIRE_WAIT;
         }
@@ -242,7 +242,7 @@ static void send_request(struct sim_lane *l)
     l->answer.there = false;
     l->start_seq = s->oracle.seq++;
     l->start_at = s->now;
-    l->start_stamp = s->oracle.last_stamp_ms;
+    l->start_timestamp = s->oracle.last_timestamp_ms;
     if (l->first_at == 0) {
         l->first_at = s->now;
     }
@@ -272,7 +272,7 @@ static void take_answer(struct sim_lane *l)
         l->result = a.result;
         sim_oracle_answer(l, &a.result);
         if (a.event == FLI_EVENT_YES && a.result.token != 0 &&
-            l->flow.order.request == FLI_REQUEST_MAIN) {
+            l->call_state.order.request == FLI_REQUEST_MAIN) {
             l->token = a.result.token;
         }
     }
@@ -323,8 +323,9 @@ static void say_deliver(struct sim_event *e)
     const struct said *said = e->p;
     const struct sim_answer *a = &said->a;
     struct sim_lane *l = &e->client->lanes[a->lane];
-    if ((a->request & QUESTION) != 0) {
-        if (l->active && l->flow.order.want == FLI_WANT_ASK && a->request == l->question) {
+    if ((a->request & HEALTH_PROBE) != 0) {
+        if (l->active && l->call_state.order.want == FLI_WANT_ASK &&
+            a->request == l->health_probe) {
             bool serves = answer_of(e->client->sim, said).has_result;
             feed(l, serves ? FLI_EVENT_SERVES : FLI_EVENT_SERVES_NOT, 0);
         }
@@ -334,7 +335,7 @@ static void say_deliver(struct sim_event *e)
         return;
     }
     l->answer = answer_of(e->client->sim, said);
-    if (l->flow.order.want == FLI_WANT_ANSWER || l->flow.order.want == FLI_WANT_ASK) {
+    if (l->call_state.order.want == FLI_WANT_ANSWER || l->call_state.order.want == FLI_WANT_ASK) {
         take_answer(l);
     }
 }
@@ -375,7 +376,7 @@ static void lost(struct sim_lane *l)
     l->conn_open = false;
     l->half_closed = false;
     l->answer.there = false;
-    enum fli_flow_want want = l->flow.order.want;
+    enum fli_call_want want = l->call_state.order.want;
     if (l->active && (want == FLI_WANT_ANSWER || want == FLI_WANT_ASK)) {
         feed(l, FLI_EVENT_LOST, 0);
     } else if (l->active && want == FLI_WANT_PROBE) {
@@ -411,7 +412,7 @@ static void reset_deliver(struct sim_event *e)
 {
     for (unsigned i = 0; i < SIM_LANES; i++) {
         struct sim_lane *l = &e->client->lanes[i];
-        if (l->active && l->flow.order.want == FLI_WANT_ASK && l->asked_life == e->life &&
+        if (l->active && l->call_state.order.want == FLI_WANT_ASK && l->asked_life == e->life &&
             l->asked_node == e->node->index) {
             feed(l, FLI_EVENT_SERVES_NOT, 0);
         }
@@ -442,12 +443,12 @@ static int status_of(const struct sim_lane *l)
 {
     bool of_session =
         l->command.op == MACHINE_OP_SESSION_RENEW || l->command.op == MACHINE_OP_SESSION_CLOSE;
-    return of_session && l->flow.status == FL_ENOTHELD ? FL_ENOSESSION : l->flow.status;
+    return of_session && l->call_state.status == FL_ENOTHELD ? FL_ENOSESSION : l->call_state.status;
 }
 
 static void finish(struct sim_lane *l)
 {
-    fli_attempts_learn(&l->client->sendings, &l->flow, l->attempt, sim_client_now(l->client));
+    fli_attempts_learn(&l->client->sendings, &l->call_state, l->attempt, sim_client_now(l->client));
     l->active = false;
     if (l->half_closed) {
         hang_up(l);
@@ -467,15 +468,15 @@ void sim_lane_leave(struct sim_lane *l)
     l->done(l->client, l, FL_EUNCERTAIN);
 }
 
-/* The same order again only tells a new time: the question stands. */
+/* The same order again only tells a new time: the probe goes on. */
 static void ask(struct sim_lane *l)
 {
-    uint32_t other = l->flow.order.other;
+    uint32_t other = l->call_state.order.other;
     start_timer(l);
     if (l->answer.there) {
         take_answer(l);
-    } else if (l->question == 0 || l->asked_node != other) {
-        l->question = QUESTION | l->order;
+    } else if (l->health_probe == 0 || l->asked_node != other) {
+        l->health_probe = HEALTH_PROBE | l->order;
         l->asked_node = other;
         l->asked_life = 0;
         reach(l, other, true);
@@ -485,7 +486,7 @@ static void ask(struct sim_lane *l)
 static void obey(struct sim_lane *l)
 {
     for (;;) {
-        const struct fli_flow_order *o = &l->flow.order;
+        const struct fli_call_order *o = &l->call_state.order;
         uint64_t now_ms = sim_client_now(l->client);
         switch (o->want) {
         case FLI_WANT_CONNECT:
@@ -495,16 +496,16 @@ static void obey(struct sim_lane *l)
                 start_timer(l);
                 return;
             }
-            fli_flow_feed(&l->flow, now_ms, FLI_EVENT_CONNECTED, 0);
+            fli_call_state_feed(&l->call_state, now_ms, FLI_EVENT_CONNECTED, 0);
             break;
         case FLI_WANT_SEND:
             if (!l->conn_open || l->half_closed) {
-                fli_flow_feed(&l->flow, now_ms, FLI_EVENT_UNSENT, 0);
+                fli_call_state_feed(&l->call_state, now_ms, FLI_EVENT_UNSENT, 0);
                 break;
             }
             send_request(l);
             may_be_cut(l);
-            fli_flow_feed(&l->flow, now_ms, FLI_EVENT_SENT, 0);
+            fli_call_state_feed(&l->call_state, now_ms, FLI_EVENT_SENT, 0);
             break;
         case FLI_WANT_ANSWER:
             start_timer(l);
@@ -530,7 +531,7 @@ static void obey(struct sim_lane *l)
     }
 }
 
-void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config)
+void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config)
 {
     struct sim *s = l->client->sim;
     FLI_ASSERT(!l->active);
@@ -541,6 +542,6 @@ void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config)
     l->answer.there = false;
     l->first_at = 0;
     l->token_floor = s->oracle.token_max;
-    fli_flow_init(&l->flow, config);
+    fli_call_state_init(&l->call_state, config);
     obey(l);
 }

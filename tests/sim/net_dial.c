@@ -141,7 +141,7 @@ static void answered_deliver(struct sim_event *e)
         return;
     }
     bool welcome = d->verdict == HANDSHAKE_WELCOME;
-    if (welcome && t->cbs.judge(t->cbs.ctx, &d->answer, reason) != HANDSHAKE_WELCOME) {
+    if (welcome && t->cbs.check(t->cbs.ctx, &d->answer, reason) != HANDSHAKE_WELCOME) {
         dial_ended(d, FL_EDENIED);
         return;
     }
@@ -206,7 +206,7 @@ static void called_deliver(struct sim_event *e)
         return;
     }
     struct peer_identity self = from->self;
-    d->verdict = t->cbs.judge(t->cbs.ctx, &self, d->reason);
+    d->verdict = t->cbs.check(t->cbs.ctx, &self, d->reason);
     d->answer = t->self;
     if (d->verdict == HANDSHAKE_WELCOME && members_find(&t->members, self.node_id) == NULL) {
         d->verdict = HANDSHAKE_STRANGER;

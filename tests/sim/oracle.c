@@ -183,22 +183,24 @@ static void sim_oracle_batch(struct sim_node *n, const void *data, size_t len)
     SIM_CHECK(s, rv == 0, "a batch that cannot be read is applied");
     const struct sim_seal *seal = find_seal(s, h.term, h.sequence);
     SIM_CHECK(s, seal != NULL, "a batch is applied that nobody wrote");
-    SIM_CHECK(s, h.stamp_ms >= o->last_stamp_ms, "the cluster clock goes back from %llu to %llu",
-              (unsigned long long)o->last_stamp_ms, (unsigned long long)h.stamp_ms);
+    SIM_CHECK(s, h.timestamp_ms >= o->last_timestamp_ms,
+              "the cluster clock goes back from %llu to %llu",
+              (unsigned long long)o->last_timestamp_ms, (unsigned long long)h.timestamp_ms);
     SIM_CHECK(s, seal->at >= o->last_seal.at, "batches are applied in another order than sealed");
     uint64_t time_ms = sim_oracle_fastest(s, seal->at - o->last_seal.at);
     if (seal->term == o->last_seal.term) {
         uint64_t lost_ms = seal->lost_ms - o->last_seal.lost_ms;
         time_ms = time_ms > lost_ms ? time_ms - lost_ms : 0;
     }
-    SIM_CHECK(s, s->options.jumps || h.stamp_ms - o->last_stamp_ms <= time_ms + 2,
+    SIM_CHECK(s, s->options.jumps || h.timestamp_ms - o->last_timestamp_ms <= time_ms + 2,
               "the cluster clock runs %llu ms in %llu ms of its leader's time",
-              (unsigned long long)(h.stamp_ms - o->last_stamp_ms), (unsigned long long)time_ms);
+              (unsigned long long)(h.timestamp_ms - o->last_timestamp_ms),
+              (unsigned long long)time_ms);
     SIM_CHECK(s, (h.sequence == 1) == ((h.flags & MACHINE_BATCH_TERM_MARK) != 0),
               "the term mark is not on the first batch of term %llu", (unsigned long long)h.term);
     s->marks->terms += h.sequence == 1;
-    o->last_stamp_ms = h.stamp_ms;
-    o->term_stamp_ms = h.sequence == 1 ? h.stamp_ms : o->term_stamp_ms;
+    o->last_timestamp_ms = h.timestamp_ms;
+    o->term_timestamp_ms = h.sequence == 1 ? h.timestamp_ms : o->term_timestamp_ms;
     o->last_seal = *seal;
 }
 
@@ -573,7 +575,7 @@ void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
     struct sim *s = l->client->sim;
     s->oracle.seq++;
     s->digest = mix(mix(s->digest, r->code), r->token);
-    if (l->flow.order.request == FLI_REQUEST_CONFIRM) {
+    if (l->call_state.order.request == FLI_REQUEST_CONFIRM) {
         answer_renew(l, l->token, r);
         return;
     }
@@ -647,10 +649,11 @@ void sim_oracle_written(struct sim *s, const struct sim_client *c, uint64_t curr
 
 static bool believes(const struct sim_client *d)
 {
-    struct fli_hold hold = d->hold;
+    struct fli_lease lease = d->lease;
     uint64_t now_ms = sim_client_now(d);
-    return d->holding && (d->role == SIM_REDLOCKER ? now_ms < d->deadline_ms
-                                                   : fli_hold_look(&hold, now_ms) != FL_HOLD_LOST);
+    return d->holding &&
+           (d->role == SIM_REDLOCKER ? now_ms < d->deadline_ms
+                                     : fli_lease_state(&lease, now_ms) != FL_HOLD_LOST);
 }
 
 /* Two may believe to hold one lock, and it is counted, to know that it happened. Redlock promises
@@ -678,7 +681,7 @@ static bool should_be_undone(const struct sim *s, uint64_t owner, uint64_t since
 {
     const struct sim_owner *o = &s->oracle.owners[owner];
     const struct sim_node *n = o->made_by;
-    uint64_t tries_ms = DISPATCH_UNDO_AGAIN_MS * (DISPATCH_UNDO_TRIES - 4);
+    uint64_t tries_ms = DISPATCH_CLEANUP_AGAIN_MS * (DISPATCH_CLEANUP_TRIES - 4);
     return n != NULL && o->over_at != 0 && !o->excused && o->made_in_life == n->life &&
            n->power == SIM_UP && owner >= n->unheard_owner && o->over_at + tries_ms > since &&
            o->over_at < since && !s->options.jumps;

@@ -56,7 +56,7 @@ static bool admits(const struct sim_lock *l, uint32_t slots)
 
 static bool is_delayed(const struct sim *s, const struct sim_lock *l)
 {
-    return s->oracle.last_stamp_ms <= l->delayed_until && l->delayed_until != 0;
+    return s->oracle.last_timestamp_ms <= l->delayed_until && l->delayed_until != 0;
 }
 
 static void look_idle(struct sim *s, struct sim_lock *l)
@@ -288,12 +288,12 @@ static void sim_oracle_believers(struct sim *s, uint64_t token, uint64_t session
         if (c->role != SIM_WRITER || !it) {
             continue;
         }
-        struct fli_hold hold = c->hold;
-        SIM_CHECK(s, fli_hold_look(&hold, sim_client_now(c)) == FL_HOLD_LOST,
+        struct fli_lease lease = c->lease;
+        SIM_CHECK(s, fli_lease_state(&lease, sim_client_now(c)) == FL_HOLD_LOST,
                   "%s %llu expires while client %u may believe in it for %llu ms more",
                   token != 0 ? "token" : "session",
                   (unsigned long long)(token != 0 ? token : session), i,
-                  (unsigned long long)fli_hold_remaining_ms(&hold, sim_client_now(c)));
+                  (unsigned long long)fli_lease_remaining_ms(&lease, sim_client_now(c)));
     }
 }
 
@@ -307,14 +307,14 @@ struct lease {
 static void check_lease(struct sim *s, const struct machine_event *e, const struct lease *l)
 {
     uint64_t passed_ms = s->now - l->base_at;
-    uint64_t floor_ms = s->oracle.term_stamp_ms + l->ttl_ms;
+    uint64_t floor_ms = s->oracle.term_timestamp_ms + l->ttl_ms;
     SIM_CHECK(s, e->clock_ms > l->promised_ms, "%s %llu expires at %llu, promised until %llu",
               l->what, (unsigned long long)l->number, (unsigned long long)e->clock_ms,
               (unsigned long long)l->promised_ms);
     SIM_CHECK(s, e->clock_ms > floor_ms,
               "%s %llu expires at %llu, %llu ms after a change of leader", l->what,
               (unsigned long long)l->number, (unsigned long long)e->clock_ms,
-              (unsigned long long)(e->clock_ms - s->oracle.term_stamp_ms));
+              (unsigned long long)(e->clock_ms - s->oracle.term_timestamp_ms));
     if (s->options.jumps) {
         return;
     }
@@ -504,7 +504,7 @@ bool sim_order_was_busy(const struct sim_lane *l)
         const struct sim_lock *lock = &s->oracle.locks[k];
         if (in(l->mask, k) &&
             (lock->holders_n > 0 || lock->queue_n > 0 || lock->idle_seq > l->start_seq ||
-             (lock->delayed_until != 0 && lock->delayed_until >= l->start_stamp))) {
+             (lock->delayed_until != 0 && lock->delayed_until >= l->start_timestamp))) {
             return true;
         }
     }

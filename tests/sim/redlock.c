@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "redlock/judge.h"
+#include "redlock/fitness.h"
 #include "sim.h"
 
 #define MAX_TTL_MS 4000u
@@ -214,17 +214,17 @@ static bool is_fit(struct sim *s)
 }
 
 /* True when it may go on. */
-static bool judge_servers(struct sim_client *c)
+static bool check_servers(struct sim_client *c)
 {
     struct sim *s = c->sim;
     struct fli_facts facts[SIM_REDIS_MAX];
     struct fl_redlock_check_report report;
-    struct fli_judge_rules rules = {.eviction_allowed = s->redis_eviction_allowed,
-                                    .restarts_are_safe = s->options.redis_lies};
+    struct fli_fitness_rules rules = {.eviction_allowed = s->redis_eviction_allowed,
+                                      .restarts_are_safe = s->options.redis_lies};
     for (unsigned i = 0; i < s->options.redis; i++) {
         tell(s, i, &facts[i]);
     }
-    bool fit = fli_judge(facts, s->options.redis, &rules, &report);
+    bool fit = fli_fitness(facts, s->options.redis, &rules, &report);
     SIM_CHECK(s, fit == is_fit(s), "the judge of Redis servers says %s", fit ? "fit" : "unfit");
     c->judged_fit = fit;
     s->marks->redlocks_refused += !fit;
@@ -278,7 +278,7 @@ static void issue(struct sim_client *c)
     l->command =
         (struct machine_command){.op = MACHINE_OP_TOKEN, .name = {(const uint8_t *)l->name, 2}};
     l->done = sim_redlock_issued;
-    struct fli_flow_config config = {.repeat = FLI_REPEAT_NEVER,
+    struct fli_call_config config = {.repeat = FLI_REPEAT_NEVER,
                                      .nodes = c->sim->n,
                                      .start = (uint32_t)sim_draw_below(&c->random, c->sim->n),
                                      .now_ms = now_ms,
@@ -309,8 +309,8 @@ void sim_redlock_issued(struct sim_client *c, struct sim_lane *l, int status)
     c->extends = sim_draw_chance(&c->random, 50);
     if (c->extends) {
         uint64_t max_hold_ms = 1 + sim_draw_below(&c->random, 4 * c->ttl_ms);
-        fli_keep_init(&c->keep, sim_client_now(c), c->ttl_ms, c->deadline_ms, max_hold_ms);
-        c->deadline_ms = c->keep.deadline_ms;
+        fli_renewal_init(&c->renewal, sim_client_now(c), c->ttl_ms, c->deadline_ms, max_hold_ms);
+        c->deadline_ms = c->renewal.deadline_ms;
     }
     s->marks->redlocks++;
     SIM_TRACE(s, "client %u holds R%u by Redlock with token %llu", c->index, c->lock,
@@ -350,8 +350,8 @@ static void extended(struct sim_client *c, enum fli_verdict verdict)
     if (!done && c->attempt.cause == FL_REDLOCK_LOST) {
         c->deadline_ms = 0;
     }
-    fli_keep_extended(&c->keep, now_ms, c->deadline_ms, done);
-    c->deadline_ms = c->keep.deadline_ms;
+    fli_renewal_extended(&c->renewal, now_ms, c->deadline_ms, done);
+    c->deadline_ms = c->renewal.deadline_ms;
     sim_client_act(c);
 }
 
@@ -370,7 +370,7 @@ static void extend(struct sim_client *c, uint64_t ttl_ms)
 }
 
 /* When there is something to do for keeping it. */
-static uint64_t keep(struct sim_client *c, uint64_t now_ms)
+static uint64_t renewal(struct sim_client *c, uint64_t now_ms)
 {
     uint64_t wake_ms = SIM_NEVER;
     uint64_t ttl_ms = 0;
@@ -380,10 +380,10 @@ static uint64_t keep(struct sim_client *c, uint64_t now_ms)
     if (c->extending) {
         return c->extend_until;
     }
-    switch (fli_keep_next(&c->keep, now_ms, &wake_ms, &ttl_ms)) {
-    case FLI_KEEP_WAIT:
+    switch (fli_renewal_next(&c->renewal, now_ms, &wake_ms, &ttl_ms)) {
+    case FLI_RENEWAL_WAIT:
         return wake_ms;
-    case FLI_KEEP_EXTEND:
+    case FLI_RENEWAL_EXTEND:
         extend(c, ttl_ms);
         return c->extend_until;
     default: /* the deadline is near, and nothing more to be had */
@@ -416,7 +416,7 @@ static void begin(struct sim_client *c)
 {
     struct sim *s = c->sim;
     uint64_t now_ms = sim_client_now(c);
-    if (!c->judged_fit && !judge_servers(c)) {
+    if (!c->judged_fit && !check_servers(c)) {
         sim_after(s, REPAIR_MS, repair_fire);
         c->next_at = now_ms + REPAIR_MS / 2 + sim_draw_below(&c->random, REPAIR_MS);
         sim_client_alarm(c, c->next_at);
@@ -455,7 +455,7 @@ static void act_holding(struct sim_client *c)
         sim_client_stored(c, c->read, FL_ETIMEOUT, 0);
         return;
     }
-    uint64_t keep_ms = keep(c, now_ms);
+    uint64_t keep_ms = renewal(c, now_ms);
     if (!c->asking && now_ms >= c->next_at) {
         if (c->spoilt || (c->read && c->writes_left == 0)) {
             give_up(c);

@@ -17,10 +17,10 @@ struct fli_slice sim_oracle_sends(struct sim_lane *l)
     return (struct fli_slice){(const uint8_t *)name, (size_t)len};
 }
 
-void sim_oracle_told(struct sim_lane *l, enum fli_flow_event event)
+void sim_oracle_told(struct sim_lane *l, enum fli_call_event event)
 {
     struct sim *s = l->client->sim;
-    if (l->sending == 0 || l->flow.order.request != FLI_REQUEST_MAIN) {
+    if (l->sending == 0 || l->call_state.order.request != FLI_REQUEST_MAIN) {
         return;
     }
     struct sim_sending *sent = &s->oracle.sendings[l->sending];

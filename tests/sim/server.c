@@ -150,17 +150,17 @@ static void failed(void *request)
 
 /* A wait is to be cancelled for a client that has left. It may have asked again meanwhile, and an
  * older try of the client's may have come last all the same: then it loses its place. */
-static void note_cancel(struct sim_node *n, uint64_t wait, uint64_t asking)
+static void note_cancel(struct sim_node *n, uint64_t wait, uint64_t times_asked)
 {
     struct sim *s = n->sim;
     SIM_TRACE(s, "node %u cancels wait %llu, asking %llu", n->index + 1, (unsigned long long)wait,
-              (unsigned long long)asking);
+              (unsigned long long)times_asked);
     for (unsigned i = 0; i < s->clients_n * SIM_LANES; i++) {
         struct sim_lane *l = &s->clients[i / SIM_LANES].lanes[i % SIM_LANES];
-        for (unsigned k = 0; k < SIM_ASKINGS_MAX; k++) {
-            bool it = l->askings[k].wait == wait && l->askings[k].asking == asking;
-            l->robbed =
-                l->robbed || (it && asking > 1 && l->active && l->request > l->askings[k].request);
+        for (unsigned k = 0; k < SIM_WAITS_SEEN_MAX; k++) {
+            bool it = l->waits_seen[k].wait == wait && l->waits_seen[k].times_asked == times_asked;
+            l->robbed = l->robbed || (it && times_asked > 1 && l->active &&
+                                      l->request > l->waits_seen[k].request);
         }
     }
 }
@@ -179,10 +179,10 @@ static void note_queued(struct tap *t, const struct machine_result *r)
     if (t->request == NULL && r->token > 1) {
         return; /* a try that was given up, and that must not cost the next one its place */
     }
-    l->askings[l->askings_n % SIM_ASKINGS_MAX].wait = r->wait;
-    l->askings[l->askings_n % SIM_ASKINGS_MAX].asking = r->token;
-    l->askings[l->askings_n % SIM_ASKINGS_MAX].request = t->number;
-    l->askings_n++;
+    l->waits_seen[l->waits_seen_n % SIM_WAITS_SEEN_MAX].wait = r->wait;
+    l->waits_seen[l->waits_seen_n % SIM_WAITS_SEEN_MAX].times_asked = r->token;
+    l->waits_seen[l->waits_seen_n % SIM_WAITS_SEEN_MAX].request = t->number;
+    l->waits_seen_n++;
     if (t->owner != 0) {
         sim_oracle_owner(s, t->owner)->heard_until =
             s->now + t->wait_ms + s->options.slack_ms - HEARD_MARGIN_MS;

@@ -23,8 +23,8 @@
  * files of identity.c, with the raft library below it; the log and the snapshot files; outbound.c
  * and frame.c of src/peer; of src/server what is between sockets and node: dispatch, parked waits,
  * clean-up behind clients that left, answers in RESP; the wire; the client's requests, judgement of
- * answers, flow and hold; the rule of fencing; Redlock's attempt, quorum, keeping and its judge of
- * servers. Ours: the seams just named, so no files and no sockets.
+ * answers, call state and lease; the rule of fencing; Redlock's attempt, quorum, keeping and its
+ * judge of servers. Ours: the seams just named, so no files and no sockets.
  *
  * Everything is decided by the seed: the same seed gives the same run, to the last event, with any
  * compiler. The language leaves open which argument or initialiser is evaluated first, so never do
@@ -37,8 +37,8 @@
 
 #include "base/base.h"
 #include "client/attempts.h"
-#include "client/flow.h"
-#include "client/hold.h"
+#include "client/call_state.h"
+#include "client/lease.h"
 #include "consensus/clock.h"
 #include "consensus/identity.h"
 #include "consensus/node_private.h"
@@ -118,7 +118,7 @@ struct sim_disk {
 /* ---- nodes ---- */
 
 #define SIM_ENDED_MAX 256u
-#define SIM_ASKINGS_MAX 8u
+#define SIM_WAITS_SEEN_MAX 8u
 
 enum sim_power { SIM_DOWN, SIM_UP, SIM_STOPPING };
 
@@ -208,7 +208,7 @@ struct sim_answer {
     uint64_t request;
     uint8_t op;
     uint64_t owner; /* that the node made; 0: none */
-    enum fli_flow_event event;
+    enum fli_call_event event;
     int code;
     struct machine_result result;
     bool has_result;
@@ -228,7 +228,7 @@ struct sim_lane {
     uint64_t sending; /* number of the TOKEN that was sent last; 0: none */
     unsigned number;
     bool active;
-    struct fli_flow flow;
+    struct fli_call_state call_state;
     struct machine_command command;
     char name[8], owner[24];
     uint8_t also[SIM_LOCKS * 3];
@@ -238,9 +238,9 @@ struct sim_lane {
     uint64_t wait_ms;    /* as it was sent last */
     bool robbed;         /* of its place, by a try that it had given up */
     struct {
-        uint64_t wait, asking, request;
-    } askings[SIM_ASKINGS_MAX]; /* the last ones that put it into a queue */
-    unsigned askings_n;
+        uint64_t wait, times_asked, request;
+    } waits_seen[SIM_WAITS_SEEN_MAX]; /* the last ones that put it into a queue */
+    unsigned waits_seen_n;
     bool half_close;  /* it closes its side as soon as it has asked */
     bool half_closed; /* it has, on this connection */
     uint64_t token;   /* the call is about; or of the grant, once there is one */
@@ -251,14 +251,14 @@ struct sim_lane {
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
-    uint64_t question; /* the one that stands; 0 none */
+    uint64_t health_probe; /* the one that stands; 0 none */
     uint32_t asked_node;
     uint64_t asked_life; /* 0: it has not been reached yet */
     struct sim_answer answer;
     struct machine_result result; /* of the last answer with one */
     uint64_t start_seq;           /* when the last request left */
     uint64_t start_at;
-    uint64_t start_stamp; /* the cluster clock then */
+    uint64_t start_timestamp; /* the cluster clock then */
     uint64_t first_at;
     uint64_t token_floor;
     void (*done)(struct sim_client *c, struct sim_lane *l, int status);
@@ -280,13 +280,13 @@ struct sim_client {
     uint64_t next_at; /* local: do the next thing */
     /* what it believes to hold */
     bool holding;
-    struct fli_hold hold;
+    struct fli_lease lease;
     unsigned lock, mask; /* `lock` is the one it works with */
     unsigned mask_left;  /* that it has not done with */
     uint32_t slots;      /* 1: alone */
     uint64_t token;
     uint64_t ttl_ms;
-    bool keeping;        /* a session, which the hold is then about; `holding` is of a lock in it */
+    bool keeping; /* a session, which the lease is then about; `holding` is of a lock in it */
     unsigned locks_left; /* to take in this session */
     struct {
         unsigned together, shared, permits, session; /* percent of what a holder takes */
@@ -306,8 +306,8 @@ struct sim_client {
     /* Redlock */
     struct fli_attempt attempt;
     bool judged_fit, attempting, issuing, extending;
-    bool extends; /* the one that it holds, by `keep` */
-    struct fli_keep keep;
+    bool extends; /* the one that it holds, by `renewal` */
+    struct fli_renewal renewal;
     uint64_t extend_until;
     uint64_t attempt_serial, red_value;
     uint32_t attempts;
@@ -448,8 +448,8 @@ struct sim_oracle {
     size_t leaders_cap;
     struct sim_made *made;
     size_t made_len, made_cap;
-    uint64_t last_stamp_ms; /* of the last batch applied anywhere */
-    uint64_t term_stamp_ms; /* of the last one that was the first of its term */
+    uint64_t last_timestamp_ms; /* of the last batch applied anywhere */
+    uint64_t term_timestamp_ms; /* of the last one that was the first of its term */
     struct sim_seal last_seal;
 };
 
@@ -671,7 +671,7 @@ void sim_server_destroy(struct sim_node *n);
 /* A TOKEN is about to be sent: the name it is to have. */
 struct fli_slice sim_oracle_sends(struct sim_lane *l);
 /* What the client was told of what it sent last. */
-void sim_oracle_told(struct sim_lane *l, enum fli_flow_event event);
+void sim_oracle_told(struct sim_lane *l, enum fli_call_event event);
 /* Of an entry that is applied for the first time anywhere. */
 void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len);
 void sim_words_write(const struct machine_command *m, struct fli_buf *out);
@@ -681,7 +681,7 @@ bool sim_words_leaderless(struct sim *s, const void *data, size_t len);
 bool sim_words_no_is_doubtful(uint8_t op);
 
 /* lane.c */
-void sim_lane_start(struct sim_lane *l, const struct fli_flow_config *config);
+void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config);
 /* Sends it these bytes, and with them what the machine had said, for the oracle. */
 void sim_lane_say(struct sim_client *c, struct sim_node *from, const struct sim_answer *a,
                   const void *data, size_t len);
@@ -712,7 +712,7 @@ struct sim_lane *sim_client_prepare_session(struct sim_client *c, uint64_t ttl_m
 uint32_t sim_client_permits(struct sim_client *c,
                             unsigned lock); /* as usual, now and then others */
 unsigned sim_client_some_of(struct sim_client *c, unsigned mask); /* one of these locks */
-struct fli_flow_config sim_client_plan(struct sim_client *c, enum fli_flow_repeat repeat,
+struct fli_call_config sim_client_plan(struct sim_client *c, enum fli_call_repeat repeat,
                                        uint64_t within_ms);
 
 /* holder.c */

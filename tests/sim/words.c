@@ -211,7 +211,7 @@ void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, str
 {
     redisReply *reply = read_reply(s, data, len);
     a->has_result = false;
-    a->event = fli_ask_judge(ask_op(op), reply, &a->code);
+    a->event = fli_ask_classify(ask_op(op), reply, &a->code);
     a->late = op == MACHINE_OP_ACQUIRE ? fli_ask_late(reply) : 0;
     if (a->late != 0) {
         a->result = (struct machine_result){.code = MACHINE_LATE, .token = a->late};
@@ -225,7 +225,7 @@ void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, str
 bool sim_words_leaderless(struct sim *s, const void *data, size_t len)
 {
     redisReply *reply = read_reply(s, data, len);
-    bool leaderless = fli_ask_judge_probe(reply) == FLI_EVENT_LEADERLESS;
+    bool leaderless = fli_ask_classify_probe(reply) == FLI_EVENT_LEADERLESS;
     freeReplyObject(reply);
     return leaderless;
 }

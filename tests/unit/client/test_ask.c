@@ -32,18 +32,18 @@ static redisReply *parse(const char *bytes)
     return reply;
 }
 
-static enum fli_flow_event judge(enum fli_ask_op op, const char *bytes, int *ret_code)
+static enum fli_call_event classify(enum fli_ask_op op, const char *bytes, int *ret_code)
 {
     redisReply *reply = parse(bytes);
-    enum fli_flow_event event = fli_ask_judge(op, reply, ret_code);
+    enum fli_call_event event = fli_ask_classify(op, reply, ret_code);
     freeReplyObject(reply);
     return event;
 }
 
-static void expect(enum fli_ask_op op, const char *bytes, enum fli_flow_event event, int code)
+static void expect(enum fli_ask_op op, const char *bytes, enum fli_call_event event, int code)
 {
     int got;
-    assert_int_equal(judge(op, bytes, &got), event);
+    assert_int_equal(classify(op, bytes, &got), event);
     assert_int_equal(got, code);
 }
 
@@ -52,7 +52,7 @@ static void expect(enum fli_ask_op op, const char *bytes, enum fli_flow_event ev
 static void test_attempts(void **state)
 {
     struct fli_attempts a = {.above = 0};
-    struct fli_flow ended = {.status = 0, .unknown = true};
+    struct fli_call_state ended = {.status = 0, .unknown = true};
     (void)state;
     assert_int_equal(fli_attempts_next(&a, 0, 5), 1);
     assert_int_equal(fli_attempts_next(&a, 1, 5), 2);
@@ -65,8 +65,8 @@ static void test_attempts(void **state)
     assert_int_equal(fli_attempts_next(&a, 0, 5), 4);
     assert_int_equal(fli_attempts_next(&a, 4, 5), 5);
     fli_attempts_learn(&a, &ended, 2, 6); /* of a call beside it */
-    assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_DOUBT_MS), 4);
-    assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_DOUBT_MS), 1);
+    assert_int_equal(fli_attempts_next(&a, 0, 5 + FLI_ATTEMPTS_UNCERTAIN_MS), 4);
+    assert_int_equal(fli_attempts_next(&a, 0, 6 + FLI_ATTEMPTS_UNCERTAIN_MS), 1);
     const struct fli_ask ask = {.op = FLI_ASK_ACQUIRE,
                                 .name = fl_str("n"),
                                 .owner = fl_str("0123456789abcdef"),
@@ -286,7 +286,7 @@ static void test_errors(void **state)
     (void)state;
     static const struct {
         const char *bytes;
-        enum fli_flow_event event;
+        enum fli_call_event event;
         int code;
     } rows[] = {
         {"-NOLEADER x\r\n", FLI_EVENT_NOLEADER, 0},

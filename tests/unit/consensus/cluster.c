@@ -225,7 +225,7 @@ static bool has_streams(void *ctx)
 void cluster_call_election(struct cluster *c, unsigned i)
 {
     cluster_until(c, has_streams, c, "each node is connected to each other");
-    assert_true(replica_hurry(c->nodes[i].node->replica, fli_clock_ms()));
+    assert_true(replica_campaign(c->nodes[i].node->replica, fli_clock_ms()));
 }
 
 int cluster_leader(struct cluster *c)

@@ -408,7 +408,7 @@ int group_submit(struct group *g, unsigned i)
     assert_int_equal(machine_command_encode(&c, &b), 0);
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
     struct machine_batch_header h = {.count = 1,
-                                     .stamp_ms = g->now_ms,
+                                     .timestamp_ms = g->now_ms,
                                      .term = replica_term(g->servers[i].replica),
                                      .sequence = 1,
                                      .length = (uint32_t)b.len};

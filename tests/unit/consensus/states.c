@@ -30,7 +30,7 @@ static void acquire(struct machine *m, unsigned number)
     assert_int_equal(machine_command_encode(&c, &b), 0);
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
     struct machine_batch_header h = {
-        .count = 1, .stamp_ms = machine_clock(m) + 1, .term = 1, .length = (uint32_t)b.len};
+        .count = 1, .timestamp_ms = machine_clock(m) + 1, .term = 1, .length = (uint32_t)b.len};
     size_t size = machine_batch_seal(b.data, &h);
     assert_int_equal(machine_apply(m, b.data, size, &result), 0);
     assert_int_equal(result.code, MACHINE_GRANTED);

@@ -11,9 +11,9 @@ static void starts_at_the_machine(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 5000, 77);
-    assert_int_equal(cluster_clock_stamp(&c, 5000), 5000);
-    cluster_clock_beat(&c, 77);
-    assert_int_equal(cluster_clock_stamp(&c, 5000), 5000);
+    assert_int_equal(cluster_clock_timestamp(&c, 5000), 5000);
+    cluster_clock_tick(&c, 77);
+    assert_int_equal(cluster_clock_timestamp(&c, 5000), 5000);
 }
 
 static void runs_with_the_monotonic_clock(void **state)
@@ -21,24 +21,24 @@ static void runs_with_the_monotonic_clock(void **state)
     struct cluster_clock c;
     cluster_clock_start(&c, 100, 1000);
     for (uint64_t now_ms = 1001; now_ms <= 2000; now_ms += 3) {
-        cluster_clock_beat(&c, now_ms);
+        cluster_clock_tick(&c, now_ms);
     }
-    cluster_clock_beat(&c, 2000);
+    cluster_clock_tick(&c, 2000);
     assert_int_equal(c.value_ms, 1100);
 }
 
-static void one_beat_counts_for_a_bounded_time(void **state)
+static void one_tick_counts_for_a_bounded_time(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 0, 0);
-    cluster_clock_beat(&c, CLUSTER_CLOCK_STEP_MAX_MS);
+    cluster_clock_tick(&c, CLUSTER_CLOCK_STEP_MAX_MS);
     assert_int_equal(c.value_ms, CLUSTER_CLOCK_STEP_MAX_MS);
-    cluster_clock_beat(&c, 2 * CLUSTER_CLOCK_STEP_MAX_MS + 1);
+    cluster_clock_tick(&c, 2 * CLUSTER_CLOCK_STEP_MAX_MS + 1);
     assert_int_equal(c.value_ms, 2 * CLUSTER_CLOCK_STEP_MAX_MS);
-    cluster_clock_beat(&c, 3600000);
+    cluster_clock_tick(&c, 3600000);
     assert_int_equal(c.value_ms, 3 * CLUSTER_CLOCK_STEP_MAX_MS);
     /* What was cut off is gone: it is not made up for later. */
-    cluster_clock_beat(&c, 3600001);
+    cluster_clock_tick(&c, 3600001);
     assert_int_equal(c.value_ms, 3 * CLUSTER_CLOCK_STEP_MAX_MS + 1);
 }
 
@@ -46,33 +46,33 @@ static void never_goes_back(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 10, 1000);
-    cluster_clock_beat(&c, 1100);
-    cluster_clock_beat(&c, 900);
+    cluster_clock_tick(&c, 1100);
+    cluster_clock_tick(&c, 900);
     assert_int_equal(c.value_ms, 110);
-    cluster_clock_beat(&c, 1100);
+    cluster_clock_tick(&c, 1100);
     assert_int_equal(c.value_ms, 110);
-    cluster_clock_beat(&c, 1101);
+    cluster_clock_tick(&c, 1101);
     assert_int_equal(c.value_ms, 111);
 }
 
-static void a_stamp_is_never_below_an_older_one(void **state)
+static void a_timestamp_is_never_below_an_older_one(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 100, 0);
-    assert_int_equal(cluster_clock_stamp(&c, 300), 300);
+    assert_int_equal(cluster_clock_timestamp(&c, 300), 300);
     /* Asking for a stamp does not move the clock: the batch may be refused. */
-    assert_int_equal(cluster_clock_stamp(&c, 0), 100);
+    assert_int_equal(cluster_clock_timestamp(&c, 0), 100);
     cluster_clock_proposed(&c, 300);
-    assert_int_equal(cluster_clock_stamp(&c, 0), 300);
-    cluster_clock_beat(&c, 20);
-    assert_int_equal(cluster_clock_stamp(&c, 0), 320);
+    assert_int_equal(cluster_clock_timestamp(&c, 0), 300);
+    cluster_clock_tick(&c, 20);
+    assert_int_equal(cluster_clock_timestamp(&c, 0), 320);
 }
 
-static void waits_for_the_deadline_or_the_beat(void **state)
+static void waits_for_the_deadline_or_the_tick(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, 1000, 50);
-    assert_int_equal(cluster_clock_wait(&c, UINT64_MAX, 50), CLUSTER_CLOCK_BEAT_MS);
+    assert_int_equal(cluster_clock_wait(&c, UINT64_MAX, 50), CLUSTER_CLOCK_TICK_MS);
     assert_int_equal(cluster_clock_wait(&c, 1020, 50), 20);
     assert_int_equal(cluster_clock_wait(&c, 1020, 55), 15);
     assert_int_equal(cluster_clock_wait(&c, 1020, 70), 0);
@@ -85,9 +85,9 @@ static void stands_still_at_its_end(void **state)
 {
     struct cluster_clock c;
     cluster_clock_start(&c, UINT64_MAX - 5, UINT64_MAX - 20);
-    cluster_clock_beat(&c, UINT64_MAX - 10);
+    cluster_clock_tick(&c, UINT64_MAX - 10);
     assert_true(c.value_ms == UINT64_MAX);
-    assert_true(cluster_clock_stamp(&c, 0) == UINT64_MAX);
+    assert_true(cluster_clock_timestamp(&c, 0) == UINT64_MAX);
     assert_true(cluster_clock_wait(&c, UINT64_MAX, UINT64_MAX - 10) == 0);
 }
 
@@ -96,10 +96,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_at_the_machine),
         cmocka_unit_test(runs_with_the_monotonic_clock),
-        cmocka_unit_test(one_beat_counts_for_a_bounded_time),
+        cmocka_unit_test(one_tick_counts_for_a_bounded_time),
         cmocka_unit_test(never_goes_back),
-        cmocka_unit_test(a_stamp_is_never_below_an_older_one),
-        cmocka_unit_test(waits_for_the_deadline_or_the_beat),
+        cmocka_unit_test(a_timestamp_is_never_below_an_older_one),
+        cmocka_unit_test(waits_for_the_deadline_or_the_tick),
         cmocka_unit_test(stands_still_at_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,7 +164,7 @@ static void test_a_live_leader_stays(void **state)
     election_peer_absent(&c->nodes[wrong].node->election, leader + 1);
     cluster_run_ms(c, 300);
     /* Not even when it does call an election. */
-    (void)replica_hurry(c->nodes[wrong].node->replica, fli_clock_ms());
+    (void)replica_campaign(c->nodes[wrong].node->replica, fli_clock_ms());
     acquire(c, wrong, "a");
     assert_int_equal(cluster_wait_leader(c), leader);
     assert_int_equal(term(c, leader), term_before);
@@ -178,7 +178,7 @@ static void stand_still(struct node *n)
     uv_check_stop(&n->check);
     uv_prepare_stop(&n->prepare);
     uv_timer_stop(&n->timer);
-    uv_timer_stop(&n->beat);
+    uv_timer_stop(&n->tick);
     uv_idle_stop(&n->idle);
     n->woken = false;
 }

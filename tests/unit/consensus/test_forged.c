@@ -142,7 +142,7 @@ static void something_else(struct group *g)
     struct configuration c = g->conf;
     switch (below(9)) {
     case 0:
-        (void)replica_hurry(r, g->now_ms);
+        (void)replica_campaign(r, g->now_ms);
         break;
     case 1:
         (void)!group_submit(g, 0);

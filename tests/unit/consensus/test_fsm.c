@@ -101,7 +101,7 @@ static int teardown(void **state)
 }
 
 /* One batch of `count` acquires of one lock with the given ttl. */
-static struct entry batch(struct rig *r, uint64_t stamp_ms, unsigned count, uint64_t ttl_ms)
+static struct entry batch(struct rig *r, uint64_t timestamp_ms, unsigned count, uint64_t ttl_ms)
 {
     struct fli_buf b;
     uint8_t header[MACHINE_BATCH_HEADER_SIZE] = {0};
@@ -119,7 +119,7 @@ static struct entry batch(struct rig *r, uint64_t stamp_ms, unsigned count, uint
     }
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
     struct machine_batch_header h = {.count = count,
-                                     .stamp_ms = stamp_ms,
+                                     .timestamp_ms = timestamp_ms,
                                      .term = 3,
                                      .sequence = ++r->sequence,
                                      .length = (uint32_t)b.len};

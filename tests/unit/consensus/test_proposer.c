@@ -534,8 +534,8 @@ static void asks_for_turns_at_the_right_time(void **state)
     rig_run(r, 200);
     rig_turn(r, 0);
     uint64_t now_ms = r->g.now_ms;
-    assert_int_equal(proposer_next_turn_ms(p, now_ms), CLUSTER_CLOCK_BEAT_MS);
-    assert_int_equal(proposer_next_turn_ms(p, now_ms + 30), CLUSTER_CLOCK_BEAT_MS - 30);
+    assert_int_equal(proposer_next_turn_ms(p, now_ms), CLUSTER_CLOCK_TICK_MS);
+    assert_int_equal(proposer_next_turn_ms(p, now_ms + 30), CLUSTER_CLOCK_TICK_MS - 30);
     struct rig_call *c = rig_acquire(r, "lock", OWNER_A, 1000);
     assert_int_equal(rig_add(r, 0, c), 0);
     assert_int_equal(proposer_next_turn_ms(p, now_ms), 0);

@@ -681,16 +681,16 @@ static void the_timer_can_be_made_to_run_out(void **state)
     core_begin(&c, WITH_EDGE);
     assert_int_equal(core_append(&c, 2, 1, 1, "", 1), 0);
     assert_true(raft_edge_timeout_ms(&c.edge) > c.now_ms);
-    assert_true(raft_edge_hurry(&c.edge, c.now_ms));
+    assert_true(raft_edge_campaign(&c.edge, c.now_ms));
     assert_int_equal(raft_state(&c.raft), RAFT_CANDIDATE);
     assert_int_equal(raft_current_term(&c.raft), 1); /* only asks */
     uint64_t at_ms = raft_edge_timeout_ms(&c.edge);
     assert_true(at_ms >= c.now_ms + ELECTION_MS - 2 && at_ms <= c.now_ms + 2 * ELECTION_MS);
-    assert_true(raft_edge_hurry(&c.edge, c.now_ms)); /* begins again */
+    assert_true(raft_edge_campaign(&c.edge, c.now_ms)); /* begins again */
     assert_int_equal(core_vote_result(&c, 2, 2, true, true), 0);
     assert_int_equal(core_vote_result(&c, 2, 2, true, false), 0);
     assert_int_equal(raft_state(&c.raft), RAFT_LEADER);
-    assert_false(raft_edge_hurry(&c.edge, c.now_ms));
+    assert_false(raft_edge_campaign(&c.edge, c.now_ms));
     assert_int_equal(raft_state(&c.raft), RAFT_LEADER);
     core_end(&c);
 }
@@ -701,14 +701,14 @@ static void a_disk_that_is_behind_calls_no_election(void **state)
     struct core c;
     core_begin(&c, WITH_EDGE);
     assert_int_equal(core_append(&c, 2, 1, 1, "c", 1), 0);
-    assert_false(raft_edge_hurry(&c.edge, c.now_ms));
+    assert_false(raft_edge_campaign(&c.edge, c.now_ms));
     assert_int_equal(raft_state(&c.raft), RAFT_FOLLOWER);
     core_persist(&c);
-    assert_true(raft_edge_hurry(&c.edge, c.now_ms));
+    assert_true(raft_edge_campaign(&c.edge, c.now_ms));
     core_end(&c);
 }
 
-/* Who hears a leader refuses: a hurry deposes nobody. */
+/* Who hears a leader refuses: a campaign deposes nobody. */
 static void a_leader_that_is_heard_stays(void **state)
 {
     struct core c;

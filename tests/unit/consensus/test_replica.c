@@ -135,7 +135,7 @@ static void a_candidate_writes_before_it_asks(void **state)
     struct raft_message yes = {.type = RAFT_REQUEST_VOTE_RESULT};
     group_init(g, 3);
     group_up(g, 0);
-    assert_true(replica_hurry(replica(g, 0), g->now_ms));
+    assert_true(replica_campaign(replica(g, 0), g->now_ms));
     assert_true(first_to(g, 2, MESSAGE_VOTE).request_vote.pre_vote);
     group_drop(g);
     yes.request_vote_result.term = 2;

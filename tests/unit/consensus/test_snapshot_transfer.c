@@ -119,8 +119,8 @@ static bool turn(struct fixture *f, uint64_t deadline_ms)
         h->s = NULL;
         snapshot_install_accept(f->install, 1, s);
     }
-    snapshot_install_beat(f->install);
-    snapshot_send_beat(f->send);
+    snapshot_install_tick(f->install);
+    snapshot_send_tick(f->send);
     return in_time;
 }
 
@@ -357,7 +357,7 @@ static void a_file_that_has_changed(void **state)
     send_until_it_is_there(f);
 }
 
-/* Its state is not taken at once: it is offered again at each beat, and the sender waits. */
+/* Its state is not taken at once: it is offered again at each tick, and the sender waits. */
 static void it_may_have_to_wait(void **state)
 {
     struct fixture *f = *state;

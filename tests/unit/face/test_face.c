@@ -505,7 +505,7 @@ static void monitor_verdicts(void **state)
         struct face_verdict v;
         (void)snprintf(line, sizeof line, "1.1 [0 127.0.0.1:1] %s", rows[i].line);
         assert_true(face_monitor_read(text(line), room, &m));
-        face_monitor_judge(&c, &m, &v);
+        face_monitor_check(&c, &m, &v);
         assert_string_equal(v.what, rows[i].what);
         assert_int_equal(v.served, rows[i].served);
         assert_true(strncmp(v.why, rows[i].why, strlen(rows[i].why)) == 0);

@@ -94,7 +94,7 @@ size_t kit_seal(struct kit *k)
     struct machine_batch_header h = {
         .flags = k->flags,
         .count = k->count,
-        .stamp_ms = k->clock_ms,
+        .timestamp_ms = k->clock_ms,
         .term = 3,
         .sequence = ++k->sequence,
         .length = (uint32_t)k->batch.len,

@@ -336,9 +336,9 @@ static struct due earliest(const struct model *m)
     return best;
 }
 
-void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark)
+void model_begin(struct model *m, uint64_t timestamp_ms, bool term_mark)
 {
-    m->clock_ms = max_u64(m->clock_ms, stamp_ms);
+    m->clock_ms = max_u64(m->clock_ms, timestamp_ms);
     for (unsigned i = 0; term_mark && i < MODEL_SESSIONS_MAX; i++) {
         struct model_session *s = &m->sessions[i];
         if (s->exists && s->leased) {
@@ -376,7 +376,7 @@ void model_answer_limit(struct model *m, struct machine_result *r, uint32_t limi
 }
 
 /* Locks that a session holds or awaits. */
-uint64_t model_seats(const struct model *m, unsigned session)
+uint64_t model_requests(const struct model *m, unsigned session)
 {
     uint64_t n = 0;
     for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
@@ -388,13 +388,13 @@ uint64_t model_seats(const struct model *m, unsigned session)
     return n;
 }
 
-static uint32_t seat_limit(const struct model *m, int session)
+static uint32_t request_limit(const struct model *m, int session)
 {
     if (session < 0) {
         return model_count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS
                                                                         : 0;
     }
-    return model_seats(m, (unsigned)session) >= m->limits.session_locks_max
+    return model_requests(m, (unsigned)session) >= m->limits.session_locks_max
                ? MACHINE_LIMIT_SESSION_LOCKS
                : 0;
 }
@@ -430,7 +430,7 @@ static void acquire_now(struct model *m, const struct machine_command *c, int se
 {
     struct machine_counts n = model_counts(m);
     char name = first_byte(c->name);
-    uint32_t limit = seat_limit(m, session);
+    uint32_t limit = request_limit(m, session);
     if (!model_in_use(m, name) && n.locks >= m->limits.locks_max) {
         limit = MACHINE_LIMIT_LOCKS;
     } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
@@ -454,7 +454,7 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
     unsigned queue[MODEL_WAITS_MAX];
     char name = first_byte(c->name);
     unsigned len = model_queue(m, name, queue);
-    uint32_t limit = seat_limit(m, session);
+    uint32_t limit = request_limit(m, session);
     if (len >= m->limits.lock_waits_max) {
         limit = MACHINE_LIMIT_LOCK_WAITS;
     } else if (model_count_waits(m) >= m->limits.waits_max) {
@@ -479,7 +479,7 @@ static void acquire_wait(struct model *m, const struct machine_command *c, int s
                                       .session = s,
                                       .slots = slots_of(c),
                                       .id = ++m->serial,
-                                      .asking = 1,
+                                      .times_asked = 1,
                                       .deadline_ms = m->clock_ms + c->wait_ms,
                                       .together = 1,
                                       .value = first_byte(c->value)};
@@ -509,14 +509,14 @@ static bool ask_again(struct model *m, const struct machine_command *c, unsigned
             r->code = MACHINE_MISMATCH;
             return true;
         }
-        w->asking++;
+        w->times_asked++;
         w->deadline_ms = max_u64(w->deadline_ms, m->clock_ms + c->wait_ms);
         if (!m->sessions[session].is_explicit) {
             m->sessions[session].ttl_ms = c->ttl_ms;
         }
         r->code = MACHINE_QUEUED;
         r->number = i + 1;
-        r->token = w->asking;
+        r->token = w->times_asked;
         r->wait = w->id;
         return true;
     }
@@ -588,7 +588,7 @@ static void acquire(struct model *m, const struct machine_command *c, struct mac
     int session = is_explicit ? model_find_session(m, true, first_byte(c->owner), 0)
                               : implicit_at(m, first_byte(c->owner), name);
     if (c->n_names > 1) {
-        model_acquire_together(m, c, r);
+        model_acquire_multi(m, c, r);
         return;
     }
     if (c->mode == MACHINE_MODE_SHARED && c->permits != 1) {
@@ -647,7 +647,8 @@ static void cancel(struct model *m, const struct machine_command *c, struct mach
 {
     r->code = MACHINE_NO;
     for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        if (m->waits[i].exists && m->waits[i].id == c->number && m->waits[i].asking == c->number2) {
+        if (m->waits[i].exists && m->waits[i].id == c->number &&
+            m->waits[i].times_asked == c->number2) {
             end_wait(m, i, MACHINE_REASON_CANCEL);
             r->code = MACHINE_DONE;
             r->wait = c->number;

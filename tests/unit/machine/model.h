@@ -48,7 +48,7 @@ struct model_wait {
     char name;
     unsigned session;
     uint32_t slots;
-    uint64_t id, asking, deadline_ms;
+    uint64_t id, times_asked, deadline_ms;
     unsigned index, together; /* which, of how many, of the places of its id */
     char value;
 };
@@ -77,7 +77,7 @@ struct model {
 };
 
 void model_init(struct model *m);
-void model_begin(struct model *m, uint64_t stamp_ms, bool term_mark);
+void model_begin(struct model *m, uint64_t timestamp_ms, bool term_mark);
 struct machine_result model_apply(struct model *m, const struct machine_command *c);
 struct machine_counts model_counts(const struct model *m);
 
@@ -90,9 +90,9 @@ unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAIT
  * these locks, one letter each. */
 bool model_closes_cycle(const struct model *m, unsigned session, const char *names);
 
-/* model_together.c: ACQUIRE of several locks. */
-void model_acquire_together(struct model *m, const struct machine_command *c,
-                            struct machine_result *r);
+/* model_multi.c: ACQUIRE of several locks. */
+void model_acquire_multi(struct model *m, const struct machine_command *c,
+                         struct machine_result *r);
 
 /* What the files of the model have in common. */
 int model_find_session(const struct model *m, bool is_explicit, char owner, char name);
@@ -108,6 +108,6 @@ void model_answer_limit(struct model *m, struct machine_result *r, uint32_t limi
 uint64_t model_count_sessions(const struct model *m, bool only_explicit);
 unsigned model_count_holders(const struct model *m, char name);
 uint64_t model_count_waits(const struct model *m);
-uint64_t model_seats(const struct model *m, unsigned session);
+uint64_t model_requests(const struct model *m, unsigned session);
 
 #endif

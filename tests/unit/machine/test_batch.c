@@ -347,7 +347,7 @@ static void test_batch_header(void **state)
     assert_int_equal(machine_batch_open(k.batch.data, len, &h), 0);
     assert_int_equal(h.flags, MACHINE_BATCH_TERM_MARK);
     assert_int_equal(h.count, 1);
-    assert_int_equal(h.stamp_ms, MACHINE_CLOCK_MAX_MS);
+    assert_int_equal(h.timestamp_ms, MACHINE_CLOCK_MAX_MS);
     assert_int_equal(h.term, 3);
     assert_int_equal(h.sequence, k.sequence);
     assert_int_equal(h.length, 52);

@@ -199,12 +199,12 @@ static void test_look_at_the_limit(void **state)
     struct kit *k = *state;
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .value = kit_slice("x")};
     struct reading r = {.locks = 0};
-    hold(k, MACHINE_PAGE_LOOK_MAX);
+    hold(k, MACHINE_PAGE_SCAN_MAX);
     assert_false(read_page(k, q, &r));
-    hold(k, MACHINE_PAGE_LOOK_MAX + 1);
+    hold(k, MACHINE_PAGE_SCAN_MAX + 1);
     r = (struct reading){.locks = 0};
     assert_true(read_page(k, q, &r));
-    assert_string_equal(r.cursor, "h160000"); /* token and place among mates */
+    assert_string_equal(r.cursor, "h160000"); /* token and place among parts of a multi-lock */
     assert_false(read_page(k, q, &r));
 }
 

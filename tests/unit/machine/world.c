@@ -115,7 +115,7 @@ static struct machine_command any_cancel(struct world *w)
     const struct model_wait *x = &w->model.waits[world_below(w, MODEL_WAITS_MAX)];
     if (x->exists) {
         c.number = x->id;
-        c.number2 = x->asking - (world_below(w, 4) == 0);
+        c.number2 = x->times_asked - (world_below(w, 4) == 0);
     }
     return c;
 }

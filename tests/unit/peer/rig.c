@@ -113,7 +113,7 @@ void held_close(struct held_stream *h)
 
 /* ---- the transport's callbacks ---- */
 
-static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
+static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
     struct side *s = ctx;
@@ -208,7 +208,7 @@ void side_config(struct rig *r, struct side *s, struct transport_config *ret)
 void side_start(struct rig *r, struct side *s, const struct transport_config *config)
 {
     struct transport_callbacks cbs = {.ctx = s,
-                                      .judge = judge_cb,
+                                      .check = check_cb,
                                       .accepted = accepted_cb,
                                       .answered = answered_cb,
                                       .absent = absent_cb,

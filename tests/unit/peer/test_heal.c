@@ -49,7 +49,7 @@ static void must(bool fine, const char *what)
     }
 }
 
-static enum handshake_verdict judge_cb(void *ctx, const struct peer_identity *peer,
+static enum handshake_verdict check_cb(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
     (void)ctx;
@@ -104,7 +104,7 @@ static void run_node(uint64_t id, int heard_fd)
 {
     static struct heal_node n;
     struct transport_config config;
-    struct transport_callbacks cbs = {.ctx = &n, .judge = judge_cb, .accepted = accepted_cb};
+    struct transport_callbacks cbs = {.ctx = &n, .check = check_cb, .accepted = accepted_cb};
     struct outbound_callbacks none = {.ctx = &n};
     char errmsg[256] = "";
     memset(&config, 0, sizeof config);

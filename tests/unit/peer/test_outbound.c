@@ -161,7 +161,7 @@ static void test_refused(void **state)
 }
 
 /* The pause does not have to be waited for. */
-static void test_hurry(void **state)
+static void test_redial(void **state)
 {
     struct keeper k;
     (void)state;
@@ -170,11 +170,11 @@ static void test_hurry(void **state)
     RUN_UNTIL(r, r->a.absent >= 6); /* of node 3, whose pause has grown */
     for (unsigned i = 0; i < 20; i++) {
         unsigned before = r->a.absent;
-        outbound_hurry(k.o, 3);
+        outbound_redial(k.o, 3);
         RUN_UNTIL(r, r->a.absent > before);
     }
-    outbound_hurry(k.o, 2); /* up, or nobody: nothing happens */
-    outbound_hurry(k.o, 4);
+    outbound_redial(k.o, 2); /* up, or nobody: nothing happens */
+    outbound_redial(k.o, 4);
     keeper_close(&k);
 }
 
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hung_up),
         cmocka_unit_test(test_comes_back),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_hurry),
+        cmocka_unit_test(test_redial),
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_large_message),
         cmocka_unit_test(test_peer_sends),

@@ -201,7 +201,7 @@ static void must_not_reach(struct rig *r, const struct security_config *mine, co
     }
 }
 
-static enum handshake_verdict no_judge(void *ctx, const struct peer_identity *peer,
+static enum handshake_verdict no_check(void *ctx, const struct peer_identity *peer,
                                        char reason[HANDSHAKE_REASON_MAX])
 {
     (void)ctx;
@@ -231,7 +231,7 @@ static void test_other_certificates_of_the_ca(void **state)
     side_stop(&r->a);
     side_config(r, &r->a, &config);
     config.security = alice;
-    struct transport_callbacks none = {.judge = no_judge, .accepted = no_accepted};
+    struct transport_callbacks none = {.check = no_check, .accepted = no_accepted};
     assert_int_equal(transport_create(&r->loop, &config, &none, &t, errmsg, sizeof errmsg),
                      FL_EINVAL);
     assert_non_null(strstr(errmsg, "does not bear the name fencelock-node-1"));

@@ -646,7 +646,7 @@ static void test_close_in_the_middle(void **state)
     rig_close(r);
 }
 
-static enum handshake_verdict judge_none(void *ctx, const struct peer_identity *peer,
+static enum handshake_verdict check_none(void *ctx, const struct peer_identity *peer,
                                          char reason[HANDSHAKE_REASON_MAX])
 {
     (void)ctx;
@@ -667,7 +667,7 @@ static void accept_none(void *ctx, enum stream_kind kind, const struct peer_iden
 static void test_bind_errors(void **state)
 {
     struct rig *r = *state;
-    struct transport_callbacks cbs = {.judge = judge_none, .accepted = accept_none};
+    struct transport_callbacks cbs = {.check = check_none, .accepted = accept_none};
     struct transport *t;
     struct transport_config config;
     static const char *const BAD[] = {"",  "host", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536",

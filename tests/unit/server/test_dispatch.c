@@ -300,7 +300,7 @@ static void answers_that_do_not_fit_fail(void **state)
 struct world {
     struct fake f;
     struct machine *m;
-    uint64_t sequence, stamp_ms;
+    uint64_t sequence, timestamp_ms;
 };
 
 static struct machine_result apply(struct world *w, const struct machine_command *c)
@@ -311,7 +311,7 @@ static struct machine_result apply(struct world *w, const struct machine_command
     assert_int_equal(fli_buf_append(&b, zeros, MACHINE_BATCH_HEADER_SIZE), 0);
     assert_int_equal(machine_command_encode(c, &b), 0);
     struct machine_batch_header h = {.count = 1,
-                                     .stamp_ms = w->stamp_ms,
+                                     .timestamp_ms = w->timestamp_ms,
                                      .term = 1,
                                      .sequence = ++w->sequence,
                                      .length = (uint32_t)b.len};
@@ -346,7 +346,7 @@ static void world_start(struct world *w)
     const uint64_t seed[2] = {1, 2};
     w->m = machine_create(seed);
     w->f.machine = w->m;
-    w->stamp_ms = 5000;
+    w->timestamp_ms = 5000;
     struct machine_command init = {
         .op = MACHINE_OP_INIT, .number = 77, .limits = MACHINE_LIMITS_DEFAULT};
     apply(w, &init);
@@ -418,7 +418,7 @@ static void show_a_lock(void **state)
     expect(serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER " OWNER " VALUE v"), ":1\r\n");
     struct asked *waiter = serve_ask(&w, 2, "ACQUIRE n TTL 500 OWNER waiter-123456789 WAIT 9000");
     expect_nothing(waiter);
-    w.stamp_ms += 100;
+    w.timestamp_ms += 100;
     expect(serve_ask(&w, 2, "TOKEN x"), ":2\r\n");
     expect(
         serve_ask(&w, 2, "SHOW n"),

@@ -611,7 +611,7 @@ static void on_event(void *ctx, const struct machine_event *event)
 
 struct log {
     struct machine *m;
-    uint64_t sequence, stamp_ms;
+    uint64_t sequence, timestamp_ms;
 };
 
 static void run(struct log *l, const struct machine_command *c)
@@ -625,7 +625,7 @@ static void run(struct log *l, const struct machine_command *c)
     }
     assert_int_equal(fli_buf_reserve(&b, 8), 0);
     struct machine_batch_header h = {.count = c != NULL,
-                                     .stamp_ms = l->stamp_ms,
+                                     .timestamp_ms = l->timestamp_ms,
                                      .term = 1,
                                      .sequence = ++l->sequence,
                                      .length = (uint32_t)b.len};
@@ -671,7 +671,7 @@ static void test_a_machine_speaks(void **state)
     struct fixture f;
     start(&f);
     static const uint64_t seed[2] = {3, 4};
-    struct log l = {.m = machine_create(seed), .stamp_ms = 100};
+    struct log l = {.m = machine_create(seed), .timestamp_ms = 100};
     machine_set_event_cb(l.m, on_event, &f.e);
     struct client *c = &f.client[1];
     OK(&f, c, FLI_CMD_SUBSCRIBE, "lock:n");
@@ -684,13 +684,13 @@ static void test_a_machine_speaks(void **state)
     run(&l, &b);
     run(&l, &d);
     run(&l, &e);
-    l.stamp_ms = 151;
+    l.timestamp_ms = 151;
     run(&l, NULL);
     struct machine_command release = {
         .op = MACHINE_OP_RELEASE, .name = text("n"), .token = machine_last_token(l.m)};
     run(&l, &release);
     struct machine_command broken = {.op = MACHINE_OP_BREAK, .name = text("n")};
-    l.stamp_ms = 700;
+    l.timestamp_ms = 700;
     run(&l, &broken);
     hear_texts(c, "event=granted token=1 owner=owner-a-0123456789 clock=100\n"
                   "event=queued owner=owner-b-0123456789 clock=100 wait=1\n"

@@ -70,7 +70,7 @@ static void who_is_behind_waits(void **state)
     struct asked *b = ask(&f, 2, "SHOW n");
     dispatch_turn(f.d);
     assert_int_equal(f.sent_n, 0);
-    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_LOOK_MS);
+    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_LISTINGS_POLL_MS);
     f.d->config.sink.behind = NULL;
     dispatch_turn(f.d);
     assert_int_equal(f.sent_n, 2);

@@ -15,11 +15,11 @@
 static const struct machine_result queued = {
     .code = MACHINE_QUEUED, .wait = WAIT, .token = 1, .number = 1};
 
-static struct asked *ask_and_queue(struct fake *f, const char *line, uint64_t asking)
+static struct asked *ask_and_queue(struct fake *f, const char *line, uint64_t times_asked)
 {
     struct asked *a = ask(f, 2, line);
     struct machine_result r = queued;
-    r.token = asking;
+    r.token = times_asked;
     result(last_sent(f), r);
     return a;
 }
@@ -31,14 +31,14 @@ static uint64_t parked(struct fake *f)
     return counts.parked;
 }
 
-static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t asking)
+static void expect_cancel(struct fake *f, unsigned sent_before, uint64_t times_asked)
 {
     dispatch_turn(f->d);
     assert_int_equal(f->sent_n, sent_before + 1);
     const struct machine_command *c = &last_sent(f)->command;
     assert_int_equal(c->op, MACHINE_OP_CANCEL);
     assert_int_equal(c->number, WAIT);
-    assert_int_equal(c->number2, asking);
+    assert_int_equal(c->number2, times_asked);
 }
 
 static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
@@ -52,7 +52,7 @@ static void expect_release(struct fake *f, unsigned sent_before, uint64_t token)
     assert_int_equal(c->token, token);
 }
 
-static void expect_no_undo(struct fake *f, unsigned sent_before)
+static void expect_no_cleanup(struct fake *f, unsigned sent_before)
 {
     dispatch_turn(f->d);
     assert_int_equal(f->sent_n, sent_before);
@@ -76,7 +76,7 @@ static void granted_after_queued(void **state)
     expect(a, ":9\r\n");
     assert_int_equal(parked(&f), 0);
     event(&f, GRANTED, WAIT, 9, 0); /* the log brings what the leader told before */
-    expect_no_undo(&f, 1);
+    expect_no_cleanup(&f, 1);
     fake_end(&f);
 }
 
@@ -198,7 +198,7 @@ static void deadline_at_its_edge(void **state)
     assert_memory_equal(a->reply.data, "-UNCERTAIN ", 11);
     assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
     event(&f, GRANTED, WAIT, 9, 0); /* too late, and harmless */
-    expect_no_undo(&f, 1);          /* asking again with the same owner finds it */
+    expect_no_cleanup(&f, 1);       /* asking again with the same owner finds it */
     fake_end(&f);
 }
 
@@ -254,7 +254,7 @@ static void dropped_while_parked(void **state)
     expect_nothing(a);
     struct info_counts counts;
     dispatch_get_counts(f.d, &counts);
-    assert_int_equal(counts.undone, 1);
+    assert_int_equal(counts.cleaned_up, 1);
     fake_end(&f);
 }
 
@@ -266,7 +266,7 @@ static void dropped_while_another_is_parked_on_the_wait(void **state)
     struct asked *a = ask_and_queue(&f, NAMED, 1);
     struct asked *b = ask_and_queue(&f, NAMED, 2);
     dispatch_cancel(f.d, &b->slot);
-    expect_no_undo(&f, 2);
+    expect_no_cleanup(&f, 2);
     assert_int_equal(parked(&f), 1);
     /* When the last one leaves, the cancel names the highest asking, or it would be taken for an
      * old one and the place be kept for nobody. */
@@ -286,7 +286,7 @@ static void dropped_while_parked_then_granted_named(void **state)
     event(&f, GRANTED, WAIT, 9, 0); /* the cancel comes too late: the owner may come back */
     expect_cancel(&f, 1, 1);
     result(last_sent(&f), (struct machine_result){.code = MACHINE_NO});
-    expect_no_undo(&f, 2);
+    expect_no_cleanup(&f, 2);
     fake_end(&f);
 }
 
@@ -305,7 +305,7 @@ static void dropped_while_parked_then_granted_unnamed(void **state)
     expect_release(&f, 2, 9); /* nobody else can know the owner */
     event(&f, GRANTED, WAIT, 9, 0);
     result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
-    expect_no_undo(&f, 3);
+    expect_no_cleanup(&f, 3);
     expect_nothing(a);
     fake_end(&f);
 }
@@ -321,7 +321,7 @@ static void dropped_while_parked_then_ended_unnamed(void **state)
     result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
     event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
     assert_int_equal(parked(&f), 0);
-    expect_no_undo(&f, 2);
+    expect_no_cleanup(&f, 2);
     fake_end(&f);
 }
 
@@ -345,7 +345,7 @@ struct orphan {
     const char *ask;
     struct machine_result result;
     int status;
-    uint8_t undo; /* 0, MACHINE_OP_CANCEL or MACHINE_OP_RELEASE */
+    uint8_t cleanup; /* 0, MACHINE_OP_CANCEL or MACHINE_OP_RELEASE */
 };
 
 static void dropped_in_flight(void **state)
@@ -384,14 +384,14 @@ static void dropped_in_flight(void **state)
         } else {
             result(s, rows[i].result);
         }
-        if (rows[i].undo == MACHINE_OP_CANCEL) {
+        if (rows[i].cleanup == MACHINE_OP_CANCEL) {
             expect_cancel(&f, 1, 1);
-        } else if (rows[i].undo == MACHINE_OP_RELEASE) {
+        } else if (rows[i].cleanup == MACHINE_OP_RELEASE) {
             expect_release(&f, 1, 9);
         } else {
-            expect_no_undo(&f, 1);
+            expect_no_cleanup(&f, 1);
         }
-        if (rows[i].undo != 0) {
+        if (rows[i].cleanup != 0) {
             result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
         }
         event(&f, ENDED, WAIT, 0, MACHINE_REASON_CANCEL);
@@ -410,7 +410,7 @@ static void dropped_in_flight_and_already_granted(void **state)
         event(&f, GRANTED, WAIT, 9, 0);
         result(last_sent(&f), queued);
         if (named) {
-            expect_no_undo(&f, 1);
+            expect_no_cleanup(&f, 1);
         } else {
             expect_release(&f, 1, 9);
             result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
@@ -437,7 +437,7 @@ static void dropped_in_flight_and_asked_again(void **state)
             expect_cancel(&f, 1, 2);
             result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
         } else {
-            expect_no_undo(&f, 1);
+            expect_no_cleanup(&f, 1);
         }
         fake_end(&f);
     }
@@ -496,7 +496,7 @@ static void hangup_then_granted(void **state)
         result(cancel, (struct machine_result){.code = MACHINE_NO});
         expect(a, named ? ":9\r\n" : "$-1\r\n");
         if (named) {
-            expect_no_undo(&f, 2);
+            expect_no_cleanup(&f, 2);
         } else {
             expect_release(&f, 2, 9);
             result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
@@ -527,7 +527,7 @@ static void hangup_of_one_of_two(void **state)
     struct asked *a = ask_and_queue(&f, NAMED, 1);
     struct asked *b = ask_and_queue(&f, NAMED, 2);
     dispatch_hangup(f.d, &a->slot);
-    expect_no_undo(&f, 2);
+    expect_no_cleanup(&f, 2);
     dispatch_hangup(f.d, &b->slot);
     expect_cancel(&f, 2, 2);
     result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
@@ -539,7 +539,7 @@ static void hangup_of_one_of_two(void **state)
 
 /* --- taking back is tried again --- */
 
-static void undo_is_tried_again(void **state)
+static void cleanup_is_tried_again(void **state)
 {
     (void)state;
     struct fake f;
@@ -548,23 +548,23 @@ static void undo_is_tried_again(void **state)
     dispatch_cancel(f.d, &a->slot);
     expect_cancel(&f, 1, 1);
     failure(last_sent(&f), FL_EUNCERTAIN);
-    expect_no_undo(&f, 2);
-    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_UNDO_AGAIN_MS);
-    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+    expect_no_cleanup(&f, 2);
+    assert_int_equal(dispatch_next_turn_ms(f.d), f.now_ms + DISPATCH_CLEANUP_AGAIN_MS);
+    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
     expect_cancel(&f, 2, 1);
     failure(last_sent(&f), FL_ENOLEADER);
     f.submit_rc = FL_EBUSY;
-    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
-    expect_no_undo(&f, 3);
+    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+    expect_no_cleanup(&f, 3);
     f.submit_rc = 0;
-    f.now_ms += DISPATCH_UNDO_AGAIN_MS;
+    f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
     expect_cancel(&f, 3, 1);
     result(last_sent(&f), (struct machine_result){.code = MACHINE_DONE});
     assert_int_equal(dispatch_next_turn_ms(f.d), UINT64_MAX);
     fake_end(&f);
 }
 
-static void undo_is_not_tried_for_ever(void **state)
+static void cleanup_is_not_tried_for_ever(void **state)
 {
     (void)state;
     struct fake f;
@@ -576,10 +576,10 @@ static void undo_is_not_tried_for_ever(void **state)
     while (dispatch_next_turn_ms(f.d) != UINT64_MAX) {
         tries++;
         dispatch_turn(f.d);
-        f.now_ms += DISPATCH_UNDO_AGAIN_MS;
-        assert_true(tries <= DISPATCH_UNDO_TRIES);
+        f.now_ms += DISPATCH_CLEANUP_AGAIN_MS;
+        assert_true(tries <= DISPATCH_CLEANUP_TRIES);
     }
-    assert_int_equal(tries, DISPATCH_UNDO_TRIES);
+    assert_int_equal(tries, DISPATCH_CLEANUP_TRIES);
     fake_end(&f);
 }
 
@@ -610,7 +610,7 @@ static void stopping_answers_those_who_wait(void **state)
     fake_end(&f);
 }
 
-static void destroyed_with_things_to_undo(void **state)
+static void destroyed_with_things_to_clean_up(void **state)
 {
     (void)state;
     struct fake f;
@@ -677,7 +677,7 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     struct asked *goes_on = ask(&f, 2, NAMED);
     r.wait = 1;
     result(last_sent(&f), r);
-    struct asked *asking = ask(&f, 2, NAMED);
+    struct asked *times_asked = ask(&f, 2, NAMED);
     struct sent *late = last_sent(&f);
     dispatch_restored(f.d);
     expect_nothing(gone); /* not from inside a callback of the node */
@@ -692,7 +692,7 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     /* Its wait may have ended before the snapshot, whatever the local state says. */
     r.wait = 1;
     result(late, r);
-    assert_memory_equal(asking->reply.data, "-UNCERTAIN", 10);
+    assert_memory_equal(times_asked->reply.data, "-UNCERTAIN", 10);
     event(&f, GRANTED, 1, 9, 0);
     expect(goes_on, ":9\r\n");
     machine_destroy(f.machine);
@@ -727,10 +727,10 @@ int main(void)
         cmocka_unit_test(hangup_then_granted),
         cmocka_unit_test(hangup_then_drop),
         cmocka_unit_test(hangup_of_one_of_two),
-        cmocka_unit_test(undo_is_tried_again),
-        cmocka_unit_test(undo_is_not_tried_for_ever),
+        cmocka_unit_test(cleanup_is_tried_again),
+        cmocka_unit_test(cleanup_is_not_tried_for_ever),
         cmocka_unit_test(stopping_answers_those_who_wait),
-        cmocka_unit_test(destroyed_with_things_to_undo),
+        cmocka_unit_test(destroyed_with_things_to_clean_up),
     };
     return cmocka_run_group_tests_name("waiting and leaving", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* model_look.c: what there is in the model: sessions, holders, queues, counts. */
+/* model_find.c: what there is in the model: sessions, holders, queues, counts. */
 #include "model.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* judge.c: see judge.h. The rules follow "Distributed Locks with Redis" (independent masters, crash
- * recovery and fsync, delayed restarts) and what has gone wrong for others: evicted lock keys, the
- * same server given twice, replicas. */
-#include "redlock/judge.h"
+/* fitness.c: see fitness.h. The rules follow "Distributed Locks with Redis" (independent masters,
+ * crash recovery and fsync, delayed restarts) and what has gone wrong for others: evicted lock
+ * keys, the same server given twice, replicas. */
+#include "redlock/fitness.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void add(struct fl_redlock_check_report *r, enum fl_redlock_finding_kind 
     va_end(args);
 }
 
-static void judge_number(uint32_t n, struct fl_redlock_check_report *r)
+static void check_number(uint32_t n, struct fl_redlock_check_report *r)
 {
     if (n < 3) {
         add(r, FL_REDLOCK_FIND_FEW, false, -1,
@@ -37,7 +37,7 @@ static void judge_number(uint32_t n, struct fl_redlock_check_report *r)
     }
 }
 
-static void judge_memory(const struct fli_facts *f, int i, const struct fli_judge_rules *rules,
+static void check_memory(const struct fli_facts *f, int i, const struct fli_fitness_rules *rules,
                          struct fl_redlock_check_report *r)
 {
     if (f->policy[0] != '\0' && strcmp(f->policy, "noeviction") != 0) {
@@ -47,7 +47,7 @@ static void judge_memory(const struct fli_facts *f, int i, const struct fli_judg
     }
 }
 
-static void judge_disk(const struct fli_facts *f, int i, const struct fli_judge_rules *rules,
+static void check_disk(const struct fli_facts *f, int i, const struct fli_fitness_rules *rules,
                        struct fl_redlock_check_report *r)
 {
     if (rules->restarts_are_safe || f->aof < 0) {
@@ -64,7 +64,7 @@ static void judge_disk(const struct fli_facts *f, int i, const struct fli_judge_
 }
 
 /* Says what could not be found out. */
-static void judge_silence(const struct fli_facts *f, int i, struct fl_redlock_check_report *r)
+static void check_silence(const struct fli_facts *f, int i, struct fl_redlock_check_report *r)
 {
     const char *missing[6];
     size_t n = 0;
@@ -104,8 +104,8 @@ static int first_with_run_id(const struct fli_facts *facts, uint32_t i)
     return -1;
 }
 
-static void judge_one(const struct fli_facts *facts, uint32_t index,
-                      const struct fli_judge_rules *rules, struct fl_redlock_check_report *r)
+static void check_one(const struct fli_facts *facts, uint32_t index,
+                      const struct fli_fitness_rules *rules, struct fl_redlock_check_report *r)
 {
     const struct fli_facts *f = &facts[index];
     int i = (int)index;
@@ -133,23 +133,23 @@ static void judge_one(const struct fli_facts *facts, uint32_t index,
         add(r, FL_REDLOCK_FIND_REPLICA, true, i,
             "its role is %s: Redlock needs independent masters", f->role);
     }
-    judge_memory(f, i, rules, r);
-    judge_disk(f, i, rules, r);
+    check_memory(f, i, rules, r);
+    check_disk(f, i, rules, r);
     if (f->young_ms > 0) {
         add(r, FL_REDLOCK_FIND_YOUNG, false, i,
             "restarted recently, or its uptime is unknown: it counts in %llu ms",
             (unsigned long long)f->young_ms);
     }
-    judge_silence(f, i, r);
+    check_silence(f, i, r);
 }
 
-bool fli_judge(const struct fli_facts *facts, uint32_t n, const struct fli_judge_rules *rules,
-               struct fl_redlock_check_report *ret)
+bool fli_fitness(const struct fli_facts *facts, uint32_t n, const struct fli_fitness_rules *rules,
+                 struct fl_redlock_check_report *ret)
 {
     ret->len = 0;
-    judge_number(n, ret);
+    check_number(n, ret);
     for (uint32_t i = 0; i < n; i++) {
-        judge_one(facts, i, rules, ret);
+        check_one(facts, i, rules, ret);
     }
     for (size_t i = 0; i < ret->len; i++) {
         if (ret->finding[i].refuses) {

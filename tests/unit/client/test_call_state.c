@@ -1,4 +1,4 @@
-/* The flow of a call, event by event, with no socket and no clock. */
+/* the call state machine of a call, event by event, with no socket and no clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,16 +8,16 @@
 
 #include <cmocka.h>
 
-#include "client/flow.h"
+#include "client/call_state.h"
 
 #define START_MS UINT64_C(1000000)
 #define TTL_MS UINT64_C(10000)
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
-static struct fli_flow_config base_config(void)
+static struct fli_call_config base_config(void)
 {
-    return (struct fli_flow_config){.repeat = FLI_REPEAT_WRITE,
+    return (struct fli_call_config){.repeat = FLI_REPEAT_WRITE,
                                     .nodes = 3,
                                     .start = 0,
                                     .now_ms = START_MS,
@@ -26,9 +26,9 @@ static struct fli_flow_config base_config(void)
                                     .seed = 42};
 }
 
-static struct fli_flow_config acquire_config(uint64_t wait_ms)
+static struct fli_call_config acquire_config(uint64_t wait_ms)
 {
-    struct fli_flow_config c = base_config();
+    struct fli_call_config c = base_config();
     c.ttl_ms = TTL_MS;
     c.confirm = true;
     c.wait_ms = wait_ms;
@@ -36,7 +36,7 @@ static struct fli_flow_config acquire_config(uint64_t wait_ms)
     return c;
 }
 
-static void expect_order(const struct fli_flow *f, enum fli_flow_want want, uint32_t node,
+static void expect_order(const struct fli_call_state *f, enum fli_call_want want, uint32_t node,
                          uint64_t until_ms)
 {
     assert_int_equal(f->order.want, want);
@@ -44,30 +44,30 @@ static void expect_order(const struct fli_flow *f, enum fli_flow_want want, uint
     assert_int_equal(f->order.until_ms, until_ms);
 }
 
-static void expect_end(const struct fli_flow *f, int status)
+static void expect_end(const struct fli_call_state *f, int status)
 {
     assert_int_equal(f->order.want, FLI_WANT_NOTHING);
     assert_int_equal(f->status, status);
 }
 
 /* From an ordered connect to an ordered answer, all at one moment. */
-static void reach_answer(struct fli_flow *f, uint64_t now_ms)
+static void reach_answer(struct fli_call_state *f, uint64_t now_ms)
 {
     assert_int_equal(f->order.want, FLI_WANT_CONNECT);
-    fli_flow_feed(f, now_ms, FLI_EVENT_CONNECTED, 0);
+    fli_call_state_feed(f, now_ms, FLI_EVENT_CONNECTED, 0);
     assert_int_equal(f->order.want, FLI_WANT_SEND);
-    fli_flow_feed(f, now_ms, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(f, now_ms, FLI_EVENT_SENT, 0);
     assert_int_equal(f->order.want, FLI_WANT_ANSWER);
 }
 
 /* Sleeps if that is the order, and gives the time after it. */
-static uint64_t wake(struct fli_flow *f, uint64_t now_ms)
+static uint64_t wake(struct fli_call_state *f, uint64_t now_ms)
 {
     if (f->order.want == FLI_WANT_SLEEP) {
         assert_true(f->order.until_ms > now_ms);
         assert_true(f->order.until_ms <= now_ms + 500);
         now_ms = f->order.until_ms;
-        fli_flow_feed(f, now_ms, FLI_EVENT_WOKE, 0);
+        fli_call_state_feed(f, now_ms, FLI_EVENT_WOKE, 0);
     }
     return now_ms;
 }
@@ -77,26 +77,26 @@ static uint64_t wake(struct fli_flow *f, uint64_t now_ms)
 static void test_yes(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    fli_call_state_init(&f, &c);
     expect_order(&f, FLI_WANT_CONNECT, 0, START_MS + 1000);
-    fli_flow_feed(&f, START_MS + 5, FLI_EVENT_CONNECTED, 0);
+    fli_call_state_feed(&f, START_MS + 5, FLI_EVENT_CONNECTED, 0);
     expect_order(&f, FLI_WANT_SEND, 0, START_MS + 1005);
-    fli_flow_feed(&f, START_MS + 6, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(&f, START_MS + 6, FLI_EVENT_SENT, 0);
     expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 1006);
-    fli_flow_feed(&f, START_MS + 7, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 7, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
 }
 
 static void test_no(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_NO, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_NO, 0);
     expect_end(&f, FL_ENOTHELD);
 }
 
@@ -105,11 +105,11 @@ static void test_refused_is_final(void **state)
     (void)state;
     static const int codes[] = {FL_ELIMIT, FL_EDEADLOCK, FL_EINVAL, FL_ESTALE, FL_EPROTO};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        struct fli_flow f;
-        struct fli_flow_config c = base_config();
-        fli_flow_init(&f, &c);
+        struct fli_call_state f;
+        struct fli_call_config c = base_config();
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
-        fli_flow_feed(&f, START_MS, FLI_EVENT_REFUSED, codes[i]);
+        fli_call_state_feed(&f, START_MS, FLI_EVENT_REFUSED, codes[i]);
         expect_end(&f, codes[i]);
     }
 }
@@ -117,13 +117,13 @@ static void test_refused_is_final(void **state)
 static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_LOST, 0);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_REFUSED, FL_ELIMIT);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_REFUSED, FL_ELIMIT);
     expect_end(&f, FL_EUNCERTAIN);
 }
 
@@ -132,16 +132,16 @@ static void test_refusal_after_an_unknown_try_is_uncertain(void **state)
 static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.start = 1;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     uint64_t now_ms = START_MS;
     static const uint32_t walk[] = {1, 2, 0, 1, 2, 0, 1};
     for (size_t i = 0; i < sizeof walk / sizeof walk[0]; i++) {
         assert_int_equal(f.order.want, FLI_WANT_CONNECT);
         assert_int_equal(f.order.node, walk[i]);
-        fli_flow_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
+        fli_call_state_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
         assert_int_equal(f.order.want == FLI_WANT_SLEEP, i % 3 == 2);
         now_ms = wake(&f, now_ms);
     }
@@ -150,16 +150,16 @@ static void test_walks_the_nodes_in_a_circle_and_pauses_after_a_round(void **sta
 static void test_time_for_an_attempt_doubles_each_round(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.nodes = 1;
     c.deadline_ms = START_MS + 1000000;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     uint64_t now_ms = START_MS;
     static const uint64_t attempts[] = {1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000};
     for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
         expect_order(&f, FLI_WANT_CONNECT, 0, now_ms + attempts[i]);
-        fli_flow_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
+        fli_call_state_feed(&f, now_ms, FLI_EVENT_UNREACHABLE, 0);
         now_ms = wake(&f, now_ms);
     }
 }
@@ -167,19 +167,19 @@ static void test_time_for_an_attempt_doubles_each_round(void **state)
 static void test_each_trouble_moves_on(void **state)
 {
     (void)state;
-    static const enum fli_flow_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
+    static const enum fli_call_event events[] = {FLI_EVENT_NOLEADER, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        struct fli_flow f;
-        struct fli_flow_config c = base_config();
-        fli_flow_init(&f, &c);
+        struct fli_call_state f;
+        struct fli_call_config c = base_config();
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
-        fli_flow_feed(&f, START_MS + 1000, events[i], 0);
+        fli_call_state_feed(&f, START_MS + 1000, events[i], 0);
         assert_int_equal(f.order.want, FLI_WANT_CONNECT);
         assert_int_equal(f.order.node, 1);
         assert_int_equal(f.unknown, events[i] != FLI_EVENT_NOLEADER);
         reach_answer(&f, START_MS + 1000);
-        fli_flow_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
+        fli_call_state_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
         expect_end(&f, 0);
     }
 }
@@ -187,12 +187,12 @@ static void test_each_trouble_moves_on(void **state)
 static void test_unsent_moves_on_and_is_not_unknown(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
-    fli_flow_init(&f, &c);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_CONNECTED, 0);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNSENT, 0);
+    fli_call_state_init(&f, &c);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_CONNECTED, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNSENT, 0);
     expect_order(&f, FLI_WANT_CONNECT, 1, START_MS + 1000);
     assert_false(f.unknown);
 }
@@ -200,11 +200,11 @@ static void test_unsent_moves_on_and_is_not_unknown(void **state)
 static void test_busy_pauses_at_once(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_BUSY, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_BUSY, 0);
     assert_int_equal(f.order.want, FLI_WANT_SLEEP);
     wake(&f, START_MS);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
@@ -213,12 +213,12 @@ static void test_busy_pauses_at_once(void **state)
 static void test_after_a_learned_leader_the_list_is_walked(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.start = 3; /* not in the list */
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     expect_order(&f, FLI_WANT_CONNECT, 3, START_MS + 1000);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_true(f.order.node < 3);
 }
@@ -226,10 +226,10 @@ static void test_after_a_learned_leader_the_list_is_walked(void **state)
 /* ---- the end of time ------------------------------------------------------------------------- */
 
 /* Feeds the same trouble until the call ends; nothing may go on past the deadline. */
-static int exhaust(const struct fli_flow_config *config, enum fli_flow_event trouble)
+static int exhaust(const struct fli_call_config *config, enum fli_call_event trouble)
 {
-    struct fli_flow f;
-    fli_flow_init(&f, config);
+    struct fli_call_state f;
+    fli_call_state_init(&f, config);
     uint64_t now_ms = config->now_ms;
     for (unsigned steps = 0; f.order.want != FLI_WANT_NOTHING; steps++) {
         assert_true(steps < 100000);
@@ -237,20 +237,20 @@ static int exhaust(const struct fli_flow_config *config, enum fli_flow_event tro
         now_ms += 1;
         switch (f.order.want) {
         case FLI_WANT_CONNECT:
-            fli_flow_feed(&f, now_ms,
-                          trouble == FLI_EVENT_UNREACHABLE ? trouble : FLI_EVENT_CONNECTED, 0);
+            fli_call_state_feed(
+                &f, now_ms, trouble == FLI_EVENT_UNREACHABLE ? trouble : FLI_EVENT_CONNECTED, 0);
             break;
         case FLI_WANT_SEND:
-            fli_flow_feed(&f, now_ms, FLI_EVENT_SENT, 0);
+            fli_call_state_feed(&f, now_ms, FLI_EVENT_SENT, 0);
             break;
         case FLI_WANT_ANSWER:
             if (trouble == FLI_EVENT_SILENT && f.order.until_ms > now_ms) {
                 now_ms = f.order.until_ms;
             }
-            fli_flow_feed(&f, now_ms, trouble, 0);
+            fli_call_state_feed(&f, now_ms, trouble, 0);
             break;
         case FLI_WANT_PROBE:
-            fli_flow_feed(&f, now_ms, FLI_EVENT_DEAD, 0);
+            fli_call_state_feed(&f, now_ms, FLI_EVENT_DEAD, 0);
             break;
         default:
             now_ms = wake(&f, now_ms);
@@ -264,7 +264,7 @@ static void test_code_when_time_is_over(void **state)
 {
     (void)state;
     static const struct {
-        enum fli_flow_event trouble;
+        enum fli_call_event trouble;
         int read, write, never;
     } rows[] = {
         {FLI_EVENT_UNREACHABLE, FL_ENOCONN, FL_ENOCONN, FL_ENOCONN},
@@ -277,7 +277,7 @@ static void test_code_when_time_is_over(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (uint32_t nodes = 1; nodes <= 3; nodes++) {
-            struct fli_flow_config c = base_config();
+            struct fli_call_config c = base_config();
             c.nodes = nodes;
             c.repeat = FLI_REPEAT_READ;
             assert_int_equal(exhaust(&c, rows[i].trouble), rows[i].read);
@@ -292,10 +292,10 @@ static void test_code_when_time_is_over(void **state)
 static void test_a_waiting_call_ends_too(void **state)
 {
     (void)state;
-    static const enum fli_flow_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
+    static const enum fli_call_event troubles[] = {FLI_EVENT_LOST, FLI_EVENT_SILENT,
                                                    FLI_EVENT_UNCERTAIN};
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
-        struct fli_flow_config c = acquire_config(60000);
+        struct fli_call_config c = acquire_config(60000);
         assert_int_equal(exhaust(&c, troubles[i]), FL_EUNCERTAIN);
     }
 }
@@ -303,10 +303,10 @@ static void test_a_waiting_call_ends_too(void **state)
 static void test_deadline_that_has_passed(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.deadline_ms = START_MS;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     expect_end(&f, FL_ENOCONN);
 }
 
@@ -314,17 +314,17 @@ static void test_deadline_that_has_passed(void **state)
 static void test_unknown_outranks_later_refusals_to_serve(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
+    fli_call_state_init(&f, &c);
     uint64_t now_ms = START_MS;
     reach_answer(&f, now_ms);
-    fli_flow_feed(&f, now_ms, FLI_EVENT_LOST, 0);
+    fli_call_state_feed(&f, now_ms, FLI_EVENT_LOST, 0);
     while (f.order.want != FLI_WANT_NOTHING) {
         now_ms = wake(&f, now_ms) + 100;
         if (f.order.want == FLI_WANT_CONNECT) {
             reach_answer(&f, now_ms);
-            fli_flow_feed(&f, now_ms, FLI_EVENT_NOLEADER, 0);
+            fli_call_state_feed(&f, now_ms, FLI_EVENT_NOLEADER, 0);
         }
     }
     expect_end(&f, FL_EUNCERTAIN);
@@ -335,17 +335,17 @@ static void test_unknown_outranks_later_refusals_to_serve(void **state)
 static void test_never_repeated_after_unknown(void **state)
 {
     (void)state;
-    static const enum fli_flow_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
+    static const enum fli_call_event events[] = {FLI_EVENT_UNCERTAIN, FLI_EVENT_LOST,
                                                  FLI_EVENT_SILENT, FLI_EVENT_BROKEN};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        struct fli_flow f;
-        struct fli_flow_config c = base_config();
+        struct fli_call_state f;
+        struct fli_call_config c = base_config();
         c.repeat = FLI_REPEAT_NEVER;
-        fli_flow_init(&f, &c);
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
         /* It gets all the time there is, since there is no second try. */
         assert_int_equal(f.order.until_ms, START_MS + 5000);
-        fli_flow_feed(&f, START_MS + 1, events[i], 0);
+        fli_call_state_feed(&f, START_MS + 1, events[i], 0);
         expect_end(&f, FL_EUNCERTAIN);
     }
 }
@@ -353,14 +353,14 @@ static void test_never_repeated_after_unknown(void **state)
 static void test_never_repeats_what_was_surely_not_done(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config();
+    struct fli_call_state f;
+    struct fli_call_config c = base_config();
     c.repeat = FLI_REPEAT_NEVER;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
 }
 
@@ -368,14 +368,14 @@ static void test_release_no_after_unknown_is_doubtful(void **state)
 {
     (void)state;
     for (int lost = 0; lost <= 1; lost++) {
-        struct fli_flow f;
-        struct fli_flow_config c = base_config();
+        struct fli_call_state f;
+        struct fli_call_config c = base_config();
         c.no_is_doubtful = true;
-        fli_flow_init(&f, &c);
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
-        fli_flow_feed(&f, START_MS, lost ? FLI_EVENT_LOST : FLI_EVENT_NOLEADER, 0);
+        fli_call_state_feed(&f, START_MS, lost ? FLI_EVENT_LOST : FLI_EVENT_NOLEADER, 0);
         reach_answer(&f, START_MS);
-        fli_flow_feed(&f, START_MS, FLI_EVENT_NO, 0);
+        fli_call_state_feed(&f, START_MS, FLI_EVENT_NO, 0);
         expect_end(&f, lost ? FL_EUNCERTAIN : FL_ENOTHELD);
     }
 }
@@ -385,12 +385,13 @@ static void test_release_no_after_unknown_is_doubtful(void **state)
 static void test_lease_counts_from_before_the_sending_less_a_margin(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(0);
-    fli_flow_init(&f, &c);
-    fli_flow_feed(&f, START_MS + 10, FLI_EVENT_CONNECTED, 0); /* the order to send: counted here */
-    fli_flow_feed(&f, START_MS + 500, FLI_EVENT_SENT, 0);
-    fli_flow_feed(&f, START_MS + 900, FLI_EVENT_YES, 0);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(0);
+    fli_call_state_init(&f, &c);
+    fli_call_state_feed(&f, START_MS + 10, FLI_EVENT_CONNECTED,
+                        0); /* the order to send: counted here */
+    fli_call_state_feed(&f, START_MS + 500, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(&f, START_MS + 900, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
     assert_int_equal(f.lease_until_ms, START_MS + 10 + TTL_MS - (TTL_MS / 100 + 2));
 }
@@ -405,13 +406,13 @@ static void test_margin_leaves_something_of_the_smallest_ttl(void **state)
 static void test_a_retry_counts_from_its_own_sending(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(0);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(0);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS + 1000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 1000, FLI_EVENT_SILENT, 0);
     reach_answer(&f, START_MS + 1000);
-    fli_flow_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 1001, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 1000, TTL_MS));
 }
@@ -419,16 +420,16 @@ static void test_a_retry_counts_from_its_own_sending(void **state)
 static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS + 30000, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 30000, FLI_EVENT_YES, 0);
     assert_int_equal(f.order.want, FLI_WANT_SEND);
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
-    fli_flow_feed(&f, START_MS + 30000, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(&f, START_MS + 30000, FLI_EVENT_SENT, 0);
     assert_int_equal(f.order.until_ms, START_MS + 31000);
-    fli_flow_feed(&f, START_MS + 30010, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 30010, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 30000, TTL_MS));
 }
@@ -436,41 +437,41 @@ static void test_a_grant_out_of_the_queue_is_confirmed(void **state)
 static void test_a_fresh_grant_is_not_confirmed(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
     uint64_t limit_ms = fli_lease_until(START_MS, TTL_MS) - TTL_MS / 2;
-    fli_flow_feed(&f, limit_ms, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, limit_ms, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
 
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, limit_ms + 1, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, limit_ms + 1, FLI_EVENT_YES, 0);
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
 }
 
-static void reach_confirm(struct fli_flow *f, uint64_t at_ms)
+static void reach_confirm(struct fli_call_state *f, uint64_t at_ms)
 {
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(f, &c);
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(f, &c);
     reach_answer(f, START_MS);
-    fli_flow_feed(f, at_ms, FLI_EVENT_YES, 0);
+    fli_call_state_feed(f, at_ms, FLI_EVENT_YES, 0);
     assert_int_equal(f->order.request, FLI_REQUEST_CONFIRM);
-    fli_flow_feed(f, at_ms, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(f, at_ms, FLI_EVENT_SENT, 0);
 }
 
 static void test_a_confirmation_is_repeated_elsewhere(void **state)
 {
     (void)state;
-    struct fli_flow f;
+    struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
-    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
+    fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_LOST, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
     assert_int_equal(f.order.node, 1);
     reach_answer(&f, START_MS + 20200);
-    fli_flow_feed(&f, START_MS + 20300, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 20300, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 20200, TTL_MS));
 }
@@ -478,45 +479,45 @@ static void test_a_confirmation_is_repeated_elsewhere(void **state)
 static void test_a_grant_lost_before_its_confirmation_is_asked_for_again(void **state)
 {
     (void)state;
-    struct fli_flow f;
+    struct fli_call_state f;
     reach_confirm(&f, START_MS + 20000);
-    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
+    fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_NO, 0);
     assert_int_equal(f.order.request, FLI_REQUEST_MAIN);
     uint64_t now_ms = wake(&f, START_MS + 20100);
-    assert_int_equal(fli_flow_wait_left(&f, now_ms), START_MS + 60000 - now_ms);
+    assert_int_equal(fli_call_state_wait_left(&f, now_ms), START_MS + 60000 - now_ms);
     reach_answer(&f, now_ms);
-    fli_flow_feed(&f, now_ms, FLI_EVENT_NO, 0);
+    fli_call_state_feed(&f, now_ms, FLI_EVENT_NO, 0);
     expect_end(&f, FL_ENOTHELD);
 }
 
 static void test_a_confirmation_refused_does_not_take_a_live_grant_back(void **state)
 {
     (void)state;
-    struct fli_flow f;
+    struct fli_call_state f;
     reach_confirm(&f, START_MS + 6000); /* believed until about 9.9 s */
-    fli_flow_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
+    fli_call_state_feed(&f, START_MS + 6100, FLI_EVENT_REFUSED, FL_ELIMIT);
     expect_end(&f, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS, TTL_MS));
 
     reach_confirm(&f, START_MS + 20000);
-    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_REFUSED, FL_ELIMIT);
+    fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_REFUSED, FL_ELIMIT);
     expect_end(&f, FL_EUNCERTAIN);
 }
 
 static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = base_config(); /* a renewal */
+    struct fli_call_state f;
+    struct fli_call_config c = base_config(); /* a renewal */
     c.ttl_ms = 100;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, fli_lease_until(START_MS, 100), FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, fli_lease_until(START_MS, 100), FLI_EVENT_YES, 0);
     expect_end(&f, FL_EUNCERTAIN);
 
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, fli_lease_until(START_MS, 100) - 1, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, fli_lease_until(START_MS, 100) - 1, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
 }
 
@@ -525,73 +526,73 @@ static void test_a_lease_over_before_its_answer_is_not_a_success(void **state)
 static void test_a_silent_wait_is_probed_and_goes_on(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
     expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 2000);
-    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
     expect_order(&f, FLI_WANT_PROBE, 0, START_MS + 3000);
-    fli_flow_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
+    fli_call_state_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
     expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 4001);
     assert_false(f.unknown);
-    fli_flow_feed(&f, START_MS + 2500, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 2500, FLI_EVENT_YES, 0);
     expect_end(&f, 0);
 }
 
 static void test_a_wait_at_a_hung_node_moves_with_the_rest_of_its_wait(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
-    fli_flow_feed(&f, START_MS + 3000, FLI_EVENT_DEAD, 0);
+    fli_call_state_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 3000, FLI_EVENT_DEAD, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.node, 1);
     assert_true(f.unknown);
-    assert_int_equal(fli_flow_wait_left(&f, START_MS + 3000), 57000);
+    assert_int_equal(fli_call_state_wait_left(&f, START_MS + 3000), 57000);
 }
 
 static void test_a_wait_leaves_a_node_that_has_known_no_leader_twice(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(60000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(60000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    static const enum fli_flow_event probes[] = {FLI_EVENT_LEADERLESS, FLI_EVENT_ALIVE,
+    static const enum fli_call_event probes[] = {FLI_EVENT_LEADERLESS, FLI_EVENT_ALIVE,
                                                  FLI_EVENT_LEADERLESS};
     uint64_t now_ms = START_MS;
     for (size_t i = 0; i < 3; i++) { /* an election each, but not one that lasts */
         now_ms += 2000;
-        fli_flow_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
-        fli_flow_feed(&f, now_ms, probes[i], 0);
+        fli_call_state_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
+        fli_call_state_feed(&f, now_ms, probes[i], 0);
         expect_order(&f, FLI_WANT_ANSWER, 0, now_ms + 2000);
     }
-    fli_flow_feed(&f, now_ms + 2000, FLI_EVENT_SILENT, 0);
-    fli_flow_feed(&f, now_ms + 2000, FLI_EVENT_LEADERLESS, 0);
+    fli_call_state_feed(&f, now_ms + 2000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, now_ms + 2000, FLI_EVENT_LEADERLESS, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.node, 1);
     assert_true(f.unknown);
-    assert_int_equal(fli_flow_wait_left(&f, now_ms + 2000), 52000);
+    assert_int_equal(fli_call_state_wait_left(&f, now_ms + 2000), 52000);
 }
 
 static void test_a_wait_is_overdue_one_attempt_after_its_end(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = acquire_config(3000);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    struct fli_call_config c = acquire_config(3000);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
-    fli_flow_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
+    fli_call_state_feed(&f, START_MS + 2000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 2001, FLI_EVENT_ALIVE, 0);
     expect_order(&f, FLI_WANT_ANSWER, 0, START_MS + 4000);
-    fli_flow_feed(&f, START_MS + 4000, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 4000, FLI_EVENT_SILENT, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.node, 1);
-    assert_int_equal(fli_flow_wait_left(&f, START_MS + 4000), 0);
+    assert_int_equal(fli_call_state_wait_left(&f, START_MS + 4000), 0);
     /* With nothing of the wait left, the answer is due like any other. */
     reach_answer(&f, START_MS + 4000);
     assert_int_equal(f.order.until_ms, START_MS + 5000);
@@ -609,14 +610,14 @@ static uint32_t dice(uint64_t *s, uint32_t n)
 struct world {
     uint64_t now_ms;
     uint64_t last_send_ms;
-    bool in_doubt; /* some send of it had an unknown outcome */
-    enum fli_flow_event last;
+    bool is_uncertain; /* some send of it had an unknown outcome */
+    enum fli_call_event last;
 };
 
 /* Whether the request is given up there, with nobody knowing what became of it. */
-static bool is_given_up(const struct fli_flow *f, enum fli_flow_event event)
+static bool is_given_up(const struct fli_call_state *f, enum fli_call_event event)
 {
-    enum fli_flow_want want = f->order.want;
+    enum fli_call_want want = f->order.want;
     switch (event) {
     case FLI_EVENT_LOST:
     case FLI_EVENT_BROKEN:
@@ -632,14 +633,14 @@ static bool is_given_up(const struct fli_flow *f, enum fli_flow_event event)
     }
 }
 
-static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
+static void random_event(struct fli_call_state *f, struct world *w, uint64_t *s)
 {
-    static const enum fli_flow_event answers[] = {
+    static const enum fli_call_event answers[] = {
         FLI_EVENT_YES,  FLI_EVENT_NO,     FLI_EVENT_REFUSED, FLI_EVENT_NOLEADER, FLI_EVENT_BUSY,
         FLI_EVENT_LOST, FLI_EVENT_SILENT, FLI_EVENT_BROKEN,  FLI_EVENT_UNCERTAIN};
-    static const enum fli_flow_event probed[] = {FLI_EVENT_ALIVE, FLI_EVENT_LEADERLESS,
+    static const enum fli_call_event probed[] = {FLI_EVENT_ALIVE, FLI_EVENT_LEADERLESS,
                                                  FLI_EVENT_DEAD};
-    static const enum fli_flow_event asked[] = {FLI_EVENT_ALIVE, FLI_EVENT_SERVES,
+    static const enum fli_call_event asked[] = {FLI_EVENT_ALIVE, FLI_EVENT_SERVES,
                                                 FLI_EVENT_SERVES_NOT};
     bool main_request = f->order.request == FLI_REQUEST_MAIN;
     switch (f->order.want) {
@@ -667,16 +668,16 @@ static void random_event(struct fli_flow *f, struct world *w, uint64_t *s)
     bool in_time = w->last != FLI_EVENT_SILENT && w->last != FLI_EVENT_WOKE;
     w->now_ms = in_time ? w->now_ms + dice(s, 50)
                         : (f->order.until_ms > w->now_ms ? f->order.until_ms : w->now_ms);
-    fli_flow_feed(f, w->now_ms, w->last, w->last == FLI_EVENT_REFUSED ? FL_ELIMIT : 0);
+    fli_call_state_feed(f, w->now_ms, w->last, w->last == FLI_EVENT_REFUSED ? FL_ELIMIT : 0);
     if (main_request && is_given_up(f, w->last)) {
-        w->in_doubt = true;
+        w->is_uncertain = true;
     }
     if (!main_request && w->last == FLI_EVENT_NO) {
-        w->in_doubt = false;
+        w->is_uncertain = false;
     }
 }
 
-static void check_end(const struct fli_flow *f, const struct world *w)
+static void check_end(const struct fli_call_state *f, const struct world *w)
 {
     bool is_lease = f->config.ttl_ms != 0;
     if (f->status == 0) {
@@ -690,7 +691,7 @@ static void check_end(const struct fli_flow *f, const struct world *w)
     }
     /* A call in doubt ends as unknown, except where the last answer settles the doubt. */
     bool settled = w->last == FLI_EVENT_NO && !f->config.no_is_doubtful;
-    if (w->in_doubt && f->config.repeat != FLI_REPEAT_READ && !settled) {
+    if (w->is_uncertain && f->config.repeat != FLI_REPEAT_READ && !settled) {
         assert_int_equal(f->status, FL_EUNCERTAIN);
     }
     if (f->status == FL_ENOTHELD) {
@@ -706,21 +707,21 @@ static void test_random_calls(void **state)
     print_message("seed %llu\n", (unsigned long long)seed);
     for (unsigned i = 0; i < 200000; i++) {
         uint64_t s = seed + i;
-        struct fli_flow_config c =
+        struct fli_call_config c =
             dice(&s, 2) != 0 ? acquire_config(dice(&s, 2) * 20000) : base_config();
         c.nodes = 1 + dice(&s, 4);
         c.start = dice(&s, c.nodes + 1);
         c.seed = s;
         c.ask_ms = dice(&s, 3) * 50;
         if (c.ttl_ms == 0) {
-            c.repeat = (enum fli_flow_repeat)dice(&s, 3);
+            c.repeat = (enum fli_call_repeat)dice(&s, 3);
             c.no_is_doubtful = c.repeat == FLI_REPEAT_WRITE && dice(&s, 2) != 0;
         } else {
             c.ttl_ms = 10 + dice(&s, 20000);
         }
-        struct fli_flow f;
+        struct fli_call_state f;
         struct world w = {.now_ms = START_MS};
-        fli_flow_init(&f, &c);
+        fli_call_state_init(&f, &c);
         for (unsigned steps = 0; f.order.want != FLI_WANT_NOTHING; steps++) {
             assert_true(steps < 10000);
             assert_true(f.order.until_ms <= c.deadline_ms);
@@ -729,7 +730,7 @@ static void test_random_calls(void **state)
             assert_true(f.order.want != FLI_WANT_ASK || f.order.other != f.order.node);
             random_event(&f, &w, &s);
             if (f.order.want == FLI_WANT_CONNECT && c.repeat == FLI_REPEAT_NEVER) {
-                assert_false(w.in_doubt);
+                assert_false(w.is_uncertain);
             }
         }
         check_end(&f, &w);

@@ -1,4 +1,4 @@
-/* keep.c: extending a lock on and on; the policy is in quorum.h.
+/* keepalive.c: extending a lock on and on; the policy is in quorum.h.
  *
  * A keeper belongs to its user until fl_redlock_keep_stop(), also after it has ended. It is freed
  * then, or when the extend or the call that is still to come back has done so. */
@@ -14,7 +14,7 @@ struct fl_redlock_keeper {
     struct fli_due due;
     struct fli_note note;
     struct fl_redlock *r;
-    struct fli_keep keep;
+    struct fli_renewal renewal;
     struct fl_redlock_lock lock;
     bool extending;
     bool telling; /* the note is under way */
@@ -60,22 +60,22 @@ static void step(struct fl_redlock_keeper *k, uint64_t now_ms)
     uint64_t wake_ms;
     uint64_t ttl_ms;
     struct fl_bytes name = {k->name, k->name_len};
-    switch (fli_keep_next(&k->keep, now_ms, &wake_ms, &ttl_ms)) {
-    case FLI_KEEP_WAIT:
+    switch (fli_renewal_next(&k->renewal, now_ms, &wake_ms, &ttl_ms)) {
+    case FLI_RENEWAL_WAIT:
         fli_due_set(k->r, &k->due, wake_ms);
         break;
-    case FLI_KEEP_EXTEND:
+    case FLI_RENEWAL_EXTEND:
         k->extending = true;
         if (fl_redlock_extend_start(k->r, name, &k->lock, ttl_ms, on_extended, k) != 0) {
             k->extending = false;
-            fli_keep_extended(&k->keep, now_ms, k->lock.deadline_ms, false);
-            fli_due_set(k->r, &k->due, k->keep.try_ms);
+            fli_renewal_extended(&k->renewal, now_ms, k->lock.deadline_ms, false);
+            fli_due_set(k->r, &k->due, k->renewal.try_ms);
         }
         break;
-    case FLI_KEEP_ENDING:
+    case FLI_RENEWAL_ENDING:
         end(k, FL_REDLOCK_END_MAX_HOLD);
         break;
-    case FLI_KEEP_EXPIRED:
+    case FLI_RENEWAL_EXPIRED:
         end(k, FL_REDLOCK_END_EXPIRED);
         break;
     }
@@ -98,8 +98,8 @@ static void on_extended(void *ctx, int result, const struct fl_redlock_lock *loc
     if (report->cause == FL_REDLOCK_LOST) {
         end(k, FL_REDLOCK_END_LOST);
     } else {
-        fli_keep_extended(&k->keep, now_ms, lock->deadline_ms, result == 0);
-        k->lock.deadline_ms = k->keep.deadline_ms;
+        fli_renewal_extended(&k->renewal, now_ms, lock->deadline_ms, result == 0);
+        k->lock.deadline_ms = k->renewal.deadline_ms;
         step(k, now_ms);
     }
     fli_leave_call(k->r);
@@ -134,8 +134,8 @@ int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name, const struct fl_r
     fli_heap_node_init(&k->due.node);
     fli_list_push(&r->keepers, &k->node);
     uint64_t now_ms = fli_clock_ms();
-    fli_keep_init(&k->keep, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
-    k->lock.deadline_ms = k->keep.deadline_ms;
+    fli_renewal_init(&k->renewal, now_ms, lock->ttl_ms, lock->deadline_ms, max_hold_ms);
+    k->lock.deadline_ms = k->renewal.deadline_ms;
     fli_enter(r);
     step(k, now_ms);
     fli_leave_call(r);

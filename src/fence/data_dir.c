@@ -1,5 +1,5 @@
-/* home.c: see home.h. */
-#include "fence/home.h"
+/* data_dir.c: see data_dir.h. */
+#include "fence/data_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ static int line_of(const char *kind, char line[LINE_MAX])
 
 /* A crash while the line was being written leaves a part of it or zeros: as if it were missing,
  * since it is written last. Anything else is somebody else's. */
-static int read_line(struct fli_home *h, const char *dir, const char *kind, char *errmsg,
+static int read_line(struct fli_data_dir *h, const char *dir, const char *kind, char *errmsg,
                      size_t errmsg_size)
 {
     char want[LINE_MAX] = {0};
@@ -100,7 +100,7 @@ static int read_line(struct fli_home *h, const char *dir, const char *kind, char
     return FL_EVERSION;
 }
 
-static int take(struct fli_home *h, const char *dir, const char *kind, char *errmsg,
+static int take(struct fli_data_dir *h, const char *dir, const char *kind, char *errmsg,
                 size_t errmsg_size)
 {
     h->owner_fd = openat(h->dir_fd, OWNER_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -117,23 +117,24 @@ static int take(struct fli_home *h, const char *dir, const char *kind, char *err
     return read_line(h, dir, kind, errmsg, errmsg_size);
 }
 
-int fli_home_open(const char *dir, const char *kind, struct fli_home *ret, char *errmsg,
-                  size_t errmsg_size)
+int fli_data_dir_open(const char *dir, const char *kind, struct fli_data_dir *ret, char *errmsg,
+                      size_t errmsg_size)
 {
-    struct fli_home h = {.dir_fd = -1, .owner_fd = -1};
+    struct fli_data_dir h = {.dir_fd = -1, .owner_fd = -1};
     int rc = open_directory(dir, errmsg, errmsg_size, &h.dir_fd);
     if (rc == 0) {
         rc = take(&h, dir, kind, errmsg, errmsg_size);
     }
     if (rc != 0) {
-        fli_home_close(&h);
+        fli_data_dir_close(&h);
         return rc;
     }
     *ret = h;
     return 0;
 }
 
-int fli_home_establish(struct fli_home *h, const char *kind, char *errmsg, size_t errmsg_size)
+int fli_data_dir_establish(struct fli_data_dir *h, const char *kind, char *errmsg,
+                           size_t errmsg_size)
 {
     char line[LINE_MAX] = {0};
     size_t len = (size_t)line_of(kind, line);
@@ -149,7 +150,7 @@ int fli_home_establish(struct fli_home *h, const char *kind, char *errmsg, size_
     return 0;
 }
 
-void fli_home_close(struct fli_home *h)
+void fli_data_dir_close(struct fli_data_dir *h)
 {
     if (h->owner_fd >= 0) {
         (void)close(h->owner_fd);

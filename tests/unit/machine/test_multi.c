@@ -1,4 +1,4 @@
-/* test_together.c: several locks in one ACQUIRE: all or none, one token, one place in each queue.
+/* test_multi.c: several locks in one ACQUIRE: all or none, one token, one place in each queue.
  * Order, retries, mismatches, ends of each kind, delays, deadlocks, limits, what queries show, lies
  * in snapshots. */
 #include "machine/budget.h"
@@ -212,7 +212,7 @@ static void test_wait_ends(void **state)
                          "granted C dan token=2 wait=5 until=6101\n"
                          "granted D dan token=2 wait=5 until=6101\n"
                          "granted B cid token=3 wait=4 until=6101\n");
-    /* By cancel, with the asking of the last time it was asked for. */
+    /* By cancel, with the number of the last time it was asked for. */
     uint64_t eve = queued(k, wait_for("AB", "eve"), 1);
     assert_int_equal(kit_run(k, wait_for("BA", "eve")).token, 2);
     EXPECT(k, cmd_number(MACHINE_OP_CANCEL, eve, 1), MACHINE_NO);

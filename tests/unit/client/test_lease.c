@@ -4,68 +4,68 @@
 
 #include <string.h>
 
-#include "client/flow.h"
-#include "client/hold.h"
+#include "client/call_state.h"
+#include "client/lease.h"
 
 #define SENT_MS UINT64_C(1000000)
 #define TTL_MS UINT64_C(9000)
 #define MARGIN_MS UINT64_C(92) /* of that TTL */
 
-static struct fli_hold hold_of(uint64_t reserve_ms, uint64_t max_hold_ms)
+static struct fli_lease hold_of(uint64_t reserve_ms, uint64_t max_hold_ms)
 {
-    const struct fli_hold_config config = {.ttl_ms = TTL_MS,
-                                           .lease_until_ms = fli_lease_until(SENT_MS, TTL_MS),
-                                           .reserve_ms = reserve_ms,
-                                           .max_hold_ms = max_hold_ms};
-    struct fli_hold h;
-    fli_hold_init(&h, &config);
+    const struct fli_lease_config config = {.ttl_ms = TTL_MS,
+                                            .lease_until_ms = fli_lease_until(SENT_MS, TTL_MS),
+                                            .reserve_ms = reserve_ms,
+                                            .max_hold_ms = max_hold_ms};
+    struct fli_lease h;
+    fli_lease_init(&h, &config);
     return h;
 }
 
-static void renew(struct fli_hold *h, uint64_t sent_ms, uint64_t answered_ms, int status)
+static void renew(struct fli_lease *h, uint64_t sent_ms, uint64_t answered_ms, int status)
 {
-    assert_true(fli_hold_wants_renewal(h, sent_ms));
-    fli_hold_renewal_began(h);
-    fli_hold_renewal_ended(h, answered_ms, status,
-                           status == 0 ? fli_lease_until(sent_ms, TTL_MS) : 0);
+    assert_true(fli_lease_wants_renewal(h, sent_ms));
+    fli_lease_renewal_began(h);
+    fli_lease_renewal_ended(h, answered_ms, status,
+                            status == 0 ? fli_lease_until(sent_ms, TTL_MS) : 0);
 }
 
-static void expect(struct fli_hold *h, uint64_t now_ms, enum fl_hold_state state,
+static void expect(struct fli_lease *h, uint64_t now_ms, enum fl_hold_state state,
                    enum fl_lost_reason reason)
 {
-    assert_int_equal(fli_hold_look(h, now_ms), state);
+    assert_int_equal(fli_lease_state(h, now_ms), state);
     assert_int_equal(h->reason, reason);
 }
 
 static void test_states_without_renewal(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(0, 0);
+    struct fli_lease h = hold_of(0, 0);
     expect(&h, SENT_MS, FL_HOLD_SAFE, FL_LOST_NOT);
-    assert_int_equal(fli_hold_next_ms(&h), SENT_MS + TTL_MS / 3);
-    assert_int_equal(fli_hold_remaining_ms(&h, SENT_MS), TTL_MS - MARGIN_MS);
-    assert_false(fli_hold_wants_renewal(&h, SENT_MS + TTL_MS / 3 - 1));
-    assert_true(fli_hold_wants_renewal(&h, SENT_MS + TTL_MS / 3));
-    fli_hold_renewal_began(&h);
-    assert_false(fli_hold_wants_renewal(&h, SENT_MS + TTL_MS / 3));
-    assert_int_equal(fli_hold_next_ms(&h), SENT_MS + TTL_MS / 2);
+    assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS / 3);
+    assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS), TTL_MS - MARGIN_MS);
+    assert_false(fli_lease_wants_renewal(&h, SENT_MS + TTL_MS / 3 - 1));
+    assert_true(fli_lease_wants_renewal(&h, SENT_MS + TTL_MS / 3));
+    fli_lease_renewal_began(&h);
+    assert_false(fli_lease_wants_renewal(&h, SENT_MS + TTL_MS / 3));
+    assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS / 2);
     expect(&h, SENT_MS + TTL_MS / 2 - 1, FL_HOLD_SAFE, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_JEOPARDY, FL_LOST_NOT);
-    assert_int_equal(fli_hold_next_ms(&h), SENT_MS + TTL_MS - MARGIN_MS);
+    assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS - MARGIN_MS);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1, FL_HOLD_JEOPARDY, FL_LOST_NOT);
-    assert_int_equal(fli_hold_remaining_ms(&h, SENT_MS + TTL_MS - MARGIN_MS - 1), 1);
+    assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS + TTL_MS - MARGIN_MS - 1), 1);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
-    assert_int_equal(fli_hold_next_ms(&h), FLI_HOLD_NEVER);
-    assert_int_equal(fli_hold_remaining_ms(&h, SENT_MS), 0);
+    assert_int_equal(fli_lease_next_ms(&h), FLI_LEASE_NEVER);
+    assert_int_equal(fli_lease_remaining_ms(&h, SENT_MS), 0);
 }
 
 static void test_a_renewal_starts_the_count_anew(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(0, 0);
+    struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 5, 0);
-    assert_int_equal(fli_hold_next_ms(&h), sent_ms + TTL_MS / 3);
+    assert_int_equal(fli_lease_next_ms(&h), sent_ms + TTL_MS / 3);
     assert_int_equal(h.deadline_ms, sent_ms + TTL_MS - MARGIN_MS);
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_SAFE, FL_LOST_NOT);
 }
@@ -73,11 +73,11 @@ static void test_a_renewal_starts_the_count_anew(void **state)
 static void test_a_late_answer_counts_from_its_sending(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(0, 0);
+    struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
-    fli_hold_renewal_began(&h);
+    fli_lease_renewal_began(&h);
     expect(&h, SENT_MS + TTL_MS / 2, FL_HOLD_JEOPARDY, FL_LOST_NOT);
-    fli_hold_renewal_ended(&h, sent_ms + TTL_MS / 2 + 1, 0, fli_lease_until(sent_ms, TTL_MS));
+    fli_lease_renewal_ended(&h, sent_ms + TTL_MS / 2 + 1, 0, fli_lease_until(sent_ms, TTL_MS));
     assert_int_equal(h.deadline_ms, sent_ms + TTL_MS - MARGIN_MS);
     expect(&h, sent_ms + TTL_MS / 2 + 1, FL_HOLD_JEOPARDY, FL_LOST_NOT);
     renew(&h, sent_ms + TTL_MS / 2 + 1, sent_ms + TTL_MS / 2 + 2, 0);
@@ -90,12 +90,12 @@ static void test_a_failed_renewal_is_jeopardy_and_is_tried_again(void **state)
     static const int codes[] = {FL_ENOLEADER, FL_ENOCONN, FL_ETIMEOUT, FL_EUNCERTAIN,
                                 FL_EBUSY,     FL_EINVAL,  FL_EPROTO,   FL_ENOMEM};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        struct fli_hold h = hold_of(0, 0);
+        struct fli_lease h = hold_of(0, 0);
         uint64_t sent_ms = SENT_MS + TTL_MS / 3;
         renew(&h, sent_ms, sent_ms + 10, codes[i]);
         expect(&h, sent_ms + 10, FL_HOLD_JEOPARDY, FL_LOST_NOT);
         assert_int_equal(h.deadline_ms, SENT_MS + TTL_MS - MARGIN_MS);
-        uint64_t again_ms = fli_hold_next_ms(&h);
+        uint64_t again_ms = fli_lease_next_ms(&h);
         assert_true(again_ms > sent_ms + 10 && again_ms <= sent_ms + 10 + TTL_MS / 10);
         renew(&h, again_ms, again_ms + 1, 0);
         expect(&h, again_ms + 1, FL_HOLD_SAFE, FL_LOST_NOT);
@@ -107,7 +107,7 @@ static void test_no_is_lost_at_once(void **state)
     (void)state;
     static const int codes[] = {FL_ENOTHELD, FL_ENOSESSION};
     for (size_t i = 0; i < 2; i++) {
-        struct fli_hold h = hold_of(0, 0);
+        struct fli_lease h = hold_of(0, 0);
         renew(&h, SENT_MS + TTL_MS / 3, SENT_MS + TTL_MS / 3 + 1, codes[i]);
         expect(&h, SENT_MS + TTL_MS / 3 + 1, FL_HOLD_LOST, FL_LOST_TAKEN);
     }
@@ -116,22 +116,22 @@ static void test_no_is_lost_at_once(void **state)
 static void test_lost_is_for_ever(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(0, 0);
+    struct fli_lease h = hold_of(0, 0);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
-    fli_hold_renewal_began(&h);
+    fli_lease_renewal_began(&h);
     /* The holder was stopped; the answer, good as it is, is seen after the old deadline. */
-    fli_hold_renewal_ended(&h, SENT_MS + TTL_MS, 0, fli_lease_until(sent_ms, TTL_MS));
+    fli_lease_renewal_ended(&h, SENT_MS + TTL_MS, 0, fli_lease_until(sent_ms, TTL_MS));
     expect(&h, SENT_MS + TTL_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
     expect(&h, SENT_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
-    assert_false(fli_hold_wants_renewal(&h, SENT_MS + TTL_MS));
-    fli_hold_end(&h, FL_LOST_RELEASED);
+    assert_false(fli_lease_wants_renewal(&h, SENT_MS + TTL_MS));
+    fli_lease_end(&h, FL_LOST_RELEASED);
     expect(&h, SENT_MS, FL_HOLD_LOST, FL_LOST_DEADLINE);
 }
 
 static void test_reserve(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(1000, 0);
+    struct fli_lease h = hold_of(1000, 0);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1001, FL_HOLD_JEOPARDY, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS - MARGIN_MS - 1000, FL_HOLD_LOST, FL_LOST_DEADLINE);
     h = hold_of(1000, 0);
@@ -142,13 +142,13 @@ static void test_reserve(void **state)
 static void test_max_hold(void **state)
 {
     (void)state;
-    struct fli_hold h = hold_of(0, TTL_MS + 1000);
+    struct fli_lease h = hold_of(0, TTL_MS + 1000);
     uint64_t sent_ms = SENT_MS + TTL_MS / 3;
     renew(&h, sent_ms, sent_ms + 1, 0);
     /* The lease is longer than what is left of max_hold: no more renewals, and no jeopardy. */
     assert_int_equal(h.deadline_ms, SENT_MS + TTL_MS + 1000);
-    assert_false(fli_hold_wants_renewal(&h, SENT_MS + TTL_MS));
-    assert_int_equal(fli_hold_next_ms(&h), SENT_MS + TTL_MS + 1000);
+    assert_false(fli_lease_wants_renewal(&h, SENT_MS + TTL_MS));
+    assert_int_equal(fli_lease_next_ms(&h), SENT_MS + TTL_MS + 1000);
     expect(&h, SENT_MS + TTL_MS + 999, FL_HOLD_SAFE, FL_LOST_NOT);
     expect(&h, SENT_MS + TTL_MS + 1000, FL_HOLD_LOST, FL_LOST_MAX_HOLD);
     h = hold_of(0, 1);
@@ -161,11 +161,11 @@ static void test_smallest_and_largest_ttl(void **state)
     (void)state;
     static const uint64_t ttls[] = {FL_TTL_MIN_MS, FL_TTL_MAX_MS};
     for (size_t i = 0; i < 2; i++) {
-        const struct fli_hold_config config = {.ttl_ms = ttls[i],
-                                               .lease_until_ms = fli_lease_until(0, ttls[i])};
-        struct fli_hold h;
-        fli_hold_init(&h, &config);
-        assert_int_equal(fli_hold_next_ms(&h), ttls[i] / 3);
+        const struct fli_lease_config config = {.ttl_ms = ttls[i],
+                                                .lease_until_ms = fli_lease_until(0, ttls[i])};
+        struct fli_lease h;
+        fli_lease_init(&h, &config);
+        assert_int_equal(fli_lease_next_ms(&h), ttls[i] / 3);
         expect(&h, ttls[i] / 2 - 1, FL_HOLD_SAFE, FL_LOST_NOT);
         expect(&h, ttls[i] / 2, FL_HOLD_JEOPARDY, FL_LOST_NOT);
         expect(&h, ttls[i] - ttls[i] / 100 - 2, FL_HOLD_LOST, FL_LOST_DEADLINE);
@@ -221,10 +221,10 @@ static void server_runs(struct world *w)
 }
 
 /* Sends a renewal whose request and answer take their time, or get lost. */
-static void client_asks(struct world *w, struct fli_hold *h)
+static void client_asks(struct world *w, struct fli_lease *h)
 {
     uint64_t most_us = w->ttl_ms * 1000;
-    fli_hold_renewal_began(h);
+    fli_lease_renewal_began(h);
     w->asking = true;
     w->applied = false;
     w->sent_ms = client_ms(w);
@@ -235,17 +235,17 @@ static void client_asks(struct world *w, struct fli_hold *h)
             : w->apply_us + rng_below(&w->rng, rng_below(&w->rng, 3) == 0 ? most_us : 2000);
 }
 
-static void client_hears(struct world *w, struct fli_hold *h)
+static void client_hears(struct world *w, struct fli_lease *h)
 {
     uint64_t now_ms = client_ms(w);
     bool gives_up = rng_below(&w->rng, 50) == 0;
     if (w->answer_us != 0 && w->applied && w->now_us >= w->answer_us) {
         w->asking = false;
-        fli_hold_renewal_ended(h, now_ms, w->answer,
-                               w->answer == 0 ? fli_lease_until(w->sent_ms, w->ttl_ms) : 0);
+        fli_lease_renewal_ended(h, now_ms, w->answer,
+                                w->answer == 0 ? fli_lease_until(w->sent_ms, w->ttl_ms) : 0);
     } else if (gives_up) {
         w->asking = false; /* the request may still be applied; here it is as if it had not been */
-        fli_hold_renewal_ended(h, now_ms, FL_EUNCERTAIN, 0);
+        fli_lease_renewal_ended(h, now_ms, FL_EUNCERTAIN, 0);
     }
 }
 
@@ -262,28 +262,28 @@ static void one_schedule(struct rng *seeds, uint64_t *lost, uint64_t *renewed)
     w.server_until_ms = server_ms(&w) + w.ttl_ms; /* granted */
     w.now_us += rng_below(&w.rng, w.ttl_ms * 500);
     server_runs(&w);
-    const struct fli_hold_config config = {
+    const struct fli_lease_config config = {
         .ttl_ms = w.ttl_ms,
         .lease_until_ms = fli_lease_until(sent_ms, w.ttl_ms),
         .reserve_ms = rng_below(&w.rng, 2) == 0 ? 0 : rng_below(&w.rng, w.ttl_ms / 2),
         .max_hold_ms = rng_below(&w.rng, 4) == 0 ? 1 + rng_below(&w.rng, w.ttl_ms * 5) : 0,
     };
-    struct fli_hold h;
-    fli_hold_init(&h, &config);
+    struct fli_lease h;
+    fli_lease_init(&h, &config);
     enum fl_hold_state before = h.state;
     for (int step = 0; step < 300 && before != FL_HOLD_LOST; step++) {
-        enum fl_hold_state now = fli_hold_look(&h, client_ms(&w));
+        enum fl_hold_state now = fli_lease_state(&h, client_ms(&w));
         /* The oracle: while the client believes, nobody else can have been granted the lock. */
         if (now != FL_HOLD_LOST && w.server_ended) {
             fail_msg("believed after the server's lease had ended: ttl %llu, step %d",
                      (unsigned long long)w.ttl_ms, step);
         }
-        assert_int_equal(fli_hold_remaining_ms(&h, client_ms(&w)) > 0, now != FL_HOLD_LOST);
+        assert_int_equal(fli_lease_remaining_ms(&h, client_ms(&w)) > 0, now != FL_HOLD_LOST);
         before = now;
         if (w.asking) {
             client_hears(&w, &h);
             *renewed += !w.asking && h.state == FL_HOLD_SAFE;
-        } else if (fli_hold_wants_renewal(&h, client_ms(&w))) {
+        } else if (fli_lease_wants_renewal(&h, client_ms(&w))) {
             client_asks(&w, &h);
         }
         /* Mostly a little, sometimes a long stop in which the server goes on. */

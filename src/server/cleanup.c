@@ -1,8 +1,8 @@
-/* undo.c: the part of dispatch that deals with waiting and with leaving: parking, events, clients
- * that hang up or go away, and taking back what nobody will ever ask for.
+/* cleanup.c: the part of dispatch that deals with waiting and with leaving: parking, events,
+ * clients that hang up or go away, and taking back what nobody will ever ask for.
  *
  * Nothing is submitted from inside an event or a result, since both come while the machine applies
- * a batch: what is to be undone goes on a list that dispatch_turn works off. */
+ * a batch: what is to be cleaned up goes on a list that dispatch_turn works off. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -17,38 +17,38 @@ static uint64_t now(const struct dispatch *d)
 
 /* --- taking back --- */
 
-static void undo_wait(struct dispatch *d, uint64_t wait, uint64_t asking)
+static void cleanup_wait(struct dispatch *d, uint64_t wait, uint64_t times_asked)
 {
     struct call *c = dispatch_call_take(d);
-    c->undo = UNDO_WAIT;
+    c->cleanup = CLEANUP_WAIT;
     c->wait = wait;
-    c->asking = asking;
-    fli_list_push(&d->undo, &c->link);
+    c->times_asked = times_asked;
+    fli_list_push(&d->cleanup, &c->link);
 }
 
 /* Uses the call up. */
-static void undo_grant(struct call *c, uint64_t token)
+static void cleanup_grant(struct call *c, uint64_t token)
 {
     FLI_ASSERT(c->made_owner && c->request == NULL && c->parked.wait == NULL);
-    c->undo = UNDO_GRANT;
+    c->cleanup = CLEANUP_GRANT;
     c->token = token;
     c->tries = 0;
-    fli_list_push(&c->dispatch->undo, &c->link);
+    fli_list_push(&c->dispatch->cleanup, &c->link);
 }
 
-static void undo_again(struct call *c)
+static void cleanup_again(struct call *c)
 {
     struct dispatch *d = c->dispatch;
-    if (d->stopping || ++c->tries >= DISPATCH_UNDO_TRIES) {
+    if (d->stopping || ++c->tries >= DISPATCH_CLEANUP_TRIES) {
         dispatch_call_free(c); /* the wait's deadline or the lease's end will do it */
         return;
     }
-    c->again_ms = now(d) + DISPATCH_UNDO_AGAIN_MS;
+    c->again_ms = now(d) + DISPATCH_CLEANUP_AGAIN_MS;
     fli_list_push(&d->again, &c->link);
 }
 
-static void on_undone(struct node_ticket *t, int status, const struct machine_result *result,
-                      struct fli_slice payload)
+static void on_cleaned_up(struct node_ticket *t, int status, const struct machine_result *result,
+                          struct fli_slice payload)
 {
     (void)payload;
     struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
@@ -56,30 +56,30 @@ static void on_undone(struct node_ticket *t, int status, const struct machine_re
     FLI_ASSERT(d->counts.in_flight > 0);
     d->counts.in_flight--;
     if (status != 0) {
-        undo_again(c); /* harmless if it was done: both name exactly what they end */
+        cleanup_again(c); /* harmless if it was done: both name exactly what they end */
         return;
     }
-    d->counts.undone += result->code == MACHINE_DONE;
+    d->counts.cleaned_up += result->code == MACHINE_DONE;
     dispatch_call_free(c);
 }
 
-static void undo(struct call *c)
+static void cleanup(struct call *c)
 {
     struct machine_command m = {.flags = MACHINE_COMMAND_BY, .user = MACHINE_USER_NODE};
-    if (c->undo == UNDO_WAIT) {
+    if (c->cleanup == CLEANUP_WAIT) {
         m.op = MACHINE_OP_CANCEL;
         m.number = c->wait;
-        m.number2 = c->asking;
+        m.number2 = c->times_asked;
     } else {
-        FLI_ASSERT(c->undo == UNDO_GRANT);
+        FLI_ASSERT(c->cleanup == CLEANUP_GRANT);
         m.op = MACHINE_OP_RELEASE;
         m.name = (struct fli_slice){c->name, c->name_len};
         m.token = c->token;
     }
-    int rc = dispatch_submit(c, &m, on_undone);
+    int rc = dispatch_submit(c, &m, on_cleaned_up);
     FLI_ASSERT(rc != FL_EINVAL);
     if (rc != 0) {
-        undo_again(c);
+        cleanup_again(c);
     }
 }
 
@@ -89,9 +89,9 @@ static void undo(struct call *c)
 static void leave(struct call *c)
 {
     struct dispatch *d = c->dispatch;
-    uint64_t asking = 0;
-    if (parked_leave(&d->parked, &c->parked, &asking)) {
-        undo_wait(d, parked_wait_id(&c->parked), asking);
+    uint64_t times_asked = 0;
+    if (parked_leave(&d->parked, &c->parked, &times_asked)) {
+        cleanup_wait(d, parked_wait_id(&c->parked), times_asked);
     }
     if (c->request == NULL && !c->made_owner) {
         parked_remove(&d->parked, &c->parked);
@@ -110,7 +110,7 @@ static void end_wait(struct call *c, const struct parked_news *news)
         if (c->request != NULL) {
             dispatch_answer_news(c, &ended);
         }
-        undo_grant(c, news->token);
+        cleanup_grant(c, news->token);
         return;
     }
     if (c->request != NULL) {
@@ -124,7 +124,7 @@ static void end_wait(struct call *c, const struct parked_news *news)
 static void give_up(struct call *c)
 {
     if (c->made_owner) {
-        undo_wait(c->dispatch, c->wait, c->asking);
+        cleanup_wait(c->dispatch, c->wait, c->times_asked);
     }
     if (c->request != NULL) {
         dispatch_answer_failure(c, FL_EUNCERTAIN);
@@ -138,7 +138,7 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
     FLI_ASSERT(c->waits);
     uint64_t deadline_ms = now(d) + c->wait_ms + d->config.slack_ms;
     c->wait = queued->wait;
-    c->asking = queued->token;
+    c->times_asked = queued->token;
     struct parked_news news =
         parked_add(&d->parked, &c->parked, queued->wait, queued->token, c->mark, deadline_ms);
     if (news.end != PARKED_WAITING) {
@@ -161,7 +161,7 @@ void dispatch_park(struct call *c, const struct machine_result *queued)
 void dispatch_orphan_done(struct call *c, int status, const struct machine_result *result)
 {
     if (status == 0 && c->made_owner && result->code == MACHINE_GRANTED) {
-        undo_grant(c, result->token);
+        cleanup_grant(c, result->token);
         return;
     }
     dispatch_call_free(c);
@@ -256,7 +256,7 @@ void dispatch_turn(struct dispatch *d)
     signals_turn(d);
     struct fli_list due;
     fli_list_init(&due);
-    fli_list_splice(&due, &d->undo);
+    fli_list_splice(&due, &d->cleanup);
     struct fli_list *link = NULL;
     while ((link = fli_list_first(&d->again)) != NULL &&
            FLI_CONTAINER_OF(link, struct call, link)->again_ms <= now_ms) {
@@ -264,13 +264,13 @@ void dispatch_turn(struct dispatch *d)
         fli_list_push(&due, link);
     }
     while ((link = fli_list_pop(&due)) != NULL) {
-        undo(FLI_CONTAINER_OF(link, struct call, link));
+        cleanup(FLI_CONTAINER_OF(link, struct call, link));
     }
 }
 
 uint64_t dispatch_next_turn_ms(const struct dispatch *d)
 {
-    if (!fli_list_empty(&d->undo)) {
+    if (!fli_list_empty(&d->cleanup)) {
         return 0;
     }
     uint64_t next = parked_next_deadline(&d->parked);
@@ -299,8 +299,8 @@ void dispatch_stop(struct dispatch *d)
 void dispatch_drop_all(struct dispatch *d)
 {
     struct fli_list *link = NULL;
-    fli_list_splice(&d->undo, &d->again);
-    while ((link = fli_list_pop(&d->undo)) != NULL) {
+    fli_list_splice(&d->cleanup, &d->again);
+    while ((link = fli_list_pop(&d->cleanup)) != NULL) {
         dispatch_call_free(FLI_CONTAINER_OF(link, struct call, link));
     }
     struct parked_request *r = NULL;

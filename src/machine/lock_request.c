@@ -1,34 +1,34 @@
-/* seat.c: one session's place at one lock. See state.h. */
+/* lock_request.c: one session's place at one lock. See state.h. */
 #include "machine/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct timer) == 16 && sizeof(struct seat) == 40 &&
+_Static_assert(sizeof(struct timer) == 16 && sizeof(struct request) == 40 &&
                    offsetof(struct session_implicit, bytes) == 60 &&
                    offsetof(struct lock, name) == 24,
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
 _Static_assert(MACHINE_NAMES_MAX <= 16 && FL_TOKEN_MAX < UINT64_C(1) << 60,
-               "a token and a place among mates fit held_key");
+               "a token and a place in a multi-lock fit held_key");
 _Static_assert(FL_VALUE_MAX < 1u << 11, "a length of a value fits value_len");
 _Static_assert(FL_OWNER_MAX <= UINT8_MAX && FL_NAME_MAX <= UINT8_MAX && FL_LABEL_MAX <= UINT8_MAX,
                "lengths fit a byte");
 _Static_assert(FL_TTL_MAX_MS <= UINT32_MAX && FL_LOCKDELAY_MAX_MS <= UINT32_MAX,
                "durations fit 32 bits");
 
-static void seat_init(struct seat *seat, struct lock *lock, struct fli_slice value)
+static void request_init(struct request *request, struct lock *lock, struct fli_slice value)
 {
     FLI_ASSERT(value.len <= FL_VALUE_MAX);
-    *seat = (struct seat){.lock = lock};
-    seat->value_len = value.len & 0x7ff;
+    *request = (struct request){.lock = lock};
+    request->value_len = value.len & 0x7ff;
 }
 
-static void linked_seat_init(struct linked_seat *linked, struct lock *lock, struct session *session,
-                             struct fli_slice value)
+static void linked_request_init(struct linked_request *linked, struct lock *lock,
+                                struct session *session, struct fli_slice value)
 {
-    seat_init(&linked->seat, lock, value);
-    linked->seat.linked = 1;
+    request_init(&linked->request, lock, value);
+    linked->request.linked = 1;
     linked->session = session;
     fli_list_init(&linked->at_session);
 }
@@ -74,9 +74,9 @@ static size_t who_len(const uint8_t *packed)
     return 5u + packed[4];
 }
 
-struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
-                                          struct fli_slice owner, uint64_t ttl_ms,
-                                          struct fli_slice value, const struct who *who)
+struct request *machine_request_create_implicit(struct machine *m, struct lock *lock,
+                                                struct fli_slice owner, uint64_t ttl_ms,
+                                                struct fli_slice value, const struct who *who)
 {
     uint8_t packed[WHO_SIZE_MAX];
     struct fli_slice whose = {packed, machine_who_pack(who, packed)};
@@ -88,70 +88,71 @@ struct seat *machine_seat_create_implicit(struct machine *m, struct lock *lock,
     s->base.lease.ttl_ms = (uint32_t)ttl_ms;
     s->renewals = 0;
     s->base.lease.owner_len = (uint8_t)owner.len;
-    seat_init(&s->seat, lock, value);
-    s->seat.has_who = whose.len > 0;
+    request_init(&s->request, lock, value);
+    s->request.has_who = whose.len > 0;
     copy(copy(copy(s->bytes, owner), value), whose);
     m->n_implicit++;
-    return &s->seat;
+    return &s->request;
 }
 
-struct seat *machine_seat_create_explicit(struct machine *m, struct lock *lock,
-                                          struct session_explicit *s, struct fli_slice value)
+struct request *machine_request_create_explicit(struct machine *m, struct lock *lock,
+                                                struct session_explicit *s, struct fli_slice value)
 {
-    struct seat_explicit *e =
-        fli_slab_alloc(&m->slab, offsetof(struct seat_explicit, value) + value.len);
-    linked_seat_init(&e->linked, lock, &s->base, value);
+    struct request_explicit *e =
+        fli_slab_alloc(&m->slab, offsetof(struct request_explicit, value) + value.len);
+    linked_request_init(&e->linked, lock, &s->base, value);
     copy(e->value, value);
-    return &e->linked.seat;
+    return &e->linked.request;
 }
 
-/* Owner and value of a group. */
-static uint8_t *group_bytes(struct group *g)
+/* Owner and value of a multi-lock. */
+static uint8_t *multi_bytes(struct multi_lock *g)
 {
-    return (uint8_t *)&g->mates[g->n];
+    return (uint8_t *)&g->parts[g->n];
 }
 
-struct seat *machine_group_create(struct machine *m, struct lock *const *locks, unsigned n,
-                                  struct session_explicit *s, struct fli_slice owner,
-                                  uint64_t ttl_ms, struct fli_slice value, const struct who *who)
+struct request *machine_multi_create(struct machine *m, struct lock *const *locks, unsigned n,
+                                     struct session_explicit *s, struct fli_slice owner,
+                                     uint64_t ttl_ms, struct fli_slice value, const struct who *who)
 {
     uint8_t packed[WHO_SIZE_MAX];
     struct fli_slice whose = {packed, s != NULL ? 0 : machine_who_pack(who, packed)};
     FLI_ASSERT(n >= 2 && n <= MACHINE_NAMES_MAX);
     size_t owner_len = s != NULL ? 0 : owner.len;
-    struct group *g = fli_xcalloc(1, offsetof(struct group, mates) + n * sizeof g->mates[0] +
-                                         owner_len + value.len + whose.len);
+    struct multi_lock *g =
+        fli_xcalloc(1, offsetof(struct multi_lock, parts) + n * sizeof g->parts[0] + owner_len +
+                           value.len + whose.len);
     machine_timer_init(&g->own.lease, TIMER_LEASE_IMPLICIT);
-    machine_work_init(&g->work, WORK_GROUP);
-    g->own.lease.grouped = 1;
+    machine_work_init(&g->work, WORK_MULTI);
+    g->own.lease.is_multi = 1;
     g->n = (uint8_t)n;
     if (s == NULL) {
         FLI_ASSERT(owner.len >= 1 && owner.len <= FL_OWNER_MAX);
         FLI_ASSERT(ttl_ms >= FL_TTL_MIN_MS && ttl_ms <= FL_TTL_MAX_MS);
         g->own.lease.ttl_ms = (uint32_t)ttl_ms;
         g->own.lease.owner_len = (uint8_t)owner.len;
-        copy(group_bytes(g), owner);
+        copy(multi_bytes(g), owner);
         m->n_implicit++;
     }
     for (unsigned i = 0; i < n; i++) {
-        struct mate *mate = &g->mates[i];
-        linked_seat_init(&mate->linked, locks[i], s != NULL ? &s->base : &g->own, value);
-        mate->linked.seat.grouped = 1;
-        mate->linked.seat.has_who = whose.len > 0;
-        mate->group = g;
+        struct multi_part *part = &g->parts[i];
+        linked_request_init(&part->linked, locks[i], s != NULL ? &s->base : &g->own, value);
+        part->linked.request.is_multi = 1;
+        part->linked.request.has_who = whose.len > 0;
+        part->multi = g;
     }
-    copy(copy(group_bytes(g) + owner_len, value), whose);
-    return group_seat(g, 0);
+    copy(copy(multi_bytes(g) + owner_len, value), whose);
+    return multi_request(g, 0);
 }
 
-static void group_free(struct machine *m, struct group *g)
+static void multi_free(struct machine *m, struct multi_lock *g)
 {
     for (unsigned i = 0; i < g->n; i++) {
-        const struct seat *seat = group_seat(g, i);
-        FLI_ASSERT(!seat->waiting && lock_holder(seat->lock) != seat);
-        FLI_ASSERT(!fli_list_linked(&g->mates[i].linked.at_session));
+        const struct request *request = multi_request(g, i);
+        FLI_ASSERT(!request->waiting && lock_holder(request->lock) != request);
+        FLI_ASSERT(!fli_list_linked(&g->parts[i].linked.at_session));
     }
-    if (!session_is_explicit(seat_session(group_seat(g, 0)))) {
+    if (!session_is_explicit(request_session(multi_request(g, 0)))) {
         machine_timer_clear(m, &g->own.lease);
         FLI_ASSERT(m->n_implicit > 0);
         m->n_implicit--;
@@ -160,25 +161,25 @@ static void group_free(struct machine *m, struct group *g)
     free(g);
 }
 
-void machine_seat_free(struct machine *m, struct seat *seat)
+void machine_request_free(struct machine *m, struct request *request)
 {
-    if (seat->grouped) {
-        group_free(m, seat_group(seat));
+    if (request->is_multi) {
+        multi_free(m, request_multi(request));
         return;
     }
-    FLI_ASSERT(!seat->waiting && lock_holder(seat->lock) != seat);
-    if (session_is_explicit(seat_session(seat))) {
-        FLI_ASSERT(!fli_list_linked(&linked_seat_of(seat)->at_session));
-        fli_slab_free(&m->slab, FLI_CONTAINER_OF(seat, struct seat_explicit, linked.seat),
-                      offsetof(struct seat_explicit, value) + seat->value_len);
+    FLI_ASSERT(!request->waiting && lock_holder(request->lock) != request);
+    if (session_is_explicit(request_session(request))) {
+        FLI_ASSERT(!fli_list_linked(&linked_request_of(request)->at_session));
+        fli_slab_free(&m->slab, FLI_CONTAINER_OF(request, struct request_explicit, linked.request),
+                      offsetof(struct request_explicit, value) + request->value_len);
         return;
     }
-    struct session_implicit *s = session_implicit_of(seat_session(seat));
+    struct session_implicit *s = session_implicit_of(request_session(request));
     machine_timer_clear(m, &s->base.lease);
     FLI_ASSERT(m->n_implicit > 0);
     m->n_implicit--;
-    size_t len = s->base.lease.owner_len + (size_t)seat->value_len;
-    len += seat->has_who ? who_len(s->bytes + len) : 0;
+    size_t len = s->base.lease.owner_len + (size_t)request->value_len;
+    len += request->has_who ? who_len(s->bytes + len) : 0;
     fli_slab_free(&m->slab, s, offsetof(struct session_implicit, bytes) + len);
 }
 
@@ -188,11 +189,11 @@ struct fli_slice machine_session_address(struct session *s)
         const struct who *who = &session_explicit_of(s)->who;
         return (struct fli_slice){who->address, who->address_len};
     }
-    const struct seat *seat = session_seat(s);
-    if (!seat->has_who) {
+    const struct request *request = session_request(s);
+    if (!request->has_who) {
         return (struct fli_slice){NULL, 0};
     }
-    struct fli_slice value = machine_seat_value(seat);
+    struct fli_slice value = machine_request_value(request);
     const uint8_t *packed = value.data + value.len;
     return (struct fli_slice){packed + 5, packed[4]};
 }
@@ -203,9 +204,9 @@ struct who machine_session_who(struct session *s)
     if (session_is_explicit(s)) {
         return session_explicit_of(s)->who;
     }
-    const struct seat *seat = session_seat(s);
-    if (seat->has_who) {
-        struct fli_slice value = machine_seat_value(seat);
+    const struct request *request = session_request(s);
+    if (request->has_who) {
+        struct fli_slice value = machine_request_value(request);
         const uint8_t *packed = value.data + value.len;
         bool ok = machine_who_unpack((struct fli_slice){packed, who_len(packed)}, &who);
         FLI_ASSERT(ok);
@@ -213,18 +214,20 @@ struct who machine_session_who(struct session *s)
     return who;
 }
 
-struct fli_slice machine_seat_value(const struct seat *seat)
+struct fli_slice machine_request_value(const struct request *request)
 {
-    size_t len = seat->value_len;
-    if (seat->grouped) {
-        struct group *g = CONST_CONTAINER_OF(seat, struct mate, linked.seat)->group;
-        size_t skip = session_is_explicit(seat_session(seat)) ? 0 : g->own.lease.owner_len;
-        return (struct fli_slice){group_bytes(g) + skip, len};
+    size_t len = request->value_len;
+    if (request->is_multi) {
+        struct multi_lock *g =
+            CONST_CONTAINER_OF(request, struct multi_part, linked.request)->multi;
+        size_t skip = session_is_explicit(request_session(request)) ? 0 : g->own.lease.owner_len;
+        return (struct fli_slice){multi_bytes(g) + skip, len};
     }
-    if (session_is_explicit(seat_session(seat))) {
+    if (session_is_explicit(request_session(request))) {
         return (struct fli_slice){
-            CONST_CONTAINER_OF(seat, struct seat_explicit, linked.seat)->value, len};
+            CONST_CONTAINER_OF(request, struct request_explicit, linked.request)->value, len};
     }
-    const struct session_implicit *s = CONST_CONTAINER_OF(seat, struct session_implicit, seat);
+    const struct session_implicit *s =
+        CONST_CONTAINER_OF(request, struct session_implicit, request);
     return (struct fli_slice){s->bytes + s->base.lease.owner_len, len};
 }

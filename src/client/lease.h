@@ -1,4 +1,4 @@
-/* hold.h: what the holder of a lease may believe, and when to renew it. Pure: time and results of
+/* lease.h: what the holder of a lease may believe, and when to renew it. Pure: time and results of
  * renewals come in; the state, what is due and when to look again come out. A lock and a session
  * are held alike.
  *
@@ -11,56 +11,56 @@
  * is the one thing that can take the lock sooner without our knowing; its token fences us off.
  *
  * `lost` is for ever: no answer that comes later brings a lock back. */
-#ifndef FLI_CLIENT_HOLD_H
-#define FLI_CLIENT_HOLD_H
+#ifndef FLI_CLIENT_LEASE_H
+#define FLI_CLIENT_LEASE_H
 
 #include <stdbool.h>
 
 #include "base/base.h"
 #include "fencelock/hold.h"
 
-#define FLI_HOLD_NEVER UINT64_MAX
+#define FLI_LEASE_NEVER UINT64_MAX
 
-struct fli_hold_config {
+struct fli_lease_config {
     uint64_t ttl_ms;
     uint64_t lease_until_ms; /* of the grant, by fli_lease_until() */
     uint64_t reserve_ms;     /* call it lost so long before lease_until_ms */
     uint64_t max_hold_ms;    /* lost so long after the grant was asked for; 0: no such limit */
 };
 
-struct fli_hold {
+struct fli_lease {
     enum fl_hold_state state; /* as of the last look */
     enum fl_lost_reason reason;
     bool renewing;        /* a renewal is on its way */
     uint64_t deadline_ms; /* lost from then on, unless a renewal comes through */
     /* private */
-    struct fli_hold_config config;
+    struct fli_lease_config config;
     uint64_t end_ms; /* of max_hold, or NEVER */
     uint64_t jeopardy_ms;
     uint64_t renew_ms;
 };
 
-void fli_hold_init(struct fli_hold *h, const struct fli_hold_config *config);
+void fli_lease_init(struct fli_lease *h, const struct fli_lease_config *config);
 
 /* Lets time pass. Any time may be given; a time before an earlier one changes nothing. */
-enum fl_hold_state fli_hold_look(struct fli_hold *h, uint64_t now_ms);
+enum fl_hold_state fli_lease_state(struct fli_lease *h, uint64_t now_ms);
 
 /* When to look again though nothing happens: the next change of state, or the next renewal. NEVER
  * when it is lost. */
-uint64_t fli_hold_next_ms(const struct fli_hold *h);
+uint64_t fli_lease_next_ms(const struct fli_lease *h);
 
 /* Whether a renewal is to be sent now. Once it is sent, say so; once it has ended, say how:
  * 0 and when the new lease is to be believed until; or a code. FL_ENOTHELD and FL_ENOSESSION mean
  * that the lock is lost, all others that it should be tried again soon. */
-bool fli_hold_wants_renewal(const struct fli_hold *h, uint64_t now_ms);
-void fli_hold_renewal_began(struct fli_hold *h);
-void fli_hold_renewal_ended(struct fli_hold *h, uint64_t now_ms, int status,
-                            uint64_t lease_until_ms);
+bool fli_lease_wants_renewal(const struct fli_lease *h, uint64_t now_ms);
+void fli_lease_renewal_began(struct fli_lease *h);
+void fli_lease_renewal_ended(struct fli_lease *h, uint64_t now_ms, int status,
+                             uint64_t lease_until_ms);
 
 /* The holder gives up: released, closed. */
-void fli_hold_end(struct fli_hold *h, enum fl_lost_reason reason);
+void fli_lease_end(struct fli_lease *h, enum fl_lost_reason reason);
 
 /* How long it may still be believed; 0 when it is lost. */
-uint64_t fli_hold_remaining_ms(const struct fli_hold *h, uint64_t now_ms);
+uint64_t fli_lease_remaining_ms(const struct fli_lease *h, uint64_t now_ms);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "redlock/judge.h"
+#include "redlock/fitness.h"
 
 static void good(struct fli_facts *f, uint32_t n)
 {
@@ -21,7 +21,7 @@ static void good(struct fli_facts *f, uint32_t n)
 
 static struct fli_facts facts[FL_REDLOCK_SERVERS_MAX];
 static struct fl_redlock_check_report report;
-static struct fli_judge_rules rules;
+static struct fli_fitness_rules rules;
 
 static void expect(bool fit, enum fl_redlock_finding_kind kind, bool refuses, int server)
 {
@@ -45,42 +45,42 @@ static void test_numbers(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= FL_REDLOCK_SERVERS_MAX; n++) {
-        assert_true(fli_judge(facts, n, &rules, &report));
+        assert_true(fli_fitness(facts, n, &rules, &report));
         assert_int_equal(report.len, (n < 3) + (n % 2 == 0));
     }
-    expect(fli_judge(facts, 1, &rules, &report), FL_REDLOCK_FIND_FEW, false, -1);
-    expect(fli_judge(facts, 4, &rules, &report), FL_REDLOCK_FIND_EVEN, false, -1);
+    expect(fli_fitness(facts, 1, &rules, &report), FL_REDLOCK_FIND_FEW, false, -1);
+    expect(fli_fitness(facts, 4, &rules, &report), FL_REDLOCK_FIND_EVEN, false, -1);
 }
 
 static void test_each_fault(void **state)
 {
     (void)state;
     memcpy(facts[2].run_id, facts[0].run_id, sizeof facts[0].run_id);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_TWICE, true, 2);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_TWICE, true, 2);
     setup(NULL);
     memcpy(facts[1].role, "slave", 6);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_REPLICA, true, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_REPLICA, true, 1);
     setup(NULL);
     memcpy(facts[1].policy, "allkeys-lru", 12);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_EVICTS, true, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_EVICTS, true, 1);
     rules.eviction_allowed = true;
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_EVICTS, false, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_EVICTS, false, 1);
     setup(NULL);
     facts[0].aof = 0;
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_FORGETS, false, 0);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_FORGETS, false, 0);
     setup(NULL);
     memcpy(facts[0].fsync, "everysec", 9);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_FORGETS, false, 0);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_FORGETS, false, 0);
     rules.restarts_are_safe = true;
-    assert_true(fli_judge(facts, 3, &rules, &report) && report.len == 0);
+    assert_true(fli_fitness(facts, 3, &rules, &report) && report.len == 0);
     setup(NULL);
     facts[2].young_ms = 1;
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_YOUNG, false, 2);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_YOUNG, false, 2);
     setup(NULL);
     fli_facts_init(&facts[1]);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNREACHABLE, false, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNREACHABLE, false, 1);
     memcpy(facts[1].error, "WRONGPASS", 10);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_REFUSED, true, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_REFUSED, true, 1);
 }
 
 static void test_what_is_no_redis(void **state)
@@ -90,10 +90,10 @@ static void test_what_is_no_redis(void **state)
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
     fli_facts_take_info(&facts[1], ours, sizeof ours - 1);
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_STRANGER, true, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_STRANGER, true, 1);
     setup(NULL);
     fli_facts_take_info(&facts[1], "run_id:abc\r\n", 12);
-    assert_true(fli_judge(facts, 3, &rules, &report));
+    assert_true(fli_fitness(facts, 3, &rules, &report));
 }
 
 static void test_what_is_not_told(void **state)
@@ -102,11 +102,11 @@ static void test_what_is_not_told(void **state)
     fli_facts_init(&facts[1]);
     facts[1].heard = true;
     facts[1].aof = 1;
-    expect(fli_judge(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNKNOWN, false, 1);
+    expect(fli_fitness(facts, 3, &rules, &report), FL_REDLOCK_FIND_UNKNOWN, false, 1);
     assert_non_null(strstr(report.finding[0].text, "run_id, role, uptime, maxmemory-policy"));
     /* Two that tell no run_id are not taken for one. */
     facts[2].run_id[0] = '\0';
-    assert_true(fli_judge(facts, 3, &rules, &report));
+    assert_true(fli_fitness(facts, 3, &rules, &report));
 }
 
 static void test_the_most_findings(void **state)
@@ -122,7 +122,7 @@ static void test_the_most_findings(void **state)
         facts[i].aof = 0;
         facts[i].young_ms = 5;
     }
-    assert_false(fli_judge(facts, FL_REDLOCK_SERVERS_MAX, &rules, &report));
+    assert_false(fli_fitness(facts, FL_REDLOCK_SERVERS_MAX, &rules, &report));
     assert_true(report.len <= FL_REDLOCK_FINDINGS_MAX);
     assert_int_equal(report.len, 6 * FL_REDLOCK_SERVERS_MAX - 1);
 }

@@ -1,7 +1,7 @@
-/* flow.h: what a call does next: which node to ask, when to ask again, when to give up, and what
- * the outcome means. Pure: no sockets, no clock, no randomness of its own; time and what happened
- * come in, the next order comes out. The blocking shell obeys it with poll(); a shell on an event
- * loop obeys the same orders with callbacks.
+/* call_state.h: what a call does next: which node to ask, when to ask again, when to give up, and
+ * what the outcome means. Pure: no sockets, no clock, no randomness of its own; time and what
+ * happened come in, the next order comes out. The blocking shell obeys it with poll(); a shell on
+ * an event loop obeys the same orders with callbacks.
  *
  *             +------------------- sleep <----------------------+
  *             v                                                 | a round of failures, or BUSY
@@ -21,9 +21,9 @@
  *
  * A connect may be refused as well, by a wrong password, which no other node will take either.
  *
- * The shell does as `order` says and reports by fli_flow_feed() exactly one event for each order.
- * Time over (order.until_ms) is an event too: UNREACHABLE, UNSENT, SILENT, DEAD, WOKE. A shell that
- * has a connection to order.node already reports CONNECTED at once. Whenever the flow orders a
+ * The shell does as `order` says and reports by fli_call_state_feed() exactly one event for each
+ * order. Time over (order.until_ms) is an event too: UNREACHABLE, UNSENT, SILENT, DEAD, WOKE. A
+ * shell that has a connection to order.node already reports CONNECTED at once. Whenever it orders a
  * connect, any connection to another node that was used before is of no more use to this call.
  *
  * Asking. A node that was stopped, or whose host is gone, closes nothing: all there is to notice is
@@ -32,22 +32,22 @@
  * question that only a leader with a majority can answer, and that follows what it is asked behind;
  * a node without a leader keeps it until there is one. When that is answered first, the way through
  * the other node is known to work, and this one not: the request is repeated there at once. */
-#ifndef FLI_CLIENT_FLOW_H
-#define FLI_CLIENT_FLOW_H
+#ifndef FLI_CLIENT_CALL_STATE_H
+#define FLI_CLIENT_CALL_STATE_H
 
 #include <stdbool.h>
 
 #include "base/base.h"
 
-#define FLI_FLOW_NOBODY UINT32_MAX
+#define FLI_CALL_NOBODY UINT32_MAX
 
-enum fli_flow_repeat {
+enum fli_call_repeat {
     FLI_REPEAT_READ,  /* changes nothing: repeat; never uncertain */
     FLI_REPEAT_WRITE, /* doing it twice is the same as once: repeat */
     FLI_REPEAT_NEVER, /* after an unknown outcome, stop */
 };
 
-enum fli_flow_want {
+enum fli_call_want {
     FLI_WANT_CONNECT, /* to order.node */
     FLI_WANT_SEND,    /* order.request */
     FLI_WANT_ANSWER,  /* to what was sent last */
@@ -55,22 +55,22 @@ enum fli_flow_want {
                          awaits its answer stays open. */
     FLI_WANT_ASK,     /* the answer to what was sent last; meanwhile order.other is asked, on a
                          connection of its own, whether it serves. The same order with the same
-                         `other` again: the question stands. */
+                         `other` again: the probe goes on. */
     FLI_WANT_SLEEP,   /* until order.until_ms */
     FLI_WANT_NOTHING, /* finished: `status` */
 };
 
-enum fli_flow_request { FLI_REQUEST_MAIN, FLI_REQUEST_CONFIRM };
+enum fli_call_request { FLI_REQUEST_MAIN, FLI_REQUEST_CONFIRM };
 
-struct fli_flow_order {
-    enum fli_flow_want want;
-    enum fli_flow_request request;
+struct fli_call_order {
+    enum fli_call_want want;
+    enum fli_call_request request;
     uint32_t node;
     uint32_t other; /* ASK; never `node` */
     uint64_t until_ms;
 };
 
-enum fli_flow_event {
+enum fli_call_event {
     FLI_EVENT_CONNECTED,
     FLI_EVENT_UNREACHABLE,
     FLI_EVENT_SENT,
@@ -92,8 +92,8 @@ enum fli_flow_event {
     FLI_EVENT_WOKE,
 };
 
-struct fli_flow_config {
-    enum fli_flow_repeat repeat;
+struct fli_call_config {
+    enum fli_call_repeat repeat;
     bool no_is_doubtful; /* RELEASE: a "no" after an unknown try may be that try's own doing */
     uint32_t nodes;      /* 1..; node numbers below this are walked in a circle */
     uint32_t start;      /* asked first; may be `nodes` itself: the learned leader that is not in
@@ -108,15 +108,15 @@ struct fli_flow_config {
     uint64_t seed;        /* of the jitter */
 };
 
-struct fli_flow {
-    struct fli_flow_order order;
+struct fli_call_state {
+    struct fli_call_order order;
     int status;              /* when finished: 0, FL_ENOTHELD for no, or a code */
     uint64_t lease_until_ms; /* status 0 and ttl_ms != 0: when to stop believing */
     bool unknown;            /* some try may have been done without our knowing */
     bool answered;           /* the last try was, at once and not after a wait, in took_ms */
     uint64_t took_ms;
     /* private */
-    struct fli_flow_config config;
+    struct fli_call_config config;
     uint64_t wait_end_ms;
     uint64_t sent_ms;   /* before the request that was sent last */
     uint64_t answer_ms; /* when the answer is overdue and no probe helps */
@@ -134,26 +134,27 @@ struct fli_flow {
     unsigned troubles;   /* set of kinds, for the final code */
 };
 
-void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config);
+void fli_call_state_init(struct fli_call_state *f, const struct fli_call_config *config);
 
 /* Reports what became of the order. code: with REFUSED only. */
-void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code);
+void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
+                         int code);
 
 /* The leader became known meanwhile: if another try is needed, it goes there. */
-void fli_flow_hint(struct fli_flow *f, uint32_t node);
+void fli_call_state_hint(struct fli_call_state *f, uint32_t node);
 
 /* What is left of the wait, for encoding a request at this moment. */
-uint64_t fli_flow_wait_left(const struct fli_flow *f, uint64_t now_ms);
+uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms);
 
 /* How long answers usually take: moves an eighth of the way to each new one. Zero to begin with. */
 struct fli_pace {
     uint64_t eighths_ms;
 };
 
-/* Looks at a flow that has ended. */
-void fli_pace_learn(struct fli_pace *p, const struct fli_flow *f);
+/* Looks at a call that has ended. */
+void fli_pace_learn(struct fli_pace *p, const struct fli_call_state *f);
 
-/* For fli_flow_config.ask_ms. */
+/* For fli_call_config.ask_ms. */
 uint64_t fli_pace_ask_ms(const struct fli_pace *p);
 
 /* When a lease that was asked for at sent_ms must no longer be believed; the one place that knows

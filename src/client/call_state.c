@@ -1,5 +1,5 @@
-/* flow.c: see flow.h. */
-#include "client/flow.h"
+/* call_state.c: see call_state.h. */
+#include "client/call_state.h"
 
 #define PAUSE_FIRST_MS UINT64_C(10)
 #define PAUSE_MAX_MS UINT64_C(500)
@@ -26,7 +26,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* SplitMix64 (Steele, Lea and Flood 2014): enough for jitter, and the same everywhere. */
-static uint64_t random_below(struct fli_flow *f, uint64_t n)
+static uint64_t random_below(struct fli_call_state *f, uint64_t n)
 {
     FLI_ASSERT(n > 0);
     f->rng += UINT64_C(0x9e3779b97f4a7c15);
@@ -43,19 +43,19 @@ uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms)
     return sent_ms + ttl_ms - margin_ms;
 }
 
-uint64_t fli_flow_wait_left(const struct fli_flow *f, uint64_t now_ms)
+uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms)
 {
     return f->wait_end_ms > now_ms ? f->wait_end_ms - now_ms : 0;
 }
 
-static void finish(struct fli_flow *f, int status)
+static void finish(struct fli_call_state *f, int status)
 {
     f->order.want = FLI_WANT_NOTHING;
     f->status = status;
 }
 
 /* The code for a call that ran out of time. What may have been done outranks every refusal. */
-static int code_of_troubles(const struct fli_flow *f)
+static int code_of_troubles(const struct fli_call_state *f)
 {
     if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {
         return FL_EUNCERTAIN;
@@ -72,7 +72,7 @@ static int code_of_troubles(const struct fli_flow *f)
     return (f->troubles & TROUBLE_BROKEN) != 0 ? FL_EPROTO : FL_ENOCONN;
 }
 
-static void time_over(struct fli_flow *f, uint64_t now_ms)
+static void time_over(struct fli_call_state *f, uint64_t now_ms)
 {
     if (f->order.request == FLI_REQUEST_MAIN) {
         finish(f, code_of_troubles(f));
@@ -81,7 +81,7 @@ static void time_over(struct fli_flow *f, uint64_t now_ms)
     }
 }
 
-static void want_connect(struct fli_flow *f, uint64_t now_ms, uint32_t node)
+static void want_connect(struct fli_call_state *f, uint64_t now_ms, uint32_t node)
 {
     if (now_ms >= f->config.deadline_ms) {
         time_over(f, now_ms);
@@ -93,33 +93,33 @@ static void want_connect(struct fli_flow *f, uint64_t now_ms, uint32_t node)
     f->order.until_ms = least(f->config.deadline_ms, now_ms + f->attempt_ms);
 }
 
-static void want_send(struct fli_flow *f, uint64_t now_ms)
+static void want_send(struct fli_call_state *f, uint64_t now_ms)
 {
     f->order.want = FLI_WANT_SEND;
     f->order.until_ms = least(f->config.deadline_ms, now_ms + f->attempt_ms);
     f->sent_ms = now_ms;
 }
 
-static bool is_waiting(const struct fli_flow *f)
+static bool is_waiting(const struct fli_call_state *f)
 {
     return f->order.request == FLI_REQUEST_MAIN && f->wait_end_ms > f->sent_ms;
 }
 
 /* How many nodes there are to be asked about the one that owes an answer. */
-static uint32_t others(const struct fli_flow *f)
+static uint32_t others(const struct fli_call_state *f)
 {
     return f->order.node < f->config.nodes ? f->config.nodes - 1 : f->config.nodes;
 }
 
 /* Of a request whose answer is due at once. */
-static bool may_ask(const struct fli_flow *f)
+static bool may_ask(const struct fli_call_state *f)
 {
     return f->ask_ms != 0 && f->config.repeat != FLI_REPEAT_NEVER && others(f) > 0;
 }
 
 /* A held answer is looked after by probes, so that a node that hangs is noticed long before the
  * wait is over. */
-static void want_answer(struct fli_flow *f, uint64_t now_ms)
+static void want_answer(struct fli_call_state *f, uint64_t now_ms)
 {
     f->order.want = FLI_WANT_ANSWER;
     f->order.until_ms = f->answer_ms;
@@ -130,7 +130,7 @@ static void want_answer(struct fli_flow *f, uint64_t now_ms)
     }
 }
 
-static void want_ask(struct fli_flow *f, uint64_t now_ms, uint32_t other)
+static void want_ask(struct fli_call_state *f, uint64_t now_ms, uint32_t other)
 {
     FLI_ASSERT(other <= f->config.nodes && other != f->order.node);
     f->order.want = FLI_WANT_ASK;
@@ -140,10 +140,10 @@ static void want_ask(struct fli_flow *f, uint64_t now_ms, uint32_t other)
 
 /* The next node in the circle that is not `never`. One that said nothing only if there is no other,
  * and `node` itself only if there is not even that. */
-static uint32_t node_after(const struct fli_flow *f, uint32_t node, uint32_t never)
+static uint32_t node_after(const struct fli_call_state *f, uint32_t node, uint32_t never)
 {
     uint32_t nodes = f->config.nodes;
-    uint32_t poor = FLI_FLOW_NOBODY;
+    uint32_t poor = FLI_CALL_NOBODY;
     for (uint32_t i = 1; i <= nodes; i++) {
         uint32_t next = node < nodes ? (node + i) % nodes : i - 1;
         if (next == never) {
@@ -152,26 +152,26 @@ static uint32_t node_after(const struct fli_flow *f, uint32_t node, uint32_t nev
         if (next != f->silent && next != node) {
             return next;
         }
-        poor = poor == FLI_FLOW_NOBODY ? next : poor;
+        poor = poor == FLI_CALL_NOBODY ? next : poor;
     }
-    FLI_ASSERT(poor != FLI_FLOW_NOBODY);
+    FLI_ASSERT(poor != FLI_CALL_NOBODY);
     return poor;
 }
 
 /* Whom to ask first: who leads, when that is known; else anybody, so that the clients of a node
  * that was stopped do not all ask the same one. */
-static uint32_t first_other(struct fli_flow *f)
+static uint32_t first_other(struct fli_call_state *f)
 {
     uint32_t node = f->order.node;
     uint32_t nodes = f->config.nodes;
-    if (f->hint != FLI_FLOW_NOBODY && f->hint != node) {
+    if (f->hint != FLI_CALL_NOBODY && f->hint != node) {
         return f->hint;
     }
     uint32_t n = (uint32_t)random_below(f, others(f));
     return node_after(f, (node < nodes ? node + n : n + nodes - 1) % nodes, node);
 }
 
-static void sent(struct fli_flow *f, uint64_t now_ms)
+static void sent(struct fli_call_state *f, uint64_t now_ms)
 {
     uint64_t overdue_ms = now_ms + f->attempt_ms;
     f->leaderless = 0;
@@ -186,14 +186,14 @@ static void sent(struct fli_flow *f, uint64_t now_ms)
     want_answer(f, now_ms);
 }
 
-static void pause_then_next(struct fli_flow *f, uint64_t now_ms)
+static void pause_then_next(struct fli_call_state *f, uint64_t now_ms)
 {
     uint64_t most_ms = PAUSE_FIRST_MS << (f->rounds < 6 ? f->rounds : 6);
     uint64_t pause_ms = 1 + random_below(f, least(most_ms, PAUSE_MAX_MS));
     f->rounds++;
     f->failures = 0;
     f->stayed = false;
-    f->silent = FLI_FLOW_NOBODY;
+    f->silent = FLI_CALL_NOBODY;
     f->attempt_ms = least(f->attempt_ms * 2, ATTEMPT_MAX_MS);
     if (now_ms + pause_ms >= f->config.deadline_ms) {
         time_over(f, now_ms);
@@ -203,21 +203,21 @@ static void pause_then_next(struct fli_flow *f, uint64_t now_ms)
     f->order.until_ms = now_ms + pause_ms;
 }
 
-static uint32_t next_node(struct fli_flow *f)
+static uint32_t next_node(struct fli_call_state *f)
 {
     uint32_t failed = f->order.node;
     uint32_t hint = f->hint;
-    f->hint = FLI_FLOW_NOBODY;
-    if (hint != FLI_FLOW_NOBODY && hint != failed) {
+    f->hint = FLI_CALL_NOBODY;
+    if (hint != FLI_CALL_NOBODY && hint != failed) {
         return hint;
     }
     if (failed >= f->config.nodes) {
         failed = (uint32_t)random_below(f, f->config.nodes);
     }
-    return node_after(f, failed, FLI_FLOW_NOBODY);
+    return node_after(f, failed, FLI_CALL_NOBODY);
 }
 
-static void try_next(struct fli_flow *f, uint64_t now_ms)
+static void try_next(struct fli_call_state *f, uint64_t now_ms)
 {
     f->failures++;
     if (f->failures >= f->config.nodes) {
@@ -228,7 +228,7 @@ static void try_next(struct fli_flow *f, uint64_t now_ms)
 }
 
 /* The request has left and nobody knows what became of it. False: that is the end. */
-static bool note_unknown(struct fli_flow *f)
+static bool note_unknown(struct fli_call_state *f)
 {
     if (f->order.request == FLI_REQUEST_MAIN) {
         f->unknown = true;
@@ -240,21 +240,21 @@ static bool note_unknown(struct fli_flow *f)
     return true;
 }
 
-static void outcome_unknown(struct fli_flow *f, uint64_t now_ms)
+static void outcome_unknown(struct fli_call_state *f, uint64_t now_ms)
 {
     if (note_unknown(f)) {
         try_next(f, now_ms);
     }
 }
 
-static void said_nothing(struct fli_flow *f, uint64_t now_ms)
+static void said_nothing(struct fli_call_state *f, uint64_t now_ms)
 {
     f->silent = f->order.node;
     outcome_unknown(f, now_ms);
 }
 
 /* The node is there, and is among the first to know who leads now. */
-static void answered_uncertain(struct fli_flow *f, uint64_t now_ms)
+static void answered_uncertain(struct fli_call_state *f, uint64_t now_ms)
 {
     if (!note_unknown(f)) {
         return;
@@ -267,7 +267,7 @@ static void answered_uncertain(struct fli_flow *f, uint64_t now_ms)
     want_connect(f, now_ms, f->order.node);
 }
 
-static void answered_yes(struct fli_flow *f, uint64_t now_ms)
+static void answered_yes(struct fli_call_state *f, uint64_t now_ms)
 {
     uint64_t ttl_ms = f->config.ttl_ms;
     if (ttl_ms == 0) {
@@ -286,7 +286,7 @@ static void answered_yes(struct fli_flow *f, uint64_t now_ms)
     finish(f, f->lease_until_ms > now_ms ? 0 : FL_EUNCERTAIN);
 }
 
-static void answered_no(struct fli_flow *f, uint64_t now_ms)
+static void answered_no(struct fli_call_state *f, uint64_t now_ms)
 {
     if (f->order.request == FLI_REQUEST_CONFIRM) {
         /* Granted and lost again before we heard of it: that grant is over, ask for another. */
@@ -300,7 +300,7 @@ static void answered_no(struct fli_flow *f, uint64_t now_ms)
 
 /* A refusal speaks of the try that was refused, not of an earlier one whose outcome is unknown, and
  * the refusal of a confirmation does not take the grant back. */
-static void refused(struct fli_flow *f, uint64_t now_ms, int code)
+static void refused(struct fli_call_state *f, uint64_t now_ms, int code)
 {
     if (f->order.request == FLI_REQUEST_CONFIRM) {
         time_over(f, now_ms);
@@ -311,7 +311,7 @@ static void refused(struct fli_flow *f, uint64_t now_ms, int code)
     }
 }
 
-static void feed_probe(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event)
+static void feed_probe(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event)
 {
     FLI_ASSERT(event == FLI_EVENT_ALIVE || event == FLI_EVENT_LEADERLESS ||
                event == FLI_EVENT_DEAD);
@@ -324,7 +324,7 @@ static void feed_probe(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event 
     want_answer(f, now_ms);
 }
 
-static void silent(struct fli_flow *f, uint64_t now_ms)
+static void silent(struct fli_call_state *f, uint64_t now_ms)
 {
     f->troubles |= TROUBLE_SILENT;
     if (now_ms >= f->answer_ms) {
@@ -339,13 +339,14 @@ static void silent(struct fli_flow *f, uint64_t now_ms)
     }
 }
 
-static void note_took(struct fli_flow *f, uint64_t now_ms)
+static void note_took(struct fli_call_state *f, uint64_t now_ms)
 {
     f->answered = !is_waiting(f);
     f->took_ms = now_ms - f->sent_ms;
 }
 
-static void feed_answer(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
+static void feed_answer(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
+                        int code)
 {
     if (event == FLI_EVENT_YES || event == FLI_EVENT_NO || event == FLI_EVENT_REFUSED) {
         note_took(f, now_ms);
@@ -388,7 +389,7 @@ static void feed_answer(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event
 
 /* The other one serves. Whether this one has done the request, or will when it goes on, nobody
  * knows. Each time the patience grows, so that a cluster which is slow everywhere is left alone. */
-static void change_over(struct fli_flow *f, uint64_t now_ms)
+static void change_over(struct fli_call_state *f, uint64_t now_ms)
 {
     f->unknown = f->unknown || f->order.request == FLI_REQUEST_MAIN;
     f->silent = f->order.node;
@@ -396,7 +397,7 @@ static void change_over(struct fli_flow *f, uint64_t now_ms)
     want_connect(f, now_ms, f->order.other);
 }
 
-static void ask_next(struct fli_flow *f, uint64_t now_ms)
+static void ask_next(struct fli_call_state *f, uint64_t now_ms)
 {
     f->asked++;
     if (f->asked < others(f)) {
@@ -409,7 +410,7 @@ static void ask_next(struct fli_flow *f, uint64_t now_ms)
     want_answer(f, now_ms);
 }
 
-static void feed_ask(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
+static void feed_ask(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event, int code)
 {
     switch (event) {
     case FLI_EVENT_SERVES:
@@ -434,7 +435,7 @@ static void feed_ask(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event ev
     feed_answer(f, now_ms, event, code);
 }
 
-void fli_pace_learn(struct fli_pace *p, const struct fli_flow *f)
+void fli_pace_learn(struct fli_pace *p, const struct fli_call_state *f)
 {
     if (f->answered) {
         p->eighths_ms = p->eighths_ms - p->eighths_ms / 8 + f->took_ms;
@@ -447,15 +448,15 @@ uint64_t fli_pace_ask_ms(const struct fli_pace *p)
     return late_ms > ASK_LEAST_MS ? late_ms : ASK_LEAST_MS;
 }
 
-void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config)
+void fli_call_state_init(struct fli_call_state *f, const struct fli_call_config *config)
 {
     FLI_ASSERT(config->nodes >= 1);
     FLI_ASSERT(config->attempt_ms >= 1);
     FLI_ASSERT(!config->confirm || config->ttl_ms != 0);
     FLI_ASSERT(config->wait_ms == 0 || config->repeat == FLI_REPEAT_WRITE);
-    *f = (struct fli_flow){.config = *config};
-    f->hint = FLI_FLOW_NOBODY;
-    f->silent = FLI_FLOW_NOBODY;
+    *f = (struct fli_call_state){.config = *config};
+    f->hint = FLI_CALL_NOBODY;
+    f->silent = FLI_CALL_NOBODY;
     f->rng = config->seed;
     f->attempt_ms = config->attempt_ms;
     f->ask_ms = config->ask_ms;
@@ -464,13 +465,14 @@ void fli_flow_init(struct fli_flow *f, const struct fli_flow_config *config)
     want_connect(f, config->now_ms, config->start);
 }
 
-void fli_flow_hint(struct fli_flow *f, uint32_t node)
+void fli_call_state_hint(struct fli_call_state *f, uint32_t node)
 {
     FLI_ASSERT(node <= f->config.nodes);
     f->hint = node;
 }
 
-void fli_flow_feed(struct fli_flow *f, uint64_t now_ms, enum fli_flow_event event, int code)
+void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
+                         int code)
 {
     FLI_ASSERT(event == FLI_EVENT_REFUSED || code == 0);
     switch (f->order.want) {

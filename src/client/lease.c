@@ -1,7 +1,7 @@
-/* hold.c: see hold.h. */
-#include "client/hold.h"
+/* lease.c: see lease.h. */
+#include "client/lease.h"
 
-#include "client/flow.h"
+#include "client/call_state.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -14,14 +14,14 @@ static uint64_t less(uint64_t a, uint64_t b)
 }
 
 /* When the request of a lease was sent, given when it is believed until. */
-static uint64_t sent_of(const struct fli_hold *h, uint64_t lease_until_ms)
+static uint64_t sent_of(const struct fli_lease *h, uint64_t lease_until_ms)
 {
     uint64_t believed_ms = fli_lease_until(0, h->config.ttl_ms);
     FLI_ASSERT(lease_until_ms >= believed_ms);
     return lease_until_ms - believed_ms;
 }
 
-static void begin_lease(struct fli_hold *h, uint64_t lease_until_ms)
+static void begin_lease(struct fli_lease *h, uint64_t lease_until_ms)
 {
     uint64_t sent_ms = sent_of(h, lease_until_ms);
     h->config.lease_until_ms = lease_until_ms;
@@ -30,18 +30,18 @@ static void begin_lease(struct fli_hold *h, uint64_t lease_until_ms)
     h->renew_ms = sent_ms + h->config.ttl_ms / 3;
 }
 
-void fli_hold_init(struct fli_hold *h, const struct fli_hold_config *config)
+void fli_lease_init(struct fli_lease *h, const struct fli_lease_config *config)
 {
     FLI_ASSERT(config->ttl_ms >= FL_TTL_MIN_MS && config->ttl_ms <= FL_TTL_MAX_MS);
     FLI_ASSERT(config->reserve_ms <= config->ttl_ms / 2);
-    *h = (struct fli_hold){.state = FL_HOLD_SAFE, .config = *config, .end_ms = FLI_HOLD_NEVER};
+    *h = (struct fli_lease){.state = FL_HOLD_SAFE, .config = *config, .end_ms = FLI_LEASE_NEVER};
     if (config->max_hold_ms != 0) {
         h->end_ms = sent_of(h, config->lease_until_ms) + config->max_hold_ms;
     }
     begin_lease(h, config->lease_until_ms);
 }
 
-void fli_hold_end(struct fli_hold *h, enum fl_lost_reason reason)
+void fli_lease_end(struct fli_lease *h, enum fl_lost_reason reason)
 {
     FLI_ASSERT(reason != FL_LOST_NOT);
     if (h->state != FL_HOLD_LOST) {
@@ -52,28 +52,28 @@ void fli_hold_end(struct fli_hold *h, enum fl_lost_reason reason)
 
 /* Once max_hold comes before the lease's end there is nothing to be had from renewals, and nothing
  * to be in jeopardy about. */
-static bool is_last_lease(const struct fli_hold *h)
+static bool is_last_lease(const struct fli_lease *h)
 {
     return h->deadline_ms >= h->end_ms;
 }
 
-enum fl_hold_state fli_hold_look(struct fli_hold *h, uint64_t now_ms)
+enum fl_hold_state fli_lease_state(struct fli_lease *h, uint64_t now_ms)
 {
     if (h->state == FL_HOLD_LOST) {
         return h->state;
     }
     if (now_ms >= h->deadline_ms) {
-        fli_hold_end(h, h->deadline_ms == h->end_ms ? FL_LOST_MAX_HOLD : FL_LOST_DEADLINE);
+        fli_lease_end(h, h->deadline_ms == h->end_ms ? FL_LOST_MAX_HOLD : FL_LOST_DEADLINE);
     } else if (now_ms >= h->jeopardy_ms && !is_last_lease(h)) {
         h->state = FL_HOLD_JEOPARDY;
     }
     return h->state;
 }
 
-uint64_t fli_hold_next_ms(const struct fli_hold *h)
+uint64_t fli_lease_next_ms(const struct fli_lease *h)
 {
     if (h->state == FL_HOLD_LOST) {
-        return FLI_HOLD_NEVER;
+        return FLI_LEASE_NEVER;
     }
     uint64_t next_ms = h->deadline_ms;
     if (is_last_lease(h)) {
@@ -85,29 +85,29 @@ uint64_t fli_hold_next_ms(const struct fli_hold *h)
     return h->renewing ? next_ms : least(next_ms, h->renew_ms);
 }
 
-bool fli_hold_wants_renewal(const struct fli_hold *h, uint64_t now_ms)
+bool fli_lease_wants_renewal(const struct fli_lease *h, uint64_t now_ms)
 {
     return h->state != FL_HOLD_LOST && !h->renewing && !is_last_lease(h) && now_ms >= h->renew_ms &&
            now_ms < h->deadline_ms;
 }
 
-void fli_hold_renewal_began(struct fli_hold *h)
+void fli_lease_renewal_began(struct fli_lease *h)
 {
     FLI_ASSERT(h->state != FL_HOLD_LOST && !h->renewing);
     h->renewing = true;
 }
 
-void fli_hold_renewal_ended(struct fli_hold *h, uint64_t now_ms, int status,
-                            uint64_t lease_until_ms)
+void fli_lease_renewal_ended(struct fli_lease *h, uint64_t now_ms, int status,
+                             uint64_t lease_until_ms)
 {
     FLI_ASSERT(h->renewing);
     h->renewing = false;
     /* A deadline that has passed is final, even if this is the first we hear of the time. */
-    if (fli_hold_look(h, now_ms) == FL_HOLD_LOST) {
+    if (fli_lease_state(h, now_ms) == FL_HOLD_LOST) {
         return;
     }
     if (status == FL_ENOTHELD || status == FL_ENOSESSION) {
-        fli_hold_end(h, FL_LOST_TAKEN);
+        fli_lease_end(h, FL_LOST_TAKEN);
         return;
     }
     if (status != 0) {
@@ -119,10 +119,10 @@ void fli_hold_renewal_ended(struct fli_hold *h, uint64_t now_ms, int status,
         begin_lease(h, lease_until_ms);
     }
     h->state = FL_HOLD_SAFE;
-    (void)fli_hold_look(h, now_ms);
+    (void)fli_lease_state(h, now_ms);
 }
 
-uint64_t fli_hold_remaining_ms(const struct fli_hold *h, uint64_t now_ms)
+uint64_t fli_lease_remaining_ms(const struct fli_lease *h, uint64_t now_ms)
 {
     return h->state == FL_HOLD_LOST ? 0 : less(h->deadline_ms, now_ms);
 }

@@ -1,5 +1,5 @@
-/* together.c: ACQUIRE of several locks, all or none. The questions are those of acquire.c, asked of
- * all the locks together:
+/* multi_lock.c: ACQUIRE of several locks, all or none. The questions are those of acquire.c, asked
+ * of all the locks together:
  *
  *   one of them is in use as a semaphore               MISMATCH
  *   this session holds some: just these, together      GRANTED, the same token, lease renewed
@@ -26,7 +26,7 @@ struct ask {
 /* What this session has of the locks already, as holder or in their queues. */
 enum own { OWN_NONE, OWN_SAME, OWN_OTHER };
 
-static struct seat *seat_at(struct machine *m, const struct ask *a, unsigned i, bool waits)
+static struct request *request_at(struct machine *m, const struct ask *a, unsigned i, bool waits)
 {
     const struct lock *lock = a->locks[i];
     if (lock == NULL) {
@@ -36,22 +36,23 @@ static struct seat *seat_at(struct machine *m, const struct ask *a, unsigned i, 
         return machine_lock_held_by(m, lock, a->session != NULL, a->c->owner);
     }
     struct wait *w = machine_wait_find(m, lock, a->session != NULL, a->c->owner);
-    return w == NULL ? NULL : w->seat;
+    return w == NULL ? NULL : w->request;
 }
 
-static enum own find_own(struct machine *m, const struct ask *a, bool waits, struct group **ret)
+static enum own find_own(struct machine *m, const struct ask *a, bool waits,
+                         struct multi_lock **ret)
 {
-    struct group *g = NULL;
+    struct multi_lock *g = NULL;
     unsigned found = 0;
     for (unsigned i = 0; i < a->n; i++) {
-        struct seat *seat = seat_at(m, a, i, waits);
-        if (seat == NULL) {
+        struct request *request = request_at(m, a, i, waits);
+        if (request == NULL) {
             continue;
         }
-        if (!seat->grouped || (g != NULL && seat_group(seat) != g)) {
+        if (!request->is_multi || (g != NULL && request_multi(request) != g)) {
             return OWN_OTHER;
         }
-        g = seat_group(seat);
+        g = request_multi(request);
         found++;
     }
     if (found == 0) {
@@ -65,10 +66,10 @@ static enum own find_own(struct machine *m, const struct ask *a, bool waits, str
 static bool is_foreign(struct machine *m, const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        struct seat *held = seat_at(m, a, i, false);
-        struct seat *waits = seat_at(m, a, i, true);
-        if ((held != NULL && !machine_asker_owns(m, seat_session(held))) ||
-            (waits != NULL && !machine_asker_owns(m, seat_session(waits)))) {
+        struct request *held = request_at(m, a, i, false);
+        struct request *waits = request_at(m, a, i, true);
+        if ((held != NULL && !machine_asker_owns(m, request_session(held))) ||
+            (waits != NULL && !machine_asker_owns(m, request_session(waits)))) {
             return true;
         }
     }
@@ -79,8 +80,9 @@ static bool all_free(const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
         const struct lock *lock = a->locks[i];
-        if (lock != NULL && ((lock_crowd(lock) != NULL && crowd_of(lock)->queue.len > 0) ||
-                             !machine_lock_admits(lock, 1))) {
+        if (lock != NULL &&
+            ((lock_contention(lock) != NULL && contention_of(lock)->queue.len > 0) ||
+             !machine_lock_admits(lock, 1))) {
             return false;
         }
     }
@@ -109,16 +111,16 @@ static enum machine_limit common_limit(const struct machine *m, const struct ask
 static enum machine_limit queue_limit(const struct machine *m, const struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        const struct crowd *c = a->locks[i] == NULL ? NULL : lock_crowd(a->locks[i]);
+        const struct contention *c = a->locks[i] == NULL ? NULL : lock_contention(a->locks[i]);
         if (c != NULL && c->queue.len >= m->limits.lock_waits_max) {
             return MACHINE_LIMIT_LOCK_WAITS;
         }
     }
-    return m->waits_by_seat.len + a->n > m->limits.waits_max ? MACHINE_LIMIT_WAITS : 0;
+    return m->waits_by_request.len + a->n > m->limits.waits_max ? MACHINE_LIMIT_WAITS : 0;
 }
 
-/* Makes the locks that are not stored, and the seats. Returns the first. */
-static struct seat *create_seats(struct machine *m, struct ask *a)
+/* Makes the locks that are not stored, and the requests. Returns the first. */
+static struct request *create_requests(struct machine *m, struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
         if (a->locks[i] == NULL) {
@@ -126,7 +128,7 @@ static struct seat *create_seats(struct machine *m, struct ask *a)
         }
     }
     struct who who = machine_asker_who(m);
-    return machine_group_create(m, a->locks, a->n, a->session, a->c->owner, a->c->ttl_ms,
+    return machine_multi_create(m, a->locks, a->n, a->session, a->c->owner, a->c->ttl_ms,
                                 a->c->value, &who);
 }
 
@@ -140,15 +142,15 @@ static void take(struct machine *m, struct ask *a, struct machine_result *r)
         machine_answer_limit(m, r, limit);
         return;
     }
-    struct seat *seat = create_seats(m, a);
-    machine_lock_grant(m, seat, 1, 0);
-    machine_answer_granted(m, seat, r);
+    struct request *request = create_requests(m, a);
+    machine_lock_grant(m, request, 1, 0);
+    machine_answer_granted(m, request, r);
 }
 
 static void emit_queued(struct machine *m, const struct ask *a, struct wait *w)
 {
     for (unsigned i = 0; i < a->n; i++) {
-        machine_emit_of(m, seat_session(w->seat),
+        machine_emit_of(m, request_session(w->request),
                         &(struct machine_event){.type = MACHINE_EVENT_QUEUED,
                                                 .index = (uint8_t)i,
                                                 .name = lock_name(a->locks[i]),
@@ -167,11 +169,11 @@ static void join_queues(struct machine *m, struct ask *a, struct machine_result 
     if (a->session != NULL && machine_refuse_cycle(m, a->session, a->locks, a->n, r)) {
         return;
     }
-    struct seat *seat = create_seats(m, a);
-    struct wait *w = machine_wait_join(m, seat, 1, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
-    seat->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
+    struct request *request = create_requests(m, a);
+    struct wait *w = machine_wait_join(m, request, 1, ++m->serial, 1, m->clock_ms + a->c->wait_ms);
+    request->since_ms = m->clock_ms & MACHINE_CLOCK_MAX_MS;
     for (unsigned i = 0; i < a->n; i++) {
-        const struct crowd *c = crowd_of(a->locks[i]);
+        const struct contention *c = contention_of(a->locks[i]);
         if (c->holder == NULL && !c->is_idle && !fli_list_linked(&c->work.link)) {
             machine_lock_idle(m, a->locks[i], ++m->serial);
         }
@@ -195,11 +197,11 @@ static bool find_locks(struct machine *m, struct ask *a, struct machine_result *
     return true;
 }
 
-void machine_acquire_together(struct machine *m, const struct machine_command *c,
-                              struct session_explicit *s, struct machine_result *r)
+void machine_acquire_multi(struct machine *m, const struct machine_command *c,
+                           struct session_explicit *s, struct machine_result *r)
 {
     struct ask a = {.c = c, .session = s};
-    struct group *g = NULL;
+    struct multi_lock *g = NULL;
     if (!find_locks(m, &a, r)) {
         return;
     }
@@ -209,9 +211,9 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
         return;
     }
     if (own == OWN_SAME) {
-        const struct seat *seat = group_seat(g, 0);
-        machine_session_renew(m, seat_session(seat), c->ttl_ms);
-        machine_answer_granted(m, seat, r);
+        const struct request *request = multi_request(g, 0);
+        machine_session_renew(m, request_session(request), c->ttl_ms);
+        machine_answer_granted(m, request, r);
         return;
     }
     if (own == OWN_NONE && all_free(&a)) {
@@ -234,7 +236,7 @@ void machine_acquire_together(struct machine *m, const struct machine_command *c
         join_queues(m, &a, r);
         break;
     case OWN_SAME:
-        machine_ask_again(m, group_seat(g, 0)->at.wait, c, r);
+        machine_ask_again(m, multi_request(g, 0)->at.wait, c, r);
         break;
     case OWN_OTHER:
         r->code = MACHINE_MISMATCH;

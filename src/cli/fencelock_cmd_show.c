@@ -1,4 +1,4 @@
-/* fencelock_cmd_look.c: commands that look at locks and nodes. */
+/* fencelock_cmd_show.c: commands that look at locks and nodes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

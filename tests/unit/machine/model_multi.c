@@ -1,4 +1,4 @@
-/* model_together.c: the model's ACQUIRE of several locks, all or none. */
+/* model_multi.c: the model's ACQUIRE of several locks, all or none. */
 #include "model.h"
 
 #include <string.h>
@@ -96,7 +96,7 @@ static uint32_t common_limit(const struct model *m, const struct asked *a)
     if (!a->is_explicit) {
         return n.sessions >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS : 0;
     }
-    return model_seats(m, (unsigned)a->session) + a->n > m->limits.session_locks_max
+    return model_requests(m, (unsigned)a->session) + a->n > m->limits.session_locks_max
                ? MACHINE_LIMIT_SESSION_LOCKS
                : 0;
 }
@@ -197,7 +197,7 @@ static void join(struct model *m, const struct asked *a, const struct machine_co
                                         .session = s,
                                         .slots = 1,
                                         .id = id,
-                                        .asking = 1,
+                                        .times_asked = 1,
                                         .deadline_ms = m->clock_ms + c->wait_ms,
                                         .index = i,
                                         .together = a->n,
@@ -224,20 +224,19 @@ static void ask_again(struct model *m, const struct machine_command *c, uint64_t
             continue;
         }
         uint64_t deadline_ms = m->clock_ms + c->wait_ms;
-        w->asking++;
+        w->times_asked++;
         w->deadline_ms = deadline_ms > w->deadline_ms ? deadline_ms : w->deadline_ms;
         if (!m->sessions[w->session].is_explicit) {
             m->sessions[w->session].ttl_ms = c->ttl_ms;
         }
-        r->token = w->asking;
+        r->token = w->times_asked;
     }
     r->code = MACHINE_QUEUED;
     r->number = place(m, id);
     r->wait = id;
 }
 
-void model_acquire_together(struct model *m, const struct machine_command *c,
-                            struct machine_result *r)
+void model_acquire_multi(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     if (c->mode != MACHINE_MODE_EXCLUSIVE || c->permits != 1) {
         r->code = MACHINE_UNSUPPORTED;

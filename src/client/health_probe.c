@@ -1,5 +1,5 @@
-/* question.c: see question.h. */
-#include "client/question.h"
+/* health_probe.c: see health_probe.h. */
+#include "client/health_probe.h"
 
 #include <stdio.h>
 
@@ -8,19 +8,19 @@
 #define ANSWERS 2u
 #define OUT_MAX 256u
 
-void fli_question_init(struct fli_question *q, struct fli_link *link)
+void fli_health_probe_init(struct fli_health_probe *q, struct fli_link *link)
 {
-    *q = (struct fli_question){.link = link};
+    *q = (struct fli_health_probe){.link = link};
     fli_buf_init(&q->out, OUT_MAX);
 }
 
-void fli_question_fini(struct fli_question *q)
+void fli_health_probe_fini(struct fli_health_probe *q)
 {
     fli_buf_fini(&q->out);
 }
 
-bool fli_question_begin(struct fli_question *q, uint32_t node, struct fli_link_tls *with,
-                        const char *host, const struct sockaddr *address, socklen_t address_len)
+bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node, struct fli_link_tls *with,
+                            const char *host, const struct sockaddr *address, socklen_t address_len)
 {
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
     /* Of any lock: what matters is that there is an answer. */
@@ -37,15 +37,15 @@ bool fli_question_begin(struct fli_question *q, uint32_t node, struct fli_link_t
     return fli_link_begin(q->link, with, host, address, address_len) == 0;
 }
 
-static bool is_good(const struct fli_question *q, const redisReply *reply)
+static bool is_good(const struct fli_health_probe *q, const redisReply *reply)
 {
     int code;
     enum fli_ask_op op = q->answers == 1 ? FLI_ASK_LEADER : FLI_ASK_CHECK;
-    enum fli_flow_event event = fli_ask_judge(op, reply, &code);
+    enum fli_call_event event = fli_ask_classify(op, reply, &code);
     return event == FLI_EVENT_YES || event == FLI_EVENT_NO;
 }
 
-bool fli_question_step(struct fli_question *q, enum fli_flow_event *ret, bool *ret_writable)
+bool fli_health_probe_step(struct fli_health_probe *q, enum fli_call_event *ret, bool *ret_writable)
 {
     struct fli_link *l = q->link;
     redisReply *reply = NULL;
@@ -72,7 +72,7 @@ bool fli_question_step(struct fli_question *q, enum fli_flow_event *ret, bool *r
     return true;
 }
 
-bool fli_question_is_done(const struct fli_question *q, uint32_t node)
+bool fli_health_probe_is_done(const struct fli_health_probe *q, uint32_t node)
 {
     return q->link->fd >= 0 && q->node == node && q->answers == ANSWERS &&
            fli_link_is_fresh(q->link);

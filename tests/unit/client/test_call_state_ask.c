@@ -1,4 +1,4 @@
-/* What a flow does when an answer is late: asks another node, and changes over when that one
+/* What a call does when an answer is late: asks another node, and changes over when that one
  * serves; what it does not; and whom it tries next. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,15 +9,15 @@
 
 #include <cmocka.h>
 
-#include "client/flow.h"
+#include "client/call_state.h"
 
 #define START_MS UINT64_C(1000000)
 #define ASK_MS UINT64_C(100)
 #define ATTEMPT_MS UINT64_C(1000)
 
-static struct fli_flow_config config_of(uint32_t nodes)
+static struct fli_call_config config_of(uint32_t nodes)
 {
-    return (struct fli_flow_config){.repeat = FLI_REPEAT_WRITE,
+    return (struct fli_call_config){.repeat = FLI_REPEAT_WRITE,
                                     .nodes = nodes,
                                     .now_ms = START_MS,
                                     .deadline_ms = START_MS + 60000,
@@ -27,21 +27,21 @@ static struct fli_flow_config config_of(uint32_t nodes)
 }
 
 /* From an ordered connect to an ordered answer, all at one moment. */
-static void reach_answer(struct fli_flow *f, uint64_t now_ms)
+static void reach_answer(struct fli_call_state *f, uint64_t now_ms)
 {
     assert_int_equal(f->order.want, FLI_WANT_CONNECT);
-    fli_flow_feed(f, now_ms, FLI_EVENT_CONNECTED, 0);
-    fli_flow_feed(f, now_ms, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(f, now_ms, FLI_EVENT_CONNECTED, 0);
+    fli_call_state_feed(f, now_ms, FLI_EVENT_SENT, 0);
     assert_int_equal(f->order.want, FLI_WANT_ANSWER);
 }
 
 /* Up to the first question, which goes to one of the others when the answer is late. */
-static uint32_t reach_ask(struct fli_flow *f, const struct fli_flow_config *c)
+static uint32_t reach_ask(struct fli_call_state *f, const struct fli_call_config *c)
 {
-    fli_flow_init(f, c);
+    fli_call_state_init(f, c);
     reach_answer(f, START_MS);
     assert_int_equal(f->order.until_ms, START_MS + c->ask_ms);
-    fli_flow_feed(f, START_MS + c->ask_ms, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(f, START_MS + c->ask_ms, FLI_EVENT_SILENT, 0);
     assert_int_equal(f->order.want, FLI_WANT_ASK);
     assert_int_equal(f->order.node, c->start);
     assert_true(f->order.other != c->start);
@@ -53,39 +53,39 @@ static uint32_t reach_ask(struct fli_flow *f, const struct fli_flow_config *c)
 static void test_an_answer_that_comes_first_is_the_answer(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 150, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 150, FLI_EVENT_YES, 0);
     assert_int_equal(f.order.want, FLI_WANT_NOTHING);
     assert_int_equal(f.status, 0);
     assert_true(f.answered);
     assert_int_equal(f.took_ms, 150);
 
     reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 120, FLI_EVENT_ALIVE, 0);
-    fli_flow_feed(&f, START_MS + 150, FLI_EVENT_NO, 0);
+    fli_call_state_feed(&f, START_MS + 120, FLI_EVENT_ALIVE, 0);
+    fli_call_state_feed(&f, START_MS + 150, FLI_EVENT_NO, 0);
     assert_int_equal(f.status, FL_ENOTHELD);
 }
 
 static void test_when_another_serves_the_request_is_repeated_there(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
     c.confirm = true;
     uint32_t other = reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 101, FLI_EVENT_ALIVE, 0);
+    fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_ALIVE, 0);
     assert_int_equal(f.order.want, FLI_WANT_ASK);
     assert_int_equal(f.order.other, other);
     assert_int_equal(f.order.until_ms, START_MS + ATTEMPT_MS);
-    fli_flow_feed(&f, START_MS + 550, FLI_EVENT_SERVES, 0);
+    fli_call_state_feed(&f, START_MS + 550, FLI_EVENT_SERVES, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.node, other);
     assert_true(f.unknown);
     reach_answer(&f, START_MS + 550);
-    fli_flow_feed(&f, START_MS + 551, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 551, FLI_EVENT_YES, 0);
     assert_int_equal(f.status, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 550, 10000));
 }
@@ -95,29 +95,29 @@ static void test_what_was_left_behind_stays_unknown(void **state)
 {
     (void)state;
     static const struct {
-        enum fli_flow_event event;
+        enum fli_call_event event;
         int code, status;
     } rows[] = {{FLI_EVENT_NO, 0, FL_EUNCERTAIN}, {FLI_EVENT_REFUSED, FL_ELIMIT, FL_EUNCERTAIN}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct fli_flow f;
-        struct fli_flow_config c = config_of(3);
+        struct fli_call_state f;
+        struct fli_call_config c = config_of(3);
         c.no_is_doubtful = true;
         reach_ask(&f, &c);
-        fli_flow_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
+        fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
         reach_answer(&f, START_MS + 101);
-        fli_flow_feed(&f, START_MS + 102, rows[i].event, rows[i].code);
+        fli_call_state_feed(&f, START_MS + 102, rows[i].event, rows[i].code);
         assert_int_equal(f.status, rows[i].status);
     }
 }
 
-static void test_a_question_does_not_lengthen_the_attempt(void **state)
+static void test_a_health_probe_does_not_lengthen_the_attempt(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 101, FLI_EVENT_ALIVE, 0);
-    fli_flow_feed(&f, START_MS + ATTEMPT_MS, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_ALIVE, 0);
+    fli_call_state_feed(&f, START_MS + ATTEMPT_MS, FLI_EVENT_SILENT, 0);
     assert_int_equal(f.order.want, FLI_WANT_CONNECT);
     assert_int_equal(f.order.node, other); /* which is known to be there */
     assert_true(f.unknown);
@@ -126,24 +126,24 @@ static void test_a_question_does_not_lengthen_the_attempt(void **state)
 static void test_the_others_are_asked_in_turn(void **state)
 {
     (void)state;
-    static const enum fli_flow_event troubles[] = {FLI_EVENT_SERVES_NOT, FLI_EVENT_SILENT};
+    static const enum fli_call_event troubles[] = {FLI_EVENT_SERVES_NOT, FLI_EVENT_SILENT};
     for (size_t i = 0; i < 2; i++) {
         for (uint32_t start = 0; start <= 4; start++) {
-            struct fli_flow f;
-            struct fli_flow_config c = config_of(4);
+            struct fli_call_state f;
+            struct fli_call_config c = config_of(4);
             c.start = start; /* 4: a leader that is not in the list */
             uint32_t seen = 1u << reach_ask(&f, &c);
             uint64_t now_ms = START_MS + ASK_MS;
             uint32_t n = start < 4 ? 3 : 4;
             for (uint32_t k = 1; k < n; k++) {
                 now_ms += 20;
-                fli_flow_feed(&f, now_ms, troubles[i], 0);
+                fli_call_state_feed(&f, now_ms, troubles[i], 0);
                 assert_int_equal(f.order.want, FLI_WANT_ASK);
                 assert_int_equal(f.order.until_ms, now_ms + ASK_MS);
                 seen |= 1u << f.order.other;
             }
             assert_int_equal(seen, 15u & ~(1u << start));
-            fli_flow_feed(&f, now_ms, troubles[i], 0);
+            fli_call_state_feed(&f, now_ms, troubles[i], 0);
             assert_int_equal(f.order.want, FLI_WANT_ANSWER); /* again, and after longer */
             assert_int_equal(f.order.until_ms, now_ms + 2 * ASK_MS);
             assert_false(f.unknown);
@@ -155,12 +155,12 @@ static void test_who_leads_is_asked_first(void **state)
 {
     (void)state;
     for (uint32_t leader = 1; leader <= 3; leader++) {
-        struct fli_flow f;
-        const struct fli_flow_config c = config_of(3);
-        fli_flow_init(&f, &c);
+        struct fli_call_state f;
+        const struct fli_call_config c = config_of(3);
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
-        fli_flow_hint(&f, leader);
-        fli_flow_feed(&f, START_MS + ASK_MS, FLI_EVENT_SILENT, 0);
+        fli_call_state_hint(&f, leader);
+        fli_call_state_feed(&f, START_MS + ASK_MS, FLI_EVENT_SILENT, 0);
         assert_int_equal(f.order.want, FLI_WANT_ASK);
         assert_int_equal(f.order.other, leader);
     }
@@ -171,8 +171,8 @@ static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
     (void)state;
     unsigned asked[4] = {0};
     for (uint64_t seed = 0; seed < 3000; seed++) {
-        struct fli_flow f;
-        struct fli_flow_config c = config_of(4);
+        struct fli_call_state f;
+        struct fli_call_config c = config_of(4);
         c.start = 2;
         c.seed = seed;
         asked[reach_ask(&f, &c)]++;
@@ -185,72 +185,72 @@ static void test_the_clients_of_one_node_do_not_all_ask_the_same(void **state)
 static void test_patience_grows_with_each_change(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
     reach_ask(&f, &c);
     uint64_t now_ms = START_MS + ASK_MS;
     uint64_t ask_ms = ASK_MS;
     for (unsigned i = 0; i < 3; i++) {
-        fli_flow_feed(&f, now_ms, FLI_EVENT_SERVES, 0);
+        fli_call_state_feed(&f, now_ms, FLI_EVENT_SERVES, 0);
         ask_ms *= 2;
         reach_answer(&f, now_ms);
         assert_int_equal(f.order.until_ms, now_ms + ask_ms);
         now_ms += ask_ms;
-        fli_flow_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
+        fli_call_state_feed(&f, now_ms, FLI_EVENT_SILENT, 0);
         assert_int_equal(f.order.want, FLI_WANT_ASK);
     }
 }
 
-static void expect_no_question(const struct fli_flow_config *c, uint64_t until_ms)
+static void expect_no_health_probe(const struct fli_call_config *c, uint64_t until_ms)
 {
-    struct fli_flow f;
-    fli_flow_init(&f, c);
+    struct fli_call_state f;
+    fli_call_state_init(&f, c);
     reach_answer(&f, START_MS);
     assert_int_equal(f.order.until_ms, until_ms);
-    fli_flow_feed(&f, until_ms, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, until_ms, FLI_EVENT_SILENT, 0);
     assert_int_not_equal(f.order.want, FLI_WANT_ASK);
 }
 
 static void test_when_nobody_is_asked(void **state)
 {
     (void)state;
-    struct fli_flow_config c = config_of(1); /* there is nobody else */
-    expect_no_question(&c, START_MS + ATTEMPT_MS);
+    struct fli_call_config c = config_of(1); /* there is nobody else */
+    expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
     c = config_of(3);
     c.repeat = FLI_REPEAT_NEVER; /* nothing could follow from it */
-    expect_no_question(&c, c.deadline_ms);
+    expect_no_health_probe(&c, c.deadline_ms);
     c = config_of(3);
     c.wait_ms = 30000; /* the answer is not late, but held */
-    expect_no_question(&c, START_MS + 2000);
+    expect_no_health_probe(&c, START_MS + 2000);
     c = config_of(3);
     c.ask_ms = 0;
-    expect_no_question(&c, START_MS + ATTEMPT_MS);
+    expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
     c = config_of(3);
     c.ask_ms = ATTEMPT_MS; /* the attempt is over by then */
-    expect_no_question(&c, START_MS + ATTEMPT_MS);
+    expect_no_health_probe(&c, START_MS + ATTEMPT_MS);
 }
 
 static void test_a_confirmation_changes_over_too(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    struct fli_call_config c = config_of(3);
     c.ttl_ms = 10000;
     c.confirm = true;
     c.wait_ms = 30000;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS + 20000, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 20000, FLI_EVENT_YES, 0);
     assert_false(f.answered); /* how long a wait took says nothing */
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
-    fli_flow_feed(&f, START_MS + 20000, FLI_EVENT_SENT, 0);
-    fli_flow_feed(&f, START_MS + 20100, FLI_EVENT_SILENT, 0);
+    fli_call_state_feed(&f, START_MS + 20000, FLI_EVENT_SENT, 0);
+    fli_call_state_feed(&f, START_MS + 20100, FLI_EVENT_SILENT, 0);
     assert_int_equal(f.order.want, FLI_WANT_ASK);
-    fli_flow_feed(&f, START_MS + 20600, FLI_EVENT_SERVES, 0);
+    fli_call_state_feed(&f, START_MS + 20600, FLI_EVENT_SERVES, 0);
     assert_int_equal(f.order.request, FLI_REQUEST_CONFIRM);
     assert_false(f.unknown);
     reach_answer(&f, START_MS + 20600);
-    fli_flow_feed(&f, START_MS + 20601, FLI_EVENT_YES, 0);
+    fli_call_state_feed(&f, START_MS + 20601, FLI_EVENT_YES, 0);
     assert_int_equal(f.status, 0);
     assert_int_equal(f.lease_until_ms, fli_lease_until(START_MS + 20600, 10000));
 }
@@ -260,45 +260,45 @@ static void test_a_confirmation_changes_over_too(void **state)
 static void test_hint_is_taken_once(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
+    fli_call_state_hint(&f, 2);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_NOLEADER, 0);
     assert_int_equal(f.order.node, 2);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.node, 0);
 }
 
 static void test_hint_at_the_node_that_failed_is_ignored(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
-    fli_flow_init(&f, &c);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_hint(&f, 0);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_LOST, 0);
+    fli_call_state_hint(&f, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_LOST, 0);
     assert_int_equal(f.order.node, 1);
 }
 
 static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    struct fli_call_config c = config_of(3);
     c.start = 1;
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
     assert_int_equal(f.order.node, 1);
     assert_true(f.unknown);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
     assert_int_equal(f.order.node, 2);
     reach_answer(&f, START_MS);
-    fli_flow_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
+    fli_call_state_feed(&f, START_MS, FLI_EVENT_UNCERTAIN, 0);
     assert_int_equal(f.order.node, 0);
 }
 
@@ -306,25 +306,25 @@ static void test_uncertain_is_asked_again_where_it_was_said_once(void **state)
 static void test_who_said_nothing_is_passed_over(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(3);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(3);
     uint32_t other = reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
+    fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
     assert_int_equal(f.order.node, other);
     uint32_t third = 3 - other;
-    fli_flow_feed(&f, START_MS + 102, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS + 102, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.node, third);
-    fli_flow_feed(&f, START_MS + 103, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS + 103, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.node, other);
-    fli_flow_feed(&f, START_MS + 104, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS + 104, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.want, FLI_WANT_SLEEP);
     bool back = false;
     for (unsigned i = 0; i < 3; i++) {
         if (f.order.want == FLI_WANT_SLEEP) {
-            fli_flow_feed(&f, f.order.until_ms, FLI_EVENT_WOKE, 0);
+            fli_call_state_feed(&f, f.order.until_ms, FLI_EVENT_WOKE, 0);
         }
         back = back || f.order.node == 0;
-        fli_flow_feed(&f, START_MS + 800, FLI_EVENT_UNREACHABLE, 0);
+        fli_call_state_feed(&f, START_MS + 800, FLI_EVENT_UNREACHABLE, 0);
     }
     assert_true(back);
 }
@@ -332,12 +332,12 @@ static void test_who_said_nothing_is_passed_over(void **state)
 static void test_of_two_nodes_the_silent_one_is_still_the_other(void **state)
 {
     (void)state;
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(2);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(2);
     reach_ask(&f, &c);
-    fli_flow_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
+    fli_call_state_feed(&f, START_MS + 101, FLI_EVENT_SERVES, 0);
     assert_int_equal(f.order.node, 1);
-    fli_flow_feed(&f, START_MS + 102, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS + 102, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.node, 0);
 }
 
@@ -346,11 +346,11 @@ static void test_of_two_nodes_the_silent_one_is_still_the_other(void **state)
 static uint64_t learn(struct fli_pace *p, unsigned times, uint64_t took_ms)
 {
     for (unsigned i = 0; i < times; i++) {
-        struct fli_flow f;
-        const struct fli_flow_config c = config_of(3);
-        fli_flow_init(&f, &c);
+        struct fli_call_state f;
+        const struct fli_call_config c = config_of(3);
+        fli_call_state_init(&f, &c);
         reach_answer(&f, START_MS);
-        fli_flow_feed(&f, START_MS + took_ms, FLI_EVENT_YES, 0);
+        fli_call_state_feed(&f, START_MS + took_ms, FLI_EVENT_YES, 0);
         fli_pace_learn(p, &f);
     }
     return fli_pace_ask_ms(p);
@@ -367,12 +367,12 @@ static void test_late_is_measured_by_what_is_usual(void **state)
     assert_in_range(learn(&p, 1, 600), 100, 320); /* one that was slow is not what is usual */
 
     /* A call that was not answered at once teaches nothing. */
-    struct fli_flow f;
-    const struct fli_flow_config c = config_of(1);
+    struct fli_call_state f;
+    const struct fli_call_config c = config_of(1);
     uint64_t before_ms = fli_pace_ask_ms(&p);
-    fli_flow_init(&f, &c);
+    fli_call_state_init(&f, &c);
     f.config.deadline_ms = START_MS + 10;
-    fli_flow_feed(&f, START_MS + 20000, FLI_EVENT_UNREACHABLE, 0);
+    fli_call_state_feed(&f, START_MS + 20000, FLI_EVENT_UNREACHABLE, 0);
     assert_int_equal(f.order.want, FLI_WANT_NOTHING);
     fli_pace_learn(&p, &f);
     assert_int_equal(fli_pace_ask_ms(&p), before_ms);
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_that_comes_first_is_the_answer),
         cmocka_unit_test(test_when_another_serves_the_request_is_repeated_there),
         cmocka_unit_test(test_what_was_left_behind_stays_unknown),
-        cmocka_unit_test(test_a_question_does_not_lengthen_the_attempt),
+        cmocka_unit_test(test_a_health_probe_does_not_lengthen_the_attempt),
         cmocka_unit_test(test_the_others_are_asked_in_turn),
         cmocka_unit_test(test_who_leads_is_asked_first),
         cmocka_unit_test(test_the_clients_of_one_node_do_not_all_ask_the_same),

@@ -1,4 +1,4 @@
-/* membership_roster.c: the nodes that this one has to do with, and where they are.
+/* membership_members.c: the nodes that this one has to do with, and where they are.
  *
  * They are made anew from what says so, whenever that has changed: the newest configuration of the
  * log; nodes that are to be added; of a node that has no configuration yet, what it was told at its
@@ -11,7 +11,7 @@
 
 struct member_state *membership_find(const struct membership *m, uint64_t id)
 {
-    for (unsigned i = 0; i < ROSTER_MAX && id != 0; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && id != 0; i++) {
         if (m->peers[i].id == id) {
             return (struct member_state *)(uintptr_t)&m->peers[i];
         }
@@ -22,7 +22,7 @@ struct member_state *membership_find(const struct membership *m, uint64_t id)
 struct member_state *membership_place(struct membership *m, uint64_t id)
 {
     struct member_state *p = membership_find(m, id);
-    for (unsigned i = 0; i < ROSTER_MAX && p == NULL; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX && p == NULL; i++) {
         if (m->peers[i].id == 0) {
             p = &m->peers[i];
             memset(p, 0, sizeof *p);
@@ -60,9 +60,9 @@ bool membership_note_guest(struct membership *m, const struct peer_identity *pee
     g->id = peer->node_id;
     g->index = peer->admitted_index;
     (void)snprintf(g->address, sizeof g->address, "%s", peer->peer_address);
-    m->roster_due = true;
-    membership_roster_turn(m);
-    return members_find(&m->roster, peer->node_id) != NULL;
+    m->members_due = true;
+    membership_members_turn(m);
+    return members_find(&m->members, peer->node_id) != NULL;
 }
 
 static void drop_guests(struct membership *m)
@@ -72,12 +72,12 @@ static void drop_guests(struct membership *m)
         struct guest *g = &m->guests[i];
         if (g->id != 0 && id->cluster_id != 0 && g->index <= id->known_index) {
             g->id = 0;
-            m->roster_due = true;
+            m->members_due = true;
         }
     }
 }
 
-/* ---- the roster ---- */
+/* ---- the list of members ---- */
 
 static void put_configuration(const struct membership *m, struct members *ret)
 {
@@ -112,7 +112,7 @@ static void put_guests(const struct membership *m, struct members *ret)
     }
 }
 
-static void make_roster(const struct membership *m, struct members *ret)
+static void make_members(const struct membership *m, struct members *ret)
 {
     const struct identity *id = m->config.identity;
     memset(ret, 0, sizeof *ret);
@@ -130,14 +130,14 @@ static void make_roster(const struct membership *m, struct members *ret)
 
 static void make_places(struct membership *m)
 {
-    for (unsigned i = 0; i < ROSTER_MAX; i++) {
+    for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         struct member_state *p = &m->peers[i];
-        if (p->id != 0 && !p->calling && members_find(&m->roster, p->id) == NULL) {
+        if (p->id != 0 && !p->calling && members_find(&m->members, p->id) == NULL) {
             memset(p, 0, sizeof *p);
         }
     }
-    for (unsigned i = 0; i < m->roster.n; i++) {
-        (void)membership_place(m, m->roster.list[i].id);
+    for (unsigned i = 0; i < m->members.n; i++) {
+        (void)membership_place(m, m->members.list[i].id);
     }
     struct member_state *self = membership_find(m, m->config.identity->id);
     if (self != NULL) {
@@ -145,33 +145,33 @@ static void make_places(struct membership *m)
     }
 }
 
-void membership_roster_turn(struct membership *m)
+void membership_members_turn(struct membership *m)
 {
     struct members fresh;
     uint64_t index = replica_configuration_index(m->replica);
     drop_guests(m);
-    if (!m->roster_due && index == m->roster_index) {
+    if (!m->members_due && index == m->members_index) {
         return;
     }
-    m->roster_due = false;
-    m->roster_index = index;
-    make_roster(m, &fresh);
-    if (members_equal(&fresh, &m->roster)) {
+    m->members_due = false;
+    m->members_index = index;
+    make_members(m, &fresh);
+    if (members_equal(&fresh, &m->members)) {
         return;
     }
-    m->roster = fresh;
+    m->members = fresh;
     make_places(m);
-    m->config.roster(m->config.ctx, &m->roster);
+    m->config.members(m->config.ctx, &m->members);
 }
 
 void membership_start(struct membership *m)
 {
-    m->roster_due = true;
-    m->roster.n = 0;
-    membership_roster_turn(m);
+    m->members_due = true;
+    m->members.n = 0;
+    membership_members_turn(m);
 }
 
-const struct members *membership_roster(const struct membership *m)
+const struct members *membership_members(const struct membership *m)
 {
-    return &m->roster;
+    return &m->members;
 }
