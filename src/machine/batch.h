@@ -65,10 +65,11 @@ enum machine_op {
     MACHINE_OP_NODE_ADD = 32,
     MACHINE_OP_NODE_REPLACE,
     MACHINE_OP_NODE_REMOVE,
-    MACHINE_OP_NODE_SETTLED,   /* it has become what it was to become */
-    MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
-    MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
-    MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_NODE_SETTLED,    /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,    /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE,   /* number = that of the cluster from here on */
+    MACHINE_OP_LIMIT_SET = 40,  /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -109,7 +110,7 @@ enum machine_op {
 #define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
 #define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
 
-/* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
+/* Flag of USER_SET and USERS_LOAD: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
 
 /* Bits of number2. */
@@ -181,6 +182,12 @@ unsigned machine_command_names(const struct machine_command *c,
 /* Room for `also` of any command, and how one more name is put into it: returns the new length. */
 #define MACHINE_ALSO_SIZE ((MACHINE_NAMES_MAX - 1) * (1 + FL_NAME_MAX))
 size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name);
+
+/* Bytes that an encoded command of this kind has at most. */
+size_t machine_command_size_max(unsigned op);
+
+/* Whether these are users as USERS_LOAD takes them (users_load.c). */
+bool machine_users_ok(struct fli_slice users);
 
 /* Appends the encoded command. */
 int machine_command_encode(const struct machine_command *c, struct fli_buf *out) FLI_MUST_USE;

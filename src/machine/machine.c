@@ -395,6 +395,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
         return 2 * MACHINE_STEPS_RECORD;
     case MACHINE_OP_LOCKS:
     case MACHINE_OP_SESSION_LIST:
+    case MACHINE_OP_USERS_LOAD:
         return MACHINE_LIST_COST;
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW:
@@ -465,6 +466,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_USER_DELETE:
         machine_user_delete(m, c, r);
+        break;
+    case MACHINE_OP_USERS_LOAD:
+        machine_users_replace(m, c, r);
         break;
     case MACHINE_OP_USERS_SEAL:
         machine_users_seal(m);
