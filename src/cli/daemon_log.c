@@ -404,6 +404,18 @@ void daemon_log_say(struct daemon_log *l, enum log_severity level, const char *p
     daemon_log_write(l, level, part, text);
 }
 
+void daemon_log_configure(struct daemon_log *l, enum log_severity level)
+{
+    if (level == l->configured) {
+        return;
+    }
+    l->level = level > LOG_SAY_INFO ? level : LOG_SAY_INFO; /* so that the next line is seen */
+    daemon_log_say(l, LOG_SAY_INFO, "daemon",
+                   "CLUSTER CONFIG: the level of the log is changed level=%s",
+                   log_severity_word(level));
+    l->configured = l->level = level;
+}
+
 void daemon_log_toggle(struct daemon_log *l)
 {
     enum log_severity usual = l->configured == LOG_SAY_DEBUG ? LOG_SAY_INFO : l->configured;

@@ -79,6 +79,9 @@ void daemon_log_write(struct daemon_log *l, enum log_severity level, const char 
 void daemon_log_say(struct daemon_log *l, enum log_severity level, const char *part,
                     const char *fmt, ...) FLI_PRINTF(4, 5);
 
+/* Another level than it was begun with, for all nodes or for this one again; says so. */
+void daemon_log_configure(struct daemon_log *l, enum log_severity level);
+
 /* SIGUSR1: debug, and the next time what was configured (info, if that is debug); says so. */
 void daemon_log_toggle(struct daemon_log *l);
 

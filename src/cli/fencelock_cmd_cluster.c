@@ -1,4 +1,5 @@
-/* fencelock_cmd_cluster.c: the members of the cluster: who they are, and how they change.
+/* fencelock_cmd_cluster.c: the members of the cluster: who they are, and how they change; and what
+ * is said for all of them.
  *
  * Any of the nodes named is asked, and whoever leads is found from there. A change is in the log
  * once it is answered, and is seen to by whoever leads; this program waits until it is done, and
@@ -384,7 +385,12 @@ static int done_well(const struct asker *k)
         cli_json_init(&j, stdout);
         cli_json_object(&j, NULL);
         cli_json_text(&j, "change", a->command->sub);
-        cli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
+        if (is(k, "config")) {
+            cli_json_text(&j, "name", a->arg[1]);
+            cli_json_text(&j, "value", a->arg[2]);
+        } else {
+            cli_json_text(&j, "node", a->n_args > 0 ? a->arg[0] : "");
+        }
         cli_json_bool(&j, "done", true);
         cli_json_end_object(&j);
         cli_json_finish(&j);
@@ -442,6 +448,105 @@ static int change(struct asker *k, uint64_t until_ms)
     return done_well(k);
 }
 
+/* ---- configuration --------------------------------------------------------------------------- */
+
+static const struct cli_column config_columns[] = {{"NAME", false}, {"VALUE", false}};
+
+static void value_text(const redisReply *value, char out[64])
+{
+    if (value->type == REDIS_REPLY_INTEGER) {
+        (void)snprintf(out, 64, "%lld", value->integer);
+    } else {
+        (void)snprintf(out, 64, "%.60s", value->type == REDIS_REPLY_STRING ? value->str : "?");
+    }
+}
+
+static void config_json(const redisReply *map)
+{
+    struct cli_json j;
+    cli_json_init(&j, stdout);
+    cli_json_object(&j, NULL);
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        char name[64];
+        value_text(map->element[i], name);
+        for (char *p = strchr(name, '-'); p != NULL; p = strchr(p, '-')) {
+            *p = '_';
+        }
+        if (map->element[i + 1]->type == REDIS_REPLY_INTEGER) {
+            cli_json_u64(&j, name, (uint64_t)map->element[i + 1]->integer);
+        } else {
+            cli_json_text(&j, name, map->element[i + 1]->str);
+        }
+    }
+    cli_json_end_object(&j);
+    cli_json_finish(&j);
+}
+
+static void config_text(const struct cli_args *a, const redisReply *map)
+{
+    struct cli_table t;
+    char name[64];
+    char value[64];
+    cli_table_init(&t, config_columns, sizeof config_columns / sizeof config_columns[0]);
+    for (size_t i = 0; i + 1 < map->elements; i += 2) {
+        value_text(map->element[i], name);
+        value_text(map->element[i + 1], value);
+        cli_table_text(&t, CLI_PLAIN, name);
+        cli_table_text(&t, CLI_PLAIN, value);
+    }
+    cli_table_print(&t, stdout, cli_style_of(a).colours);
+    cli_table_fini(&t);
+}
+
+static int show_config(struct asker *k, const redisReply *map)
+{
+    const struct cli_args *a = k->args;
+    const redisReply *one = a->n_args == 2 ? field(map, a->arg[1]) : NULL;
+    if (a->n_args == 2 && one == NULL) {
+        return cli_fail(a, FL_EINVAL,
+                        "there is no such name; fencelock cluster config get lists them", NULL,
+                        NULL);
+    }
+    if (cli_has(a, CLI_OPT_JSON)) {
+        config_json(map);
+    } else if (one != NULL) {
+        char value[64];
+        value_text(one, value);
+        puts(value);
+    } else {
+        config_text(a, map);
+    }
+    return CLI_EXIT_DONE;
+}
+
+/* SET is asked again like any other change: to say the same twice does no harm. */
+static int run_config(struct asker *k, uint64_t until_ms)
+{
+    const struct cli_args *a = k->args;
+    bool get = a->n_args == 0 || (strcmp(a->arg[0], "get") == 0 && a->n_args <= 2);
+    const char *words[WORDS_MAX] = {"CLUSTER", "CONFIG", get ? "GET" : "SET"};
+    redisReply *r = NULL;
+    if (!get && (strcmp(a->arg[0], "set") != 0 || a->n_args != 3)) {
+        cli_complain("write cluster config get [NAME], or cluster config set NAME VALUE");
+        return CLI_EXIT_USAGE;
+    }
+    words[3] = get ? NULL : a->arg[1];
+    words[4] = get ? NULL : a->arg[2];
+    int rc = ask(k, words, get ? 3 : 5, until_ms, &r);
+    if (rc != 0) {
+        return cli_fail(a, rc == FL_EBUSY || !k->maybe ? rc : FL_EUNCERTAIN, k->error, NULL, NULL);
+    }
+    int code;
+    if (r->type == REDIS_REPLY_ERROR) {
+        (void)snprintf(k->error, sizeof k->error, "%.400s", r->str);
+        code = cli_fail(a, FL_EDENIED, k->error, NULL, NULL);
+    } else {
+        code = get ? show_config(k, r) : done_well(k);
+    }
+    freeReplyObject(r);
+    return code;
+}
+
 static int open_asker(struct asker *k, const struct cli_args *a)
 {
     char errmsg[256];
@@ -473,14 +578,17 @@ int cli_run_cluster(const struct cli_args *a)
     static struct asker k; /* large */
     uint64_t timeout_ms = a->number[CLI_OPT_TIMEOUT];
     uint64_t id;
-    if (a->n_args > 0 && !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &id)) {
+    bool config = strcmp(a->command->sub, "config") == 0;
+    if (!config && a->n_args > 0 && !fli_parse_u64(a->arg[0], strlen(a->arg[0]), INT64_MAX, &id)) {
         cli_complain("'%.64s' is no node's id: write a number", a->arg[0]);
         return CLI_EXIT_USAGE;
     }
     int code = open_asker(&k, a);
     if (code == 0) {
         uint64_t until_ms = fli_clock_ms() + (timeout_ms != 0 ? timeout_ms : TIMEOUT_DEFAULT_MS);
-        code = is(&k, "status") ? show_status(&k, until_ms) : change(&k, until_ms);
+        code = is(&k, "status") ? show_status(&k, until_ms)
+               : config         ? run_config(&k, until_ms)
+                                : change(&k, until_ms);
     }
     fli_link_close(&k.link);
     fli_link_tls_fini(&k.tls);

@@ -62,6 +62,12 @@ static void level_cb(uv_signal_t *handle, int number)
     daemon_log_toggle(&d->log);
 }
 
+static void cluster_level_cb(void *ctx, unsigned level)
+{
+    struct daemon *d = ctx;
+    daemon_log_configure(&d->log, (enum log_severity)(level != 0 ? level : d->config.log_level));
+}
+
 static void describe_cb(void *ctx, char *out, size_t size)
 {
     struct daemon *d = ctx;
@@ -136,7 +142,8 @@ static int run(struct daemon *d)
         (void)fprintf(stderr, "fencelockd: cannot make an event loop: %s\n", uv_strerror(rc));
         return 1;
     }
-    struct server_callbacks cbs = {.ctx = d, .log = log_cb, .fatal = fatal};
+    struct server_callbacks cbs = {
+        .ctx = d, .log = log_cb, .fatal = fatal, .log_level = cluster_level_cb};
     rc = server_create(&d->loop, &d->config, &cbs, &d->server, errmsg, sizeof errmsg);
     if (rc != 0) {
         (void)fprintf(stderr, "fencelockd: %s\n", errmsg);

@@ -81,6 +81,12 @@ static void add_acquire(struct words *w, const struct fli_ask *ask, uint64_t wai
     }
 }
 
+static void add_report(struct words *w, const struct fli_ask *ask)
+{
+    add_option_number(w, "JEOPARDY", ask->jeopardies);
+    add_option_number(w, "LOST", ask->lost);
+}
+
 static void add_session(struct words *w, const struct fli_ask *ask)
 {
     FLI_ASSERT(ask->owner.len >= FL_OWNER_MIN);
@@ -96,6 +102,7 @@ static void add_session(struct words *w, const struct fli_ask *ask)
     case FLI_ASK_SESSION_RENEW:
         add_text(w, "RENEW");
         add(w, ask->owner);
+        add_report(w, ask);
         break;
     default:
         FLI_ASSERT(ask->op == FLI_ASK_SESSION_CLOSE);
@@ -141,6 +148,7 @@ static void add_arguments(struct words *w, const struct fli_ask *ask, uint64_t w
         add(w, ask->name);
         add_number(w, ask->token);
         add_option_number(w, "TTL", ask->op == FLI_ASK_RENEW ? ask->ttl_ms : 0);
+        add_report(w, ask);
         break;
     case FLI_ASK_TOKEN:
     case FLI_ASK_BREAK:

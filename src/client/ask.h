@@ -46,8 +46,10 @@ struct fli_ask {
     uint64_t ttl_ms;
     uint64_t lockdelay_ms;
     uint64_t count;
-    uint64_t permits; /* ACQUIRE; 0: none */
-    uint64_t attempt; /* ACQUIRE: which sending it is; 0 as 1 */
+    uint64_t permits;    /* ACQUIRE; 0: none */
+    uint64_t attempt;    /* ACQUIRE: the number of this attempt; 0 counts as 1 */
+    uint32_t jeopardies; /* RENEW, SESSION_RENEW: leases in jeopardy since that was last told */
+    uint32_t lost;       /* likewise, given up as lost */
     bool shared;
     bool under_session;
 };
@@ -61,18 +63,18 @@ int fli_ask_encode(const struct fli_ask *ask, uint64_t wait_ms, struct fli_buf *
 /* What a reply to this kind of request means. *ret_code is set with FLI_EVENT_REFUSED. */
 enum fli_call_event fli_ask_classify(enum fli_ask_op op, const redisReply *reply, int *ret_code);
 
-/* Whether a reply to LEADER says that nothing on this connection is looked at, what was sent behind
- * LEADER included: with FL_ELIMIT there are too many connections, with FL_EDENIED it is the wrong
+/* Whether a reply to LEADER means that the server ignores this connection, including what was sent
+ * after LEADER: FL_ELIMIT, since there are too many connections; FL_EDENIED, since it is the wrong
  * kind of connection. 0: neither. */
 int fli_ask_classify_welcome(const redisReply *reply);
 
-/* What a reply to LEADER says about the node that gave it, which is there: ALIVE or LEADERLESS. */
+/* What a reply to LEADER says about the node that gave it: ALIVE, or LEADERLESS. */
 enum fli_call_event fli_ask_classify_probe(const redisReply *reply);
 
-/* How repeating this kind of request stands. */
+/* Whether this kind of request may be repeated. */
 enum fli_call_repeat fli_ask_repeat(enum fli_ask_op op);
 
-/* Whether a "no" after a try of unknown outcome may be that try's own doing. */
+/* Whether a "no" may be the effect of an earlier try whose outcome is unknown. */
 bool fli_ask_no_is_doubtful(enum fli_ask_op op);
 
 /* The TTL of the lease that a yes begins anew; 0: it begins none. */

@@ -8,8 +8,8 @@
 #include "client/engine.h"
 #include "client/lease.h"
 
-/* The mutex is recursive and held while callbacks run: they may call back in, and nobody else
- * can do anything with a lock before its holder has been told that it is lost. */
+/* The mutex is recursive, and is held while callbacks run. So callbacks may call these functions,
+ * and no other thread can use a lock before its holder has been told that it is lost. */
 struct fl_async {
     pthread_mutex_t mutex;
     struct fli_engine engine;
@@ -17,6 +17,9 @@ struct fl_async {
     struct fli_list calls;
     char owner[FL_OWNER_MAX];
     size_t owner_len;
+    /* Leases since that was last told to a node, with a renewal. */
+    uint32_t jeopardies, lost;
+    bool report_refused; /* the nodes are older and do not know these words */
 };
 
 struct fl_lock {
@@ -51,10 +54,10 @@ void fli_lock_begin(struct fl_lock *lock, fl_token token, uint64_t lease_until_m
 /* Whether these options make sense for that TTL. */
 bool fli_hold_options_ok(const struct fl_hold_options *hold, uint64_t ttl_ms);
 
-/* The lock is about to be gone: calls under it end without it. */
+/* The lock is about to be freed: its calls go on without it. */
 void fli_calls_forget(struct fl_async *a, const struct fl_lock *session);
 
-/* Ends it as released, with no callback, and says how that is asked for. */
+/* Ends the lock as released, without a callback, and fills in the request that releases it. */
 void fli_lock_give_up(struct fl_lock *lock, struct fli_ask *ret);
 
 #endif

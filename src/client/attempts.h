@@ -1,8 +1,9 @@
-/* attempts.h: the numbers of the sendings of one ACQUIRE, so that a node can tell a late one from
- * the newest. Each sending has a larger one than the last; the first has 1.
+/* attempts.h: the numbers of the attempts at one ACQUIRE, so that a node can tell a late attempt
+ * from the newest. Each attempt has a larger number than the one before; the first has 1.
  *
- * After a call whose outcome stayed unknown its last sending may still be on its way, so the calls
- * of the next hour begin above it. What a node remembers of earlier calls it says by LATE. */
+ * After a call whose outcome stayed unknown, its last attempt may still be on its way. So calls of
+ * the next hour begin with a larger number. When a node remembers a still larger one, it answers
+ * LATE and names it. */
 #ifndef FLI_CLIENT_ATTEMPTS_H
 #define FLI_CLIENT_ATTEMPTS_H
 
@@ -15,7 +16,8 @@ struct fli_attempts {
     uint64_t until_ms;
 };
 
-/* The number of the next sending, after one numbered `last` (0: this is the first of a call). */
+/* The number of the next attempt, after the one numbered `last` (0: this is the first of a
+ * call). */
 static inline uint64_t fli_attempts_next(const struct fli_attempts *a, uint64_t last,
                                          uint64_t now_ms)
 {
@@ -23,7 +25,7 @@ static inline uint64_t fli_attempts_next(const struct fli_attempts *a, uint64_t 
     return least + 1;
 }
 
-/* A call has ended that had sent `last` at last. */
+/* A call has ended, and `last` is the number of its last attempt. */
 static inline void fli_attempts_learn(struct fli_attempts *a, const struct fli_call_state *ended,
                                       uint64_t last, uint64_t now_ms)
 {

@@ -43,9 +43,11 @@ uint64_t fli_lease_until(uint64_t sent_ms, uint64_t ttl_ms)
     return sent_ms + ttl_ms - margin_ms;
 }
 
+/* A place that an earlier try may have taken is ended only by one more wait. */
 uint64_t fli_call_state_wait_left(const struct fli_call_state *f, uint64_t now_ms)
 {
-    return f->wait_end_ms > now_ms ? f->wait_end_ms - now_ms : 0;
+    uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;
+    return f->wait_end_ms > now_ms ? f->wait_end_ms - now_ms : least_ms;
 }
 
 static void finish(struct fli_call_state *f, int status)

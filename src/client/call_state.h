@@ -136,7 +136,7 @@ struct fli_call_state {
 
 void fli_call_state_init(struct fli_call_state *f, const struct fli_call_config *config);
 
-/* Reports what became of the order. code: with REFUSED only. */
+/* Reports the outcome of the order. code: with REFUSED only. */
 void fli_call_state_feed(struct fli_call_state *f, uint64_t now_ms, enum fli_call_event event,
                          int code);
 
@@ -151,7 +151,7 @@ struct fli_pace {
     uint64_t eighths_ms;
 };
 
-/* Looks at a call that has ended. */
+/* Takes in how long the answer of an ended call took. */
 void fli_pace_learn(struct fli_pace *p, const struct fli_call_state *f);
 
 /* For fli_call_config.ask_ms. */

@@ -1,5 +1,6 @@
-/* caller.h: the blocking shell: obeys a call with one connection at a time. Also what clients of
- * the lock service and of the store have in common. One thread. */
+/* caller.h: the blocking shell: carries out the orders of a call (call_state.h), with one
+ * connection at a time. It also has what clients of the lock service and of the store share. One
+ * thread. */
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
@@ -12,9 +13,9 @@
 
 #define FLI_TROUBLE_SIZE 160u
 
-/* Told each time that a call must go on without a node, and with 0 when one is of use again.
- * without_ms: how long none has been. text: every node with its last trouble, until the callback
- * returns. It must not use the client. */
+/* Called each time that a call has to go on without any usable node, and with 0 when a node is
+ * usable again. without_ms: for how long there has been none. text: every node with its last
+ * trouble, until the callback returns. It must not use the client. */
 typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
 
 struct fli_caller {
@@ -28,7 +29,8 @@ struct fli_caller {
     uint32_t leader;     /* FLI_CALL_NOBODY: not known */
     uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
     uint64_t learned_ms; /* when the leader was last asked for; 0: never */
-    uint64_t shun_ms;    /* until then an address that was told and did not work is not believed */
+    uint64_t shun_ms;    /* until then, an address of a leader that was told and did not work is not
+                          * tried */
     uint32_t silent;     /* left because it said nothing: not where calls begin, for a while */
     uint64_t silent_until_ms;
     struct fli_link_tls tls;

@@ -1,5 +1,5 @@
-/* engine.c: see engine.h. What one call does next its state machine says (call_state.h); here the
- * orders are obeyed as far as they can be without waiting. */
+/* engine.c: see engine.h. The state machine of a call (call_state.h) gives orders; this file
+ * carries them out as far as it can without waiting. */
 #include "client/engine.h"
 
 #include <netdb.h>
@@ -254,7 +254,8 @@ static void learn_leader(struct fli_op *op, const redisReply *reply)
     }
 }
 
-/* The call has left it because it said nothing. For a while nobody's word makes us begin there. */
+/* The call has left this node because it did not answer. For a while no call begins there, whoever
+ * names it as the leader. */
 static void note_silent(struct fli_engine *e, uint32_t node)
 {
     e->silent = node;
@@ -278,7 +279,7 @@ static enum fli_call_event lose(struct fli_op *op, enum fli_call_event event)
     return event;
 }
 
-/* Begins a connection. False: it cannot be. */
+/* Begins a connection. False: it could not be begun. */
 static bool begin_connect(struct fli_op *op, struct fli_watched *w, uint32_t node)
 {
     struct fli_place *p = &op->engine->places[node];
@@ -292,7 +293,7 @@ static bool begin_connect(struct fli_op *op, struct fli_watched *w, uint32_t nod
                           (const struct sockaddr *)&address, p->address_len[i]) == 0;
 }
 
-/* The connection over which a node has said that it serves. */
+/* Takes over the connection on which a node has answered that it serves. */
 static bool take_asked(struct fli_op *op, uint32_t node)
 {
     if (!fli_health_probe_is_done(&op->health_probe, node)) {
@@ -309,7 +310,8 @@ static uint32_t awaited(const struct fli_link *l)
     return l->wants_read ? EPOLLIN : EPOLLOUT;
 }
 
-/* The functions below obey one kind of order. They return false while it must wait. */
+/* Each of the functions below carries out one kind of order. It returns false while it has to
+ * wait. */
 
 static bool obey_connect(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
 {
@@ -589,7 +591,7 @@ static void leave_behind(struct fli_op *op, enum fli_call_event event)
     }
     bool silent = event == FLI_EVENT_SILENT || event == FLI_EVENT_SERVES;
     if ((silent || event == FLI_EVENT_LEADERLESS) && !waits_on) {
-        /* Its late answer must not be taken for the answer to something else. */
+        /* A late answer on this connection must not be taken for the answer to another request. */
         uint32_t node = op->link_node;
         lose(op, event);
         if (silent) {
@@ -738,7 +740,7 @@ static void tell(struct fli_op *op)
     op_free(op);
 }
 
-/* When the link that its order is about asks for a connection once more. */
+/* When the link of the present order sends another packet to open its connection. */
 static uint64_t again_ms(const struct fli_op *op)
 {
     switch (op->call_state.order.want) {
@@ -768,7 +770,7 @@ void fli_engine_process(struct fli_engine *e)
             fli_list_push(&e->ended, &op->in);
         }
     }
-    /* Before anybody is told, since the telling may begin and cancel calls. */
+    /* This comes before callbacks, which may begin and cancel calls. */
     uint64_t next_ms = UINT64_MAX / 1000000;
     FLI_LIST_FOREACH(at, &e->ops)
     {

@@ -1,4 +1,4 @@
-/* engine.h: calls that do not block: any number of flows at once, each on a connection of its own,
+/* engine.h: calls that do not block: any number of calls at once, each on a connection of its own,
  * driven by one epoll descriptor that holds a timer too. The engine wants to be driven whenever
  * that descriptor is readable.
  *

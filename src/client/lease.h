@@ -45,13 +45,13 @@ void fli_lease_init(struct fli_lease *h, const struct fli_lease_config *config);
 /* Lets time pass. Any time may be given; a time before an earlier one changes nothing. */
 enum fl_hold_state fli_lease_state(struct fli_lease *h, uint64_t now_ms);
 
-/* When to look again though nothing happens: the next change of state, or the next renewal. NEVER
- * when it is lost. */
+/* The time of the next change of state, or of the next renewal, if nothing else happens first.
+ * NEVER when the lease is lost. */
 uint64_t fli_lease_next_ms(const struct fli_lease *h);
 
-/* Whether a renewal is to be sent now. Once it is sent, say so; once it has ended, say how:
- * 0 and when the new lease is to be believed until; or a code. FL_ENOTHELD and FL_ENOSESSION mean
- * that the lock is lost, all others that it should be tried again soon. */
+/* Whether a renewal is to be sent now. The caller reports that it was sent, and later how it ended:
+ * 0 and the end of the new lease, or a code. FL_ENOTHELD and FL_ENOSESSION mean that the lock is
+ * lost; after any other code the renewal is tried again soon. */
 bool fli_lease_wants_renewal(const struct fli_lease *h, uint64_t now_ms);
 void fli_lease_renewal_began(struct fli_lease *h);
 void fli_lease_renewal_ended(struct fli_lease *h, uint64_t now_ms, int status,
@@ -60,7 +60,7 @@ void fli_lease_renewal_ended(struct fli_lease *h, uint64_t now_ms, int status,
 /* The holder gives up: released, closed. */
 void fli_lease_end(struct fli_lease *h, enum fl_lost_reason reason);
 
-/* How long it may still be believed; 0 when it is lost. */
+/* How much longer the holder may believe in the lease; 0 when it is lost. */
 uint64_t fli_lease_remaining_ms(const struct fli_lease *h, uint64_t now_ms);
 
 #endif

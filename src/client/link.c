@@ -17,9 +17,9 @@
 #define CHUNK 16384u /* bytes of one read */
 #define SENT_MAX ((size_t)64 << 20)
 #define ADDRESSES_MAX 8 /* of one name that are tried */
-/* A packet that asks for a connection and is lost is sent again sooner than TCP would: by TCP's own
- * pauses, which double from 1 s on, a network that is whole again would go unnoticed for as long as
- * it was not. */
+/* When the packet that opens a connection is lost, another one is sent sooner than TCP would. TCP's
+ * own pauses double from 1 s on, so a network that has healed would go unnoticed for as long as it
+ * was broken. */
 #define ASK_AGAIN_MS 200u
 
 /* hiredis allocates an array as soon as its header has come, of whatever size it claims. */
@@ -40,7 +40,7 @@ void fli_link_init(struct fli_link *l)
     l->again_ms = UINT64_MAX;
 }
 
-/* The last word of TLS is a courtesy: what cannot be said at once is not. */
+/* Closing TLS is a courtesy: bytes that the kernel does not take at once are dropped. */
 static void end_tls(struct fli_link *l)
 {
     if (l->fd >= 0 && l->out.len == l->out_at) {
@@ -121,7 +121,7 @@ static int wait_for(int fd, short events, uint64_t until_ms)
     }
 }
 
-/* Options that only make things better are not worth failing for. */
+/* These options only improve the connection, so errors are ignored. */
 static void tune(int fd)
 {
     const int on = 1;
@@ -132,7 +132,7 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
 }
 
-/* A descriptor that asks for a connection, or -1. */
+/* Opens a socket and begins to connect it. The descriptor, or -1. */
 static int ask_for(struct fli_link *l, const struct sockaddr *address, socklen_t len)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -363,7 +363,8 @@ static int shake_step(struct fli_link *l)
 static int next_reply(struct fli_link *l, redisReply **ret);
 static int read_some(struct fli_link *l);
 
-/* Nothing else is sent before the answer: a request must not be carried out for somebody else. */
+/* Nothing else is sent before the login is answered: a request must not be carried out as another
+ * user. */
 static int check_login(struct fli_link *l, redisReply *reply)
 {
     /* A storage without users serves everybody alike. */
@@ -469,7 +470,7 @@ int fli_link_connect(struct fli_link *l, struct fli_link_tls *with, const struct
     }
     int rc = FL_ENOCONN;
     for (struct addrinfo *a = list; rc != 0 && rc != FL_EDENIED && n > 0; a = a->ai_next, n--) {
-        /* A dead address must not eat the time of those after it. */
+        /* A dead address must leave time for the addresses after it. */
         uint64_t now_ms = fli_clock_ms();
         uint64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
         prepare(l, with, node->host);

@@ -84,7 +84,8 @@ int fli_link_tls_session(struct fli_link_tls *with, const char *host, struct fli
         char errmsg[FLI_TLS_ERRMSG_SIZE];
         with->checked_ms = now_ms;
         if (fli_tls_context_changed(with->context)) {
-            /* What is bad is not used; whether the old ones still serve the handshake will show. */
+            /* Bad files are not used. Whether the old ones are still good will show in the
+             * handshake. */
             int rc = fli_tls_context_reload(with->context, errmsg, sizeof errmsg);
             (void)rc;
         }

@@ -7,7 +7,8 @@
 #include "base/base.h"
 #include "base/bytes.h"
 
-/* A list, its locks and their queues, and the reply that all bytes point into: one life. */
+/* A list, its locks and their queues, and the reply that all their bytes point into: freed
+ * together. */
 struct owned_list {
     struct fl_lock_list list; /* first: what the caller holds */
     redisReply *reply;

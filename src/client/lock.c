@@ -48,11 +48,38 @@ static void leave(struct fl_lock *lock)
     }
 }
 
+static void take_report(struct fl_async *a, struct fli_ask *ask)
+{
+    if (a->report_refused) {
+        return;
+    }
+    ask->jeopardies = a->jeopardies;
+    ask->lost = a->lost;
+    a->jeopardies = a->lost = 0;
+}
+
+/* What no node has heard is told with the next renewal. A renewal is worth more than a report: a
+ * refusal that has another reason than the time may be for the words, so they are not used again.
+ */
+static void report_ended(struct fl_async *a, struct fli_ask *ask, int status)
+{
+    bool heard = status == 0 || status == FL_ENOTHELD || status == FL_ENOSESSION;
+    if (!heard && ask->jeopardies + ask->lost > 0) {
+        bool out_of_time = status == FL_ENOLEADER || status == FL_EBUSY || status == FL_ENOCONN ||
+                           status == FL_EUNCERTAIN || status == FL_ETIMEOUT;
+        a->report_refused = !out_of_time;
+        a->jeopardies += ask->jeopardies;
+        a->lost += ask->lost;
+    }
+    ask->jeopardies = ask->lost = 0;
+}
+
 static void stop_renewal(struct fl_lock *lock)
 {
     if (lock->renewal != NULL) {
         fli_op_cancel(lock->renewal);
         lock->renewal = NULL;
+        report_ended(lock->async, &lock->renew, FL_EUNCERTAIN);
         lock->lease.renewing = false;
     }
 }
@@ -67,9 +94,21 @@ static void lock_delete(struct fl_lock *lock)
     free(lock);
 }
 
+static void count(struct fl_lock *lock, enum fl_hold_state state)
+{
+    enum fl_lost_reason reason = lock->lease.reason;
+    if (lock->async == NULL) {
+        return;
+    }
+    lock->async->jeopardies += state == FL_HOLD_JEOPARDY;
+    lock->async->lost +=
+        state == FL_HOLD_LOST && (reason == FL_LOST_DEADLINE || reason == FL_LOST_TAKEN);
+}
+
 /* Tells a change of state. False when the lock is gone after that. */
 static bool tell(struct fl_lock *lock, enum fl_hold_state state)
 {
+    count(lock, state);
     lock->told = state;
     if (lock->options.on_change == NULL) {
         return true;
@@ -144,13 +183,14 @@ static void renewed(void *arg, struct fli_ended *ended)
 {
     struct fl_lock *lock = arg;
     lock->renewal = NULL;
+    report_ended(lock->async, &lock->renew, ended->status);
     fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), ended->status, ended->lease_until_ms);
     if (notice(lock)) {
         fli_engine_wake_at(&lock->async->engine, fli_lease_next_ms(&lock->lease));
     }
 }
 
-/* One that hangs must leave time for the others, and for a second round. */
+/* A renewal that gets no answer must leave time for the other nodes, and for a second round. */
 static uint64_t attempt_ms(const struct fl_lock *lock)
 {
     uint64_t share_ms = lock->renew.ttl_ms / 12 + 1;
@@ -166,15 +206,17 @@ static void renew_if_due(struct fl_lock *lock)
     const struct fli_op_times times = {.deadline_ms = lock->lease.deadline_ms,
                                        .attempt_ms = attempt_ms(lock)};
     fli_lease_renewal_began(&lock->lease);
+    take_report(lock->async, &lock->renew);
     int rc =
         fli_engine_start(&lock->async->engine, &lock->renew, &times, renewed, lock, &lock->renewal);
     if (rc != 0) {
         lock->renewal = NULL;
+        report_ended(lock->async, &lock->renew, rc);
         fli_lease_renewal_ended(&lock->lease, fli_clock_ms(), rc, 0);
     }
 }
 
-/* Every lock is looked at once, though callbacks may free any of them and make new ones. */
+/* Visits every lock once, although callbacks may free any of them and make new ones. */
 static void process_locks(struct fl_async *a)
 {
     struct fli_list seen;
@@ -201,11 +243,11 @@ void fl_async_process(fl_async *a)
     (void)pthread_mutex_unlock(&a->mutex);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- what is known --------------------------------------------------------------------------- */
 
-/* What is known of it now, after all changes have been told. The lock may be gone afterwards:
- * one of those told may have freed it. */
-static struct fli_lease look(struct fl_lock *lock, fl_token *ret_token)
+/* The lease as it is now, after all changes of state have been told. A callback may have freed the
+ * lock meanwhile. */
+static struct fli_lease copy_lease(struct fl_lock *lock, fl_token *ret_token)
 {
     struct fl_async *a = lock->async;
     struct fli_lease gone = {.state = FL_HOLD_LOST, .reason = FL_LOST_RELEASED};
@@ -222,32 +264,32 @@ static struct fli_lease look(struct fl_lock *lock, fl_token *ret_token)
 enum fl_hold_state fl_lock_state(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).state;
+    return copy_lease(lock, &token).state;
 }
 
 enum fl_lost_reason fl_lock_reason(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).reason;
+    return copy_lease(lock, &token).reason;
 }
 
 uint64_t fl_lock_remaining_ms(fl_lock *lock)
 {
     fl_token token;
-    struct fli_lease lease = look(lock, &token);
+    struct fli_lease lease = copy_lease(lock, &token);
     return fli_lease_remaining_ms(&lease, fli_clock_ms());
 }
 
 uint64_t fl_lock_deadline_ms(fl_lock *lock)
 {
     fl_token token;
-    return look(lock, &token).deadline_ms;
+    return copy_lease(lock, &token).deadline_ms;
 }
 
 int fl_lock_token(fl_lock *lock, fl_token *ret)
 {
     fl_token token;
-    if (look(lock, &token).state == FL_HOLD_LOST) {
+    if (copy_lease(lock, &token).state == FL_HOLD_LOST) {
         return FL_ENOTHELD;
     }
     *ret = token;

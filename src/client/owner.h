@@ -1,4 +1,4 @@
-/* owner.h: an owner id that nobody else has. */
+/* owner.h: makes an owner id that no other client has. */
 #ifndef FLI_CLIENT_OWNER_H
 #define FLI_CLIENT_OWNER_H
 

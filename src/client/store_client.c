@@ -224,7 +224,7 @@ int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
         rc = FL_ENOTHELD;
     }
     if (rc != 0) {
-        /* A lock that cannot be given back ends with its lease. */
+        /* A lock that cannot be released ends with its lease. */
         int ignored = fl_release(c, name, grant.token, 0);
         (void)ignored;
         return rc;

@@ -23,9 +23,10 @@ bool fli_url_is(const char *text); /* it has a scheme */
 int fli_url_parse(const char *text, struct fli_url *ret, char *errmsg,
                   size_t errmsg_size) FL_MUST_USE;
 
-/* What a create is given, with what its address says put in its place. `nodes` that is no URL stays
- * as it is. FL_EINVAL also when both name a user, or the URL is one without TLS and `tls` is not
- * NULL. The result points into `room`, which holds a password: fli_url_forget(). */
+/* The arguments of a create function, with the parts of a URL put in their places. `nodes` that is
+ * no URL stays as it is. FL_EINVAL also when URL and options both name a user, or when the URL is
+ * one without TLS and `tls` is not NULL. The result points into `room`, which holds a password:
+ * fli_url_forget(). */
 struct fli_url_options {
     const char *nodes;
     const struct fl_tls_options *tls;

@@ -1,12 +1,14 @@
-/* backlog.h: commands in line. Those of one source keep their order, sources take turns, and a
- * source whose next command keeps or gives back what is held goes before those that want more.
+/* backlog.h: commands that wait in line. The commands of one source keep their order, and sources
+ * take turns. A source whose next command renews or gives back a lock goes before sources that ask
+ * for more.
  *
- * A source is a client's connection: who sends a thousand commands at once waits for them, and who
- * sends one waits for one of everybody's. Two rings: `urgent` has the sources whose oldest command
- * is a renewal, a release or a cancel, `others` the rest. Of BACKLOG_TURN commands that are taken
- * while both wait, one is of the others, so that renewals cannot keep everybody else waiting for
- * ever. Round robin by command, after Nagle's fair queues (RFC 970, 1985); commands are small and
- * of bounded cost, so no deficit is kept.
+ * A source is a client's connection. A client that sends a thousand commands at once waits for its
+ * own thousand; one that sends a single command waits for at most one command of every other
+ * client. Two rings: `urgent` has the sources whose oldest command is a renewal, a release or a
+ * cancel, `others` the rest. Of BACKLOG_TURN commands that are taken while both wait, one is of the
+ * others, so that renewals cannot keep everybody else waiting for ever. Round robin by command,
+ * after Nagle's fair queues (RFC 970, 1985); commands are small and of bounded cost, so no deficit
+ * is kept.
  *
  * Everything is O(1) but backlog_push() and the last command of a source, which look it up in a
  * hash. No clock. One thread. */

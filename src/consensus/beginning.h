@@ -8,9 +8,9 @@
  *
  * Each member's directory is made from the same file with the same numbers; the state is the same
  * bytes then, and its checksum goes into what the identity says the cluster began with. Until the
- * cluster is formed, nodes that began differently do not meet (transport.h): no two states mix.
- * Forming it gives a new cluster id and needs all members, as ever, so no node of the old one can
- * be part of it. */
+ * cluster is formed, nodes that began with different states refuse each other (transport.h), so
+ * states never mix. Forming it gives a new cluster id and needs all members, as ever, so no node of
+ * the old one can be part of it. */
 #ifndef CONSENSUS_BEGINNING_H
 #define CONSENSUS_BEGINNING_H
 

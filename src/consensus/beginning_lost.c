@@ -1,6 +1,6 @@
-/* beginning_lost.c: what a cluster that lost its majority has left in one directory. All entries
- * count, committed or not: nobody can tell any more which were, and an entry too many only ends a
- * hold that was never told, or leaves out a token. */
+/* beginning_lost.c: reads what a cluster that lost its majority has left in one directory. All
+ * entries count, committed or not: nobody can tell any more which were. An entry too many does no
+ * harm: it only ends a hold that no client was told of, or skips a token. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

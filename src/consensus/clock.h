@@ -1,10 +1,11 @@
 /* clock.h: the cluster clock as the leader of a term keeps it.
  *
- * The machine's clock is the largest stamp it has applied. Between two stamps the leader lets that
- * clock run on its own monotonic clock, tick by tick. One tick counts for at most step_max_ms,
- * however long it really took: a leader that was stopped for a minute was also deaf for a minute,
- * and does not charge that minute to leases whose renewals still wait in its sockets. So the
- * cluster clock may run slower than real time, never faster, the side a lease may err on.
+ * The machine's clock is the largest timestamp that it has applied. Between two timestamps the
+ * leader advances it by its own monotonic clock, tick by tick. One tick counts for at most
+ * step_max_ms, however long it really took: a leader that was stopped for a minute was also deaf
+ * for a minute, and does not charge that minute to leases whose renewals still wait in its sockets.
+ * So the cluster clock may run slower than real time and never faster: a lease may last too long,
+ * and never ends too soon.
  *
  * Pure; any thread on its own data. */
 #ifndef CONSENSUS_CLOCK_H
@@ -21,7 +22,7 @@ _Static_assert(CLUSTER_CLOCK_STEP_MAX_MS >= 2 * CLUSTER_CLOCK_TICK_MS,
 struct cluster_clock {
     uint64_t value_ms;    /* the cluster clock at the last tick */
     uint64_t tick_at_ms;  /* when that tick was, on the monotonic clock */
-    uint64_t proposed_ms; /* largest stamp that was proposed */
+    uint64_t proposed_ms; /* the largest timestamp that was proposed */
 };
 
 /* A term begins: machine_ms is the clock of the machine once the barrier of the term is applied. */
@@ -30,11 +31,11 @@ void cluster_clock_start(struct cluster_clock *c, uint64_t machine_ms, uint64_t 
 /* Advances by the time since the last tick, clamped. A now_ms that went back counts as no time. */
 void cluster_clock_tick(struct cluster_clock *c, uint64_t now_ms);
 
-/* The stamp for a batch that is sealed now: never below the last proposed one nor the machine's
- * clock. Does not change the clock, since the batch may yet be refused. */
+/* The timestamp for a batch that is sealed now: never below the last proposed one, nor below the
+ * machine's clock. Does not change the clock, since the batch may yet be refused. */
 uint64_t cluster_clock_timestamp(const struct cluster_clock *c, uint64_t machine_ms);
 
-/* The batch with this stamp was proposed. */
+/* The batch with this timestamp was proposed. */
 void cluster_clock_proposed(struct cluster_clock *c, uint64_t timestamp_ms);
 
 /* Monotonic time from now_ms until the cluster clock can reach deadline_ms, or until the next tick

@@ -1,4 +1,5 @@
-/* durable.h: small files that are there after a power cut, or are not. */
+/* durable.h: small files that are replaced as a whole: after a power cut the file is either the old
+ * one or the new one. */
 #ifndef CONSENSUS_DURABLE_H
 #define CONSENSUS_DURABLE_H
 

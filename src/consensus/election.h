@@ -2,21 +2,21 @@
  *
  * A dead leader is replaced at once, not after an election time of silence.
  *
- * A process that ends has its connections closed by its kernel. That alone says little, since
- * connections break for other reasons. So the stream of messages to it is dialed again; when every
- * address refuses, nobody listens there, and a leader listens as long as it lives. When it has also
- * missed a heartbeat, this node's election timer is made to run out.
+ * When a process ends, its kernel closes its connections. A closed connection alone proves little,
+ * since connections break for other reasons too. So the follower dials the leader again. When every
+ * address refuses, nobody listens there; a leader listens as long as it lives. When the leader has
+ * also missed a heartbeat, the follower makes its own election timer run out.
  *
- * The others notice at the same moment. If two ask for votes at once, neither gets them, so each
- * waits for its turn, by the order of ids; a node that is asked before its turn yields
- * (raft_edge.h). Later turns are for when the first ones got nowhere. After a few of them the
- * core's own random timer is left to decide.
+ * All followers notice at the same moment. If two asked for votes at once, neither might win, so
+ * they take turns, in the order of their ids; a node that is asked for its vote before its own turn
+ * yields (raft_edge.h). A later turn matters when the earlier candidates got nowhere. After a few
+ * rounds the random timer of the core is left to decide.
  *
- * A leader that is alive loses nothing by all this: a follower that cannot reach it but is heard by
- * others asks for pre-votes, is refused, and follows again with the next heartbeat. One that is
- * stopped, or whose host is gone, closes no connection: that takes the election time. The core
- * would add up to as much again by chance, so that two do not ask at once; here they take turns, as
- * above, as soon as the leader was silent for an election time. */
+ * A leader that is alive is safe from this: a follower that cannot reach it asks for pre-votes, the
+ * others refuse, and the follower goes on following with the next heartbeat. A leader that is
+ * stopped, or whose host is gone, closes no connection, so it is missed only after an election time
+ * of silence. The core would then wait up to that long again, at random, so that two do not ask at
+ * once; here the followers take turns at once, as above. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 

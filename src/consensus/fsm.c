@@ -28,7 +28,7 @@ static int halt(struct fsm *f, int error)
     return error;
 }
 
-/* The machine has no event for what did not happen. */
+/* Requests that were refused make no event in the machine, so they are told from here. */
 static void tell_refused(struct fsm *f, const struct machine_cursor *before,
                          const struct machine_result *r)
 {

@@ -13,7 +13,7 @@
 
 struct fsm;
 
-/* Leader's hook: called around every batch that is applied on this node. */
+/* The proposer's hook, called around every batch that is applied on this node. */
 struct fsm_observer {
     void *ctx;
     /* The clock has moved and what was due has expired; no command is applied yet. True: it is

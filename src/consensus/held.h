@@ -1,10 +1,11 @@
 /* held.h: commands that wait for a leader, or for room in a batch.
  *
- * `returned` has, first in, first out, what was on its way before and came back; `waiting` what
- * never was, by turns of their sources. The former go first, so that the order of one client's
- * commands survives a fail-over as well as it can. Bounded by bytes_max, which counts also what is
- * on its way over a relay; the last quarter is for sources that have nothing waiting, so that
- * nobody fills it for all. Each command has a deadline, which counts only while it is here. */
+ * `returned` has the commands that were on their way and came back, first in, first out. `waiting`
+ * has those that were never sent, in turns of their sources. Returned ones go first, so that one
+ * client's commands keep their order over a fail-over as far as possible. Bounded by bytes_max,
+ * which counts also what is on its way over a relay; the last quarter is for sources that have
+ * nothing waiting, so that nobody fills it for all. Each command has a deadline, which counts only
+ * while it is here. */
 #ifndef CONSENSUS_HELD_H
 #define CONSENSUS_HELD_H
 

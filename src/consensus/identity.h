@@ -5,11 +5,11 @@
  *   DIR/log/       the log and its snapshots, see src/log
  *
  * The identity says which node and cluster the directory belongs to, and holds the incarnation: a
- * random number made together with the directory. A node that comes back with an empty disk under
- * its old id has another incarnation, and that is how its peers tell that it has forgotten what it
- * voted for and acknowledged. For the same reason the file remembers the incarnations of all other
- * members, as soon as they are known: the replicated state has them too, but a node that starts
- * must be able to judge its peers before its log is replayed. */
+ * random number made together with the directory. A node that comes back with an empty disk has its
+ * old id and another incarnation. So its peers know that it has forgotten its votes and what it
+ * acknowledged. For the same reason the file remembers the incarnations of all other members, as
+ * soon as they are known: the replicated state has them too, but a node that starts must be able to
+ * judge its peers before its log is replayed. */
 #ifndef CONSENSUS_IDENTITY_H
 #define CONSENSUS_IDENTITY_H
 
@@ -38,8 +38,8 @@ struct identity {
     uint64_t known_index; /* `known` is what the machine said at this raft index */
     struct identity_known known[KNOWN_MEMBERS_MAX];
     unsigned n_known;
-    /* Begun to join a cluster that is there: there is no first entry of its own, and until it is a
-     * member it has promised nothing. */
+    /* The directory was made to join an existing cluster: it has no first entry of its own, and has
+     * promised nothing before it is a member. */
     bool joins;
     uint32_t begun_crc; /* of the members that the cluster began with; 0: not told yet */
     /* What it began with: the cluster as configured, or some nodes of it and this one. Who is a

@@ -1,4 +1,4 @@
-/* identity_peek.h: a look at a data directory that changes nothing and takes no lock. */
+/* identity_peek.h: inspects a data directory; changes nothing in it and takes no lock. */
 #ifndef CONSENSUS_IDENTITY_PEEK_H
 #define CONSENSUS_IDENTITY_PEEK_H
 

@@ -78,7 +78,7 @@ static void say_forming(struct membership *m, const char *text)
     }
 }
 
-/* Members that have not done their part, for the log. */
+/* Names the members that have not done their part yet, for a line in the log. */
 static void say_waiting(struct membership *m, const char *what, const bool missing[MEMBERS_MAX])
 {
     const struct configuration *c = replica_configuration(m->replica);
@@ -231,8 +231,8 @@ static void transfer_finish(struct membership *m, int status)
     }
 }
 
-/* Over when somebody else leads, or when the core has given it up. A leader that has stepped down
- * waits for a moment to hear who leads now. */
+/* Handing over ends when another node leads, or when Raft's core gives up. A leader that has
+ * stepped down waits a moment to hear who leads now. */
 static void transfer_turn(struct membership *m)
 {
     uint64_t leader = replica_leader(m->replica);

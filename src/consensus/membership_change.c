@@ -36,7 +36,7 @@ static bool change(struct membership *m, const struct configuration *c)
 
 /* ---- one that comes ---- */
 
-/* The answer to it was judged: that is all it was for. */
+/* The call was made for the handshake alone, which has been checked by now. */
 static void called(void *ctx, int status, const struct peer_identity *peer, struct stream *stream)
 {
     struct member_state *p = ctx;
@@ -49,9 +49,10 @@ static void called(void *ctx, int status, const struct peer_identity *peer, stru
     }
 }
 
-/* It shakes hands, and then it may join. One that was forgotten, and has lost nothing but the sight
- * of its leader, does not know that it was: its streams to the others are open, and it asks for
- * votes on them for ever, as no member. And a new one may know nobody. So the leader calls. */
+/* The leader calls a node that is to be added; after the handshake that node may join. It cannot be
+ * the other way round. A new node may know nobody. A node that was forgotten while it was cut off
+ * does not know it: its streams to the others are still open, and it asks on them for votes that it
+ * will never get. */
 static void call(struct membership *m, const struct machine_node *e)
 {
     struct member_state *p = membership_find(m, e->id);
@@ -108,7 +109,7 @@ static void promote(struct membership *m, uint64_t id)
     }
 }
 
-/* The next step of one that is to be added. True: one was taken. */
+/* Takes the next step for a node that is to be added. True: there was one to take. */
 static bool bring_in(struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
@@ -122,7 +123,7 @@ static bool bring_in(struct membership *m, const struct machine_node *e)
         return replica_configuration_committed(m->replica) && membership_submit(m, &c);
     }
     if (server == NULL && (p == NULL || p->incarnation != e->incarnation)) {
-        call(m, e); /* a learner waits to be called, and is then called by all */
+        call(m, e); /* it shakes hands again before it becomes a learner */
         return false;
     }
     if (!membership_may_change(m)) {
@@ -146,8 +147,8 @@ static void give_up_leadership(struct membership *m)
     }
 }
 
-/* The next step of one that is to be removed or replaced. Once it is out of the configuration its
- * incarnation may go. */
+/* Takes the next step for a node that is to be removed or replaced. Its incarnation is forgotten
+ * only after it has left the configuration. */
 static bool take_out(struct membership *m, const struct machine_node *e)
 {
     struct configuration c = *replica_configuration(m->replica);
@@ -167,7 +168,7 @@ static bool take_out(struct membership *m, const struct machine_node *e)
     return true;
 }
 
-/* Who goes comes first: what makes a cluster smaller must not wait for one that does not come. */
+/* Removals come before additions: a node that never arrives must not hold up a removal. */
 void membership_plans(struct membership *m)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
@@ -187,7 +188,8 @@ void membership_plans(struct membership *m)
 
 /* ---- versions ---- */
 
-/* What a node has said in its last handshake; 0: nothing since it was known. */
+/* The version that the node has told in its last handshake; 0: it has made none since it became
+ * known. */
 static uint32_t said_version(const struct membership *m, const struct machine_node *e)
 {
     const struct member_state *p = membership_find(m, e->id);
@@ -197,8 +199,9 @@ static uint32_t said_version(const struct membership *m, const struct machine_no
     return p != NULL && p->incarnation == e->incarnation ? p->version : 0;
 }
 
-/* The log has what each node knows, and the cluster's version is raised once all know a higher one
- * and are here: one that is away may come back with an older program. */
+/* The log records the version that each node knows. The cluster's version is raised once all nodes
+ * know a higher one and all are connected: a node that is away may come back with an older
+ * program. */
 void membership_versions(struct membership *m)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
@@ -256,7 +259,7 @@ static bool is_last_voter(const struct membership *m, uint64_t id)
     return server != NULL && server->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
 }
 
-/* Whether another node has the address, or is to have it. */
+/* Whether the address belongs to another node, or is planned for one. */
 static bool is_taken(const struct membership *m, uint64_t id, const char *address)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];
@@ -309,7 +312,7 @@ static bool another_leaves(const struct membership *m, uint64_t id)
     return leaves;
 }
 
-/* Of one that is to leave, for good or for a while. */
+/* Checks a change that takes a node out, for good or in order to replace it. */
 static int check_leave(const struct membership *m, const struct node_change *what,
                        const struct machine_node *node)
 {
@@ -377,7 +380,7 @@ static void complete(const struct membership *m, struct node_change *what)
     if (!goes_on) {
         return;
     }
-    /* A learner that is about to become a voter is to become one again. */
+    /* A learner that was about to become a voter keeps that plan. */
     bool planned = known && node.plan == MACHINE_PLAN_ADD;
     what->learner = planned          ? node.learner
                     : server != NULL ? server->role == CONFIGURATION_LEARNER
@@ -472,8 +475,8 @@ static void submit(struct membership *m, struct membership_operation *o)
     m->admin_of_operation = o->submitted;
 }
 
-/* FORGET is answered when the incarnation is forgotten, MOVE when the configuration is committed;
- * the others when the plan is. */
+/* When the operator is answered: FORGET, once the incarnation is forgotten; MOVE, once the
+ * configuration change is committed; all others, once the plan is. */
 void membership_operation_turn(struct membership *m)
 {
     struct membership_operation *o = &m->operation;

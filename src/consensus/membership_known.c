@@ -31,9 +31,10 @@ uint64_t membership_admitted_index(const struct identity *id)
 
 /* ---- from the machine to the disk ---- */
 
-/* A member that was forgotten and has joined again as the same incarnation, in one go, finds itself
- * in the machine as before. What it says of itself must be from after that, so each committed
- * change of the configuration dates the same knowledge anew. */
+/* When a member is forgotten and joins again with the same incarnation, and both entries are
+ * applied in one go, the machine looks as it did before. What the member tells about itself must
+ * still be from after its return. So every committed configuration change moves the index of what
+ * is known here forward, even when nothing else changes. */
 static bool is_dated(const struct membership *m)
 {
     uint64_t change = replica_configuration_index(m->replica);
@@ -92,8 +93,8 @@ static bool learn(const struct membership *m, struct identity *id)
     return changed;
 }
 
-/* Of a member that was forgotten the next caller counts. Here that may show only when it has joined
- * again, since a log is applied many entries at a time. */
+/* After a member was forgotten, the next node that calls under its id counts. A log is applied many
+ * entries at a time, so this node may notice that only when the member has already joined again. */
 static void note_forgotten(struct membership *m, const struct identity *fresh)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
@@ -128,7 +129,8 @@ static void note_removed(struct membership *m, const struct identity *fresh)
     }
 }
 
-/* What was refused a moment ago need not wait for its pause to be over. */
+/* A peer that was refused a moment ago may be welcome now: it is dialed without waiting for the
+ * pause to end. */
 static void tell_joined(struct membership *m, const struct identity *before)
 {
     const struct identity *now = m->config.identity;
@@ -168,7 +170,7 @@ static bool store(struct membership *m, struct identity *fresh, uint64_t applied
 void membership_sync(struct membership *m)
 {
     uint64_t applied = replica_applied_index(m->replica);
-    /* While the log is being replayed the machine is behind the file; the file is right. */
+    /* While the log is replayed, the machine is older than the identity file. The file is right. */
     if (applied < m->config.identity->known_index || !any_news(m)) {
         return;
     }
@@ -207,14 +209,16 @@ static bool admitted_since(const struct membership *m, uint64_t admitted_index)
     return admitted_index > m->config.identity->known_index;
 }
 
-/* Whether an incarnation of p counts for this node, by what it says of itself. */
+/* Whether this node accepts an incarnation of p, going by what that incarnation tells about
+ * itself. */
 static bool is_member_now(const struct membership *m, const struct member_state *p,
                           uint64_t incarnation, uint64_t admitted_index)
 {
     return known_of(m, p->id) == incarnation || admitted_since(m, admitted_index);
 }
 
-/* Whether the machine waits for a node, and does not bar this incarnation of it. */
+/* Whether the machine expects the node, and this incarnation of it is not the one that was
+ * replaced. */
 static bool is_expected(const struct membership *m, uint64_t id, uint64_t incarnation)
 {
     struct machine_node node;
@@ -256,7 +260,8 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
            known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index);
 }
 
-/* What it says of itself is from a state that this node has, and there it was a member. */
+/* The peer tells of a state that this node has applied too, and in that state the peer was a
+ * member. */
 static bool was_removed(const struct membership *m, const struct peer_identity *peer)
 {
     const struct identity *self = m->config.identity;
@@ -300,7 +305,8 @@ static enum handshake_verdict refuse(struct membership *m, const struct peer_ide
     return HANDSHAKE_STRANGER;
 }
 
-/* Where a node is that knows more than this one, it says itself. False: it does not. */
+/* A node that knows more of the log than this one tells its own address. False: it has told
+ * none. */
 static bool find_place(struct membership *m, const struct peer_identity *peer,
                        uint64_t admitted_index)
 {
@@ -321,8 +327,8 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     struct membership *m = ctx;
     uint64_t id = peer->node_id;
     struct member_state nobody = {.id = id};
-    /* A member that was forgotten a moment ago counts from its next handshake on, which may be this
-     * one: that it was must be known before, not at the next tick. */
+    /* A member that was forgotten a moment ago is accepted from its next handshake on, and this may
+     * be that handshake. So the machine is looked at before it is checked, not at the next tick. */
     if (m->replica != NULL) {
         membership_sync(m);
     }

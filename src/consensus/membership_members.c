@@ -1,9 +1,9 @@
 /* membership_members.c: the nodes that this one has to do with, and where they are.
  *
- * They are made anew from what says so, whenever that has changed: the newest configuration of the
- * log; nodes that are to be added; of a node that has no configuration yet, what it was told at its
- * start; and those that have called, were let in, and know more of the log than this node. Nothing
- * of it is stored. */
+ * The list is built again whenever one of its sources has changed. The sources: the newest
+ * configuration in the log; the nodes that are to be added; what the node was told at its start, as
+ * long as its log has no configuration; and the nodes that have called, were let in, and know more
+ * of the log than this node. The list is stored nowhere. */
 #include "consensus/membership_private.h"
 
 #include <stdio.h>
@@ -87,8 +87,8 @@ static void put_configuration(const struct membership *m, struct members *ret)
     }
 }
 
-/* A node that was replaced must show who it is before it is anything to anybody but the leader,
- * which has to call it where it will be. */
+/* Only the leader calls a node that is replaced, at its new address. For all others it does not
+ * exist before it has shown who it is. */
 static void put_expected(const struct membership *m, struct members *ret)
 {
     struct machine_node nodes[MACHINE_NODES_MAX];

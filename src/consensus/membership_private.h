@@ -1,8 +1,8 @@
 /* membership_private.h: shared by membership*.c; nobody else includes it.
  *
- *   membership.c         forming a cluster, leadership handed over, ticks
- *   membership_change.c  members that come, go and move
- *   membership_known.c   what is known of incarnations, and who is let in by it
+ *   membership.c          forming a cluster, leadership handed over, ticks
+ *   membership_change.c   members that come, go and move
+ *   membership_known.c    what is known of incarnations, and who is let in by it
  *   membership_members.c  the nodes that this one has to do with, and where they are */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H

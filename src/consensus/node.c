@@ -75,7 +75,7 @@ static void watch_leadership(struct node *n)
 
 /* ---- held commands ---- */
 
-/* Moves one command on. False: it cannot go anywhere now. */
+/* Hands one held command to the proposer or to the relay. False: neither takes it now. */
 static bool route(struct node *n, struct held *h)
 {
     if (h->t->deadline_ms <= uv_now(n->loop)) {
@@ -113,7 +113,8 @@ static void route_held(struct node *n)
 
 /* ---- the turn ---- */
 
-/* Never twice in a row: on a machine that is always late Raft gets its timer all the same. */
+/* A pause is assumed at most every other turn: on a machine that is always late, Raft's timer must
+ * still run. */
 static void note_pause(struct node *n)
 {
     uint64_t now_ms = uv_now(n->loop);
@@ -187,13 +188,14 @@ static void node_turn(struct node *n)
     n->woken = false;
     uv_idle_stop(&n->idle);
     note_pause(n);
+    node_settings_turn(n);
     raft_turn(n);
     watch_leadership(n);
     if (!n->paused) { /* silence means nothing while what was sent meanwhile is not yet read */
         election_turn(&n->election, node_running(n));
     }
-    /* Before anything that Raft has acknowledged in this turn leaves the node for good: a member
-     * that counts must know that it does, should it start again. */
+    /* This comes before the messages of this turn leave. A member that has acknowledged something
+     * must find on its disk, after a restart, that it is a member. */
     if (!n->failed) {
         membership_turn(n->membership, node_running(n));
     }
@@ -361,7 +363,11 @@ void node_get_status(struct node *n, struct node_status *ret)
         .restores = f.restores,
         .snapshot_last_ms = n->snapshot_last_ns / 1000000,
         .snapshot_last_bytes = n->snapshot_last_bytes,
+        .backups = node_backup_counts(n),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
+        .election_ms = n->election_ms,
+        .heartbeat_ms = n->heartbeat_ms,
+        .hold_ms = n->hold_ms,
     };
     log_status(n, ret);
 }

@@ -11,7 +11,7 @@
  *                  known
  *
  * Queries are linearizable: they are answered behind an entry that was proposed after they arrived.
- * A query is never uncertain; it is held and asked again.
+ * A query is never uncertain: it is held, and then asked again.
  *
  * The first time ever, all members must be up: a cluster is formed, and answers its first command,
  * when every member knows the incarnation of every other, on disk. From then on a majority is
@@ -63,6 +63,13 @@ struct node_config {
 
 enum node_role { NODE_FOLLOWER, NODE_CANDIDATE, NODE_LEADER, NODE_STOPPED };
 
+/* Backups of this process. */
+struct backup_counts {
+    uint64_t made;   /* read to their end */
+    uint64_t failed; /* could not be made, or nobody read them to their end */
+    uint64_t age_ms; /* of the newest one, since it was read to its end; 0 when there is none */
+};
+
 struct node_status {
     uint64_t id, leader_id, term;
     enum node_role role;
@@ -72,6 +79,7 @@ struct node_status {
     uint64_t relayed, held, uncertain, leader_changes;
     uint64_t pending_bytes, pending_commands, in_flight;
     uint64_t snapshots, snapshot_last_ms, snapshot_last_bytes; /* taken by this node */
+    struct backup_counts backups;
     uint64_t snapshot_age_ms; /* since this process has taken or got one; since start before that */
     uint64_t snapshot_failures; /* not taken, not sent, not received: tried again each time */
     uint64_t restores;          /* snapshots it started from or got from a leader */
@@ -82,6 +90,7 @@ struct node_status {
     uint64_t log_memory;             /* entries kept, and those not durable yet */
     uint64_t log_recycled;           /* segments that were used again */
     bool log_waits;                  /* no segment is ready: the disk is full, or slow */
+    unsigned election_ms, heartbeat_ms, hold_ms; /* that count now */
 };
 
 /* How long things took, since start. */
@@ -107,6 +116,9 @@ struct node_callbacks {
     /* level: 1 error, 2 warning, 3 info, 4 debug. part: a word, which part of the node says it.
      * message: words, and behind them what programs may want as key=value. May be NULL. */
     void (*log)(void *ctx, int level, const char *part, const char *message);
+    /* CLUSTER CONFIG has changed what is said for all nodes; comes after a start as well, unless
+     * nothing is said. May be NULL. */
+    void (*settings)(void *ctx, const struct machine_settings *settings);
 };
 
 /* Opens (and locks) the data directory, checks that it belongs to this id and cluster, recovers the

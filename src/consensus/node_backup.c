@@ -5,6 +5,13 @@
 #include "base/clock.h"
 #include "consensus/node_private.h"
 
+struct backup_counts node_backup_counts(const struct node *n)
+{
+    struct backup_counts counts = n->backup.counts;
+    counts.age_ms = counts.made > 0 ? fli_clock_ms() - n->backup.read_at_ms : 0;
+    return counts;
+}
+
 static void drop(struct node_backup *b)
 {
     if (b->reader != NULL) {
@@ -24,7 +31,12 @@ int node_backup_begin(struct node *n, uint64_t *ret_id)
         machine_cluster_id(fsm_machine(n->fsm)) == 0) {
         return FL_ENOLEADER;
     }
-    *b = (struct node_backup){.phase = BACKUP_WANTED, .used_ms = uv_now(n->loop)};
+    *b = (struct node_backup){
+        .phase = BACKUP_WANTED,
+        .used_ms = uv_now(n->loop),
+        .counts = b->counts,
+        .read_at_ms = b->read_at_ms,
+    };
     fli_random(&b->id, sizeof b->id);
     b->id = b->id >> 2 | 1; /* a number that every client can read */
     *ret_id = b->id;
@@ -58,6 +70,7 @@ void node_backup_began(struct node *n, const struct snapshot_meta *meta)
 static void fail(struct node_backup *b, const char *why)
 {
     b->phase = BACKUP_FAILED;
+    b->counts.failed++;
     snprintf(b->why, sizeof b->why, "%s", why);
 }
 
@@ -121,8 +134,11 @@ int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, s
     if (rv != 0 && rv != FL_EINVAL) {
         snprintf(b->why, sizeof b->why, "%s", e.text);
         *ret_why = b->why;
+        b->counts.failed++;
         drop(b);
     } else if (rv == 0 && *ret_len == 0) {
+        b->counts.made++;
+        b->read_at_ms = fli_clock_ms();
         drop(b);
     }
     return rv;
@@ -133,6 +149,7 @@ void node_backup_tick(struct node *n)
 {
     struct node_backup *b = &n->backup;
     if (b->phase != BACKUP_NONE && uv_now(n->loop) - b->used_ms > BACKUP_IDLE_MS) {
+        b->counts.failed += b->phase != BACKUP_FAILED;
         host_log(&n->host, 2, "a backup that nobody reads any more is given up");
         drop(b);
     }

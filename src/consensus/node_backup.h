@@ -21,4 +21,7 @@ int node_backup_begin(struct node *n, uint64_t *ret_id) FLI_MUST_USE;
 int node_backup_read(struct node *n, uint64_t id, uint64_t offset, void *data, size_t len,
                      size_t *ret_len, const char **ret_why) FLI_MUST_USE;
 
+/* How many were made since start, and how old the newest one is. */
+struct backup_counts node_backup_counts(const struct node *n);
+
 #endif

@@ -11,8 +11,7 @@ static enum node_member_plan plan_of(const struct machine_node *e)
     return plans[e->plan];
 }
 
-/* Guests in the list of members are not among them: whether they are members is not known here yet.
- * */
+/* Guests in the list are not among them: whether they are members is not known here yet. */
 static bool describe_member(struct node *n, const struct member *m, struct node_member *ret)
 {
     const struct configuration_server *server =
@@ -48,7 +47,7 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     for (unsigned i = 0; i < n->members->n && count < max; i++) {
         count += describe_member(n, &n->members->list[i], &ret[count]);
     }
-    /* Those that this node has nothing to do with any more, or not yet. */
+    /* Nodes that have a plan in the machine and are not in the list, any more or yet. */
     for (unsigned i = 0; i < known && count < max; i++) {
         if (nodes[i].plan != MACHINE_PLAN_NONE && members_find(n->members, nodes[i].id) == NULL) {
             ret[count++] = (struct node_member){
@@ -58,8 +57,8 @@ size_t node_members(struct node *n, struct node_member *ret, size_t max)
     return count;
 }
 
-/* Whether what the node is configured for can be the cluster that its log has: some node must be
- * where it was said to be. Members may have come, gone and moved since. */
+/* Whether the configured members can be the cluster in the node's log: at least one must have the
+ * address that it was configured with. Members may have come, gone and moved since. */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,
                        size_t errmsg_size)
 {

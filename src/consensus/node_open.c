@@ -194,7 +194,7 @@ static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body
     if (n->failed || membership_is_stranger(n->membership, peer_id)) {
         return;
     }
-    /* What is not sent is a lost message, which Raft bears. */
+    /* A message that cannot be sent counts as lost; Raft tolerates that. */
     if (outbound_send(n->outbound, peer_id, body->type, body->parts, body->n) != 0) {
         return;
     }
@@ -290,8 +290,8 @@ static int load_snapshot(struct node *n, struct snapshot_meta *ret_meta,
     return rv;
 }
 
-/* A snapshot that was received may be newer than the log, when the node ended before the log was
- * begun anew behind it. All that the log holds is in the snapshot then, or was never committed. */
+/* A received snapshot may be newer than the log, when the node stopped before it began a new log
+ * behind the snapshot. Whatever the log holds then is in the snapshot, or was never committed. */
 static int join_log_and_snapshot(struct node *n, const struct snapshot_meta *meta)
 {
     bool continues = log_last_index(n->log) >= meta->index &&
@@ -335,8 +335,8 @@ static int append_first_entry(struct node *n)
 static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
 {
     bool empty = log_last_index(n->log) == 0 && log_get_hard_state(n->log).term == 0;
-    /* One that joins may know its cluster before its disk has anything of the log: what is applied
-     * is on the disks of others. */
+    /* A node that joins may know its cluster before its own disk has any of the log: it applies
+     * entries that are committed on the disks of others. */
     bool may_be_empty = n->identity.joins;
     if (n->identity.bootstrapped) {
         return empty && !may_be_empty
@@ -436,7 +436,7 @@ static int read_meta(struct node *n, struct snapshot_meta *ret)
 
 /* ---- parts ---- */
 
-/* Of the members that were configured, whatever state the node began with. */
+/* A checksum of the configured members, whatever state the node began with. */
 static uint32_t members_crc(const struct node *n)
 {
     char text[MEMBERS_TEXT_MAX];
@@ -476,7 +476,7 @@ static int make_transport(struct node *n, const struct node_config *c, char *err
         .formats = {.low = 1, .high = (uint16_t)machine_version_max()},
         .connect_ms = n->election_ms / 2,
         .answer_ms = n->election_ms,
-        .unacked_ms = 2 * n->election_ms + n->election_ms / 2,
+        .unacked_ms = NODE_UNACKED_MS(n->election_ms),
         .security = c->security,
     };
     config.limits[STREAM_RAFT] = (struct stream_limits){RAFT_FRAME_MAX, RAFT_OUT_MAX};
@@ -588,6 +588,8 @@ static void set_config(struct node *n, const struct node_config *c)
     n->heartbeat_ms = c->heartbeat_ms != 0 ? c->heartbeat_ms : NODE_HEARTBEAT_MS;
     n->election_ms = c->election_ms != 0 ? c->election_ms : NODE_ELECTION_MS;
     n->hold_ms = c->hold_ms != 0 ? c->hold_ms : NODE_HOLD_MS;
+    n->options = (struct machine_settings){
+        .election_ms = n->election_ms, .heartbeat_ms = n->heartbeat_ms, .hold_ms = n->hold_ms};
     n->snapshot_bytes = c->snapshot_bytes != 0 ? c->snapshot_bytes : NODE_SNAPSHOT_BYTES;
     n->snapshot_entries = c->snapshot_entries;
     if (n->snapshot_entries == 0) { /* fewer with a small snapshot_bytes, in proportion */
@@ -625,7 +627,7 @@ static int check_config(const struct node_config *c, char *errmsg, size_t errmsg
     return 0;
 }
 
-/* What stands between raft and its messages was read against one version (docs/RAFT.md). */
+/* raft_edge.c was written against one version of the raft library (docs/RAFT.md). */
 static int check_library(char *errmsg, size_t errmsg_size)
 {
     int version = raft_version_number();
@@ -641,7 +643,7 @@ static int check_library(char *errmsg, size_t errmsg_size)
     return FL_EVERSION;
 }
 
-/* Only a process that has not decided about SIGPIPE itself is changed. */
+/* The disposition of SIGPIPE is changed only when the process has left it at its default. */
 static void ignore_sigpipe(void)
 {
     struct sigaction now;

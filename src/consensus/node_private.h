@@ -82,6 +82,8 @@ struct node_backup {
     struct backup_header header;
     struct snapshot_reader *reader;
     char why[256];
+    struct backup_counts counts; /* its age is told by node_backup_counts() */
+    uint64_t read_at_ms;         /* when the last one had been read to its end */
 };
 
 struct node {
@@ -93,7 +95,8 @@ struct node {
 
     /* configuration */
     uint64_t id;
-    unsigned heartbeat_ms, election_ms, hold_ms;
+    unsigned heartbeat_ms, election_ms, hold_ms; /* that count now */
+    struct machine_settings options, settings; /* of this node; the cluster's that were looked at */
     uint64_t snapshot_bytes, snapshot_entries;
     unsigned log_kept_entries;
     uint64_t log_segment_bytes;
@@ -217,6 +220,13 @@ uint64_t node_snapshot_failures(const struct node *n);
 void node_watch_leadership(struct node *n, enum node_role role, uint64_t leader); /* new ones */
 void node_watch_turn(struct node *n);
 void node_watch_tick(struct node *n);
+
+/* node_settings.c. No connection between nodes is given up for silence within two elections. */
+#define NODE_UNACKED_MS(election_ms) (2 * (election_ms) + (election_ms) / 2)
+void node_settings_turn(struct node *n);
+/* What counts, of what is said for all nodes and the node's own options. */
+void node_settings_in_force(const struct machine_settings *options,
+                            const struct machine_settings *cluster, struct machine_settings *ret);
 void node_watch_members(struct node *n); /* the list of members has changed */
 
 /* node_report.c */

@@ -65,7 +65,7 @@ void node_report_members(struct node *n)
     memcpy(n->told, fresh, sizeof fresh);
 }
 
-/* Apart from the others: a node may be no member, not yet or not any more. */
+/* This node is kept apart from the others, since it may not be a member, yet or any more. */
 static struct node_told *own_told(struct node *n)
 {
     return &n->own_told;
@@ -147,7 +147,8 @@ void node_report_tick(struct node *n)
     }
 }
 
-/* Both ends of the difference are of now: reports come only once a second. */
+/* Reports come only once a second. So the lag is taken when one arrives, when both its ends are of
+ * the same moment. */
 static void reckon_lag(struct node *n, struct node_report *r)
 {
     struct node_status s;

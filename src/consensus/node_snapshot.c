@@ -20,7 +20,7 @@
 
 /* ---- taking ---- */
 
-/* Nodes that have the same log would all write their snapshots in the same moment. */
+/* Spreads the nodes: with the same log they would all write their snapshots in the same moment. */
 static uint64_t staggered(const struct node *n, uint64_t most)
 {
     return most + most / STAGGER * (n->id % 3);
@@ -63,7 +63,8 @@ static uint64_t keep_index(const struct node *n, const struct snapshot_meta *met
     trailing = trailing > TRAILING_MAX ? TRAILING_MAX : trailing;
     trailing = trailing < n->log_kept_entries ? n->log_kept_entries : trailing;
     uint64_t keep = meta->index > trailing ? meta->index - trailing : 0;
-    /* A follower that is being sent an older snapshot needs what comes behind that. */
+    /* A follower that is being sent an older snapshot needs the entries that follow that
+     * snapshot. */
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
         uint64_t sent = n->sends[i].send == NULL ? 0 : snapshot_send_index(n->sends[i].send);
         keep = sent != 0 && sent < keep ? sent : keep;
@@ -169,8 +170,8 @@ static void make_send(struct node *n, uint64_t peer_id)
     }
 }
 
-/* What is on its way to one that is no member any more is stopped; its place is free when that has
- * ended, at the next change or when another one is wanted. */
+/* Stops the transfer to a node that is no member any more. Its slot is free once the transfer has
+ * ended; that is noticed at the next change of members, or when a slot is needed. */
 void node_snapshot_members(struct node *n)
 {
     for (unsigned i = 0; i < KNOWN_MEMBERS_MAX; i++) {
@@ -198,8 +199,8 @@ void node_snapshot_wanted(void *ctx, uint64_t peer_id)
     }
 }
 
-/* The file that is there is of no use, to a follower or at the next start: the state in memory is
- * written again, also when it is of the same entry. */
+/* The newest snapshot file is damaged: neither a follower nor the next start could use it. So the
+ * state in memory is written again, even when it is of the same entry. */
 void node_snapshot_damaged(void *ctx)
 {
     struct node *n = ctx;

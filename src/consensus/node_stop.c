@@ -59,7 +59,8 @@ static void finished(uv_handle_t *handle)
     }
 }
 
-/* The last one but the tick ends it all. */
+/* When all parts but the tick timer have closed, the timer's handle is closed, which ends the
+ * node. */
 void node_closed_one(void *ctx)
 {
     struct node *n = ctx;
@@ -108,7 +109,8 @@ void node_close(struct node *n)
     log_close(n->log, log_closed, n);
 }
 
-/* True when leadership need not, or cannot, be handed over, or it was tried. */
+/* True when leadership has been handed over, or handing it over is not needed, not possible, or was
+ * tried. */
 static bool handed_over(struct node *n)
 {
     struct proposer_stats s;

@@ -9,7 +9,7 @@
 
 #define SLOW_WRITE_NS UINT64_C(250000000)
 
-/* Before a change is looked at: what a leader was about while it led. */
+/* Remembers what a leader was doing while it led, before a change of role is looked at. */
 void node_watch_turn(struct node *n)
 {
     if (replica_role(n->replica) == REPLICA_LEADER) {
@@ -19,7 +19,7 @@ void node_watch_turn(struct node *n)
 
 /* ---- leadership ------------------------------------------------------------------------------ */
 
-/* Why this node leads no more, as far as it can know. */
+/* Why this node has stopped leading, as far as it can know. */
 static const char *why_lost(const struct node *n)
 {
     if (n->transferee_seen != 0) {
@@ -69,7 +69,7 @@ static unsigned count_here(const struct node *n)
     return count;
 }
 
-/* A member is here while our stream to it is up. */
+/* A member counts as connected while this node's stream to it is up. */
 static bool note_member(struct node *n, unsigned i, bool settled)
 {
     const struct member *m = &n->members->list[i];
@@ -102,7 +102,7 @@ void node_watch_members(struct node *n)
     memcpy(n->member_seen, fresh, sizeof fresh);
 }
 
-/* Who is missing, where nothing can go on without them. */
+/* Names the missing members when the cluster cannot go on without them. */
 static void say_missing(struct node *n)
 {
     char missing[640] = "";
@@ -161,7 +161,8 @@ static void disk_transfer_done(void *ctx, int status)
     }
 }
 
-/* The longest write so far is told when it is over: each is twice as long as the one before. */
+/* Reports the longest write so far, once it has ended, and only when it took twice as long as the
+ * last one that was reported. */
 static void note_slow_write(struct node *n, uint64_t longest_ns)
 {
     if (longest_ns >= SLOW_WRITE_NS && longest_ns >= 2 * n->slow_write_ns) {

@@ -10,8 +10,8 @@
  * delay another's one by more than a batch.
  *
  * What the replica refuses was surely not appended: the batch stays and is tried again. When
- * leadership is lost, a batch that flies may still be applied, by any leader: its commands are
- * uncertain, and for this node it is a stranger's batch from then on. */
+ * leadership is lost, a batch in flight may still be applied, by any leader. Its commands are
+ * uncertain, and from then on this node treats it as another node's batch. */
 #include "consensus/proposer.h"
 
 #include <stdlib.h>
@@ -24,8 +24,9 @@
 
 enum state { STATE_CLOSED, STATE_BARRIER, STATE_OPEN, STATE_ENDED };
 
-/* Machine deadlines may be early after a fail-over. When applying did not move one, the next pulse
- * waits until the clock is this far past the machine's, so that a pulse never chases the last. */
+/* After a fail-over the machine may name a deadline that is too early. When applying a pulse did
+ * not move the deadline, the next pulse waits until the clock is this far beyond the machine's:
+ * otherwise pulses would follow each other without an end. */
 #define PULSE_EARLY_MS CLUSTER_CLOCK_TICK_MS
 
 #define QUERY_PAYLOAD_MAX ((size_t)1 << 20) /* far above what machine_query promises */
@@ -103,7 +104,7 @@ static void return_queries(struct proposer *p, struct batch *b, uint32_t positio
     }
 }
 
-/* A batch that the log never got: everything in it goes back, in the order in which it came. */
+/* The log never got this batch: its commands are given back, in the order in which they came. */
 static void return_batch(struct proposer *p, struct batch *b)
 {
     size_t at = MACHINE_BATCH_HEADER_SIZE;
@@ -120,7 +121,7 @@ static void return_batch(struct proposer *p, struct batch *b)
     return_queries(p, b, b->count);
 }
 
-/* A batch that is in the log: its commands are uncertain, its queries are not. */
+/* The batch is in the log: its commands are answered UNCERTAIN, its queries are given back. */
 static void give_up_batch(struct proposer *p, struct batch *b)
 {
     const struct fli_slice nothing = {NULL, 0};

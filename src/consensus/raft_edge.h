@@ -111,11 +111,12 @@ bool raft_edge_send(struct raft_edge *e, struct raft_message *message);
 void raft_edge_timeout(struct raft_edge *e, uint64_t now_ms);
 uint64_t raft_edge_timeout_ms(const struct raft_edge *e);
 
-/* Whether the process stood still up to now, so that what others have sent may still wait in its
- * sockets: no leader is given up meanwhile. */
+/* Tells whether the process has just been stopped, so that messages may still wait in its sockets.
+ * Meanwhile no leader is given up. */
 void raft_edge_set_paused(struct raft_edge *e, bool paused);
 
-/* A peer whose process is surely gone; 0 for none. Its followers need less patience. */
+/* Names a peer whose process has surely ended; 0: none. Its followers need not wait for their
+ * timers. */
 void raft_edge_set_gone(struct raft_edge *e, uint64_t id);
 
 /* How long ago this follower heard its leader; 0 when it has none or has not heard it. */

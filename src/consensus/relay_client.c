@@ -79,7 +79,7 @@ static struct held **slot(struct relay_stream *o, uint64_t sequence)
     return &o->slots[sequence % WINDOW];
 }
 
-/* Takes what was sent as `sequence`; NULL when nothing is out under that number. */
+/* Takes the command that was sent as `sequence`; NULL when none is unanswered under that number. */
 static struct held *take(struct relay_stream *o, uint64_t sequence)
 {
     if (sequence < o->first || sequence >= o->next || *slot(o, sequence) == NULL) {
@@ -132,7 +132,7 @@ bool relay_client_send(struct relay_client *c, struct held *h)
     return true;
 }
 
-/* Everything that is out goes back or is uncertain. */
+/* Ends all commands that are unanswered: each goes back to the queue, or is answered UNCERTAIN. */
 static void give_up(struct relay_stream *o, const char *why)
 {
     struct leader *leader = o->leader;
@@ -322,8 +322,8 @@ static void tick_stream(struct relay_stream *o)
         give_up(o, "not needed any more");
         return;
     }
-    /* A ping is answered at once, so a leader that says nothing for this long does not turn. One
-     * that was replaced is given less time, as it was replaced for its silence. */
+    /* A leader answers a ping at once, so one that is silent for this long is not running. A leader
+     * that was replaced is given less time: its silence is why it was replaced. */
     uint64_t patience_ms =
         leads ? PING_MS + 2 * (uint64_t)c->config.election_ms : c->config.election_ms;
     if (silent_ms > patience_ms) {
@@ -372,6 +372,11 @@ uint64_t relay_client_next_ms(const struct relay_client *c)
         return UINT64_MAX;
     }
     return o->probe_ms - now_ms(c);
+}
+
+void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms)
+{
+    c->config.election_ms = election_ms;
 }
 
 void relay_client_tick(struct relay_client *c)

@@ -24,8 +24,8 @@ struct relay_client_config {
     struct host host;
     struct transport *transport;
     const struct members *members;
-    uint64_t id; /* this node */
-    unsigned election_ms;
+    uint64_t id;              /* this node */
+    unsigned election_ms;     /* relay_client_set_election_ms() changes it */
     struct held_queue *queue; /* where commands come from, and go back to */
     void *ctx;
     machine_event_cb push; /* an event of a wait, told ahead of the log; may be NULL */
@@ -33,12 +33,13 @@ struct relay_client_config {
 
 int relay_client_create(const struct relay_client_config *config,
                         struct relay_client **ret) FLI_MUST_USE;
-/* The members from now on. What is on its way to one that is none any more is given up. */
+/* Sets the members. Commands on their way to a node that is no longer a member are given up. */
 void relay_client_set_members(struct relay_client *c, const struct members *members);
 void relay_client_destroy(struct relay_client *c); /* closed; NULL is fine */
 
-/* Whom this node follows; 0: nobody, or it leads. Sees to a stream to it, now and at each tick. A
- * stream to a node that does not lead any more is given up when that says nothing. */
+/* Sets the leader that this node follows; 0: none, or this node leads. Keeps a stream to the
+ * leader, now and at each tick. A stream to a former leader is given up when that node is
+ * silent. */
 void relay_client_follow(struct relay_client *c, uint64_t leader_id);
 
 /* This node knows every member's incarnation, on disk, and tells the leader. */
@@ -48,10 +49,12 @@ void relay_client_set_ready(struct relay_client *c);
  * has no room now. */
 bool relay_client_send(struct relay_client *c, struct held *h) FLI_MUST_USE;
 
-/* Until relay_client_send() may succeed where it has failed; UINT64_MAX: something will happen. */
+/* How long until relay_client_send() may succeed after it has failed; UINT64_MAX: an event will
+ * tell. */
 uint64_t relay_client_next_ms(const struct relay_client *c);
 
 void relay_client_tick(struct relay_client *c);
+void relay_client_set_election_ms(struct relay_client *c, unsigned election_ms);
 void relay_client_flush(struct relay_client *c);
 bool relay_client_quiet(const struct relay_client *c); /* nothing is unanswered */
 bool relay_client_connected(const struct relay_client *c, uint64_t peer_id);

@@ -87,7 +87,7 @@ static struct pushed *find_wait(struct relay_server *s, uint64_t wait)
     return node == NULL ? NULL : FLI_CONTAINER_OF(node, struct pushed, node);
 }
 
-/* Without memory for it nothing is lost but time: the follower's own log tells it as well. */
+/* When there is no memory, the follower only learns of it later, from its own log. */
 static void note_wait(struct follower *f, uint64_t wait)
 {
     struct relay_server *s = f->server;
@@ -121,9 +121,9 @@ static void push_event(struct follower *f, const struct machine_event *e)
     }
 }
 
-/* Which follower relayed a wait that is older than our term, its former leader knew. So all are
- * told, and those that do not have it pass over it. Without this a queue that outlived its leader
- * would move one heartbeat at a time. */
+/* Only the former leader knew which follower had relayed a wait of an earlier term. So the end of
+ * such a wait is pushed to all followers, and those that do not have the wait ignore it. Otherwise
+ * a queue that outlived its leader would advance by one waiter per heartbeat. */
 static void push_to_all(struct relay_server *s, const struct machine_event *e)
 {
     FLI_LIST_FOREACH_SAFE(pos, next, &s->followers)
@@ -200,7 +200,7 @@ static void close_follower(struct follower *f, const char *why)
     maybe_free(f);
 }
 
-/* The one with a stream; NULL: it has none to us. */
+/* The follower's record that has a stream; NULL: the follower has no stream to this node. */
 static struct follower *find_follower(const struct relay_server *s, uint64_t id)
 {
     FLI_LIST_FOREACH(pos, &s->followers)
@@ -311,8 +311,8 @@ bool relay_server_returned(struct relay_server *s, struct node_ticket *t)
 
 /* ---- frames ---- */
 
-/* What a client may ask for. What the cluster says of itself (members, limits, the raising of the
- * counter) is a leader's own, and comes over no stream. */
+/* The commands that a client may send. Commands of the cluster itself (members, limits, raising the
+ * token counter) are made by the leader alone, and are refused when they come over a stream. */
 static bool may_be_relayed(uint8_t op)
 {
     switch (op) {
@@ -331,6 +331,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_USERS_LOAD:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
         return true;
     default:
         return MACHINE_OP_IS_QUERY(op);
@@ -417,7 +418,8 @@ void relay_server_accept(struct relay_server *s, const struct peer_identity *pee
     f->stream = stream;
     fli_list_init(&f->link);
     fli_list_init(&f->waits);
-    /* A node has one stream to us: a second one means that it has given the first one up. */
+    /* Each follower has one stream to the leader. A second one means that the follower has given up
+     * the first. */
     struct follower *before = find_follower(s, peer->node_id);
     if (before != NULL) {
         close_follower(before, "the node called again");

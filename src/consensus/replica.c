@@ -1,10 +1,10 @@
 /* replica.c: see replica.h.
  *
- * Whose memory an entry is. The core keeps terms only; entries pass through it. Those of a message
- * point into its frame, and come back in the update of the same step, which copies them to the log.
- * `batch` of each is a token that the core frees when it drops the message, and that is freed here
- * when it does not. The bytes of a configuration are the library's while they are in the core, and
- * our own (configuration.h) in frames and in the log: `sources` has the latter. */
+ * Who owns an entry's memory. The core keeps only the terms of entries; their bytes pass through
+ * it. The entries of a message point into its frame. They come back in the update of the same step,
+ * and are copied to the log then. An entry's `batch` is a token: the core frees it when it drops
+ * the message, and this file frees it otherwise. A configuration has the library's encoding inside
+ * the core, and our own (configuration.h) in frames and in the log; `sources` keeps the latter. */
 #include "consensus/replica_private.h"
 
 #include <inttypes.h>
@@ -174,8 +174,9 @@ static void send_now(struct replica *r, const struct raft_message *m)
     }
 }
 
-/* Term and vote must be on disk before anybody hears what they promise. Those that wait are lost
- * when the term changes once more, as any message may be. */
+/* Term and vote must be on disk before a message that depends on them leaves. Messages that wait
+ * for that are dropped when the term changes once more, which Raft tolerates as it does any
+ * loss. */
 static void send_message(struct replica *r, struct raft_message *m)
 {
     if (!raft_edge_send(&r->edge, m)) {
@@ -648,7 +649,8 @@ bool replica_snapshot_is_sound(const struct snapshot_meta *meta)
     return meta->term != 0 && meta->conf_index != 0 && meta->conf_index <= meta->index;
 }
 
-/* Whatever leader is known now has all that is committed, so the snapshot is as good as its own. */
+/* The leader that is known now has all committed entries, so the snapshot is as good as one that it
+ * had sent itself. */
 static void offer_snapshot(struct replica *r, const struct snapshot_meta *meta,
                            const struct configuration *conf)
 {

@@ -41,8 +41,9 @@ struct replica_config {
     const struct snapshot_meta *snapshot; /* the newest; NULL: none. The log continues it. */
     bool may_be_empty; /* a log of nothing: the group's configuration comes with its entries */
     unsigned election_ms, heartbeat_ms;
-    /* Entries sent to a follower and not confirmed, at most. Fewer than each server keeps behind a
-     * snapshot: a follower whose core has forgotten the entry before what it is sent refuses it. */
+    /* How many entries may be sent to a follower and not confirmed. It must be less than what each
+     * server keeps behind a snapshot: a follower refuses entries when its core has forgotten the
+     * entry in front of them. */
     unsigned in_flight; /* 0: REPLICA_IN_FLIGHT_DEFAULT */
     unsigned seed;      /* of election times: no two servers may have the same */
     void *ctx;
@@ -70,6 +71,9 @@ int replica_receive(struct replica *r, uint64_t now_ms, uint64_t from, uint8_t t
 
 /* The log says that something is on disk. */
 void replica_durable(struct replica *r, uint64_t now_ms);
+
+/* Other times from now on, at least three heartbeats to an election time. */
+void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms);
 
 /* Once a turn: runs the core's timer, and applies what was left over. paused: the process stood
  * still, and what others have sent meanwhile was not read; the timer waits for the next turn. */

@@ -168,6 +168,14 @@ static void init_edge(struct replica *r)
                                  .now_ms = r->now_ms};
 }
 
+void replica_set_times(struct replica *r, unsigned election_ms, unsigned heartbeat_ms)
+{
+    r->config.election_ms = r->edge.election_ms = election_ms;
+    r->config.heartbeat_ms = r->edge.heartbeat_ms = heartbeat_ms;
+    raft_set_election_timeout(&r->raft, election_ms);
+    raft_set_heartbeat_timeout(&r->raft, heartbeat_ms);
+}
+
 static int init_core(struct replica *r)
 {
     if (raft_init(&r->raft, NULL, NULL, r->config.id, r->config.address) != 0) {

@@ -127,7 +127,8 @@ static _Noreturn void run_child(struct log_device *device, const struct machine 
         _exit(1);
     }
     close_all_but(pipe, device->keep_fd);
-    /* Slower or not, it is right. One that inherited real time would keep us from a core. */
+    /* A lower priority only slows the child down. A child that inherited real-time priority would
+     * take a core from this process. */
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     (void)setpriority(PRIO_PROCESS, 0, NICENESS);
     write_snapshot(device, m, meta, &v);

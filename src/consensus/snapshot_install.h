@@ -6,7 +6,8 @@
  *
  * Nothing of it stops the loop, and the node goes on with its old state meanwhile. One snapshot at
  * a time: a newer stream of the same or another node takes the place of an older one that is not
- * complete. What fails leaves nothing behind but a line in the log. One thread, the loop's. */
+ * complete. A failed transfer leaves nothing behind but a line in the log. One thread, the
+ * loop's. */
 #ifndef CONSENSUS_SNAPSHOT_INSTALL_H
 #define CONSENSUS_SNAPSHOT_INSTALL_H
 

@@ -7,8 +7,8 @@
  *                                        <--   DONE: 4 code (0: it is in place), text
  *
  * The file is sent as it is, in pieces, SNAPSHOT_WINDOW bytes ahead of what the follower has taken.
- * It stays open, so a newer snapshot may replace it meanwhile. What is read is verified before it
- * is sent: of a damaged file nothing leaves behind the damage, and the owner hears of it. After a
+ * It stays open, so a newer snapshot may replace it meanwhile. Each piece is verified before it is
+ * sent: nothing after the first damaged byte leaves the node, and the owner is told. After a
  * failure the follower is left alone for a while, longer each time. One thread, the loop's. */
 #ifndef CONSENSUS_SNAPSHOT_SEND_H
 #define CONSENSUS_SNAPSHOT_SEND_H

@@ -26,14 +26,14 @@
 
 #include <string.h>
 
-/* The session that asks; an implicit one may not exist yet. */
+/* The session that sends the request; an implicit one may not exist yet. */
 struct asker {
     struct session_explicit *explicit_session; /* NULL: implicit */
     const struct machine_command *c;
     uint32_t slots;
 };
 
-/* The limits on what both a grant and a wait need: a session, or a place in one. */
+/* Checks the limits on what a grant and a wait both need: a session, or a place in one. */
 static enum machine_limit request_limit(const struct machine *m, const struct asker *a)
 {
     const struct session_explicit *s = a->explicit_session;
@@ -62,7 +62,7 @@ void machine_answer_granted(struct machine *m, const struct request *request,
     r->deadline_ms = machine_timer_deadline(m, &request_session(request)->lease);
 }
 
-/* What both a lock that is not stored and one that lets others in need for one more grant. */
+/* Checks what one more grant needs, of a lock that is not stored and of one that is shared. */
 static enum machine_limit grant_limit(const struct machine *m, const struct asker *a)
 {
     enum machine_limit limit = request_limit(m, a);
@@ -104,7 +104,7 @@ static void join_holders(struct machine *m, const struct asker *a, struct lock *
     }
 }
 
-/* The place of a wait in several queues is the last of its places. */
+/* The place of a multi-lock's wait is the one furthest from a head of a queue. */
 void machine_answer_queued(const struct wait *w, struct machine_result *r)
 {
     uint64_t position = 0;
@@ -163,7 +163,7 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
         r->code = MACHINE_DEADLOCK;
         break;
     case DEADLOCK_UNKNOWN:
-        /* Not said to be a deadlock, because it may be none. */
+        /* The answer is a limit and not DEADLOCK, because there may be no deadlock. */
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
         break;
     }
@@ -257,8 +257,8 @@ static void acquire_stored(struct machine *m, const struct asker *a, struct lock
     }
 }
 
-/* What this session has at the lock, and has lost already, goes first. False when there are no
- * steps left for that. */
+/* When the session has lost this lock already and the record is still there, the record goes first.
+ * False when no steps are left for that. */
 static bool clear_own_at(struct machine *m, const struct machine_command *c, struct fli_slice name)
 {
     bool is_explicit = c->op == MACHINE_OP_ACQUIRE && (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;

@@ -1,16 +1,17 @@
-/* attempt.c: which of the sendings of one ACQUIRE came last.
+/* attempt.c: refuses a late attempt: an ACQUIRE that is carried out after a later one of the same
+ * request.
  *
- * A client that gets no answer asks again elsewhere, and the first sending may be carried out much
- * later: it can lie in the socket of a node that was stopped. By then the client may have got its
- * lock by the second sending and have given it back, and the first one would take it for nobody.
- * So each sending of one request (user, kind of owner, first lock, owner) has a number larger than
- * the one before; who says none sends the first. A sending whose number is below one that has come
- * already is refused, as what it is.
+ * A client that gets no answer sends its request again, to another node. The first attempt may be
+ * carried out much later: it may lie in the socket of a node that was stopped. By then the client
+ * may have got its lock by the second attempt and have released it, and the first one would take
+ * the lock for nobody. So each attempt at one request (user, kind of owner, first lock, owner) has
+ * a larger number than the one before. An attempt without a number is the first. An attempt with a
+ * smaller number than one that has come already is answered LATE.
  *
- * The first sending leaves no record: without a second one, none is late. Others do, in the order
- * in which they came. There are at most MACHINE_ATTEMPTS_MAX, and each is kept for
- * MACHINE_ATTEMPT_KEEP_MS of the cluster clock unless so many came after it. Old ones are dropped
- * when new ones come, two at a time, so no step takes long. */
+ * The first attempt leaves no record: without a second one, none can be late. All others leave one.
+ * At most MACHINE_ATTEMPTS_MAX records are kept, each for MACHINE_ATTEMPT_KEEP_MS of the cluster
+ * clock unless that many newer ones push it out. Each new record drops up to two old ones, so no
+ * step takes long. */
 #include "machine/state.h"
 
 #include <stdlib.h>

@@ -28,7 +28,7 @@
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
  *   NODE_VERSION   number 8 (node), number2 8 (version)
  *   VERSION_RAISE  number 8
- *   LIMIT_SET      number 8, number2 8
+ *   LIMIT_SET, SETTING_SET   number 8, number2 8
  *   USERS_LOAD     users (as a value)
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
@@ -109,6 +109,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_NODE_VERSION] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMIT_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
+    [MACHINE_OP_SETTING_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_USERS_LOAD] = {MACHINE_USER_INITIAL, {FIELD_USERS}},
 };
 
@@ -200,6 +201,8 @@ static bool number_ok(const struct machine_command *c)
         return c->number >= 1 && c->number <= UINT32_MAX;
     case MACHINE_OP_LIMIT_SET:
         return c->number >= 1 && c->number <= MACHINE_LIMITS_SETTABLE;
+    case MACHINE_OP_SETTING_SET:
+        return c->number >= 1 && c->number <= MACHINE_SETTINGS;
     default:
         return true;
     }
@@ -216,6 +219,8 @@ static bool number2_ok(const struct machine_command *c)
     case MACHINE_OP_NODE_VERSION:
     case MACHINE_OP_LIMIT_SET:
         return c->number2 >= 1 && c->number2 <= UINT32_MAX;
+    case MACHINE_OP_SETTING_SET:
+        return machine_setting_ok(c->number, c->number2);
     default:
         return true;
     }

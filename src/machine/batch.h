@@ -69,6 +69,7 @@ enum machine_op {
     MACHINE_OP_NODE_VERSION,    /* number2 = the version that it knows */
     MACHINE_OP_VERSION_RAISE,   /* number = that of the cluster from here on */
     MACHINE_OP_LIMIT_SET = 40,  /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_SETTING_SET,     /* number = enum machine_setting, number2 = its value; 0: none */
     MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */

@@ -35,7 +35,7 @@ struct search {
     bool exhausted;
 };
 
-/* False when no further step may be made. */
+/* False when the search has used up its steps. */
 static bool step(struct search *s)
 {
     s->exhausted = s->exhausted || s->visits == s->visits_max;
@@ -83,8 +83,8 @@ static struct wait *ahead(const struct order *queue, const struct wait *w)
     return n == NULL ? NULL : wait_of_queue(n);
 }
 
-/* Visits whom a wait at `from` waits for (NULL: one at the end of the queue). A marked wait was
- * walked over before, and with it all that is ahead of it. */
+/* Visits everything that the wait `from` waits for at this lock (NULL: a new wait at the end of the
+ * queue). A marked wait was visited before, and so was everything ahead of it. */
 static void visit_lock(struct search *s, struct lock *lock, const struct wait *from)
 {
     struct contention *c = lock_contention(lock);
@@ -132,7 +132,8 @@ static void follow_multi(struct search *s, struct multi_lock *g)
     }
 }
 
-/* Follows one of those that were found. False when there is none. */
+/* Takes one of the sessions and multi-locks found so far and follows its waits. False when none is
+ * left. */
 static bool follow_next(struct search *s)
 {
     if (s->pending != NULL) {
@@ -193,9 +194,9 @@ enum deadlock machine_deadlock_search(struct machine *m, struct session_explicit
     return s.exhausted ? DEADLOCK_UNKNOWN : DEADLOCK_NONE;
 }
 
-/* The whole graph at once, by taking away what nobody waits for until nothing is left (Kahn's
- * sort). Nodes are explicit sessions, implicit ones that wait for several locks, and waits; a
- * session waits for each of its waits, a wait for the one ahead of it and for that one's session,
+/* Checks the whole graph at once, by removing whatever nobody waits for until nothing is left
+ * (Kahn's sort). Nodes are explicit sessions, implicit ones that wait for several locks, and waits;
+ * a session waits for each of its waits, a wait for the one ahead of it and for that one's session,
  * the first of a queue for the holders. */
 struct peel {
     struct session_explicit *sessions; /* with nobody waiting for them */
@@ -269,7 +270,8 @@ static bool is_followed(struct session *session)
                                         : waits_for_several(session);
 }
 
-/* Every node starts with one more than its edges, which is then peeled from each in turn. */
+/* Every node's count starts at one more than its edges; the extra one is taken away when the node
+ * is first visited. */
 static void count_degrees(struct machine *m)
 {
     for (struct order_node *n = machine_order_first(&m->opened); n != NULL;

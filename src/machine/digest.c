@@ -15,7 +15,7 @@ enum tag {
     TAG_SESSION = 1,
     TAG_GRANT,
     TAG_WAIT,
-    TAG_ASKING,
+    TAG_TIMES_ASKED,
     TAG_IDLE,
     TAG_TIMER,
     TAG_WORK,
@@ -97,7 +97,7 @@ uint64_t machine_digest_wait(const struct wait *w)
 uint64_t machine_digest_times_asked(const struct wait *w)
 {
     const struct session *s = request_session(w->request);
-    uint64_t h = mix(TAG_ASKING, wait_id(w), w->times_asked);
+    uint64_t h = mix(TAG_TIMES_ASKED, wait_id(w), w->times_asked);
     return mix(h, 0, session_is_explicit(s) ? 0 : s->lease.ttl_ms);
 }
 
@@ -124,7 +124,7 @@ uint64_t machine_digest_timer(const struct timer *t)
 uint64_t machine_digest_work(struct work *w)
 {
     if (w->kind == WORK_SESSION) {
-        return 0; /* a session says itself that it is ending */
+        return 0; /* whether a session is ending is in the session's own hash */
     }
     if (w->kind == WORK_MULTI) {
         return mix(TAG_WORK, request_token(multi_request(machine_work_multi(w), 0)), 0);
@@ -148,6 +148,8 @@ uint64_t machine_hash(const struct machine *m)
     uint64_t h = mix(m->digest, m->clock_ms, m->floor_ms);
     h = mix(h, m->due_ms, m->mark_due);
     h = mix(mix(h, m->last_token, m->serial), m->cluster_id, x->session_locks_max);
+    h = mix(h, (uint64_t)m->settings.election_ms << 32 | m->settings.heartbeat_ms,
+            (uint64_t)m->settings.hold_ms << 32 | m->settings.log_level);
     h = mix(h, (uint64_t)x->locks_max << 32 | x->sessions_max,
             (uint64_t)x->waits_max << 32 | x->lock_waits_max);
     h = mix(mix(h, ever->grants, ever->releases), ever->expiries, ever->breaks);

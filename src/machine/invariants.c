@@ -13,9 +13,10 @@
  *  4. Each wait belongs to one queue, is found by its id and by its request, and its session
  *     neither holds that lock nor waits for it twice.
  *  5. An implicit session has exactly one request, or those of its multi-lock, and a lease exactly
- *     while it holds. Mates wait, or hold exclusively, all together, under one id or token, in
- *  their order. 6. An explicit session has a lease and is found by its owner, or is ending and to
- *     be found by its serial and among the work to come; it lists just its own requests.
+ *     while it holds. The parts of a multi-lock wait, or hold exclusively, all
+ *     together, under one id or token, in their order.
+ *  6. An explicit session has a lease and is found by its owner, or is ending and to be found by
+ *     its serial and among the work to come; it lists just its own requests.
  *  7. What is over is left undone only for want of steps; the heap has one timer
  *     for each lease, wait and delay and nothing else, and is a heap.
  *  8. No cycle of sessions wait for each other.

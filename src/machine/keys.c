@@ -155,7 +155,7 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
     }
 }
 
-/* Who waits for the lock comes before the new owner. */
+/* Waiters come before the new owner. */
 static void swap(struct machine *m, const struct keys *k, struct machine_result *r)
 {
     struct request *request;
@@ -260,7 +260,7 @@ static void add_key(struct machine *m, unsigned i, struct request *request,
     r->deadline_ms = r->number == 1 || deadline_ms < r->deadline_ms ? deadline_ms : r->deadline_ms;
 }
 
-/* Who asks about an owner learns of others only that there are some. */
+/* A query about an owner tells of other owners only that there are some. */
 static void answer_key(const struct machine_command *q, unsigned n, unsigned own,
                        struct machine_result *r)
 {

@@ -1,6 +1,6 @@
-/* limit.c: one replicated limit, changed while the cluster runs. What is in use stays: a limit
- * below the locks, sessions or waits that there are is refused. How long one queue is, and how many
- * locks one session has, is not known for all of them together; there a lower limit counts for what
+/* limit.c: limits and settings, changed while the cluster runs. What is in use stays: a limit below
+ * the locks, sessions or waits that there are is refused. How long one queue is, and how many locks
+ * one session has, is not known for all of them together; there a lower limit counts for what
  * comes. */
 #include "machine/state.h"
 
@@ -35,7 +35,7 @@ static uint64_t in_use(const struct machine *m, uint64_t limit)
     }
 }
 
-void machine_limit_set(struct machine *m, const struct machine_command *c, struct machine_result *r)
+static void set_limit(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t used = in_use(m, c->number);
     r->code = used <= c->number2 ? MACHINE_DONE : MACHINE_LIMIT;
@@ -43,5 +43,83 @@ void machine_limit_set(struct machine *m, const struct machine_command *c, struc
     r->token = used;
     if (r->code == MACHINE_DONE) {
         *field_of(&m->limits, c->number) = (uint32_t)c->number2;
+    }
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static const struct {
+    uint32_t min, max;
+} bounds[MACHINE_SETTINGS] = MACHINE_SETTING_BOUNDS;
+
+void machine_setting_bounds(enum machine_setting setting, uint32_t *ret_min, uint32_t *ret_max)
+{
+    FLI_ASSERT(setting >= 1 && setting <= MACHINE_SETTINGS);
+    *ret_min = bounds[setting - 1].min;
+    *ret_max = bounds[setting - 1].max;
+}
+
+bool machine_setting_ok(uint64_t setting, uint64_t value)
+{
+    return setting >= 1 && setting <= MACHINE_SETTINGS &&
+           (value == 0 || (value >= bounds[setting - 1].min && value <= bounds[setting - 1].max));
+}
+
+bool machine_settings_ok(const struct machine_settings *s)
+{
+    bool each = machine_setting_ok(MACHINE_SETTING_ELECTION, s->election_ms) &&
+                machine_setting_ok(MACHINE_SETTING_HEARTBEAT, s->heartbeat_ms) &&
+                machine_setting_ok(MACHINE_SETTING_HOLD, s->hold_ms) &&
+                machine_setting_ok(MACHINE_SETTING_LOG_LEVEL, s->log_level);
+    return each && (s->election_ms == 0 || s->heartbeat_ms == 0 ||
+                    s->election_ms >= MACHINE_HEARTBEATS_MIN * s->heartbeat_ms);
+}
+
+static uint32_t *setting_of(struct machine_settings *s, uint64_t setting)
+{
+    switch (setting) {
+    case MACHINE_SETTING_ELECTION:
+        return &s->election_ms;
+    case MACHINE_SETTING_HEARTBEAT:
+        return &s->heartbeat_ms;
+    case MACHINE_SETTING_HOLD:
+        return &s->hold_ms;
+    default:
+        FLI_ASSERT(setting == MACHINE_SETTING_LOG_LEVEL);
+        return &s->log_level;
+    }
+}
+
+/* MISMATCH: token is what the other of the two times is. */
+static void set_setting(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
+{
+    struct machine_settings wanted = m->settings;
+    *setting_of(&wanted, c->number) = (uint32_t)c->number2;
+    bool good = machine_settings_ok(&wanted);
+    r->code = good ? MACHINE_DONE : MACHINE_MISMATCH;
+    r->number = (uint32_t)c->number;
+    r->token =
+        c->number == MACHINE_SETTING_ELECTION ? m->settings.heartbeat_ms : m->settings.election_ms;
+    if (good) {
+        m->settings = wanted;
+    }
+}
+
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r)
+{
+    switch (c->op) {
+    case MACHINE_OP_LIMIT_SET:
+        set_limit(m, c, r);
+        break;
+    case MACHINE_OP_SETTING_SET:
+        set_setting(m, c, r);
+        break;
+    default:
+        FLI_ASSERT(c->op == MACHINE_OP_LIMITS);
+        m->limits = c->limits;
+        r->code = MACHINE_DONE;
+        break;
     }
 }

@@ -21,6 +21,21 @@ struct machine_limits {
                              .lock_waits_max = 20000,                                              \
                              .session_locks_max = 100000})
 
+/* What an operator says for all nodes at once. 0: each node's own option counts. Nothing in the
+ * machine depends on it: the nodes look at what the machine keeps. */
+struct machine_settings {
+    uint32_t election_ms, heartbeat_ms, hold_ms;
+    uint32_t log_level; /* 1 error, 2 warning, 3 info, 4 debug */
+};
+
+/* In the order of enum machine_setting. At least so many heartbeats fit into an election time. */
+#define MACHINE_SETTINGS 4u
+#define MACHINE_SETTING_BOUNDS                                                                     \
+    {                                                                                              \
+        {20, 60000}, {5, 30000}, {1, 600000}, {1, 4},                                              \
+    }
+#define MACHINE_HEARTBEATS_MIN 3u
+
 #define MACHINE_LIMITS_SETTABLE 5u /* the first of enum machine_limit: those above */
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u

@@ -353,8 +353,8 @@ bool machine_lock_is_pending(const struct lock *lock)
     return false;
 }
 
-/* Whether who waits has ended, so that it must not be granted anything. While things happen in the
- * order of their deadlines, that of its lease was not reached. */
+/* Whether the waiting session has ended, so that it must not be granted anything. While expiries
+ * run in the order of their deadlines, the deadline of its lease has not been reached yet. */
 static bool waits_in_vain(const struct machine *m, const struct wait *w)
 {
     struct session *s = request_session(w->request);
@@ -362,8 +362,9 @@ static bool waits_in_vain(const struct machine *m, const struct wait *w)
            (m->expiring ? session_explicit_of(s)->ending != 0 : machine_session_is_over(m, s));
 }
 
-/* The first in the queue goes. `lock` itself keeps its contention; the others are for later, also
- * those that nobody needs any more, since settling one lock must not free another. */
+/* Takes the first wait out of its queues. `lock` itself keeps its contention record. The other
+ * locks are settled later, even those that nobody needs any more, since settling one lock must not
+ * free another. */
 static void drop_first(struct machine *m, struct lock *lock, enum machine_reason reason)
 {
     struct wait *w = wait_of_queue(machine_order_first(&contention_of(lock)->queue));
@@ -377,7 +378,7 @@ static void drop_first(struct machine *m, struct lock *lock, enum machine_reason
     }
 }
 
-/* Grants the first in the queue its lock, or its locks. `lock` itself keeps its contention. */
+/* Grants the first wait its lock, or all its locks. `lock` itself keeps its contention record. */
 static void grant_first(struct machine *m, struct lock *lock)
 {
     struct wait *w = wait_of_queue(machine_order_first(&contention_of(lock)->queue));
@@ -416,7 +417,8 @@ static bool is_owed(const struct machine *m, const struct lock *lock)
     return m->last_token < FL_TOKEN_MAX && machine_lock_is_ready(lock);
 }
 
-/* True when there were not enough steps; the caller then sees to it that it goes on. */
+/* True when there were not enough steps; the caller then makes sure that it goes on in the next
+ * batch. */
 static bool settle(struct machine *m, struct lock *lock)
 {
     struct contention *c = lock_contention(lock);
@@ -448,8 +450,8 @@ void machine_lock_settle(struct machine *m, struct lock *lock)
     machine_lock_settle_all(m, &lock, 1);
 }
 
-/* Settling one frees no other: it may only grant them. Those that are left go in front of all other
- * work, the first one last, so that their order stays. */
+/* Settling one lock can grant others, and never frees one. Locks that are left over go in front of
+ * all other work, the first one last, so that they keep their order. */
 void machine_lock_settle_all(struct machine *m, struct lock *const *locks, unsigned n)
 {
     struct lock *left[MACHINE_NAMES_MAX];
@@ -480,7 +482,7 @@ static void count_end(struct machine *m, enum machine_event_type type)
     }
 }
 
-/* Ends a grant and leaves its locks as they then are. Returns how many they are. */
+/* Ends a grant without settling its locks. Returns how many locks it had. */
 static unsigned end_grant(struct machine *m, struct request *request, enum machine_event_type type,
                           enum machine_reason reason, struct lock *locks[MACHINE_NAMES_MAX])
 {

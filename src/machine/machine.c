@@ -109,7 +109,7 @@ static void free_grant(struct machine *m, struct request *request)
     }
 }
 
-/* A lock that nobody holds, and that is not idle, is to be found nowhere else. */
+/* A lock that nobody holds and that is not idle is referred to by nothing else. */
 static void free_work(struct machine *m)
 {
     while (!fli_list_empty(&m->work)) {
@@ -124,7 +124,7 @@ static void free_work(struct machine *m)
     }
 }
 
-/* Takes the state apart in the order in which nothing is left that another record refers to. */
+/* Frees the state in an order in which no record is freed while another still refers to it. */
 static void free_records(struct machine *m)
 {
     while (!fli_list_empty(&m->waits)) {
@@ -214,8 +214,8 @@ static void init(struct machine *m, const struct machine_command *c, struct mach
     r->code = MACHINE_DONE;
 }
 
-/* Raises the last token by a step, to `most` at most, and answers it; false, and a LIMIT, when that
- * is too far. */
+/* Raises the last token by a step, up to `most`, and answers with it. False, with the answer LIMIT,
+ * when that would be too far. */
 static bool burn_tokens(struct machine *m, uint64_t step, fl_token most, struct machine_result *r)
 {
     FLI_ASSERT(m->last_token <= FL_TOKEN_MAX);
@@ -245,8 +245,8 @@ static struct request *find_held(struct machine *m, struct fli_slice name, fl_to
     return request == NULL || machine_request_is_over(m, request) ? NULL : request;
 }
 
-/* NULL, and an answer, when nothing is held so, or by another user: which is told to who may see
- * the lock. */
+/* NULL, with an answer in r, when no grant matches, or when it is another user's. Only a user who
+ * may see the lock is told which. */
 static struct request *find_own(struct machine *m, const struct machine_command *c,
                                 struct machine_result *r)
 {
@@ -273,7 +273,7 @@ static void renew(struct machine *m, const struct machine_command *c, struct mac
     r->deadline_ms = machine_session_renew(m, request_session(request), c->ttl_ms);
 }
 
-/* Its own lock a user may give back whatever else it may. */
+/* A user may always give back its own lock, whatever its rights. */
 static void release(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     uint64_t steps = 0;
@@ -422,11 +422,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_nodes_apply(m, c, r);
         break;
     case MACHINE_OP_LIMITS:
-        m->limits = c->limits;
-        r->code = MACHINE_DONE;
-        break;
     case MACHINE_OP_LIMIT_SET:
-        machine_limit_set(m, c, r);
+    case MACHINE_OP_SETTING_SET:
+        machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
         machine_acquire(m, c, r);
@@ -603,6 +601,11 @@ uint64_t machine_cluster_id(const struct machine *m)
 const struct machine_limits *machine_get_limits(const struct machine *m)
 {
     return &m->limits;
+}
+
+const struct machine_settings *machine_get_settings(const struct machine *m)
+{
+    return &m->settings;
 }
 
 void machine_get_counts(const struct machine *m, struct machine_counts *ret)

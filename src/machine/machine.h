@@ -16,10 +16,10 @@
  * just these locks. The turn of the wait comes when it is first in every queue and every lock is
  * free; until then whoever is behind it waits, also for a lock that is free.
  *
- * Order. A new clock first makes happen what is due, which is what has a deadline before it, in the
- * order of (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions,
- * leases of implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a
- * lock on the way has a lease from the new clock.
+ * Order. When the clock advances, everything with a deadline before it ends first, in the order of
+ * (deadline, kind, owner, name); kinds are ends of delays, leases of explicit sessions, leases of
+ * implicit ones, waits of explicit ones, waits of implicit ones. Whoever is granted a lock on the
+ * way has a lease from the new clock.
  *
  * Bounded work. A batch takes a bounded number of steps; what does not fit goes on in the next one
  * (work.c). Until then it is not held any more by who has lost it, and not yet free. */
@@ -75,6 +75,14 @@ enum machine_limit {
     MACHINE_LIMIT_TOKENS,
     MACHINE_LIMIT_NODES,
     MACHINE_LIMIT_USERS,
+};
+
+/* Of SETTING_SET, in the order of struct machine_settings. */
+enum machine_setting {
+    MACHINE_SETTING_ELECTION = 1,
+    MACHINE_SETTING_HEARTBEAT,
+    MACHINE_SETTING_HOLD,
+    MACHINE_SETTING_LOG_LEVEL,
 };
 
 /* What a command answers. Fixed size; queries add a payload (machine_query). */
@@ -252,6 +260,10 @@ uint32_t machine_version(const struct machine *m); /* of the cluster: what all i
 uint32_t machine_version_max(void);                /* what this build knows */
 
 const struct machine_limits *machine_get_limits(const struct machine *m);
+const struct machine_settings *machine_get_settings(const struct machine *m);
+/* Whether the value is one that the setting may have; 0 is one of each. */
+bool machine_setting_ok(uint64_t setting, uint64_t value);
+void machine_setting_bounds(enum machine_setting setting, uint32_t *ret_min, uint32_t *ret_max);
 
 struct machine_counts {
     /* Now; a lock that several hold counts in locks_held once for each of them, a wait for several

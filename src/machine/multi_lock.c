@@ -1,5 +1,5 @@
 /* multi_lock.c: ACQUIRE of several locks, all or none. The questions are those of acquire.c, asked
- * of all the locks together:
+ * about all the locks at once:
  *
  *   one of them is in use as a semaphore               MISMATCH
  *   this session holds some: just these, together      GRANTED, the same token, lease renewed
@@ -10,8 +10,9 @@
  *     anything else                                    MISMATCH
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
- * They may be named in another order when asked for again. A wait makes those of its locks that
- * nobody uses exist, idle, because what comes later must find its place in their queues. */
+ * A repeated request may name the locks in another order. When the request waits, it also creates
+ * the locks that nobody uses yet, as idle ones: requests that come later must find its place in
+ * their queues. */
 #include "machine/state.h"
 
 struct ask {
@@ -23,7 +24,7 @@ struct ask {
     uint64_t hashes[MACHINE_NAMES_MAX];
 };
 
-/* What this session has of the locks already, as holder or in their queues. */
+/* Which of the locks this session has already, as their holder or in their queues. */
 enum own { OWN_NONE, OWN_SAME, OWN_OTHER };
 
 static struct request *request_at(struct machine *m, const struct ask *a, unsigned i, bool waits)
@@ -89,7 +90,8 @@ static bool all_free(const struct ask *a)
     return true;
 }
 
-/* The limits on the locks and on the session, which a grant and a wait have in common. */
+/* Checks the limits that apply to a grant and to a wait alike: those on locks and on the
+ * session. */
 static enum machine_limit common_limit(const struct machine *m, const struct ask *a)
 {
     uint64_t created = 0;
@@ -119,7 +121,7 @@ static enum machine_limit queue_limit(const struct machine *m, const struct ask 
     return m->waits_by_request.len + a->n > m->limits.waits_max ? MACHINE_LIMIT_WAITS : 0;
 }
 
-/* Makes the locks that are not stored, and the requests. Returns the first. */
+/* Creates the locks that are not stored, and a request at each lock. Returns the first request. */
 static struct request *create_requests(struct machine *m, struct ask *a)
 {
     for (unsigned i = 0; i < a->n; i++) {
@@ -182,7 +184,7 @@ static void join_queues(struct machine *m, struct ask *a, struct machine_result 
     machine_answer_queued(w, r);
 }
 
-/* False when one is in use as a semaphore; r then says so. */
+/* False when one of the locks is in use as a semaphore; the answer in r then says so. */
 static bool find_locks(struct machine *m, struct ask *a, struct machine_result *r)
 {
     a->n = machine_command_names(a->c, a->names);

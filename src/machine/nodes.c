@@ -113,7 +113,7 @@ static void add(struct machine *m, const struct machine_command *c, struct machi
     }
 }
 
-/* Whether some node is about to leave, other than this one. */
+/* Whether another node than this one is about to leave. */
 static bool another_leaves(const struct machine *m, uint64_t id)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
@@ -142,7 +142,7 @@ static void remove_node(struct machine *m, const struct machine_command *c,
     }
 }
 
-/* One that has not come yet is waited for at the new address. */
+/* A node that has not joined yet is expected at the new address. */
 static void replace(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct node *n = find(m, c->number);
@@ -184,7 +184,7 @@ static void note_version(struct machine *m, const struct machine_command *c,
     }
 }
 
-/* What all nodes know that are members or are to be. */
+/* The highest version that all members, and all nodes that are to be members, know. */
 static uint32_t known_to_all(const struct machine *m)
 {
     uint32_t least = m->n_nodes == 0 ? m->version : UINT32_MAX;
@@ -194,8 +194,8 @@ static uint32_t known_to_all(const struct machine *m)
     return least;
 }
 
-/* Raised only, and never above what some node knows: one that does not would stop at what comes
- * after this. */
+/* The version is only ever raised, and never above what every node knows: a node that does not know
+ * it would stop at the next entry. */
 static void raise_version(struct machine *m, const struct machine_command *c,
                           struct machine_result *r)
 {

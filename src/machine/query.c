@@ -1,5 +1,5 @@
-/* query.c: questions about the state. They change nothing, and each looks at a bounded number of
- * elements, so that a curious client cannot hold up the others. */
+/* query.c: queries. They change nothing, and each visits a bounded number of elements, so that one
+ * client's queries cannot hold up the others. */
 #include "machine/glob.h"
 #include "machine/page.h"
 #include "machine/state.h"
@@ -95,7 +95,7 @@ static int check(struct machine *m, const struct machine_command *q, struct mach
     uint64_t steps = 0;
     struct lock *lock = machine_lock_find(m, q->name, &hash);
     struct request *request = lock == NULL ? NULL : machine_lock_held_under(m, lock, q->token);
-    /* Of its own grant a user may hear whatever else it may. */
+    /* A user may always query its own grant, whatever its rights. */
     bool own = request != NULL && machine_asker_owns(m, request_session(request));
     if (!own && !machine_asker_may(m, ACL_SEE, q->name, &steps)) {
         machine_refuse(r, ACL_SEE);
@@ -135,7 +135,7 @@ struct request *machine_lock_first_holder(const struct machine *m, const struct 
     return NULL;
 }
 
-/* The holders but for the first one. False when they are too many to show or to look at. */
+/* Lists all holders but the first. False when there are too many to show or to visit. */
 static bool show_shares(struct machine *m, const struct lock *lock, const struct request *first,
                         struct page_writer *w)
 {
@@ -269,8 +269,8 @@ static int locks(struct machine *m, const struct machine_command *q, struct mach
     return machine_page_end(&w.page, !end, end ? 0 : w.phase, w.key);
 }
 
-/* A session has no name that a pattern could match: who sees every lock sees them, and their user
- * does. */
+/* A pattern of lock names cannot match a session. So sessions are shown to users who may see every
+ * lock, and each session to its own user. */
 static bool may_see_session(const struct machine *m, struct session *s)
 {
     return machine_asker_may_all(m, ACL_SEE) || machine_asker_owns(m, s);

@@ -50,8 +50,8 @@ static struct fli_slice read_short(struct fli_reader *r)
     return fli_read_bytes(r, fli_read_u8(r));
 }
 
-/* Whether a duration that was at most max_ms when it began can end then. It may be over, and left
- * for the next batch. */
+/* Whether a duration of at most max_ms can have this deadline. It may be over already, and left for
+ * the next batch. */
 static bool deadline_ok(const struct machine *m, uint64_t deadline_ms, uint64_t max_ms)
 {
     return deadline_ms <= m->clock_ms + max_ms;
@@ -88,6 +88,10 @@ static bool load_head(struct loader *l)
     m->limits.waits_max = fli_read_u32(r);
     m->limits.lock_waits_max = fli_read_u32(r);
     m->limits.session_locks_max = fli_read_u32(r);
+    m->settings.election_ms = fli_read_u32(r);
+    m->settings.heartbeat_ms = fli_read_u32(r);
+    m->settings.hold_ms = fli_read_u32(r);
+    m->settings.log_level = fli_read_u32(r);
     m->ever.grants = fli_read_u64(r);
     m->ever.releases = fli_read_u64(r);
     m->ever.expiries = fli_read_u64(r);
@@ -113,8 +117,9 @@ static bool load_head(struct loader *l)
            m->due_ms <= m->clock_ms && mark_due <= 1 && m->last_token <= FL_TOKEN_MAX &&
            x->locks_max >= 1 && x->sessions_max >= 1 && x->waits_max >= 1 &&
            x->lock_waits_max >= 1 && x->session_locks_max >= 1 &&
-           l->left[PART_NODES] <= MACHINE_NODES_MAX && sealed <= 1 && l->left[PART_USERS] >= 1 &&
-           m->version >= 1 && m->version <= machine_version_max();
+           machine_settings_ok(&m->settings) && l->left[PART_NODES] <= MACHINE_NODES_MAX &&
+           sealed <= 1 && l->left[PART_USERS] >= 1 && m->version >= 1 &&
+           m->version <= machine_version_max();
 }
 
 /* One without an incarnation is to be added; one with a plan has an address. */
@@ -346,7 +351,7 @@ static bool load_idle(struct loader *l)
         machine_lock_find(m, name, &hash) != NULL) {
         return false;
     }
-    /* Without a delay only with those who wait, see whole_ok. */
+    /* An idle lock without a delay must have waiters, see whole_ok(). */
     if (until_ms != 0 && !deadline_ok(m, until_ms, FL_LOCKDELAY_MAX_MS)) {
         return false;
     }
@@ -460,7 +465,7 @@ static bool load_attempt(struct loader *l)
                                 at_ms);
 }
 
-/* Whether all sessions that are ending have that to come. */
+/* Whether the list of work has every session that is ending. */
 static bool work_ok(const struct machine *m)
 {
     uint64_t sessions = 0;
@@ -481,7 +486,7 @@ static bool find_recheck(struct machine *m)
     return m->users.recheck != NULL;
 }
 
-/* What only shows when everything is there. */
+/* Checks that need the whole state. */
 static bool whole_ok(const struct loader *l)
 {
     struct machine *m = l->m;
@@ -614,7 +619,8 @@ int machine_restore_feed(struct machine_restore *r, const void *bytes, size_t le
         len -= n;
         if (r->used == WINDOW_SIZE) {
             drain(r);
-            /* Nothing more is expected, or a record longer than any can be. */
+            /* The window has bytes left over: more than the state should have, or a record longer
+             * than any can be. */
             r->error = r->error == 0 && r->used == WINDOW_SIZE ? FL_ECORRUPT : r->error;
         }
     }

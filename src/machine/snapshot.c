@@ -4,6 +4,7 @@
  *   clock 8, floor 8 (clock of the last term mark), due 8 (what has a deadline before is over),
  *   term mark to come 1, last token 8, serial 8, cluster id 8
  *   limits: five numbers of 4, in the order of struct machine_limits
+ *   settings: four numbers of 4, in the order of struct machine_settings
  *   counts for ever, 8 each: grants, releases, expiries, breaks, tokens, waits ended, deadlocks,
  *   limits
  *   users sealed 1, the last one's number 4
@@ -143,6 +144,10 @@ static void put_head(struct writer *w, const struct machine *m, const struct hea
     put_u32(w, m->limits.waits_max);
     put_u32(w, m->limits.lock_waits_max);
     put_u32(w, m->limits.session_locks_max);
+    put_u32(w, m->settings.election_ms);
+    put_u32(w, m->settings.heartbeat_ms);
+    put_u32(w, m->settings.hold_ms);
+    put_u32(w, m->settings.log_level);
     put_u64(w, m->ever.grants);
     put_u64(w, m->ever.releases);
     put_u64(w, m->ever.expiries);

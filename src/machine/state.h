@@ -2,10 +2,10 @@
  * each other.
  *
  *   machine --locks--> lock --holder--> request --session--> session (explicit, or implicit)
- *                       |                ^
+ *                       |                  ^
  *                       +--contention--> queue of waits (each: one request that waits)
- *                                   shares (each: one request that holds, of several)
- *                                   delay, place among the idle locks
+ *                                        shares (each: one request that holds, of several)
+ *                                        delay, place among the idle locks
  *
  * How many may hold a lock together is said by slots: 1 (exclusive), SLOTS_SHARED (any number, in
  * shared mode) or the permits of a semaphore. The holders of a lock all have the same slots. A lock
@@ -299,6 +299,7 @@ struct machine {
     uint64_t n_grants;   /* tokens that are held */
     struct users users;
     struct machine_limits limits;
+    struct machine_settings settings;
     struct node nodes[MACHINE_NODES_MAX]; /* by id */
     unsigned n_nodes;
     uint32_t version;           /* of the cluster: what all its nodes know */
@@ -356,8 +357,7 @@ static inline struct multi_lock *request_multi(struct request *request)
     return request->is_multi ? FLI_CONTAINER_OF(request, struct multi_part, linked.request)->multi
                              : NULL;
 }
-/* The requests that were asked for together with this one, which is one of them; i counts from 0.
- * */
+/* The parts of the multi-lock that this request is of, itself included; i counts from 0. */
 static inline unsigned request_parts(struct request *request)
 {
     return request->is_multi ? request_multi(request)->n : 1;
@@ -731,8 +731,10 @@ uint64_t machine_digest_work(struct work *w); /* of a multi-lock, a lock or the 
 uint64_t machine_digest_user(struct fli_slice record);
 
 /* limit.c */
-void machine_limit_set(struct machine *m, const struct machine_command *c,
-                       struct machine_result *r);
+void machine_config_apply(struct machine *m, const struct machine_command *c,
+                          struct machine_result *r);
+/* Whether they go together: of those that are set. */
+bool machine_settings_ok(const struct machine_settings *s);
 
 /* nodes.c: JOIN, FORGET, NODE_ADD and its siblings, VERSION_RAISE */
 void machine_nodes_apply(struct machine *m, const struct machine_command *c,

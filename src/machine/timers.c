@@ -4,8 +4,8 @@
  * the sequence in which things of one instant happen is the same on every replica and explainable.
  *
  * Due is what has a deadline before the clock, not one at it. The clock counts whole milliseconds:
- * what began at stamp 1000 may have begun anywhere between 1000 and 1001, so only at the stamp
- * behind its deadline is it certain that the whole time has passed.
+ * what began at timestamp 1000 may have begun anywhere between 1000 and 1001, so only at the
+ * timestamp after its deadline is it certain that the whole time has passed.
  *
  * When more is due than a batch has steps for, the rest is left for the next one, see work.c.
  *
@@ -122,7 +122,7 @@ void machine_timer_init(struct timer *t, enum timer_kind kind)
     fli_heap_node_init(&t->node);
 }
 
-/* Whoever calls has taken what the timer was out of the digest. */
+/* The caller has taken the timer's old value out of the digest. */
 static void lease_put(struct machine *m, struct timer *t, uint32_t ttl_ms, uint64_t deadline_ms,
                       bool was_set)
 {
@@ -208,8 +208,9 @@ bool machine_is_late(const struct machine *m)
     return n != NULL && CONST_CONTAINER_OF(n, struct timer, node)->at_ms < m->due_ms;
 }
 
-/* What has a deadline before due_ms. Ends, since each turn corrects a timer, or removes it, and
- * what is made on the way (new leases, delays) has its deadline after the clock. */
+/* Ends everything with a deadline before due_ms. The loop terminates: each round corrects or
+ * removes a timer, and what is created on the way (new leases, delays) has its deadline after the
+ * clock. */
 static void expire_due(struct machine *m)
 {
     while (m->steps > 0 && machine_is_late(m)) {
@@ -225,7 +226,8 @@ static void expire_due(struct machine *m)
     }
 }
 
-/* A mark comes before what is newly due: it is there to save leases that nobody could renew. */
+/* A term mark is applied before newly due leases end: it exists to save leases that nobody could
+ * renew. */
 void machine_expire(struct machine *m)
 {
     m->expiring = true;

@@ -1,9 +1,9 @@
 /* users.c: who may do what, see machine.h and acl.h.
  *
  * A command says who asks (batch.h); the rights of that user are looked at here, while it is
- * applied. A grant and a session carry the number of their user, so that nobody else can use what
- * he knows of them. Numbers are not used again: who comes after a deleted user of the same name
- * owns nothing of his. */
+ * applied. A grant and a session carry the number of their user, so that another user who knows
+ * their token or owner cannot use it. Numbers are not used again: a new user with the name of a
+ * deleted one owns nothing of the old one's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ size_t machine_user_encode(const struct user *u, uint8_t out[USER_RECORD_MAX])
     return 8 + acl_encode(&u->acl, out + 8);
 }
 
-/* What the user adds to the sums, or takes away. */
+/* Adds the user to the sums, or takes it out of them. */
 static void count_user(struct machine *m, const struct user *u, bool comes)
 {
     uint8_t record[USER_RECORD_MAX];
@@ -150,7 +150,7 @@ void machine_refuse(struct machine_result *r, unsigned right)
     r->number = right;
 }
 
-/* A node asks for nobody, and may everything. */
+/* A command that a node sends on its own behalf may do everything. */
 static bool is_free(const struct machine *m)
 {
     FLI_ASSERT(m->asker.is_node || m->asker.user != NULL);
@@ -183,7 +183,8 @@ bool machine_asker_owns(const struct machine *m, struct session *s)
     return m->asker.is_node || machine_session_who(s).uid == m->asker.user->uid;
 }
 
-/* What the cluster says of itself, and what takes back what a node did, is nobody's right. */
+/* Commands of the cluster itself, and those with which a node cleans up after itself, are no user's
+ * right. */
 static bool is_of_clients(unsigned op)
 {
     switch (op) {
@@ -218,7 +219,7 @@ static bool may_acquire(const struct machine *m, const struct machine_command *c
     return true;
 }
 
-/* The right that is missing whatever the state is; 0 for none. */
+/* The right that the command lacks, whatever the state is; 0: none. */
 static unsigned missing_right(const struct machine *m, const struct machine_command *c)
 {
     const struct acl_user *u = &m->asker.user->acl;
@@ -246,6 +247,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
     case MACHINE_OP_USERS_LOAD:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
+    case MACHINE_OP_SETTING_SET:
     case MACHINE_OP_USERS:
     case MACHINE_OP_USER:
         return acl_may_some(u, ACL_ADMIN) ? 0 : ACL_ADMIN;
@@ -306,7 +308,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* The first of the parts of a multi-lock of a wait from this one on; NULL at the end. */
+/* The next wait from this one on that is not a further part of a multi-lock; NULL at the end. */
 static struct wait *first_from(struct machine *m, struct fli_list *link)
 {
     for (; link != &m->waits; link = link->next) {
@@ -367,7 +369,7 @@ static void changed(struct machine *m, const struct user *u, enum machine_reason
     machine_users_recheck(m);
 }
 
-/* Whether somebody who has logged in before may not have been able to now. */
+/* Whether a login that was made under the old user might be refused under the new one. */
 static bool locks_out(const struct acl_user *before, const struct acl_user *after)
 {
     if ((before->on && !after->on) || (before->nopass && !after->nopass)) {

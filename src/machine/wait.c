@@ -54,8 +54,8 @@ static void add_to_maps(struct machine *m, struct wait *w)
     }
 }
 
-/* The contention's n_multi counts waits whose session waits elsewhere too. When the number of a
- * session's waits changes between one and two, the other one's contention has to know as well. */
+/* n_multi of a contention record counts the waits whose session also waits elsewhere. When a
+ * session's waits go from one to two, or back, the record of the other lock changes too. */
 static void count_multi(struct session_explicit *s, const struct request *request, uint32_t n,
                         bool join)
 {

@@ -1,21 +1,21 @@
-/* work.c: work that may be more than one batch has steps for.
+/* work.c: work that may need more steps than one batch has.
  *
  * A release can let in twenty thousand readers, a session hold a hundred thousand locks, a
  * fail-over end a million leases in one millisecond. One batch takes a bounded number of steps for
  * such things; what is left stays on a list, which is state, and goes on in the next batch before
- * anything else is due. New work goes in front of what it came from. So the same things happen in
- * the same order as if there were no bound, only cut into batches, as long as no commands come in
- * between.
+ * anything else is due. New work goes in front of what it came from. So everything happens in the
+ * same order as it would without a bound, only spread over several batches, as long as no commands
+ * come in between.
  *
  * What commands see meanwhile: a session that is ending is gone; a lock that it holds, that is
  * broken, or whose lease is over is no longer held (CHECK, RENEW, RELEASE), and not yet free
- * (ACQUIRE), as while it is delayed. Who asks again for what he has lost in this way is first made
- * to lose it. A lock that the next in its queue could have, and has not got yet, is given to nobody
- * else.
+ * (ACQUIRE), as while it is delayed. A session that asks again for a lock that it has lost in this
+ * way loses the record first. A lock that could go to the next in its queue, and has not yet, goes
+ * to nobody else.
  *
- * Leases that are due at the clock are over only up to due_ms, which follows the clock as soon as
- * nothing before it is left. So what was said to be over stays over, also when a term mark comes
- * in between, which lengthens all others; it waits for that moment too. */
+ * Leases with a deadline before the clock are over only up to due_ms. It catches up with the clock
+ * as soon as nothing with an earlier deadline is left. A term mark, which lengthens all leases,
+ * waits for the same moment: so a lease that was over stays over. */
 #include "machine/state.h"
 
 void machine_set_budget(struct machine *m, const struct budget *budget)
@@ -122,7 +122,7 @@ static void work_once(struct machine *m, struct work *w)
     }
 }
 
-/* Ends: each turn has a step at least, with which it does a piece, and takes one. */
+/* The loop terminates: each round does one piece of work and takes at least one step. */
 void machine_work(struct machine *m)
 {
     while (m->steps > 0 && !fli_list_empty(&m->work)) {

@@ -119,9 +119,9 @@ void channel_own(struct channel *c, const struct channel_callbacks *cbs)
     c->cbs = *cbs;
 }
 
-/* All of these only make a dead peer noticed earlier or a live one faster: an error changes
- * nothing that matters. Thin linear time-outs send again each 0.2 s at first, not ever more
- * seldom. */
+/* These options only help to notice a dead peer earlier, or make a live one faster, so errors are
+ * ignored. With thin linear time-outs a lost packet is sent again every 0.2 s at first, not after
+ * pauses that double. */
 static void tune(struct channel *c)
 {
     int on = 1;

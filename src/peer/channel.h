@@ -1,8 +1,8 @@
-/* channel.h: the bytes of one TCP connection to another node. The only place of src/peer where
- * bytes go in and out, with TLS around them (channel_secure) or without.
+/* channel.h: the bytes of one TCP connection to another node, with TLS (channel_secure) or without.
+ * Everything that src/peer reads from or writes to a socket goes through here.
  *
  * Reading: all channels share one buffer of their transport, so an idle one keeps none. What has
- * arrived is shown to the owner, who takes some of it and keeps the rest himself.
+ * arrived is shown to the owner once; the owner copies what it needs later.
  *
  * Writing: channel_try_write() offers bytes to the kernel at once; channel_write() takes a whole
  * buffer, and while the kernel has not taken all of that the channel is busy: `drained` tells when
@@ -45,7 +45,7 @@ struct channel_callbacks {
 /* What the channels of one transport share. The upper part is its owner's to set. */
 struct channel_shared {
     uv_loop_t *loop;
-    unsigned unacked_ms; /* a connection with bytes unacknowledged for so long is given up */
+    unsigned unacked_ms; /* a connection is given up when bytes stay unacknowledged for so long */
     void *gone_ctx;
     void (*gone)(void *gone_ctx); /* for each channel that was created and is freed now */
     uint8_t read_buf[CHANNEL_READ_SIZE];
@@ -69,13 +69,13 @@ int channel_accept(struct channel *c, uv_stream_t *listener) FLI_MUST_USE;
 void channel_connect(struct channel *c, const struct sockaddr *to, void (*connected)(void *ctx));
 uv_tcp_t *channel_tcp(struct channel *c);
 
-/* From now on TLS stands between the socket and the owner: before anything is read or written. It
- * takes `tls` over, also on failure. `opened` comes once hands are shaken, before any bytes; it may
- * close the channel. Until then nothing may be written. ours: this end has called; then
+/* Puts TLS between the socket and the owner; to be called before anything is read or written. It
+ * takes `tls` over, also on failure. `opened` is called after TLS's handshake and before any bytes;
+ * it may close the channel. Until then nothing may be written. ours: this node has dialed; then
  * channel_secure_begin must follow, once reading has started. 0 or FL_ENOMEM. */
 int channel_secure(struct channel *c, struct fli_tls *tls, bool ours,
                    void (*opened)(void *ctx)) FLI_MUST_USE;
-void channel_secure_begin(struct channel *c); /* says its first words; may call `lost` */
+void channel_secure_begin(struct channel *c); /* sends the first message of TLS; may call `lost` */
 const struct fli_tls *channel_tls(const struct channel *c); /* NULL: none */
 
 /* Who hears of it from now on. */
@@ -84,7 +84,7 @@ void channel_own(struct channel *c, const struct channel_callbacks *cbs);
 int channel_read_start(struct channel *c) FLI_MUST_USE; /* 0, FL_ESYSTEM */
 void channel_read_stop(struct channel *c);
 
-/* A few bytes, by which two nodes begin; all of them are taken. False: the connection is lost, and
+/* Writes the few bytes of the nodes' own handshake, all of them. False: the connection is lost, and
  * `lost` was called. */
 bool channel_say(struct channel *c, const void *data, size_t len);
 

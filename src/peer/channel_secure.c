@@ -2,10 +2,10 @@
  *
  *   channel_secure --> shaking --> open (`opened`, then `bytes`) --> lost
  *
- * A handshake costs a thousand times what a message does, and anybody may begin one. In one turn of
- * the loop so many of those that others began are worked on as fit into CHANNEL_SHAKE_TURN_MS; what
- * came for the rest waits, first come first served, and their sockets are not read meanwhile. Those
- * that this end began are few, and are not put off. */
+ * A TLS handshake costs a thousand times what a message does, and anybody may begin one. So each
+ * turn of the loop spends at most CHANNEL_SHAKE_TURN_MS on handshakes that others began. The rest
+ * wait, first come, first served, and their sockets are not read meanwhile. Handshakes that this
+ * node began are few, and never wait. */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -219,7 +219,7 @@ static void shake(struct channel *c, const uint8_t *data, size_t len)
     }
 }
 
-/* Whether the peer went while it waited: then its handshake is not worth the trouble. */
+/* Whether the peer has closed the connection while it waited: then its handshake is dropped. */
 static bool has_gone(const struct channel *c)
 {
     char byte;

@@ -82,7 +82,7 @@ static bool take_text(const uint8_t *in, size_t len, char *out, size_t size)
     return true;
 }
 
-/* Who speaks for itself says who it is; who refuses does not. */
+/* A node that greets names itself; a node that refuses does not. */
 static bool identity_fits(const struct handshake *h)
 {
     const struct peer_identity *from = &h->from;

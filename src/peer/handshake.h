@@ -35,8 +35,9 @@
 #include "peer/members.h"
 
 #define HANDSHAKE_SIZE 776u
-/* Of what is said on streams. Raised also when a command, a flag or a field is new to log entries:
- * a node that meets one it does not know stops. Numbers from 256 up are older layouts'. */
+/* The version of what streams carry. It is also raised when log entries get a new command, flag or
+ * field, since a node that meets one it does not know stops. Numbers from 256 up are older
+ * layouts'. */
 #define HANDSHAKE_PROTOCOL 3u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
@@ -51,7 +52,8 @@ enum stream_kind {
 /* Values travel and must not change. */
 enum handshake_verdict {
     HANDSHAKE_WELCOME = 1,
-    HANDSHAKE_STRANGER = 2, /* not a member, or not yet again, or not the one that was called */
+    HANDSHAKE_STRANGER = 2, /* not a member, or not yet a member again, or not the node that was
+                             * called */
     HANDSHAKE_OTHER_CLUSTER = 3,     /* another cluster id */
     HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
     HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
@@ -65,7 +67,7 @@ struct peer_identity {
     /* Of the canonical text of the members that the cluster began with: they make the first entry
      * of the log, so nodes that have others must not meet. 0: it has not begun one, and joins. */
     uint32_t members_crc;
-    /* The state at this index, which the node has applied, has its incarnation; 0: none it knows */
+    /* the index of a state that the node has applied and that has its incarnation; 0: none */
     uint64_t admitted_index;
     uint16_t version;                        /* the highest that it knows; said with the formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */

@@ -6,8 +6,8 @@
 #include "base/base.h"
 
 #define MEMBERS_MAX 9u /* of a cluster */
-#define KNOWN_MEMBERS_MAX                                                                          \
-    16u /* nodes that one has to do with: members, and some that are about to be */
+/* Nodes that one has to do with: members, and some that are about to be. */
+#define KNOWN_MEMBERS_MAX 16u
 #define MEMBER_ADDRESS_MAX 264u /* host of 255, brackets, colon, port, NUL */
 #define MEMBERS_TEXT_MAX (KNOWN_MEMBERS_MAX * (MEMBER_ADDRESS_MAX + 22u))
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "peer/said.h"
 
-#define STEADY_MS 1000u /* a stream that was up for so long was no vain attempt */
+#define STEADY_MS 1000u /* a stream that was up for so long counts as a success */
 
 struct outbound_peer {
     struct outbound *o;
@@ -17,7 +17,8 @@ struct outbound_peer {
     bool gone;   /* no member any more; a dial is still under way */
     struct stream *stream;
     bool dialing;
-    bool flooded; /* said that messages are dropped, until half of the room is free again */
+    bool flooded; /* it was logged that messages are dropped; until half of the room is free
+                   * again */
     unsigned pause_ms;
     uint64_t dial_at_ms; /* when neither up nor dialing */
     uint64_t dialed_ms;  /* when the last dial began */

@@ -47,7 +47,7 @@ int outbound_create(uv_loop_t *loop, struct transport *t, const struct members *
                     uint64_t self_id, size_t queue_max, const struct outbound_callbacks *cbs,
                     struct outbound **ret) FLI_MUST_USE;
 
-/* The members from now on. Streams to those that are none any more end, without `down`. */
+/* Sets the members. Streams to nodes that are no longer members end, without `down`. */
 void outbound_set_members(struct outbound *o, const struct members *members);
 
 void outbound_start(struct outbound *o); /* once, when the transport was started */
@@ -64,7 +64,7 @@ bool outbound_is_up(const struct outbound *o, uint64_t peer_id);
 void outbound_peer_stats(const struct outbound *o, uint64_t peer_id,
                          struct outbound_peer_stats *ret); /* all 0 for nobody */
 
-/* Dials now rather than after the pause: the peer has shown that it is there. */
+/* Dials at once instead of after the pause: the peer has shown that it is running. */
 void outbound_redial(struct outbound *o, uint64_t peer_id);
 
 /* Ends all streams without `down`, and calls cb, never inside, when nothing of it is left in the

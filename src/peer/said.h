@@ -1,7 +1,7 @@
 /* said.h: which lines were logged lately, so that retries and strangers do not fill the log. Pure.
  *
- * The same line is said again after SAID_AGAIN_MS; different ones up to SAID_BURST at once and then
- * one in SAID_EVERY_MS. */
+ * A line is logged again after SAID_AGAIN_MS. Different lines are logged up to SAID_BURST at once,
+ * and then one every SAID_EVERY_MS. */
 #ifndef PEER_SAID_H
 #define PEER_SAID_H
 

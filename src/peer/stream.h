@@ -1,12 +1,12 @@
 /* stream.h: frames over one connection between two nodes.
  *
- * Frames are read and checked by frame.h. What does not fit ends the stream, with a reason for the
- * log, and never the node.
+ * Frames are read and checked by frame.h. Bytes that are no valid frame end the stream, with a
+ * reason for the log. They never end the node.
  *
  * Sending appends to a buffer; stream_flush() hands what has gathered to the kernel, so that one
  * turn of the loop costs one write. A frame of STREAM_DIRECT bytes or more, with nothing unsent
- * before it, is offered to the kernel at once, without a copy. What was appended but not handed
- * over is known never to have left: stream_appended() and stream_handed() tell the two apart.
+ * before it, is offered to the kernel at once, without a copy. Bytes that were appended and not
+ * handed over have surely not left the node: compare stream_appended() with stream_handed().
  *
  * Memory: a stream that was idle for a while has given back its buffers; stream_flush, called each
  * turn, sees to it.

@@ -47,9 +47,9 @@ void transport_say(struct transport *t, int level, const char *fmt, ...)
 
 /* ---- judging ---- */
 
-/* Whether the two may be of one cluster, as far as what they began with tells. Once it is formed a
- * cluster knows its nodes by their incarnations, and whoever joins it anew begins with nothing: not
- * with a state that was restored. */
+/* Whether two nodes can belong to one cluster, going by the members and the state that each began
+ * with. A formed cluster knows its nodes by their incarnations, and a node that joins it begins
+ * empty, not with a restored state. */
 static bool began_alike(const struct transport *t, const struct peer_identity *peer)
 {
     bool self_formed = t->self.cluster_id != 0;
@@ -129,7 +129,7 @@ bool deadline_over(struct transport *t, struct deadline *d)
 
 /* ---- security ---- */
 
-/* Each time, unlike what strangers cause. */
+/* Logged each time; lines that strangers cause are limited (said.h). */
 static void FLI_PRINTF(3, 4) tell(struct transport *t, int level, const char *fmt, ...)
 {
     char text[TRANSPORT_SAY_MAX];
@@ -176,6 +176,14 @@ static void files_sweep(struct transport *t)
     if (security_files_changed(t->security)) {
         transport_reload(t);
     }
+}
+
+void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
+                         unsigned unacked_ms)
+{
+    t->connect_ms = connect_ms;
+    t->answer_ms = answer_ms;
+    t->shared.unacked_ms = unacked_ms;
 }
 
 void transport_get_security(const struct transport *t, struct transport_security *ret)
@@ -237,8 +245,8 @@ static int bind_first(const struct addrinfo *list, uint16_t *ret_port)
             continue;
         }
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        /* Listening already here makes "address in use" an error now, not after the log was read.
-         * Nobody is accepted before transport_start. */
+        /* Listening begins here, so that "address in use" is an error before the log is read. No
+         * connection is accepted before transport_start(). */
         if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0 &&
             getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
             *ret_port =

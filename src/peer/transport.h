@@ -64,13 +64,13 @@ struct transport_config {
     const char *bind_address; /* HOST:PORT; port 0: any. Used during transport_create only. */
     struct members members;
     struct peer_identity self;
-    /* Of the members that were configured, alone. self.members_crc is another one in a node that
-     * began with a state that was restored. */
+    /* The checksum of the configured members alone. self.members_crc differs from it in a node that
+     * began with a restored state. */
     uint32_t members_crc;
     struct handshake_formats formats;
-    /* Times of each address of a dial; 0: the default. A packet that asks for a connection and is
-     * lost is sent again by the next dial, sooner than TCP would: connect_ms is how long a
-     * partition that has healed goes unnoticed, and must be more than a round trip. */
+    /* Time limits for each address of a dial; 0: the default. When the packet that opens a
+     * connection is lost, the next dial sends another one, sooner than TCP would. So connect_ms is
+     * how long a healed partition may go unnoticed; it must be more than a round trip. */
     unsigned connect_ms; /* until the connection is there */
     unsigned answer_ms;  /* from then on, until the answer is whole */
     /* TCP counts from the first time that it sends again: in all it takes about 0.2 s more. */
@@ -82,10 +82,10 @@ struct transport_config {
 
 struct transport_callbacks {
     void *ctx;
-    /* Judges a peer's handshake, after the transport's own checks (it may be of no member yet, and
-     * is one when it is welcome: then transport_set_members() was called meanwhile): fills `reason`
-     * unless it is HANDSHAKE_WELCOME. The reason is logged, and told to the peer if that is
-     * configured alike: it must not name a cluster id or an incarnation. */
+    /* Checks a peer's handshake, after the transport's own checks, and fills `reason` unless the
+     * verdict is HANDSHAKE_WELCOME. The peer may not be a member yet; when it is welcome it is one,
+     * since transport_set_members() was called meanwhile. The reason is logged, and told to the
+     * peer if that is configured alike: it must not name a cluster id or an incarnation. */
     enum handshake_verdict (*check)(void *ctx, const struct peer_identity *peer,
                                     char reason[HANDSHAKE_REASON_MAX]);
     /* A stream from another node, to own: stream_start or stream_close it. */
@@ -110,8 +110,9 @@ struct transport_stats {
     uint64_t dropped;            /* too many, too slow, or not a handshake at all */
 };
 
-/* Binds, and listens in so far that nobody else can; nobody is accepted before transport_start.
- * 0, FL_EINVAL, FL_ESYSTEM, FL_ENOMEM; errmsg says what is wrong and what to do. */
+/* Binds and listens, so that no other process can; no connection is accepted before
+ * transport_start(). 0, FL_EINVAL, FL_ESYSTEM, FL_ENOMEM; errmsg says what is wrong and what to
+ * do. */
 int transport_create(uv_loop_t *loop, const struct transport_config *config,
                      const struct transport_callbacks *cbs, struct transport **ret, char *errmsg,
                      size_t errmsg_size) FLI_MUST_USE;
@@ -125,8 +126,8 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_M
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
                            uint32_t members_crc);
 
-/* The members from now on, and this node's own address. Streams of those that are none any more
- * end, and their owners hear `lost`; so not from within a callback of one. */
+/* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
+ * and their owners get `lost`; so it must not be called within a stream's callback. */
 void transport_set_members(struct transport *t, const struct members *members);
 
 /* Opens a stream to another member. cb once, never inside: status 0 and a stream to own, or
@@ -150,6 +151,10 @@ struct transport_security {
     struct fli_tls_facts facts; /* of a secret: the counts only */
     uint64_t handshakes, failed, deferred;
 };
+
+/* Other times from now on; unacked_ms counts for connections that are made from then on. */
+void transport_set_times(struct transport *t, unsigned connect_ms, unsigned answer_ms,
+                         unsigned unacked_ms);
 
 void transport_get_security(const struct transport *t, struct transport_security *ret);
 

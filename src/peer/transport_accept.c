@@ -1,8 +1,10 @@
-/* transport_accept.c: strangers until they are judged, and the accepted streams of each member.
+/* transport_accept.c: connections until their handshake is checked, and the accepted streams of
+ * each member.
  *
- * A connection that was accepted is `pending` until its handshake is whole. The happy path: accept,
- * read HANDSHAKE_SIZE bytes, judge, write the answer, hand the stream on. It ends early by end of
- * stream, by its deadline, as one of too many, by a bad handshake, or when the transport closes.
+ * A connection that was accepted is `pending` until its handshake is whole. The steps: accept, read
+ * HANDSHAKE_SIZE bytes, check them, write the answer, hand the stream on. A pending connection is
+ * dropped at end of stream, at its deadline, when there are too many, after a bad handshake, or
+ * when the transport closes.
  *
  * The answer is written at once: a fresh socket takes 512 bytes, and one that does not is dropped.
  * The dialer sends nothing between its handshake and our answer, so closing after a refusal leaves
@@ -66,7 +68,8 @@ static bool is_unused(const struct transport *t, const struct accepted_peer *p)
     return n == 0 && members_find(&t->members, p->id) == NULL;
 }
 
-/* There is a place: as many as members may be, and those of former ones are empty. */
+/* A place is free: there are as many as there can be members, and those of former members are
+ * empty. */
 static struct accepted *accepted_of(struct transport *t, uint64_t peer_id, enum stream_kind kind)
 {
     struct accepted_peer *found = NULL;
@@ -149,7 +152,8 @@ static bool answer_welcome(struct pending *p, const struct handshake *asked)
     return send_answer(p, &answer);
 }
 
-/* Of this node it says nothing; see handshake.h. The connection is dropped. */
+/* Answers with a refusal, which tells nothing about this node (handshake.h), and drops the
+ * connection. */
 static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t target,
                            enum handshake_verdict verdict, const char *reason)
 {
@@ -165,7 +169,7 @@ static void answer_refusal(struct pending *p, enum stream_kind kind, uint64_t ta
     }
 }
 
-/* Of no member, or speaks for another one: it is told nothing. */
+/* The peer is no member, or claims to be another one than it has proved: it gets no answer. */
 static void cut_off(struct pending *p, const char *why)
 {
     struct transport *t = p->t;
@@ -296,7 +300,7 @@ static unsigned count_of(const struct transport *t, const struct origin *o)
     return n;
 }
 
-/* The oldest of the origin that has the most. */
+/* The oldest pending connection of the origin that has the most of them. */
 static struct pending *least_likely(struct transport *t)
 {
     struct pending *found = NULL;
@@ -323,7 +327,8 @@ static struct pending *oldest_of(struct transport *t, const struct origin *o)
     return NULL;
 }
 
-/* A real peer says its handshake at once, so the oldest is the one least likely to be one. */
+/* A real peer sends its handshake at once, so the oldest pending connection is the least likely to
+ * be one. */
 static void make_room(struct transport *t, const struct origin *o)
 {
     struct pending *victim = NULL;

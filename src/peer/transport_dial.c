@@ -110,7 +110,7 @@ static void dial_welcome(struct dial *d, const struct handshake *h, struct fli_s
     }
 }
 
-/* This side does not want it, or cannot understand it. */
+/* This node refuses the peer, or cannot read its answer. */
 static void dial_reject(struct dial *d, const char *reason)
 {
     transport_say(d->t, 2, "hung up on node %llu at %s: %s", dial_id(d), d->member.address, reason);
@@ -181,7 +181,7 @@ static void dial_lost(void *ctx, enum channel_end end, const char *why)
     deadlines_changed(t);
 }
 
-/* Nothing stands between the two any more: says who calls. */
+/* The connection is open: sends this node's handshake. */
 static void dial_greet(void *ctx)
 {
     struct dial *d = ctx;

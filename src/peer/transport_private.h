@@ -10,8 +10,8 @@
 
 #define TRANSPORT_SAY_MAX 512u
 
-/* A deadline after which whatever has it gets one more look at what has arrived: a turn of the loop
- * that took long says nothing about the peer. */
+/* A deadline. When it is over, bytes that have arrived are read once more before the connection is
+ * given up: a long turn of the loop says nothing about the peer. */
 struct deadline {
     uint64_t at_ms;
     bool late;
@@ -23,7 +23,8 @@ struct accepted {
     unsigned n;
 };
 
-/* Those of one member; its place is another's when it is no member and none is left. */
+/* The accepted streams of one member. The place can be given to another node when its node is no
+ * longer a member and no stream is left. */
 struct accepted_peer {
     uint64_t id; /* 0: nobody's */
     struct accepted kinds[STREAM_KINDS];
@@ -64,7 +65,7 @@ struct transport {
     struct said said;
 };
 
-/* Says no text again within a minute, and not too many different ones. */
+/* Logs a text at most once a minute, and not too many different ones. */
 void transport_say(struct transport *t, int level, const char *fmt, ...) FLI_PRINTF(3, 4);
 
 /* `alike`: the peer is configured with the same members and is of no other cluster. */

@@ -1,11 +1,11 @@
 /* redlock_private.h: what the files of a handle share.
  *
- *   redlock.c   the handle: options, the loop, time, closing
- *   op.c        acquire, extend, release as a series of attempts
- *   request.c   their requests
- *   check.c     the check of the servers
- *   keepalive.c      extending on and on
- *   blocking.c  calls that block
+ *   redlock.c    the handle: options, the loop, time, closing
+ *   op.c         acquire, extend, release as a series of attempts
+ *   request.c    their requests
+ *   check.c      the check of the servers
+ *   keepalive.c  extending on and on
+ *   blocking.c   calls that block
  *
  * Callbacks of the caller's are called from one place, fli_leave(), when everything else of the
  * event at hand is done: so they may call anything, also close the handle. What libuv calls runs
@@ -99,8 +99,7 @@ void fli_ops_close(struct fl_redlock *r);  /* ends all; their callbacks become n
 void fli_ops_forget(struct fl_redlock *r); /* the handle is about to be freed */
 void fli_owed_drop(struct fli_server *s);
 
-/* ---- check.c, keepalive.c
- * ------------------------------------------------------------------------- */
+/* ---- check.c, keepalive.c -------------------------------------------------------------------- */
 
 void fli_checks_ready(struct fl_redlock *r, struct fli_server *s);
 void fli_checks_down(struct fl_redlock *r, struct fli_server *s);

@@ -6,12 +6,12 @@
  *            (auth/throttle.h)        (a query, so never stale)       thread ---> login
  *
  * A connection keeps the login it was given: the number of its user and of the login. Commands
- * carry it to the machine, which looks at the rights when it applies them (machine.h). So nothing
- * here decides what happens to a lock; only what a node answers by itself (INFO, CLIENT LIST,
- * CLUSTER NODES...) is judged by the users that its own log has come to.
+ * carry it to the machine, which looks at the rights when it applies them (machine.h). So this file
+ * decides nothing about locks. Only commands that a node answers by itself (INFO, CLIENT LIST,
+ * CLUSTER NODES...) are checked here, against the users in the node's own state.
  *
- * While a connection logs in, no more is taken from it: what comes behind AUTH is done by the user
- * that AUTH made it. */
+ * While a connection logs in, no further request of it is read: requests that follow AUTH are the
+ * new user's. */
 #ifndef SERVER_ACCESS_H
 #define SERVER_ACCESS_H
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/access_call.h"
+#include "server/access_private.h"
 #include "server/render.h"
 #include "wire/resp.h"
 

@@ -1,5 +1,6 @@
 /* backup.c: see backup.h. */
 #include "server/backup.h"
+#include "server/dispatch_private.h"
 
 #include <stdlib.h>
 

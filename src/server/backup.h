@@ -2,8 +2,10 @@
 #ifndef SERVER_BACKUP_H
 #define SERVER_BACKUP_H
 
-#include "server/dispatch.h"
+#include "base/buf.h"
 #include "wire/request.h"
+
+struct dispatch_node;
 
 /* Each appends the whole answer. 0 or the buffer's error. */
 int backup_begin(struct fli_buf *b, const struct dispatch_node *node) FLI_MUST_USE;

@@ -7,7 +7,7 @@
 
 #include "machine/batch.h"
 #include "machine/machine.h"
-#include "server/call.h"
+#include "server/dispatch_private.h"
 #include "server/signals.h"
 
 static uint64_t now(const struct dispatch *d)

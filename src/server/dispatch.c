@@ -8,7 +8,7 @@
 #include "machine/batch.h"
 #include "server/backup.h"
 #include "server/cluster_config.h"
-#include "server/call.h"
+#include "server/dispatch_private.h"
 #include "server/face.h"
 #include "server/render.h"
 #include "server/signals.h"
@@ -228,8 +228,8 @@ static struct machine_command map(const struct fli_request *q, uint8_t also[MACH
         m.number = q->number;
         break;
     case FLI_CMD_CLUSTER_CONFIG: {
-        const char *why = NULL;
-        enum cluster_config_verb verb = cluster_config_read(q, 3, &m, &why);
+        char why[CLUSTER_CONFIG_WHY_MAX];
+        enum cluster_config_verb verb = cluster_config_read(q, 3, &m, why);
         FLI_ASSERT(verb == CLUSTER_CONFIG_SET); /* answer_config() has seen to it */
         break;
     }
@@ -277,6 +277,8 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (d->config.who != NULL) {
         d->config.who(d->config.users_ctx, request, &m);
     }
+    d->counts.jeopardies += q->jeopardies;
+    d->counts.lost += q->lost;
     if (d->calls >= d->config.calls_max) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
@@ -456,8 +458,8 @@ static void answer_config(struct dispatch *d, void *request, struct dispatch_slo
 {
     struct machine_command ignored;
     const struct machine *m = d->config.node.machine(d->config.node.ctx);
-    const char *why = NULL;
-    enum cluster_config_verb verb = cluster_config_read(q, n, &ignored, &why);
+    char why[CLUSTER_CONFIG_WHY_MAX] = "";
+    enum cluster_config_verb verb = cluster_config_read(q, n, &ignored, why);
     if (verb == CLUSTER_CONFIG_SET) {
         submit_request(d, request, slot, proto, q);
     } else if (verb == CLUSTER_CONFIG_WRONG) {
@@ -466,7 +468,7 @@ static void answer_config(struct dispatch *d, void *request, struct dispatch_slo
         dispatch_error(d, request, "NOLEADER", "this node is stopping; ask another one");
     } else {
         struct fli_buf *b = d->config.sink.reply(request);
-        dispatch_finish(d, request, cluster_config_render(b, proto, machine_get_limits(m)));
+        dispatch_finish(d, request, cluster_config_render(b, proto, m));
     }
 }
 

@@ -3,7 +3,7 @@
 #ifndef SERVER_FACE_H
 #define SERVER_FACE_H
 
-#include "server/call.h"
+#include "server/dispatch_private.h"
 
 /* Takes a request of FLI_CMD_FACE; answers it now, or later. */
 void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,

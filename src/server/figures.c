@@ -110,7 +110,15 @@ static void put_snapshots(const struct node_status *s, struct metrics_text *t)
     milli_gauge(t, "fencelock_snapshot_duration_seconds", "How long the last one took to write.",
                 s->snapshot_last_ms);
     metrics_gauge(t, "fencelock_snapshot_bytes", "Size of the newest one.", s->snapshot_last_bytes);
+    if (s->backups.made > 0) {
+        milli_gauge(t, "fencelock_backup_age_seconds",
+                    "Since a backup was read from this node to its end; absent before the first.",
+                    s->backups.age_ms);
+    }
     const struct row rows[] = {
+        {"fencelock_backups_total", "Backups read from this node to their end.", s->backups.made},
+        {"fencelock_backup_failures_total",
+         "Backups that could not be made, or that nobody read to their end.", s->backups.failed},
         {"fencelock_snapshots_total", "Snapshots written by this node.", s->snapshots},
         {"fencelock_snapshot_failures_total",
          "Snapshots that could not be taken, sent or received.", s->snapshot_failures},
@@ -262,6 +270,10 @@ static void put_clients(const struct info *i, struct metrics_text *t)
         {"fencelock_received_bytes_total", "From clients.", i->shell.net.bytes_in},
         {"fencelock_sent_bytes_total", "To clients.", i->shell.net.bytes_out},
         {"fencelock_events_sent_total", "Events told to subscribers.", i->shell.events.messages},
+        {"fencelock_client_jeopardies_total",
+         "Leases that clients told could not be renewed for half their TTL.", i->counts.jeopardies},
+        {"fencelock_client_leases_lost_total",
+         "Leases that clients told they had given up as lost.", i->counts.lost},
         {NULL, NULL, 0}};
     gauges(t, now);
     counters(t, ever);

@@ -196,6 +196,8 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"snapshot_last_bytes", s->snapshot_last_bytes},
                                  {"snapshot_failures", s->snapshot_failures},
                                  {"snapshots_installed", s->restores},
+                                 {"backups", s->backups.made},
+                                 {"backup_failures", s->backups.failed},
                                  {"batches_proposed", s->batches},
                                  {"commands_proposed", s->commands},
                                  {"queries_answered", s->queries},
@@ -206,6 +208,9 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"relayed", s->relayed},
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
+                                 {"election_ms", s->election_ms},
+                                 {"heartbeat_ms", s->heartbeat_ms},
+                                 {"hold_ms", s->hold_ms},
                                  {NULL, 0}};
     return put_lines(b, "Raft", lines);
 }
@@ -318,6 +323,8 @@ static int stats_section(struct fli_buf *b, const struct info *i)
                                  {"answered_noleader", c->noleader},
                                  {"answered_busy", c->busy},
                                  {"answered_uncertain", c->uncertain},
+                                 {"leases_in_jeopardy_told", c->jeopardies},
+                                 {"leases_lost_told", c->lost},
                                  {"waits_unheard_of", c->timeouts},
                                  {"orphaned_commands", c->orphans},
                                  {"undone_commands", c->cleaned_up},

@@ -15,6 +15,8 @@ struct info_counts {
     uint64_t in_flight;  /* now */
     uint64_t parked;     /* now */
     uint64_t timeouts;   /* waits that nothing was heard of */
+    uint64_t jeopardies; /* leases that clients told could not be renewed for half their TTL */
+    uint64_t lost;       /* leases that clients told they had given up as lost */
     uint64_t orphans;    /* requests whose connection went away in flight */
     uint64_t cleaned_up; /* grants and waits of the gone that were taken back */
 };

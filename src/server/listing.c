@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "machine/batch.h"
-#include "server/call.h"
+#include "server/dispatch_private.h"
 
 struct listing {
     struct fli_list link;

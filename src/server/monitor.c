@@ -35,10 +35,9 @@ static bool is_formed(const struct info *i)
 
 static bool check(struct monitor *m, const struct info *i, struct fli_buf *out)
 {
-    unsigned hold_ms = m->config.config->hold_ms;
     struct readiness_facts facts = {
         .now_ms = fli_clock_ms(),
-        .hold_ms = hold_ms == 0 ? NODE_HOLD_MS : hold_ms,
+        .hold_ms = i->status.hold_ms,
         .stopping = m->config.stopping(m->config.ctx),
         .formed = is_formed(i),
         .status = &i->status,

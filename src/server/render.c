@@ -403,7 +403,8 @@ int render_result(struct fli_buf *b, int proto, enum fli_command_id id,
                   const struct machine_result *r, struct fli_slice payload)
 {
     FLI_ASSERT(r->code != MACHINE_QUEUED);
-    if (id == FLI_CMD_CLUSTER_CONFIG && (r->code == MACHINE_DONE || r->code == MACHINE_LIMIT)) {
+    if (id == FLI_CMD_CLUSTER_CONFIG &&
+        (r->code == MACHINE_DONE || r->code == MACHINE_LIMIT || r->code == MACHINE_MISMATCH)) {
         return cluster_config_render_set(b, r);
     }
     switch (r->code) {

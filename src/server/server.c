@@ -141,12 +141,6 @@ static void on_net_log(void *ctx, int level, const char *message)
     s->cbs.log(s->cbs.ctx, level, "clients", message);
 }
 
-static void on_node_log(void *ctx, int level, const char *part, const char *message)
-{
-    struct server *s = ctx;
-    s->cbs.log(s->cbs.ctx, level, part, message);
-}
-
 /* --- dispatch to net --- */
 
 static struct fli_buf *sink_reply(void *request)
@@ -614,7 +608,8 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
                                  .restored = on_restored,
                                  .push = on_early,
                                  .fatal = on_fatal,
-                                 .log = on_node_log};
+                                 .log = server_on_node_log,
+                                 .settings = server_on_settings};
     return node_create(s->loop, &nc, &cbs, &s->node, errmsg, errmsg_size);
 }
 

@@ -13,6 +13,8 @@ struct server_callbacks {
     void (*log)(void *ctx, int level, const char *part, const char *message); /* as in node.h */
     /* The node cannot go on; the process is to end without any further answer. */
     void (*fatal)(void *ctx, const char *message);
+    /* The level of the log for all nodes, 1 to 4; 0: the own options say. May be NULL. */
+    void (*log_level)(void *ctx, unsigned level);
 };
 
 /* Listens for clients and starts the node; clients are served as soon as the loop runs. `config`

@@ -1,4 +1,4 @@
-/* server_private.h: what server.c and server_listen.c share; nobody else includes it. */
+/* server_private.h: what server*.c share; nobody else includes it. */
 #ifndef SERVER_SERVER_PRIVATE_H
 #define SERVER_SERVER_PRIVATE_H
 
@@ -38,6 +38,10 @@ struct server {
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
 };
+
+/* server_told.c: callbacks of the node. */
+void server_on_node_log(void *ctx, int level, const char *part, const char *message);
+void server_on_settings(void *ctx, const struct machine_settings *settings);
 
 /* server_listen.c */
 const char *server_pick_address(const struct server *s, const char *told,

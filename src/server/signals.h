@@ -11,7 +11,7 @@
 #ifndef SERVER_SIGNALS_H
 #define SERVER_SIGNALS_H
 
-#include "server/call.h"
+#include "server/dispatch_private.h"
 
 void signals_init(struct signals *s);
 

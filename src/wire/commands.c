@@ -50,12 +50,12 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACQUIRE, "ACQUIRE", NULL, 1, -1, LOCK_WRITE,
      "name [TTL ms | SESSION owner] [OWNER id] [WAIT ms] [VALUE bytes] [ALSO name]... "
      "[MODE SHARED | PERMITS n] [ATTEMPT n]",
-     "the token (integer); nil when others are in the way (with WAIT: still are when the wait "
-     "ends)",
+     "the token (integer); nil when others hold the lock, or wait for it (with WAIT: when they "
+     "still do at the end of the wait)",
      "Takes the lock, alone, with other readers (MODE SHARED), as one of n holders (PERMITS), or "
      "together with others (ALSO), all or none; or gives the same token again to the owner that "
-     "holds it already. Who sends it again counts the sendings (ATTEMPT): one that comes after a "
-     "later one is refused (LATE)."},
+     "holds it already. A client that sends it again numbers its attempts (ATTEMPT): one that "
+     "comes after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
@@ -92,7 +92,9 @@ const struct fli_command fli_commands[] = {
      "Makes a backup of this node's state, one at a time, and gives it piece by piece."},
     {FLI_CMD_CLUSTER_CONFIG, "CLUSTER", "CONFIG", 1, 3, CLUSTER, "GET | SET name value",
      "GET: a map of name to value; SET: OK",
-     "Tells or changes the limits of the cluster; none goes below what is in use."},
+     "Tells or changes the limits of the cluster, none of which goes below what is in use, and "
+     "times "
+     "and the level of the log of all nodes; with the value default the options of each count."},
     {FLI_CMD_CLUSTER_FORGET, "CLUSTER", "FORGET", 1, 1, LOCK_WRITE | FLI_CMD_ADMIN, "id", "OK",
      "Lets a node that lost its data directory join again under its old id."},
     {FLI_CMD_CLUSTER_INFO, "CLUSTER", "INFO", 0, 0, CLUSTER, "", "lines of field:value",
@@ -180,10 +182,11 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_RELEASE, "RELEASE", NULL, 2, 2, LOCK_WRITE, "name token",
      "1; 0 when the lock is not held under this token",
      "Gives the lock back; a stale token releases nothing."},
-    {FLI_CMD_RENEW, "RENEW", NULL, 2, 4, LOCK_WRITE, "name token [TTL ms]",
+    {FLI_CMD_RENEW, "RENEW", NULL, 2, 8, LOCK_WRITE, "name token [TTL ms] [JEOPARDY n] [LOST n]",
      "1; 0 when the lock is not held under this token",
      "Makes the holder's lease last its TTL from now on, or the TTL given; a lost lock is not "
-     "taken again."},
+     "taken again. JEOPARDY and LOST tell how many leases of this client could not be renewed for "
+     "half their TTL, and how many it gave up as lost, since it last told; the node counts them."},
     {FLI_CMD_RESET, "RESET", NULL, 0, 0, CONN, "", "RESET",
      "Makes the connection as it was when it was opened."},
     {FLI_CMD_SCRIPT_EXISTS, "SCRIPT", "EXISTS", 1, -1, FACE_LOCAL, "sha1 [sha1 ...]",
@@ -208,9 +211,10 @@ const struct fli_command fli_commands[] = {
      "owner TTL ms [LOCKDELAY ms] [LABEL text]", "OK",
      "Opens a session that may hold many locks and lives as long as it is renewed; opening it "
      "again renews it, with what is given now."},
-    {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 1, LOCK_WRITE, "owner",
+    {FLI_CMD_SESSION_RENEW, "SESSION", "RENEW", 1, 5, LOCK_WRITE, "owner [JEOPARDY n] [LOST n]",
      "1; 0 when there is no such session",
-     "Makes the session, and every lock it holds, last its TTL from now on."},
+     "Makes the session, and every lock it holds, last its TTL from now on. JEOPARDY and LOST: "
+     "see RENEW."},
     {FLI_CMD_SESSION_SHOW, "SESSION", "SHOW", 1, 1, LOCK_QUERY, "owner",
      "a map, or nil when there is no such session", "Describes one session."},
     {FLI_CMD_KEY_SET, "SET", NULL, 2, -1, FACE_WRITE,
@@ -304,10 +308,10 @@ static size_t family(enum fli_service service, const char *name)
 size_t fli_command_family_end(size_t first)
 {
     FLI_ASSERT(first < fli_commands_len);
-    unsigned home = fli_commands[first].flags & BOTH;
+    unsigned program = fli_commands[first].flags & BOTH;
     size_t i = first + 1;
     while (i < fli_commands_len && strcmp(fli_commands[i].name, fli_commands[first].name) == 0 &&
-           (fli_commands[i].flags & home) != 0) {
+           (fli_commands[i].flags & program) != 0) {
         i++;
     }
     return i;

@@ -99,7 +99,12 @@ static const struct option acquire_options[] = {
 };
 enum { ACQUIRE_TTL, ACQUIRE_SESSION, ACQUIRE_OWNER };
 
-static const struct option renew_options[] = {ONE("TTL", TTL)};
+#define REPORT_MAX UINT32_MAX
+/* What a client tells of its leases since it last told of them. */
+#define JEOPARDY ONE("JEOPARDY", NUMBER("JEOPARDY", jeopardies, 0, REPORT_MAX, "leases"))
+#define LOST ONE("LOST", NUMBER("LOST", lost, 0, REPORT_MAX, "leases"))
+static const struct option renew_options[] = {ONE("TTL", TTL), JEOPARDY, LOST};
+static const struct option session_renew_options[] = {JEOPARDY, LOST};
 static const struct option locks_options[] = {ONE("MATCH", BYTES("MATCH", pattern, 1, FL_NAME_MAX)),
                                               CURSOR, COUNT,
                                               ONE("BY", BYTES("BY", by, 1, MODE_WORD_MAX))};
@@ -154,7 +159,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_BREAK] = {ARGS(1, NAME)},
     [FLI_CMD_SESSION_OPEN] = {ARGS(1, BYTES("owner", owner, FL_OWNER_MIN, FL_OWNER_MAX)),
                               OPTIONS(session_open_options)},
-    [FLI_CMD_SESSION_RENEW] = {ARGS(1, OWNER)},
+    [FLI_CMD_SESSION_RENEW] = {ARGS(1, OWNER), OPTIONS(session_renew_options)},
     [FLI_CMD_SESSION_CLOSE] = {ARGS(1, OWNER)},
     [FLI_CMD_SESSION_SHOW] = {ARGS(1, OWNER)},
     [FLI_CMD_SESSION_LIST] = {PLAIN, OPTIONS(session_list_options)},
@@ -169,7 +174,7 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_CLUSTER_CONFIG] = {.known = true,
                                 .args = {BYTES("GET or SET", by, 1, MODE_WORD_MAX),
                                          BYTES("name", label, 1, FLI_CLIENT_NAME_MAX),
-                                         NUMBER("value", number, 1, UINT32_MAX, "a limit")},
+                                         BYTES("value", value, 1, FLI_CLIENT_NAME_MAX)},
                                 .n_args = 3,
                                 .n_required = 1},
     [FLI_CMD_CLUSTER_FORGET] = {ARGS(1, NUMBER("id", number, 1, FLI_NODE_ID_MAX, "a node"))},

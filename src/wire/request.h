@@ -58,6 +58,7 @@ struct fli_request {
     uint64_t permits;           /* ACQUIRE: 1 when absent */
     uint64_t attempt;           /* ACQUIRE: 1 when absent */
     uint64_t number;            /* COUNT, node id, HELLO version... */
+    uint64_t jeopardies, lost;  /* RENEW, SESSION RENEW: what the client tells of its leases */
     bool explicit_session;      /* ACQUIRE SESSION */
     bool shared;                /* ACQUIRE MODE SHARED */
     bool learner, force;        /* CLUSTER ADD LEARNER; REMOVE and REPLACE FORCE */

@@ -51,6 +51,13 @@ class Slice(unittest.TestCase):
                 self.survives('--workload', *words, '--nemesis', 'kill,pause,partition,clients,hold,redis-kill', '--seconds', '5')
 
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_what_libraries_for_redis_send(self):
+        for workload in ('lock', 'counter'):
+            with self.subTest(workload=workload):
+                self.survives('--workload', workload, '--mode', 'frontdoor', '--nemesis', 'kill,pause,partition,clients,hold',
+                              '--seconds', '5')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_redlock_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--mode', 'redlock', '--no-fencing', '--nemesis', 'hold,clients,redis-clock',
                        '--seconds', '3', '--until-late', '3')
@@ -69,6 +76,10 @@ class Slice(unittest.TestCase):
     @unittest.skipIf(SHORT, 'the build without sanitizers does it')
     def test_damaged_files_are_refused(self):
         self.survives('--workload', 'counter', '--nemesis', 'flip', '--seconds', '8')
+
+    @unittest.skipIf(SHORT, 'the build without sanitizers does it')
+    def test_members_that_change_backups_and_upgrades_lose_nothing(self):
+        self.survives('--workload', 'counter', '--nemesis', 'members,kill,backup,upgrade', '--seconds', '10')
 
     def test_a_storage_without_fencing_is_caught(self):
         self.is_caught('lost updates', '--no-fencing', '--nemesis', 'hold,clients', '--seconds', '3', '--until-late', '3')

@@ -358,6 +358,49 @@ class Silence(HoldCase):
             self.assertEqual(d.next()[:4], ['change', name, 'safe', str(NOT)])
             self.assertEqual(self.call('CHECK', name, token), 1)
 
+    def told(self, field):
+        return sum(node.info()[field] for node in self.cluster.nodes)
+
+    def lost_once(self, d, name):
+        """Takes a lock, and takes it away."""
+        d.hold(name, ttl=3000)
+        self.call('BREAK', name)
+        line = d.next()
+        while line[2] != 'lost':
+            line = d.next()
+
+    def test_jeopardy_and_losses_are_told_with_a_later_renewal(self):
+        for d, name in self.each_shell():
+            jeopardies, lost = self.told('leases_in_jeopardy_told'), self.told('leases_lost_told')
+            d.hold(name, ttl=3000)
+            self.silence(True)
+            self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
+            self.silence(False)
+            self.assertEqual(d.next()[:3], ['change', name, 'safe'])
+            wait_until(lambda: self.told('leases_in_jeopardy_told') > jeopardies, 60, 'the jeopardy told')
+            self.assertEqual(d('release', name), ['released', name, 'OK'])
+            self.lost_once(d, name + '-broken')
+            d.hold(name + '-next', ttl=3000)
+            wait_until(lambda: self.told('leases_lost_told') > lost, 60, 'the loss told')
+
+    def test_nodes_that_do_not_know_these_words_renew_as_ever(self):
+        for proxy in self.proxies: # as a node of an older version, which refuses the word
+            proxy.replace = (b'$8\r\nJEOPARDY\r\n', b'$8\r\nJEOPARDX\r\n')
+        for d, name in self.each_shell():
+            token = d.hold(name, ttl=3000)
+            self.silence(True)
+            self.assertEqual(d.next()[:3], ['change', name, 'jeopardy'])
+            self.silence(False)
+            self.assertEqual(d.next()[:3], ['change', name, 'safe'])
+            before = self.renewals(name)
+            wait_until(lambda: self.renewals(name) >= before + 3, 60, 'three more renewals')
+            self.assertEqual(self.call('CHECK', name, token), 1)
+        self.assertEqual(self.told('leases_in_jeopardy_told'), 0)
+
+    def renewals(self, name):
+        shown = self.call('SHOW', name)
+        return shown[b'renewals'] if isinstance(shown, dict) else dict(zip(shown[::2], shown[1::2]))[b'renewals']
+
     def one_round(self, d, number, chooser):
         names = ['%s-%d' % (number, i) for i in range(4)]
         waiting = {}

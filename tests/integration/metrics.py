@@ -120,6 +120,29 @@ class OneNode(Case):
         self.assertEqual((got.returncode, got.stderr if code == 0 else ''), (code, ''))
         return got.stdout + got.stderr
 
+    def test_what_clients_tell_of_their_leases(self):
+        token = self.node.call('ACQUIRE', 'x', 'TTL', 60000, 'OWNER', OWNER_A)
+        self.node.call('SESSION', 'OPEN', OWNER_B, 'TTL', 60000)
+        self.assertEqual(self.node.call('RENEW', 'x', token, 'JEOPARDY', 2, 'LOST', 1), 1)
+        self.assertEqual(self.node.call('SESSION', 'RENEW', OWNER_B, 'LOST', 4294967295), 1)
+        m = scrape(self.address)
+        self.assertEqual(m.value('fencelock_client_jeopardies_total'), 2)
+        self.assertEqual(m.value('fencelock_client_leases_lost_total'), 1 + 4294967295)
+        for wrong in (-1, 4294967296, 'x'):
+            with self.assertRaisesRegex(RespError, 'JEOPARDY'):
+                self.node.call('RENEW', 'x', token, 'JEOPARDY', wrong)
+        self.assertEqual(scrape(self.address).value('fencelock_client_jeopardies_total'), 2)
+
+    def test_backups_have_an_age(self):
+        m = scrape(self.address)
+        self.assertEqual(m.value('fencelock_backups_total'), 0)
+        self.assertNotIn('fencelock_backup_age_seconds', m.families)
+        subprocess.run([binary('fencelock'), 'backup', self.lab.path('file'), '--nodes', self.node.address], check=True,
+                       capture_output=True)
+        m = scrape(self.address)
+        self.assertEqual((m.value('fencelock_backups_total'), m.value('fencelock_backup_failures_total')), (1, 0))
+        self.assertLess(m.value('fencelock_backup_age_seconds'), 3600)
+
     def test_an_expiry_has_its_cause(self):
         self.node.call('ACQUIRE', 'x', 'TTL', 100, 'OWNER', OWNER_A)
         wait_until(lambda: scrape(self.address).value('fencelock_grants_ended_total', cause='expired') == 1, 20,

@@ -331,8 +331,8 @@ class Run(CliCase):
     def test_the_counter_of_the_readme(self):
         """README's three lines of shell, as they stand there but for the addresses, many at once."""
         with open(os.path.join(ROOT, 'README.md')) as f:
-            part = f.read().split('## Redlock with tokens', 1)[1]
-        lines = part.split('```sh\n', 1)[1].split('```', 1)[0].strip().split('\n')
+            part = f.read().split('<!-- redlock -->\n```sh\n', 1)[1]
+        lines = part.split('```', 1)[0].strip().split('\n')
         self.assertEqual(len(lines), 3)
         self.assertTrue(lines[0].startswith('export FENCELOCK_REDIS=') and lines[1].startswith('export FENCELOCK_NODES='))
         servers = self.redis(3)

@@ -112,8 +112,8 @@ class Library(RedlockCase):
     def test_the_ten_lines_of_the_readme(self):
         """README's function, as it stands there, in a program that gives it its three handles."""
         with open(os.path.join(ROOT, 'README.md')) as f:
-            part = f.read().split('## Redlock with tokens', 1)[1]
-        function = part.split('```c\n', 1)[1].split('```', 1)[0]
+            part = f.read().split('<!-- redlock in C -->\n```c\n', 1)[1]
+        function = part.split('```', 1)[0]
         self.assertEqual(len(function.split('{\n', 1)[1].rsplit('}', 1)[0].strip().split('\n')), 10)
         source = self.lab.path('readme.c')
         with open(source, 'w') as f:

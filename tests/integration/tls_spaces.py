@@ -57,7 +57,7 @@ def heard(sock):
     return got
 
 
-def knock(address, words, context=None):
+def dial(address, words, context=None):
     """(whether TLS was through, the application's bytes that came back)."""
     shaken = False
     try:
@@ -100,7 +100,7 @@ def be_stranger(plan):
                 context = ssl.create_default_context(cafile=plan['ca'])
                 if name:
                     context.load_cert_chain(name + '.crt', name + '.key')
-            shaken, got = knock(address, said, context)
+            shaken, got = dial(address, said, context)
             with lock:
                 answers.append({'node': node, 'port': kind, 'what': what, 'shaken': shaken, 'got': got.hex(),
                                 'certificate': name if name is None else os.path.basename(name)})

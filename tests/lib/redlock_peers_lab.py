@@ -121,7 +121,7 @@ def node(version):
     return installed('node%d' % version, lambda d: fetch(d, 'npm', 'ci', '--no-fund'), 'node%d' % version)
 
 
-def python(name='python'):
+def venv(name, folder):
     """The python of a virtual environment with all Python libraries of that folder in it."""
     def how(directory):
         for candidate in (DEBIAN_PYTHON, 'python3'):
@@ -133,7 +133,11 @@ def python(name='python'):
             raise Unavailable('no python3 here can make a virtual environment with pip (package python3-venv)')
         fetch(directory, os.path.join(directory, 'venv', 'bin', 'pip'), 'install', '--quiet', '--no-deps', '--requirement',
               'requirements.txt')
-    return os.path.join(installed(name, how, name), 'venv', 'bin', 'python')
+    return os.path.join(installed(name, how, folder), 'venv', 'bin', 'python')
+
+
+def python(name='python'):
+    return venv(name, os.path.join(SOURCES, name))
 
 
 def go():

@@ -11,6 +11,7 @@ class SilentProxy:
         host, port = target.rsplit(':', 1)
         self.target = (host, int(port))
         self.silent = threading.Event()
+        self.replace = None # (what passes, what passes instead), of one length
         self.pairs = {}
         self.listener = socket.create_server(('127.0.0.1', 0))
         self.address = '127.0.0.1:%d' % self.listener.getsockname()[1]
@@ -41,6 +42,8 @@ class SilentProxy:
             return
         try:
             data = sock.recv(65536)
+            if self.replace is not None:
+                data = data.replace(*self.replace)
             if data and not self.silent.is_set():
                 other.sendall(data)
         except OSError:

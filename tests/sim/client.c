@@ -216,6 +216,9 @@ void sim_client_act(struct sim_client *c)
     case SIM_REDLOCKER:
         sim_redlock_act(c);
         break;
+    case SIM_ASKER:
+        sim_asker_act(c);
+        break;
     }
 }
 
@@ -234,7 +237,8 @@ static void choose_taste(struct sim_client *c)
 void sim_clients_start(struct sim *s)
 {
     const struct sim_options *o = &s->options;
-    unsigned all = o->writers + o->callers + o->redlockers;
+    unsigned first_asker = o->writers + o->callers + o->redlockers;
+    unsigned all = first_asker + o->askers;
     s->clients_n = all;
     if (s->orders.clients != 0 && s->orders.clients < all) {
         s->clients_n = s->orders.clients;
@@ -245,7 +249,9 @@ void sim_clients_start(struct sim *s)
         c->index = i;
         c->role = i < o->writers                ? SIM_WRITER
                   : i < o->writers + o->callers ? SIM_CALLER
-                                                : SIM_REDLOCKER;
+                  : i < first_asker             ? SIM_REDLOCKER
+                                                : SIM_ASKER;
+        c->place = i < first_asker ? 0 : i - first_asker;
         c->random.state = s->orders.seed * UINT64_C(0x9fb21c651e98df25) + i;
         c->alarm_at = SIM_NEVER;
         uint64_t local_ms = 5000 + sim_client_below(c, 1u << 30);
@@ -274,7 +280,7 @@ bool sim_clients_done(struct sim *s)
 
 void sim_clients_describe(struct sim *s, FILE *out)
 {
-    static const char *const roles[] = {"writer", "caller", "redlock"};
+    static const char *const roles[] = {"writer", "caller", "redlock", "asker"};
     static const char *const wants[] = {"connect", "send",  "answer", "probe",
                                         "ask",     "sleep", "nothing"};
     for (unsigned i = 0; i < s->clients_n; i++) {

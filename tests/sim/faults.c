@@ -129,6 +129,28 @@ static void choose_members(struct sim *s)
     o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
 }
 
+/* 1478: as with 946. One asker a node. */
+static void choose_askers(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    struct sim_random random = {s->orders.seed * UINT64_C(0x9fb21c651e98df25) + 1478};
+    struct sim_random *r = &random;
+    o->askers = sim_draw_chance(r, 35) ? o->nodes : 0;
+}
+
+/* A long run has them all: snapshots, and changes of who is a member. */
+static void choose_length(struct sim *s)
+{
+    struct sim_options *o = &s->options;
+    if (s->orders.length == 0) {
+        return;
+    }
+    o->snapshot_entries = o->snapshot_entries == 0 ? 40 : o->snapshot_entries;
+    o->weight[SIM_FAULT_MEMBER] =
+        o->weight[SIM_FAULT_MEMBER] == 0 ? 3 : o->weight[SIM_FAULT_MEMBER];
+    o->think_ms = o->think_ms > 200 ? 200 : o->think_ms;
+}
+
 void sim_options_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -158,6 +180,8 @@ void sim_options_choose(struct sim *s)
     choose_more(s);
     choose_dispatch(s);
     choose_members(s);
+    choose_askers(s);
+    choose_length(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }
@@ -262,7 +286,7 @@ void sim_faults_plan(struct sim *s)
     while (any != 0 && s->faults_n < SIM_FAULTS_MAX) {
         struct sim_fault f = {0};
         at += 1 + sim_draw_below(r, 2 * o->fault_every_ms);
-        if (at >= o->work_ms) {
+        if (at >= o->work_ms && s->orders.length == 0) {
             break;
         }
         f.at = at;
@@ -579,6 +603,8 @@ static void do_fault(struct sim *s, const struct sim_fault *f)
     }
 }
 
+static void plan_faults(struct sim *s, uint64_t from);
+
 static void fault_fire(struct sim *s, struct sim_event *e)
 {
     const struct sim_fault *f = &s->faults[e->a];
@@ -594,6 +620,9 @@ static void fault_fire(struct sim *s, struct sim_event *e)
     }
     s->marks->faults++;
     do_fault(s, f);
+    if (s->orders.length != 0 && number + 1 == s->faults_n) {
+        plan_faults(s, s->now); /* the list is over and the run is not: again */
+    }
 }
 
 /* ---- who puts it right ---- */
@@ -688,7 +717,7 @@ static void tend_fire(struct sim *s, struct sim_event *e)
     sim_again(s, e, TEND_MS);
 }
 
-void sim_faults_start(struct sim *s, uint64_t from)
+static void plan_faults(struct sim *s, uint64_t from)
 {
     for (unsigned i = 0; i < s->faults_n; i++) {
         if (s->orders.without != NULL && s->orders.without[i] != 0) {
@@ -698,6 +727,11 @@ void sim_faults_start(struct sim *s, uint64_t from)
         struct sim_event *e = sim_after(s, from - s->now + s->faults[i].at, fault_fire);
         e->a = i;
     }
+}
+
+void sim_faults_start(struct sim *s, uint64_t from)
+{
+    plan_faults(s, from);
     sim_after(s, TEND_MS, tend_fire);
 }
 

@@ -1,4 +1,4 @@
-/* lane.c: one call of a client: does as src/client/flow orders, in the place of the client's
+/* lane.c: one call of a client: does as src/client/call_state orders, in the place of the client's
  * sockets. */
 #include <stdlib.h>
 #include <string.h>
@@ -226,10 +226,6 @@ static struct machine_command command_of(struct sim_lane *l)
         l->attempt = fli_attempts_next(&l->client->sendings, l->attempt, now_ms);
         m.number = l->attempt;
     }
-    l->sending = 0;
-    if (m.op == MACHINE_OP_TOKEN) {
-        m.name = sim_oracle_sends(l);
-    }
     l->wait_ms = m.wait_ms;
     return m;
 }
@@ -265,7 +261,7 @@ static void take_answer(struct sim_lane *l)
     if (l->half_closed) {
         hang_up(l); /* nothing more can be sent on it */
     }
-    sim_oracle_told(l, a.event);
+    sim_oracle_told(l, &a);
     l->client->sim->marks->late += a.late != 0;
     l->attempt = a.late > l->attempt ? a.late : l->attempt;
     if (a.has_result && a.late == 0) {
@@ -275,6 +271,9 @@ static void take_answer(struct sim_lane *l)
             l->call_state.order.request == FLI_REQUEST_MAIN) {
             l->token = a.result.token;
         }
+    }
+    if (a.event == FLI_EVENT_NO && l->call_state.order.request == FLI_REQUEST_CONFIRM) {
+        sim_oracle_lost_again(l);
     }
     feed(l, a.event, a.code);
 }
@@ -454,6 +453,7 @@ static void finish(struct sim_lane *l)
         hang_up(l);
     }
     l->client->sim->marks->operations++;
+    sim_oracle_called(l, l->call_state.status);
     l->done(l->client, l, status_of(l));
 }
 
@@ -538,6 +538,7 @@ void sim_lane_start(struct sim_lane *l, const struct fli_call_config *config)
     l->active = true;
     l->call++;
     l->robbed = false;
+    sim_oracle_call(l);
     l->order++;
     l->answer.there = false;
     l->first_at = 0;

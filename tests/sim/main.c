@@ -78,6 +78,10 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
     if (o->sabotage != SIM_SABOTAGE_NONE) {
         len += (size_t)snprintf(out + len, size - len, " --sabotage %s", sabotages[o->sabotage]);
     }
+    if (o->length != 0) {
+        len += (size_t)snprintf(out + len, size - len, " --length %llu",
+                                (unsigned long long)o->length);
+    }
     if (o->until_ms != 0) {
         len += (size_t)snprintf(out + len, size - len, " --until %llu",
                                 (unsigned long long)o->until_ms);
@@ -184,7 +188,9 @@ static _Noreturn void usage(const char *program)
             "       %s --seed N --minimize                      the least part that still fails\n"
             "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
             "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
-            "--trace: what everybody does; --until: clients begin nothing new after it, and faults "
+            "--length N: so many operations in each seed, with snapshots and changes of members in "
+            "all\n--trace: what everybody does; --until: clients begin nothing new after it, and "
+            "faults "
             "end;\n"
             "--clients: only the first N; --only: of the run's list of faults, only these\n",
             program, program, program, program);
@@ -258,6 +264,8 @@ static void parse(struct plan *p, int argc, char **argv)
             p->seconds = number(p, v);
         } else if (strcmp(a, "--operations") == 0) {
             p->operations = number(p, v);
+        } else if (strcmp(a, "--length") == 0) {
+            p->orders.length = number(p, v);
         } else if (strcmp(a, "--until") == 0) {
             p->orders.until_ms = number(p, v);
         } else if (strcmp(a, "--clients") == 0) {

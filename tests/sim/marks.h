@@ -21,7 +21,7 @@
     X(checks_gone, 100)                                                                            \
     X(shows, 100)                                                                                  \
     X(listings, 100)                                                                               \
-    X(tokens_refused, 300)                                                                         \
+    X(sendings_refused, 50)                                                                        \
     X(tokens, 50)                                                                                  \
     X(sessions, 50)                                                                                \
     X(sessions_expired, 50)                                                                        \
@@ -48,6 +48,10 @@
     X(resets, 50)                                                                                  \
     X(abandoned, 50)                                                                               \
     X(late, 100)                                                                                   \
+    X(calls_refused, 50)                                                                           \
+    X(asked, 50)                                                                                   \
+    X(superseded_asked, 200)                                                                       \
+    X(superseded_answered, 200)                                                                    \
     X(mismatches, 50)                                                                              \
     X(believed_twice, 1000)                                                                        \
     X(deadlocks, 1000)                                                                             \

@@ -35,8 +35,11 @@
  *  17  what the machine says is what the client reads
  *  18  a node that hears of the end of a wait answers who awaits it there
  *  19  one node at most leads a term
- *  20  a TOKEN is carried out once at most for each sending, once if it is answered, and never when
- *      its client was told that it was not */
+ *  20  each sending of each request is carried out once at most: once, with the very result that
+ *      was answered, if there is an answer; never, if its client was told that it was not. A call
+ *      that was refused has changed nothing and never will; TOKEN and BREAK are carried out once
+ *      at most for a call, however often it is sent; nothing is granted for one that has ended
+ *  21  when a cluster is formed, each member has the incarnations of all on disk */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +74,7 @@ void sim_oracle_fini(struct sim *s)
     free(s->oracle.applied);
     free(s->oracle.tokens);
     free(s->oracle.sendings);
+    free(s->oracle.calls);
     free(s->oracle.seals);
     free(s->oracle.owners);
     free(s->oracle.made);
@@ -297,7 +301,6 @@ int __wrap_fsm_apply(struct fsm *f, const void *entry, size_t len)
     n->event_digest = 1;
     if (n->first) {
         sim_oracle_batch(n, entry, len);
-        sim_oracle_count_sendings(n->sim, entry, len);
         sim_order_begin(n->sim, entry, len);
     }
     uint32_t crc = fli_get_u32((const uint8_t *)entry + 36);

@@ -240,6 +240,7 @@ static struct sim_token *begin_lease(struct sim *s, const struct machine_event *
     uint64_t owner = owner_of(s, e->owner);
     struct sim_owner *o = sim_oracle_owner(s, owner);
     SIM_CHECK(s, in(o->asked[lock].mask, lock), "lock L%u is granted to one who never asked", lock);
+    SIM_CHECK(s, !o->served, "lock L%u is granted for a call that has ended", lock);
     SIM_CHECK(s, e->token > oracle->token_max, "token %llu is granted after %llu",
               (unsigned long long)e->token, (unsigned long long)oracle->token_max);
     struct sim_token *t = sim_oracle_issue(s, e->token, o->token_floor);

@@ -39,12 +39,20 @@ static void form(struct sim *s)
     }
 }
 
+/* Without those who only ask. */
+static uint64_t operations(const struct sim *s)
+{
+    return s->marks->operations - s->marks->asked;
+}
+
 static void work(struct sim *s)
 {
     uint64_t until = s->now + s->options.work_ms;
+    uint64_t enough = operations(s) + s->orders.length;
+    bool cut_short = s->orders.length == 0 || s->orders.until_ms != 0;
     sim_clients_start(s);
     sim_faults_start(s, s->now);
-    while (s->now < until) {
+    while (s->now < until || (!cut_short && operations(s) < enough)) {
         sim_step(s);
     }
 }

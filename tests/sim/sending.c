@@ -1,69 +1,195 @@
-/* sending.c: how often each sending of a TOKEN was carried out, and what its client was told. */
-
-#include <stdio.h>
+/* sending.c: what became of each request, and what was said of it.
+ *
+ * A command that a node is given carries a number of ours into the log, in the place of its
+ * client's address. So the log tells how often each sending was carried out, and with what result:
+ * at most once; once, with the very result that was answered; never, when its client was told that
+ * it was not. A call is all sendings of one request: what it says in the end is judged as well. */
+#include <string.h>
 
 #include "machine/batch.h"
 #include "sim.h"
 
-/* The name of a TOKEN means nothing, so each sending has one of its own. */
-struct fli_slice sim_oracle_sends(struct sim_lane *l)
+#define NUMBER_LEN 6u /* as an address of IPv4 and a port */
+
+/* ---- calls ---- */
+
+void sim_oracle_call(struct sim_lane *l)
 {
-    static char name[24];
     struct sim_oracle *o = &l->client->sim->oracle;
-    o->sendings_len += o->sendings_len == 0 ? 2 : 1; /* 0 stands for none */
-    o->sendings = sim_grow(o->sendings, &o->sendings_cap, o->sendings_len, sizeof *o->sendings);
-    l->sending = o->sendings_len - 1;
-    int len = snprintf(name, sizeof name, "T%llu", (unsigned long long)l->sending);
-    return (struct fli_slice){(const uint8_t *)name, (size_t)len};
+    o->calls_len += o->calls_len == 0 ? 2 : 1; /* 0 stands for none */
+    o->calls = sim_grow(o->calls, &o->calls_cap, o->calls_len, sizeof *o->calls);
+    l->record = o->calls_len - 1;
 }
 
-void sim_oracle_told(struct sim_lane *l, enum fli_call_event event)
+static struct sim_client_call *call_of(struct sim *s, uint64_t number)
+{
+    FLI_ASSERT(number < s->oracle.calls_len);
+    return &s->oracle.calls[number];
+}
+
+/* Whoever asked may not be granted anything any more: it knows what became of its request. Within a
+ * session an owner asks many times. */
+static void close_owner(struct sim_lane *l)
+{
+    struct sim_owner *o = sim_oracle_owner(l->client->sim, l->owner_number);
+    bool in_session = (l->command.flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
+    o->served = o->served ||
+                (l->command.op == MACHINE_OP_ACQUIRE && l->command.owner.len > 0 && !in_session);
+}
+
+void sim_oracle_called(struct sim_lane *l, int status)
 {
     struct sim *s = l->client->sim;
-    if (l->sending == 0 || l->call_state.order.request != FLI_REQUEST_MAIN) {
-        return;
-    }
-    struct sim_sending *sent = &s->oracle.sendings[l->sending];
-    if (event == FLI_EVENT_YES) {
-        SIM_CHECK(s, sent->applied == 1, "TOKEN %llu was carried out %u times and is answered",
-                  (unsigned long long)l->sending, sent->applied);
-    } else if (event == FLI_EVENT_NOLEADER || event == FLI_EVENT_BUSY ||
-               event == FLI_EVENT_REFUSED) {
-        sent->refused = true;
-        s->marks->tokens_refused++;
-        SIM_CHECK(s, sent->applied == 0, "TOKEN %llu is said not to be done and was",
-                  (unsigned long long)l->sending);
+    struct sim_client_call *c = call_of(s, l->record);
+    bool told_no = status == FL_ENOTHELD;
+    bool unknown = status == FL_EUNCERTAIN || MACHINE_OP_IS_QUERY(l->command.op);
+    c->refused = status != 0 && !unknown && (!told_no || sim_words_no_is_doubtful(l->command.op));
+    SIM_CHECK(s, !c->refused || c->done == 0,
+              "a call of kind %u ends with %s, and %u sendings of it were carried out",
+              l->command.op, fl_err_name(status), c->done);
+    s->marks->calls_refused += c->refused;
+    if (!unknown) {
+        close_owner(l);
     }
 }
 
-static void count_sending(struct sim *s, struct fli_slice name)
+void sim_oracle_lost_again(struct sim_lane *l)
+{
+    call_of(l->client->sim, l->record)->done = 0;
+}
+
+/* ---- sendings ---- */
+
+uint64_t sim_oracle_sends(struct sim *s, const struct machine_command *m, uint64_t call)
 {
     struct sim_oracle *o = &s->oracle;
-    uint64_t number = 0;
-    if (name.len < 2 || name.data[0] != 'T' ||
-        !fli_parse_u64((const char *)name.data + 1, name.len - 1, o->sendings_len - 1, &number)) {
-        return;
-    }
-    struct sim_sending *sent = &o->sendings[number];
-    SIM_CHECK(s, ++sent->applied == 1, "TOKEN %llu is carried out a second time",
-              (unsigned long long)number);
-    SIM_CHECK(s, !sent->refused, "TOKEN %llu is carried out after it was said not to be done",
-              (unsigned long long)number);
+    o->sendings_len += o->sendings_len == 0 ? 2 : 1; /* 0 stands for none */
+    o->sendings = sim_grow(o->sendings, &o->sendings_cap, o->sendings_len, sizeof *o->sendings);
+    o->sendings[o->sendings_len - 1] = (struct sim_sending){.op = m->op, .call = call};
+    return o->sendings_len - 1;
 }
 
-/* Of an entry that is applied for the first time anywhere. */
-void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len)
+void sim_oracle_mark(uint64_t sending, struct machine_command *m, uint8_t room[8])
 {
-    struct machine_batch_header h;
-    struct machine_command c;
-    size_t at = MACHINE_BATCH_HEADER_SIZE;
-    size_t size = 0;
-    int rv = machine_batch_open(entry, len, &h);
-    for (uint32_t i = 0; rv == 0 && i < h.count; i++, at += size) {
-        rv = machine_command_decode(entry + at, h.length - at, &c, &size);
-        SIM_CHECK(s, rv == 0, "a command in the log that cannot be read");
-        if (c.op == MACHINE_OP_TOKEN) {
-            count_sending(s, c.name);
-        }
+    fli_put_u64(room, sending);
+    m->flags |= MACHINE_COMMAND_BY;
+    m->address = (struct fli_slice){room, NUMBER_LEN};
+}
+
+static uint64_t number_of(const struct machine_command *m)
+{
+    uint8_t room[8] = {0};
+    if (m->address.len != NUMBER_LEN || MACHINE_OP_IS_QUERY(m->op)) {
+        return 0;
     }
+    memcpy(room, m->address.data, NUMBER_LEN);
+    return fli_get_u64(room);
+}
+
+static void refuse(struct sim *s, uint64_t number)
+{
+    struct sim_sending *sent = &s->oracle.sendings[number];
+    SIM_CHECK(s, sent->applied == 0,
+              "sending %llu, of kind %u, is said not to be done and came to %u",
+              (unsigned long long)number, sent->op, sent->result.code);
+    s->marks->sendings_refused += !sent->refused;
+    sent->refused = true;
+}
+
+/* What the node has said of it. */
+void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct machine_result *r)
+{
+    const struct sim_sending *sent = &s->oracle.sendings[number];
+    if (status == FL_ENOLEADER || status == FL_EBUSY) {
+        refuse(s, number);
+    }
+    if (status != 0) {
+        return;
+    }
+    SIM_CHECK(s, sent->applied == 1,
+              "sending %llu, of kind %u, is answered and was carried out %u times",
+              (unsigned long long)number, sent->op, sent->applied);
+    SIM_CHECK(s,
+              sent->result.code == r->code && sent->result.token == r->token &&
+                  sent->result.wait == r->wait && sent->result.deadline_ms == r->deadline_ms,
+              "sending %llu, of kind %u, came to %u, token %llu, and is answered %u, token %llu",
+              (unsigned long long)number, sent->op, sent->result.code,
+              (unsigned long long)sent->result.token, r->code, (unsigned long long)r->token);
+}
+
+/* What the client has read. A refusal by the machine is a result like others; LATE is one too. */
+void sim_oracle_told(struct sim_lane *l, const struct sim_answer *a)
+{
+    bool refused = a->event == FLI_EVENT_NOLEADER || a->event == FLI_EVENT_BUSY;
+    if (a->sending != 0 && refused && a->late == 0) {
+        refuse(l->client->sim, a->sending);
+    }
+}
+
+/* ---- the log ---- */
+
+static void count_done(struct sim *s, const struct sim_sending *sent, uint64_t number)
+{
+    bool done = sent->result.code == MACHINE_GRANTED || sent->result.code == MACHINE_DONE;
+    struct sim_client_call *c = call_of(s, sent->call);
+    if (sent->call == 0 || !done) {
+        return;
+    }
+    c->done++;
+    SIM_CHECK(s, !c->refused, "sending %llu, of kind %u, is carried out after its call was refused",
+              (unsigned long long)number, sent->op);
+    bool once = sent->op == MACHINE_OP_BREAK || sent->op == MACHINE_OP_TOKEN;
+    SIM_CHECK(s, !once || c->done == 1, "one call of kind %u is carried out %u times", sent->op,
+              c->done);
+}
+
+/* A cluster is formed: whoever comes back with an empty disk is told by any other member. */
+static void check_formed(struct sim *s)
+{
+    for (unsigned i = 0; i < s->n * s->n; i++) {
+        const struct sim_disk *d = &s->nodes[i / s->n].disk;
+        const struct sim_disk *of = &s->nodes[i % s->n].disk;
+        SIM_CHECK(s, identity_known(&d->identity, i % s->n + 1) == of->identity.incarnation,
+                  "a cluster is formed, and node %u has not written down who node %u is",
+                  i / s->n + 1, i % s->n + 1);
+    }
+}
+
+static void applied(struct sim *s, const struct machine_command *m, const struct machine_result *r)
+{
+    if (m->op == MACHINE_OP_INIT && r->code == MACHINE_DONE) {
+        check_formed(s);
+    }
+    uint64_t number = number_of(m);
+    if (number == 0) {
+        return;
+    }
+    FLI_ASSERT(number < s->oracle.sendings_len);
+    struct sim_sending *sent = &s->oracle.sendings[number];
+    SIM_CHECK(s, ++sent->applied == 1, "sending %llu, of kind %u, is carried out a second time",
+              (unsigned long long)number, sent->op);
+    SIM_CHECK(s, !sent->refused,
+              "sending %llu, of kind %u, is carried out after it was said not to be done",
+              (unsigned long long)number, sent->op);
+    sent->result = *r;
+    count_done(s, sent, number);
+}
+
+bool __real_machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret);
+bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret);
+
+/* Each command of an entry that is applied for the first time anywhere. */
+bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct machine_result *ret)
+{
+    struct sim_node *n = sim_world->current;
+    struct machine_cursor before = *cur;
+    struct machine_command c;
+    size_t size = 0;
+    bool any = __real_machine_next(m, cur, ret);
+    if (any && n->applying != 0 && n->first) {
+        int rv = machine_command_decode(before.p, (size_t)(before.end - before.p), &c, &size);
+        SIM_CHECK(n->sim, rv == 0, "a command in the log that cannot be read");
+        applied(n->sim, &c, ret);
+    }
+    return any;
 }

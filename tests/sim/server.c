@@ -28,6 +28,7 @@ struct parcel {
     unsigned lane;
     uint64_t number;
     uint64_t nameless; /* an ACQUIRE without an owner: number of the owner in its place; or 0 */
+    uint64_t call;     /* of which it is a sending; 0: none */
     uint8_t op;
     size_t len;
     uint8_t bytes[];
@@ -40,8 +41,10 @@ struct sim_request {
     struct sim_node *node;
     struct sim_client *client; /* NULL: a probe */
     unsigned lane;
-    uint64_t number, nameless; /* as in the parcel */
+    uint64_t number, nameless, call; /* as in the parcel */
+    uint64_t sending;                /* 0: none yet */
     uint8_t op;
+    bool superseded; /* it came to a leader when there was a newer one */
     struct tap *tap; /* its command is with the node; NULL: none is */
     uint64_t owner;  /* that the node made for it; 0: none */
     bool half_closed;
@@ -60,6 +63,7 @@ struct tap {
     struct sim_request *request; /* NULL: of nobody, or nobody awaits it any more */
     uint64_t owner;              /* as in the request */
     uint64_t number;             /* of the request */
+    uint64_t sending;            /* 0: a query */
     uint64_t wait;               /* of a cancel: what it ends */
     uint64_t wait_ms;
     struct sim_client *client;
@@ -90,6 +94,7 @@ static struct sim_request *request_of(struct sim_node *n, const struct parcel *p
         q->lane = p->lane;
         q->number = p->number;
         q->nameless = p->nameless;
+        q->call = p->call;
         q->op = p->op;
     }
     return q;
@@ -125,6 +130,7 @@ static void answer(void *request)
         return; /* who asked looks at it */
     }
     count_answer(q);
+    q->node->sim->marks->superseded_answered += q->superseded;
     SIM_CHECK(q->node->sim, q->owner == 0 || !q->half_closed || q->wait == 0 || !says(q, ":"),
               "a client that has closed its side is granted what it could never ask for again");
     if (q->owner != 0) {
@@ -134,6 +140,7 @@ static void answer(void *request)
                            .request = q->number,
                            .op = q->op,
                            .owner = q->owner,
+                           .sending = q->sending,
                            .result = q->result,
                            .has_result = q->has_result};
     sim_lane_say(q->client, q->node, &a, q->reply.data, q->reply.len);
@@ -203,6 +210,9 @@ static void note_result(struct tap *t, int status, const struct machine_result *
     struct sim_node *n = t->node;
     struct sim_request *q = t->request;
     bool queued = status == 0 && r->code == MACHINE_QUEUED;
+    if (t->sending != 0) {
+        sim_oracle_result(n->sim, t->sending, status, r);
+    }
     if (t->op == MACHINE_OP_CANCEL) {
         note_cancelled(t, status, r);
     } else if (t->op == MACHINE_OP_RELEASE && q == NULL && t->client == NULL) {
@@ -300,11 +310,29 @@ static uint64_t source(void *ctx, void *request)
                              : 1 + (uint64_t)(r->client - n->sim->clients) * SIM_LANES + r->lane;
 }
 
+/* A query is not in the log, and is nobody's sending. */
+static void number_it(struct tap *t, struct machine_command *m, uint8_t room[8])
+{
+    struct sim_request *q = t->request;
+    if (MACHINE_OP_IS_QUERY(m->op)) {
+        return;
+    }
+    t->sending = sim_oracle_sends(t->node->sim, m, q == NULL ? 0 : q->call);
+    sim_oracle_mark(t->sending, m, room);
+    if (q != NULL) {
+        SIM_CHECK(q->node->sim, q->sending == 0, "a request of kind %u becomes two commands",
+                  q->op);
+        q->sending = t->sending;
+    }
+}
+
 static int submit(void *ctx, struct node_ticket *theirs, const void *command, size_t len,
                   node_ticket_cb cb)
 {
     struct sim_node *n = ctx;
     struct machine_command m;
+    struct fli_buf numbered;
+    uint8_t room[8];
     size_t size = 0;
     if (n->ghost || n->node == NULL) {
         return FL_ENOLEADER;
@@ -323,7 +351,12 @@ static int submit(void *ctx, struct node_ticket *theirs, const void *command, si
     int rv = machine_command_decode(command, len, &m, &size);
     SIM_CHECK(n->sim, rv == 0 && size == len, "dispatch makes a command that cannot be read");
     note_command(t, &m);
-    rv = node_submit(n->node, &t->ticket, command, len, on_result);
+    number_it(t, &m, room);
+    fli_buf_init(&numbered, MACHINE_COMMAND_MAX);
+    rv = machine_command_encode(&m, &numbered);
+    FLI_ASSERT(rv == 0);
+    rv = node_submit(n->node, &t->ticket, numbered.data, numbered.len, on_result);
+    fli_buf_fini(&numbered);
     if (rv != 0) {
         SIM_CHECK(n->sim, rv == FL_EBUSY || rv == FL_ENOLEADER, "a command is refused with %s",
                   fl_err_name(rv));
@@ -425,6 +458,21 @@ static void left(struct sim_node *n, const struct sim_client *c, unsigned lane, 
     }
 }
 
+/* It believes to lead, and another leads a later term. */
+static bool is_superseded(const struct sim_node *n)
+{
+    const struct replica *r = n->node->replica;
+    for (unsigned i = 0; i < n->sim->n && replica_role(r) == REPLICA_LEADER; i++) {
+        const struct sim_node *o = &n->sim->nodes[i];
+        if (o->power == SIM_UP && o->node != NULL &&
+            replica_role(o->node->replica) == REPLICA_LEADER &&
+            replica_term(o->node->replica) > replica_term(r)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void request_deliver(struct sim_event *e)
 {
     struct sim_node *n = e->node;
@@ -434,7 +482,10 @@ static void request_deliver(struct sim_event *e)
     }
     uint64_t gone = n->hung_up[p->client->index][p->lane];
     uint64_t half = n->half_closed[p->client->index][p->lane];
-    dispatch_bytes(request_of(n, p), p->bytes, p->len);
+    struct sim_request *q = request_of(n, p);
+    q->superseded = is_superseded(n);
+    n->sim->marks->superseded_asked += q->superseded;
+    dispatch_bytes(q, p->bytes, p->len);
     if (p->number <= half) {
         left(n, p->client, p->lane, half, true);
     }
@@ -471,6 +522,7 @@ void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64
     p->number = number;
     p->op = m->op;
     p->nameless = m->op == MACHINE_OP_ACQUIRE && m->owner.len == 0 ? l->owner_number : 0;
+    p->call = m->op == l->command.op ? l->record : 0; /* not a question, not a confirmation */
     p->len = b.len;
     memcpy(p->bytes, b.data, b.len);
     fli_buf_fini(&b);

@@ -8,12 +8,14 @@
  *   net       streams between nodes (transport.h, stream.h)
  *   server    a node's clients: from streams to the shipping dispatch, and back
  *   words     what they say, as bytes
- *   lane      one call of a client, as src/client/flow orders it
+ *   lane      one call of a client, as src/client/call_state orders it
  *   client    what clients have in common
+ *   asker     clients that ask one node each, whatever it believes to be
  *   holder    clients that hold locks, several too, alone or with others, by themselves or in a
  *             session, and read, add and write back at the storage;  caller: that call all else
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
+ *   sending   what became of each request, and what was said of it
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
@@ -50,7 +52,7 @@
 #include "sim_device.h"
 
 #define SIM_NODES_MAX 5u
-#define SIM_CLIENTS_MAX 16u
+#define SIM_CLIENTS_MAX 20u
 #define SIM_DATA_LOCKS 4u /* held alone, together or in shared mode; what they guard is written */
 #define SIM_LOCKS 6u      /* held natively: those, and semaphores */
 #define SIM_RED_LOCKS 2u  /* held by Redlock; numbered behind the others */
@@ -68,6 +70,8 @@ struct sim;
 struct sim_node;
 struct sim_client;
 struct sim_event;
+
+#include "account.h"
 
 /* ---- world ---- */
 
@@ -207,7 +211,8 @@ struct sim_answer {
     unsigned lane;
     uint64_t request;
     uint8_t op;
-    uint64_t owner; /* that the node made; 0: none */
+    uint64_t owner;   /* that the node made; 0: none */
+    uint64_t sending; /* its number, see sending.c; 0: the node was given no command */
     enum fli_call_event event;
     int code;
     struct machine_result result;
@@ -215,17 +220,10 @@ struct sim_answer {
     uint64_t late; /* a later attempt than the one that is answered; 0: none */
 };
 
-/* A sending of TOKEN: how often it was carried out, and whether its client was told that it was
- * not. */
-struct sim_sending {
-    unsigned applied;
-    bool refused;
-};
-
 /* One call at a time. */
 struct sim_lane {
     struct sim_client *client;
-    uint64_t sending; /* number of the TOKEN that was sent last; 0: none */
+    uint64_t record; /* number of the call, for the oracle */
     unsigned number;
     bool active;
     struct fli_call_state call_state;
@@ -264,12 +262,13 @@ struct sim_lane {
     void (*done)(struct sim_client *c, struct sim_lane *l, int status);
 };
 
-enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER };
+enum sim_role { SIM_WRITER, SIM_CALLER, SIM_REDLOCKER, SIM_ASKER };
 
 struct sim_client {
     struct sim *sim;
     unsigned index;
     enum sim_role role;
+    uint32_t place; /* of an asker: its node */
     struct sim_random random;
     struct sim_clock clock;
     bool paused;
@@ -344,115 +343,6 @@ struct sim_store {
     uint64_t writes; /* numbers given */
 };
 
-/* ---- oracle ---- */
-
-struct sim_applied {
-    uint64_t machine_hash; /* 0: not computed */
-    uint64_t event_digest; /* 0: not a batch */
-    raft_index batch;      /* the last index that was one, up to this */
-    uint64_t crc;          /* of the batch */
-};
-
-struct sim_token {
-    bool issued;
-    bool lease; /* a grant, not a bare TOKEN */
-    bool explicit_session;
-    unsigned lock, mask; /* the first of its locks, and all */
-    uint32_t slots;
-    uint64_t owner;     /* number of the owner */
-    uint64_t ended_seq; /* 0: not ended */
-    uint64_t base_at;   /* the lease cannot have begun before */
-    uint64_t ttl_ms;
-    uint64_t promised_ms; /* its end on the cluster clock, as it was said last */
-    unsigned released_answers;
-};
-
-/* Who asked for locks. What one owner asks for under one first name is always the same, so that a
- * grant can be judged by it: an owner is used for one request, or for one session. */
-struct sim_owner {
-    uint64_t token_floor; /* token_max when it first asked */
-    struct {
-        unsigned mask; /* 0: never asked for */
-        uint32_t slots;
-    } asked[SIM_LOCKS];   /* by the first lock */
-    unsigned held, waits; /* grants and waits it has */
-    uint64_t idle_seq;    /* since when it has had none */
-    /* of a session */
-    bool open;
-    uint64_t opened_seq, ended_seq; /* of the last time */
-    uint64_t base_at;               /* the lease cannot have begun before */
-    uint64_t ttl_ms, delay_ms, promised_ms;
-    /* made by a node, for a client that named none */
-    struct sim_node *made_by; /* NULL: it was not */
-    uint64_t made_in_life;
-    uint64_t over_at;     /* since when nobody will ask for it any more; 0: not yet */
-    uint64_t heard_until; /* how long the node listens for the end of its wait */
-    bool excused;         /* what it has may last: a client knows of it, or nobody can */
-};
-
-/* The text of an owner that a node has made, and its number. */
-#define SIM_MADE_LEN 32u
-struct sim_made {
-    uint8_t text[SIM_MADE_LEN];
-    uint64_t owner;
-};
-
-struct sim_wait {
-    uint64_t id, owner;
-    unsigned mask;
-    uint32_t slots;
-};
-
-struct sim_lock {
-    uint64_t *holders; /* tokens */
-    size_t holders_n, holders_cap;
-    uint32_t slots; /* of the holders */
-    struct sim_wait *queue;
-    size_t queue_n, queue_cap;
-    uint64_t delayed_until; /* on the cluster clock; nobody is granted it up to then */
-    uint64_t idle_seq;      /* since when nobody has held or awaited it */
-    uint64_t mark;          /* the largest token that the storage has accepted */
-};
-
-/* The events of one grant, or end, of several locks come one right after the other. */
-struct sim_together {
-    uint8_t type;
-    unsigned next;
-    unsigned mask, left; /* all its locks, and those that are still to come */
-    uint64_t token, wait;
-};
-
-struct sim_seal {
-    uint64_t term, sequence, at;
-    uint64_t lost_ms; /* of the node that sealed it */
-};
-
-struct sim_oracle {
-    uint64_t seq; /* grows with everything that happens */
-    raft_index max_index;
-    struct sim_applied *applied; /* by index */
-    size_t applied_cap;
-    struct sim_token *tokens; /* by token */
-    size_t tokens_cap;
-    uint64_t token_max; /* largest issued */
-    struct sim_lock locks[SIM_ALL_LOCKS];
-    struct sim_together together;
-    unsigned breaking;            /* locks that the batch may break */
-    struct sim_sending *sendings; /* of TOKEN, by number; see sim_oracle_sends */
-    size_t sendings_len, sendings_cap;
-    struct sim_seal *seals;
-    size_t seals_len, seals_cap;
-    struct sim_owner *owners; /* by number */
-    size_t owners_len, owners_cap;
-    uint8_t *leaders; /* by term: who was seen to lead it, by number; 0: nobody */
-    size_t leaders_cap;
-    struct sim_made *made;
-    size_t made_len, made_cap;
-    uint64_t last_timestamp_ms; /* of the last batch applied anywhere */
-    uint64_t term_timestamp_ms; /* of the last one that was the first of its term */
-    struct sim_seal last_seal;
-};
-
 /* ---- faults ---- */
 
 enum sim_fault_kind {
@@ -494,7 +384,7 @@ struct sim_fault {
 
 /* What a seed chooses besides. */
 struct sim_options {
-    unsigned nodes, writers, callers, redlockers, redis;
+    unsigned nodes, writers, callers, redlockers, askers, redis;
     uint64_t work_ms;
     unsigned weight[SIM_FAULT_KINDS]; /* 0: not in this seed */
     uint64_t fault_every_ms;
@@ -536,6 +426,7 @@ struct sim_orders {
     unsigned clients;       /* the first so many; 0: all */
     const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
     const char *replay;     /* the command that repeats this run, for messages */
+    uint64_t length;        /* operations of the run, at least; 0: as the seed says */
 };
 
 struct sim_link {
@@ -667,13 +558,18 @@ void sim_server_stopping(struct sim_node *n);
 void sim_server_ended(struct sim_node *n);
 void sim_server_destroy(struct sim_node *n);
 
+/* sending.c */
+void sim_oracle_call(struct sim_lane *l); /* one begins */
+void sim_oracle_called(struct sim_lane *l, int status);
+/* What it was granted has ended before it heard of it: it asks anew. */
+void sim_oracle_lost_again(struct sim_lane *l);
+/* A node is given a command of this call, or of nobody's (0): the number of the sending. */
+uint64_t sim_oracle_sends(struct sim *s, const struct machine_command *m, uint64_t call);
+void sim_oracle_mark(uint64_t sending, struct machine_command *m, uint8_t room[8]);
+void sim_oracle_result(struct sim *s, uint64_t sending, int status, const struct machine_result *r);
+void sim_oracle_told(struct sim_lane *l, const struct sim_answer *a);
+
 /* words.c */
-/* A TOKEN is about to be sent: the name it is to have. */
-struct fli_slice sim_oracle_sends(struct sim_lane *l);
-/* What the client was told of what it sent last. */
-void sim_oracle_told(struct sim_lane *l, enum fli_call_event event);
-/* Of an entry that is applied for the first time anywhere. */
-void sim_oracle_count_sendings(struct sim *s, const uint8_t *entry, size_t len);
 void sim_words_write(const struct machine_command *m, struct fli_buf *out);
 /* What the answer to such a command means, as its result if it has one. */
 void sim_words_read(struct sim *s, uint8_t op, const void *data, size_t len, struct sim_answer *a);
@@ -722,6 +618,9 @@ void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left 
 
 /* caller.c */
 void sim_caller_act(struct sim_client *c);
+
+/* asker.c */
+void sim_asker_act(struct sim_client *c);
 
 /* redlock.c */
 void sim_redis_init(struct sim *s);

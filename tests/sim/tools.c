@@ -130,7 +130,8 @@ static void shorten_faults(struct plan *p, const struct outcome *first, unsigned
 static void shorten_time(struct plan *p, const struct outcome *first)
 {
     uint64_t low = 1;
-    uint64_t high = p->orders.until_ms != 0 ? p->orders.until_ms : 12001;
+    uint64_t longest = p->orders.length == 0 ? 12001 : 1 << 24;
+    uint64_t high = p->orders.until_ms != 0 ? p->orders.until_ms : longest;
     while (low < high) {
         uint64_t before = p->orders.until_ms;
         p->orders.until_ms = low + (high - low) / 2;

@@ -494,6 +494,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                           c.timeline_id), 'fencelock guard adopt URL'
         FROM fence.origin o, pg_control_checkpoint() c WHERE o.timeline <> c.timeline_id
     UNION ALL
+    SELECT 'note', format('a subscription writes to the protected table %s, and is refused', p.the_table),
+           format('SELECT fence.unprotect(%L), until this server is the one that is written to', p.the_table)
+        FROM fence.protected p WHERE EXISTS (SELECT FROM pg_subscription_rel r, fence.parts(p.the_table) part WHERE r.srrelid = part)
+    UNION ALL
     SELECT 'note', format('prepared transaction %L keeps newer claims out until it is ended', gid), format('COMMIT or ROLLBACK PREPARED %L', gid)
         FROM pg_prepared_xacts WHERE database = current_database()
     UNION ALL

@@ -28,19 +28,25 @@ class Unknown(Exception):
     """The answer to a write was lost. Read again, under a new token, before anything else is written."""
 
 
-def policy(bucket, principal='*'):
-    """A bucket policy: no PutObject without If-Match or If-None-Match, and no deletion."""
-    where = 'arn:aws:s3:::%s/*' % bucket
+def policy(bucket, prefix='', principal='*'):
+    """A bucket policy: no PutObject without If-Match or If-None-Match, none that any ETag satisfies, and no deletion. Uploads in parts
+    and copies are PutObject too, and cannot name a condition everywhere: they are forbidden with it."""
+    where, deny = 'arn:aws:s3:::%s/%s*' % (bucket, prefix), {'Effect': 'Deny', 'Principal': principal}
     return json.dumps({'Version': '2012-10-17', 'Statement': [
-        {'Sid': 'ConditionalWritesOnly', 'Effect': 'Deny', 'Principal': principal, 'Action': 's3:PutObject', 'Resource': where,
+        {'Sid': 'FencelockConditionalWritesOnly', **deny, 'Action': 's3:PutObject', 'Resource': where,
          'Condition': {'Null': {'s3:if-match': 'true', 's3:if-none-match': 'true'}}},
-        {'Sid': 'NoDeletion', 'Effect': 'Deny', 'Principal': principal, 'Action': ['s3:DeleteObject', 's3:DeleteObjectVersion'],
-         'Resource': where}]})
+        {'Sid': 'FencelockNoWildcard', **deny, 'Action': 's3:PutObject', 'Resource': where,
+         'Condition': {'StringEquals': {'s3:if-match': '*'}}},
+        {'Sid': 'FencelockNoDeletion', **deny, 'Action': ['s3:DeleteObject', 's3:DeleteObjectVersion'], 'Resource': where}]})
 
 
 class FencedObjects:
     def __init__(self, s3, bucket, tries=8):
-        """The client should not repeat writes by itself: Config(retries={'total_max_attempts': 1})."""
+        """The client must not repeat writes by itself: Config(retries={'total_max_attempts': 1}). A repeated one may be refused
+        after its first copy was done, and that would be told as a refusal."""
+        config = getattr(getattr(s3, 'meta', None), 'config', None)
+        if config is not None and (getattr(config, 'retries', None) or {}).get('total_max_attempts') != 1:
+            raise ValueError("the client repeats writes by itself: make it with Config(retries={'total_max_attempts': 1})")
         self.s3, self.bucket, self.tries = s3, bucket, tries
 
     @staticmethod
@@ -71,7 +77,7 @@ class FencedObjects:
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=head + (content or b''), **condition)
             return True
         except Exception as e: # botocore's, which need not be there to import this
-            status = getattr(e, 'response', {}).get('ResponseMetadata', {}).get('HTTPStatusCode')
+            status = (getattr(e, 'response', None) or {}).get('ResponseMetadata', {}).get('HTTPStatusCode')
             if status in (404, 409, 412):
                 return False
             if status is not None and status < 500:
@@ -122,6 +128,17 @@ class FencedObjects:
 
     def delete(self, lock, token, key):
         self.write(lock, token, key, None)
+
+    def raise_mark(self, key, token):
+        """After a restore: refuses every token below, whatever the object's lock. False when its mark was there already."""
+        for _ in range(self.tries):
+            condition, mark, lock, content = self._get(key)
+            if lock is None or mark >= token:
+                return False
+            self._check(lock, token)
+            if self._put(key, condition, token, lock, content):
+                return True
+        raise Refused('BUSY', 'others write %r all the time; do it again' % key)
 
     def adopt(self, lock, token, key):
         """Takes in an object that was there before, with its content."""

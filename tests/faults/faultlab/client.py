@@ -14,18 +14,13 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(HERE, '..', '..', 'lib')]
+from faultlab.asking import NOT_DONE, Asking, Silence
+from faultlab.front_door import FrontDoor
 from faultlab.history import Recorder
 from faultlab.turns import TURNS
 from faultlab.users import PASSWORD
 from harness import Resp, RespError
 from tls_lab import TlsResp
-
-NOT_DONE = ('NOLEADER', 'BUSY', 'LIMIT')
-
-
-class Silence(Exception):
-    """No definite answer: the text says why."""
-
 
 class Server:
     """Asks one of several addresses over one connection."""
@@ -129,6 +124,7 @@ class Client:
         self.store = Server([options.store], 0, options.store_timeout, self.extra, user=options.user) if options.store else None
         self.lists, self.drawn = {}, {} # of a lock: number of its list; tokens drawn for it
         self.redlock = Redlock(self) if options.redis else None
+        self.front_door = FrontDoor(self) if options.front_door else None
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGUSR1, self.on_pause)
 
@@ -162,32 +158,12 @@ class Client:
     def ask_nodes(self, f, args, give_up_s, **fields):
         """One operation on the cluster, asked again (it can be: it names its owner or its token) until somebody
         gives a definite answer. Returns (ok, answer)."""
-        op = self.invoke(f, **fields)
-        end = time.monotonic() + give_up_s
-        unknown, tries = None, 0 # tries: those of which nobody knows what became
-        while True:
-            try:
-                answer = self.nodes.once(*args)
-                self.complete('ok', f, op, retried=unknown is not None, unknown=tries,
-                              **({'token': answer} if f in ('acquire', 'token') else {'found': answer}))
-                return True, answer
-            except RespError as e:
-                if e.word == 'UNCERTAIN':
-                    unknown, tries = e.line, tries + 1
-                elif e.word not in NOT_DONE:
-                    self.complete('info' if unknown else 'fail', f, op, error=e.line, unknown=tries)
-                    return False, None
-                error = e.line
-            except Silence as e:
-                unknown, tries = str(e), tries + 1
-                error = unknown
-            except ConnectionRefusedError as e:
-                error = 'refused: %s' % e
-            self.nodes.elsewhere()
-            if time.monotonic() > end:
-                self.complete('info' if unknown else 'fail', f, op, error=unknown or error, unknown=tries)
+        with Asking(self, f, give_up_s, **fields) as a:
+            answer = a.ask(lambda: self.nodes.once(*args))
+            if answer is a.NOTHING:
                 return False, None
-            time.sleep(0.01)
+            a.complete('ok', **({'token': answer} if f in ('acquire', 'token') else {'found': answer}))
+            return True, answer
 
     def ask_store(self, f, args, **fields):
         """One operation on the storage, sent once. Returns (kind, answer or error word)."""
@@ -225,6 +201,8 @@ class Client:
         lock = lock or 'lock-%d' % self.random.randrange(self.o.locks)
         if self.redlock:
             return lock, self.redlock.acquire(lock)
+        if self.front_door:
+            return lock, self.front_door.acquire(lock, self.random.choice((0, 0.1, 1.0, 3.0)))
         owner = 'client-%03d-turn-%08d-%08x' % (self.o.number, self.ops, self.random.getrandbits(32))
         args = ['ACQUIRE', lock, 'TTL', self.o.ttl_ms, 'OWNER', owner]
         if self.random.random() < 0.8:
@@ -236,7 +214,22 @@ class Client:
         if self.redlock:
             self.redlock.release(lock)
             return
+        if self.front_door:
+            self.front_door.release(lock, token)
+            return
         self.ask_nodes('release', ['RELEASE', lock, token], 6.0, lock=lock, token=token)
+
+    def renew(self, lock, token):
+        if self.front_door:
+            self.front_door.renew(lock, token)
+            return
+        self.ask_nodes('renew', ['RENEW', lock, token], 6.0, lock=lock, token=token, ttl=self.o.ttl_ms / 1000.0)
+
+    def check(self, lock, token):
+        if self.front_door:
+            self.front_door.check(lock, token)
+            return
+        self.ask_nodes('check', ['CHECK', lock, token], 6.0, lock=lock, token=token)
 
     def read(self, lock, key, token):
         """A read that claims, unless that is what this run leaves out."""
@@ -262,6 +255,7 @@ def main():
     p.add_argument('--user', default='')
     p.add_argument('--store', default='')
     p.add_argument('--redis', default='')
+    p.add_argument('--front-door', action='store_true', help='take locks as a library for Redis does')
     p.add_argument('--history', required=True)
     p.add_argument('--seed', type=int, required=True)
     p.add_argument('--locks', type=int, default=2)

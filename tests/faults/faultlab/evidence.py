@@ -11,7 +11,7 @@ import tarfile
 
 from harness.lab import ROOT, build_dir
 
-PROGRAMS = ('src/cli/fencelockd', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/unit/redlock/redlock_driver',
+PROGRAMS = ('src/cli/fencelockd', 'src/cli/fencelockd-next', 'src/cli/fencelock', 'src/cli/fencelock-store', 'tests/unit/redlock/redlock_driver',
             'tests/unit/client/hold_driver')
 LIBRARIES = 'tests/torture'
 SOURCE = 'SOURCE'  # in a private copy: what it was copied from

@@ -29,6 +29,10 @@ that several kinds overlap. What they choose comes from the seed; when a fault m
     snapshot-kill SIGKILL of a process that writes a snapshot, for as long as it lasts; nothing may come of it but a try later
     disk-loss     SIGKILL of a node whose data directory is then gone; the operator says so (CLUSTER FORGET), and it
                   starts again with nothing. One at a time: of three, one disk may be lost
+    members       nodes are added (as learners, too), removed, replaced and moved, and leadership is handed over; removed
+                  nodes come back. In the end all nodes show the members that were asked for
+    backup        backups from whatever node answers: each has to be whole; the last becomes a new cluster in the end
+    upgrade       nodes go to the next version one after the other, and back while not all are there
 """
 
 import errno
@@ -72,6 +76,11 @@ def need_shim(chosen):
     return [name for name in chosen if _kinds[name].SHIM]
 
 
+def need_places(chosen):
+    """Whether members come and go."""
+    return any(_kinds[name].MEMBERS for name in chosen)
+
+
 def make(name, rng, rare):
     """rare: by how much longer the gaps are than they would be if this kind were alone."""
     nemesis = _kinds[name](rng)
@@ -80,6 +89,7 @@ def make(name, rng, rare):
 
 
 class Nemesis:
+    MEMBERS = False          # whether it changes who is a member
     SHIM = False             # whether servers need the library of tests/torture preloaded
     SECONDS = (0.4, 2.0)     # how long it lasts
     BETWEEN = (0.3, 1.5)     # how long nothing happens after it
@@ -333,7 +343,7 @@ class DiskLoss(Nemesis):
             return False
         nodes = [dict(zip(row[::2], row[1::2])) for row in rows]
         return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
-            all(n[b'voter'] and n[b'connected'] for n in nodes)
+            all(n[b'state'] in (b'voter', b'learner') and n[b'connected'] for n in nodes)
 
     def take_node(self, scene):
         """A node that may lose its disk now, and is ours; or None. Of all faults only one at a time gets one, until

@@ -53,7 +53,7 @@ async def _close(writer):
 
 
 class PeerProxy:
-    """Links between nodes. ports: {node id: (proxy's port, node's own peer port)}."""
+    """Links between nodes. ports: {node id: [(proxy's port, node's own peer port)]}."""
 
     def __init__(self, loop, ports):
         self.loop, self.ports = loop, ports
@@ -69,7 +69,7 @@ class PeerProxy:
     def start(self):
         async def listen():
             self.change = asyncio.Condition()
-            for node, (port, target) in self.ports.items():
+            for node, port, target in ((n, *pair) for n, pairs in self.ports.items() for pair in pairs):
                 async def serve(reader, writer, node=node, target=target):
                     await self._serve(node, target, reader, writer)
                 self.loop.servers.append(await asyncio.start_server(serve, '127.0.0.1', port))

@@ -60,6 +60,12 @@ JUDGES = {
                  'the log of a node was changed after it was applied, or applying is not deterministic. See the nodes\' logs at that time.'),
     'damage': ('a server whose files have changed refuses to start and names the file, or the change meant nothing',
                'a damaged file was not refused by its name', 'see what that server printed, and the file in data.tar.gz.'),
+    'members': ('every change of members ends with those that were asked for', 'the members are not those that were asked for',
+                'see the faults `members` in history.jsonl, `refused` among them, and what the nodes said of it in their logs.'),
+    'backups': ('a backup is whole, and the cluster that is made of it begins above every token and holds nothing',
+                'a backup was not whole, or what was made of it goes on where it must not', 'see backup.last in data.tar.gz.'),
+    'version': ('when all nodes have the next version, so has the cluster', 'the cluster\'s version is not that of its nodes',
+                'CLUSTER NODES tells which node knows what.'),
     'answered once': ('every operation is answered at most once, and nothing comes unasked', 'answers came twice or unasked',
                       'see the client\'s operations in history.jsonl.'),
     'liveness': ('every client gets on after the faults have ended', 'clients did not get on after the faults',
@@ -207,7 +213,8 @@ def count_rows(r):
 
 
 def files_line(files):
-    known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers'}
+    known = {'history.jsonl': 'every operation, fault and sample', 'history.edn': 'the same for Jepsen\'s checkers',
+             'history.porcupine': 'its locks, registers and tokens for Porcupine'}
     links = ['<a href="%s">%s</a>%s' % (esc(f), esc(f), ' (%s)' % known[f] if f in known else '') for f in sorted(files)]
     return '<p>Files of this run: %s. The logs of servers count seconds from the start of their process.</p>' % ', '.join(links)
 

@@ -4,18 +4,19 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 from harness import Cluster, Lab, Resp, RespError, Store, free_ports, wait_until
-from harness.lab import build_dir
+from harness.lab import binary, build_dir
 from harness.resp import info_fields
 from redlock_lab import Redis
 from shim import Shim, library
 from tls_lab import Certs
 
-from . import checkers, history, judges, linear, nemesis, turns, users, watching
+from . import checkers, history, judges, linear, members, nemesis, nemesis_members, turns, users, watching
 from .proxy import Loop, PeerProxy, StoreProxy
 from .spaces import SpacedCluster, Spaces
 
@@ -33,14 +34,18 @@ class ProxiedCluster(Cluster):
     """A cluster whose nodes know each other by the addresses of proxies."""
 
     def __init__(self, lab, n):
-        self.proxy_ports = free_ports(n)
         super().__init__(lab, n)
+        self.second = free_ports(2 * n) # where a node may move to: of its proxy, and its own
+        for node, port in zip(self.nodes, free_ports(n)):
+            node.peer, node.peer_bind = '127.0.0.1:%d' % port, node.peer
 
-    def members(self):
-        return ','.join('%d=127.0.0.1:%d' % (i + 1, port) for i, port in enumerate(self.proxy_ports))
+    def second_port(self, node):
+        port, own = self.second[2 * node.id - 2:2 * node.id]
+        return own, '127.0.0.1:%d' % port
 
     def peer_ports(self):
-        return {node.id: (self.proxy_ports[node.id - 1], node.peer_port) for node in self.nodes}
+        ways = {node.id: [(node.peer_port, node.peer), self.second_port(node)] for node in self.nodes}
+        return {node: [(int(peer.rpartition(':')[2]), own) for own, peer in pairs] for node, pairs in ways.items()}
 
 
 class _NakedStore(Store):
@@ -126,6 +131,8 @@ class Scene:
         self.redis = []
         self.one_disk = threading.Lock() # whoever takes a node's disk away has it until there is another
         self.complaints = {}             # what faults have seen: {kind: anomalies}
+        self.members, self.program = None, 'fencelockd'
+        self.backups = []                # (began, done, last token, index)
 
     # -- used by the faults ---------------------------------------------------------------------------
     def count(self, what, n=1):
@@ -133,7 +140,8 @@ class Scene:
             self.counts[what] = self.counts.get(what, 0) + n
 
     def leader_id(self):
-        return self.leader
+        """None when it is a member no more."""
+        return self.leader if any(n.id == self.leader for n in self.cluster.nodes) else None
 
     def take(self, server):
         """Whether the caller may end this server now; it starts it again with bring_back()."""
@@ -174,6 +182,21 @@ class Scene:
         server.process.asked_to_end = False
         with self.lock:
             self.down.discard(server.name)
+
+    def came_back_unless_down(self, server):
+        """Unless another fault has ended it, and will start it again."""
+        with self.lock:
+            if server.name not in self.down:
+                server.process.asked_to_end = False
+
+    def dress(self, node):
+        """A node that is new: with what all have in front of the program."""
+        if library():
+            self._shim(node)
+
+    def other_address(self, node):
+        """For clients, at the same machine."""
+        return '%s:%d' % (node.address.rpartition(':')[0], free_ports(1)[0])
 
     def complain(self, kind, text):
         """For a fault that has seen itself what may not be."""
@@ -218,6 +241,7 @@ class Scene:
                 for node, state in zip(self.cluster.nodes, hashes):
                     self.tell(type='sample', node=node.name, index='at the end', hash=state)
                 self._afterwards()
+                self._restore()
                 self._ask_nodes('nodes.log', [('INFO',), ('CLUSTER', 'NODES')])
             except NotAgain as e:
                 self.stuck.append(str(e))
@@ -232,6 +256,8 @@ class Scene:
             self.loop.close()
             self.recorder.close()
             if self.spaces:
+                if self.members:
+                    self.members.bury_all()
                 for node in self.cluster.nodes: # a namespace lives for as long as a process in it
                     if node.running():
                         node.process.resume()
@@ -261,7 +287,32 @@ class Scene:
             token = follower.call('TOKEN', 'after everything')
         for node, state in zip(self.cluster.nodes, hashes):
             self.tell(type='sample', node=node.name, index='after a restart', hash=state)
+        self.last_token = token
+        if 'upgrade' in self.options.nemesis:
+            nemesis_members.judge_version(self)
         self.tell(type='mark', f='last token', token=token)
+
+    def _restore(self):
+        """The last backup becomes a cluster: its tokens are above all that were ever issued, and nothing is held."""
+        if not self.backups:
+            return
+        for began, done, last, index in self.backups:
+            self.tell(type='mark', f='backup', t=began, until=done, last=last, index=index)
+        new = Cluster(self.lab, 3, kind='restored')
+        for node in new.nodes:
+            node.program = self.program
+            argv = [binary(node.program), '--id', node.id, '--data', node.data, '--cluster', new.members(),
+                    '--restore', self.lab.path('backup.last')]
+            done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+            if done.returncode != 0:
+                self.complain('backups', 'a restore of the last backup ended with %d: %s' % (done.returncode, done.stderr))
+                return
+        with must('a cluster out of a backup serves'):
+            new.start()
+            counts = new.leader().info()
+        nemesis_members.judge_backups(self, self.last_token, new.nodes[0].call('TOKEN', 'first'),
+                                      {what: int(counts[what]) for what in ('locks', 'sessions', 'waits')})
+        new.terminate()
 
     def _ask_nodes(self, name, questions):
         """What the nodes say about themselves goes to a file; when they are stuck, their connections as well."""
@@ -278,15 +329,16 @@ class Scene:
 
     def _set_up(self):
         o = self.options
+        spare = members.SPARE if nemesis.need_places(o.nemesis) else 0
         if o.network == 'namespaces':
-            self.spaces = Spaces(o.nodes)
+            self.spaces = Spaces(o.nodes + spare)
             self.peers = self.spaces.start()
             self.cluster = SpacedCluster(self.lab, self.spaces)
             if 'delay' in o.nemesis and not self.spaces.can_delay():
                 print('no slow links: this kernel has no netem', flush=True)
                 o.nemesis = [k for k in o.nemesis if k != 'delay']
         else:
-            self.cluster = ProxiedCluster(self.lab, o.nodes)
+            self.cluster = ProxiedCluster(self.lab, o.nodes + spare)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         self.certs = self._secure() if o.tls else None
         if USES_STORE[o.workload]:
@@ -300,6 +352,8 @@ class Scene:
             self._make_users()
         if o.mode == 'redlock':
             self.redis = [_RedisServer(self.lab, 'redis%d' % (i + 1)) for i in range(REDIS_N)]
+        if spare:
+            self._make_places()
         self._preload()
         if self.store:
             self.store.start()
@@ -324,6 +378,25 @@ class Scene:
             node.extra = ['--protected-mode', 'no', '--tls-cluster', 'yes'] if self.spaces else []
             node.extra += ['--tls-port', node.tls] + certs.daemon('node-%d' % node.id)
         return certs
+
+    def _make_places(self):
+        """Members come and go: places for more, and those that are there in the beginning."""
+        o, nodes = self.options, self.cluster.nodes
+        for node in nodes:
+            node.extra += ['--snapshot-bytes', o.snapshots]
+        self.addresses = [node.address for node in nodes]
+        self.tls_addresses = [node.tls for node in nodes] if o.tls else []
+        second = members.spaced_port if self.spaces else self.cluster.second_port
+        places = [members.Place(node, second(node)) for node in nodes]
+        self.cluster.nodes = [place.first(node) for place, node in zip(places[:o.nodes], nodes)]
+        self.cluster.node = self._node
+        begun = self.cluster.members()
+        for node in self.cluster.nodes:
+            node.begin_args = lambda: ['--cluster', begun]
+        self.members = members.Members(self, places)
+
+    def _node(self, number):
+        return next(n for n in self.cluster.nodes if n.id == number)
 
     def _make_users(self):
         paths = {name: self.lab.path(name) for name in ('users.acl', 'users-of-the-store.acl')}
@@ -355,7 +428,7 @@ class Scene:
 
     def _preload(self):
         o = self.options
-        if o.snapshots:
+        if o.snapshots and not self.members:
             for node in self.cluster.nodes:
                 node.extra += ['--snapshot-bytes', o.snapshots]
         if not library():
@@ -363,14 +436,18 @@ class Scene:
             if missing or o.unsafe_ack or o.no_sync:
                 raise AssertionError('%s: the library to preload is not built' % (', '.join(missing) or 'broken on purpose'))
             return
-        journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
         for server in self.servers():
-            more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
-            shim = Shim(self.lab.path(server.name + '.shim'), server.data, journal, more)
-            ring = o.log_engine == 'io_uring' or o.log_engine == 'mixed' and self.random.random() < 0.5
-            if ring and server is not self.store and not o.unsafe_ack and 'disk-slow' not in o.nemesis:
-                shim.set('ring', 1) # nobody can slow that down
-            preload(server, shim)
+            self._shim(server)
+
+    def _shim(self, server):
+        o = self.options
+        journal = 'power' in o.nemesis or 'sync-error' in o.nemesis or o.no_sync
+        more = [library('fencelock_unsafe_ack')] if o.unsafe_ack and server is not self.store else []
+        shim = Shim(self.lab.path((server.log_name or server.name) + '.shim'), server.data, journal, more)
+        ring = o.log_engine == 'io_uring' or o.log_engine == 'mixed' and self.random.random() < 0.5
+        if ring and server is not self.store and not o.unsafe_ack and 'disk-slow' not in o.nemesis:
+            shim.set('ring', 1) # nobody can slow that down
+        preload(server, shim)
 
     def _write_event(self, what, **fields):
         self.tell(type='mark', f=what, **fields)
@@ -378,14 +455,19 @@ class Scene:
 
     def _start_clients(self):
         o = self.options
+        addresses = [node.tls for node in self.cluster.nodes] if o.tls else self.cluster.addresses()
+        if self.members:
+            addresses = self.tls_addresses or self.addresses
         for number in range(o.clients):
             argv = [sys.executable, CLIENT, '--workload', o.workload, '--number', number, '--clients', o.clients,
-                    '--nodes', ','.join(node.tls for node in self.cluster.nodes) if o.tls else ','.join(self.cluster.addresses()),
+                    '--nodes', ','.join(addresses),
                     '--certs', self.certs.dir if o.tls else '', '--user', users.NAME if o.users else '', '--store', self.store_address,
                     '--history', self.lab.path('client-%d.jsonl' % number), '--seed', o.seed,
                     '--locks', o.locks, '--ttl-ms', o.ttl_ms, '--think-ms', o.think_ms]
             if self.redis:
                 argv += ['--redis', ','.join(r.address for r in self.redis)]
+            if o.mode == 'frontdoor':
+                argv.append('--front-door')
             if o.check_writes_only:
                 argv.append('--check-writes-only')
             self.clients.append(self.lab.start(argv, 'client%d' % number))
@@ -477,6 +559,8 @@ class Scene:
         for node in self.cluster.nodes:
             with must('%s serves' % node.name):
                 self.cluster.wait_serving(node, 6.0 if o.unsafe_ack or o.no_sync else 30.0)
+        if self.members:
+            self.members.judge()
         self.tell(type='mark', f='healed', t=healed)
         return healed
 
@@ -539,8 +623,9 @@ class Scene:
         r.counts = dict(self.counts)
         r.finals = finals
         r.anomalies = judge(r.events, r.ops, finals, healed, self.options)
-        if 'flip' in self.options.nemesis:
-            r.anomalies['damage'] = self.complaints.get('damage', [])
+        for fault, kind in (('flip', 'damage'), ('members', 'members'), ('backup', 'backups'), ('upgrade', 'version')):
+            if fault in self.options.nemesis:
+                r.anomalies[kind] = self.complaints.get(kind, [])
         if self.stuck:
             r.anomalies['recovers'] = [checkers.Anomaly('recovers', text) for text in self.stuck]
         r.seconds = r.events[-1]['t'] - began

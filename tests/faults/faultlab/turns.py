@@ -98,18 +98,18 @@ def use(c, name, token):
         for _ in range(c.random.choice((2, 3))):
             time.sleep(c.random.uniform(0.5, 0.8) * ttl_s)
             c.maybe_pause()
-            c.ask_nodes('renew', ['RENEW', name, token], 6.0, lock=name, token=token, ttl=ttl_s)
+            c.renew(name, token)
     for _ in range(c.random.randrange(4)):
         c.think()
         c.maybe_pause()
         if c.random.random() < 0.5:
-            c.ask_nodes('renew', ['RENEW', name, token], 6.0, lock=name, token=token, ttl=ttl_s)
+            c.renew(name, token)
         else:
-            c.ask_nodes('check', ['CHECK', name, token], 6.0, lock=name, token=token)
+            c.check(name, token)
     if c.random.random() < 0.85:
         c.release(name, token)
         if c.random.random() < 0.2:
-            c.ask_nodes('check', ['CHECK', name, token], 6.0, lock=name, token=token)
+            c.check(name, token)
 
 
 def semaphore(c):

@@ -15,6 +15,7 @@ class _Server:
         self.name = name
         self.address = address
         self.data = data
+        self.log_name = None # of its log, where that is not its name
         self.process = None
         self.start_seconds = None
 
@@ -23,7 +24,7 @@ class _Server:
 
     def launch(self, *more):
         """Starts it and does not wait."""
-        self.process = self.lab.start(self.argv() + list(more), self.name)
+        self.process = self.lab.start(self.argv() + list(more), self.log_name or self.name)
         return self.process
 
     def start(self, *more, seconds=60.0):
@@ -68,16 +69,21 @@ class Node(_Server):
         super().__init__(lab, name, '127.0.0.1:%d' % port, lab.path(name))
         self.cluster = cluster
         self.id = number
+        self.program = 'fencelockd'
         self.extra = []
         self.set_ports(port, peer_port)
 
     def set_ports(self, port, peer_port):
         self.port, self.address = port, '127.0.0.1:%d' % port
         self.peer_port, self.peer = peer_port, '127.0.0.1:%d' % peer_port
+        self.peer_bind = None # where that is not where the others find it
+
+    def begin_args(self):
+        return ['--cluster', self.cluster.members()]
 
     def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer, '--cluster', self.cluster.members()] + self.extra
+        return [binary(self.program), '--id', self.id, '--data', self.data, '--listen', self.address,
+                '--peer', self.peer_bind or self.peer] + self.begin_args() + self.extra
 
 
 class Store(_Server):

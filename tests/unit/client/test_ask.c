@@ -114,6 +114,13 @@ static void test_requests(void **state)
     expect_bytes(
         &a, 0,
         "*5\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n$3\r\nTTL\r\n$2\r\n10\r\n");
+    a.jeopardies = 2;
+    a.lost = UINT32_MAX;
+    expect_bytes(
+        &a, 0,
+        "*9\r\n$5\r\nRENEW\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n$3\r\nTTL\r\n$2\r\n10\r\n"
+        "$8\r\nJEOPARDY\r\n$1\r\n2\r\n$4\r\nLOST\r\n$10\r\n4294967295\r\n");
+    a.jeopardies = a.lost = 0;
     a.op = FLI_ASK_RELEASE;
     expect_bytes(&a, 0, "*3\r\n$7\r\nRELEASE\r\n$1\r\nn\r\n$16\r\n9007199254740991\r\n");
     a = (struct fli_ask){.op = FLI_ASK_LOCKS};

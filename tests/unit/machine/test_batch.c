@@ -22,6 +22,8 @@ static unsigned samples(struct machine_command out[48])
     out[n++] = cmd_number(MACHINE_OP_FORGET, 3, 0);
     out[n++] = cmd_limits(MACHINE_OP_LIMITS, 0, (struct machine_limits){1, 2, 3, 4, UINT32_MAX});
     out[n++] = cmd_number(MACHINE_OP_LIMIT_SET, MACHINE_LIMITS_SETTABLE, UINT32_MAX);
+    out[n++] = cmd_number(MACHINE_OP_SETTING_SET, MACHINE_SETTING_ELECTION, 60000);
+    out[n++] = cmd_number(MACHINE_OP_SETTING_SET, MACHINE_SETTING_LOG_LEVEL, 0);
     out[n++] = cmd_acquire("a", "b", FL_TTL_MIN_MS);
     out[n] = cmd_wait("a", "b", FL_TTL_MAX_MS, FL_WAIT_MAX_MS);
     out[n].name = name;

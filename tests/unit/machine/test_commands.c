@@ -467,6 +467,56 @@ static void test_limit_set(void **state)
     assert_int_equal(machine_command_check(&c), FL_EINVAL);
 }
 
+static struct machine_result set(struct kit *k, unsigned setting, unsigned value)
+{
+    return kit_run(k, cmd_number(MACHINE_OP_SETTING_SET, setting, value));
+}
+
+static void test_settings_have_bounds(void **state)
+{
+    static const struct {
+        unsigned setting, bad[2];
+    } rows[] = {{MACHINE_SETTING_ELECTION, {19, 60001}},
+                {MACHINE_SETTING_HEARTBEAT, {4, 30001}},
+                {MACHINE_SETTING_HOLD, {600001, UINT32_MAX}},
+                {MACHINE_SETTING_LOG_LEVEL, {5, UINT32_MAX}}};
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct machine_command c =
+            cmd_number(MACHINE_OP_SETTING_SET, rows[i / 2].setting, rows[i / 2].bad[i % 2]);
+        assert_int_equal(machine_command_check(&c), FL_EINVAL);
+        c.number2 = 0;
+        assert_int_equal(machine_command_check(&c), 0);
+    }
+}
+
+/* Times that do not go together are refused; what is set is in a snapshot, and in the hash. */
+static void test_setting_set(void **state)
+{
+    struct kit *k = *state;
+    uint64_t hash = machine_hash(k->m);
+    assert_int_equal(set(k, MACHINE_SETTING_HEARTBEAT, 100).code, MACHINE_DONE);
+    assert_int_not_equal(machine_hash(k->m), hash);
+    struct machine_result r = set(k, MACHINE_SETTING_ELECTION, 299);
+    assert_int_equal(r.code, MACHINE_MISMATCH);
+    assert_int_equal(r.number, MACHINE_SETTING_ELECTION);
+    assert_int_equal(r.token, 100);
+    assert_int_equal(set(k, MACHINE_SETTING_ELECTION, 300).code, MACHINE_DONE);
+    r = set(k, MACHINE_SETTING_HEARTBEAT, 101);
+    assert_int_equal(r.code, MACHINE_MISMATCH);
+    assert_int_equal(r.token, 300);
+    assert_int_equal(set(k, MACHINE_SETTING_ELECTION, 0).code, MACHINE_DONE);
+    assert_int_equal(set(k, MACHINE_SETTING_HEARTBEAT, 101).code, MACHINE_DONE);
+    assert_int_equal(set(k, MACHINE_SETTING_HOLD, 77).code, MACHINE_DONE);
+    assert_int_equal(set(k, MACHINE_SETTING_LOG_LEVEL, 4).code, MACHINE_DONE);
+    kit_reload(k);
+    const struct machine_settings *s = machine_get_settings(k->m);
+    assert_int_equal(s->election_ms, 0);
+    assert_int_equal(s->heartbeat_ms, 101);
+    assert_int_equal(s->hold_ms, 77);
+    assert_int_equal(s->log_level, 4);
+}
+
 /* Each limit: exactly at it works, one more does not, and nothing is left behind. */
 static void test_limit_locks(void **state)
 {
@@ -595,6 +645,8 @@ int main(void)
         TEST(test_init),
         TEST(test_join),
         TEST(test_limit_set),
+        TEST(test_settings_have_bounds),
+        TEST(test_setting_set),
         TEST(test_limit_locks),
         TEST(test_limit_sessions),
         TEST(test_limit_waits),

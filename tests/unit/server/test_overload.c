@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "machine/batch.h"
-#include "server/call.h"
+#include "server/dispatch_private.h"
 #include "server/info.h"
 
 #define BUSY "-BUSY too many commands are pending; nothing was done, try again in a moment\r\n"

@@ -677,7 +677,7 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     struct asked *goes_on = ask(&f, 2, NAMED);
     r.wait = 1;
     result(last_sent(&f), r);
-    struct asked *times_asked = ask(&f, 2, NAMED);
+    struct asked *again = ask(&f, 2, NAMED);
     struct sent *late = last_sent(&f);
     dispatch_restored(f.d);
     expect_nothing(gone); /* not from inside a callback of the node */
@@ -692,7 +692,7 @@ static void a_snapshot_ends_waits_that_it_jumped_over(void **state)
     /* Its wait may have ended before the snapshot, whatever the local state says. */
     r.wait = 1;
     result(late, r);
-    assert_memory_equal(times_asked->reply.data, "-UNCERTAIN", 10);
+    assert_memory_equal(again->reply.data, "-UNCERTAIN", 10);
     event(&f, GRANTED, 1, 9, 0);
     expect(goes_on, ":9\r\n");
     machine_destroy(f.machine);

@@ -5,7 +5,7 @@ import importlib
 from .driver import Usage
 
 KINDS = {'postgres': 'postgresql', 'postgresql': 'postgresql', 'redis': 'redis', 'rediss': 'redis', 'mysql': 'mysql', 'mariadb': 'mysql',
-         'sqlite': 'sqlite'}
+         'sqlite': 'sqlite', 's3': 's3'}
 
 
 def of(url):

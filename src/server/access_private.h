@@ -1,8 +1,8 @@
-/* access_call.h: private to access*.c: one request that takes a while, from its arrival until
+/* access_private.h: private to access*.c: one request that takes a while, from its arrival until
  * everything that was set going for it has come back. The request may go before that; then `r` is
  * NULL and nobody is answered. */
-#ifndef SERVER_ACCESS_CALL_H
-#define SERVER_ACCESS_CALL_H
+#ifndef SERVER_ACCESS_PRIVATE_H
+#define SERVER_ACCESS_PRIVATE_H
 
 #include "auth/aclfile.h"
 #include "auth/hash.h"

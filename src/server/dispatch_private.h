@@ -1,5 +1,5 @@
-/* call.h: private to dispatch: one request from the moment it is submitted, and what is done on
- * behalf of those that have gone.
+/* dispatch_private.h: one request from the moment it is submitted, and what is done on behalf of
+ * clients that have gone. For dispatch.c, backup.c, listing.c, cleanup.c, face.c and signals.c.
  *
  *   state                     request  where
  *   listing in line           set      dispatch->listings (listing.c)
@@ -9,11 +9,11 @@
  *   parked                    set      parked.wait
  *   parked, ghost             NULL     parked.wait: its owner was made here, so a grant that comes
  *                                      before the cancel must be released
- *   to be cleaned up              NULL     dispatch->cleanup (now) or dispatch->again (in a while)
- *   being cleaned up                   NULL     with the node
+ *   to be cleaned up          NULL     dispatch->cleanup (now) or dispatch->again (in a while)
+ *   being cleaned up          NULL     with the node
  */
-#ifndef SERVER_CALL_H
-#define SERVER_CALL_H
+#ifndef SERVER_DISPATCH_PRIVATE_H
+#define SERVER_DISPATCH_PRIVATE_H
 
 #include "server/dispatch.h"
 #include "server/parked.h"

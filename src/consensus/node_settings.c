@@ -1,0 +1,54 @@
+/* node_settings.c: what an operator has said for all nodes (CLUSTER CONFIG) takes the place of this
+ * node's own options, as soon as this node has applied it, and after each start.
+ *
+ * Of the two times of elections only one may be set. The node's own other one then gives way, so
+ * that MACHINE_HEARTBEATS_MIN heartbeats fit into an election time whatever its options are. */
+#include "consensus/node_private.h"
+
+#include <string.h>
+
+void node_settings_in_force(const struct machine_settings *options,
+                            const struct machine_settings *cluster, struct machine_settings *ret)
+{
+    ret->election_ms = cluster->election_ms != 0 ? cluster->election_ms : options->election_ms;
+    ret->heartbeat_ms = cluster->heartbeat_ms != 0 ? cluster->heartbeat_ms : options->heartbeat_ms;
+    ret->hold_ms = cluster->hold_ms != 0 ? cluster->hold_ms : options->hold_ms;
+    ret->log_level = cluster->log_level;
+    if (ret->election_ms < MACHINE_HEARTBEATS_MIN * ret->heartbeat_ms) {
+        if (cluster->election_ms != 0) {
+            ret->heartbeat_ms = ret->election_ms / MACHINE_HEARTBEATS_MIN;
+        } else {
+            ret->election_ms = MACHINE_HEARTBEATS_MIN * ret->heartbeat_ms;
+        }
+    }
+}
+
+void node_settings_turn(struct node *n)
+{
+    const struct machine_settings *cluster = machine_get_settings(fsm_machine(n->fsm));
+    struct machine_settings now;
+    if (memcmp(cluster, &n->settings, sizeof n->settings) == 0) {
+        return;
+    }
+    n->settings = *cluster;
+    node_settings_in_force(&n->options, cluster, &now);
+    bool times = now.election_ms != n->election_ms || now.heartbeat_ms != n->heartbeat_ms;
+    if (times) {
+        n->election_ms = n->election.election_ms = now.election_ms;
+        n->heartbeat_ms = n->election.heartbeat_ms = now.heartbeat_ms;
+        replica_set_times(n->replica, now.election_ms, now.heartbeat_ms);
+        relay_client_set_election_ms(n->relay, now.election_ms);
+        transport_set_times(n->transport, now.election_ms / 2, now.election_ms,
+                            NODE_UNACKED_MS(now.election_ms));
+    }
+    if (times || now.hold_ms != n->hold_ms) {
+        n->hold_ms = now.hold_ms;
+        host_log(&n->host, 3,
+                 "CLUSTER CONFIG: the times of this node are election_ms=%u heartbeat_ms=%u "
+                 "hold_ms=%u",
+                 n->election_ms, n->heartbeat_ms, n->hold_ms);
+    }
+    if (n->cbs.settings != NULL) {
+        n->cbs.settings(n->cbs.ctx, cluster);
+    }
+}

@@ -1,0 +1,100 @@
+"""Locks as a library for Redis takes them: SET NX PX and the scripts that libraries send (docs/FRONTDOOR.md), each in several
+of their wordings, over the same connection and with the same record as the native commands."""
+
+import hashlib
+import time
+
+from harness import RespError
+
+from . import asking
+
+# Our own texts of the forms. Libraries send them with EVAL, or with EVALSHA and again with EVAL when that says NOSCRIPT.
+RELEASE = ("if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
+           "local have = redis.call('get', KEYS[1]) if have ~= ARGV[1] then return 0 end redis.call('del', KEYS[1]) return 1")
+RELEASE_EACH = ("local n = 0 for _, key in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then "
+                "n = n + redis.call('del', key) end end return n")
+EXTEND = ("if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
+          "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return 1")
+ACQUIRE_ALL = ("for _, key in ipairs(KEYS) do if redis.call('exists', key) == 1 then return 0 end end "
+               "for _, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'px', ARGV[2]) end return #KEYS")
+DELAY_S = 0.02 # between two tries for a lock that another has: there is no queue
+
+
+def done(answer):
+    """What a form says, as 1 or 0."""
+    return 1 if answer in (1, 'OK') else 0
+
+
+class FrontDoor:
+    def __init__(self, client):
+        self.c = client
+        self.values = {} # of (lock, token)
+
+    def script(self, text, *arguments):
+        """A script about one key, in one of the two ways."""
+        if self.c.random.random() < 0.5:
+            return ['EVAL', text, 1, *arguments]
+        return ['EVALSHA', hashlib.sha1(text.encode()).hexdigest(), 1, *arguments]
+
+    def once(self, *args):
+        """As Server.once; a script that this node does not know by its name is sent."""
+        try:
+            return self.c.nodes.once(*args)
+        except RespError as e:
+            if e.word != 'NOSCRIPT':
+                raise
+            return self.c.nodes.once('EVAL', next(t for t in (*RELEASE, RELEASE_EACH, *EXTEND, ACQUIRE_ALL)
+                                                  if hashlib.sha1(t.encode()).hexdigest() == args[1]), *args[2:])
+
+    # -- taking -----------------------------------------------------------------------------------------
+    def acquire(self, lock, patience_s):
+        """The token, or None. As a library does: it asks again while another has it. A try whose answer was lost may have
+        taken the lock, which LOCKTOKEN tells."""
+        c = self.c
+        value = 'value-%03d-%08d-%08x' % (c.o.number, c.ops, c.random.getrandbits(32))
+        end = time.monotonic() + patience_s
+        args = c.random.choice((['SET', lock, value, 'NX', 'PX', c.o.ttl_ms], ['SET', lock, value, 'PX', c.o.ttl_ms, 'NX'],
+                                ['EVAL', ACQUIRE_ALL, 1, lock, value, c.o.ttl_ms]))
+        with asking.Asking(c, 'acquire', 12.0, lock=lock, owner=value, ttl=c.o.ttl_ms / 1000.0) as a:
+            while True:
+                taken = a.ask(self.once, *args)
+                if taken is a.NOTHING:
+                    return None
+                a.happened = done(taken) == 1
+                if a.happened or a.tries:
+                    token = a.ask_about(self.once, 'LOCKTOKEN', lock, value)
+                    if token is a.NOTHING:
+                        return None
+                    if token is not None:
+                        self.values[lock, token] = value
+                        a.complete('ok', token=token)
+                        return token
+                if a.happened:
+                    a.complete('info', error='it was taken, and its lease was over before the token was asked for')
+                    return None
+                if time.monotonic() >= end or c.stopping:
+                    a.complete('ok', token=None)
+                    return None
+                time.sleep(DELAY_S)
+
+    # -- holding ----------------------------------------------------------------------------------------
+    def renew(self, lock, token):
+        value, ttl_ms = self.values[lock, token], self.c.o.ttl_ms
+        args = self.c.random.choice((self.script(self.c.random.choice(EXTEND), lock, value, ttl_ms),
+                                     ['SET', lock, value, 'XX', 'PX', ttl_ms]))
+        self.simple('renew', args, lock, token, ttl=ttl_ms / 1000.0)
+
+    def check(self, lock, token):
+        self.simple('check', ['LOCKTOKEN', lock, self.values[lock, token]], lock, token, found=lambda answer: int(answer == token))
+
+    def release(self, lock, token):
+        value = self.values[lock, token]
+        args = self.c.random.choice((self.script(self.c.random.choice(RELEASE), lock, value), self.script(RELEASE_EACH, lock, value),
+                                     ['DELIFEQ', lock, value], ['DELEX', lock, 'IFEQ', value]))
+        self.simple('release', args, lock, token)
+
+    def simple(self, f, args, lock, token, found=done, **fields):
+        with asking.Asking(self.c, f, 6.0, lock=lock, token=token, **fields) as a:
+            answer = a.ask(self.once, *args)
+            if answer is not a.NOTHING:
+                a.complete('ok', found=found(answer))

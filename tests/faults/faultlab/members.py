@@ -1,0 +1,181 @@
+"""Members that change while a run goes on: the nodes that may be there, what the cluster was asked for, and the judge.
+
+A run with such a fault has some places more than nodes. What was asked for is kept here as the operator would keep it: a
+change that was answered counts, one that was refused does not, and after an answer that says neither the same is asked again.
+In the end every node must show exactly the members that were asked for, at the addresses that were asked for."""
+
+import copy
+import time
+
+from harness import RespError, free_ports, wait_until
+
+SPARE = 2              # places beside those of the nodes that a run begins with
+AGAIN = ('NOLEADER', 'BUSY')
+STUBBORN_S = 25.0      # how long a change is asked for after all faults have ended
+SETTLED = ('voter', 'learner')
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def rows(node, timeout=2.0):
+    """CLUSTER NODES, as dicts."""
+    return [{text(k): text(v) for k, v in zip(row[::2], row[1::2])} for row in node.call('CLUSTER', 'NODES', timeout=timeout)]
+
+
+class Place:
+    """Where a node may run: what its nodes have in common, one after the other."""
+
+    def __init__(self, node, second):
+        """second: (own port, address that the others have for it), as it may have one day."""
+        self.plain, self.lives = copy.copy(node), 0
+        self.ports = [(node.peer_port, node.peer), second]
+
+    def set_port(self, node, at):
+        node.port_at = at
+        node.peer_port, node.peer = self.ports[at]
+        node.peer_bind = '%s:%d' % (node.peer.rpartition(':')[0], node.peer_port)
+
+    def first(self, node):
+        node.gone = node.buried = False # gone: no member any more, so it may end by itself; buried: it is never started again
+        node.place = self
+
+        def launch():
+            if not node.buried:
+                type(node).launch(node)
+                node.process.asked_to_end = node.gone
+            return node.process
+        node.launch = launch
+        self.set_port(node, 0)
+        return node
+
+    def node(self, scene, known):
+        """The next node with this id, with nothing on its disk."""
+        self.lives += 1
+        node = self.first(copy.copy(self.plain))
+        node.data = '%s.%d' % (self.plain.data, self.lives)
+        node.log_name = '%s.%d' % (node.name, self.lives)
+        node.extra = list(self.plain.extra)
+        node.begin_args = lambda: ['--join', known]
+        node.program = scene.program
+        return node
+
+
+class Members:
+    """What was asked for, and how to ask."""
+
+    def __init__(self, scene, places):
+        self.scene, self.places = scene, places
+        self.wanted = {n.id: ('voter', n.peer) for n in scene.cluster.nodes}
+        self.former = []
+        self.wrong = []
+
+    # -- the nodes ------------------------------------------------------------------------------------
+    def put(self, node):
+        self.scene.cluster.nodes = sorted([n for n in self.scene.cluster.nodes if n.id != node.id] + [node], key=lambda n: n.id)
+
+    def leave_out(self, node):
+        """It is nobody's business any more, but its own."""
+        self.scene.cluster.nodes = [n for n in self.scene.cluster.nodes if n is not node]
+        self.former.append(node)
+
+    def bury(self, node):
+        """Its machine is switched off for good."""
+        node.buried = True
+        if node.process is not None and node.running():
+            node.process.resume()
+            node.kill()
+
+    def bury_all(self):
+        for node in self.former:
+            self.bury(node)
+
+    def known(self, but=None):
+        return ','.join('%d=%s' % (i, peer) for i, (_, peer) in sorted(self.wanted.items()) if i != but)
+
+    def free(self):
+        return [p for p in self.places if p.plain.id not in self.wanted]
+
+    # -- asking -----------------------------------------------------------------------------------------
+    def ask(self, *words, done_when=()):
+        """True: the log has it. An error's text: it was refused, and surely not done. done_when: errors that say so too, when an
+        earlier answer was lost. Asked until one of the two is known."""
+        maybe, end, said = False, None, 'nobody'
+        while True:
+            for node in self.scene.cluster.nodes:
+                try:
+                    node.call(*words, timeout=3.0)
+                    return True
+                except RespError as e:
+                    said = e.line
+                    maybe = maybe or e.word == 'UNCERTAIN'
+                    if e.word in AGAIN or e.word == 'UNCERTAIN':
+                        continue
+                    if not maybe:
+                        return e.line
+                    if any(d in e.line for d in done_when):
+                        return True
+                except ConnectionRefusedError:
+                    pass
+                except OSError as e:
+                    maybe, said = True, str(e)
+            if self.scene.over.is_set():
+                end = end or time.monotonic() + STUBBORN_S
+                if time.monotonic() > end:
+                    self.complain('nobody took or refused %s after all faults had ended: %s' % (' '.join(map(str, words)), said))
+                    return said
+            time.sleep(0.05)
+
+    def complain(self, what):
+        self.scene.complain('members', what)
+
+    def as_asked(self, node, timeout=2.0):
+        """None, or what the node shows that was not asked for."""
+        seen = {row['id']: (row['state'], row['peer_address']) for row in rows(node, timeout)}
+        return None if seen == self.wanted else '%s shows %r, asked for was %r' % (node.name, seen, self.wanted)
+
+    def wait_done(self, seconds):
+        """True once a leader shows what was asked for."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.scene.over.is_set():
+            for node in self.scene.cluster.nodes:
+                try:
+                    if self.as_asked(node) is None and node.info()['node_role'] == 'leader':
+                        return True
+                except (OSError, RespError):
+                    pass
+            self.scene.over.wait(0.05)
+        return False
+
+    def whole(self):
+        """Whether the leader sees all members connected and settled, as DiskLoss.whole()."""
+        for node in self.scene.cluster.nodes:
+            try:
+                seen = rows(node, 1.0)
+            except (OSError, RespError):
+                continue
+            if any(r['self'] and r['role'] == 'leader' for r in seen):
+                return all(r['connected'] and r['state'] in SETTLED for r in seen)
+        return False
+
+    # -- judging ----------------------------------------------------------------------------------------
+    def judge(self, seconds=60.0):
+        """After the faults: every member shows those that were asked for."""
+        last = []
+
+        def agreed():
+            try:
+                last[:] = filter(None, (self.as_asked(node, 3.0) for node in self.scene.cluster.nodes))
+            except (OSError, RespError) as e:
+                last[:] = [str(e)]
+            return not last
+        try:
+            wait_until(agreed, seconds, 'the members that were asked for', every=0.05)
+        except AssertionError as e:
+            self.complain('%s: %s' % (e, '; '.join(last)))
+
+
+def spaced_port(node):
+    port = free_ports(1)[0]
+    return port, '%s:%d' % (node.peer.rpartition(':')[0], port)

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Histories of real runs given to Porcupine, a checker of linearizability by others, with models written apart from our own
+judges. It must find an order in a good one, and none in one that is broken: by hand, in each way there is, and by a storage
+that ignores tokens. Needs Go and its proxy; skipped with the reason elsewhere.
+
+    tests/faults/porcupine_test.py DIR...     the histories in the output directories of runs"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', 'lib')]
+sys.dont_write_bytecode = True
+import redlock_peers_lab as registries
+from harness import Case, main, seed
+
+registries.SOURCES = HERE
+
+
+def checker():
+    """The path of the program."""
+    def how(directory):
+        registries.fetch(directory, 'go', 'mod', 'download')
+        registries.build(directory, 'go', 'build', '-o', 'check', '.')
+    registries.need('go')
+    return os.path.join(registries.installed('porcupine', how, 'porcupine'), 'check')
+
+
+def judge(paths):
+    """(exit code, what was said)."""
+    done = subprocess.run([checker(), '-seconds', '60', *paths], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500)
+    return done.returncode, done.stdout.decode(errors='replace')
+
+
+class Porcupine(Case):
+    TIMEOUT_S = 600
+
+    def setUp(self):
+        super().setUp()
+        try:
+            checker()
+        except registries.Unavailable as e:
+            self.skipTest(str(e))
+
+    def history_of(self, *words):
+        """The output directory of a run, whatever its own judges said."""
+        out = self.lab.path('run')
+        done = subprocess.run([sys.executable, os.path.join(HERE, 'run'), '--seed', str(seed()), '--network', 'proxy', '--out', out, *words],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+        self.assertIn(done.returncode, (0, 1), done.stdout.decode(errors='replace'))
+        return os.path.join(out, 'history.porcupine')
+
+    def rows_of(self, path):
+        with open(path, encoding='utf-8') as f:
+            return [json.loads(line) for line in f]
+
+    def judged(self, rows):
+        path = self.lab.path('edited')
+        with open(path, 'w', encoding='utf-8') as f:
+            f.writelines(json.dumps(row) + '\n' for row in rows)
+        return judge([path])
+
+    def broken_by(self, rows, what, edit):
+        """One edit of a history that has an order must leave it without one."""
+        code, said = self.judged(edit([dict(row) for row in rows]))
+        self.assertEqual(code, 1, '%s: %s' % (what, said))
+
+    def test_locks(self):
+        path = self.history_of('--workload', 'lock', '--nemesis', 'kill,pause,clients', '--seconds', '5')
+        code, said = judge([path])
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r'(?m)^Ok lock lock-0: \d\d')
+        rows = self.rows_of(path)
+        self.note('%d operations on %d objects' % (len(rows), len(said.splitlines())))
+        locks = [row for row in rows if row['object'] == 'lock lock-0' and row['known']]
+        grants = [i for i, row in enumerate(rows) if row['object'] == 'lock lock-0' and row['known'] and row['f'] == 'acquire' and 'token' in row]
+        self.assertGreater(len(grants), 5)
+
+        def twice(copy):
+            other = dict(copy[grants[3]], client=99)
+            return copy + [other]
+
+        def backwards(copy):
+            copy[grants[1]]['token'], copy[grants[4]]['token'] = copy[grants[4]]['token'], copy[grants[1]]['token']
+            return copy
+
+        def vanished(copy): # nobody was granted what somebody found to be his
+            used = next(row for row in locks if row['f'] in ('check', 'renew', 'release') and row.get('found'))
+            return [row for row in copy if not (row['object'] == used['object'] and row['f'] == 'acquire' and row.get('token') == used['token'])]
+
+        def for_nothing(copy): # told that it is held, before anybody ever had it
+            return copy + [{'object': 'lock lock-0', 'client': 99, 'f': 'acquire', 'call': 0.0, 'return': 0.001, 'known': True}]
+
+        for what, edit in (('granted twice', twice), ('tokens exchanged', backwards), ('a grant left out', vanished), ('busy for nothing', for_nothing)):
+            self.broken_by(rows, what, edit)
+
+    def test_registers(self):
+        path = self.history_of('--workload', 'register', '--nemesis', 'kill,store-pause', '--seconds', '3')
+        code, said = judge([path])
+        self.assertEqual(code, 0, said)
+        rows = self.rows_of(path)
+        writes = [i for i, row in enumerate(rows) if row['f'] == 'write' and row['known']]
+        self.assertGreater(len(writes), 20)
+
+        def forgotten(copy): # a value that was read and that nobody wrote
+            got = next(row for row in copy if row['f'] == 'get' and row['known'] and row.get('value'))
+            got['value'] = 'nobody'
+            return copy
+
+        def let_in(copy): # what was refused for its token was carried out
+            stale = next(row for row in copy if row['f'] == 'stale')
+            stale.update({'f': 'write', 'value': 'late'})
+            return copy
+
+        for what, edit in (('a value of nobody', forgotten), ('a stale write let in', let_in)):
+            self.broken_by(rows, what, edit)
+
+    def test_a_storage_that_ignores_tokens_has_no_order(self):
+        code, said = judge([self.history_of('--workload', 'register', '--nemesis', 'none', '--no-fencing', '--seconds', '3')])
+        self.assertEqual(code, 1, said)
+        self.assertTrue(re.search(r'(?m)^Illegal key ', said), said)
+
+
+if __name__ == '__main__':
+    directories = [a for a in sys.argv[1:] if os.path.isdir(a)]
+    if directories:
+        paths = [os.path.join(d, 'history.porcupine') for d in directories]
+        code, said = judge(paths)
+        print(said, end='')
+        sys.exit(code)
+    else:
+        main()

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Refuses the words that docs/GLOSSARY.md has replaced: one thing has one word, and the field's where it has one.
+
+words.py ROOT         checks the files under ROOT
+words.py --self-test  checks that each word is found where it may not stand, and not where it may
+"""
+import os
+import re
+import sys
+import tempfile
+
+# Old word -> what to write. In identifiers (as a part between underlines), in comments and in the docs.
+EVERYWHERE = {
+    'seat': 'lock request', 'seats': 'lock requests', 'roster': 'members', 'outlet': 'relay client', 'inlet': 'relay server',
+    'mate': 'part of a multi-lock', 'mates': 'parts of a multi-lock', 'crowd': 'wait queue, or contention record',
+    'hurry': 'campaign, or redial', 'nudge': 'reconnect', 'knock': 'redial', 'ballot': 'hard state', 'askings': 'attempts',
+}
+# What is plain English in a sentence, and a private word in an identifier.
+IDENTIFIERS = {
+    'beat': 'tick', 'stamp': 'timestamp', 'doubt': 'unverified, uncertain', 'flow': 'call state', 'home': 'data directory',
+    'look': 'inspect, find, poll', 'looks': 'inspect, find, poll', 'judge': 'check, classify', 'asking': 'attempt', 'undo': 'cleanup',
+    'image': 'snapshot child', 'stories': 'narrative', 'question': 'probe', 'early': 'what comes early',
+}
+# Where an old word is the right one: word, the path, why.
+ALLOWED = [
+    ('judge', r'include/fencelock/fence\.h|src/fence/|src/guards/|tests/unit/fence/|tests/sim/store\.c', 'fl_fence_judge() is published'),
+    ('judge', r'tests/', 'an oracle, a checker or a shim judges'),
+    ('undo', r'tests/torture/', 'the shim keeps the bytes that a power cut takes back'),
+    ('look', r'tests/', 'an oracle looks'), ('looks', r'src/wire/resp_read\.c', 'bytes that look like HTTP'),
+    ('question', r'src/(face|metrics|redlock|store)/|tests/', 'a question in plain words: a request, an INFO, a query'),
+    ('asking', r'tests/', 'a client of a test that asks'), ('home', r'tests/', 'where a table begins'),
+    ('early', r'src/server/(access_users|server)\.c|src/cli/|src/consensus/proposer\.c|src/log/|tests/', 'before the time'),
+    ('crowd', r'tests/.*\.py$|tests/[a-z]+/[a-z_]+$', 'many clients at once'),
+    ('stamp', r'tests/', 'of a model'), ('doubt', r'tests/', 'of a call'),
+]
+# The list itself, and what tells how things were called when they were decided.
+SKIPPED = re.compile(r'tests/lint/words\.py$|docs/adr/|docs/GLOSSARY\.md$|CHANGELOG\.md$|BUGS\.md$|tests/fuzz/corpus/')
+TOPS = ('src', 'include', 'tests', 'docs', 'README.md', 'CONTRIBUTING.md')
+TOKEN = re.compile(r'(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|(?P<name>[A-Za-z_]\w*)', re.S)
+WORD = re.compile(r'[A-Za-z]+')
+
+
+def parts(name):
+    return {p.lower() for p in name.split('_')}
+
+
+def pieces(path, text):
+    """(offset, word, whether it is a part of an identifier)"""
+    if path.endswith('.md'):
+        without_tests = re.sub(r'`tests/[^`]*`', lambda m: ' ' * len(m.group()), text)
+        for m in WORD.finditer(without_tests):
+            yield m.start(), m.group().lower(), False
+        return
+    if not path.endswith(('.c', '.h')):
+        for m in re.finditer(r'[A-Za-z_]\w*', text):
+            for part in parts(m.group()):
+                yield m.start(), part, False
+        return
+    for m in TOKEN.finditer(text):
+        if m.lastgroup == 'name':
+            for part in parts(m.group()):
+                yield m.start(), part, True
+        elif m.lastgroup == 'comment':
+            for w in re.finditer(r'[A-Za-z_]\w*', m.group()):
+                inside = parts(w.group())
+                for part in inside:
+                    yield m.start() + w.start(), part, len(inside) > 1
+
+
+def allowed(path, word):
+    return any(word == w and re.match(where, path) for w, where, _ in ALLOWED)
+
+
+def check_file(path, text):
+    for at, word, named in pieces(path, text):
+        instead = EVERYWHERE.get(word) or (IDENTIFIERS.get(word) if named else None)
+        if instead and not allowed(path, word):
+            yield '%s:%d: %s: write %s (docs/GLOSSARY.md)' % (path, text.count('\n', 0, at) + 1, word, instead)
+
+
+def files(root):
+    for top in TOPS:
+        full = os.path.join(root, top)
+        if os.path.isfile(full):
+            yield top
+        for folder, names, found in os.walk(full):
+            names[:] = sorted(n for n in names if n != '__pycache__')
+            yield from (os.path.relpath(os.path.join(folder, name), root) for name in sorted(found))
+
+
+def check(root):
+    for path in files(root):
+        if SKIPPED.match(path):
+            continue
+        with open(os.path.join(root, path), 'rb') as f:
+            data = f.read()
+        if path.endswith(('.c', '.h', '.md', '.py', '.build')) or data.startswith(b'#!'):
+            yield from check_file(path, data.decode('utf-8', 'replace'))
+        yield from ('%s: a file of that name: write %s (docs/GLOSSARY.md)' % (path, EVERYWHERE[w])
+                    for w in parts(os.path.basename(path).split('.')[0]) if w in EVERYWHERE and not allowed(path, w))
+
+
+def self_test():
+    bad = {word: ('src/net/a.c', 'int a_%s_b;\n' % word) for word in list(EVERYWHERE) + list(IDENTIFIERS)}
+    bad.update({word + ' in a comment': ('src/net/a.c', '/* the %s */\n' % word) for word in EVERYWHERE})
+    bad.update({word + ' in the docs': ('docs/A.md', 'The %s is.\n' % word.capitalize()) for word in EVERYWHERE})
+    bad['an identifier in a comment'] = ('src/net/a.c', '/* see cluster_clock_beat() */\n')
+    bad['a constant'] = ('src/net/a.h', '#define ROSTER_MAX 1\n')
+    bad['a script'] = ('tests/run', '#!/bin/sh\n# the roster\n')
+    bad['a name of a file'] = ('src/net/seat.c', '\n')
+    good = {
+        'a string': ('src/net/a.c', 'const char *a = "the roster";\n'), 'plain English': ('src/net/a.c', '/* look here, without doubt */\n'),
+        'the name of a test': ('docs/A.md', 'see `tests/attacks/attacks.py::Crowd.test_a`\n'),
+        'a longer word': ('src/net/a.c', 'int crowded, heartbeat_ms, seating;\n'), 'the list itself': ('tests/lint/words.py', '# seat\n'),
+        'history': ('docs/adr/0001-a.md', 'A seat.\n'), 'what is published': ('include/fencelock/fence.h', 'int fl_fence_judge(void);\n'),
+    }
+    failed = 0
+    for (what, (path, text)), wanted in [(x, True) for x in bad.items()] + [(x, False) for x in good.items()]:
+        with tempfile.TemporaryDirectory() as root:
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full))
+            with open(full, 'w', encoding='utf-8') as f:
+                f.write(text)
+            found = list(check(root))
+        if bool(found) != wanted:
+            print('self-test: %s: %s' % (what, found or 'not found'))
+            failed += 1
+    unused = [a for a in ALLOWED if a[0] not in EVERYWHERE and a[0] not in IDENTIFIERS]
+    if unused:
+        print('self-test: allowed, and refused nowhere:', unused)
+    print('self-test: %d cases, %d wrong' % (len(bad) + len(good), failed))
+    return 1 if failed or unused else 0
+
+
+def main():
+    if sys.argv[1:] == ['--self-test']:
+        return self_test()
+    found = list(check(sys.argv[1]))
+    print('\n'.join(found[:200] + ['words: %d old ones' % len(found)]))
+    return 1 if found else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
