@@ -44,11 +44,6 @@ static bool read_roster(struct fli_slice users, struct roster *l)
         if (!acl_decode(&r, &u)) {
             return false;
         }
-        for (unsigned i = 0; i < u.n_rules; i++) {
-            if ((u.rules[i].rights & ~ACL_LOCK_RIGHTS) != 0) {
-                return false;
-            }
-        }
         if (l->n > 0) {
             struct fli_slice before = name_at(l, l->n - 1);
             if (fli_bytes_cmp(before.data, before.len, u.name, u.name_len) >= 0) {

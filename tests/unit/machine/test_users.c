@@ -529,7 +529,7 @@ static void a_list_to_begin_with(void **state)
 {
     struct kit *k = *state;
     struct roster l = {.len = 0};
-    enroll(&l, "ann", "on nopass ~* +@acquire");
+    enroll(&l, "ann", "on nopass ~* +@all");
     enroll(&l, "default", "off");
     done(k, MACHINE_USER_NODE, cmd_load(&l, true), MACHINE_DONE);
     done(k, 0, may(0), MACHINE_NOAUTH);
