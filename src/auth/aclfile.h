@@ -21,8 +21,8 @@ struct aclfile {
 };
 
 /* 0; FL_EINVAL with a sentence that names file and line, but no password; FL_ENOMEM, FL_ESYSTEM.
- * *ret is to be freed in any case. rights: as acl_apply() takes them; with those of the lock service
- * the users are also no more than it can keep. */
+ * *ret is to be freed in any case. rights: as acl_apply() takes them; with those of the lock
+ * service the users are also no more than it can keep. */
 int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *errmsg,
                  size_t errmsg_size) FLI_MUST_USE;
 /* The same of text in memory; `path` is only for messages. */

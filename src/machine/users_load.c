@@ -1,7 +1,7 @@
-/* users_load.c: all users at once. The value of USERS_LOAD is the users that there are from here on,
- * each as acl_encode() writes it, by name. Whoever is not among them is deleted, but for the default
- * user, which stays as it is; whoever is keeps his number, and his logins as far as a change by
- * USER_SET would leave them. All of it happens, or nothing. */
+/* users_load.c: all users at once. The value of USERS_LOAD is the users that there are from here
+ * on, each as acl_encode() writes it, by name. Whoever is not among them is deleted, but for the
+ * default user, which stays as it is; whoever is keeps his number, and his logins as far as a
+ * change by USER_SET would leave them. All of it happens, or nothing. */
 #include <string.h>
 
 #include "machine/state.h"

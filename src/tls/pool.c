@@ -1,7 +1,7 @@
-/* pool.c: OpenSSL takes a buffer of some 17 KiB for each record it reads or writes and gives it back
- * after it, so that connections that are idle keep none. The C library's malloc takes long for that
- * size; here the last few are kept, in the thread that asked for that. It is the same block for record after record, so it
- * stays in the processor's cache. */
+/* pool.c: OpenSSL takes a buffer of some 17 KiB for each record it reads or writes and gives it
+ * back after it, so that connections that are idle keep none. The C library's malloc takes long
+ * for that size; here the last few are kept, in the thread that asked for that. It is the same
+ * block for record after record, so it stays in the processor's cache. */
 #include <malloc.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
