@@ -323,6 +323,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_BREAK:
     case MACHINE_OP_TOKEN:
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_ANY_KEYS:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_SESSION_CLOSE:

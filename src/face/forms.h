@@ -16,6 +16,7 @@ enum face_change {
     FACE_RELEASE = 8,
     FACE_EACH = 16,
     FACE_SWAP = 32,
+    FACE_AGAIN = 64,
 };
 
 /* How one outcome is answered. */
@@ -29,10 +30,13 @@ enum face_answer {
     FACE_INT_MINUS_1,
     FACE_INT_MINUS_2,
     FACE_INT_MINUS_3,
-    FACE_COUNT,      /* how many keys it was done to, or are there */
-    FACE_ERROR_WORD, /* an error that says ERROR */
-    FACE_ERROR_HELD, /* an error: another value has the key */
+    FACE_COUNT,         /* how many keys it was done to, or are there */
+    FACE_ERROR_WORD,    /* an error that says ERROR */
+    FACE_ERROR_HELD,    /* an error: another value has the key */
+    FACE_ERROR_NOT_KEY, /* an error: it is held, and not in the way of a key */
+    FACE_ERROR_CHANGED, /* an error: it was given back between two questions */
     FACE_VALUE,
+    FACE_SENT,       /* the value that came with the request */
     FACE_PTTL,       /* milliseconds of the lease that are left */
     FACE_TTL,        /* the same in seconds, rounded */
     FACE_VALUE_PTTL, /* an array of both */

@@ -58,6 +58,16 @@ int face_reply(struct fli_buf *out, int proto, const struct face_answers *answer
         return fli_resp_error(out, "ERR",
                               "another value has the key, and a lock is not taken away by SET; "
                               "write NX to ask for it");
+    case FACE_ERROR_NOT_KEY:
+        return fli_resp_error(out, "ERR",
+                              "the lock is held, but not as a key: by a session, by several, or "
+                              "with others; an operator writes BREAK");
+    case FACE_ERROR_CHANGED:
+        return fli_resp_error(out, "BUSY",
+                              "the key was given back while its value was asked for; nothing was "
+                              "done, so ask again");
+    case FACE_SENT:
+        return fli_resp_bulk(out, r->sent.data, r->sent.len);
     case FACE_VALUE:
         return fli_resp_bulk(out, r->value.data, r->value.len);
     case FACE_PTTL:

@@ -119,14 +119,15 @@ static int take_duration(struct parse *p, const char *command, struct fli_slice 
 /* ---- SET ------------------------------------------------------------------------------------- */
 
 struct set_options {
-    bool nx, xx, keep_ttl, has_ttl, has_ifeq;
+    bool nx, xx, get, keep_ttl, has_ifeq;
     struct fli_slice ifeq;
 };
 
 static int syntax(struct parse *p)
 {
-    return wrong(p, "syntax error: write SET key value [NX | XX | IFEQ value] [PX ms | EX s | "
-                    "PXAT ms | EXAT s | KEEPTTL]");
+    return wrong(p,
+                 "syntax error: write SET key value [NX | XX | IFEQ value] [GET] [PX ms | EX s | "
+                 "PXAT ms | EXAT s | KEEPTTL]");
 }
 
 static int set_expiry(struct parse *p, const struct fli_slice *args, unsigned n, unsigned *at)
@@ -169,7 +170,7 @@ static int set_option(struct parse *p, const struct fli_slice *args, unsigned n,
     } else if (is_word(args[*at], "FENCE")) {
         return wrong(p, "SET with FENCE is served by fencelock-store, not by this server");
     } else if (is_word(args[*at], "GET")) {
-        return wrong(p, "SET with GET is not served: ask with GET");
+        o->get = true;
     } else {
         return set_expiry(p, args, n, at);
     }
@@ -181,25 +182,32 @@ static int set_plain(struct parse *p, const struct set_options *o)
     struct face_request *r = p->r;
     if (o->nx) {
         r->change = FACE_GRANT;
-        r->answers = ANSWERS(FACE_OK, FACE_NIL, FACE_NIL, FACE_NEVER);
+        r->answers = o->get ? ANSWERS(FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER)
+                            : ANSWERS(FACE_OK, FACE_NIL, FACE_NIL, FACE_NEVER);
+        r->fetches = o->get;
         return 0;
     }
     if (o->xx) {
         r->change = FACE_EXTEND;
-        r->answers = ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
+        r->answers = o->get ? ANSWERS(FACE_NEVER, FACE_SENT, FACE_ERROR_HELD, FACE_NIL)
+                            : ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
         return 0;
     }
     if (o->keep_ttl) {
         return wrong(p, "KEEPTTL of SET goes with XX or IFEQ here");
     }
     r->change = FACE_GRANT | FACE_EXTEND;
-    r->answers = ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_HELD, FACE_NEVER);
+    r->answers = o->get ? ANSWERS(FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER)
+                        : ANSWERS(FACE_OK, FACE_OK, FACE_ERROR_HELD, FACE_NEVER);
     return 0;
 }
 
 static int set_ifeq(struct parse *p, const struct set_options *o)
 {
     struct face_request *r = p->r;
+    if (o->get) {
+        return wrong(p, "GET of SET goes with NX, XX or neither here, not with IFEQ");
+    }
     if (same(r->value, o->ifeq)) {
         r->change = FACE_EXTEND;
         r->answers = ANSWERS(FACE_NEVER, FACE_OK, FACE_NIL, FACE_NIL);
@@ -347,8 +355,76 @@ static int unguarded(struct parse *p, const char *name)
     return wrong(p,
                  "%s does not say whose the lock is, so it could end or prolong another's: give it "
                  "back with a script that compares the value, DELEX key IFEQ value or DELIFEQ key "
-                 "value; prolong it with SET key value XX PX ms; an operator writes BREAK key",
+                 "value; prolong it with SET key value XX PX ms; an operator writes BREAK key, or "
+                 "starts the nodes with --redis-face-del yes",
                  name);
+}
+
+static int parse_del(struct parse *p, const char *name, const struct fli_slice *keys, unsigned n)
+{
+    if (!p->context->del) {
+        return unguarded(p, name);
+    }
+    p->r->any = true;
+    return question(p, keys, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_ERROR_NOT_KEY, FACE_INT_0));
+}
+
+/* As Redis does, it ends the key when the time is over already. */
+static int parse_pexpire(struct parse *p, const struct fli_slice *args, unsigned n)
+{
+    uint64_t ms = 0;
+    int rc = parse_del(p, "PEXPIRE", args, 1);
+    if (rc == 0 && (n > 3 || (n == 3 && !is_word(args[2], "XX")))) {
+        return wrong(p, "write PEXPIRE key ms [XX]: every key has a lease, and none is shortened");
+    }
+    bool over = is_negative(args[1]) ||
+                (fli_parse_u64(args[1].data, args[1].len, INT64_MAX, &ms) && ms == 0);
+    return rc != 0 || over ? rc : take_duration(p, "pexpire", args[1], 1, 0);
+}
+
+static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice *args, unsigned n)
+{
+    switch (id) {
+    case FLI_CMD_KEY_SET:
+        return parse_set(p, args, n);
+    case FLI_CMD_KEY_GET:
+        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
+    case FLI_CMD_EXISTS:
+        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
+    case FLI_CMD_TTL:
+        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
+    case FLI_CMD_PTTL:
+        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
+    case FLI_CMD_EVAL:
+    case FLI_CMD_EVALSHA:
+        return parse_eval(p, id, args, n);
+    case FLI_CMD_DELIFEQ:
+        return release_if(p, args[0], args[1]);
+    case FLI_CMD_DELEX:
+        return n == 3 && is_word(args[1], "IFEQ") ? release_if(p, args[0], args[2])
+                                                  : unguarded(p, "DELEX without IFEQ");
+    case FLI_CMD_LOCKTOKEN:
+        return lock_token(p, args);
+    case FLI_CMD_KEY_DEL:
+        return parse_del(p, "DEL", args, n);
+    case FLI_CMD_UNLINK:
+        return parse_del(p, "UNLINK", args, n);
+    case FLI_CMD_PEXPIRE:
+        return parse_pexpire(p, args, n);
+    default:
+        return wrong(p, "not a command about keys");
+    }
+}
+
+/* The second node finds what was done through the first, and says so as if it had done it. */
+static void as_one_of_several(struct face_request *r)
+{
+    if ((r->change & FACE_RELEASE) != 0) {
+        r->change |= FACE_AGAIN;
+    } else if ((r->change & (FACE_GRANT | FACE_EXTEND | FACE_SWAP)) == FACE_GRANT) {
+        r->change |= FACE_EXTEND;
+        r->answers.own = r->answers.granted;
+    }
 }
 
 int face_request_parse(const struct face_context *c, enum fli_command_id id,
@@ -357,36 +433,11 @@ int face_request_parse(const struct face_context *c, enum fli_command_id id,
 {
     struct parse p = {c, ret, errmsg};
     *ret = (struct face_request){.n_keys = 0};
-    switch (id) {
-    case FLI_CMD_KEY_SET:
-        return parse_set(&p, args, n);
-    case FLI_CMD_KEY_GET:
-        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
-    case FLI_CMD_EXISTS:
-        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
-    case FLI_CMD_TTL:
-        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_TTL, FACE_TTL, FACE_INT_MINUS_2));
-    case FLI_CMD_PTTL:
-        return question(&p, args, n, ANSWERS(FACE_NEVER, FACE_PTTL, FACE_PTTL, FACE_INT_MINUS_2));
-    case FLI_CMD_EVAL:
-    case FLI_CMD_EVALSHA:
-        return parse_eval(&p, id, args, n);
-    case FLI_CMD_DELIFEQ:
-        return release_if(&p, args[0], args[1]);
-    case FLI_CMD_DELEX:
-        return n == 3 && is_word(args[1], "IFEQ") ? release_if(&p, args[0], args[2])
-                                                  : unguarded(&p, "DELEX without IFEQ");
-    case FLI_CMD_LOCKTOKEN:
-        return lock_token(&p, args);
-    case FLI_CMD_KEY_DEL:
-        return unguarded(&p, "DEL");
-    case FLI_CMD_UNLINK:
-        return unguarded(&p, "UNLINK");
-    case FLI_CMD_PEXPIRE:
-        return unguarded(&p, "PEXPIRE");
-    default:
-        return wrong(&p, "not a command about keys");
+    int rc = parse(&p, id, args, n);
+    if (rc == 0 && c->shared) {
+        as_one_of_several(ret);
     }
+    return rc;
 }
 
 /* ---- SCRIPT ---------------------------------------------------------------------------------- */

@@ -14,6 +14,8 @@ struct face_request {
     struct fli_slice value;     /* whose it is; empty: a question about anybody's */
     struct fli_slice new_value; /* FACE_SWAP */
     uint64_t ttl_ms;            /* 0: as it is */
+    bool any;                   /* whoever's the keys are: an end, or with ttl_ms a longer lease */
+    bool fetches;               /* one key: who has it is asked about when it is another */
     struct face_answers answers;
 };
 
@@ -21,6 +23,8 @@ struct face_request {
 
 struct face_context {
     struct face_scripts *scripts;
+    bool shared;      /* --redis-face-shared: the nodes are taken for several servers */
+    bool del;         /* --redis-face-del: DEL, UNLINK and PEXPIRE are served */
     uint64_t wall_ms; /* by the clock of this node since 1970, for EXAT and PXAT; 0: unknown */
 };
 
@@ -45,7 +49,8 @@ enum face_outcome { FACE_GRANTED, FACE_OWN, FACE_OTHER, FACE_ABSENT };
 struct face_result {
     enum face_outcome outcome;
     uint64_t count, left_ms, token;
-    struct fli_slice value;
+    struct fli_slice value; /* whose it is */
+    struct fli_slice sent;  /* the value of the request */
 };
 
 /* Appends the answer in this protocol. 0 or the error of the buffer. */

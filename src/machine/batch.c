@@ -23,6 +23,7 @@
  *   USERS_SEAL, USERS   nothing
  *   MAY            number 8
  *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
+ *   ANY_KEYS       as ACQUIRE up to the names, ttl 4
  *   KEY            as ACQUIRE up to the names, an owner (as a label)
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
@@ -77,7 +78,7 @@ struct layout {
 #define COMMAND_HEADER_SIZE 4u
 #define MACHINE_KEYS_ALL                                                                           \
     (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND | MACHINE_KEYS_ADD | MACHINE_KEYS_RELEASE |          \
-     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP)
+     MACHINE_KEYS_EACH | MACHINE_KEYS_SWAP | MACHINE_KEYS_AGAIN)
 
 static const struct layout layouts_log[] = {
     [MACHINE_OP_INIT] = {0, {FIELD_NUMBER, FIELD_LIMITS}},
@@ -100,6 +101,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_USERS_LOAD] = {MACHINE_USER_INITIAL, {FIELD_USERS}},
     [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
                          {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
@@ -110,7 +112,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_VERSION_RAISE] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_LIMIT_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
     [MACHINE_OP_SETTING_SET] = {0, {FIELD_NUMBER, FIELD_NUMBER2}},
-    [MACHINE_OP_USERS_LOAD] = {MACHINE_USER_INITIAL, {FIELD_USERS}},
+    [MACHINE_OP_ANY_KEYS] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_TTL}},
 };
 
 static const struct layout layouts_query[] = {
@@ -163,6 +165,8 @@ static bool ttl_ok(const struct machine_command *c)
                                                           : ttl_in_range(c->ttl_ms);
     case MACHINE_OP_RENEW:
         return c->ttl_ms == 0 || ttl_in_range(c->ttl_ms);
+    case MACHINE_OP_ANY_KEYS:
+        return ttl_in_range(c->ttl_ms) || c->ttl_ms == 0;
     case MACHINE_OP_KEYS:
         return ttl_in_range(c->ttl_ms) || (c->ttl_ms == 0 && (c->flags & MACHINE_KEYS_GRANT) == 0);
     default:
@@ -278,14 +282,16 @@ static bool names_ok(const struct machine_command *c)
 /* What KEYS is to do: at most one thing with what is the owner's, and something at all. */
 static bool keys_ok(const struct machine_command *c)
 {
-    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY) {
+    if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY && c->op != MACHINE_OP_ANY_KEYS) {
         return true;
     }
-    unsigned f = c->flags & MACHINE_KEYS_ALL;
+    unsigned f = c->flags & (MACHINE_KEYS_ALL & ~MACHINE_KEYS_AGAIN);
+    bool again = (c->flags & MACHINE_KEYS_AGAIN) != 0;
     unsigned own = f & (MACHINE_KEYS_EXTEND | MACHINE_KEYS_RELEASE | MACHINE_KEYS_SWAP);
     bool alone = c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1;
     bool swap = (f & MACHINE_KEYS_SWAP) != 0;
-    return alone && (c->op == MACHINE_OP_KEY || f != 0) && (own & (own - 1)) == 0 &&
+    return alone && (c->op != MACHINE_OP_KEYS || f != 0) && (own & (own - 1)) == 0 &&
+           (!again || (f & MACHINE_KEYS_RELEASE) != 0) &&
            ((f & MACHINE_KEYS_ADD) == 0 || own == MACHINE_KEYS_EXTEND) &&
            ((f & MACHINE_KEYS_EACH) == 0 || f == (MACHINE_KEYS_EACH | MACHINE_KEYS_RELEASE)) &&
            (!swap || (c->n_names == 1 && c->label.len > 0));

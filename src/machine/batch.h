@@ -59,18 +59,19 @@ enum machine_op {
     MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
     MACHINE_OP_USER_DELETE, /* owner = the user's name */
     MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
-    MACHINE_OP_KEYS = 24,   /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
+    MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
+    MACHINE_OP_KEYS = 24, /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
      * value = its address. */
     MACHINE_OP_NODE_ADD = 32,
     MACHINE_OP_NODE_REPLACE,
     MACHINE_OP_NODE_REMOVE,
-    MACHINE_OP_NODE_SETTLED,    /* it has become what it was to become */
-    MACHINE_OP_NODE_VERSION,    /* number2 = the version that it knows */
-    MACHINE_OP_VERSION_RAISE,   /* number = that of the cluster from here on */
-    MACHINE_OP_LIMIT_SET = 40,  /* number = enum machine_limit of machine.h, number2 = its value */
-    MACHINE_OP_SETTING_SET,     /* number = enum machine_setting, number2 = its value; 0: none */
-    MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
+    MACHINE_OP_NODE_SETTLED,   /* it has become what it was to become */
+    MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
+    MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
+    MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
+    MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
+    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends them); see keys_any.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
     MACHINE_OP_CHECK = 128,  /* name, token */
@@ -110,6 +111,10 @@ enum machine_op {
 #define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
 #define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
 #define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
+/* With RELEASE: what the owner gave back within MACHINE_RELEASED_MS counts as given back again. For
+ * clients that take the nodes for several servers, and give back at each. */
+#define MACHINE_KEYS_AGAIN 64u
+#define MACHINE_RELEASED_MS UINT64_C(5000)
 
 /* Flag of USER_SET and USERS_LOAD: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u

@@ -4,7 +4,7 @@
  *
  *   KEYS finds                  and does, by its flags
  *   all free                    GRANT: grants each           GRANTED, else NO
- *   all the owner's             EXTEND or RELEASE            DONE, else HELD
+ *   all the owner's             EXTEND or RELEASE            DONE, else HELD, with the token
  *                               SWAP                         GRANTED, or HELD by who has waited
  *   anything else               EACH: gives back its own     DONE, else HELD
  *
@@ -22,9 +22,8 @@ struct keys {
     struct fli_slice names[MACHINE_NAMES_MAX];
 };
 
-/* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
-static struct request *own_request(struct machine *m, const struct lock *lock,
-                                   struct fli_slice owner)
+struct request *machine_key_request(struct machine *m, const struct lock *lock,
+                                    struct fli_slice owner)
 {
     struct request *request = machine_lock_held_by(m, lock, false, owner);
     bool fits = request != NULL && !request->is_multi && lock_permits(lock) == 1 &&
@@ -41,7 +40,7 @@ static enum found find_key(struct machine *m, struct fli_slice name, struct fli_
     if (lock == NULL) {
         return FOUND_FREE;
     }
-    *ret = own_request(m, lock, owner);
+    *ret = machine_key_request(m, lock, owner);
     if (*ret != NULL) {
         return FOUND_OWN;
     }
@@ -151,8 +150,23 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
             r->token = r->number == 0 ? request_token(request) : r->token;
             r->number++;
             machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
+            if ((k->c->flags & MACHINE_KEYS_AGAIN) != 0) {
+                machine_released_note(m, k->names[i], k->c->owner);
+            }
         }
     }
+}
+
+/* How many of the keys are not his any more, and the owner gave back a moment ago. */
+static unsigned given_back(struct machine *m, const struct keys *k)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < k->n && (k->c->flags & MACHINE_KEYS_AGAIN) != 0; i++) {
+        struct request *request;
+        n += find_key(m, k->names[i], k->c->owner, &request) != FOUND_OWN &&
+             machine_released_find(m, k->names[i], k->c->owner);
+    }
+    return n;
 }
 
 /* Waiters come before the new owner. */
@@ -182,7 +196,26 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
     } else if ((flags & MACHINE_KEYS_SWAP) != 0) {
         swap(m, k, r);
     } else {
+        struct request *own;
+        (void)find_key(m, k->names[0], k->c->owner, &own);
+        answer_own(m, own, r);
         r->code = MACHINE_HELD;
+    }
+}
+
+/* Not all are his. */
+static void give_back_some(struct machine *m, const struct keys *k, enum found found,
+                           struct machine_result *r)
+{
+    unsigned again = given_back(m, k);
+    if ((k->c->flags & MACHINE_KEYS_EACH) != 0) {
+        give_back(m, k, r);
+        r->number += again;
+    } else if (again == k->n) {
+        r->code = MACHINE_DONE;
+        r->number = again;
+    } else {
+        r->code = found == FOUND_FREE ? MACHINE_NO : MACHINE_HELD;
     }
 }
 
@@ -201,6 +234,10 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 {
     struct keys k = {.c = c};
     enum found found;
+    if (c->op == MACHINE_OP_ANY_KEYS) {
+        machine_any_keys(m, c, r);
+        return;
+    }
     k.n = machine_command_names(c, k.names);
     if (!machine_clear_own(m, c)) {
         machine_answer_limit(m, r, MACHINE_LIMIT_WAITS);
@@ -218,10 +255,8 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
         machine_refuse(r, ACL_ACQUIRE);
     } else if (found == FOUND_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
         grant_all(m, &k, r);
-    } else if ((c->flags & MACHINE_KEYS_EACH) != 0) {
-        give_back(m, &k, r);
     } else {
-        r->code = found == FOUND_FREE ? MACHINE_NO : MACHINE_HELD;
+        give_back_some(m, &k, found, r);
     }
 }
 
@@ -242,7 +277,8 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
     *ret = FOUND_OTHER;
     if (lock == NULL || (request == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
         *ret = FOUND_FREE;
-    } else if (request != NULL && q->label.len > 0 && own_request(m, lock, q->label) == request) {
+    } else if (request != NULL && q->label.len > 0 &&
+               machine_key_request(m, lock, q->label) == request) {
         *ret = FOUND_OWN;
     }
     return mine || machine_asker_may(m, ACL_SEE, name, &steps) ||

@@ -169,6 +169,7 @@ void machine_destroy(struct machine *m)
     machine_order_fini(&m->opened);
     fli_heap_fini(&m->timers);
     fli_slab_fini(&m->slab);
+    free(m->released);
     free(m);
 }
 
@@ -385,6 +386,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_ACQUIRE:
         return MACHINE_STEPS_RECORD * (1u + c->n_names) + (searches ? MACHINE_SEARCH_STEPS_MIN : 0);
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_ANY_KEYS:
         return MACHINE_STEPS_RECORD * (2u + c->n_names);
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
@@ -430,6 +432,7 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_acquire(m, c, r);
         break;
     case MACHINE_OP_KEYS:
+    case MACHINE_OP_ANY_KEYS:
         machine_keys(m, c, r);
         break;
     case MACHINE_OP_CANCEL:

@@ -311,6 +311,7 @@ struct machine {
     uint64_t spent;             /* in this batch; not state */
     struct machine_asker asker; /* not state */
     bool expiring;              /* things happen in the order of their deadlines; not state */
+    struct released *released;  /* keys_any.c; NULL until it is needed; not state */
     machine_event_cb event_cb;  /* not state */
     void *event_ctx;
 };
@@ -765,10 +766,19 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
  * there are no steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
 
-/* keys.c: KEYS and KEY. */
+/* keys.c: KEYS, ANY_KEYS and KEY. */
 void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
 int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
                 struct fli_buf *payload);
+
+/* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
+struct request *machine_key_request(struct machine *m, const struct lock *lock,
+                                    struct fli_slice owner);
+
+/* keys_any.c: ANY_KEYS, and what was given back a moment ago. */
+void machine_any_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
+void machine_released_note(struct machine *m, struct fli_slice name, struct fli_slice owner);
+bool machine_released_find(const struct machine *m, struct fli_slice name, struct fli_slice owner);
 
 /* query.c: the first of those that still hold the lock; NULL when none does. Looks at a bounded
  * number. */

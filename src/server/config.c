@@ -61,6 +61,8 @@ static const struct config_option options[] = {
     TEXT("auditlog", auditlog),
     TEXT("redis-face", redis_face),
     TEXT("redis-face-aliases", redis_face_aliases),
+    OTHER("redis-face-shared", KIND_YES_NO, redis_face_shared),
+    OTHER("redis-face-del", KIND_YES_NO, redis_face_del),
     OTHER("tls-cluster", KIND_YES_NO, tls_cluster),
     TEXT("tls-cluster-name", tls_cluster_name),
     TEXT("cluster-secret-file", cluster_secret_file),

@@ -61,7 +61,8 @@ struct config {
     enum fli_tls_user tls_auth_clients_user; /* what of a certificate names its user */
     char redis_face[NET_ADDRESS_MAX];        /* yes, no, or the pattern of the keys it serves */
     char redis_face_aliases[CONFIG_PATH_MAX]; /* "" for none */
-    struct machine_limits limits;             /* of a new cluster */
+    bool redis_face_shared, redis_face_del;
+    struct machine_limits limits; /* of a new cluster */
 
     /* What is done instead of serving; said on the command line alone. */
     bool check, json;

@@ -64,6 +64,8 @@ static const char help[] =
     "  --redis-face yes|no|PATTERN  which keys are served as Redis would: locks by those names "
     "(yes)\n"
     "  --redis-face-aliases FILE  lines of `sha1 = form`: what further scripts mean\n"
+    "  --redis-face-shared yes|no  libraries may list the nodes as several servers (no)\n"
+    "  --redis-face-del yes|no  DEL, UNLINK and PEXPIRE end or prolong anybody's keys (no)\n"
     "\n"
     "limits of a new cluster (they are part of its state from then on):\n"
     "  --locks-max N  --sessions-max N  --waits-max N  --lock-waits-max N  --session-locks-max N\n"

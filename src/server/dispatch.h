@@ -62,6 +62,8 @@ struct dispatch_node {
 struct dispatch_face {
     struct face_scripts *scripts;
     const char *pattern;       /* of the keys it serves; NULL: all */
+    bool shared;               /* the nodes are taken for several servers */
+    bool del;                  /* DEL, UNLINK and PEXPIRE are served */
     uint64_t (*wall_ms)(void); /* since 1970, for EXAT and PXAT; NULL: they are refused */
 };
 

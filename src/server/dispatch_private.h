@@ -26,6 +26,7 @@ enum call_cleanup { CLEANUP_NONE, CLEANUP_WAIT, CLEANUP_GRANT };
 enum call_signal { SIGNAL_NONE, SIGNAL_ASKED, SIGNAL_FIRED, SIGNAL_PARKED };
 #define SIGNALS_MAX 4096u
 #define SIGNAL_BUCKETS 256u
+#define FACE_SEEN_SLOTS 1024u
 
 struct signals {
     struct fli_list buckets[SIGNAL_BUCKETS];
@@ -52,6 +53,9 @@ struct call {
     bool hung_up;    /* the client has closed its sending side */
     bool listing;    /* in flight, and one of listings_in_flight */
     bool face;       /* asked as Redis is asked, and answered with one of `answers` */
+    bool fetches;    /* of face: who has the key is asked about */
+    bool unseen;     /* of face: this node was not asked so before */
+    uint8_t value_len;
     struct face_answers answers;
     unsigned tries;
     uint64_t wait_ms;
@@ -62,7 +66,9 @@ struct call {
     uint64_t times_asked;
     uint64_t token;  /* CLEANUP_GRANT: what to release */
     uint64_t number; /* of a change of the cluster: the node */
+    uint64_t ttl_ms; /* of face: that was asked for */
     uint8_t name[FL_NAME_MAX];
+    uint8_t value[FL_OWNER_MAX];
 };
 
 _Static_assert(sizeof(struct call) <= DISPATCH_CALL_MEMORY, "what a connection is charged for it");
@@ -71,11 +77,12 @@ struct dispatch {
     struct dispatch_config config;
     struct parked parked;
     struct signals signals;
-    struct fli_list spare;    /* calls to be used again */
-    struct fli_list cleanup;  /* to be tried now */
-    struct fli_list again;    /* to be tried again, in order of again_ms */
-    size_t calls;             /* in use */
-    struct fli_list listings; /* in line, in order of their deadlines */
+    uint64_t face_seen[FACE_SEEN_SLOTS]; /* hashes of keys and values that were asked for */
+    struct fli_list spare;               /* calls to be used again */
+    struct fli_list cleanup;             /* to be tried now */
+    struct fli_list again;               /* to be tried again, in order of again_ms */
+    size_t calls;                        /* in use */
+    struct fli_list listings;            /* in line, in order of their deadlines */
     unsigned listings_waiting, listings_in_flight;
     struct fli_buf scratch;
     struct info_counts counts;

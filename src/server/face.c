@@ -14,7 +14,8 @@ _Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
                    (unsigned)FACE_ADD == MACHINE_KEYS_ADD &&
                    (unsigned)FACE_RELEASE == MACHINE_KEYS_RELEASE &&
                    (unsigned)FACE_EACH == MACHINE_KEYS_EACH &&
-                   (unsigned)FACE_SWAP == MACHINE_KEYS_SWAP && FACE_KEYS_MAX == MACHINE_NAMES_MAX,
+                   (unsigned)FACE_SWAP == MACHINE_KEYS_SWAP &&
+                   (unsigned)FACE_AGAIN == MACHINE_KEYS_AGAIN && FACE_KEYS_MAX == MACHINE_NAMES_MAX,
                "a change is the flags of KEYS");
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -44,6 +45,11 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
                                 .permits = 1,
                                 .name = q->keys[0],
                                 .also = {also, len}};
+    if (q->any) {
+        m.op = MACHINE_OP_ANY_KEYS;
+        m.ttl_ms = q->ttl_ms;
+        return m;
+    }
     if (q->change == 0) {
         m.label = q->value;
         return m;
@@ -54,6 +60,62 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
     m.label = q->new_value;
     m.ttl_ms = q->ttl_ms;
     return m;
+}
+
+/* Whether this node has not been asked lately to take this key for this value. */
+static bool is_unseen(struct dispatch *d, const struct face_request *q)
+{
+    uint64_t seed[2] = {fli_siphash(d->signals.seed, q->keys[0].data, q->keys[0].len), 0};
+    uint64_t hash = fli_siphash(seed, q->value.data, q->value.len);
+    uint64_t *slot = &d->face_seen[hash % FACE_SEEN_SLOTS];
+    bool unseen = *slot != hash;
+    *slot = hash;
+    return unseen;
+}
+
+static void copy(uint8_t *to, struct fli_slice from)
+{
+    if (from.len > 0) {
+        memcpy(to, from.data, from.len);
+    }
+}
+
+static void note_request(struct call *c, const struct face_request *q)
+{
+    c->face = true;
+    c->answers = q->answers;
+    c->fetches = q->fetches;
+    c->ttl_ms = q->ttl_ms;
+    c->unseen = (q->change & FACE_GRANT) != 0 && is_unseen(c->dispatch, q);
+    c->value_len = (uint8_t)q->value.len;
+    copy(c->value, q->value);
+    c->name_len = (uint8_t)q->keys[0].len;
+    copy(c->name, q->keys[0]);
+}
+
+/* SET ... GET of a key that another value has: which one is a question of its own. */
+static void on_change(struct node_ticket *t, int status, const struct machine_result *result,
+                      struct fli_slice payload)
+{
+    struct call *c = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = c->dispatch;
+    if (c->request == NULL || status != 0 || result->code != MACHINE_HELD || result->token != 0) {
+        dispatch_on_result(t, status, result, payload);
+        return;
+    }
+    struct machine_command m = {
+        .op = MACHINE_OP_KEY, .n_names = 1, .permits = 1, .name = {c->name, c->name_len}};
+    if (d->config.who != NULL) {
+        d->config.who(d->config.users_ctx, c->request, &m);
+    }
+    d->counts.in_flight--;
+    c->answers =
+        (struct face_answers){.own = FACE_VALUE, .other = FACE_VALUE, .absent = FACE_ERROR_CHANGED};
+    int rc = dispatch_submit(c, &m, dispatch_on_result);
+    if (rc != 0) {
+        dispatch_answer_failure(c, rc);
+        dispatch_call_free(c);
+    }
 }
 
 static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
@@ -69,9 +131,8 @@ static void submit(struct dispatch *d, void *request, struct dispatch_slot *slot
         return;
     }
     struct call *c = dispatch_attach(d, request, slot, proto, id);
-    c->face = true;
-    c->answers = q->answers;
-    int rc = dispatch_submit(c, &m, dispatch_on_result);
+    note_request(c, q);
+    int rc = dispatch_submit(c, &m, q->fetches ? on_change : dispatch_on_result);
     if (rc == 0) {
         c->restores = d->restores;
         return;
@@ -119,6 +180,8 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
         return;
     }
     struct face_context context = {.scripts = face->scripts,
+                                   .shared = face->shared,
+                                   .del = face->del,
                                    .wall_ms = face->wall_ms == NULL ? 0 : face->wall_ms()};
     int rc = face_request_parse(&context, id, args, n, &q, errmsg);
     if (rc != 0) {
@@ -142,8 +205,8 @@ static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
     case MACHINE_DONE:
         *ret = FACE_OWN;
         return true;
-    case MACHINE_HELD:
-        *ret = FACE_OTHER;
+    case MACHINE_HELD: /* with a token: it is the value's, and that is not what was asked for */
+        *ret = r->token != 0 ? FACE_OWN : FACE_OTHER;
         return true;
     case MACHINE_NO:
     case MACHINE_NOTFOUND:
@@ -152,6 +215,18 @@ static bool outcome_of(const struct machine_result *r, enum face_outcome *ret)
     default:
         return false;
     }
+}
+
+/* A value that nobody else would come upon, and a lease that began a moment ago, through another
+ * node: a library that was given the nodes as several servers. nil would make it try for ever. */
+#define ELSEWHERE_VALUE_LEN 12u
+#define ELSEWHERE_MS UINT64_C(2000)
+
+static bool is_one_of_several(const struct call *c, const struct machine_result *result,
+                              const struct face_result *r)
+{
+    return result->code == MACHINE_HELD && r->outcome == FACE_OWN && c->unseen &&
+           c->value_len >= ELSEWHERE_VALUE_LEN && r->left_ms + ELSEWHERE_MS >= c->ttl_ms;
 }
 
 int dispatch_face_render(struct fli_buf *b, const struct call *c,
@@ -163,9 +238,16 @@ int dispatch_face_render(struct fli_buf *b, const struct call *c,
         .left_ms =
             result->deadline_ms > result->clock_ms ? result->deadline_ms - result->clock_ms : 0,
         .value = payload,
+        .sent = {c->value, c->value_len},
     };
     if (!outcome_of(result, &r.outcome)) {
         return render_result(b, c->proto, c->id, result, payload);
+    }
+    if (is_one_of_several(c, result, &r)) {
+        return fli_resp_error(b, "ERR",
+                              "this value has the key already, through another node: the nodes are "
+                              "one cluster and no independent servers, so give the library one "
+                              "address (docs/FRONTDOOR.md)");
     }
     return face_reply(b, c->proto, &c->answers, &r);
 }

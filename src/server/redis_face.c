@@ -42,7 +42,9 @@ static int read_aliases(const char *path, struct face_scripts *scripts, char *er
 int redis_face_open(const struct config *config, struct dispatch_face *ret, char *errmsg,
                     size_t errmsg_size)
 {
-    *ret = (struct dispatch_face){.wall_ms = fli_clock_wall_ms};
+    *ret = (struct dispatch_face){.wall_ms = fli_clock_wall_ms,
+                                  .shared = config->redis_face_shared,
+                                  .del = config->redis_face_del};
     if (strcmp(config->redis_face, "no") == 0) {
         return 0;
     }

@@ -56,6 +56,10 @@ class Story:
         return history.pair(self.events)
 
 
+def ended_with(story, token):
+    return story.events + [{'t': 99.0, 'type': 'mark', 'f': 'last token', 'token': token}]
+
+
 class Judged(unittest.TestCase):
     def good(self, anomalies):
         self.assertEqual(anomalies, [])
@@ -63,6 +67,26 @@ class Judged(unittest.TestCase):
     def bad(self, anomalies, words):
         self.assertTrue(anomalies, 'nothing was found')
         self.assertIn(words, ' / '.join(a.text for a in anomalies))
+
+
+class Books(Judged):
+    def story(self, unknown):
+        s = Story().acquire(1, 1, 2).op('token', 3, 4, lock='x', owner='t', answer={'token': 2})
+        s.op('acquire', 5, 6, kind='fail', lock='x', owner='u', ttl=1.0, answer={'error': 'NOLEADER', 'unknown': 0})
+        return s.op('acquire', 7, 8, kind='info', lock='x', owner='v', ttl=1.0, answer={'error': 'UNCERTAIN', 'unknown': unknown})
+
+    def test_good(self):
+        for unknown, last in ((1, 3), (1, 4), (2, 5)):
+            s = self.story(unknown)
+            self.good(checkers.books(ended_with(s, last), s.ops()))
+
+    def test_done_although_it_was_refused_or_twice(self):
+        s = self.story(1)
+        self.bad(checkers.books(ended_with(s, 5), s.ops()), 'sendings of unknown outcome')
+
+    def test_fewer_than_were_told(self):
+        s = self.story(1)
+        self.bad(checkers.books(ended_with(s, 2), s.ops()), 'clients were told of 2')
 
 
 class AnsweredOnce(Judged):

@@ -124,6 +124,45 @@ class Forms(Case):
         for command in (('EXISTS', 'no', 'set-0'), ('GET', 'no'), ('TTL', 'no'), ('PTTL', 'no'), ('ECHO', 'x'), ('SELECT', 0)):
             self.assertEqual(self.ours.call(*command), self.theirs.call(*command), command)
 
+    def test_set_with_get_answers_as_redis_does(self):
+        for i, (state, options) in enumerate(itertools.product(('absent', 'own', 'other'), (
+                ('NX',), ('XX',), (), ('NX', 'PX', TTL), ('XX', 'PX', TTL), ('PX', TTL), ('EX', 60, 'NX'), ('XX', 'KEEPTTL'),
+                ('NX', 'XX'), ('PX', 0)))):
+            key = 'get-%d' % i
+            self.put(key, state)
+            words = [*options[:1], 'GET', *options[1:]] if i % 2 else ['get', *options]
+            if options[:1] in (('PX',), ('EX',)):
+                words = ['GET', *options]
+            ours = answer(self.ours, 'SET', key, 'own', *words)
+            if state == 'other' and options not in (('NX', 'XX'), ('PX', 0)) and 'NX' not in options:
+                self.assertEqual(ours, 'error', options)  # Redis would overwrite it
+                self.assertEqual(self.ours.call('GET', key), b'other')
+                continue
+            self.assertEqual(ours, answer(self.theirs, 'SET', key, 'own', *words), (state, words))
+            self.assertEqual(self.ours.call('GET', key), self.theirs.call('GET', key), (state, words))
+
+    def test_del_and_pexpire_answer_as_redis_does(self):
+        node = Cluster(self.lab, 1, ('--redis-face-del', 'yes'), kind='del').start().nodes[0]
+        with node.client() as self.ours:
+            for i, (states, command) in enumerate(itertools.product(itertools.product(('absent', 'own', 'other'), repeat=2),
+                                                                    ('DEL', 'UNLINK', 'PEXPIRE'))):
+                keys = ['del-%d-%d' % (i, k) for k in range(2)]
+                for key, state in zip(keys, states):
+                    self.put(key, state)
+                for words in ([keys[0], 2 * TTL], [keys[0], 3 * TTL, 'XX'], [keys[0], -1]) if command == 'PEXPIRE' else (keys, keys):
+                    self.assertEqual(self.ours.call(command, *words), self.theirs.call(command, *words), (command, states, words))
+                    for key in keys:
+                        self.assertEqual(self.ours.call('GET', key), self.theirs.call('GET', key), (command, states, words))
+                        left = [c.call('PTTL', key) for c in (self.ours, self.theirs)]
+                        self.assertLess(abs(left[0] - left[1]), 20000, (command, states, left))
+            # What is not held as a key is not ended so, and is not said to be absent.
+            self.ours.call('SESSION', 'OPEN', 'owner-0123456789', 'TTL', TTL)
+            self.assertGreater(self.ours.call('ACQUIRE', 'native', 'SESSION', 'owner-0123456789'), 0)
+            with self.assertRaises(RespError) as e:
+                self.ours.call('DEL', 'native')
+            self.assertIn('not as a key', e.exception.line)
+            self.assertEqual(self.ours.call('EXISTS', 'native'), 1)
+
     def test_loading_and_names(self):
         script = forms()['release'] + ' -- with a remark'
         sha1 = hashlib.sha1(script.encode()).hexdigest()
@@ -273,7 +312,7 @@ class Locks(Case):
         for command, text in ((('DEL', 'x'), 'does not say whose'), (('UNLINK', 'x'), 'does not say whose'),
                               (('PEXPIRE', 'x', 5), 'does not say whose'), (('DELEX', 'x'), 'does not say whose'),
                               (('SET', 'x', 'me'), 'another value has the key'),
-                              (('SET', 'x', 'me', 'NX', 'GET'), 'ask with GET'),
+                              (('SET', 'x', 'me', 'IFEQ', 'other', 'GET'), 'not with IFEQ'),
                               (('SET', 'x', 'v' * 256, 'NX'), '1 to 255 bytes'),
                               (('SET', 'k' * 256, 'v', 'NX'), '1 to 255 bytes')):
             self.refused(node, *command, text=text)
@@ -300,6 +339,33 @@ class Locks(Case):
         self.refused(two, 'DELIFEQ', 'a', 'me', text='another user', word='NOPERM')
         self.refused(two, 'GET', 'a', text='@see', word='NOPERM')
         self.assertEqual(acq.call('DELIFEQ', 'a', 'me'), 1)
+
+    def test_rights_to_end_anybodys(self):
+        node = Cluster(self.lab, 1, ('--redis-face-del', 'yes')).start().nodes[0]
+        for name, words in (('one', '+@acquire'), ('two', '+@acquire'), ('all', '+@break')):
+            node.call('ACL', 'SETUSER', name, 'on', '>password-of-' + name, '~*', words)
+        one, two, all_ = (node.client() for _ in range(3))
+        for c, name in ((one, 'one'), (two, 'two'), (all_, 'all')):
+            self.addCleanup(c.close)
+            c.call('AUTH', name, 'password-of-' + name)
+        self.assertEqual(one.call('SET', 'a', 'me', 'NX', 'PX', TTL), 'OK')
+        self.refused(two, 'DEL', 'a', text='@break', word='NOPERM')
+        self.refused(two, 'PEXPIRE', 'a', TTL, text='@break', word='NOPERM')
+        self.assertEqual(two.call('DEL', 'b'), 0)
+        self.assertEqual(one.call('PEXPIRE', 'a', TTL), 1)
+        self.assertEqual(one.call('DEL', 'a'), 1)
+        self.assertEqual(one.call('SET', 'a', 'me', 'NX', 'PX', TTL), 'OK')
+        self.assertEqual(all_.call('DEL', 'a', 'b'), 1)
+
+    def test_set_with_get_and_rights(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        node.call('SET', 'a', 'me', 'NX', 'PX', TTL)
+        node.call('ACL', 'SETUSER', 'blind', 'on', '>password-of-blind', '~*', '+@acquire')
+        with node.client() as c:
+            c.call('AUTH', 'blind', 'password-of-blind')
+            self.refused(c, 'SET', 'a', 'you', 'NX', 'GET', 'PX', TTL, text='@see', word='NOPERM')
+            self.assertIsNone(c.call('SET', 'b', 'you', 'NX', 'GET', 'PX', TTL))
+            self.assertEqual(c.call('SET', 'b', 'you', 'NX', 'GET', 'PX', TTL), b'you')  # its own
 
     def test_which_keys_and_what_else_is_a_form(self):
         path = self.lab.path('aliases')
@@ -360,6 +426,62 @@ class Locks(Case):
         for command in (('SET', 'x', 'me', 'NX'), ('GET', 'x'), ('EVAL', 'return 1', 1, 'x'), ('SCRIPT', 'EXISTS', 'x'),
                         ('SENTINEL', 'MASTERS')):
             self.refused(node, *command, text='--redis-face no')
+
+
+VALUE = 'a-value-of-a-library'
+
+
+class Several(Case):
+    """The nodes, given to a library as if they were several servers."""
+
+    def test_by_default_the_second_node_says_what_is_wrong(self):
+        a, b, c = Cluster(self.lab, 3).start().nodes
+        self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
+        for node in (b, c):
+            with self.assertRaises(RespError) as e:
+                node.call('SET', 'x', VALUE, 'NX', 'PX', TTL)
+            self.assertIn('give the library one address', e.exception.line)
+        # A driver that asks again where it has asked, another value, and a value that many may have.
+        self.assertIsNone(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL))
+        self.assertIsNone(b.call('SET', 'x', VALUE, 'NX', 'PX', TTL))
+        self.assertIsNone(b.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL))
+        self.assertEqual(a.call('SET', 'y', '1', 'NX', 'PX', TTL), 'OK')
+        self.assertIsNone(b.call('SET', 'y', '1', 'NX', 'PX', TTL))
+        self.assertEqual(a.call('DELIFEQ', 'x', VALUE), 1)
+        self.assertEqual(b.call('DELIFEQ', 'x', VALUE), 0)
+
+    def test_shared_equal_values_are_one(self):
+        a, b, c = Cluster(self.lab, 3, ('--redis-face-shared', 'yes')).start().nodes
+        release = forms()['release']
+        for node in (a, b, c):
+            self.assertEqual(node.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
+            self.assertIsNone(node.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL))
+        token = a.call('LOCKTOKEN', 'x', VALUE)
+        self.assertEqual([n.call('LOCKTOKEN', 'x', VALUE) for n in (b, c)], [token, token])
+        for node in (b, c, a):
+            self.assertEqual(node.call('EVAL', release, 1, 'x', VALUE), 1)
+        self.assertEqual(a.call('EVAL', release, 1, 'x', VALUE + '-of-another'), 0)
+        # Another takes it meanwhile: the first one's late release says 1 and does nothing.
+        self.assertEqual(b.call('SET', 'x', VALUE + '-of-another', 'NX', 'PX', TTL), 'OK')
+        self.assertEqual(c.call('EVAL', release, 1, 'x', VALUE), 1)
+        self.assertEqual(a.call('GET', 'x'), (VALUE + '-of-another').encode())
+        self.assertGreater(a.call('LOCKTOKEN', 'x', VALUE + '-of-another'), token)
+        # Several keys, and a leader that is exchanged between two of the answers.
+        texts = forms()
+        cluster_keys = ('k1', 'k2')
+        for node in (a, b, c):
+            self.assertEqual(node.call('EVAL', texts['set-all'], 2, *cluster_keys, VALUE, TTL), 2)
+        for node in (a, b, c):
+            self.assertEqual(node.call('EVAL', texts['release-each'], 2, *cluster_keys, VALUE), 2)
+
+    def test_shared_through_a_change_of_leader(self):
+        cluster = Cluster(self.lab, 3, ('--redis-face-shared', 'yes')).start()
+        leader, (a, b) = cluster.leader(), cluster.followers()
+        self.assertEqual(a.call('SET', 'x', VALUE, 'NX', 'PX', TTL), 'OK')
+        self.assertEqual(a.call('DELIFEQ', 'x', VALUE), 1)
+        leader.kill()
+        # The new leader has seen the release in its own log, and the clock of leases stood still without one.
+        self.assertEqual(b.call('DELIFEQ', 'x', VALUE, timeout=30), 1)
 
 
 class Check(Case):

@@ -21,6 +21,8 @@ NAMES = ('lie', 'slow_us', 'sync_errno', 'write_errno', 'full', 'wall_ns', 'ring
 PACES = len(NAMES)
 KINDS = ('alloc', 'write', 'sync', 'name', 'accept', 'size', 'open', 'read', 'ring', 'make')
 IN_PART = 10000 # as the errno of a write: it does part of what it shall
+DIES_WRITTEN = 10002 # of a write: it is killed when it has made it, and that is not synced
+DIES = 10001 # as an errno: the process is killed when it is about to make that call
 KINDS_AT = PACES + 6
 RECORD = struct.Struct('<c7xQQQQQ') # type, ino, offset, len, size, bytes that follow
 
@@ -182,11 +184,19 @@ def _make_good(earlier, r):
             p['synced'].append((r['offset'], r['offset'] + r['len']))
 
 
+def _replaces(gone, renamed):
+    """Whether these are the two halves of a rename over another file, which happens whole or not at all."""
+    return gone['type'] == 'U' and renamed['type'] == 'R' and \
+        gone['bytes'].split(b'\n')[0] == renamed['bytes'].split(b'\n')[1]
+
+
 def _choose(records, rng):
     """Some of them: any of the data, but of the names those after some moment, since file systems keep their order."""
     share = rng.choice((0.0, 0.5, 0.9))
     names = [r for r in records if r['type'] in 'CRU']
     kept = rng.randrange(len(names) + 1) if share else 0
+    if 0 < kept < len(names) and _replaces(names[kept - 1], names[kept]):
+        kept += 1
     gone = [r['at'] for r in names[kept:]]
     chosen = []
     for r in records:

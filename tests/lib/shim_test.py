@@ -13,7 +13,7 @@ import unittest
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
 from harness import Lab, main
-from shim import IN_PART, Shim, library
+from shim import DIES, DIES_WRITTEN, IN_PART, Shim, library
 
 PROGRAM = '''
 import os, sys, signal, time
@@ -97,6 +97,27 @@ class ShimTest(unittest.TestCase):
         self.assertEqual((self.file('a'), self.file('b'), self.file('c')), (None, b'1', None))
         self.shim.lose_unsynced()
         self.assertEqual((self.file('a'), self.file('b'), self.file('c')), (b'1', b'2', b'3'))
+
+    def test_a_rename_over_another_file_happens_whole_or_not_at_all(self):
+        program = "write('a', b'1', sync=True); write('b', b'2', sync=True); sync_dir(); os.rename('a', 'b')"
+        seen = set()
+        for i in range(24):
+            self.run_it(program)
+            self.shim.lose_unsynced(random.Random(i))
+            seen.add((self.file('a'), self.file('b')))
+        self.assertEqual(seen, {(None, b'1'), (b'1', b'2')})
+
+    def test_killed_with_a_write_that_is_not_synced(self):
+        self.shim.fail('write', 2, DIES_WRITTEN)
+        self.run_it("write('a', b'1', sync=True); write('b', b'2', flags=os.O_DSYNC); write('c', b'3')")
+        self.assertEqual((self.file('a'), self.file('b'), self.file('c')), (b'1', b'2', None))
+        self.shim.lose_unsynced()
+        self.assertEqual(self.file('b') or b'', b'')
+
+    def test_killed_before_a_sync(self):
+        self.shim.fail('sync', 2, DIES)
+        self.run_it("write('a', b'1', sync=True); sync_dir(); write('b', b'2')")
+        self.assertEqual((self.file('a'), self.file('b')), (b'1', None))
 
     def test_a_synced_rename_stays(self):
         self.run_it("write('a', b'1', sync=True); sync_dir(); os.rename('a', 'b'); sync_dir()")

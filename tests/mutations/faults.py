@@ -3,6 +3,8 @@
 COUNTER, LOCK = ['--workload', 'counter', '--nemesis', 'hold,clients', '--until-late', '6'], \
     ['--workload', 'lock', '--nemesis', 'clients', '--locks', '1']
 
+WATCH = ['--workload', 'watch', '--nemesis', 'clients']
+
 # what, file, the line, what it becomes, how the suite is run
 MUTANTS = [
     ('leases last half as long', 'src/machine/session.c', 'renewed_ms = m->clock_ms + new_ttl_ms;',
@@ -26,4 +28,10 @@ MUTANTS = [
      'for (unsigned i = 0; i < a->n; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL &&\n            ((',
      'for (unsigned i = 0; i < 1; i++) {\n        const struct lock *lock = a->locks[i];\n        if (lock != NULL &&\n            ((',
      ['--workload', 'bank', '--nemesis', 'clients']),
+    ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',
+     ['--workload', 'lock', '--nemesis', 'clock']),
+    ('nobody hears that somebody waits', 'src/server/events_tell.c', '        return "queued";', '        return NULL;', WATCH),
+    ('nobody hears of what is given back', 'src/server/events_tell.c', '        return "released";', '        return NULL;', WATCH),
+    ('nobody hears of what has expired', 'src/server/events_tell.c', '    case MACHINE_EVENT_EXPIRED:\n        return "expired";', '    case MACHINE_EVENT_EXPIRED:\n        return NULL;', WATCH),
+    ('nobody hears of a wait that has ended', 'src/server/events_tell.c', '        return "left";', '        return NULL;', WATCH),
 ]

@@ -2,6 +2,7 @@
 
 MACHINE, LOCK, ACQUIRE = 'src/machine/machine.c', 'src/machine/lock.c', 'src/machine/acquire.c'
 MULTI_LOCK, SESSION, QUORUM = 'src/machine/multi_lock.c', 'src/machine/session.c', 'src/redlock/quorum.c'
+ATTEMPT, ENGINE, CALL = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/call_state.c'
 DISPATCH, PARKED, CLEANUP = 'src/server/dispatch.c', 'src/server/parked.c', 'src/server/cleanup.c'
 
 # number of the oracle at the top of oracle.c, what, file, the line, what it becomes, what the simulation then says.
@@ -160,4 +161,26 @@ MUTANTS = [
      'a second time|is issued twice|said not to be done'),
     (20, 'what a leader may have in its log is said not to be done', 'src/consensus/proposer.c', 't->cb(t, FL_EUNCERTAIN, NULL, nothing);',
      't->cb(t, FL_ENOLEADER, NULL, nothing);', 'said not to be done'),
+    (20, 'late attempts are carried out', ATTEMPT, 'if (a != NULL && number < a->highest) {', 'if (a != NULL && number > a->highest + 1000) {',
+     'for a call that has ended'),
+    (20, 'the library does not count', ENGINE, 'return least + 1;', 'return 1 + 0 * least;', 'for a call that has ended'),
+    (20, 'the library forgets what it does not know', ENGINE, 'uint64_t least = last == 0 && now_ms < a->until_ms ? a->above : last;', 'uint64_t least = 0 * (last + now_ms) + a->above;',
+     'for a call that has ended'),
+    (20, 'a try whose wait is over asks without one', CALL, 'uint64_t least_ms = f->wait_end_ms != 0 && f->unknown ? 1 : 0;', 'uint64_t least_ms = 0;',
+     'for a call that has ended'),
+    (20, 'a no after an unknown try of RELEASE is believed', CALL, 'finish(f, f->unknown && f->config.no_is_doubtful ? FL_EUNCERTAIN : FL_ENOTHELD);',
+     'finish(f, FL_ENOTHELD);', 'sendings of it were carried out'),
+    (20, 'what must not be repeated is', CALL, '        if (f->config.repeat == FLI_REPEAT_NEVER) {\n            finish', '        if (f->config.repeat == FLI_REPEAT_NEVER && f->rounds > 9) {\n            finish',
+     'is carried out \\d+ times'),
+    (20, 'a refusal hides that an earlier try may have been done', CALL, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
+     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out'),
+    (2, 'CHECK is answered before its entry is committed', 'src/consensus/proposer.c', '    batch_drop_bytes(b);\n    p->in_flight++;',
+     '    batch_drop_bytes(b);\n    p->in_flight++;\n    struct machine_command q;\n    struct machine_result r;\n    struct fli_slice bytes;\n    struct node_ticket *t;\n'
+     '    for (uint32_t i = 0; i <= b->count; i++) {\n        while ((t = batch_take_query(b, i, &bytes)) != NULL) {\n            fli_buf_clear(&p->payload);\n'
+     '            int rc = machine_command_decode(bytes.data, bytes.len, &q, &size);\n            rc = rc != 0 ? rc : machine_query(fsm_machine(p->config.fsm), &q, &r, &p->payload);\n'
+     '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
+     'is said to be held after it has ended|and was never issued|is said to be gone'),
+    (21, 'READY is said before incarnations are on disk', 'src/consensus/membership_known.c', 'if (identity_store(m->config.dir, fresh) != 0) {',
+     'if (fresh->cluster_id != 0 && identity_store(m->config.dir, fresh) != 0) {', 'has not written down'),
+    (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),
 ]

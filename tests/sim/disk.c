@@ -125,8 +125,13 @@ static void device_start(struct log_device *d, enum log_lane lane, struct log_io
 {
     struct sim_node *n = node_of(d);
     struct sim *s = n->sim;
-    FLI_ASSERT(!n->disk.frozen);
+    sim_point(n);
+    FLI_ASSERT(!n->disk.frozen || n->cut);
     base->start(d, lane, io);
+    if (n->cut) {
+        n->disk.unwritten = n->disk.unwritten || lane == LOG_LANE_WRITE;
+        return;
+    }
     if (lane == LOG_LANE_BACKGROUND) {
         plan(n, lane, io->delay_ms + duration(s) + sim_below(s, PREPARE_MS));
     } else {
@@ -162,37 +167,48 @@ static uint64_t device_now_ns(struct log_device *d)
 
 /* ---- what is done at once ---- */
 
+/* Whether nothing of this disk changes any more. */
+static bool ends_here(struct log_device *d)
+{
+    struct sim_node *n = node_of(d);
+    sim_point(n);
+    return n->disk.frozen;
+}
+
 static int device_open(struct log_device *d, const char *name, unsigned flags,
                        struct log_file **ret)
 {
     bool makes = (flags & LOG_OPEN_CREATE) != 0;
+    if (makes) {
+        sim_point(node_of(d));
+    }
     return makes && node_of(d)->disk.frozen ? -EIO : base->open(d, name, flags, ret);
 }
 
 static int device_write(struct log_device *d, struct log_file *f, const void *data, size_t len,
                         uint64_t offset)
 {
-    return node_of(d)->disk.frozen ? -EIO : base->write(d, f, data, len, offset);
+    return ends_here(d) ? -EIO : base->write(d, f, data, len, offset);
 }
 
 static int device_sync(struct log_device *d, struct log_file *f)
 {
-    return node_of(d)->disk.frozen ? -EIO : base->sync(d, f);
+    return ends_here(d) ? -EIO : base->sync(d, f);
 }
 
 static int device_rename(struct log_device *d, const char *from, const char *to)
 {
-    return node_of(d)->disk.frozen ? -EIO : base->rename(d, from, to);
+    return ends_here(d) ? -EIO : base->rename(d, from, to);
 }
 
 static int device_remove(struct log_device *d, const char *name)
 {
-    return node_of(d)->disk.frozen ? -EIO : base->remove(d, name);
+    return ends_here(d) ? -EIO : base->remove(d, name);
 }
 
 static int device_sync_dir(struct log_device *d)
 {
-    return node_of(d)->disk.frozen ? -EIO : base->sync_dir(d);
+    return ends_here(d) ? -EIO : base->sync_dir(d);
 }
 
 static void give_device(struct sim_node *n)
@@ -255,6 +271,8 @@ void sim_disk_crash(struct sim_node *n, bool power)
     struct sim *s = n->sim;
     struct sim_disk *d = &n->disk;
     unsigned mode = (unsigned)sim_below(s, 4); /* 0: nothing, 1: all, else any sectors */
+    mode = d->unwritten ? 0 : mode;
+    d->unwritten = false;
     if (d->device == NULL) {
         return;
     }
@@ -424,6 +442,11 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
                                              .begun_crc = joins ? 0 : 1,
                                              .members = *members};
     }
+    /* A log that was being made when its process ended is begun anew. */
+    if (!n->disk.identity.bootstrapped && n->disk.device != NULL) {
+        sim_device_destroy(n->disk.device);
+        n->disk.device = NULL;
+    }
     *ret = n->disk.identity;
     return 0;
 }
@@ -450,6 +473,7 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
     struct sim_node *n = node_named(d->path);
+    sim_point(n);
     if (n->disk.frozen) {
         return 0;
     }

@@ -182,6 +182,7 @@ void sim_options_choose(struct sim *s)
     choose_members(s);
     choose_askers(s);
     choose_length(s);
+    sim_scene_choose(s);
     s->random.state = sim_draw(r);
     s->node_random.state = sim_draw(r);
 }
@@ -275,6 +276,10 @@ static enum sim_fault_kind kind_of(const struct sim_options *o, struct sim_rando
 
 void sim_faults_plan(struct sim *s)
 {
+    if (s->orders.scene != SIM_SCENE_NONE) {
+        sim_scene_plan(s);
+        return;
+    }
     const struct sim_options *o = &s->options;
     struct sim_random random = {s->orders.seed * UINT64_C(0xd1342543de82ef95) + 7};
     struct sim_random *r = &random;
@@ -700,6 +705,7 @@ static void tend_dismissed(struct sim_node *n)
 
 static void tend_fire(struct sim *s, struct sim_event *e)
 {
+    sim_scene_look(s);
     for (unsigned i = 0; i < s->n; i++) {
         struct sim_node *n = &s->nodes[i];
         if (n->power == SIM_DOWN && n->restart_at <= s->now) {
@@ -732,6 +738,10 @@ static void plan_faults(struct sim *s, uint64_t from)
 void sim_faults_start(struct sim *s, uint64_t from)
 {
     plan_faults(s, from);
+}
+
+void sim_tend(struct sim *s)
+{
     sim_after(s, TEND_MS, tend_fire);
 }
 

@@ -315,7 +315,10 @@ static void turn(struct sim_node *n)
         n->prepare->prepare_cb(n->prepare);
     }
     while ((e = sim_inbox_pop(&arrived)) != NULL) {
-        if (n->failed != 0) {
+        if (n->failed == 0) {
+            sim_point(n);
+        }
+        if (n->failed != 0 || n->cut) {
             sim_drop(s, e);
             continue;
         }
@@ -328,11 +331,13 @@ static void turn(struct sim_node *n)
         n->check->check_cb(n->check);
     }
     run_closing(n);
-    if (n->life == life && n->power == SIM_UP && n->failed == 0) {
+    if (n->life == life && n->power == SIM_UP && n->failed == 0 && !n->cut) {
         sim_oracle_node(n);
     }
     s->current = NULL;
-    if (n->failed != 0 && n->life == life && n->power != SIM_DOWN) {
+    if (n->cut) {
+        sim_point_crash(n);
+    } else if (n->failed != 0 && n->life == life && n->power != SIM_DOWN) {
         die_of_failure(n);
     } else {
         plan(n);
@@ -465,6 +470,13 @@ static void exchange_disk(struct sim_node *n)
 static void not_started(struct sim_node *n, int rv, const char *errmsg)
 {
     struct sim *s = n->sim;
+    if (n->cut) {
+        n->cut = n->ghost = n->disk.frozen = false;
+        sim_disk_crash(n, true);
+        n->power = SIM_DOWN;
+        n->restart_at = s->now + 200;
+        return;
+    }
     bool rot = n->rotten && (rv == FL_ECORRUPT || rv == FL_EIO);
     bool disk = rv == FL_EIO && n->disk.error_now;
     SIM_CHECK(s, rot || disk, "node %u does not start: %s (%s)", n->index + 1, errmsg,
@@ -527,6 +539,11 @@ void sim_node_start(struct sim_node *n)
     struct node_config config = config_of(n, dir);
     sim_server_start(n);
     int rv = node_create(&n->loop, &config, &cbs, &n->node, errmsg, sizeof errmsg);
+    if (rv == 0 && n->cut) {
+        s->current = NULL;
+        sim_point_crash(n);
+        return;
+    }
     if (rv != 0) {
         sim_server_destroy(n);
         s->current = NULL;

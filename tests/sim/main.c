@@ -78,6 +78,10 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
     if (o->sabotage != SIM_SABOTAGE_NONE) {
         len += (size_t)snprintf(out + len, size - len, " --sabotage %s", sabotages[o->sabotage]);
     }
+    if (o->scene != SIM_SCENE_NONE) {
+        len += (size_t)snprintf(out + len, size - len, " --scene %s --cut %llu",
+                                sim_scene_name(o->scene), (unsigned long long)o->cut);
+    }
     if (o->length != 0) {
         len += (size_t)snprintf(out + len, size - len, " --length %llu",
                                 (unsigned long long)o->length);
@@ -177,23 +181,58 @@ static int run_seeds(struct plan *p)
     return report(p, &marks, seeds);
 }
 
+/* ---- power cuts at all points ---- */
+
+/* Every `every`th point of each scene, or of the one that was named. */
+static int run_cuts(struct plan *p)
+{
+    struct sim_marks marks = {0};
+    enum sim_scene only = p->orders.scene;
+    for (unsigned k = SIM_SCENE_NONE + 1; k < SIM_SCENES; k++) {
+        if (only != SIM_SCENE_NONE && only != k) {
+            continue;
+        }
+        p->orders.scene = (enum sim_scene)k;
+        p->orders.cut = 0;
+        one(p, p->from, &marks);
+        uint64_t points = marks.points;
+        uint64_t before = marks.power_cuts;
+        for (uint64_t at = 1 + p->from % p->every; at <= points; at += p->every) {
+            p->orders.cut = at;
+            one(p, p->from, &marks);
+        }
+        printf("%-8s %llu points, %llu power cuts\n", sim_scene_name(p->orders.scene),
+               (unsigned long long)points, (unsigned long long)(marks.power_cuts - before));
+        if (points == 0 || marks.power_cuts == before) {
+            fprintf(stderr, "%s: no power was cut\n", p->program);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* ---- options ---- */
 
 static _Noreturn void usage(const char *program)
 {
-    fprintf(stderr,
-            "usage: %s [--seeds N | --seconds N | --operations N] [--from K]   many seeds\n"
-            "       %s --seed N [--trace] [--until MS] [--clients N] [--only FAULT,...|none]\n"
-            "                                                   one, or a part of it\n"
-            "       %s --seed N --minimize                      the least part that still fails\n"
-            "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
-            "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
-            "--length N: so many operations in each seed, with snapshots and changes of members in "
-            "all\n--trace: what everybody does; --until: clients begin nothing new after it, and "
-            "faults "
-            "end;\n"
-            "--clients: only the first N; --only: of the run's list of faults, only these\n",
-            program, program, program, program);
+    fprintf(
+        stderr,
+        "usage: %s [--seeds N | --seconds N | --operations N] [--from K]   many seeds\n"
+        "       %s --seed N [--trace] [--until MS] [--clients N] [--only FAULT,...|none]\n"
+        "                                                   one, or a part of it\n"
+        "       %s --seed N --minimize                      the least part that still fails\n"
+        "       %s --sabotaged [--from K]                   each sabotage must be caught\n"
+        "       %s --cuts N [--from SEED] [--scene NAME]    a power cut at every Nth point of each "
+        "scene: form, forget,\n"
+        "                                                   add, return, replace, move\n"
+        "       %s --seed N --scene NAME --cut POINT        one of them\n"
+        "       with --sabotage no-fencing|check-writes-only|unsafe-ack|no-sync|forget-marks\n"
+        "--length N: so many operations in each seed, with snapshots and changes of members in "
+        "all\n--trace: what everybody does; --until: clients begin nothing new after it, and "
+        "faults "
+        "end;\n"
+        "--clients: only the first N; --only: of the run's list of faults, only these\n",
+        program, program, program, program, program, program);
     exit(2);
 }
 
@@ -211,6 +250,16 @@ static enum sim_sabotage sabotage_of(const struct plan *p, const char *name)
     for (unsigned k = 0; k < SIM_SABOTAGES && name != NULL; k++) {
         if (strcmp(name, sabotages[k]) == 0) {
             return (enum sim_sabotage)k;
+        }
+    }
+    usage(p->program);
+}
+
+static enum sim_scene scene_of(const struct plan *p, const char *name)
+{
+    for (unsigned k = SIM_SCENE_NONE + 1; k < SIM_SCENES && name != NULL; k++) {
+        if (strcmp(name, sim_scene_name((enum sim_scene)k)) == 0) {
+            return (enum sim_scene)k;
         }
     }
     usage(p->program);
@@ -264,6 +313,12 @@ static void parse(struct plan *p, int argc, char **argv)
             p->seconds = number(p, v);
         } else if (strcmp(a, "--operations") == 0) {
             p->operations = number(p, v);
+        } else if (strcmp(a, "--scene") == 0) {
+            p->orders.scene = scene_of(p, v);
+        } else if (strcmp(a, "--cut") == 0) {
+            p->orders.cut = number(p, v);
+        } else if (strcmp(a, "--cuts") == 0) {
+            p->every = number(p, v);
         } else if (strcmp(a, "--length") == 0) {
             p->orders.length = number(p, v);
         } else if (strcmp(a, "--until") == 0) {
@@ -300,5 +355,8 @@ int main(int argc, char **argv)
         return tools_sabotaged(&p);
     }
     watch_for_death();
+    if (p.every != 0) {
+        return run_cuts(&p);
+    }
     return run_seeds(&p);
 }

@@ -115,6 +115,7 @@ struct sim_marks {
     SIM_MARKS(SIM_MARK_FIELD)
 #undef SIM_MARK_FIELD
     uint64_t simulated_ms, events, faults;
+    uint64_t points; /* of the scene of the last run, see cut.c */
 };
 
 #endif

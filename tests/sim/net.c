@@ -452,6 +452,7 @@ void stream_flush(struct stream *st)
         return;
     }
     struct sim_end *end = &st->conn->end[st->side];
+    sim_point(end->node);
     if (st->closed || st->lost || end->closed || end->node->ghost) {
         return;
     }

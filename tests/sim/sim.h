@@ -16,6 +16,7 @@
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
+ *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
  *   oracle    what must hold after every event;  order: of locks, queues and sessions, by events
@@ -117,6 +118,7 @@ struct sim_disk {
     bool frozen;     /* nothing of it changes: its process is no more */
     bool misplacing; /* the next write lands elsewhere */
     bool unseen;     /* one has, and nothing was written behind it */
+    bool unwritten;  /* a write that was begun when the power had gone */
 };
 
 /* ---- nodes ---- */
@@ -137,6 +139,7 @@ struct sim_node {
     unsigned index;
     enum sim_power power;
     uint64_t life;
+    bool cut;           /* its power has gone in this turn */
     bool paused, ghost; /* ghost: crashed, only its memory is being freed */
     struct sim_clock clock;
     uint64_t loop_ms;
@@ -417,6 +420,17 @@ enum sim_sabotage {
     SIM_SABOTAGES
 };
 
+enum sim_scene {
+    SIM_SCENE_NONE,
+    SIM_SCENE_FORM,
+    SIM_SCENE_FORGET,
+    SIM_SCENE_ADD,
+    SIM_SCENE_RETURN,
+    SIM_SCENE_REPLACE,
+    SIM_SCENE_MOVE,
+    SIM_SCENES
+};
+
 /* How one run is to differ from what its seed says. */
 struct sim_orders {
     uint64_t seed;
@@ -427,6 +441,8 @@ struct sim_orders {
     const uint8_t *without; /* without[i] != 0: fault i is left out; may be NULL */
     const char *replay;     /* the command that repeats this run, for messages */
     uint64_t length;        /* operations of the run, at least; 0: as the seed says */
+    enum sim_scene scene;
+    uint64_t cut; /* the power goes at this point of the scene; 0: at none */
 };
 
 struct sim_link {
@@ -469,8 +485,10 @@ struct sim {
     unsigned faults_n;
     unsigned faults_left_out;
     uint64_t vote_until; /* the next vote for another is one that its disk is too late for */
-    bool quiet;          /* clients begin nothing new */
-    bool healed;         /* no faults any more */
+    uint64_t points, scene_until; /* see cut.c */
+    bool scene_began;             /* clients have begun to work */
+    bool quiet;                   /* clients begin nothing new */
+    bool healed;                  /* no faults any more */
     uint64_t digest;
     struct sim_marks *marks;
     char *trace;
@@ -636,11 +654,20 @@ void sim_store_ask(struct sim_client *c, bool write, uint64_t token, uint64_t ba
 void sim_store_crash(struct sim *s, uint64_t ms);
 void sim_store_pause(struct sim *s, uint64_t ms);
 
+/* cut.c */
+const char *sim_scene_name(enum sim_scene k);
+void sim_scene_choose(struct sim *s);
+void sim_scene_plan(struct sim *s);
+void sim_scene_look(struct sim *s);
+void sim_point(struct sim_node *n);
+void sim_point_crash(struct sim_node *n);
+
 /* faults.c */
 void sim_options_choose(struct sim *s);
 void sim_options_print(const struct sim *s, FILE *out);
 void sim_faults_plan(struct sim *s);
 void sim_faults_start(struct sim *s, uint64_t from);
+void sim_tend(struct sim *s); /* from here on somebody starts again what has ended */
 void sim_fault_text(const struct sim_fault *f, char *out, size_t size);
 bool sim_knows_all(const struct sim_node *n, const struct replica *leader);
 void sim_heal(struct sim *s);

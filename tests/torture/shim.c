@@ -77,21 +77,6 @@ static int look(int fd, struct stat *ret)
 }
 
 /* Counts a call; its errno when it is the one that fails, otherwise 0. */
-int shim_fails(enum kind kind)
-{
-    if (shim_slots == NULL) {
-        return 0;
-    }
-    _Atomic int64_t *k = &shim_slots[SLOT_KINDS + 4 * (int)kind];
-    int64_t call = atomic_fetch_add(&k[0], 1) + 1;
-    if (call != atomic_load(&k[1])) {
-        return 0;
-    }
-    atomic_fetch_add(&k[3], 1);
-    shim_stack_put();
-    return (int)atomic_load(&k[2]);
-}
-
 static void nap(int64_t us)
 {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
@@ -376,6 +361,16 @@ static uint64_t part_of(uint64_t len)
     return len > BLOCK ? len / 2 / BLOCK * BLOCK : len;
 }
 
+static _Thread_local bool dies_written; /* with the write that it makes */
+
+static ssize_t written(ssize_t done)
+{
+    if (dies_written) {
+        shim_die();
+    }
+    return done;
+}
+
 /* What becomes of a write. */
 struct fate {
     int error;    /* not 0: nothing is written, or nobody knows how much */
@@ -393,6 +388,8 @@ static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync
         return fate;
     }
     fate.error = write_error(fd, KIND_WRITE, offset + len);
+    dies_written = fate.error == DIES_WRITTEN;
+    fate.error = dies_written ? 0 : fate.error;
     if (fate.error == IN_PART || (fate.error == 0 && shim_slot(SLOT_SHORT) != 0)) {
         fate.error = 0;
         fate.len = part_of(len) == 0 ? BLOCK : part_of(len);
@@ -406,7 +403,8 @@ static struct fate judge_write(int fd, uint64_t offset, uint64_t len, bool dsync
         fate.error = fate.error != 0 ? fate.error : (int)shim_slot(SLOT_SYNC_ERRNO);
         fate.dsync = fate.error == 0 && shim_slot(SLOT_LIE) == 0;
     }
-    save_range(fd, f, offset, fate.len, (dsync && fate.error == 0) || f->dsync);
+    bool syncs = (dsync && fate.error == 0) || f->dsync;
+    save_range(fd, f, offset, fate.len, syncs && !dies_written);
     return fate;
 }
 
@@ -437,7 +435,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t len)
             return shim_refuse(error);
         }
     }
-    return syscall(SYS_write, fd, data, n);
+    return written(syscall(SYS_write, fd, data, n));
 }
 
 static uint64_t length_of(const struct iovec *iov, int n)
@@ -458,7 +456,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
             return shim_refuse(error);
         }
     }
-    return syscall(SYS_writev, fd, iov, n);
+    return written(syscall(SYS_writev, fd, iov, n));
 }
 
 static ssize_t pwrite_it(int fd, const void *data, size_t len, off_t offset)
@@ -468,7 +466,7 @@ static ssize_t pwrite_it(int fd, const void *data, size_t len, off_t offset)
     if (error != 0) {
         return shim_refuse(error);
     }
-    return syscall(SYS_pwrite64, fd, data, n, offset);
+    return written(syscall(SYS_pwrite64, fd, data, n, offset));
 }
 
 /* One buffer at most, as everybody calls it here. */
@@ -488,7 +486,7 @@ static ssize_t pwritev2_it(int fd, const struct iovec *iov, int n, off_t offset,
         done = syscall(SYS_pwritev2, fd, &part, 1, (long)offset, 0L,
                        fate.dsync ? flags : flags & ~(RWF_DSYNC | RWF_SYNC));
     }
-    return fate.error != 0 ? shim_refuse(fate.error) : done;
+    return fate.error != 0 ? shim_refuse(fate.error) : written(done);
 }
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int flags)

@@ -50,6 +50,10 @@ _Static_assert(SLOT_KINDS + 4 * KINDS <= SLOTS, "all kinds have their slots");
 
 /* As the errno of a call that fails: it does part of what it shall. */
 #define IN_PART 10000
+/* Likewise: the process is killed when it is about to make that call. */
+#define DIES 10001
+/* Of a write: the process is killed when it has made it, and nothing of it is synced. */
+#define DIES_WRITTEN 10002
 
 /* A pointer to an object is not one to a function in C; POSIX says that this works. */
 #define REAL(ret, name, ...)                                                                       \
@@ -69,6 +73,9 @@ int64_t shim_slot(int which);
 
 /* Counts a call; its errno when it is the one that fails, otherwise 0. */
 int shim_fails(enum kind kind);
+
+/* Ends the process at once, as a kill would. */
+_Noreturn void shim_die(void);
 
 /* Sets errno; -1. */
 int shim_refuse(int error);

@@ -1,5 +1,6 @@
 /* shim_calls.c: what the shim does to calls that are not about files: sockets, clocks, memory, and
  * whatever makes something that there may be no more of. See shim.c. */
+#include <signal.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -11,6 +12,33 @@
 #include <unistd.h>
 
 #include "shim.h"
+#include "shim_stack.h"
+
+_Noreturn void shim_die(void)
+{
+    (void)kill(getpid(), SIGKILL);
+    for (;;) {
+        (void)pause(); /* this thread must not get on until then */
+    }
+}
+
+int shim_fails(enum kind kind)
+{
+    if (shim_slots == NULL) {
+        return 0;
+    }
+    _Atomic int64_t *k = &shim_slots[SLOT_KINDS + 4 * (int)kind];
+    int64_t call = atomic_fetch_add(&k[0], 1) + 1;
+    if (call != atomic_load(&k[1])) {
+        return 0;
+    }
+    atomic_fetch_add(&k[3], 1);
+    if (atomic_load(&k[2]) == DIES) {
+        shim_die();
+    }
+    shim_stack_put();
+    return (int)atomic_load(&k[2]);
+}
 
 /* ---- threads, processes, and what else there may be no more of ---- */
 

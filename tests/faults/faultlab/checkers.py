@@ -73,6 +73,22 @@ def last_token(events, ops):
     return []
 
 
+def books(events, ops):
+    """Each sending of an ACQUIRE or TOKEN draws one token at most, and one that was refused draws none. So of all tokens up
+    to the last one, no more are unaccounted for than there were sendings whose outcome nobody knows."""
+    last = [e['token'] for e in events if e['type'] == 'mark' and e['f'] == 'last token']
+    drawing = [op for op in ops if op.f in ('acquire', 'token')]
+    if not last or any('answered' not in op.fields for op in drawing):
+        return [] # it was cut off in the midst of a call
+    told = {op.get('token') for op in drawing if op.ok and op.get('token') is not None}
+    unknown = sum(op.get('unknown', 0) for op in drawing)
+    lost = last[0] - 1 - len(told)
+    if 0 <= lost <= unknown:
+        return []
+    return [Anomaly('books', '%d tokens were drawn before the last one, clients were told of %d, and %d sendings of unknown outcome '
+                    'may have drawn one each' % (last[0] - 1, len(told), unknown), at=ops[-1].invoked)]
+
+
 def storage_order(ops):
     """After an operation with a token was carried out, the storage carries out none that was sent later with a
     smaller one of the same lock."""

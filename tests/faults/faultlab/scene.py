@@ -648,7 +648,7 @@ def judge(events, ops, finals, healed, options):
     workload = options.workload
     found = {
         'answered once': checkers.answered_once(events),
-        'tokens': checkers.tokens(ops) + checkers.last_token(events, ops),
+        'tokens': checkers.tokens(ops) + checkers.last_token(events, ops) + checkers.books(events, ops),
         'replicas': checkers.replicas(events),
     }
     if healed is not None:

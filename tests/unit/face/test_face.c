@@ -234,6 +234,11 @@ struct asked {
     char errmsg[FACE_ERRMSG_SIZE];
 };
 
+#define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
+
+/* As the nodes were started. */
+static bool shared, del;
+
 static struct asked ask(enum fli_command_id id, const char *line)
 {
     static char copy[8192];
@@ -242,7 +247,7 @@ static struct asked ask(enum fli_command_id id, const char *line)
     unsigned n = 0;
     struct face_scripts *s;
     assert_int_equal(face_scripts_create(&s), 0);
-    struct face_context c = {.scripts = s, .wall_ms = 1000000};
+    struct face_context c = {.scripts = s, .shared = shared, .del = del, .wall_ms = 1000000};
     (void)snprintf(copy, sizeof copy, "%s", line);
     for (char *save = NULL, *word = strtok_r(copy, " ", &save); word != NULL;
          word = strtok_r(NULL, " ", &save)) {
@@ -282,6 +287,9 @@ static void set(void **state)
         {"k v IFEQ w PX 500", FACE_SWAP, 500},
         {"k v IFEQ w KEEPTTL", FACE_SWAP, 0},
         {"k v NX KEEPTTL", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v NX GET", FACE_GRANT, FL_TTL_MAX_MS},
+        {"k v get XX PX 500", FACE_EXTEND, 500},
+        {"k v GET", FACE_GRANT | FACE_EXTEND, FL_TTL_MAX_MS},
     };
     static const char *const bad[] = {
         "k v NX PX 0",
@@ -294,7 +302,7 @@ static void set(void **state)
         "k v NX IFEQ w",
         "k v NX NY",
         "k v KEEPTTL",
-        "k v NX GET",
+        "k v IFEQ w GET",
         "k v IFEQ",
         "k v NX PXAT 999",
         "k v FENCE lock 7",
@@ -318,6 +326,67 @@ static void set(void **state)
                         "invalid expire time in 'set' command");
 }
 
+static void answers_are(const struct asked *a, unsigned granted, unsigned own, unsigned other,
+                        unsigned absent)
+{
+    assert_int_equal(a->rc, 0);
+    assert_int_equal(a->r.answers.granted, granted);
+    assert_int_equal(a->r.answers.own, own);
+    assert_int_equal(a->r.answers.other, other);
+    assert_int_equal(a->r.answers.absent, absent);
+}
+
+static void set_and_get(void **state)
+{
+    (void)state;
+    struct asked a = ask(FLI_CMD_KEY_SET, "k v NX GET");
+    answers_are(&a, FACE_NIL, FACE_SENT, FACE_VALUE, FACE_NEVER);
+    assert_true(a.r.fetches);
+    a = ask(FLI_CMD_KEY_SET, "k v XX GET");
+    answers_are(&a, FACE_NEVER, FACE_SENT, FACE_ERROR_HELD, FACE_NIL);
+    assert_false(a.r.fetches);
+    a = ask(FLI_CMD_KEY_SET, "k v GET");
+    answers_are(&a, FACE_NIL, FACE_SENT, FACE_ERROR_HELD, FACE_NEVER);
+}
+
+/* --redis-face-shared: what one node has done is done at the others, too. */
+static void one_of_several(void **state)
+{
+    (void)state;
+    shared = true;
+    struct asked a = ask(FLI_CMD_KEY_SET, "k v NX PX 500");
+    assert_int_equal(a.r.change, FACE_GRANT | FACE_EXTEND);
+    answers_are(&a, FACE_OK, FACE_OK, FACE_NIL, FACE_NEVER);
+    a = ask(FLI_CMD_KEY_SET, "k v NX GET PX 500");
+    answers_are(&a, FACE_NIL, FACE_NIL, FACE_VALUE, FACE_NEVER);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v XX PX 500").r.change, FACE_EXTEND);
+    assert_int_equal(ask(FLI_CMD_KEY_SET, "k v IFEQ w PX 500").r.change, FACE_SWAP);
+    assert_int_equal(ask(FLI_CMD_EVALSHA, T1 " 1 k v").r.change, FACE_RELEASE | FACE_AGAIN);
+    assert_int_equal(ask(FLI_CMD_DELIFEQ, "k v").r.change, FACE_RELEASE | FACE_AGAIN);
+    assert_int_equal(ask(FLI_CMD_KEY_GET, "k").r.change, 0);
+    shared = false;
+}
+
+static void whoevers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"k", "k soon", "k 500 NX", "k 500 XX XX", "k 500 GT"};
+    del = true;
+    for (unsigned i = 0; i < 2; i++) {
+        struct asked a = ask(i == 0 ? FLI_CMD_KEY_DEL : FLI_CMD_UNLINK, "k l");
+        assert_true(a.rc == 0 && a.r.any && a.r.n_keys == 2 && a.r.ttl_ms == 0);
+    }
+    struct asked a = ask(FLI_CMD_PEXPIRE, "k 500 xx");
+    assert_true(a.rc == 0 && a.r.any && a.r.ttl_ms == 500);
+    a = ask(FLI_CMD_PEXPIRE, "k -5"); /* its time is over */
+    assert_true(a.rc == 0 && a.r.any && a.r.ttl_ms == 0);
+    for (size_t i = 1; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(ask(FLI_CMD_PEXPIRE, bad[i]).rc, FL_EINVAL);
+    }
+    assert_int_equal(ask(FLI_CMD_DELEX, "k").rc, FL_EINVAL); /* still has to say whose */
+    del = false;
+}
+
 static void lengths(void **state)
 {
     (void)state;
@@ -335,7 +404,6 @@ static void lengths(void **state)
     assert_int_equal(ask(FLI_CMD_EXISTS, "1 2 1").rc, FL_EINVAL);
 }
 
-#define T1 "4e92fdc63815b3a0a2dd1c1df3694de73607c88d"
 #define T2 "ceb2b2062e40c51a2b3963fd078bc71f11bdc65c"
 #define T14 "a4e8783852e6b949f9ef3a97212805108459a890"
 #define T9 "90da91872223f85eb1376a17e3c4df21ace8c54b"
@@ -483,7 +551,8 @@ static void monitor_verdicts(void **state)
         bool served;
     } rows[] = {
         {"\"SET\" \"k\" \"v\" \"nx\" \"px\" \"500\"", "SET", "", "k", true},
-        {"\"SET\" \"k\" \"v\" \"GET\" \"NX\"", "SET", "SET with GET is not", "k", false},
+        {"\"SET\" \"k\" \"v\" \"GET\" \"NX\"", "SET", "", "k", true},
+        {"\"SET\" \"k\" \"v\" \"IFNE\" \"w\"", "SET", "syntax error", "k", false},
         {"\"ping\"", "PING", "", "", true},
         {"\"client\" \"setinfo\" \"lib-name\" \"x\"", "CLIENT SETINFO", "", "", true},
         {"\"evalsha\" \"" T1 "\" \"1\" \"k\" \"v\"", "script release", "", "k", true},
@@ -529,6 +598,9 @@ int main(void)
         cmocka_unit_test(aliases),
         cmocka_unit_test(too_many_aliases),
         cmocka_unit_test(set),
+        cmocka_unit_test(set_and_get),
+        cmocka_unit_test(one_of_several),
+        cmocka_unit_test(whoevers),
         cmocka_unit_test(lengths),
         cmocka_unit_test(scripts),
         cmocka_unit_test(unguarded),

@@ -59,6 +59,7 @@ static struct machine_command key(const char *letters, const char *owner)
 #define EACH MACHINE_KEYS_EACH
 #define ADD MACHINE_KEYS_ADD
 #define SWAP MACHINE_KEYS_SWAP
+#define AGAIN MACHINE_KEYS_AGAIN
 
 static struct machine_result run(struct kit *k, struct machine_command c, unsigned code)
 {
@@ -75,8 +76,9 @@ static void take_and_give_back(void **state)
     assert_int_equal(r.token, 1);
     assert_int_equal(r.number, 1);
     assert_int_equal(r.deadline_ms, k->clock_ms + 1000);
-    run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD); /* the value is there already */
-    run(k, keys(GRANT, "L", "b", 1000), MACHINE_HELD);
+    /* The value is there already, and hears its token; another hears none. */
+    assert_int_equal(run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD).token, 1);
+    assert_int_equal(run(k, keys(GRANT, "L", "b", 1000), MACHINE_HELD).token, 0);
     run(k, keys(RELEASE, "L", "b", 0), MACHINE_HELD);
     r = run(k, keys(RELEASE, "L", "a", 0), MACHINE_DONE);
     assert_int_equal(r.number, 1);
@@ -204,6 +206,75 @@ static void beside_acquire(void **state)
     c.label = text("bob");
     run(k, c, MACHINE_HELD);
     assert_int_equal(kit_query(k, key("L", "eve")).code, MACHINE_DONE);
+}
+
+/* As a client does that takes one cluster for three servers. */
+static void given_back_at_each_node(void **state)
+{
+    struct kit *k = *state;
+    run(k, keys(GRANT, "KL", "a", 60000), MACHINE_GRANTED);
+    assert_int_equal(run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
+    struct machine_result r = run(k, keys(RELEASE | AGAIN, "KL", "a", 0), MACHINE_DONE);
+    assert_int_equal(r.number, 2);
+    run(k, keys(RELEASE, "KL", "a", 0), MACHINE_NO); /* who does not ask so is told how it is */
+    run(k, keys(RELEASE | AGAIN, "KL", "b", 0), MACHINE_NO);
+    run(k, keys(RELEASE | AGAIN, "KM", "a", 0), MACHINE_NO); /* M was never his */
+    assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KM", "a", 0), MACHINE_DONE).number, 1);
+    /* Another's is never given back, and he himself may take it again. */
+    run(k, keys(GRANT, "L", "b", 60000), MACHINE_GRANTED);
+    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
+    run(k, keys(GRANT, "L", "a", 1000), MACHINE_HELD);
+    run(k, keys(RELEASE | AGAIN, "L", "b", 0), MACHINE_DONE);
+    run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
+    assert_int_equal(run(k, keys(RELEASE | EACH | AGAIN, "KL", "a", 0), MACHINE_DONE).number, 2);
+    kit_tick(k, k->clock_ms + MACHINE_RELEASED_MS - 1);
+    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_DONE);
+    kit_tick(k, k->clock_ms + 1);
+    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
+    /* A lease that ended was given back by nobody. */
+    run(k, keys(GRANT, "L", "a", 1000), MACHINE_GRANTED);
+    kit_tick(k, k->clock_ms + 1001);
+    run(k, keys(RELEASE | AGAIN, "L", "a", 0), MACHINE_NO);
+}
+
+static struct machine_command any(const char *letters, uint64_t ttl_ms)
+{
+    struct machine_command c = keys(0, letters, "", ttl_ms);
+    c.op = MACHINE_OP_ANY_KEYS;
+    return c;
+}
+
+static void whoevers(void **state)
+{
+    struct kit *k = *state;
+    run(k, any("L", 0), MACHINE_NO);
+    run(k, any("L", 1000), MACHINE_NO);
+    run(k, keys(GRANT, "K", "a", 1000), MACHINE_GRANTED);
+    run(k, keys(GRANT, "L", "b", 1000), MACHINE_GRANTED);
+    uint64_t begin_ms = k->clock_ms;
+    assert_int_equal(run(k, any("KLM", 2000), MACHINE_DONE).number, 2);
+    assert_int_equal(run(k, keys(EXTEND, "K", "a", 0), MACHINE_DONE).deadline_ms, begin_ms + 2000);
+    run(k, any("K", 10), MACHINE_DONE);
+    assert_int_equal(run(k, keys(EXTEND, "K", "a", 0), MACHINE_DONE).deadline_ms, begin_ms + 2000);
+    assert_int_equal(run(k, any("KLM", 0), MACHINE_DONE).number, 2);
+    run(k, keys(RELEASE, "K", "a", 0), MACHINE_NO);
+    assert_int_equal(run(k, keys(GRANT, "L", "c", 1000), MACHINE_GRANTED).token, 3);
+    /* What is not held as a key stays. */
+    run(k,
+        (struct machine_command){
+            .op = MACHINE_OP_SESSION_OPEN, .owner = text("s"), .ttl_ms = 60000},
+        MACHINE_DONE);
+    run(k,
+        (struct machine_command){.op = MACHINE_OP_ACQUIRE,
+                                 .flags = MACHINE_ACQUIRE_EXPLICIT,
+                                 .n_names = 1,
+                                 .permits = 1,
+                                 .name = text("S"),
+                                 .owner = text("s")},
+        MACHINE_GRANTED);
+    run(k, any("S", 0), MACHINE_HELD);
+    assert_int_equal(run(k, any("SL", 0), MACHINE_DONE).number, 1);
+    run(k, keys(GRANT, "S", "a", 1000), MACHINE_HELD);
 }
 
 static void limits(void **state)
@@ -440,6 +511,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(swap, setup, teardown),
         cmocka_unit_test_setup_teardown(questions, setup, teardown),
         cmocka_unit_test_setup_teardown(beside_acquire, setup, teardown),
+        cmocka_unit_test_setup_teardown(given_back_at_each_node, setup, teardown),
+        cmocka_unit_test_setup_teardown(whoevers, setup, teardown),
         cmocka_unit_test_setup_teardown(limits, setup, teardown),
         cmocka_unit_test(wrong_commands),
         cmocka_unit_test_setup_teardown(as_the_model, setup, teardown),
