@@ -1,6 +1,7 @@
 /* machine.c: the machine as a whole: its life, a batch from begin to end, and the commands that are
  * not about sessions' places at locks. The others: acquire.c, lock.c, wait.c, session.c. */
 #include "machine/state.h"
+#include "machine/users.h"
 
 #include <stdlib.h>
 #include <string.h>

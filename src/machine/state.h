@@ -561,17 +561,6 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
 void machine_user_delete(struct machine *m, const struct machine_command *c,
                          struct machine_result *r);
 void machine_users_seal(struct machine *m);
-/* For users_load.c: a new one, which the machine owns from here on; another record for one; the
- * users that `goes` names go, in one pass; and what is told and done afterwards. */
-void machine_user_insert(struct machine *m, struct user *u);
-void machine_user_replace(struct machine *m, struct user *u, const struct acl_user *acl);
-void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct user *u),
-                        void *ctx);
-void machine_user_tell(struct machine *m, const struct user *u, enum machine_reason reason);
-void machine_users_recheck(struct machine *m);
-/* users_load.c */
-void machine_users_replace(struct machine *m, const struct machine_command *c,
-                           struct machine_result *r);
 void machine_users_work(struct machine *m); /* looks at one wait */
 /* This wait goes: the next one is looked at instead. */
 void machine_users_skip(struct machine *m, struct wait *w);

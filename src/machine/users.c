@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "machine/state.h"
+#include "machine/users.h"
 
 #define DEFAULT_NAME "default"
 

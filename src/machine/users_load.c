@@ -4,7 +4,7 @@
  * change by USER_SET would leave them. All of it happens, or nothing. */
 #include <string.h>
 
-#include "machine/state.h"
+#include "machine/users.h"
 
 struct roster {
     struct fli_slice all;
