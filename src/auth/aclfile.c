@@ -10,14 +10,17 @@
 #include <unistd.h>
 
 #include "auth/hash.h"
+#include "machine/limits.h"
 
 #define ARGS_MAX 256u
+#define DEFAULT_USER_BYTES 64u /* which stays when the file does not name it */
 
 struct reading {
     const char *path;
     unsigned line;
     unsigned rights;
     struct aclfile *file;
+    size_t bytes; /* that the lock service would need for them */
     char *errmsg;
     size_t errmsg_size;
 };
@@ -72,6 +75,19 @@ static int add(struct reading *r, struct fli_slice name, struct aclfile_user **r
     return 0;
 }
 
+/* What a node keeps of a user: a number, a login, and this. */
+static int count_bytes(struct reading *r, const struct acl_user *u)
+{
+    uint8_t bytes[ACL_ENCODED_MAX];
+    r->bytes += 8 + acl_encode(u, bytes);
+    return r->rights != ACL_LOCK_RIGHTS || r->bytes + DEFAULT_USER_BYTES <= MACHINE_USERS_BYTES_MAX
+               ? 0
+               : wrong(r, FL_EINVAL,
+                       "up to this line the users take more than the 48 KiB that a cluster keeps "
+                       "for all of them: give clients that may do the same one user, or name locks "
+                       "by shorter patterns");
+}
+
 /* The words after the name, checked by making a user of them. */
 static int read_words(struct reading *r, struct aclfile_user *u, const struct fli_slice *args,
                       unsigned n)
@@ -85,7 +101,7 @@ static int read_words(struct reading *r, struct aclfile_user *u, const struct fl
         struct fli_slice words = {u->words.data, u->words.len};
         rc = acl_apply(&tried, words, r->rights, why, sizeof why);
     }
-    return rc == 0 ? 0 : wrong(r, rc == FL_ENOMEM ? rc : FL_EINVAL, why);
+    return rc == 0 ? count_bytes(r, &tried) : wrong(r, rc == FL_ENOMEM ? rc : FL_EINVAL, why);
 }
 
 static int read_line(struct reading *r, struct fli_slice line)
@@ -128,6 +144,37 @@ int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, stru
         text.data += used;
         text.len -= used;
     }
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct aclfile_user *const *x = a;
+    const struct aclfile_user *const *y = b;
+    return fli_bytes_cmp((*x)->name, (*x)->name_len, (*y)->name, (*y)->name_len);
+}
+
+int aclfile_pack(const struct aclfile *f, struct fli_buf *out)
+{
+    const struct aclfile_user **sorted = calloc(f->n + 1, sizeof *sorted);
+    int rc = sorted == NULL ? FL_ENOMEM : 0;
+    for (unsigned i = 0; rc == 0 && i < f->n; i++) {
+        sorted[i] = &f->users[i];
+    }
+    if (rc == 0) {
+        qsort(sorted, f->n, sizeof(*sorted), by_name);
+    }
+    for (unsigned i = 0; rc == 0 && i < f->n; i++) {
+        uint8_t bytes[ACL_ENCODED_MAX];
+        struct acl_user u;
+        char unused[128];
+        struct fli_slice words = {sorted[i]->words.data, sorted[i]->words.len};
+        acl_user_init(&u, (struct fli_slice){sorted[i]->name, sorted[i]->name_len});
+        rc = acl_apply(&u, words, ACL_LOCK_RIGHTS, unused, sizeof unused);
+        FLI_ASSERT(rc == 0); /* as it did when they were read */
+        rc = fli_buf_append(out, bytes, acl_encode(&u, bytes));
+    }
+    free(sorted);
     return rc;
 }
 

@@ -21,13 +21,17 @@ struct aclfile {
 };
 
 /* 0; FL_EINVAL with a sentence that names file and line, but no password; FL_ENOMEM, FL_ESYSTEM.
- * *ret is to be freed in any case. rights: as acl_apply() takes them. */
+ * *ret is to be freed in any case. rights: as acl_apply() takes them; with those of the lock
+ * service the users are also no more than it can keep. */
 int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *errmsg,
                  size_t errmsg_size) FLI_MUST_USE;
 /* The same of text in memory; `path` is only for messages. */
 int aclfile_parse(const char *path, struct fli_slice text, unsigned rights, struct aclfile *ret,
                   char *errmsg, size_t errmsg_size) FLI_MUST_USE;
 void aclfile_free(struct aclfile *f);
+
+/* Appends all users as USERS_LOAD takes them. 0, or the buffer's error, or FL_ENOMEM. */
+int aclfile_pack(const struct aclfile *f, struct fli_buf *out) FLI_MUST_USE;
 
 /* Replaces the file by this text, whole or not at all; mode 0600. */
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg,

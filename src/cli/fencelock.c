@@ -6,6 +6,7 @@
 
 #include "cli/fencelock_common.h"
 #include "client/url.h"
+#include "tls/tls.h"
 
 #define ERROR_SIZE 512u
 #define WITH_FILES                                                                                 \
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
     if (!keep_standard_descriptors()) {
         return CLI_EXIT_UNKNOWN;
     }
+    fli_tls_keep_buffers();
     char errmsg[ERROR_SIZE];
     struct cli_args args;
     int rc = cli_parse(cli_commands, argc, (const char *const *)argv, environment, &args, errmsg,

@@ -20,6 +20,7 @@
 #include "store/service.h"
 #include "store/strict.h"
 #include "store/watch.h"
+#include "tls/tls.h"
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
@@ -727,6 +728,7 @@ int main(int argc, char **argv)
                         .protected_mode = true,
                         .log_level = LOG_SAY_INFO,
                         .strict_timeout_ms = STRICT_TIMEOUT_DEFAULT_MS};
+    fli_tls_keep_buffers();
     int code = read_environment(&o) ? read_arguments(&o, argc, argv) : EXIT_USAGE;
     if (code >= 0) {
         return code;

@@ -17,6 +17,7 @@
 #include "cli/fencelockd_begin.h"
 #include "cli/fencelockd_check.h"
 #include "server/server.h"
+#include "tls/tls.h"
 
 struct daemon {
     uv_loop_t loop;
@@ -164,6 +165,7 @@ int main(int argc, char **argv)
 {
     static struct daemon d;
     char errmsg[CONFIG_ERRMSG_MAX];
+    fli_tls_keep_buffers();
     switch (config_read(argc - 1, (const char *const *)argv + 1, (const char *const *)environ,
                         &d.config, errmsg)) {
     case CONFIG_HELP:

@@ -32,7 +32,7 @@ static bool has_room(struct held_queue *q, const struct node_ticket *t, size_t l
 static struct held *create(struct held_queue *q, struct node_ticket *t, const void *command,
                            size_t len)
 {
-    FLI_ASSERT(len > 0 && len <= MACHINE_COMMAND_MAX);
+    FLI_ASSERT(len > 0 && len <= MACHINE_COMMAND_LARGEST);
     struct held *h = malloc(sizeof *h + len);
     if (h == NULL) {
         return NULL;

@@ -264,7 +264,7 @@ void node_turn_start(struct node *n)
 int node_submit(struct node *n, struct node_ticket *t, const void *command, size_t len,
                 node_ticket_cb cb)
 {
-    FLI_ASSERT(cb != NULL && len >= 4 && len <= MACHINE_COMMAND_MAX);
+    FLI_ASSERT(cb != NULL && len >= 4 && len <= MACHINE_COMMAND_LARGEST);
     if (!node_running(n)) {
         return FL_ENOLEADER;
     }

@@ -595,6 +595,9 @@ int proposer_add(struct proposer *p, struct node_ticket *t, const void *command,
     if (len > p->config.pending_max - p->stats.pending_bytes) {
         return FL_EBUSY;
     }
+    if (len > p->config.batch_max - MACHINE_BATCH_HEADER_SIZE) {
+        return FL_ELIMIT; /* a log of small segments, and the one command that may be large */
+    }
     /* One malformed command would stop every replica, so nothing gets into a batch unread. */
     struct item i;
     int rv = read_item(t, command, len, &i);

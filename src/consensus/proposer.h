@@ -55,9 +55,10 @@ void proposer_destroy(struct proposer *p);
 /* Whether commands are accepted (the barrier of this term is through). */
 bool proposer_is_open(const struct proposer *p);
 
-/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_EINVAL (not one
- * whole command, which may have come from another node); FL_ENOMEM. The bytes are copied. t->cb
- * comes later, once; t may be NULL for commands of the node's own whose answer nobody needs. */
+/* Queues a command or query. 0; FL_ENOLEADER (not open); FL_EBUSY (pending_max); FL_ELIMIT (larger
+ * than an entry of this log may be); FL_EINVAL (not one whole command, which may have come from
+ * another node); FL_ENOMEM. The bytes are copied. t->cb comes later, once; t may be NULL for
+ * commands of the node's own whose answer nobody needs. */
 int proposer_add(struct proposer *p, struct node_ticket *t, const void *command, size_t len,
                  node_ticket_cb cb) FLI_MUST_USE;
 

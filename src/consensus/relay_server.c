@@ -331,6 +331,7 @@ static bool may_be_relayed(uint8_t op)
     case MACHINE_OP_SESSION_CLOSE:
     case MACHINE_OP_USER_SET:
     case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_LOAD:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
     case MACHINE_OP_SETTING_SET:
@@ -346,7 +347,7 @@ static void on_command(struct follower *f, struct fli_slice body)
     uint64_t sequence, source;
     struct fli_slice command;
     if (relay_command_decode(body, &sequence, &source, &command) != 0 || command.len == 0 ||
-        command.len > MACHINE_COMMAND_MAX || !may_be_relayed(command.data[0])) {
+        command.len > MACHINE_COMMAND_LARGEST || !may_be_relayed(command.data[0])) {
         close_follower(f, "a command that no follower relays");
         return;
     }

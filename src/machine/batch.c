@@ -33,6 +33,7 @@
  *   NODE_VERSION   number 8 (node), number2 8 (version)
  *   VERSION_RAISE  number 8
  *   LIMIT_SET, SETTING_SET   number 8, number2 8
+ *   USERS_LOAD     users (as a value)
  *
  * where name, owner, label = length 1, bytes; value = length 2, bytes; limits = five numbers of 4
  * in the order of struct machine_limits; everything little endian. One table (layout_of) drives
@@ -67,6 +68,7 @@ enum field {
     FIELD_WORDS,
     FIELD_ATTEMPT, /* number, with the flag */
     FIELD_NODE_ADDRESS,
+    FIELD_USERS,
     FIELD_NOTHING,
 };
 
@@ -102,6 +104,7 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USER_SET] = {MACHINE_USER_INITIAL, {FIELD_USER, FIELD_WORDS}},
     [MACHINE_OP_USER_DELETE] = {0, {FIELD_USER}},
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
+    [MACHINE_OP_USERS_LOAD] = {MACHINE_USER_INITIAL, {FIELD_USERS}},
     [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
                          {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
     [MACHINE_OP_REENTER] = {MACHINE_REENTER_ONCE,
@@ -353,6 +356,8 @@ static bool field_ok(const struct machine_command *c, unsigned field)
         return length_ok(c->words, 0, ACL_TEXT_MAX);
     case FIELD_NODE_ADDRESS:
         return node_address_ok(c->value);
+    case FIELD_USERS:
+        return length_ok(c->value, 0, MACHINE_USERS_BYTES_MAX) && machine_users_ok(c->value);
     case FIELD_NOTHING:
         return true;
     default:
@@ -410,6 +415,11 @@ size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_
     also[len] = (uint8_t)name.len;
     memcpy(also + len + 1, name.data, name.len);
     return len + 1 + name.len;
+}
+
+size_t machine_command_size_max(unsigned op)
+{
+    return op == MACHINE_OP_USERS_LOAD ? MACHINE_COMMAND_LARGEST : MACHINE_COMMAND_MAX;
 }
 
 int machine_command_check(const struct machine_command *c)
@@ -486,6 +496,7 @@ static uint8_t *put_field(uint8_t *p, const struct machine_command *c, unsigned 
     case FIELD_VALUE:
     case FIELD_PATTERN:
     case FIELD_NODE_ADDRESS:
+    case FIELD_USERS:
         return put_long(p, c->value);
     case FIELD_TOKEN:
         return put_u64(p, c->token);
@@ -513,7 +524,7 @@ int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
     if (l == NULL) {
         return FL_EINVAL;
     }
-    uint8_t bytes[MACHINE_COMMAND_MAX];
+    uint8_t bytes[MACHINE_COMMAND_LARGEST];
     uint8_t *p = bytes + COMMAND_HEADER_SIZE;
     if ((c->flags & MACHINE_COMMAND_BY) != 0) {
         p = put_short(put_u64(p, c->user), c->address);
@@ -522,7 +533,7 @@ int machine_command_encode(const struct machine_command *c, struct fli_buf *out)
         p = put_field(p, c, l->fields[i]);
     }
     size_t len = (size_t)(p - bytes);
-    FLI_ASSERT(len <= sizeof bytes);
+    FLI_ASSERT(len <= machine_command_size_max(c->op));
     bytes[0] = c->op;
     bytes[1] = c->flags;
     fli_put_u16(bytes + 2, (uint16_t)len);
@@ -582,6 +593,7 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
     case FIELD_VALUE:
     case FIELD_PATTERN:
     case FIELD_NODE_ADDRESS:
+    case FIELD_USERS:
         c->value = fli_read_bytes(r, fli_read_u16(r));
         break;
     case FIELD_TOKEN:
@@ -619,7 +631,7 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
         return FL_ECORRUPT;
     }
     size_t size = fli_get_u16(p + 2);
-    if (size < COMMAND_HEADER_SIZE || size > len || size > MACHINE_COMMAND_MAX) {
+    if (size < COMMAND_HEADER_SIZE || size > len || size > machine_command_size_max(p[0])) {
         return FL_ECORRUPT;
     }
     const struct layout *l = layout_of(p[0]);

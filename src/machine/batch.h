@@ -59,7 +59,8 @@ enum machine_op {
     MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
     MACHINE_OP_USER_DELETE, /* owner = the user's name */
     MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
-    MACHINE_OP_KEYS = 24,   /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
+    MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
+    MACHINE_OP_KEYS = 24, /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
      * value = its address. */
     MACHINE_OP_NODE_ADD = 32,
@@ -121,7 +122,7 @@ enum machine_op {
 #define MACHINE_KEYS_AGAIN 64u
 #define MACHINE_RELEASED_MS UINT64_C(5000)
 
-/* Flag of USER_SET: nothing happens (EXISTS) once users were changed, or sealed. */
+/* Flag of USER_SET and USERS_LOAD: nothing happens (EXISTS) once users were changed, or sealed. */
 #define MACHINE_USER_INITIAL 1u
 
 /* Bits of number2. */
@@ -193,6 +194,12 @@ unsigned machine_command_names(const struct machine_command *c,
 /* Room for `also` of any command, and how one more name is put into it: returns the new length. */
 #define MACHINE_ALSO_SIZE ((MACHINE_NAMES_MAX - 1) * (1 + FL_NAME_MAX))
 size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name);
+
+/* Bytes that an encoded command of this kind has at most. */
+size_t machine_command_size_max(unsigned op);
+
+/* Whether these are users as USERS_LOAD takes them (users_load.c). */
+bool machine_users_ok(struct fli_slice users);
 
 /* Appends the encoded command. */
 int machine_command_encode(const struct machine_command *c, struct fli_buf *out) FLI_MUST_USE;

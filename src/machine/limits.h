@@ -39,7 +39,8 @@ struct machine_settings {
 #define MACHINE_LIMITS_SETTABLE 5u /* the first of enum machine_limit: those above */
 #define MACHINE_NODES_MAX 9u       /* members whose incarnation is remembered */
 #define MACHINE_NODE_ADDRESS_MAX 263u
-#define MACHINE_COMMAND_MAX 8192u /* encoded bytes of one command */
+#define MACHINE_COMMAND_MAX 8192u      /* encoded bytes of one command */
+#define MACHINE_COMMAND_LARGEST 51200u /* but of USERS_LOAD, which carries all users */
 #define MACHINE_BATCH_MAX                                                                          \
     (UINT32_C(4) << 20)                   /* encoded bytes of one batch; what a decoder accepts */
 #define MACHINE_BATCH_COMMANDS_MAX 65536u /* commands in one batch */
@@ -76,6 +77,7 @@ struct machine_settings {
 /* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
  * user with one password and two short patterns takes about a hundred. */
 #define MACHINE_USERS_BYTES_MAX 49152u
+#define MACHINE_USERS_MAX 2048u /* users besides the default one */
 
 #define MACHINE_COMMAND_COST_MAX                                                                   \
     (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX) + MACHINE_SEARCH_STEPS_MIN)
@@ -103,6 +105,9 @@ _Static_assert(1 + 1 + 2 + MACHINE_NAMES_MAX * (1 + FL_NAME_MAX) + FL_OWNER_MAX 
                        FL_VALUE_MAX + 64 <
                    MACHINE_COMMAND_MAX,
                "the largest command fits");
+_Static_assert(MACHINE_USERS_BYTES_MAX + 64 < MACHINE_COMMAND_LARGEST &&
+                   MACHINE_COMMAND_LARGEST <= UINT16_MAX,
+               "and so do all users");
 _Static_assert(MACHINE_BATCH_COST_MAX >= 40 * MACHINE_COMMAND_COST_MAX &&
                    MACHINE_SEARCH_STEPS_MIN <= MACHINE_SEARCH_STEPS_MAX &&
                    MACHINE_SEARCH_STEPS_MAX <= MACHINE_BATCH_COMMAND_STEPS &&

@@ -1,6 +1,7 @@
 /* machine.c: the machine as a whole: its life, a batch from begin to end, and the commands that are
  * not about sessions' places at locks. The others: acquire.c, lock.c, wait.c, session.c. */
 #include "machine/state.h"
+#include "machine/users.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -402,6 +403,7 @@ uint32_t machine_command_cost(const struct machine_command *c)
         return 2 * MACHINE_STEPS_RECORD;
     case MACHINE_OP_LOCKS:
     case MACHINE_OP_SESSION_LIST:
+    case MACHINE_OP_USERS_LOAD:
         return MACHINE_LIST_COST;
     case MACHINE_OP_SHOW:
     case MACHINE_OP_SESSION_SHOW:
@@ -491,6 +493,9 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         break;
     case MACHINE_OP_USER_DELETE:
         machine_user_delete(m, c, r);
+        break;
+    case MACHINE_OP_USERS_LOAD:
+        machine_users_replace(m, c, r);
         break;
     case MACHINE_OP_USERS_SEAL:
         machine_users_seal(m);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "machine/state.h"
+#include "machine/users.h"
 
 #define DEFAULT_NAME "default"
 
@@ -57,7 +58,7 @@ static void count_user(struct machine *m, const struct user *u, bool comes)
     }
 }
 
-static void insert_user(struct machine *m, struct user *u)
+void machine_user_insert(struct machine *m, struct user *u)
 {
     struct users *us = &m->users;
     FLI_ASSERT(us->n == 0 || us->list[us->n - 1]->uid < u->uid);
@@ -87,7 +88,7 @@ void machine_users_init(struct machine *m)
     FLI_ASSERT(rc == 0);
     u->login = 1;
     machine_work_init(&m->users.work, WORK_USERS);
-    insert_user(m, u);
+    machine_user_insert(m, u);
 }
 
 void machine_users_fini(struct machine *m)
@@ -248,6 +249,7 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return acl_may_some(u, ACL_SEE) ? 0 : ACL_SEE;
     case MACHINE_OP_USER_SET:
     case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_LOAD:
     case MACHINE_OP_USERS_SEAL:
     case MACHINE_OP_LIMIT_SET:
     case MACHINE_OP_SETTING_SET:
@@ -352,13 +354,24 @@ void machine_users_work(struct machine *m)
     }
 }
 
-static void changed(struct machine *m, struct fli_slice name, enum machine_reason reason)
+void machine_user_tell(struct machine *m, const struct user *u, enum machine_reason reason)
 {
+    struct fli_slice name = {u->acl.name, u->acl.name_len};
     machine_emit(m, &(struct machine_event){.type = MACHINE_EVENT_USER_CHANGED,
                                             .reason = (uint8_t)reason,
                                             .owner = name});
+}
+
+void machine_users_recheck(struct machine *m)
+{
     recheck_at(m, first_from(m, m->waits.next));
     machine_work(m);
+}
+
+static void changed(struct machine *m, const struct user *u, enum machine_reason reason)
+{
+    machine_user_tell(m, u, reason);
+    machine_users_recheck(m);
 }
 
 /* Whether a login that was made under the old user might be refused under the new one. */
@@ -380,7 +393,7 @@ static bool locks_out(const struct acl_user *before, const struct acl_user *afte
     return false;
 }
 
-static void replace(struct machine *m, struct user *u, const struct acl_user *acl)
+void machine_user_replace(struct machine *m, struct user *u, const struct acl_user *acl)
 {
     bool out = locks_out(&u->acl, acl);
     count_user(m, u, false);
@@ -426,13 +439,13 @@ void machine_user_set(struct machine *m, const struct machine_command *c, struct
     m->users.sealed = m->users.sealed || !initial;
     r->code = MACHINE_DONE;
     if (u != NULL) {
-        replace(m, u, &acl);
+        machine_user_replace(m, u, &acl);
     } else {
         u = fli_xcalloc(1, sizeof *u);
         *u = (struct user){.uid = ++m->users.last_uid, .login = 1, .acl = acl};
-        insert_user(m, u);
+        machine_user_insert(m, u);
     }
-    changed(m, c->owner, MACHINE_REASON_NONE);
+    changed(m, u, MACHINE_REASON_NONE);
 }
 
 void machine_user_delete(struct machine *m, const struct machine_command *c,
@@ -461,8 +474,28 @@ void machine_user_delete(struct machine *m, const struct machine_command *c,
         m->asker.user = NULL;
         m->asker.is_node = true;
     }
-    changed(m, c->owner, MACHINE_REASON_CLOSE);
+    changed(m, u, MACHINE_REASON_CLOSE);
     free(u);
+}
+
+void machine_users_drop(struct machine *m, bool (*goes)(void *ctx, const struct user *u), void *ctx)
+{
+    struct users *us = &m->users;
+    unsigned kept = 0;
+    for (unsigned i = 0; i < us->n; i++) {
+        struct user *u = us->list[i];
+        if (!goes(ctx, u)) {
+            us->list[kept++] = u;
+            continue;
+        }
+        count_user(m, u, false);
+        if (m->asker.user == u) {
+            m->asker.user = NULL;
+            m->asker.is_node = true;
+        }
+        free(u);
+    }
+    us->n = kept;
 }
 
 void machine_users_seal(struct machine *m)
@@ -541,7 +574,7 @@ bool machine_users_load(struct machine *m, struct fli_reader *r)
     }
     struct user *own = fli_xmalloc(sizeof *own);
     *own = u;
-    insert_user(m, own);
+    machine_user_insert(m, own);
     return m->users.bytes <= MACHINE_USERS_BYTES_MAX;
 }
 

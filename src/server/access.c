@@ -548,7 +548,6 @@ void access_command(void *ctx, void *request, const struct fli_command *command,
 void access_turn(struct access *a)
 {
     uint64_t now_ms = access_now(a);
-    struct fli_list *link = NULL;
     FLI_LIST_FOREACH_SAFE(pos, tmp, &a->delayed)
     {
         struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
@@ -563,15 +562,12 @@ void access_turn(struct access *a)
             }
         }
     }
-    while ((link = fli_list_pop(&a->next)) != NULL) {
-        access_users_next(FLI_CONTAINER_OF(link, struct access_call, link));
-    }
     access_initial(a);
 }
 
 uint64_t access_next_turn_ms(const struct access *a)
 {
-    uint64_t next = fli_list_empty(&a->next) ? UINT64_MAX : 0;
+    uint64_t next = UINT64_MAX;
     FLI_LIST_FOREACH(pos, &a->delayed)
     {
         const struct access_call *c = FLI_CONTAINER_OF(pos, struct access_call, link);
@@ -621,9 +617,8 @@ int access_create(const struct access_config *config, struct access **ret, char 
     }
     a->config = *config;
     fli_list_init(&a->delayed);
-    fli_list_init(&a->next);
     fli_list_init(&a->certs);
-    fli_buf_init(&a->scratch, MACHINE_COMMAND_MAX);
+    fli_buf_init(&a->scratch, MACHINE_COMMAND_LARGEST);
     a->known_index = UINT64_MAX; /* until the node is open, everything is known */
     int rc = read_users(a, errmsg, errmsg_size);
     if (rc == 0 && config->config->auditlog[0] != '\0') {

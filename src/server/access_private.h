@@ -23,7 +23,7 @@ struct access_part {
 };
 
 struct access_call {
-    struct fli_list link; /* delayed, next or certs of access */
+    struct fli_list link; /* delayed or certs of access */
     struct node_ticket ticket;
     struct auth_job job;
     struct access *access;
@@ -57,7 +57,7 @@ struct access {
     struct access_config config;
     struct auth_worker *worker;
     struct throttle throttle;
-    struct fli_list delayed, next, certs;
+    struct fli_list delayed, certs;
     unsigned calls;
     struct access_counts counts;
     struct audit *audit;  /* NULL: none */
@@ -87,7 +87,6 @@ bool access_local_user(struct access *a, const char *name, struct acl_user *ret)
 
 /* access_users.c */
 void access_users_command(struct access_call *c, const struct fli_slice *args, unsigned n);
-void access_users_next(struct access_call *c); /* what may not be done inside a result */
 void access_initial(struct access *a);
 
 #endif

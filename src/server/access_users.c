@@ -427,19 +427,6 @@ static void answer_users(struct access_call *c, struct fli_slice payload)
     access_free(c);
 }
 
-/* What LOAD is to delete is found now, and handed over in a turn of its own: not from inside a
- * result. */
-static void later(struct access_call *c, struct fli_slice payload)
-{
-    if (fli_buf_append(&c->text, payload.data, payload.len) != 0) {
-        end_failure(c, FL_ENOMEM);
-    } else if (c->access->stopping) {
-        end_failure(c, FL_ENOLEADER);
-    } else {
-        fli_list_push(&c->access->next, &c->link);
-    }
-}
-
 static void on_users(struct node_ticket *t, int status, const struct machine_result *result,
                      struct fli_slice payload)
 {
@@ -448,8 +435,6 @@ static void on_users(struct node_ticket *t, int status, const struct machine_res
         access_free(c);
     } else if (c->id == FLI_CMD_ACL_SAVE) {
         save(c, payload);
-    } else if (c->id == FLI_CMD_ACL_LOAD) {
-        later(c, payload);
     } else {
         answer_users(c, payload);
     }
@@ -474,55 +459,34 @@ static void work_load(struct auth_job *job)
                              sizeof c->error);
 }
 
+/* All users of a file as one command, so that they are there as a whole or not at all. */
+static void send_file(struct access_call *c, const struct aclfile *f, struct machine_command m)
+{
+    struct fli_buf users;
+    fli_buf_init(&users, MACHINE_USERS_BYTES_MAX);
+    int rc = aclfile_pack(f, &users);
+    if (rc == 0 && !send_begin(c, 1)) {
+        rc = FL_ENOMEM;
+    }
+    if (rc == 0) {
+        m.value = (struct fli_slice){users.data, users.len};
+        send_part(c, &m);
+        send_end(c);
+    } else if (c->access->initial == c) {
+        c->access->initial = NULL;
+        access_free(c);
+    } else {
+        end_failure(c, rc);
+    }
+    fli_buf_fini(&users);
+}
+
 static void done_load(struct auth_job *job)
 {
     struct access_call *c = FLI_CONTAINER_OF(job, struct access_call, job);
     if (file_work_done(c)) {
-        ask_users(c);
+        send_file(c, &c->file, asked(c, MACHINE_OP_USERS_LOAD));
     }
-}
-
-static bool is_in_file(const struct aclfile *f, const struct acl_user *u)
-{
-    for (unsigned i = 0; i < f->n; i++) {
-        if (fli_bytes_cmp(f->users[i].name, f->users[i].name_len, u->name, u->name_len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void send_file(struct access_call *c, const struct aclfile *f, struct machine_command m)
-{
-    for (unsigned i = 0; i < f->n; i++) {
-        m.owner = (struct fli_slice){f->users[i].name, f->users[i].name_len};
-        m.words = (struct fli_slice){f->users[i].words.data, f->users[i].words.len};
-        send_part(c, &m);
-    }
-}
-
-/* The file may take the right to load it from the user who loads it, and that user's line need not
- * be the last. So the right is checked once, before, and the node itself sends the lines, as one
- * batch. */
-void access_users_next(struct access_call *c)
-{
-    struct fli_slice users = text_of(c);
-    struct acl_user u;
-    uint64_t login = 0;
-    if (!send_begin(c, c->file.n + count_users(users) + 1)) {
-        end_failure(c, FL_ENOMEM);
-        return;
-    }
-    struct machine_command m = {.op = MACHINE_OP_USER_SET, .user = MACHINE_USER_NODE};
-    send_file(c, &c->file, m);
-    while (machine_users_next(&users, &login, &u) == 1) {
-        m = (struct machine_command){.op = MACHINE_OP_USER_DELETE, .user = MACHINE_USER_NODE};
-        m.owner = (struct fli_slice){u.name, u.name_len};
-        if ((uint32_t)login != 0 && !is_in_file(&c->file, &u)) {
-            send_part(c, &m);
-        }
-    }
-    send_end(c);
 }
 
 /* ---- the users of a new cluster -------------------------------------------------------------- */
@@ -544,17 +508,11 @@ void access_initial(struct access *a)
     if (c == NULL) {
         return;
     }
-    if (!send_begin(c, a->file.n + 1)) {
-        access_free(c);
-        return;
-    }
-    struct machine_command set = {
-        .op = MACHINE_OP_USER_SET, .flags = MACHINE_USER_INITIAL, .user = MACHINE_USER_NODE};
-    struct machine_command seal = {.op = MACHINE_OP_USERS_SEAL, .user = MACHINE_USER_NODE};
     a->initial = c;
-    send_file(c, &a->file, set);
-    send_part(c, &seal);
-    send_end(c);
+    send_file(c, &a->file,
+              (struct machine_command){.op = MACHINE_OP_USERS_LOAD,
+                                       .flags = MACHINE_USER_INITIAL,
+                                       .user = MACHINE_USER_NODE});
 }
 
 /* ---- CAT ------------------------------------------------------------------------------------- */

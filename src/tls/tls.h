@@ -66,6 +66,10 @@ struct fli_tls_config {
 struct fli_tls_context;
 struct fli_tls;
 
+/* For programs, not for libraries: this thread keeps the buffers of the last few records for the
+ * next ones (pool.c). To be called before anything else of OpenSSL; later it has no effect. */
+void fli_tls_keep_buffers(void);
+
 /* What is known of the files in use. */
 struct fli_tls_facts {
     char subject[FLI_TLS_NAME_MAX]; /* of own certificate; "" when there is none */

@@ -36,7 +36,7 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_ACL_LIST, "ACL", "LIST", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "",
      "an array of lines as in a file of users", "Lists the users with all their words."},
     {FLI_CMD_ACL_LOAD, "ACL", "LOAD", 0, 0, LOCK_WRITE | FLI_CMD_ADMIN, "", "OK",
-     "Makes the users what this node's file of users says, and deletes the others."},
+     "Makes the users what this node's file of users says, as one change."},
     {FLI_CMD_ACL_SAVE, "ACL", "SAVE", 0, 0, LOCK_QUERY | FLI_CMD_ADMIN, "", "OK",
      "Writes the users to this node's file of users."},
     {FLI_CMD_ACL_SETUSER, "ACL", "SETUSER", 1, -1, LOCK_WRITE | FLI_CMD_ADMIN, "user [word ...]",

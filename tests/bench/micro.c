@@ -11,6 +11,8 @@
  *   batch     commands to a sealed entry of the log
  *   apply     an entry to results
  *   all       all of these, one after the other, as a server does it
+ *   tls       the requests and answers, each a record of its own, through both ends of TLS: by 32
+ *             connections, one after the other
  *
  * Judges nothing; timings are no assertions. */
 #include <stdio.h>
@@ -18,8 +20,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "certs.h"
 #include "consensus/batch_build.h"
 #include "server/dispatch.h"
+#include "tls/tls.h"
 #include "wire/resp.h"
 
 #define BATCH 32u
@@ -70,7 +74,13 @@ struct sent {
     node_ticket_cb cb;
 };
 
+struct ends {
+    struct fli_tls *server, *client;
+};
+
 struct bench {
+    struct ends ends[BATCH];
+    struct fli_buf plain, cipher, back;
     struct machine *machine;
     struct dispatch *dispatch;
     struct batch batch;
@@ -365,16 +375,106 @@ static void turn_all(struct bench *b)
     do_all(b, b->releases);
 }
 
+/* ---- TLS ------------------------------------------------------------------------------------- */
+
+static struct fli_tls_context *tls_context(const char *dir, bool server)
+{
+    char cert[96], key[96], ca[96], errmsg[FLI_TLS_ERRMSG_SIZE];
+    struct fli_tls_context *c = NULL;
+    snprintf(cert, sizeof cert, "%s/%s.crt", dir, server ? "server" : "client");
+    snprintf(key, sizeof key, "%s/%s.key", dir, server ? "server" : "client");
+    snprintf(ca, sizeof ca, "%s/ca.crt", dir);
+    const struct fli_tls_config config = {.server = server,
+                                          .cert_file = cert,
+                                          .key_file = key,
+                                          .ca_file = ca,
+                                          .auth = FLI_TLS_AUTH_REQUIRED};
+    if (fli_tls_context_create(&config, &c, errmsg, sizeof errmsg) != 0) {
+        fprintf(stderr, "micro: %s\n", errmsg);
+        exit(1);
+    }
+    return c;
+}
+
+/* What one end has to send goes to the other. */
+static void pass(struct bench *b, struct fli_tls *to)
+{
+    struct fli_buf sent = b->cipher;
+    b->cipher = b->back;
+    fli_buf_clear(&b->cipher);
+    must(fli_tls_read(to, sent.data, sent.len, &b->plain, &b->cipher));
+    b->back = sent;
+}
+
+static void shake_hands(struct bench *b, struct ends *e)
+{
+    fli_buf_clear(&b->cipher);
+    must(fli_tls_read(e->client, NULL, 0, &b->plain, &b->cipher));
+    for (bool to_server = true; b->cipher.len > 0; to_server = !to_server) {
+        pass(b, to_server ? e->server : e->client);
+    }
+    if (fli_tls_state(e->server) != FLI_TLS_OPEN || fli_tls_state(e->client) != FLI_TLS_OPEN) {
+        abort();
+    }
+}
+
+static void set_up_tls(struct bench *b)
+{
+    char path[64];
+    const char *dir = certs_dir(path);
+    certs_make(dir, "ca", &(struct cert){.cn = "ca", .ca = true});
+    certs_make(dir, "server", &(struct cert){.cn = "s", .san = "DNS:server", .issuer = "ca"});
+    certs_make(dir, "client", &(struct cert){.cn = "client", .issuer = "ca"});
+    struct fli_tls_context *server = tls_context(dir, true);
+    struct fli_tls_context *client = tls_context(dir, false);
+    fli_buf_init(&b->plain, FLI_TLS_PLAIN_MAX(BATCH_MAX));
+    fli_buf_init(&b->cipher, BATCH_MAX);
+    fli_buf_init(&b->back, BATCH_MAX);
+    for (unsigned i = 0; i < BATCH; i++) {
+        must(fli_tls_create(server, NULL, &b->ends[i].server));
+        must(fli_tls_create(client, "server", &b->ends[i].client));
+        shake_hands(b, &b->ends[i]);
+    }
+    fli_tls_context_destroy(server);
+    fli_tls_context_destroy(client);
+    certs_remove(dir);
+}
+
+static void carry(struct bench *b, struct fli_tls *from, struct fli_tls *to, const void *data,
+                  size_t len)
+{
+    fli_buf_clear(&b->plain);
+    fli_buf_clear(&b->cipher);
+    must(fli_tls_write(from, data, len, &b->cipher));
+    pass(b, to);
+    if (b->plain.len != len) {
+        abort();
+    }
+}
+
+static void turn_tls(struct bench *b)
+{
+    static const char answer[] = ":1000000\r\n";
+    if (b->ends[0].server == NULL) {
+        set_up_tls(b);
+    }
+    for (unsigned k = 0; k < 2; k++) {
+        for (unsigned i = 0; i < BATCH; i++) {
+            const struct fli_buf *asked = k == 0 ? &b->acquires[i].ask : &b->releases[i].ask;
+            struct ends *e = &b->ends[i];
+            carry(b, e->client, e->server, asked->data, asked->len);
+            carry(b, e->server, e->client, answer, sizeof answer - 1);
+        }
+    }
+}
+
 /* What a turn does besides what it is there for; taken off in the table. */
 static const struct layer {
     const char *name;
     void (*turn)(struct bench *b);
     int less; /* the layer whose work this one repeats; -1: none */
-} layers[] = {{"parse", turn_parse, -1},
-              {"dispatch", turn_dispatch, 0},
-              {"batch", turn_batch, -1},
-              {"apply", turn_apply, 2},
-              {"all", turn_all, -1}};
+} layers[] = {{"parse", turn_parse, -1}, {"dispatch", turn_dispatch, 0}, {"batch", turn_batch, -1},
+              {"apply", turn_apply, 2},  {"all", turn_all, -1},          {"tls", turn_tls, -1}};
 #define LAYERS (sizeof layers / sizeof layers[0])
 
 static void print_table(struct bench *b)
@@ -401,6 +501,7 @@ static void print_table(struct bench *b)
 int main(int argc, char **argv)
 {
     struct bench *b = &bench;
+    fli_tls_keep_buffers(); /* as the programs do */
     set_up(b);
     if (argc == 1) {
         print_table(b);
@@ -414,6 +515,6 @@ int main(int argc, char **argv)
             return 0;
         }
     }
-    fputs("usage: micro [parse|dispatch|batch|apply|all TURNS]\n", stderr);
+    fputs("usage: micro [parse|dispatch|batch|apply|all|tls TURNS]\n", stderr);
     return 2;
 }

@@ -52,7 +52,7 @@ static void check_encoding(const struct machine_command *c, const uint8_t *data,
         return;
     }
     struct fli_buf again;
-    fli_buf_init(&again, MACHINE_COMMAND_MAX);
+    fli_buf_init(&again, MACHINE_COMMAND_LARGEST);
     FLI_ASSERT(machine_command_encode(c, &again) == 0);
     FLI_ASSERT(fli_bytes_cmp(again.data, again.len, data, size) == 0);
     fli_buf_fini(&again);

@@ -466,6 +466,81 @@ class ThreeNodes(AclCase):
         self.refused('NOPERM', self.login(leader, 'ann'), 'ACQUIRE', 'a2', 'TTL', TTL)
 
 
+    def test_a_file_is_one_change(self):
+        """Files take turns; whoever looks sees all of one, also when the leader is killed in the middle, and so does a node that
+        comes back without its disk."""
+        path = self.lab.path('users.acl')
+        sets = [['user boss on nopass ~* +@all\n'] + ['user %s%03d on nopass ~%s* +@see\n' % (c, i, c) for i in range(150)]
+                for c in 'ab']
+        names = [{b'default'} | {line.split()[1].encode() for line in lines} for lines in sets]
+
+        def put(n):
+            with open(path + '.new', 'w') as f:
+                f.writelines(sets[n])
+            os.rename(path + '.new', path)
+        put(0)
+        cluster = Cluster(self.lab, 3, ['--aclfile', path]).start()
+        leader, follower = cluster.leader(), cluster.followers()[0]
+
+        def boss(node):
+            c = node.client()
+            self.addCleanup(c.close)
+            try:
+                return c if c.call('AUTH', 'boss', 'x') == 'OK' else None
+            except RespError:
+                return None
+        loader, looker = (wait_until(lambda: boss(follower), 30, 'users of the file') for _ in range(2))
+        self.assertEqual(set(looker.call('ACL', 'USERS')), names[0]) # the first ones came as a whole as well
+        stop = threading.Event()
+        loaded, seen, wrong = [], [], []
+
+        def load():
+            n = 0
+            while not stop.is_set() and len(loaded) < 500:
+                n = 1 - n
+                put(n)
+                try:
+                    loaded.append(loader.call('ACL', 'LOAD', timeout=30))
+                except RespError as e:
+                    if e.word not in ('UNCERTAIN', 'NOLEADER'):
+                        wrong.append(e.line)
+
+        def look():
+            while not stop.is_set():
+                try:
+                    users = set(looker.call('ACL', 'USERS', timeout=30))
+                except RespError as e:
+                    if e.word not in ('UNCERTAIN', 'NOLEADER'):
+                        wrong.append(e.line)
+                    continue
+                if users in names:
+                    seen.append(names.index(users))
+                else:
+                    wrong.append('%d users, of neither file' % len(users))
+        threads = [threading.Thread(target=f) for f in (load, look)]
+        for t in threads:
+            t.start()
+        try:
+            wait_until(lambda: len(loaded) >= 5, 60, 'files that were loaded')
+            leader.kill()
+            before = len(loaded)
+            wait_until(lambda: len(loaded) >= before + 5 and {0, 1} <= set(seen[-200:]), 60, 'files that the next leader loaded')
+        finally:
+            stop.set()
+            for t in threads:
+                t.join()
+        self.assertEqual(wrong, [])
+        last = set(looker.call('ACL', 'USERS', timeout=30))
+        self.assertIn(last, names)
+        cluster.wipe(leader)
+        c = wait_until(lambda: boss(cluster.leader()), 60, 'the boss at the leader')
+        wait_until(lambda: c.call('CLUSTER', 'FORGET', leader.id) == 'OK', 60, 'FORGET')
+        leader.start()
+        cluster.wait_serving(leader)
+        wait_until(lambda: len(set(cluster.wait_same_state())) == 1, 60, 'one state')
+        self.assertEqual(set(boss(leader).call('ACL', 'USERS')), last)
+
+
 class Files(AclCase):
     def test_file_of_users(self):
         path = self.lab.path('users.acl')
@@ -483,7 +558,7 @@ class Files(AclCase):
         c = wait_until(boss, 30, 'users of the file')
         with node.client() as stranger:
             self.refused('NOAUTH', stranger, 'ACQUIRE', 'a', 'TTL', TTL)
-        self.assertEqual(c.call('ACL', 'USERS'), [b'default', b'boss', b'ann'])
+        self.assertEqual(c.call('ACL', 'USERS'), [b'default', b'ann', b'boss']) # one list, by name
         c.call('ACL', 'SETUSER', 'bob', 'on', '>bobs', '~b', '+@see')
         self.assertEqual(c.call('ACL', 'SAVE'), 'OK')
         saved = open(path).read()
@@ -503,6 +578,26 @@ class Files(AclCase):
             f.write('user eve on\n')
         self.refused('ERR', c, 'ACL', 'LOAD', text='users.acl:6')
         self.assertEqual(len(c.call('ACL', 'USERS')), 5)
+
+    def test_more_users_than_a_cluster_keeps(self):
+        path = self.lab.path('users.acl')
+        many = ''.join('user u%04d on nopass ~%s +@see\n' % (i, 'a' * 200) for i in range(400))
+        with open(path, 'w') as f:
+            f.write('user boss on nopass ~* +@all\n')
+        node = Cluster(self.lab, 1, ['--aclfile', path]).start().nodes[0]
+        boss = node.client()
+        self.addCleanup(boss.close)
+        wait_until(lambda: boss.call('AUTH', 'boss', 'x') == 'OK', 30, 'users of the file')
+        with open(path, 'a') as f:
+            f.write(many)
+        text = self.refused('ERR', boss, 'ACL', 'LOAD', text='48 KiB')
+        self.assertRegex(text, r'users\.acl:2\d\d: ') # the line where it is too much, and what to do
+        self.assertIn('one user', text)
+        self.assertEqual(boss.call('ACL', 'USERS'), [b'default', b'boss'])
+        check = subprocess.run([binary('fencelockd'), '--data', self.lab.path('d'), '--listen', '127.0.0.1:0', '--aclfile', path],
+                               capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(check.returncode, 0)
+        self.assertIn('48 KiB', check.stderr)
 
     def test_a_wrong_file_is_said_at_the_start(self):
         path = self.lab.path('users.acl')

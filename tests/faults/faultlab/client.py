@@ -121,7 +121,7 @@ class Client:
         self.stopping = self.pause_next = False
         self.nodes = Server(options.nodes.split(','), options.number, options.node_timeout, self.extra,
                             options.certs, options.user)
-        self.store = Server([options.store], 0, options.store_timeout, self.extra) if options.store else None
+        self.store = Server([options.store], 0, options.store_timeout, self.extra, user=options.user) if options.store else None
         self.lists, self.drawn = {}, {} # of a lock: number of its list; tokens drawn for it
         self.redlock = Redlock(self) if options.redis else None
         self.front_door = FrontDoor(self) if options.front_door else None

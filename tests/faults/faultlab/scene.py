@@ -341,8 +341,6 @@ class Scene:
             self.cluster = ProxiedCluster(self.lab, o.nodes + spare)
             self.peers = PeerProxy(self.loop, self.cluster.peer_ports()).start()
         self.certs = self._secure() if o.tls else None
-        if o.users:
-            self._make_users()
         if USES_STORE[o.workload]:
             self.store = (_NakedStore if o.no_fencing else Store)(self.lab)
             port = free_ports(1)[0]
@@ -350,6 +348,8 @@ class Scene:
             self.store_address = '127.0.0.1:%d' % port
         else:
             self.store, self.store_address = None, ''
+        if o.users:
+            self._make_users()
         if o.mode == 'redlock':
             self.redis = [_RedisServer(self.lab, 'redis%d' % (i + 1)) for i in range(REDIS_N)]
         if spare:
@@ -399,11 +399,32 @@ class Scene:
         return next(n for n in self.cluster.nodes if n.id == number)
 
     def _make_users(self):
-        path = self.lab.path('users.acl')
-        with open(path, 'w', encoding='utf-8') as f:
-            f.write(users.FILE)
+        paths = {name: self.lab.path(name) for name in ('users.acl', 'users-of-the-store.acl')}
+        for path, text in zip(paths.values(), (users.FILE, users.STORE_FILE)):
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(text)
         for node in self.cluster.nodes:
-            node.extra += ['--aclfile', path] + (['--tls-auth-clients-user', 'CN'] if self.certs else [])
+            node.extra += ['--aclfile', paths['users.acl']] + (['--tls-auth-clients-user', 'CN'] if self.certs else [])
+        if self.store:
+            self.store.extra = ['--aclfile', paths['users-of-the-store.acl']]
+
+    def _be_a_stranger(self):
+        """Whoever has not logged in asks for what only users may have, all the time."""
+        while not self.over.is_set():
+            for address, command in users.stranger_asks(self.cluster.nodes, self.store):
+                try:
+                    with Resp(address, timeout=1.0) as c:
+                        answer = c.call(*command)
+                except OSError:
+                    continue
+                except RespError as e:
+                    if e.word in users.FORBIDDEN:
+                        self.count('strangers refused by %s' % ('the storage' if command[0] != 'ACQUIRE' else 'nodes'))
+                    elif e.word not in users.NO_ANSWER:
+                        raise AssertionError('a stranger who asks %s is told %s' % (command[0], e.line)) from None
+                    continue
+                raise AssertionError('one who has not logged in is answered %r to %s' % (answer, command[0]))
+            self.over.wait(0.1)
 
     def _preload(self):
         o = self.options
@@ -454,7 +475,7 @@ class Scene:
             client.wait_output('ready: ', 30)
 
     def _start_threads(self):
-        jobs = [('sampler', self._sample)]
+        jobs = [('sampler', self._sample)] + ([('stranger', self._be_a_stranger)] if self.options.users else [])
         rare = max(1.0, len(self.options.nemesis) / 2.0)
         for name in self.options.nemesis:
             fault = nemesis.make(name, random.Random('%d %s' % (self.options.seed, name)), rare)

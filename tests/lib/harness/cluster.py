@@ -91,9 +91,10 @@ class Store(_Server):
         port = port or free_ports(1)[0]
         super().__init__(lab, name, '127.0.0.1:%d' % port, lab.path(name))
         self.port = port
+        self.extra = []
 
     def argv(self):
-        return [binary('fencelock-store'), '--listen', self.address, '--data', self.data]
+        return [binary('fencelock-store'), '--listen', self.address, '--data', self.data] + self.extra
 
 
 class Cluster:

@@ -310,8 +310,8 @@ static void test_forbidden_commands(void **state)
 static void test_command_beyond(void **state)
 {
     struct fixture *f = *state;
-    uint8_t body[RELAY_COMMAND_HEAD_SIZE + MACHINE_COMMAND_MAX + 1] = {[RELAY_COMMAND_HEAD_SIZE] =
-                                                                           MACHINE_OP_ACQUIRE};
+    uint8_t body[RELAY_COMMAND_HEAD_SIZE + MACHINE_COMMAND_LARGEST + 1] = {
+        [RELAY_COMMAND_HEAD_SIZE] = MACHINE_OP_ACQUIRE};
     uint8_t type;
     uint8_t answer[256];
     send_frame(f, RELAY_COMMAND, body, sizeof body - 1);

@@ -422,6 +422,128 @@ static void users_have_a_limit(void **state)
     done(k, MACHINE_USER_NODE, cmd_user("x", "foo"), MACHINE_WRONG);
 }
 
+/* ---- all at once ---- */
+
+struct roster {
+    uint8_t bytes[MACHINE_USERS_BYTES_MAX + ACL_ENCODED_MAX];
+    size_t len;
+};
+
+/* Behind those that are there; names have to grow. */
+static void enroll(struct roster *l, const char *name, const char *words)
+{
+    struct acl_user u;
+    char errmsg[256];
+    acl_user_init(&u, slice(name));
+    assert_int_equal(acl_apply(&u, slice(words), ACL_LOCK_RIGHTS, errmsg, sizeof errmsg), 0);
+    l->len += acl_encode(&u, l->bytes + l->len);
+}
+
+static struct machine_command cmd_load(const struct roster *l, bool initial)
+{
+    return (struct machine_command){.op = MACHINE_OP_USERS_LOAD,
+                                    .flags = initial ? MACHINE_USER_INITIAL : 0,
+                                    .value = {l->bytes, l->len}};
+}
+
+static unsigned users_there(struct kit *k, const char *name)
+{
+    struct machine_command q = {.op = MACHINE_OP_USER, .owner = slice(name)};
+    return kit_query(k, by(q, MACHINE_USER_NODE)).code == MACHINE_DONE;
+}
+
+static void a_list_takes_the_place_of_all(void **state)
+{
+    struct kit *k = *state;
+    struct roster l = {.len = 0};
+    set(k, "boss", "on nopass +@admin");
+    set(k, "gone", "on nopass ~* +@acquire");
+    set(k, "kept", "on nopass ~* +@acquire");
+    set(k, "shut", "on #" HASH(1) " ~* +@acquire");
+    set(k, "waits", "on nopass ~* +@acquire");
+    uint64_t boss = login(k, "boss");
+    uint64_t gone = login(k, "gone");
+    uint64_t kept = login(k, "kept");
+    uint64_t shut = login(k, "shut");
+    done(k, gone, cmd_acquire("L", "ann", 5000), MACHINE_GRANTED);
+    done(k, kept, cmd_acquire("M", "bob", 5000), MACHINE_GRANTED);
+    done(k, login(k, "waits"), cmd_wait("M", "cid", 5000, 5000), MACHINE_QUEUED);
+    enroll(&l, "kept", "on nopass ~* +@acquire");
+    enroll(&l, "new", "on nopass ~* +@acquire");
+    enroll(&l, "shut", "on #" HASH(2) " ~* +@acquire");
+    enroll(&l, "waits", "on nopass ~* +@see");
+    refused(k, kept, cmd_load(&l, false), ACL_ADMIN);
+    assert_true(users_there(k, "gone"));
+    done(k, boss, cmd_load(&l, false), MACHINE_DONE);
+    assert_false(users_there(k, "gone") || users_there(k, "boss"));
+    assert_true(users_there(k, "new") && users_there(k, "default"));
+    done(k, boss, may(0), MACHINE_NOAUTH);
+    done(k, gone, cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NOAUTH);
+    done(k, shut, may(0), MACHINE_NOAUTH);
+    done(k, login(k, "shut"), may(0), MACHINE_DONE);
+    done(k, kept, cmd_held(MACHINE_OP_RENEW, "M", 2, 0), MACHINE_DONE); /* its login stays */
+    done(k, login(k, "new"), cmd_held(MACHINE_OP_RENEW, "L", 1, 0), MACHINE_NO); /* not its own */
+    kit_tick(k, 20000); /* nobody may renew it, and its lease ends all the same */
+    struct machine_counts c;
+    machine_get_counts(k->m, &c);
+    assert_int_equal(c.locks_held, 0);
+    assert_int_equal(c.waits, 0);
+    assert_int_equal(c.grants, 2); /* who lost the right while he waited got nothing */
+}
+
+static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
+{
+    struct kit *k = *state;
+    struct roster l = {.len = 0};
+    char name[16];
+    set(k, "old", "on nopass ~* +@acquire");
+    set(k, "default", "resetkeys ~aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    for (unsigned i = 0; l.len + (i + 1) * 8 + 40 < MACHINE_USERS_BYTES_MAX; i++) {
+        snprintf(name, sizeof name, "user-%04u", i);
+        enroll(&l, name,
+               "on nopass resetkeys ~aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    }
+    struct machine_result r = run_by(k, MACHINE_USER_NODE, cmd_load(&l, false));
+    assert_int_equal(r.code, MACHINE_LIMIT);
+    assert_int_equal(r.number, MACHINE_LIMIT_USERS);
+    assert_true(users_there(k, "old") && !users_there(k, "user-0000"));
+    l.len = 0; /* what is no list does not even become a command */
+    enroll(&l, "b", "on");
+    enroll(&l, "a", "on");
+    assert_int_equal(machine_command_check(&(struct machine_command){.op = MACHINE_OP_USERS_LOAD,
+                                                                     .value = {l.bytes, l.len}}),
+                     FL_EINVAL);
+    l.len = 0;
+    enroll(&l, "a", "on");
+    enroll(&l, "a", "on");
+    assert_false(machine_users_ok((struct fli_slice){l.bytes, l.len}));
+    assert_false(machine_users_ok((struct fli_slice){l.bytes, l.len - 1}));
+    l.len /= 2;
+    assert_true(machine_users_ok((struct fli_slice){l.bytes, l.len}));
+    for (size_t cut = 1; cut < l.len; cut++) {
+        assert_false(machine_users_ok((struct fli_slice){l.bytes, cut}));
+    }
+}
+
+static void a_list_to_begin_with(void **state)
+{
+    struct kit *k = *state;
+    struct roster l = {.len = 0};
+    enroll(&l, "ann", "on nopass ~* +@all");
+    enroll(&l, "default", "off");
+    done(k, MACHINE_USER_NODE, cmd_load(&l, true), MACHINE_DONE);
+    done(k, 0, may(0), MACHINE_NOAUTH);
+    l.len = 0;
+    enroll(&l, "bob", "on nopass ~* +@acquire");
+    done(k, MACHINE_USER_NODE, cmd_load(&l, true), MACHINE_EXISTS);
+    assert_true(users_there(k, "ann") && !users_there(k, "bob"));
+    done(k, MACHINE_USER_NODE, cmd_load(&l, false), MACHINE_DONE);
+    assert_true(users_there(k, "bob") && !users_there(k, "ann"));
+    kit_reload(k); /* through a snapshot */
+    assert_true(users_there(k, "bob") && !users_there(k, "ann"));
+    machine_check(k->m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +560,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(users_are_in_snapshots, setup, teardown),
         cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, setup, teardown),
         cmocka_unit_test_setup_teardown(users_have_a_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_list_to_begin_with, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,172 @@
+/* users_load.c: all users at once. The value of USERS_LOAD is the users that there are from here
+ * on, each as acl_encode() writes it, by name. Whoever is not among them is deleted, but for the
+ * default user, which stays as it is; whoever is keeps his number, and his logins as far as a
+ * change by USER_SET would leave them. All of it happens, or nothing. */
+#include <string.h>
+
+#include "machine/users.h"
+
+struct roster {
+    struct fli_slice all;
+    unsigned n;
+    uint32_t at[MACHINE_USERS_MAX]; /* where each begins */
+    bool known[MACHINE_USERS_MAX];  /* there was such a user before */
+};
+
+/* The record there, which was checked. */
+static void read_user(const struct roster *l, unsigned i, struct acl_user *ret)
+{
+    struct fli_reader r;
+    fli_reader_init(&r, l->all.data + l->at[i], l->all.len - l->at[i]);
+    bool read = acl_decode(&r, ret);
+    FLI_ASSERT(read);
+}
+
+/* Where acl_encode() puts it. */
+static struct fli_slice name_at(const struct roster *l, unsigned i)
+{
+    const uint8_t *record = l->all.data + l->at[i];
+    return (struct fli_slice){record + 2, record[1]};
+}
+
+static bool read_roster(struct fli_slice users, struct roster *l)
+{
+    struct fli_reader r;
+    struct acl_user u;
+    fli_reader_init(&r, users.data, users.len);
+    memset(l, 0, sizeof *l);
+    l->all = users;
+    while (fli_reader_left(&r) > 0) {
+        if (l->n == MACHINE_USERS_MAX) {
+            return false;
+        }
+        l->at[l->n] = (uint32_t)(users.len - fli_reader_left(&r));
+        if (!acl_decode(&r, &u)) {
+            return false;
+        }
+        if (l->n > 0) {
+            struct fli_slice before = name_at(l, l->n - 1);
+            if (fli_bytes_cmp(before.data, before.len, u.name, u.name_len) >= 0) {
+                return false;
+            }
+        }
+        l->n++;
+    }
+    return true;
+}
+
+bool machine_users_ok(struct fli_slice users)
+{
+    struct roster l;
+    return read_roster(users, &l);
+}
+
+/* -1: it is not among them. */
+static int find(const struct roster *l, const struct user *u)
+{
+    unsigned lo = 0;
+    unsigned hi = l->n;
+    while (lo < hi) {
+        unsigned mid = lo + (hi - lo) / 2;
+        struct fli_slice name = name_at(l, mid);
+        int order = fli_bytes_cmp(name.data, name.len, u->acl.name, u->acl.name_len);
+        if (order == 0) {
+            return (int)mid;
+        }
+        lo = order < 0 ? mid + 1 : lo;
+        hi = order < 0 ? hi : mid;
+    }
+    return -1;
+}
+
+static bool goes(void *ctx, const struct user *u)
+{
+    const struct roster *l = ctx;
+    return u->uid != 0 && find(l, u) < 0;
+}
+
+/* Whether there is room for them and the numbers of those that are new. */
+static bool fits(const struct machine *m, struct roster *l)
+{
+    uint8_t record[USER_RECORD_MAX];
+    size_t bytes = l->all.len + (size_t)l->n * 8;
+    uint32_t known = 0;
+    for (unsigned i = 0; i < m->users.n; i++) {
+        int at = find(l, m->users.list[i]);
+        if (at >= 0) {
+            l->known[at] = true;
+            known++;
+        } else if (m->users.list[i]->uid == 0) {
+            bytes += machine_user_encode(m->users.list[i], record);
+        }
+    }
+    return bytes <= MACHINE_USERS_BYTES_MAX && l->n - known <= UINT32_MAX - m->users.last_uid;
+}
+
+static bool is_equal(const struct acl_user *a, const struct acl_user *b)
+{
+    uint8_t bytes_a[ACL_ENCODED_MAX];
+    uint8_t bytes_b[ACL_ENCODED_MAX];
+    size_t len_a = acl_encode(a, bytes_a);
+    size_t len_b = acl_encode(b, bytes_b);
+    return fli_bytes_cmp(bytes_a, len_a, bytes_b, len_b) == 0;
+}
+
+static void change_known(struct machine *m, const struct roster *l)
+{
+    for (unsigned i = 0; i < m->users.n; i++) {
+        struct user *u = m->users.list[i];
+        struct acl_user acl;
+        int at = find(l, u);
+        if (at < 0) {
+            continue;
+        }
+        read_user(l, (unsigned)at, &acl);
+        if (!is_equal(&u->acl, &acl)) {
+            machine_user_replace(m, u, &acl);
+            machine_user_tell(m, u, MACHINE_REASON_NONE);
+        }
+    }
+}
+
+static void make_new(struct machine *m, const struct roster *l)
+{
+    for (unsigned i = 0; i < l->n; i++) {
+        if (l->known[i]) {
+            continue;
+        }
+        struct user *u = fli_xcalloc(1, sizeof *u);
+        u->uid = ++m->users.last_uid;
+        u->login = 1;
+        read_user(l, i, &u->acl);
+        machine_user_insert(m, u);
+        machine_user_tell(m, u, MACHINE_REASON_NONE);
+    }
+}
+
+void machine_users_replace(struct machine *m, const struct machine_command *c,
+                           struct machine_result *r)
+{
+    struct roster l;
+    bool read = read_roster(c->value, &l);
+    FLI_ASSERT(read); /* or it could not have been decoded */
+    if ((c->flags & MACHINE_USER_INITIAL) != 0 && m->users.sealed) {
+        r->code = MACHINE_EXISTS;
+        return;
+    }
+    if (!fits(m, &l)) {
+        machine_answer_limit(m, r, MACHINE_LIMIT_USERS);
+        return;
+    }
+    m->users.sealed = true;
+    r->code = MACHINE_DONE;
+    change_known(m, &l);
+    make_new(m, &l);
+    for (unsigned i = 0; i < m->users.n; i++) { /* while who asks is still known by his name */
+        if (goes(&l, m->users.list[i])) {
+            machine_user_tell(m, m->users.list[i], MACHINE_REASON_CLOSE);
+        }
+    }
+    machine_users_drop(m, goes, &l);
+    machine_users_recheck(m);
+}
