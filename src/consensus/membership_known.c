@@ -376,6 +376,7 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
         p->has_answered = verdict != HANDSHAKE_WENT_BACK;
     }
     if (verdict == HANDSHAKE_WENT_BACK) { /* who knows it is right, whatever others do not know */
+        membership_is_refused(m);
         host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
         return;
     }

@@ -115,6 +115,8 @@ void membership_members_turn(struct membership *m);
 bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
                           char reason[HANDSHAKE_REASON_MAX]);
 void membership_note_start(struct membership *m, const struct peer_identity *peer); /* is let in */
+/* This node's directory is an older copy: it stays so, however often it is started. */
+void membership_is_refused(struct membership *m);
 /* What called was a start that is over. */
 bool membership_is_past(const struct membership *m, const struct member_state *p);
 

@@ -22,6 +22,12 @@ static void store(struct membership *m)
     }
 }
 
+void membership_is_refused(struct membership *m)
+{
+    m->config.starts->next = (struct start){.number = STARTS_REFUSED};
+    store(m);
+}
+
 /* ---- judging ---- */
 
 /* In its own term a leader knows what each follower has on its disk. */
@@ -88,6 +94,7 @@ static void hear_of_self(struct membership *m, const struct starts_known *told)
 {
     const struct identity *id = m->config.identity;
     if (told->incarnation == id->incarnation && start_is_past(m->config.starts->own, told->start)) {
+        membership_is_refused(m);
         host_fail(&m->config.host, FL_EDENIED,
                   "%s is an older copy, or a second one: start %" PRIu64 " of it is known to "
                   "others; move it away, run fencelock cluster replace %" PRIu64

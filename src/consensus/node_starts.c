@@ -66,6 +66,13 @@ int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size)
     if (rv != 0) {
         return refuse(n, rv, errmsg, errmsg_size);
     }
+    if (s->next.number == STARTS_REFUSED) {
+        snprintf(errmsg, errmsg_size,
+                 "the data directory %s is an older copy, the other members have said: move it "
+                 "away, run fencelock cluster replace %" PRIu64 ", and start with an empty one",
+                 n->dir.path, n->id);
+        return FL_EDENIED;
+    }
     if (s->incarnation != n->identity.incarnation) {
         snprintf(errmsg, errmsg_size,
                  "%s/starts is of another directory: put back the one that was there", n->dir.path);

@@ -15,7 +15,7 @@
  *   8      8     sequence: one more with each write
  *   16     8     incarnation of the node
  *   24     16    its start: number, mark
- *   40     16    of a witness: the start that is about to be made; else zeros
+ *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED, or zeros
  *   56     16    of a witness: term and index that were on the disk; else zeros
  *   72     8     how many others are known
  *   80     56    of each: id, incarnation, number, mark, term, index, zeros
@@ -29,6 +29,10 @@
 
 #include "base/base.h"
 #include "peer/handshake.h"
+
+/* As the number of `next`: this directory was refused as an older copy. Each start raises the
+ * number, so the next one might be taken for a newer one. */
+#define STARTS_REFUSED UINT64_MAX
 
 #define STARTS_SLOT_SIZE 980u
 #define STARTS_SLOT_STEP 4096u
