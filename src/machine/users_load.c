@@ -6,7 +6,7 @@
 
 #include "machine/users.h"
 
-struct roster {
+struct user_list {
     struct fli_slice all;
     unsigned n;
     uint32_t at[MACHINE_USERS_MAX]; /* where each begins */
@@ -14,7 +14,7 @@ struct roster {
 };
 
 /* The record there, which was checked. */
-static void read_user(const struct roster *l, unsigned i, struct acl_user *ret)
+static void read_user(const struct user_list *l, unsigned i, struct acl_user *ret)
 {
     struct fli_reader r;
     fli_reader_init(&r, l->all.data + l->at[i], l->all.len - l->at[i]);
@@ -23,13 +23,13 @@ static void read_user(const struct roster *l, unsigned i, struct acl_user *ret)
 }
 
 /* Where acl_encode() puts it. */
-static struct fli_slice name_at(const struct roster *l, unsigned i)
+static struct fli_slice name_at(const struct user_list *l, unsigned i)
 {
     const uint8_t *record = l->all.data + l->at[i];
     return (struct fli_slice){record + 2, record[1]};
 }
 
-static bool read_roster(struct fli_slice users, struct roster *l)
+static bool read_user_list(struct fli_slice users, struct user_list *l)
 {
     struct fli_reader r;
     struct acl_user u;
@@ -57,12 +57,12 @@ static bool read_roster(struct fli_slice users, struct roster *l)
 
 bool machine_users_ok(struct fli_slice users)
 {
-    struct roster l;
-    return read_roster(users, &l);
+    struct user_list l;
+    return read_user_list(users, &l);
 }
 
 /* -1: it is not among them. */
-static int find(const struct roster *l, const struct user *u)
+static int find(const struct user_list *l, const struct user *u)
 {
     unsigned lo = 0;
     unsigned hi = l->n;
@@ -81,12 +81,12 @@ static int find(const struct roster *l, const struct user *u)
 
 static bool goes(void *ctx, const struct user *u)
 {
-    const struct roster *l = ctx;
+    const struct user_list *l = ctx;
     return u->uid != 0 && find(l, u) < 0;
 }
 
 /* Whether there is room for them and the numbers of those that are new. */
-static bool fits(const struct machine *m, struct roster *l)
+static bool fits(const struct machine *m, struct user_list *l)
 {
     uint8_t record[USER_RECORD_MAX];
     size_t bytes = l->all.len + (size_t)l->n * 8;
@@ -112,7 +112,7 @@ static bool is_equal(const struct acl_user *a, const struct acl_user *b)
     return fli_bytes_cmp(bytes_a, len_a, bytes_b, len_b) == 0;
 }
 
-static void change_known(struct machine *m, const struct roster *l)
+static void change_known(struct machine *m, const struct user_list *l)
 {
     for (unsigned i = 0; i < m->users.n; i++) {
         struct user *u = m->users.list[i];
@@ -129,7 +129,7 @@ static void change_known(struct machine *m, const struct roster *l)
     }
 }
 
-static void make_new(struct machine *m, const struct roster *l)
+static void make_new(struct machine *m, const struct user_list *l)
 {
     for (unsigned i = 0; i < l->n; i++) {
         if (l->known[i]) {
@@ -147,8 +147,8 @@ static void make_new(struct machine *m, const struct roster *l)
 void machine_users_replace(struct machine *m, const struct machine_command *c,
                            struct machine_result *r)
 {
-    struct roster l;
-    bool read = read_roster(c->value, &l);
+    struct user_list l;
+    bool read = read_user_list(c->value, &l);
     FLI_ASSERT(read); /* or it could not have been decoded */
     if ((c->flags & MACHINE_USER_INITIAL) != 0 && m->users.sealed) {
         r->code = MACHINE_EXISTS;

@@ -424,13 +424,13 @@ static void users_have_a_limit(void **state)
 
 /* ---- all at once ---- */
 
-struct roster {
+struct user_list {
     uint8_t bytes[MACHINE_USERS_BYTES_MAX + ACL_ENCODED_MAX];
     size_t len;
 };
 
 /* Behind those that are there; names have to grow. */
-static void enroll(struct roster *l, const char *name, const char *words)
+static void enroll(struct user_list *l, const char *name, const char *words)
 {
     struct acl_user u;
     char errmsg[256];
@@ -439,7 +439,7 @@ static void enroll(struct roster *l, const char *name, const char *words)
     l->len += acl_encode(&u, l->bytes + l->len);
 }
 
-static struct machine_command cmd_load(const struct roster *l, bool initial)
+static struct machine_command cmd_load(const struct user_list *l, bool initial)
 {
     return (struct machine_command){.op = MACHINE_OP_USERS_LOAD,
                                     .flags = initial ? MACHINE_USER_INITIAL : 0,
@@ -455,7 +455,7 @@ static unsigned users_there(struct kit *k, const char *name)
 static void a_list_takes_the_place_of_all(void **state)
 {
     struct kit *k = *state;
-    struct roster l = {.len = 0};
+    struct user_list l = {.len = 0};
     set(k, "boss", "on nopass +@admin");
     set(k, "gone", "on nopass ~* +@acquire");
     set(k, "kept", "on nopass ~* +@acquire");
@@ -494,7 +494,7 @@ static void a_list_takes_the_place_of_all(void **state)
 static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
 {
     struct kit *k = *state;
-    struct roster l = {.len = 0};
+    struct user_list l = {.len = 0};
     char name[16];
     set(k, "old", "on nopass ~* +@acquire");
     set(k, "default", "resetkeys ~aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
@@ -528,7 +528,7 @@ static void a_list_is_taken_as_a_whole_or_not_at_all(void **state)
 static void a_list_to_begin_with(void **state)
 {
     struct kit *k = *state;
-    struct roster l = {.len = 0};
+    struct user_list l = {.len = 0};
     enroll(&l, "ann", "on nopass ~* +@all");
     enroll(&l, "default", "off");
     done(k, MACHINE_USER_NODE, cmd_load(&l, true), MACHINE_DONE);
