@@ -117,7 +117,7 @@ static void step(struct fli_map *m)
 /* Where the chain of a hash begins. Only buckets not yet moved are in the old table. */
 static struct fli_map_node **chain(struct fli_map *m, uint64_t hash)
 {
-    size_t i = hash & m->table[0].mask;
+    size_t i = (size_t)hash & m->table[0].mask;
     if (FLI_UNLIKELY(moving(m)) && i < m->moved) {
         return &m->table[1].buckets[hash & m->table[1].mask];
     }

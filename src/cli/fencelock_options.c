@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/distance.h"
 
 #define EVERYWHERE                                                                                 \
     (CLI_BIT(CLI_OPT_TIMEOUT) | CLI_BIT(CLI_OPT_JSON) | CLI_BIT(CLI_OPT_NO_COLOR) |                \
@@ -169,28 +170,6 @@ static uint64_t options_of(const struct cli_command *c)
 
 /* ---- nearest word ---------------------------------------------------------------------------- */
 
-/* Letters to insert, drop or replace (Levenshtein 1966). Both shorter than WORD_MAX. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t la = strlen(a);
-    size_t lb = strlen(b);
-    size_t row[WORD_MAX];
-    for (size_t j = 0; j <= lb; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= la; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t cost = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            size_t best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = cost < best ? cost : best;
-        }
-    }
-    return row[lb];
-}
-
 struct nearest {
     const char *word;
     size_t distance;
@@ -201,7 +180,7 @@ static void consider(struct nearest *n, const char *given, const char *candidate
     if (strlen(given) >= WORD_MAX || strlen(candidate) >= WORD_MAX) {
         return;
     }
-    size_t d = distance(given, candidate);
+    size_t d = fli_distance(given, candidate);
     size_t allowed = strlen(candidate) > 4 ? 2 : 1;
     if (d <= allowed && (n->word == NULL || d < n->distance)) {
         *n = (struct nearest){candidate, d};

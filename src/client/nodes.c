@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
+#include "base/address.h"
 
 static int bad(char *errmsg, size_t errmsg_size, const char *text, size_t len, const char *why)
 {
@@ -13,46 +13,24 @@ static int bad(char *errmsg, size_t errmsg_size, const char *text, size_t len, c
     return FL_EINVAL;
 }
 
-static const char *last_colon(const char *text, size_t len)
-{
-    for (size_t i = len; i > 0; i--) {
-        if (text[i - 1] == ':') {
-            return text + i - 1;
-        }
-    }
-    return NULL;
-}
-
 int fli_node_parse(const char *text, size_t len, struct fli_node *ret, char *errmsg,
                    size_t errmsg_size)
 {
     if (len == 0 || len > FL_ADDRESS_MAX) {
         return bad(errmsg, errmsg_size, text, len, len == 0 ? "is empty" : "is too long");
     }
-    const char *colon = last_colon(text, len);
-    if (colon == NULL) {
-        return bad(errmsg, errmsg_size, text, len, "has no port");
+    struct fli_address a;
+    const char *why = fli_address_split((struct fli_slice){(const uint8_t *)text, len}, &a);
+    if (why == NULL && a.port == 0) {
+        why = "has a port that is not 1 to 65535";
     }
-    const char *host = text;
-    size_t host_len = (size_t)(colon - text);
-    if (host_len >= 2 && host[0] == '[' && host[host_len - 1] == ']') {
-        host++;
-        host_len -= 2;
-    } else if (memchr(host, ':', host_len) != NULL) {
-        return bad(errmsg, errmsg_size, text, len, "has more than one colon");
-    }
-    uint64_t port;
-    size_t port_len = len - (size_t)(colon + 1 - text);
-    if (!fli_parse_u64(colon + 1, port_len, 65535, &port) || port == 0) {
-        return bad(errmsg, errmsg_size, text, len, "has a port that is not 1 to 65535");
-    }
-    if (host_len == 0 || memchr(text, ' ', len) != NULL || memchr(text, '\0', len) != NULL) {
-        return bad(errmsg, errmsg_size, text, len, "has no proper host");
+    if (why != NULL) {
+        return bad(errmsg, errmsg_size, text, len, why);
     }
     struct fli_node node = {.text = ""};
     memcpy(node.text, text, len);
-    memcpy(node.host, host, host_len);
-    snprintf(node.port, sizeof node.port, "%u", (unsigned)port);
+    memcpy(node.host, a.host.data, a.host.len);
+    snprintf(node.port, sizeof node.port, "%u", (unsigned)a.port);
     *ret = node;
     return 0;
 }

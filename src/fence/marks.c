@@ -6,8 +6,9 @@
  * from the last commit.
  *
  * Failure modes: when a shared transaction does not fit, its requests are tried again one by one,
- * so that one that does not fit cannot take others down with it. Any other failure is everybody's,
- * and a doubtful one (FL_EIO, FL_ECORRUPT) stays until the directory is opened again. */
+ * so that one that does not fit cannot take others down with it. Any other failure is reported to
+ * all requests of the transaction, and one of unknown outcome (FL_EIO, FL_ECORRUPT) stays until the
+ * directory is opened again. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

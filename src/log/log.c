@@ -357,8 +357,8 @@ static bool is_full(int result)
     return result == -ENOSPC || result == -EDQUOT;
 }
 
-/* What is durable among the entries once b is, and what waits behind it has not yet taken effect.
- */
+/* The last entry that counts as durable once buffer b is: entries that a later buffer truncates do
+ * not. */
 static uint64_t durable_index_after(const struct log *l, const struct log_buffer *b)
 {
     uint64_t index = b->after.last_index;

@@ -9,6 +9,7 @@
  * It is there to find replicas that differ by a fault of ours or of a memory. It is no defence
  * against who chooses names so that two states have the same hash. A step multiplies two words
  * and folds the product, as in wyhash (Wang Yi 2019). */
+#include "machine/fold.h"
 #include "machine/state.h"
 
 enum tag {
@@ -23,12 +24,9 @@ enum tag {
     TAG_ATTEMPT
 };
 
-__extension__ typedef unsigned __int128 wide;
-
 static inline uint64_t mix(uint64_t h, uint64_t a, uint64_t b)
 {
-    wide w = (wide)(a ^ UINT64_C(0x9e3779b97f4a7c15)) * (b ^ h);
-    return (uint64_t)w ^ (uint64_t)(w >> 64);
+    return fold(a ^ UINT64_C(0x9e3779b97f4a7c15), b ^ h);
 }
 
 static uint64_t short_word(struct fli_slice s)

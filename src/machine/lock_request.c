@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct timer) == 16 && sizeof(struct request) == 40 &&
-                   offsetof(struct session_implicit, bytes) == 60 &&
-                   offsetof(struct lock, name) == 24,
+_Static_assert(sizeof(void *) != 8 || (sizeof(struct timer) == 16 && sizeof(struct request) == 40 &&
+                                       offsetof(struct session_implicit, bytes) == 60 &&
+                                       offsetof(struct lock, name) == 24),
                "a held lock costs what state.h says");
 _Static_assert(MACHINE_CLOCK_MAX_MS < UINT64_C(1) << 48, "a clock fits since_ms");
 _Static_assert(MACHINE_NAMES_MAX <= 16 && FL_TOKEN_MAX < UINT64_C(1) << 60,

@@ -8,33 +8,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/bytes.h"
+#include "base/address.h"
 
 int net_address_split(const char *address, char host[NET_HOST_MAX], uint16_t *ret_port)
 {
-    const char *colon = strrchr(address, ':');
-    if (colon == NULL) {
+    struct fli_address a;
+    if (fli_address_split((struct fli_slice){(const uint8_t *)address, strlen(address)}, &a) !=
+            NULL ||
+        a.host.len >= NET_HOST_MAX) {
         return FL_EINVAL;
     }
-    uint64_t port = 0;
-    if (!fli_parse_u64(colon + 1, strlen(colon + 1), UINT16_MAX, &port)) {
-        return FL_EINVAL;
-    }
-    const char *start = address;
-    size_t len = (size_t)(colon - address);
-    if (len >= 2 && start[0] == '[' && start[len - 1] == ']') {
-        start++;
-        len -= 2;
-    } else if (memchr(start, ':', len) != NULL) {
-        return FL_EINVAL;
-    }
-    if (len == 0 || len >= NET_HOST_MAX || memchr(start, '[', len) != NULL ||
-        memchr(start, ']', len) != NULL || memchr(start, ' ', len) != NULL) {
-        return FL_EINVAL;
-    }
-    memcpy(host, start, len);
-    host[len] = '\0';
-    *ret_port = (uint16_t)port;
+    memcpy(host, a.host.data, a.host.len);
+    host[a.host.len] = '\0';
+    *ret_port = a.port;
     return 0;
 }
 

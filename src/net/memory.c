@@ -1,9 +1,10 @@
-/* memory.c: what the clients of a server keep in memory, and who has to go when it is too much.
+/* memory.c: how much memory the clients of a server keep, and which of them is disconnected when it
+ * is too much.
  *
  * A connection is counted anew whenever the loop has worked on it, so the sum is right up to what
- * one turn adds. When it is above the ceiling, who keeps most is cut off, until it is not: those
- * are clients that ask for much and do not read it. Connections that keep little are never looked
- * at for this: all of them together are bounded by their number. */
+ * one turn adds. While the sum is above the ceiling, the connection that keeps most is closed: that
+ * is a client that asks for much and does not read the answers. Connections that keep little are
+ * never looked at for this: all of them together are bounded by their number. */
 #include <stdlib.h>
 
 #include "net/conn.h"

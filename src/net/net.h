@@ -109,7 +109,7 @@ bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
 /* What of it names the user, as `by` says; false as above, and when it has no such name. */
 bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
-/* Who the client is, as the service says: a number that it keeps; 0 at first. */
+/* The login of the client: a number that the service sets; 0 at first. */
 uint64_t net_conn_login(const struct net_conn *c);
 void net_conn_set_login(struct net_conn *c, uint64_t login);
 /* Whether the client is on this machine, and where it is: address 4 or 16, port 2, both in network

@@ -174,7 +174,8 @@ static void defer(struct net_conn *c, const uint8_t *data, size_t len)
         return;
     }
     s->stats.tls_deferred++;
-    /* Who has answered our words goes first: to begin costs a client nothing, and us the most. */
+    /* Clients that have answered our part of the handshake go first: beginning one costs a client
+     * nothing, and the server most. */
     fli_list_push(sec->tls != NULL ? &s->deferred_begun : &s->deferred, &sec->deferred);
     net_server_stay_awake(s);
 }

@@ -84,7 +84,7 @@ static bool take_over(const struct net_server *s)
     return s->take_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000);
 }
 
-/* One that had its share before goes on in each turn, however many come that had none. */
+/* In each turn, one connection that has already had its share goes on, however many are new. */
 static void take_on(struct net_server *s)
 {
     struct fli_list *link = NULL;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/bytes.h"
 
 /* Ids stay within what a signed 64-bit number holds: some clients read them so. */
@@ -22,53 +23,23 @@ static bool host_char(char c, bool bracketed)
     return bracketed && (c == ':' || c == '%');
 }
 
-/* Finds host and port text in address. The host of [V6]:PORT is without its brackets. */
-static bool address_parts(const char *address, struct fli_slice *host, const char **port)
-{
-    const char *end;
-    const char *start = address;
-    bool bracketed = address[0] == '[';
-    if (bracketed) {
-        start++;
-        end = strchr(start, ']');
-        if (end == NULL || end[1] != ':') {
-            return false;
-        }
-        *port = end + 2;
-    } else {
-        end = strchr(start, ':');
-        if (end == NULL) {
-            return false;
-        }
-        *port = end + 1;
-    }
-    if (end == start || end - start > 255) {
-        return false;
-    }
-    for (const char *p = start; p < end; p++) {
-        if (!host_char(*p, bracketed)) {
-            return false;
-        }
-    }
-    *host = (struct fli_slice){(const uint8_t *)start, (size_t)(end - start)};
-    return true;
-}
-
 int address_split(const char *address, char host[256], uint16_t *ret_port)
 {
-    struct fli_slice name;
-    const char *port;
-    uint64_t number;
-    if (!address_parts(address, &name, &port)) {
+    struct fli_address a;
+    bool bracketed = address[0] == '[';
+    if (fli_address_split((struct fli_slice){(const uint8_t *)address, strlen(address)}, &a) !=
+            NULL ||
+        a.port == 0 || a.host.len > 255) {
         return FL_EINVAL;
     }
-    size_t digits = strlen(port);
-    if (digits == 0 || digits > 5 || !fli_parse_u64(port, digits, 65535, &number) || number == 0) {
-        return FL_EINVAL;
+    for (size_t i = 0; i < a.host.len; i++) {
+        if (!host_char((char)a.host.data[i], bracketed)) {
+            return FL_EINVAL;
+        }
     }
-    memcpy(host, name.data, name.len);
-    host[name.len] = '\0';
-    *ret_port = (uint16_t)number;
+    memcpy(host, a.host.data, a.host.len);
+    host[a.host.len] = '\0';
+    *ret_port = a.port;
     return 0;
 }
 

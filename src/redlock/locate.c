@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "base/bytes.h"
+#include "base/address.h"
 #include "redlock/server.h"
 
 static int complain(char *errmsg, size_t size, const char *text, const char *why)
@@ -30,30 +30,14 @@ static int locate_unix(struct fli_server *s, char *errmsg, size_t errmsg_size)
 /* Cuts HOST:PORT or [IPV6]:PORT in two. */
 static bool split(const char *text, char *host, size_t host_size, const char **ret_port)
 {
-    const char *colon = strrchr(text, ':');
-    uint64_t port;
-    if (colon == NULL || colon == text ||
-        !fli_parse_u64(colon + 1, strlen(colon + 1), 65535, &port) || port == 0) {
+    struct fli_address a;
+    if (fli_address_split((struct fli_slice){(const uint8_t *)text, strlen(text)}, &a) != NULL ||
+        a.port == 0 || a.host.len >= host_size) {
         return false;
     }
-    const char *begin = text;
-    const char *end = colon;
-    if (*begin == '[') {
-        if (end[-1] != ']' || end - begin < 3) {
-            return false;
-        }
-        begin++;
-        end--;
-    } else if (memchr(begin, ':', (size_t)(end - begin)) != NULL) {
-        return false;
-    }
-    size_t len = (size_t)(end - begin);
-    if (len >= host_size || strcspn(begin, " \t[]") < len) {
-        return false;
-    }
-    memcpy(host, begin, len);
-    host[len] = '\0';
-    *ret_port = colon + 1;
+    memcpy(host, a.host.data, a.host.len);
+    host[a.host.len] = '\0';
+    *ret_port = strrchr(text, ':') + 1;
     return true;
 }
 

@@ -116,7 +116,8 @@ static void begin_attempt(struct fli_op *op, uint64_t now_ms)
     fli_attempt_init(&op->attempt, op->attempt.kind, r->n, now_ms, op->ttl_ms, op->min_validity_ms);
     fli_due_set(r, &op->due, now_ms + fli_server_budget_ms(op->ttl_ms, r->budget_ms));
 
-    /* Those that cannot be asked first: when they are too many, nobody is asked. */
+    /* Servers that cannot be asked come first: when they are too many, no server is asked at
+     * all. */
     for (uint32_t i = 0; i < r->n; i++) {
         bool wait;
         const char *error;

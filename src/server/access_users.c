@@ -501,8 +501,9 @@ static void send_file(struct access_call *c, const struct aclfile *f, struct mac
     }
 }
 
-/* Who loads goes on doing so also when the file takes the right from him: his own line is not the
- * last, and all of them are one batch; so a node sends them, having asked for his right before. */
+/* The file may take the right to load it from the user who loads it, and that user's line need not
+ * be the last. So the right is checked once, before, and the node itself sends the lines, as one
+ * batch. */
 void access_users_next(struct access_call *c)
 {
     struct fli_slice users = text_of(c);

@@ -170,7 +170,7 @@ void dispatch_orphan_done(struct call *c, int status, const struct machine_resul
 void dispatch_event(struct dispatch *d, const struct machine_event *event)
 {
     signals_event(d, event);
-    /* Of several locks that were asked for together the first one's event tells it all. */
+    /* The parts of a multi-lock each have an event; the first part's stands for all. */
     if (event->wait == 0 || event->index != 0) {
         return;
     }

@@ -63,7 +63,7 @@ static enum cluster_config_verb read_limit(const struct fli_request *q, size_t i
     return CLUSTER_CONFIG_SET;
 }
 
-/* Of a word or a number; 0 for the default. False: it is neither. */
+/* Reads a value, a word or a number; 0 for the default. False: it is neither. */
 static bool read_value(struct fli_slice text, enum machine_setting setting, uint64_t *ret)
 {
     *ret = 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/distance.h"
 
 #define FIELD(f) offsetof(struct config, f), sizeof(((struct config *)0)->f)
 #define NUMBER(name, f, lo, hi)                                                                    \
@@ -100,38 +101,12 @@ enum config_outcome FLI_PRINTF(2, 3) config_wrong(struct config_reader *r, const
     return CONFIG_WRONG;
 }
 
-/* Edit distance, for texts of at most 32 bytes; longer ones are far from everything. */
-static unsigned distance(const char *a, const char *b)
-{
-    size_t na = strlen(a);
-    size_t nb = strlen(b);
-    unsigned row[33];
-    if (na > 32 || nb > 32) {
-        return UINT32_MAX;
-    }
-    for (unsigned j = 0; j <= nb; j++) {
-        row[j] = j;
-    }
-    for (unsigned i = 1; i <= na; i++) {
-        unsigned diagonal = row[0];
-        row[0] = i;
-        for (unsigned j = 1; j <= nb; j++) {
-            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
-static const char *nearest(const char *name, unsigned *ret_distance)
+static const char *nearest(const char *name, size_t *ret_distance)
 {
     const char *best = "help";
-    unsigned least = distance(name, best);
+    size_t least = fli_distance(name, best);
     for (size_t i = 0; i < OPTIONS_LEN; i++) {
-        unsigned d = distance(name, options[i].name);
+        size_t d = fli_distance(name, options[i].name);
         if (d < least) {
             least = d;
             best = options[i].name;
@@ -165,7 +140,7 @@ static enum config_outcome unknown(struct config_reader *r, const char *where, c
             "protected-mode no",
             where);
     }
-    unsigned d = 0;
+    size_t d = 0;
     const char *near = nearest(name, &d);
     if (d <= 1 + strlen(near) / 3) {
         return config_wrong(r, "%s: there is no option '%.64s'; did you mean '%s'?", where, name,
@@ -282,7 +257,7 @@ static enum config_outcome read_environment(struct config_reader *r, const char 
             continue;
         }
         /* Others use the prefix too (clients, tests), so only what looks like a slip is refused. */
-        unsigned d = 0;
+        size_t d = 0;
         (void)nearest(name, &d);
         if (d <= 2 && strlen(name) > 4) {
             return unknown(r, where, name);

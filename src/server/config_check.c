@@ -76,7 +76,8 @@ static enum config_outcome check_address(struct config_reader *r, const char *op
     return CONFIG_RUN;
 }
 
-/* Who is taken for a node can read everything and change everything. */
+/* Checks how far the peer port reaches: whatever is taken for a node can read and change
+ * everything. */
 static enum config_outcome check_peer_reach(struct config_reader *r, const char *option,
                                             const char *address)
 {

@@ -28,7 +28,7 @@ static bool flag_of(const void *field)
     return v;
 }
 
-/* Of an option that nobody has given. */
+/* The text of an option's default, for an option that is not given. */
 static void default_text(const struct config_reader *r, const struct config_option *o, char *out,
                          size_t size)
 {

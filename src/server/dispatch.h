@@ -75,8 +75,8 @@ struct dispatch_config {
     /* Answers a command about the connection (FLI_CMD_CONNECTION) in full. */
     void (*connection)(void *ctx, void *request, const struct fli_command *command,
                        const struct fli_slice *args, unsigned n);
-    /* Who asks, as a number: requests of one source keep their order, sources take turns when there
-     * is much to do. May be NULL: then all are of one. */
+    /* The source of a request, as a number: requests of one source keep their order, and sources
+     * take turns when there is much to do. May be NULL: then all requests are of one source. */
     uint64_t (*source)(void *ctx, void *request);
     /* Whether a command may go on, which is answered when not; who sends it, put into the command
      * of the machine; the ACL commands, answered in full. All NULL, or none: then there are no

@@ -97,7 +97,8 @@ struct telling {
     uint64_t *steps;
 };
 
-/* What is said of no lock is for every subscriber; of a lock, for who may see it by now. */
+/* A message about no lock is for every subscriber. A message about a lock is for subscribers whose
+ * users may see the lock now. */
 static bool may_hear(const struct events *e, const struct events_subscriber *s,
                      const struct message *m)
 {
@@ -420,7 +421,7 @@ static void resync_lane(struct events *e, enum events_lane_id lane, uint64_t clo
     }
 }
 
-/* What was not told yet is skipped as well. */
+/* Events that were not sent yet are skipped as well. */
 static void resync_all(struct events *e, uint64_t clock_ms)
 {
     for (unsigned i = 0; i < EVENTS_LANES; i++) {

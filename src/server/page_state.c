@@ -23,7 +23,7 @@ void page_series_sample(struct page_series *s, uint64_t now_ms, const struct loc
     if (s->has_base && now_ms - s->began_ms < 1000) {
         return;
     }
-    /* What is applied before there is a leader is the past, read from the log. */
+    /* Entries that are applied before there is a leader are the past, read from the log. */
     bool counts = s->has_base && i->status.leader_id != 0 && c.grants >= s->grants;
     if (s->has_base) {
         s->seconds[s->n++ % PAGE_SECONDS] = (struct page_second){

@@ -151,7 +151,8 @@ void render_address(struct fli_slice address, char out[RENDER_ADDRESS_MAX])
 #define LOCK_PAIRS 18u
 #define HOLDER_PAIRS 12u
 
-/* Whose it is: the default user's is said so, and an address that was not written down is nil. */
+/* The user and the address of a grant. The default user is named too; an address that is not known
+ * is nil. */
 static int whose(struct fli_buf *b, int proto, bool any, struct fli_slice user,
                  struct fli_slice address)
 {
@@ -362,7 +363,7 @@ int render_wait_ended(struct fli_buf *b, int proto, uint8_t reason)
     if (reason == MACHINE_REASON_DENIED) {
         return no_permission(b, ACL_ACQUIRE);
     }
-    /* That a session ended is no contention, so it is told apart from "still held". */
+    /* A session that has ended is no contention, so the answer differs from "still held". */
     return reason == MACHINE_REASON_SESSION ? no_session(b) : fli_resp_null(b, proto);
 }
 

@@ -182,7 +182,7 @@ static void fail(struct strict *s, const char *fmt, ...)
     s->put = 0;
     s->next = s->asks.next;
     s->patience_at_ms = 0;
-    /* That an idle connection ends is nobody's trouble. */
+    /* An idle connection that ends does not count as a failure. */
     if (!fli_list_empty(&s->asks) && ++s->failures >= s->nodes_n) {
         back_off(s, why);
     }

@@ -217,7 +217,8 @@ static void set_manners(SSL_CTX *ssl, const struct fli_tls_context *c)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-    /* What is sent is what the certificate file says: the CA would only cost each peer memory. */
+    /* Only the certificates of the file are sent: a CA that OpenSSL adds would cost each peer
+     * memory. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);

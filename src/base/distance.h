@@ -1,0 +1,13 @@
+/* distance.h: how far two words are from each other, for "did you mean". Pure. */
+#ifndef FLI_BASE_DISTANCE_H
+#define FLI_BASE_DISTANCE_H
+
+#include "base/base.h"
+
+#define FLI_DISTANCE_WORD_MAX 32u /* bytes of a word */
+
+/* How many letters to insert, drop or replace (Levenshtein 1966). SIZE_MAX when a word is longer
+ * than FLI_DISTANCE_WORD_MAX: such a word is near to none. */
+size_t fli_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,96 @@
+/* test_text.c: base/address.h and base/distance.h, row by row. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/address.h"
+#include "base/distance.h"
+
+static const char *split(const char *text, struct fli_address *ret)
+{
+    return fli_address_split((struct fli_slice){(const uint8_t *)text, strlen(text)}, ret);
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host;
+        uint16_t port;
+    } good[] = {
+        {"localhost:7401", "localhost", 7401},
+        {"10.0.0.1:1", "10.0.0.1", 1},
+        {"[::1]:65535", "::1", 65535},
+        {"[fe80::1%eth0]:80", "fe80::1%eth0", 80},
+        {"a:0", "a", 0},
+        {"a:00080", "a", 80},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct fli_address a;
+        assert_null(split(good[i].text, &a));
+        assert_int_equal(a.host.len, strlen(good[i].host));
+        assert_memory_equal(a.host.data, good[i].host, a.host.len);
+        assert_int_equal(a.port, good[i].port);
+    }
+}
+
+static void test_no_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "port"},       {"host", "port"},       {"::1", "colon"},      {"::1:80", "colon"},
+        {"a:b:1", "colon"}, {"a:", "65535"},        {"a:65536", "65535"},  {"a:-1", "65535"},
+        {"a:+1", "65535"},  {"a:1 ", "65535"},      {"a:000080", "65535"}, {":80", "host"},
+        {"[]:80", "host"},  {"a b:80", "host"},     {"a\tb:80", "host"},   {"[a:80", "host"},
+        {"a]:80", "host"},  {"[[::1]]:80", "host"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct fli_address a;
+        const char *why = split(bad[i].text, &a);
+        assert_non_null(why);
+        assert_non_null(strstr(why, bad[i].why));
+    }
+    struct fli_address a;
+    assert_non_null(fli_address_split((struct fli_slice){(const uint8_t *)"a\0b:80", 6}, &a));
+    assert_non_null(fli_address_split((struct fli_slice){NULL, 0}, &a));
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        size_t distance;
+    } rows[] = {
+        {"", "", 0},      {"", "abc", 3},           {"abc", "abc", 0},       {"abc", "abd", 1},
+        {"abc", "ab", 1}, {"kitten", "sitting", 3}, {"listen", "lsiten", 2}, {"ab", "ba", 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(fli_distance(rows[i].a, rows[i].b), rows[i].distance);
+        assert_int_equal(fli_distance(rows[i].b, rows[i].a), rows[i].distance);
+    }
+    char longest[FLI_DISTANCE_WORD_MAX + 2];
+    memset(longest, 'x', sizeof longest);
+    longest[FLI_DISTANCE_WORD_MAX] = '\0';
+    assert_int_equal(fli_distance(longest, ""), FLI_DISTANCE_WORD_MAX);
+    assert_int_equal(fli_distance("", longest), FLI_DISTANCE_WORD_MAX);
+    longest[FLI_DISTANCE_WORD_MAX] = 'x';
+    longest[FLI_DISTANCE_WORD_MAX + 1] = '\0';
+    assert_true(fli_distance(longest, longest) == SIZE_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_no_addresses),
+        cmocka_unit_test(test_distance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

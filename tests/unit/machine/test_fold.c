@@ -1,0 +1,34 @@
+/* test_fold.c: machine/fold.h: the hash's step without a 128-bit integer is the step with one. */
+#include "kit.h"
+
+#include "machine/fold.h"
+
+static void test_known(void **state)
+{
+    (void)state;
+    assert_true(fold_halves(0, UINT64_MAX) == 0);
+    assert_true(fold_halves(1, UINT64_MAX) == UINT64_MAX);
+    assert_true(fold_halves(UINT64_C(1) << 32, UINT64_C(1) << 32) == 1);
+    /* (2^64 - 1)^2 = 2^128 - 2^65 + 1 */
+    assert_true(fold_halves(UINT64_MAX, UINT64_MAX) == (1 ^ (UINT64_MAX - 1)));
+}
+
+static void test_both_agree(void **state)
+{
+    (void)state;
+    uint64_t rng = kit_seed();
+    for (unsigned i = 0; i < 200000; i++) {
+        uint64_t a = kit_random(&rng) >> kit_below(&rng, 64);
+        uint64_t b = kit_random(&rng) >> kit_below(&rng, 64);
+        assert_true(fold(a, b) == fold_halves(a, b));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known),
+        cmocka_unit_test(test_both_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
