@@ -224,6 +224,23 @@ class KilledAtEveryStep(MembersCase):
             self.more_grants(load, 5)
         self.finish(load)
 
+    def test_the_only_voter_of_a_cluster_with_learners(self):
+        """It leads again at once; what it had sent and not written must not be taken for what comes then."""
+        self.begin(1, self.EXTRA)
+        only = self.cluster.nodes[0]
+        self.add(2, 'LEARNER', extra=self.EXTRA)
+        self.add(3, 'LEARNER', extra=self.EXTRA)
+        self.wait_states({1: 'voter', 2: 'learner', 3: 'learner'})
+        load = self.load([only], clients=12)
+        for _ in range(12):
+            self.more_grants(load, 20)
+            only.kill()
+            only.launch()
+            only.ready()
+        self.more_grants(load, 20)
+        self.remove(self.cluster.nodes[2])
+        self.finish(load)
+
     def test_leadership_of_one_that_is_removed(self):
         """It is killed as it hands leadership over, and removed by the next one."""
         self.begin(4, self.EXTRA)
