@@ -21,7 +21,7 @@
 #include "server/status_line.h"
 
 #define ARG_MAX_BYTES 4096u
-#define REQUEST_MAX_BYTES 8192u
+#define REQUEST_MAX_BYTES 32768u
 #define OUTPUT_MAX_BYTES (1024u * 1024u)
 #define PIPELINE_MAX 1024u
 #define SUBSCRIBER_UNSENT_MAX (OUTPUT_MAX_BYTES / 2) /* beyond that much a subscriber is cut off */

@@ -32,7 +32,7 @@ class Library(Case):
 
     def peer(self, node, name):
         try:
-            peer = Peer(self.name, node if isinstance(node, list) else [node], self.lab.path(name + '.log'), self.env)
+            peer = Peer(self.name, node if isinstance(node, list) else [node], self.lab.path(name + '.log'), env=self.env)
         except Unavailable as e:
             self.skipTest(str(e))
         self.addCleanup(peer.close)
