@@ -28,7 +28,6 @@ class Library(Case):
 
     secures = True  # else why it is not tried with TLS and users
     rights = ('+@acquire',)
-    gives_up = True  # soon, when it is refused
     env = None
 
     def peer(self, node, name):
@@ -128,8 +127,6 @@ class Library(Case):
         a, b = self.peer(Secured, 'a'), self.peer(Secured, 'b')
         Library.check_contention(self, a, b)
         self.check_lateness(a, b)
-        if not self.gives_up:
-            return
         answer = a('lock', 'forbidden', TTL)
         self.assertTrue(answer == 'refused' or answer.startswith('error'), answer)
         self.assertIsNone(self.value('forbidden'))
@@ -158,7 +155,6 @@ class RedlockPy(Library):
 class Pottery(Library):
     name = 'pottery'
     key_format = 'redlock:%s'
-    gives_up = False  # it repeats what is refused for a minute
 
 
 class RedisPy(Library):

@@ -9,6 +9,8 @@ import ssl
 import sys
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 
 def clients(addresses):
@@ -16,7 +18,8 @@ def clients(addresses):
     if os.environ.get('PEER_CA'):
         more.update(ssl=True, ssl_ca_certs=os.environ['PEER_CA'])
     if os.environ.get('PEER_USER'):
-        more.update(username=os.environ['PEER_USER'], password=os.environ['PEER_PASSWORD'])
+        more.update(username=os.environ['PEER_USER'], password=os.environ['PEER_PASSWORD'],
+                    retry=Retry(NoBackoff(), 0))  # a wrong password would be tried for a minute
     return [redis.Redis(host=a.split(':')[0], port=int(a.split(':')[1]), **more) for a in addresses.split(',')]
 
 
