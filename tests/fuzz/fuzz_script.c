@@ -31,6 +31,38 @@ static void check_names(struct fli_slice text)
     free(more);
 }
 
+/* As what stands behind our own text of a form: how many keys, and words. */
+static void check_form(struct fli_slice text, struct face_scripts *s)
+{
+    struct face_context c = {.scripts = s, .wall_ms = 1};
+    struct fli_slice args[2 + 2 * FACE_EACH_MAX] = {{NULL, 0}};
+    struct face_request q;
+    char errmsg[FACE_ERRMSG_SIZE];
+    unsigned n = 1;
+    if (text.len == 0) {
+        return;
+    }
+    const struct face_form *f = &face_forms[text.data[0] % face_forms_len];
+    args[0] = (struct fli_slice){(const uint8_t *)f->script, strlen(f->script)};
+    for (size_t i = 1, at = 1; i <= text.len && n < sizeof args / sizeof args[0]; i++) {
+        if (i == text.len || text.data[i] == ' ') {
+            args[n++] = (struct fli_slice){text.data + at, i - at};
+            at = i + 1;
+        }
+    }
+    if (n < 2 || face_request_parse(&c, FLI_CMD_EVAL, args, n, &q, errmsg) != 0) {
+        return;
+    }
+    FLI_ASSERT((q.n_keys >= 1 && q.n_keys <= FACE_KEYS_MAX && q.n_each == 0) ||
+               (q.n_keys == 0 && q.n_each >= 1 && q.n_each <= FACE_EACH_MAX));
+    FLI_ASSERT(q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS && q.ttl_ms <= FL_TTL_MAX_MS));
+    FLI_ASSERT(q.has_latch == (q.keep_ms != 0) && q.keep_ms <= FACE_KEEP_MAX_MS);
+    for (unsigned i = 0; i < q.n_each; i++) {
+        FLI_ASSERT(q.each_keys[i].len >= 1 && q.each_values[i].len >= 1);
+        FLI_ASSERT(&q.each_values[i] < &args[n]);
+    }
+}
+
 /* As a line of MONITOR. */
 static void check_line(struct fli_slice line, struct face_scripts *s)
 {
@@ -74,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FLI_ASSERT(rc == FL_EINVAL || (rc == 0 && (q.ttl_ms == 0 || (q.ttl_ms >= FL_TTL_MIN_MS &&
                                                                  q.ttl_ms <= FL_TTL_MAX_MS))));
     check_line(text, s);
+    check_form(text, s);
     face_scripts_destroy(s);
     return 0;
 }
