@@ -1,4 +1,4 @@
-/* forms.c: the table. T1 to T28 are the numbers that docs/FRONTDOOR.md uses. The scripts are our
+/* forms.c: the table. T1 to T36 are the numbers that docs/FRONTDOOR.md uses. The scripts are our
  * own wording: a text that differs from one in blanks, comments or quotes only is recognised by it.
  */
 #include "face/forms.h"
@@ -8,6 +8,9 @@
 #define EXTEND_OR_GRANT (FACE_EXTEND | FACE_GRANT)
 #define ONE_KEY .keys_min = 1, .keys_max = 1
 #define SOME_KEYS .keys_min = 1, .keys_max = FACE_KEYS_MAX
+#define REENTERS .value_at = 2, .ttl_at = 1
+/* Redisson's channel, and a key by which a release is known again: no locks, so not looked at. */
+#define KEYS_OF(n) .keys_min = (n), .keys_max = (n), .first_key = true
 #define ANSWERS(g, w, t, a) .answers = {.granted = (g), .own = (w), .other = (t), .absent = (a)}
 
 const struct face_form face_forms[] = {
@@ -273,6 +276,158 @@ const struct face_form face_forms[] = {
      ONE_KEY,
      .value_at = 1,
      ANSWERS(FACE_NEVER, FACE_PTTL, FACE_INT_MINUS_3, FACE_INT_MINUS_3)},
+    /* The token, for libraries from which scripts can be sent, but no commands of ours */
+    {.name = "token",
+     .script = "return redis.call('locktoken', KEYS[1], ARGV[1])",
+     ONE_KEY,
+     .value_at = 1,
+     ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL)},
+    /* T29: Redisson's locks. A key is a hash of one field, the owner, and how often he has it */
+    {.name = "enter",
+     .script = "if redis.call('exists', KEYS[1]) == 1 and "
+               "redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
+               "return redis.call('pttl', KEYS[1]) end "
+               "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
+     .op = FACE_OP_REENTER,
+     ONE_KEY,
+     REENTERS,
+     ANSWERS(FACE_NIL, FACE_NIL, FACE_PTTL, FACE_NEVER)},
+    /* T30 */
+    {.name = "leave-once",
+     .script = "local done = redis.call('get', KEYS[3]) if done then return tonumber(done) end "
+               "if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end "
+               "local last = redis.call('hincrby', KEYS[1], ARGV[3], -1) <= 0 "
+               "if last then redis.call('del', KEYS[1]) redis.call(ARGV[4], KEYS[2], ARGV[1]) "
+               "else redis.call('pexpire', KEYS[1], ARGV[2]) end "
+               "redis.call('set', KEYS[3], last and 1 or 0, 'px', ARGV[5]) "
+               "return last and 1 or 0",
+     .op = FACE_OP_LEAVE,
+     KEYS_OF(3),
+     .value_at = 3,
+     .ttl_at = 2,
+     .latch_key = 3,
+     .keep_at = 5,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+    /* T30 of releases that wait for nothing, so that nobody is told */
+    {.name = "leave-once-silently",
+     .script = "local done = redis.call('get', KEYS[2]) if done then return tonumber(done) end "
+               "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end "
+               "local last = redis.call('hincrby', KEYS[1], ARGV[2], -1) <= 0 "
+               "if last then redis.call('del', KEYS[1]) "
+               "else redis.call('pexpire', KEYS[1], ARGV[1]) end "
+               "redis.call('set', KEYS[2], last and 1 or 0, 'px', ARGV[3]) "
+               "return last and 1 or 0",
+     .op = FACE_OP_LEAVE,
+     KEYS_OF(2),
+     .value_at = 2,
+     .ttl_at = 1,
+     .latch_key = 2,
+     .keep_at = 3,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+    /* T30 of releases before 3.24, which did not know one release from another */
+    {.name = "leave",
+     .script = "if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end "
+               "if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then "
+               "redis.call('pexpire', KEYS[1], ARGV[2]) return 0 end "
+               "redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1",
+     .op = FACE_OP_LEAVE,
+     KEYS_OF(2),
+     .value_at = 3,
+     .ttl_at = 2,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+    {.name = "leave-silently",
+     .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end "
+               "if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end "
+               "redis.call('del', KEYS[1]) return 1",
+     .op = FACE_OP_LEAVE,
+     ONE_KEY,
+     .value_at = 2,
+     .ttl_at = 1,
+     ANSWERS(FACE_NEVER, FACE_COUNT, FACE_NIL, FACE_NIL)},
+    /* T31 */
+    {.name = "break",
+     .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end "
+               "redis.call('publish', KEYS[2], ARGV[1]) return 1",
+     .op = FACE_OP_BREAK,
+     KEYS_OF(2),
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    {.name = "break-silently",
+     .script = "if redis.call('del', KEYS[1]) == 0 then return 0 end return 1",
+     .op = FACE_OP_BREAK,
+     ONE_KEY,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T32: the second key is a counter in Redis; here it is the token of the hold */
+    {.name = "enter-with-token",
+     .script = "if redis.call('exists', KEYS[1]) == 1 and "
+               "redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
+               "return {redis.call('pttl', KEYS[1]), -1} end "
+               "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) "
+               "return {-1, redis.call('incr', KEYS[2])}",
+     .op = FACE_OP_REENTER,
+     KEYS_OF(2),
+     REENTERS,
+     ANSWERS(FACE_MINUS_1_TOKEN, FACE_MINUS_1_TOKEN, FACE_PTTL_MINUS_1, FACE_NEVER)},
+    /* T33: the same, and the token is asked for later */
+    {.name = "enter-and-count",
+     .script = "if redis.call('exists', KEYS[1]) == 1 and "
+               "redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
+               "return redis.call('pttl', KEYS[1]) end redis.call('incr', KEYS[2]) "
+               "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) return nil",
+     .op = FACE_OP_REENTER,
+     KEYS_OF(2),
+     REENTERS,
+     ANSWERS(FACE_NIL, FACE_NIL, FACE_PTTL, FACE_NEVER)},
+    /* T34 is T29 in other words, see known.c. T35 */
+    {.name = "renew-each",
+     .script = "local done = {} for i, key in ipairs(KEYS) do "
+               "local own = redis.call('hexists', key, ARGV[i + 1]) == 1 "
+               "if own then redis.call('pexpire', key, ARGV[1]) end "
+               "done[i] = own and 1 or 0 end return done",
+     .op = FACE_OP_RENEW_EACH,
+     .keys_min = 1,
+     .keys_max = FACE_EACH_MAX,
+     .ttl_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T35 of releases before 3.44 */
+    {.name = "renew",
+     .script = "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) return 1",
+     .change = FACE_EXTEND,
+     ONE_KEY,
+     REENTERS,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* What RedissonMultiLock does behind the taking of all; of conditions only "always" */
+    {.name = "prolong-each",
+     .script = "local done = 0 for _, key in ipairs(KEYS) do "
+               "if redis.call('pexpire', key, ARGV[1]) == 1 then done = 1 end end return done",
+     .any = true,
+     SOME_KEYS,
+     .ttl_at = 1,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    {.name = "prolong-each-always",
+     .script = "local done = 0 for _, key in ipairs(KEYS) do "
+               "local more = ARGV[2] ~= '' and {ARGV[1], ARGV[2]} or {ARGV[1]} "
+               "if redis.call('pexpire', key, unpack(more)) == 1 then done = 1 end end return done",
+     .any = true,
+     SOME_KEYS,
+     .ttl_at = 1,
+     .empty_at = 2,
+     ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0)},
+    /* T36: a lock that is not taken twice */
+    {.name = "enter-but-once",
+     .script = "if redis.call('exists', KEYS[1]) == 0 then "
+               "redis.call('hincrby', KEYS[1], ARGV[2], 1) "
+               "redis.call('pexpire', KEYS[1], ARGV[1]) return nil end "
+               "if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then "
+               "return redis.call('pttl', KEYS[1]) end return redis.error_reply(ARGV[3])",
+     .op = FACE_OP_ONCE,
+     ONE_KEY,
+     REENTERS,
+     ANSWERS(FACE_NIL, FACE_ERROR_REENTERS, FACE_PTTL, FACE_NEVER)},
 };
 
 const size_t face_forms_len = sizeof face_forms / sizeof face_forms[0];

@@ -6,7 +6,8 @@
 
 #include "base/base.h"
 
-#define FACE_KEYS_MAX 16u /* of one request */
+#define FACE_KEYS_MAX 16u  /* of one request */
+#define FACE_EACH_MAX 120u /* of one that is for each key by itself */
 
 /* What is done; see MACHINE_KEYS_GRANT and so on, which have these values (server/face.c). */
 enum face_change {
@@ -17,6 +18,17 @@ enum face_change {
     FACE_EACH = 16,
     FACE_SWAP = 32,
     FACE_AGAIN = 64,
+};
+
+/* Which command of the machine it is (server/face.c). */
+enum face_op {
+    FACE_OP_KEYS = 0,   /* KEYS by `change`, or KEY */
+    FACE_OP_REENTER,    /* takes it, or once more */
+    FACE_OP_ONCE,       /* takes it, but not twice */
+    FACE_OP_LEAVE,      /* gives one of these back */
+    FACE_OP_HOLDS,      /* asks how often it was taken */
+    FACE_OP_RENEW_EACH, /* keys with a value each: prolongs those that are theirs */
+    FACE_OP_BREAK,      /* takes it from whoever has it */
 };
 
 /* How one outcome is answered. */
@@ -42,6 +54,10 @@ enum face_answer {
     FACE_VALUE_PTTL, /* an array of both */
     FACE_NIL_PTTL,   /* the same of a key that is not there */
     FACE_TOKEN,
+    FACE_COUNT_TEXT,     /* as a string */
+    FACE_MINUS_1_TOKEN,  /* an array of -1 and the token */
+    FACE_PTTL_MINUS_1,   /* an array of what is left and -1 */
+    FACE_ERROR_REENTERS, /* an error: the value has the key already */
 };
 
 struct face_answers {
@@ -56,12 +72,17 @@ struct face_answers {
 struct face_form {
     const char *name;   /* for the file of aliases and for messages */
     const char *script; /* this form written by us, in Lua; NULL: it has no script */
+    uint8_t op;         /* enum face_op */
+    bool any;           /* whoever has the keys: a longer lease */
     uint8_t change;     /* enum face_change; 0: a question */
     uint8_t change_if;  /* instead, when the argument at `word_at` is `word` */
     uint8_t keys_min, keys_max;
     bool
         first_key; /* only the first key is a lock; the others are signals that nobody needs here */
     uint8_t value_at, new_value_at, ttl_at, word_at;
+    uint8_t latch_key; /* among KEYS: its name tells one LEAVE from others; 0: there is none */
+    uint8_t keep_at;   /* how long that is remembered, in ms */
+    uint8_t empty_at;  /* an argument that must be empty */
     const char *word;
     bool seconds; /* of ttl_at */
     struct face_answers answers;

@@ -153,7 +153,8 @@ static void check_keys(const struct face_context *c, const struct fli_command *c
                        ret->served ? "" : "served for lock-signal:X of python-redis-lock only");
         return;
     }
-    if (face_is_local(command->id) || command->id == FLI_CMD_SENTINEL) {
+    if (face_is_local(command->id) || command->id == FLI_CMD_SENTINEL ||
+        face_is_latch(command->id, m->words + words, m->n - words)) {
         ret->served = true;
         return;
     }

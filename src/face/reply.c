@@ -1,4 +1,7 @@
 /* reply.c: what Redis would answer, see request.h. */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "face/request.h"
 #include "wire/resp.h"
 
@@ -28,6 +31,20 @@ static int value_and_pttl(struct fli_buf *out, int proto, const struct face_resu
          : there ? fli_resp_bulk(out, r->value.data, r->value.len)
                  : fli_resp_null(out, proto);
     return rc != 0 ? rc : there ? integer(out, r->left_ms) : fli_resp_int(out, -2);
+}
+
+static int two(struct fli_buf *out, uint64_t v, bool token)
+{
+    int rc = fli_resp_array(out, 2);
+    rc = rc != 0 ? rc : token ? fli_resp_int(out, -1) : integer(out, v);
+    return rc != 0 ? rc : token ? integer(out, v) : fli_resp_int(out, -1);
+}
+
+static int as_text(struct fli_buf *out, uint64_t v)
+{
+    char digits[24];
+    (void)snprintf(digits, sizeof digits, "%" PRIu64, v);
+    return fli_resp_text(out, digits);
 }
 
 int face_reply(struct fli_buf *out, int proto, const struct face_answers *answers,
@@ -80,6 +97,14 @@ int face_reply(struct fli_buf *out, int proto, const struct face_answers *answer
         return value_and_pttl(out, proto, r, false);
     case FACE_TOKEN:
         return integer(out, r->token);
+    case FACE_COUNT_TEXT:
+        return as_text(out, r->count);
+    case FACE_MINUS_1_TOKEN:
+        return two(out, r->token, true);
+    case FACE_PTTL_MINUS_1:
+        return two(out, r->left_ms, false);
+    case FACE_ERROR_REENTERS:
+        return fli_resp_error(out, "NON_REENTRANT_REACQUIRE", "the value has the key already");
     default:
         return fli_resp_error(out, "ERR", "the leader's answer fits no outcome of this command");
     }

@@ -269,6 +269,41 @@ static int find_script(struct parse *p, enum fli_command_id id, struct fli_slice
     return 0;
 }
 
+/* How long a release is known again: no error, however long or short that is. */
+static int take_keep(struct parse *p, struct fli_slice given)
+{
+    uint64_t ms = 0;
+    if (!fli_parse_u64(given.data, given.len, INT64_MAX, &ms)) {
+        return wrong(p, "value is not an integer or out of range");
+    }
+    p->r->keep_ms = ms < 1 ? 1 : ms > FACE_KEEP_MAX_MS ? FACE_KEEP_MAX_MS : ms;
+    return 0;
+}
+
+/* Keys with a value each, behind how long they are prolonged. */
+static int take_each(struct parse *p, const struct face_form *f, const struct fli_slice *keys,
+                     unsigned n_keys, unsigned n_argv)
+{
+    struct face_request *r = p->r;
+    struct fli_slice unused;
+    if (n_argv < n_keys + 1) {
+        return wrong(p, "this script (%s) takes a value for each of its keys", f->name);
+    }
+    r->op = f->op;
+    r->change = FACE_EXTEND;
+    r->answers = f->answers;
+    r->each_keys = keys;
+    r->each_values = keys + n_keys + 1;
+    r->n_each = n_keys;
+    int rc = take_duration(p, "pexpire", keys[n_keys], 1, 0);
+    for (unsigned i = 0; rc == 0 && i < n_keys; i++) {
+        rc = take_keys(p, &keys[i], 1);
+        rc = rc != 0 ? rc : take_value(p, r->each_values[i], &unused);
+    }
+    r->n_keys = 0;
+    return rc;
+}
+
 /* The arguments of a form. ARGV[1] is argv[0]. */
 static int take_form(struct parse *p, const struct face_form *f, const struct fli_slice *argv,
                      unsigned n)
@@ -277,12 +312,20 @@ static int take_form(struct parse *p, const struct face_form *f, const struct fl
     unsigned most = f->value_at > f->ttl_at ? f->value_at : f->ttl_at;
     most = most > f->new_value_at ? most : f->new_value_at;
     most = most > f->word_at ? most : f->word_at;
+    most = most > f->keep_at ? most : f->keep_at;
+    most = most > f->empty_at ? most : f->empty_at;
     if (n < most) {
         return wrong(p, "this script (%s) takes %u arguments behind its keys, not %u", f->name,
                      most, n);
     }
+    if (f->empty_at > 0 && argv[f->empty_at - 1].len > 0) {
+        return wrong(p, "of this script (%s) there are no conditions: the last argument is empty",
+                     f->name);
+    }
     r->answers = f->answers;
+    r->op = f->op;
     r->change = f->change;
+    r->any = f->any;
     if (f->word_at > 0 && argv[f->word_at - 1].len == strlen(f->word) &&
         memcmp(argv[f->word_at - 1].data, f->word, strlen(f->word)) == 0) {
         r->change = f->change_if;
@@ -293,6 +336,9 @@ static int take_form(struct parse *p, const struct face_form *f, const struct fl
     }
     if (rc == 0 && f->ttl_at > 0) {
         rc = take_duration(p, "pexpire", argv[f->ttl_at - 1], f->seconds ? 1000 : 1, 0);
+    }
+    if (rc == 0 && f->keep_at > 0) {
+        rc = take_keep(p, argv[f->keep_at - 1]);
     }
     /* Replacing a value by itself is to keep it. */
     if (rc == 0 && f->new_value_at > 0 && same(r->value, r->new_value)) {
@@ -323,6 +369,14 @@ static int parse_eval(struct parse *p, enum fli_command_id id, const struct fli_
         return wrong(p, "this script (%s) takes %u to %u keys, not %llu", f->name, f->keys_min,
                      f->keys_max, (unsigned long long)keys);
     }
+    if (f->op == FACE_OP_RENEW_EACH) {
+        return take_each(p, f, args + 2, (unsigned)keys, n - 2 - (unsigned)keys);
+    }
+    if (f->latch_key > 0) {
+        const struct fli_slice *latch = &args[1 + f->latch_key];
+        face_sha1_of(latch->data, latch->len, p->r->latch);
+        p->r->has_latch = true;
+    }
     rc = take_keys(p, args + 2, f->first_key ? 1 : (unsigned)keys);
     return rc != 0 ? rc : take_form(p, f, args + 2 + keys, n - 2 - (unsigned)keys);
 }
@@ -348,6 +402,33 @@ static int lock_token(struct parse *p, const struct fli_slice *args)
 {
     int rc = question(p, args, 1, ANSWERS(FACE_NEVER, FACE_TOKEN, FACE_NIL, FACE_NIL));
     return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
+}
+
+static int holds(struct parse *p, const struct fli_slice *args, struct face_answers answers)
+{
+    int rc = question(p, args, 1, answers);
+    p->r->op = FACE_OP_HOLDS;
+    return rc != 0 ? rc : take_value(p, args[1], &p->r->value);
+}
+
+static bool begins_with(struct fli_slice s, const char *prefix)
+{
+    return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
+}
+
+bool face_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n)
+{
+    return id == FLI_CMD_KEY_DEL && n == 1 && begins_with(args[0], "redisson_unlock_latch:");
+}
+
+static int get(struct parse *p, const struct fli_slice *args, unsigned n)
+{
+    if (begins_with(args[0], "redisson_lock_token:")) {
+        return wrong(p, "RFencedLock.getToken() does not say who asks, so it would give the newest "
+                        "token to one who has lost the lock: take it from lockAndGetToken() or "
+                        "tryLockAndGetToken(), or ask with LOCKTOKEN key value");
+    }
+    return question(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
 }
 
 static int unguarded(struct parse *p, const char *name)
@@ -388,7 +469,11 @@ static int parse(struct parse *p, enum fli_command_id id, const struct fli_slice
     case FLI_CMD_KEY_SET:
         return parse_set(p, args, n);
     case FLI_CMD_KEY_GET:
-        return question(p, args, n, ANSWERS(FACE_NEVER, FACE_VALUE, FACE_VALUE, FACE_NIL));
+        return get(p, args, n);
+    case FLI_CMD_HEXISTS:
+        return holds(p, args, ANSWERS(FACE_NEVER, FACE_INT_1, FACE_INT_0, FACE_INT_0));
+    case FLI_CMD_HGET:
+        return holds(p, args, ANSWERS(FACE_NEVER, FACE_COUNT_TEXT, FACE_NIL, FACE_NIL));
     case FLI_CMD_EXISTS:
         return question(p, args, n, ANSWERS(FACE_NEVER, FACE_COUNT, FACE_COUNT, FACE_INT_0));
     case FLI_CMD_TTL:

@@ -8,6 +8,7 @@
 #include "wire/commands.h"
 
 struct face_request {
+    uint8_t op;     /* enum face_op */
     uint8_t change; /* enum face_change; 0: a question */
     unsigned n_keys;
     struct fli_slice keys[FACE_KEYS_MAX];
@@ -16,10 +17,16 @@ struct face_request {
     uint64_t ttl_ms;            /* 0: as it is */
     bool any;                   /* whoever's the keys are: an end, or with ttl_ms a longer lease */
     bool fetches;               /* one key: who has it is asked about when it is another */
+    const struct fli_slice *each_keys, *each_values; /* FACE_OP_RENEW_EACH, which has no keys */
+    unsigned n_each;
+    bool has_latch;
+    uint8_t latch[FACE_SHA1_SIZE]; /* FACE_OP_LEAVE: by which it is known when it is sent again */
+    uint64_t keep_ms;              /* how long */
     struct face_answers answers;
 };
 
 #define FACE_ERRMSG_SIZE 512u
+#define FACE_KEEP_MAX_MS 60000u /* of `keep_ms` */
 
 struct face_context {
     struct face_scripts *scripts;
@@ -27,6 +34,10 @@ struct face_context {
     bool del;         /* --redis-face-del: DEL, UNLINK and PEXPIRE are served */
     uint64_t wall_ms; /* by the clock of this node since 1970, for EXAT and PXAT; 0: unknown */
 };
+
+/* Whether it is DEL of what Redisson keeps beside a lock for a while. There is no such key here, so
+ * it deletes nothing. */
+bool face_is_latch(enum fli_command_id id, const struct fli_slice *args, unsigned n);
 
 /* Whether the command is answered without the machine: SCRIPT. */
 bool face_is_local(enum fli_command_id id);

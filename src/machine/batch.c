@@ -25,6 +25,9 @@
  *   KEYS           as ACQUIRE up to the owner, ttl 4, another owner (as a label)
  *   ANY_KEYS       as ACQUIRE up to the names, ttl 4
  *   KEY            as ACQUIRE up to the names, an owner (as a label)
+ *   REENTER        as ACQUIRE up to the owner, ttl 4
+ *   LEAVE          likewise, and label, number 8
+ *   HOLDS          as KEY
  *   NODE_ADD, NODE_REPLACE   number 8 (node), number2 8 (flags), address (as a value)
  *   NODE_REMOVE, NODE_SETTLED   number 8 (node)
  *   NODE_VERSION   number 8 (node), number2 8 (version)
@@ -101,6 +104,11 @@ static const struct layout layouts_log[] = {
     [MACHINE_OP_USERS_SEAL] = {0, {FIELD_NOTHING}},
     [MACHINE_OP_KEYS] = {MACHINE_KEYS_ALL,
                          {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL}},
+    [MACHINE_OP_REENTER] = {MACHINE_REENTER_ONCE,
+                            {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL}},
+    [MACHINE_OP_LEAVE] = {0,
+                          {FIELD_SHAPE, FIELD_NAMES, FIELD_OWNER, FIELD_TTL, FIELD_LABEL,
+                           FIELD_NUMBER}},
     [MACHINE_OP_NODE_ADD] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REPLACE] = {0, {FIELD_NUMBER, FIELD_NUMBER2, FIELD_NODE_ADDRESS}},
     [MACHINE_OP_NODE_REMOVE] = {0, {FIELD_NUMBER}},
@@ -122,6 +130,7 @@ static const struct layout layouts_query[] = {
     [MACHINE_OP_USER - 128] = {0, {FIELD_USER}},
     [MACHINE_OP_MAY - 128] = {0, {FIELD_NUMBER}},
     [MACHINE_OP_KEY - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
+    [MACHINE_OP_HOLDS - 128] = {0, {FIELD_SHAPE, FIELD_NAMES, FIELD_LABEL}},
 };
 
 /* NULL for an op this version does not know. */
@@ -202,6 +211,9 @@ static bool number_ok(const struct machine_command *c)
         return c->number >= 1 && c->number <= UINT32_MAX;
     case MACHINE_OP_LIMIT_SET:
         return c->number >= 1 && c->number <= MACHINE_LIMITS_SETTABLE;
+    case MACHINE_OP_LEAVE:
+        return c->label.len == 0 ? c->number == 0
+                                 : c->number >= 1 && c->number <= MACHINE_LEAVE_KEEP_MS;
     case MACHINE_OP_SETTING_SET:
         return c->number >= 1 && c->number <= MACHINE_SETTINGS;
     default:
@@ -279,6 +291,10 @@ static bool names_ok(const struct machine_command *c)
 /* What KEYS is to do: at most one thing with what is the owner's, and something at all. */
 static bool keys_ok(const struct machine_command *c)
 {
+    if (c->op == MACHINE_OP_REENTER || c->op == MACHINE_OP_LEAVE || c->op == MACHINE_OP_HOLDS) {
+        return c->mode == MACHINE_MODE_EXCLUSIVE && c->permits == 1 && c->n_names == 1 &&
+               (c->op != MACHINE_OP_HOLDS || c->label.len > 0);
+    }
     if (c->op != MACHINE_OP_KEYS && c->op != MACHINE_OP_KEY && c->op != MACHINE_OP_ANY_KEYS) {
         return true;
     }

@@ -70,6 +70,8 @@ enum machine_op {
     MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
+    MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants it or counts up, see reentrant.c */
+    MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
     MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends them); see keys_any.c */
     /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
      */
@@ -83,6 +85,7 @@ enum machine_op {
     MACHINE_OP_USER,         /* owner = the user's name; for who logs in, so only of a node */
     MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the asker is somebody */
     MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c */
+    MACHINE_OP_HOLDS = 150,  /* name, label (an owner): how often he has taken it */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
@@ -92,9 +95,12 @@ enum machine_op {
 #define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
+/* Flag of REENTER: its owner is not granted it twice. */
+#define MACHINE_REENTER_ONCE 1u
+
 /* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
 #define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
-    ((c)->op == MACHINE_OP_ACQUIRE ||                                                              \
+    ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
 #define MACHINE_ASKS_FOR_TIME(c)                                                                   \
     ((c)->op == MACHINE_OP_RENEW ||                                                                \

@@ -21,7 +21,8 @@ enum tag {
     TAG_TIMER,
     TAG_WORK,
     TAG_USER,
-    TAG_ATTEMPT
+    TAG_ATTEMPT,
+    TAG_LEAVE
 };
 
 static inline uint64_t mix(uint64_t h, uint64_t a, uint64_t b)
@@ -62,7 +63,7 @@ static uint64_t mix_request(uint64_t h, struct request *request, uint32_t slots)
 {
     const struct session *s = request_session(request);
     unsigned n = request_parts(request);
-    h = mix(h, slots, n << 1 | session_is_explicit(s));
+    h = mix(h, slots, (uint64_t)request->counted << 8 | n << 1 | session_is_explicit(s));
     for (unsigned i = 0; i < n; i++) {
         h = mix_bytes(h, lock_name(request_part(request, i)->lock));
     }
@@ -103,6 +104,12 @@ uint64_t machine_digest_attempt(const struct attempt *a)
 {
     return mix_bytes(mix(TAG_ATTEMPT, a->highest, a->at_ms),
                      (struct fli_slice){a->key, a->key_len});
+}
+
+uint64_t machine_digest_leave(const struct leave *l)
+{
+    return mix_bytes(mix(TAG_LEAVE, l->gave_back, l->until_ms),
+                     (struct fli_slice){l->key, l->key_len});
 }
 
 uint64_t machine_digest_idle(const struct contention *c)

@@ -104,6 +104,10 @@ static void check_request(struct machine *m, struct tally *t, struct request *re
 {
     FLI_ASSERT(request->since_ms <= m->clock_ms);
     FLI_ASSERT(machine_request_value(request).len <= FL_VALUE_MAX);
+    FLI_ASSERT(!request->counted ||
+               (!request->waiting && !request->is_multi && !request->linked &&
+                machine_request_value(request).len == HOLD_COUNT_SIZE &&
+                machine_request_count(request) >= 1 && lock_slots(request->lock) == 1));
     if (request->is_multi) {
         check_parts(m, request);
     }
@@ -339,11 +343,26 @@ static void check_attempts(const struct machine *m, struct tally *t)
     FLI_ASSERT(len == m->attempts.len && len <= MACHINE_ATTEMPTS_MAX);
 }
 
+static void check_leaves(const struct machine *m, struct tally *t)
+{
+    size_t len = 0;
+    FLI_LIST_FOREACH(link, &m->leaves.list)
+    {
+        const struct leave *l = leave_of(link);
+        FLI_ASSERT(l->gave_back <= 1 && l->key[4] == LEAVE_KEY_KIND);
+        FLI_ASSERT(l->until_ms <= m->clock_ms + MACHINE_LEAVE_KEEP_MS);
+        t->digest += machine_digest_leave(l);
+        len++;
+    }
+    FLI_ASSERT(len == m->leaves.by_key.len && len <= MACHINE_LEAVES_MAX);
+}
+
 void machine_check(struct machine *m)
 {
     struct tally t = {.implicit = 0};
     check_scalars(m);
     check_attempts(m, &t);
+    check_leaves(m, &t);
     check_held(m, &t);
     check_idle(m, &t);
     check_work(m, &t);

@@ -14,8 +14,6 @@
  * delayed or awaited. */
 #include "machine/state.h"
 
-enum found { FOUND_FREE, FOUND_OWN, FOUND_OTHER };
-
 struct keys {
     const struct machine_command *c;
     unsigned n;
@@ -31,36 +29,36 @@ struct request *machine_key_request(struct machine *m, const struct lock *lock,
     return fits ? request : NULL;
 }
 
-static enum found find_key(struct machine *m, struct fli_slice name, struct fli_slice owner,
-                           struct request **ret)
+enum machine_key_state machine_key_find(struct machine *m, struct fli_slice name,
+                                        struct fli_slice owner, struct request **ret)
 {
     uint64_t hash;
     const struct lock *lock = machine_lock_find(m, name, &hash);
     *ret = NULL;
     if (lock == NULL) {
-        return FOUND_FREE;
+        return KEY_FREE;
     }
     *ret = machine_key_request(m, lock, owner);
     if (*ret != NULL) {
-        return FOUND_OWN;
+        return KEY_OWN;
     }
     const struct contention *c = lock_contention(lock);
     bool awaited = c != NULL && c->queue.len > 0;
     bool free = lock_holder(lock) == NULL && !awaited && machine_lock_admits(lock, 1);
-    return free ? FOUND_FREE : FOUND_OTHER;
+    return free ? KEY_FREE : KEY_OTHER;
 }
 
 /* What all keys together are, and the request of the first. False: one is another user's. */
-static bool find_all_keys(struct machine *m, const struct keys *k, enum found *ret)
+static bool find_all_keys(struct machine *m, const struct keys *k, enum machine_key_state *ret)
 {
-    *ret = FOUND_OTHER;
+    *ret = KEY_OTHER;
     for (unsigned i = 0; i < k->n; i++) {
         struct request *request;
-        enum found f = find_key(m, k->names[i], k->c->owner, &request);
+        enum machine_key_state f = machine_key_find(m, k->names[i], k->c->owner, &request);
         if (request != NULL && !machine_asker_owns(m, request_session(request))) {
             return false;
         }
-        *ret = i == 0 || f == *ret ? f : FOUND_OTHER;
+        *ret = i == 0 || f == *ret ? f : KEY_OTHER;
     }
     return true;
 }
@@ -81,8 +79,9 @@ static enum machine_limit grant_limit(struct machine *m, const struct keys *k)
     return FL_TOKEN_MAX - m->last_token < k->n ? MACHINE_LIMIT_TOKENS : 0;
 }
 
-static void grant_all(struct machine *m, const struct keys *k, struct machine_result *r)
+static void grant(struct machine *m, const struct keys *k, bool counted, struct machine_result *r)
 {
+    static const uint8_t once[HOLD_COUNT_SIZE] = {1};
     enum machine_limit limit = grant_limit(m, k);
     if (limit != 0) {
         machine_answer_limit(m, r, limit);
@@ -90,19 +89,32 @@ static void grant_all(struct machine *m, const struct keys *k, struct machine_re
     }
     struct who who = machine_asker_who(m);
     struct fli_slice owner = k->c->label.len > 0 ? k->c->label : k->c->owner;
-    struct fli_slice no_value = {NULL, 0};
+    struct fli_slice value = {once, counted ? sizeof once : 0};
     for (unsigned i = 0; i < k->n; i++) {
         uint64_t hash;
         struct lock *lock = machine_lock_find(m, k->names[i], &hash);
         lock = lock != NULL ? lock : machine_lock_create(m, k->names[i], hash);
         struct request *request =
-            machine_request_create_implicit(m, lock, owner, k->c->ttl_ms, no_value, &who);
+            machine_request_create_implicit(m, lock, owner, k->c->ttl_ms, value, &who);
+        request->counted = counted;
         machine_lock_grant(m, request, 1, 0);
         if (i == 0) {
             machine_answer_granted(m, request, r);
         }
     }
     r->number = k->n;
+}
+
+static void grant_all(struct machine *m, const struct keys *k, struct machine_result *r)
+{
+    grant(m, k, false, r);
+}
+
+void machine_key_grant(struct machine *m, const struct machine_command *c, bool counted,
+                       struct machine_result *r)
+{
+    const struct keys one = {.c = c, .n = 1, .names = {c->name}};
+    grant(m, &one, counted, r);
 }
 
 static uint64_t left_ms(const struct machine *m, struct request *request)
@@ -129,8 +141,8 @@ static void extend_all(struct machine *m, const struct keys *k, struct machine_r
     const struct machine_command *c = k->c;
     for (unsigned i = k->n; i-- > 0;) {
         struct request *request;
-        enum found f = find_key(m, k->names[i], c->owner, &request);
-        FLI_ASSERT(f == FOUND_OWN);
+        enum machine_key_state f = machine_key_find(m, k->names[i], c->owner, &request);
+        FLI_ASSERT(f == KEY_OWN);
         bool add = (c->flags & MACHINE_KEYS_ADD) != 0;
         if (c->ttl_ms != 0) {
             machine_session_renew(m, request_session(request),
@@ -146,7 +158,7 @@ static void give_back(struct machine *m, const struct keys *k, struct machine_re
     r->code = MACHINE_DONE;
     for (unsigned i = 0; i < k->n; i++) {
         struct request *request;
-        if (find_key(m, k->names[i], k->c->owner, &request) == FOUND_OWN) {
+        if (machine_key_find(m, k->names[i], k->c->owner, &request) == KEY_OWN) {
             r->token = r->number == 0 ? request_token(request) : r->token;
             r->number++;
             machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
@@ -163,7 +175,7 @@ static unsigned given_back(struct machine *m, const struct keys *k)
     unsigned n = 0;
     for (unsigned i = 0; i < k->n && (k->c->flags & MACHINE_KEYS_AGAIN) != 0; i++) {
         struct request *request;
-        n += find_key(m, k->names[i], k->c->owner, &request) != FOUND_OWN &&
+        n += machine_key_find(m, k->names[i], k->c->owner, &request) != KEY_OWN &&
              machine_released_find(m, k->names[i], k->c->owner);
     }
     return n;
@@ -175,11 +187,11 @@ static void swap(struct machine *m, const struct keys *k, struct machine_result 
     struct request *request;
     struct machine_command c = *k->c;
     struct keys one = {.c = &c, .n = 1, .names = {k->names[0]}};
-    enum found f = find_key(m, k->names[0], c.owner, &request);
-    FLI_ASSERT(f == FOUND_OWN);
+    enum machine_key_state f = machine_key_find(m, k->names[0], c.owner, &request);
+    FLI_ASSERT(f == KEY_OWN);
     c.ttl_ms = c.ttl_ms != 0 ? c.ttl_ms : in_range(left_ms(m, request));
     machine_lock_end(m, request, MACHINE_EVENT_RELEASED, MACHINE_REASON_RELEASE, 0);
-    if (find_key(m, k->names[0], c.label, &request) == FOUND_FREE) {
+    if (machine_key_find(m, k->names[0], c.label, &request) == KEY_FREE) {
         grant_all(m, &one, r);
     } else {
         r->code = MACHINE_HELD;
@@ -197,14 +209,14 @@ static void change_own(struct machine *m, const struct keys *k, struct machine_r
         swap(m, k, r);
     } else {
         struct request *own;
-        (void)find_key(m, k->names[0], k->c->owner, &own);
+        (void)machine_key_find(m, k->names[0], k->c->owner, &own);
         answer_own(m, own, r);
         r->code = MACHINE_HELD;
     }
 }
 
 /* Not all are his. */
-static void give_back_some(struct machine *m, const struct keys *k, enum found found,
+static void give_back_some(struct machine *m, const struct keys *k, enum machine_key_state found,
                            struct machine_result *r)
 {
     unsigned again = given_back(m, k);
@@ -215,7 +227,7 @@ static void give_back_some(struct machine *m, const struct keys *k, enum found f
         r->code = MACHINE_DONE;
         r->number = again;
     } else {
-        r->code = found == FOUND_FREE ? MACHINE_NO : MACHINE_HELD;
+        r->code = found == KEY_FREE ? MACHINE_NO : MACHINE_HELD;
     }
 }
 
@@ -233,7 +245,7 @@ static bool may_acquire_all(const struct machine *m, const struct keys *k)
 void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r)
 {
     struct keys k = {.c = c};
-    enum found found;
+    enum machine_key_state found;
     if (c->op == MACHINE_OP_ANY_KEYS) {
         machine_any_keys(m, c, r);
         return;
@@ -247,13 +259,13 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
         machine_refuse(r, 0);
         return;
     }
-    if (found == FOUND_OWN) {
+    if (found == KEY_OWN) {
         change_own(m, &k, r);
         return;
     }
     if (!may_acquire_all(m, &k)) { /* who may not have them hears nothing of them */
         machine_refuse(r, ACL_ACQUIRE);
-    } else if (found == FOUND_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
+    } else if (found == KEY_FREE && (c->flags & MACHINE_KEYS_GRANT) != 0) {
         grant_all(m, &k, r);
     } else {
         give_back_some(m, &k, found, r);
@@ -265,7 +277,7 @@ void machine_keys(struct machine *m, const struct machine_command *c, struct mac
 /* One key. `request`: who holds it, or the first of them; NULL when nobody does. False: the user
  * may not know. */
 static bool inspect_key(struct machine *m, const struct machine_command *q, struct fli_slice name,
-                        enum found *ret, struct request **ret_request)
+                        enum machine_key_state *ret, struct request **ret_request)
 {
     uint64_t hash;
     uint64_t steps = 0;
@@ -274,12 +286,12 @@ static bool inspect_key(struct machine *m, const struct machine_command *q, stru
     bool mine = request != NULL && machine_asker_owns(m, request_session(request));
     const struct contention *c = lock == NULL ? NULL : lock_contention(lock);
     *ret_request = request;
-    *ret = FOUND_OTHER;
+    *ret = KEY_OTHER;
     if (lock == NULL || (request == NULL && (c == NULL || (c->queue.len == 0 && !c->is_delayed)))) {
-        *ret = FOUND_FREE;
+        *ret = KEY_FREE;
     } else if (request != NULL && q->label.len > 0 &&
                machine_key_request(m, lock, q->label) == request) {
-        *ret = FOUND_OWN;
+        *ret = KEY_OWN;
     }
     return mine || machine_asker_may(m, ACL_SEE, name, &steps) ||
            (q->label.len > 0 && machine_asker_may(m, ACL_ACQUIRE, name, &steps));
@@ -322,14 +334,14 @@ int machine_key(struct machine *m, const struct machine_command *q, struct machi
     unsigned own = 0;
     struct request *request = NULL;
     for (unsigned i = 0; i < n; i++) {
-        enum found f;
+        enum machine_key_state f;
         if (!inspect_key(m, q, names[i], &f, &request)) {
             *r = (struct machine_result){.clock_ms = r->clock_ms};
             machine_refuse(r, ACL_SEE);
             return 0;
         }
-        own += f == FOUND_OWN;
-        if (f != FOUND_FREE) {
+        own += f == KEY_OWN;
+        if (f != KEY_FREE) {
             add_key(m, i, request, r);
         }
     }

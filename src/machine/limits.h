@@ -68,6 +68,11 @@ struct machine_settings {
 #define MACHINE_ATTEMPTS_MAX 16384u      /* requests that were sent more than once */
 #define MACHINE_ATTEMPT_KEEP_MS 3600000u /* each, at least, unless so many are younger */
 
+/* LEAVE that says how it can be told from others, see reentrant.c. */
+#define MACHINE_LEAVES_MAX 65536u    /* that are remembered */
+#define MACHINE_LEAVE_KEEP_MS 60000u /* each, at most */
+#define MACHINE_HOLD_COUNT_MAX 65535u
+
 /* All users together, in bytes of their records in a snapshot: so that one answer holds them. A
  * user with one password and two short patterns takes about a hundred. */
 #define MACHINE_USERS_BYTES_MAX 49152u

@@ -214,6 +214,18 @@ struct who machine_session_who(struct session *s)
     return who;
 }
 
+uint32_t machine_request_count(const struct request *request)
+{
+    return request->counted ? fli_get_u32(machine_request_value(request).data) : 0;
+}
+
+void machine_request_set_count(struct request *request, uint32_t n)
+{
+    FLI_ASSERT(request->counted && n >= 1 && n <= MACHINE_HOLD_COUNT_MAX);
+    struct session_implicit *s = session_implicit_of(request_session(request));
+    fli_put_u32(s->bytes + s->base.lease.owner_len, n);
+}
+
 struct fli_slice machine_request_value(const struct request *request)
 {
     size_t len = request->value_len;

@@ -73,6 +73,7 @@ struct machine *machine_create(const uint64_t hash_seed[2])
     fli_map_init(&m->shares_by_token, token_eq, hash_seed);
     fli_map_init(&m->ending, ending_eq, hash_seed);
     machine_attempts_init(m, hash_seed);
+    machine_leaves_init(m, hash_seed);
     machine_order_init(&m->held, HELD_PART_MAX);
     machine_order_init(&m->idle, IDLE_PART_MAX);
     machine_order_init(&m->opened, OPENED_PART_MAX);
@@ -147,6 +148,7 @@ static void free_records(struct machine *m)
     }
     FLI_ASSERT(m->locks.len == 0 && m->sessions.len == 0 && m->n_implicit == 0);
     machine_attempts_fini(m);
+    machine_leaves_fini(m);
     FLI_ASSERT(m->timers.len == 0 && m->digest == 0);
 }
 
@@ -391,6 +393,9 @@ uint32_t machine_command_cost(const struct machine_command *c)
     case MACHINE_OP_CANCEL:
     case MACHINE_OP_BREAK:
         return MACHINE_STEPS_RECORD * (1u + MACHINE_NAMES_MAX);
+    case MACHINE_OP_REENTER:
+    case MACHINE_OP_LEAVE:
+        return 3 * MACHINE_STEPS_RECORD;
     case MACHINE_OP_RELEASE:
     case MACHINE_OP_SESSION_OPEN:
     case MACHINE_OP_SESSION_CLOSE:
@@ -403,6 +408,26 @@ uint32_t machine_command_cost(const struct machine_command *c)
         return MACHINE_SHOW_COST;
     default:
         return MACHINE_STEPS_RECORD;
+    }
+}
+
+/* What says whose the lock is, or is to be. */
+static void apply_owner(struct machine *m, const struct machine_command *c,
+                        struct machine_result *r)
+{
+    switch ((enum machine_op)c->op) {
+    case MACHINE_OP_ACQUIRE:
+        machine_acquire(m, c, r);
+        break;
+    case MACHINE_OP_REENTER:
+        machine_reenter(m, c, r);
+        break;
+    case MACHINE_OP_LEAVE:
+        machine_leave(m, c, r);
+        break;
+    default:
+        machine_keys(m, c, r);
+        break;
     }
 }
 
@@ -428,11 +453,11 @@ static void apply_one(struct machine *m, const struct machine_command *c, struct
         machine_config_apply(m, c, r);
         break;
     case MACHINE_OP_ACQUIRE:
-        machine_acquire(m, c, r);
-        break;
     case MACHINE_OP_KEYS:
     case MACHINE_OP_ANY_KEYS:
-        machine_keys(m, c, r);
+    case MACHINE_OP_REENTER:
+    case MACHINE_OP_LEAVE:
+        apply_owner(m, c, r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, r);

@@ -41,7 +41,8 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         v.together = (uint8_t)request_parts(request);
         v.session_explicit = session_is_explicit(request_session(request));
         v.owner = machine_session_owner(request_session(request));
-        v.value = machine_request_value(request);
+        v.count = machine_request_count(request);
+        v.value = v.count > 0 ? (struct fli_slice){NULL, 0} : machine_request_value(request);
         v.token = request_token(request);
         v.since_ms = request->since_ms;
         v.renewals = *machine_session_renewals(request_session(request));
@@ -326,6 +327,8 @@ static int answer(struct machine *m, const struct machine_command *query, struct
         return show(m, query, r, payload);
     case MACHINE_OP_KEY:
         return machine_key(m, query, r, payload);
+    case MACHINE_OP_HOLDS:
+        return machine_holds(m, query, r, payload);
     case MACHINE_OP_LOCKS:
         return locks(m, query, r, payload);
     case MACHINE_OP_SESSION_SHOW:

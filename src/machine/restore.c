@@ -38,6 +38,7 @@ struct request_record {
     uint64_t hashes[MACHINE_NAMES_MAX];
     struct fli_slice owner;
     struct fli_slice value;
+    bool counted;
     struct session_explicit *session; /* NULL: implicit */
     uint64_t ttl_ms;
     uint64_t deadline_ms; /* implicit and held */
@@ -65,6 +66,13 @@ static bool ttl_ok(uint64_t ttl_ms)
 static bool permits_ok(uint32_t permits)
 {
     return permits >= 1 && permits <= FL_PERMITS_MAX;
+}
+
+/* Whether it is a count, where there may be one. */
+static bool count_ok(struct fli_slice value, bool may_be)
+{
+    return may_be && value.len == HOLD_COUNT_SIZE && fli_get_u32(value.data) >= 1 &&
+           fli_get_u32(value.data) <= MACHINE_HOLD_COUNT_MAX;
 }
 
 static bool load_head(struct loader *l)
@@ -248,8 +256,11 @@ static bool load_request(struct loader *l, bool waits, struct request_record *re
             return false;
         }
     }
-    s.value = fli_read_bytes(&l->r, fli_read_u16(&l->r));
-    if (l->r.bad || kind > SNAPSHOT_ENDING || s.value.len > FL_VALUE_MAX) {
+    unsigned value_len = fli_read_u16(&l->r);
+    s.counted = (value_len & SNAPSHOT_COUNTED) != 0;
+    s.value = fli_read_bytes(&l->r, value_len & ~SNAPSHOT_COUNTED);
+    if (l->r.bad || kind > SNAPSHOT_ENDING || s.value.len > FL_VALUE_MAX ||
+        (s.counted && !count_ok(s.value, !waits && kind == 0 && s.n == 1))) {
         return false;
     }
     if (kind == 0) {
@@ -319,10 +330,11 @@ static bool load_held(struct loader *l)
     struct request_record s;
     if (!load_request(l, false, &s) || token > m->last_token ||
         token <= (last == NULL ? 0 : held_key_token(last->key)) || since_ms > m->clock_ms ||
-        !joins_ok(m, slots, &s, until_ms)) {
+        (s.counted && slots != 1) || !joins_ok(m, slots, &s, until_ms)) {
         return false;
     }
     struct request *request = create_requests(m, &s);
+    request->counted = s.counted;
     for (unsigned i = 0; i < s.n; i++) {
         machine_lock_hold(m, request_part(request, i), slots, token, i, since_ms);
     }
@@ -456,13 +468,16 @@ static bool load_attempt(struct loader *l)
     key[5] = fli_read_u8(r);
     struct fli_slice name = fli_read_bytes(r, key[5]);
     struct fli_slice owner = fli_read_bytes(r, fli_read_u8(r));
-    if (r->bad || key[4] > 1 || name.len == 0 || owner.len == 0) {
+    if (r->bad || key[4] > LEAVE_KEY_KIND || name.len == 0 || owner.len == 0) {
         return false;
     }
     memcpy(key + 6, name.data, name.len);
     memcpy(key + 6 + name.len, owner.data, owner.len);
-    return machine_attempt_load(l->m, (struct fli_slice){key, 6 + name.len + owner.len}, highest,
-                                at_ms);
+    struct fli_slice whole = {key, 6 + name.len + owner.len};
+    if (key[4] == LEAVE_KEY_KIND) {
+        return machine_leave_load(l->m, whole, highest, at_ms);
+    }
+    return l->m->leaves.by_key.len == 0 && machine_attempt_load(l->m, whole, highest, at_ms);
 }
 
 /* Whether the list of work has every session that is ending. */

@@ -26,11 +26,15 @@
  *                                 explicit), name, owner
  *   CRC-32C 4 of everything before
  *
+ * Behind the attempts, and counted with them, what was answered to LEAVE: 1 if the lock was given
+ * back else 0, until when it is remembered 8, user's number 4, kind 1 (2), name, label (as an
+ * owner).
+ *
  * slots: 1 exclusive, 2^32 - 1 shared, else the permits of a semaphore. names: how many 1, and then
  * each; more than one only with slots 1. session: kind 1, then 0: of an implicit one owner, ttl 4,
  * deadline 8 and renewals 4 of a grant, and whose; 1: of an explicit one owner; 2: of one that is
  * ending serial 8. whose: length 1, and unless that is 0 a user's number 4, address (length 1,
- * bytes).
+ * bytes). The value of a hold that is counted is the count 4, and its length has the top bit set.
  *
  * All little endian; name, owner and label = length 1, bytes; value = length 2, bytes. Canonical:
  * every section has one order, and deadlines are as they are stored (a term mark's floor is not
@@ -235,7 +239,15 @@ static void put_held(struct writer *w, struct request *request)
     put_u64(w, delayed ? c->delay.at_ms : 0);
     put_names(w, request);
     put_owner(w, request);
-    put_value(w, machine_request_value(request));
+    struct fli_slice value = machine_request_value(request);
+    if (!request->counted) {
+        put_value(w, value);
+        return;
+    }
+    uint8_t len[2];
+    fli_put_u16(len, (uint16_t)(SNAPSHOT_COUNTED | value.len));
+    put(w, len, sizeof len);
+    put(w, value.data, value.len);
 }
 
 static void put_idle(struct writer *w, const struct contention *c)
@@ -283,6 +295,15 @@ static void put_attempt(struct writer *w, const struct attempt *a)
     put_short(w, (struct fli_slice){a->key + before_owner, a->key_len - before_owner});
 }
 
+static void put_leave(struct writer *w, const struct leave *l)
+{
+    size_t before_label = 6 + (size_t)l->key[5];
+    put_u64(w, l->gave_back);
+    put_u64(w, l->until_ms);
+    put(w, l->key, before_label);
+    put_short(w, (struct fli_slice){l->key + before_label, l->key_len - before_label});
+}
+
 static void put_nodes(struct writer *w, const struct machine *m)
 {
     for (unsigned i = 0; i < m->n_nodes; i++) {
@@ -307,7 +328,7 @@ static void put_machine(struct writer *w, const struct machine *m)
                               .idle = m->idle.len,
                               .work = m->n_work,
                               .waits = m->waits_by_id.len,
-                              .attempts = m->attempts.len};
+                              .attempts = m->attempts.len + m->leaves.by_key.len};
     put_head(w, m, &head);
     put_nodes(w, m);
     for (unsigned i = 0; i < m->users.n; i++) {
@@ -343,6 +364,12 @@ static void put_machine(struct writer *w, const struct machine *m)
     {
         if (w->error == 0) {
             put_attempt(w, attempt_of(link));
+        }
+    }
+    FLI_LIST_FOREACH(link, &m->leaves.list)
+    {
+        if (w->error == 0) {
+            put_leave(w, leave_of(link));
         }
     }
     flush(w);

@@ -12,6 +12,8 @@
 
 #define SNAPSHOT_ENDING 2u /* a session that is ending, in place of whether it is explicit */
 
+#define SNAPSHOT_COUNTED 0x8000u /* in the length of the value of a hold: it is a count */
+
 /* A record is not longer: sixteen names, owner, value and the numbers. */
 #define SNAPSHOT_RECORD_MAX 8192u
 

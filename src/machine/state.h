@@ -32,6 +32,7 @@
 #include "machine/budget.h"
 #include "machine/machine.h"
 #include "machine/order.h"
+#include "machine/reentrant.h"
 
 #define CONST_CONTAINER_OF(ptr, type, member)                                                      \
     ((const type *)(const void *)((const char *)(ptr)-offsetof(type, member)))
@@ -154,6 +155,7 @@ struct request {
     uint64_t waiting : 1;
     uint64_t is_multi : 1; /* it is a part of a multi-lock */
     uint64_t linked : 1;   /* it is in a linked_request, as parts of a multi-lock are */
+    uint64_t counted : 1;  /* its value says how often it was taken, see reentrant.c */
     uint64_t has_who : 1;  /* a struct who, packed, is behind its implicit session's value */
 };
 
@@ -282,8 +284,9 @@ struct machine {
     struct order opened;     /* explicit sessions, by serial */
     struct fli_map attempts; /* by user, kind, lock and owner */
     struct fli_list attempts_list; /* the one that came last is the last */
-    struct fli_list waits;         /* all waits, by id */
-    struct fli_list work;          /* what goes on in the next batch, first thing first */
+    struct leaves leaves;
+    struct fli_list waits; /* all waits, by id */
+    struct fli_list work;  /* what goes on in the next batch, first thing first */
     uint64_t n_work;
     struct fli_heap timers;
     struct fli_slab slab; /* locks, implicit sessions, requests of explicit ones */
@@ -754,11 +757,6 @@ bool machine_refuse_cycle(struct machine *m, struct session_explicit *s, struct 
 /* What this owner has at the locks of the command, and has lost already, goes first. False when
  * there are no steps left for that. */
 bool machine_clear_own(struct machine *m, const struct machine_command *c);
-
-/* keys.c: KEYS, ANY_KEYS and KEY. */
-void machine_keys(struct machine *m, const struct machine_command *c, struct machine_result *r);
-int machine_key(struct machine *m, const struct machine_command *q, struct machine_result *r,
-                struct fli_buf *payload);
 
 /* The request with which this owner holds the lock in the way of a key; NULL when it does not. */
 struct request *machine_key_request(struct machine *m, const struct lock *lock,

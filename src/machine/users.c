@@ -231,6 +231,8 @@ static unsigned missing_right(const struct machine *m, const struct machine_comm
         return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_KEYS: /* its own locks a user may give back whatever else it may */
         return (c->flags & MACHINE_KEYS_RELEASE) != 0 || may_acquire(m, c) ? 0 : ACL_ACQUIRE;
+    case MACHINE_OP_REENTER:
+        return acl_may(u, ACL_ACQUIRE, c->name, &steps) ? 0 : ACL_ACQUIRE;
     case MACHINE_OP_ANY_KEYS: /* whose they are says who may (keys_any.c) */
         return 0;
     case MACHINE_OP_SESSION_OPEN:

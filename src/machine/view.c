@@ -17,6 +17,7 @@
  * all little endian. */
 #include "machine/page.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "machine/acl.h"
@@ -82,7 +83,13 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
 {
     uint8_t record[RECORD_SIZE_MAX];
     uint8_t *p = record + 4;
-    FLI_ASSERT(v->value.len <= FL_VALUE_MAX);
+    char digits[16];
+    struct fli_slice value = v->value;
+    if (v->count > 0) {
+        int n = snprintf(digits, sizeof digits, "%u", (unsigned)v->count);
+        value = (struct fli_slice){(const uint8_t *)digits, (size_t)n};
+    }
+    FLI_ASSERT(value.len <= FL_VALUE_MAX);
     *p++ = TYPE_LOCK;
     *p++ = v->state;
     *p++ = v->session_explicit;
@@ -100,12 +107,12 @@ bool machine_page_add_lock(struct page_writer *w, const struct machine_lock_view
     p = put_short(p, v->label);
     p = put_short(p, v->user);
     p = put_short(p, v->address);
-    fli_put_u16(p, (uint16_t)v->value.len);
+    fli_put_u16(p, (uint16_t)value.len);
     p += 2;
-    if (v->value.len > 0) {
-        memcpy(p, v->value.data, v->value.len);
+    if (value.len > 0) {
+        memcpy(p, value.data, value.len);
     }
-    return add_record(w, record, p + v->value.len);
+    return add_record(w, record, p + value.len);
 }
 
 bool machine_page_add_session(struct page_writer *w, const struct machine_session_view *v)

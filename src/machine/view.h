@@ -28,9 +28,10 @@ struct machine_lock_view {
     uint8_t state;
     bool session_explicit;
     struct fli_slice name;
-    struct fli_slice owner; /* of the holder; empty unless HELD */
-    struct fli_slice label; /* of the holder's session */
-    struct fli_slice value;
+    struct fli_slice owner;   /* of the holder; empty unless HELD */
+    struct fli_slice label;   /* of the holder's session */
+    struct fli_slice value;   /* of a hold that is counted, how often: read back as digits */
+    uint32_t count;           /* for writing: 0, or in place of the value */
     struct fli_slice user;    /* whose session; empty: the default user's, or one that is gone */
     struct fli_slice address; /* where it asked from (batch.h); empty: not written down */
     uint64_t token;           /* 0 unless HELD */

@@ -57,6 +57,11 @@ struct call {
     bool unseen;     /* of face: this node was not asked so before */
     uint8_t value_len;
     struct face_answers answers;
+    struct call *whole;        /* of a part, see gather.h */
+    unsigned part, n_parts;    /* of a part: which one it is; of a whole: how many there are */
+    unsigned parts_left;       /* of a whole */
+    int parts_status;          /* of a whole: of a part that came to nothing; 0: none did */
+    struct machine_result odd; /* of a whole: of a part that was neither done nor refused */
     unsigned tries;
     uint64_t wait_ms;
     uint64_t mark;     /* of parked_request_sent */
@@ -64,10 +69,10 @@ struct call {
     uint64_t again_ms; /* when to try to clean up again; when a BLPOP ends */
     uint64_t wait;     /* what it was parked on; CLEANUP_WAIT: what to cancel */
     uint64_t times_asked;
-    uint64_t token;  /* CLEANUP_GRANT: what to release */
-    uint64_t number; /* of a change of the cluster: the node */
-    uint64_t ttl_ms; /* of face: that was asked for */
-    uint8_t name[FL_NAME_MAX];
+    uint64_t token;            /* CLEANUP_GRANT: what to release */
+    uint64_t number;           /* of a change of the cluster: the node */
+    uint64_t ttl_ms;           /* of face: that was asked for */
+    uint8_t name[FL_NAME_MAX]; /* of a whole: what became of each part */
     uint8_t value[FL_OWNER_MAX];
 };
 

@@ -83,6 +83,11 @@ static bool is_dear(struct fli_slice pattern)
     return longest > EVENTS_CHEAP_PIECE_MAX;
 }
 
+static bool begins_with(struct fli_slice s, const char *prefix)
+{
+    return s.len >= strlen(prefix) && memcmp(s.data, prefix, strlen(prefix)) == 0;
+}
+
 static struct topic *topic_create(struct events *e, bool is_glob, struct fli_slice name)
 {
     struct topic *t = fli_xcalloc(1, sizeof *t + name.len);
@@ -94,6 +99,7 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     uint64_t steps = 0;
     t->min_live = is_glob ? events_glob_matches(t, slice_of(EVENTS_MIN_LIVE_CHANNEL), &steps)
                           : slice_is(name, EVENTS_MIN_LIVE_CHANNEL);
+    t->wake = begins_with(name, EVENTS_WAKE_PREFIX);
     t->dear = is_glob && is_dear(name);
     if (is_glob) {
         fli_list_push(&e->globs, &t->link);
@@ -146,6 +152,7 @@ static void sub_create(struct events *e, struct events_subscriber *s, struct top
     sub->fresh = t->min_live;
     e->min_live_subs += t->min_live;
     e->fresh_subs += t->min_live;
+    e->wake_subs += t->wake;
     t->lane_subs[s->lane]++;
     if (t->dear) {
         events_change_lane(e, s);
@@ -161,6 +168,7 @@ static void sub_free(struct events *e, struct sub *sub)
     e->subs_n--;
     e->min_live_subs -= t->min_live;
     e->fresh_subs -= sub->fresh;
+    e->wake_subs -= t->wake;
     FLI_ASSERT(t->lane_subs[s->lane] > 0);
     t->lane_subs[s->lane]--;
     fli_map_remove(&e->subs, &sub->by_key);
@@ -226,20 +234,26 @@ static int confirm(struct fli_buf *out, int proto, const char *word, const struc
     return rc != 0 ? rc : fli_resp_u64(out, s == NULL ? 0 : s->channels + s->globs);
 }
 
+/* Whether it is this prefix and the name of a lock, which `more` bytes may stand around. */
+static bool is_channel(struct fli_slice name, const char *prefix, size_t more)
+{
+    size_t len = strlen(prefix);
+    return begins_with(name, prefix) && name.len > len && name.len <= len + FL_NAME_MAX + more;
+}
+
 /* Why a name cannot be subscribed to; NULL when it can. */
 static const char *wrong_name(bool is_glob, struct fli_slice name)
 {
-    size_t prefix = sizeof EVENTS_LOCK_PREFIX - 1;
     if (is_glob) {
-        bool fits = name.len >= 1 && name.len <= EVENTS_TOPIC_MAX;
+        bool fits = name.len >= 1 && name.len <= EVENTS_GLOB_MAX;
         return fits ? NULL : "a pattern has 1 to 260 bytes";
     }
-    bool lock = name.len > prefix && name.len <= EVENTS_TOPIC_MAX &&
-                memcmp(name.data, EVENTS_LOCK_PREFIX, prefix) == 0;
-    return lock || slice_is(name, EVENTS_MIN_LIVE_CHANNEL) ? NULL
-                                                           : "the channels are " EVENTS_LOCK_PREFIX
-                                                             "<name of a lock, 1 to 255 bytes> "
-                                                             "and " EVENTS_MIN_LIVE_CHANNEL;
+    return is_channel(name, EVENTS_LOCK_PREFIX, 0) || is_channel(name, EVENTS_WAKE_PREFIX, 2) ||
+                   slice_is(name, EVENTS_MIN_LIVE_CHANNEL)
+               ? NULL
+               : "the channels are " EVENTS_LOCK_PREFIX
+                 "<name of a lock, 1 to 255 bytes>, " EVENTS_MIN_LIVE_CHANNEL
+                 " and Redisson's " EVENTS_WAKE_PREFIX "{<name>}";
 }
 
 /* Why no `n` more subscriptions to `topics` new topics can be had; NULL when they can. */

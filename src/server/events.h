@@ -6,6 +6,7 @@
  *   channel                    message
  *   lock:<name>                event=granted token=17 owner=6f1d.. clock=123456 [wait=9]
  *                              event=queued | released | expired | broken | left
+ *   redisson_lock__channel:{<name>}   0: the lock may be free, or look again
  *   fencelock:min_live_token   event=min_live_token token=17 clock=123456
  *   fencelock:resync           to patterns only: event=resync clock=123456
  *
@@ -30,10 +31,13 @@
 #include "wire/commands.h"
 
 #define EVENTS_LOCK_PREFIX "lock:"
+/* What Redisson's waiting threads listen to; a name with a brace in it has none around it. */
+#define EVENTS_WAKE_PREFIX "redisson_lock__channel:"
 #define EVENTS_MIN_LIVE_CHANNEL "fencelock:min_live_token"
 #define EVENTS_RESYNC_CHANNEL "fencelock:resync"
 
-#define EVENTS_TOPIC_MAX (FL_NAME_MAX + sizeof EVENTS_LOCK_PREFIX - 1u) /* bytes of a topic */
+#define EVENTS_TOPIC_MAX (FL_NAME_MAX + sizeof EVENTS_WAKE_PREFIX - 1u + 2u) /* bytes of a topic */
+#define EVENTS_GLOB_MAX (FL_NAME_MAX + sizeof EVENTS_LOCK_PREFIX - 1u)       /* of a pattern */
 #define EVENTS_CHANNELS_MAX 256u           /* channels of one subscriber */
 #define EVENTS_PATTERNS_MAX 16u            /* patterns of one subscriber */
 #define EVENTS_SUBS_MAX 32768u             /* channels and patterns of all subscribers */
@@ -81,6 +85,7 @@ struct events {
     unsigned globs_n;
     unsigned subs_n;
     unsigned min_live_subs; /* subscriptions that hear of min_live_token */
+    unsigned wake_subs;     /* subscriptions to what Redisson listens to */
     unsigned fresh_subs;    /* of them, those that were not told any yet */
     unsigned dear_subscribers;
     struct fli_buf queue;

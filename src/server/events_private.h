@@ -13,6 +13,7 @@ struct topic {
     struct fli_list subs;
     bool is_glob;
     bool min_live;                    /* hears of min_live_token */
+    bool wake;                        /* what Redisson listens to: begins with EVENTS_WAKE_PREFIX */
     bool dear;                        /* matching it may take many steps */
     uint32_t lane_subs[EVENTS_LANES]; /* of `subs`, by the lane of the subscriber */
     uint16_t len;

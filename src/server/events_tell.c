@@ -69,6 +69,26 @@ static void put_bytes(struct message *m, const char *key, struct fli_slice v)
     }
 }
 
+/* What Redisson's threads are told, and by which name they listen. */
+static void begin_wake(struct message *m, struct fli_slice lock, uint8_t name[EVENTS_TOPIC_MAX])
+{
+    size_t len = sizeof EVENTS_WAKE_PREFIX - 1;
+    bool braces = memchr(lock.data, '{', lock.len) == NULL;
+    memcpy(name, EVENTS_WAKE_PREFIX, len);
+    if (braces) {
+        name[len++] = '{';
+    }
+    memcpy(name + len, lock.data, lock.len);
+    len += lock.len;
+    if (braces) {
+        name[len++] = '}';
+    }
+    m->channel = (struct fli_slice){name, len};
+    m->lock = lock;
+    m->text[0] = '0';
+    m->text_len = 1;
+}
+
 static void begin(struct message *m, struct fli_slice channel, const char *event)
 {
     m->channel = channel;
@@ -257,15 +277,22 @@ void events_feed(struct events *e, const struct machine_event *event)
     e->end += size;
 }
 
+static bool ends_hold(uint8_t type)
+{
+    return type == MACHINE_EVENT_RELEASED || type == MACHINE_EVENT_EXPIRED ||
+           type == MACHINE_EVENT_BROKEN;
+}
+
 /* The message of the record at `at`; returns where the next one begins. The channel's name is made
  * in `name`. */
 static uint64_t read_record(const struct events *e, uint64_t at, uint8_t name[EVENTS_TOPIC_MAX],
-                            struct message *m)
+                            struct message *m, bool *ret_ends)
 {
     struct record r;
     const uint8_t *p = e->queue.data + (at - e->begin);
     size_t prefix = sizeof EVENTS_LOCK_PREFIX - 1;
     memcpy(&r, p, sizeof r);
+    *ret_ends = ends_hold(r.type);
     p += sizeof r;
     memcpy(name, EVENTS_LOCK_PREFIX, prefix);
     memcpy(name + prefix, p, r.name_len);
@@ -290,9 +317,17 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
 {
     struct events_lane *l = &e->lanes[lane];
     uint8_t name[EVENTS_TOPIC_MAX];
+    uint8_t wake_name[EVENTS_TOPIC_MAX];
     struct message m;
-    uint64_t next = read_record(e, l->at, name, &m);
+    struct message wake;
+    bool ends = false;
+    uint64_t next = read_record(e, l->at, name, &m, &ends);
     struct telling w = {.m = &m, .lane = lane, .at = l->at, .steps = steps};
+    struct telling wakes = {.m = &wake, .lane = lane, .at = l->at, .steps = steps};
+    bool wanted = ends && e->wake_subs > 0;
+    if (wanted) {
+        begin_wake(&wake, m.lock, wake_name);
+    }
     *steps += STEPS_EVENT;
     bool first = true; /* however few steps there are, it goes on */
     if (l->next == NULL) {
@@ -300,14 +335,20 @@ static void tell_next(struct events *e, enum events_lane_id lane, uint64_t *step
         if (t != NULL) {
             tell(e, t, &w);
         }
+        t = wanted ? events_topic_find(e, false, wake.channel) : NULL;
+        if (t != NULL) {
+            tell(e, t, &wakes);
+        }
         l->next = e->globs.next;
     }
     while (l->next != &e->globs && (first || lane == EVENTS_CHEAP || *steps < most)) {
         struct topic *t = topic_of_link(l->next);
         first = false;
         l->next = l->next->next;
-        if (t->lane_subs[lane] > 0 && events_glob_matches(t, m.channel, steps)) {
-            tell(e, t, &w);
+        const struct telling *what = !t->wake ? &w : wanted ? &wakes : NULL;
+        if (what != NULL && t->lane_subs[lane] > 0 &&
+            events_glob_matches(t, what->m->channel, steps)) {
+            tell(e, t, what);
         }
     }
     if (l->next == &e->globs) {
@@ -403,6 +444,10 @@ static void resync_channel(void *ctx, struct fli_map_node *node)
     struct telling w = {.m = &m, .lane = r->lane, .at = NO_PLACE, .steps = &steps};
     begin(&m, topic_name(t), "resync");
     put(&m, "clock", r->clock_ms);
+    if (t->wake) { /* whoever waits looks again */
+        m.text[0] = '0';
+        m.text_len = 1;
+    }
     tell(r->events, t, &w);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "machine/glob.h"
+#include "server/gather.h"
 #include "server/render.h"
 #include "server/sentinel.h"
 #include "server/signals.h"
@@ -15,7 +16,8 @@ _Static_assert((unsigned)FACE_GRANT == MACHINE_KEYS_GRANT &&
                    (unsigned)FACE_RELEASE == MACHINE_KEYS_RELEASE &&
                    (unsigned)FACE_EACH == MACHINE_KEYS_EACH &&
                    (unsigned)FACE_SWAP == MACHINE_KEYS_SWAP &&
-                   (unsigned)FACE_AGAIN == MACHINE_KEYS_AGAIN && FACE_KEYS_MAX == MACHINE_NAMES_MAX,
+                   (unsigned)FACE_AGAIN == MACHINE_KEYS_AGAIN &&
+                   FACE_KEYS_MAX == MACHINE_NAMES_MAX && FACE_KEEP_MAX_MS == MACHINE_LEAVE_KEEP_MS,
                "a change is the flags of KEYS");
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -26,12 +28,35 @@ static bool serves(const struct dispatch_face *face, const struct face_request *
     uint64_t steps = 0;
     struct fli_slice pattern = {(const uint8_t *)face->pattern,
                                 face->pattern == NULL ? 0 : strlen(face->pattern)};
-    for (unsigned i = 0; face->pattern != NULL && i < q->n_keys; i++) {
-        if (!machine_glob_match(pattern, q->keys[i], &steps)) {
+    for (unsigned i = 0; face->pattern != NULL && i < q->n_keys + q->n_each; i++) {
+        struct fli_slice key = i < q->n_keys ? q->keys[i] : q->each_keys[i - q->n_keys];
+        if (!machine_glob_match(pattern, key, &steps)) {
             return false;
         }
     }
     return true;
+}
+
+/* Those of a lock that is taken several times, and BREAK. */
+static void map_op(const struct face_request *q, struct machine_command *m)
+{
+    if (q->op == FACE_OP_BREAK) {
+        *m = (struct machine_command){.op = MACHINE_OP_BREAK, .name = q->keys[0]};
+    } else if (q->op == FACE_OP_HOLDS) {
+        m->op = MACHINE_OP_HOLDS;
+        m->label = q->value;
+    } else if (q->op == FACE_OP_LEAVE) {
+        m->op = MACHINE_OP_LEAVE;
+        m->owner = q->value;
+        m->ttl_ms = q->ttl_ms;
+        m->label = (struct fli_slice){q->latch, q->has_latch ? sizeof q->latch : 0};
+        m->number = q->keep_ms;
+    } else {
+        m->op = MACHINE_OP_REENTER;
+        m->flags = q->op == FACE_OP_ONCE ? MACHINE_REENTER_ONCE : 0;
+        m->owner = q->value;
+        m->ttl_ms = q->ttl_ms;
+    }
 }
 
 static struct machine_command map(const struct face_request *q, uint8_t also[MACHINE_ALSO_SIZE])
@@ -45,6 +70,10 @@ static struct machine_command map(const struct face_request *q, uint8_t also[MAC
                                 .permits = 1,
                                 .name = q->keys[0],
                                 .also = {also, len}};
+    if (q->op != FACE_OP_KEYS) {
+        map_op(q, &m);
+        return m;
+    }
     if (q->any) {
         m.op = MACHINE_OP_ANY_KEYS;
         m.ttl_ms = q->ttl_ms;
@@ -170,6 +199,10 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
         answer_sentinel(d, request, proto, args, n);
         return;
     }
+    if (face_is_latch(id, args, n)) {
+        dispatch_finish(d, request, fli_resp_int(d->config.sink.reply(request), 0));
+        return;
+    }
     if (id == FLI_CMD_BLPOP) {
         signals_request(d, request, slot, proto, args, n);
         return;
@@ -189,6 +222,8 @@ void dispatch_face(struct dispatch *d, void *request, struct dispatch_slot *slot
     } else if (!serves(face, &q)) {
         dispatch_error(d, request, "ERR",
                        "this node does not serve that key as Redis does: --redis-face says which");
+    } else if (q.op == FACE_OP_RENEW_EACH) {
+        gather_request(d, request, slot, proto, id, &q);
     } else {
         submit(d, request, slot, proto, id, &q);
     }

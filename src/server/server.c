@@ -21,7 +21,7 @@
 #include "server/status_line.h"
 
 #define ARG_MAX_BYTES 4096u
-#define REQUEST_MAX_BYTES 8192u
+#define REQUEST_MAX_BYTES 32768u
 #define OUTPUT_MAX_BYTES (1024u * 1024u)
 #define PIPELINE_MAX 1024u
 #define SUBSCRIBER_UNSENT_MAX (OUTPUT_MAX_BYTES / 2) /* beyond that much a subscriber is cut off */
@@ -594,6 +594,8 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
         .snapshot_bytes = c->snapshot_bytes,
+        .witness = c->witness[0] == '\0' ? NULL : c->witness,
+        .witness_reset = c->witness_reset,
         .security = {.name = c->tls_cluster_name, .secret_file = c->cluster_secret_file},
     };
     if (c->tls_cluster) {

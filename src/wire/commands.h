@@ -104,6 +104,8 @@ enum fli_command_id {
     FLI_CMD_PEXPIRE,
     FLI_CMD_SENTINEL,
     FLI_CMD_BLPOP,
+    FLI_CMD_HEXISTS,
+    FLI_CMD_HGET,
     /* store */
     FLI_CMD_CLAIM,
     FLI_CMD_GET,

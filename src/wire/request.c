@@ -223,6 +223,8 @@ static const struct spec specs[FLI_CMD_ID_MAX + 1] = {
     [FLI_CMD_PEXPIRE] = {PLAIN, .more = true},
     [FLI_CMD_SENTINEL] = {PLAIN, .more = true},
     [FLI_CMD_BLPOP] = {PLAIN, .more = true},
+    [FLI_CMD_HEXISTS] = {PLAIN, .more = true},
+    [FLI_CMD_HGET] = {PLAIN, .more = true},
     [FLI_CMD_CLAIM] = {ARGS(2, LOCK, TOKEN)},
     [FLI_CMD_GET] = {ARGS(1, KEY), OPTIONS(fence_options)},
     [FLI_CMD_SET] = {ARGS(2, KEY, BYTES("value", value, 0, UINT64_MAX)), OPTIONS(fence_options)},

@@ -19,7 +19,7 @@
 #include "base/buf.h"
 #include "base/bytes.h"
 
-#define FLI_RESP_ARGS_MAX 64u     /* arguments of a request, command word included */
+#define FLI_RESP_ARGS_MAX 256u    /* arguments of a request, command word included */
 #define FLI_RESP_INLINE_MAX 4096u /* bytes of an inline request, without its line end */
 #define FLI_RESP_SKIP_ARGS_MAX                                                                     \
     UINT64_C(1048576) /* an array of more elements is not skipped but BROKEN */
@@ -57,8 +57,8 @@ struct fli_resp_parser {
     bool in_arg;        /* the header of argument `found` is read, its bytes are not */
     bool skipping;
     bool broken;
-    size_t offsets[FLI_RESP_ARGS_MAX];
-    size_t lengths[FLI_RESP_ARGS_MAX];
+    uint32_t offsets[FLI_RESP_ARGS_MAX];
+    uint32_t lengths[FLI_RESP_ARGS_MAX];
 };
 
 void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limits);

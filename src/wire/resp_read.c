@@ -17,9 +17,18 @@ void fli_resp_parser_init(struct fli_resp_parser *p, struct fli_resp_limits limi
 {
     FLI_ASSERT(limits.arg_max > 0);
     FLI_ASSERT(limits.request_max > 0);
-    memset(p, 0, sizeof *p);
+    FLI_ASSERT(limits.request_max <= UINT32_MAX); /* where arguments are is kept in 32 bits */
     p->limits = limits;
+    p->argc = 0;
+    p->error = NULL;
+    p->pos = 0;
+    p->size = 0;
     p->args_left = -1;
+    p->skip_left = 0;
+    p->found = 0;
+    p->in_arg = false;
+    p->skipping = false;
+    p->broken = false;
 }
 
 static enum fli_resp_status broken(struct fli_resp_parser *p, const char *error)
@@ -99,7 +108,7 @@ static const char bad_arg[] = "Protocol error: expected '$', the length of an ar
                               "and CR LF";
 static const char bad_end[] = "Protocol error: an argument is not followed by CR LF; its length is "
                               "wrong";
-static const char too_many[] = "too many arguments: a request may have 64";
+static const char too_many[] = "too many arguments: a request may have 256";
 static const char too_long_arg[] = "an argument is longer than this server accepts";
 static const char too_long[] = "the request is longer than this server accepts";
 
@@ -185,8 +194,8 @@ static enum fli_resp_status begin_arg(struct fli_resp_parser *p, uint64_t size)
         p->args_left--;
         return too_big(p, error);
     }
-    p->offsets[p->found] = p->pos;
-    p->lengths[p->found] = (size_t)size;
+    p->offsets[p->found] = (uint32_t)p->pos;
+    p->lengths[p->found] = (uint32_t)size;
     p->in_arg = true;
     return FLI_RESP_MORE;
 }

@@ -43,6 +43,14 @@ ARGUMENTS = {
 TIMES = {'value-and-pttl', 'pttl-if-own', 'pttl-all', 'pttl-or-minus-3'}  # answers with a time that goes on
 SIGNALS = {'release-with-signal', 'extend-seconds'}
 SEVERAL = {'set-all', 'extend-all', 'release-each', 'release-all', 'refresh-all', 'pttl-all'}
+# Forms of locks that are taken several times: how many keys behind the lock's, and the arguments.
+COUNTED = {
+    'enter': (0, (TTL, 'own')), 'enter-with-token': (1, (TTL, 'own')), 'enter-and-count': (1, (TTL, 'own')),
+    'enter-but-once': (0, (TTL, 'own', 'NO')), 'leave': (1, (0, TTL, 'own')), 'leave-silently': (0, (TTL, 'own')),
+    'leave-once': (2, (0, TTL, 'own', 'publish', 20000)), 'leave-once-silently': (1, (TTL, 'own', 20000)),
+    'renew': (0, (TTL, 'own')), 'break': (1, (0,)), 'break-silently': (0, ()), 'prolong-each': (0, (TTL,)),
+    'prolong-each-always': (0, (TTL, '')),
+}
 # Redis would take the key from another value; here it is not given (FRONTDOOR.md).
 DIFFERENT = {('overwrite', 'other'): None}
 
@@ -57,7 +65,7 @@ def answer(c, *args):
 def rounded(value):
     """A time that is left, within ten seconds."""
     if isinstance(value, list):
-        return [value[0], rounded(value[1])]
+        return [rounded(v) for v in value]
     return 'about a minute' if isinstance(value, int) and abs(value - TTL) < 10000 else value
 
 
@@ -97,9 +105,10 @@ class Forms(Case):
 
     def test_each_form_answers_as_redis_does(self):
         texts = forms()
-        self.assertEqual(set(texts), set(ARGUMENTS))
+        self.assertEqual(set(texts), set(ARGUMENTS) | set(COUNTED) | {'renew-each', 'token'})
         n = 0
-        for name, script in texts.items():
+        for name in ARGUMENTS:
+            script = texts[name]
             counts = (1, 2, 3) if name in SEVERAL else (1,)
             for count in counts:
                 for states in itertools.product(('absent', 'own', 'other'), repeat=count):
@@ -108,6 +117,54 @@ class Forms(Case):
                         keys = ['%s-%d-%d' % (name, n, i) for i in range(count)]
                         self.compare(name, script, keys, states, arguments)
         self.note('%d comparisons with a real Redis' % n)
+
+    def both(self, *command):
+        """The answers of both, with times made round."""
+        return [rounded(answer(c, *command)) for c in (self.ours, self.theirs)]
+
+    def enter(self, key, state):
+        """A lock as Redisson takes it: absent, or so often by `own`, or once by another."""
+        for owner in {'absent': (), 'once': ('own',), 'twice': ('own', 'own'), 'other': ('other',)}[state]:
+            self.assertEqual(self.both('EVAL', forms()['enter'], 1, key, TTL, owner), [None, None])
+
+    def same_lock(self, what, *keys):
+        for key in keys:
+            for question in (('EXISTS', key), ('HEXISTS', key, 'own'), ('HEXISTS', key, 'other'), ('HGET', key, 'own'),
+                             ('HGET', key, 'other'), ('PTTL', key)):
+                got, want = self.both(*question)
+                self.assertEqual(got, want, (what, question))
+
+    def test_each_form_that_counts_answers_as_redis_does(self):
+        texts = forms()
+        for name, (more, arguments) in COUNTED.items():
+            for state in ('absent', 'once', 'twice', 'other'):
+                key = '%s-%s' % (name, state)
+                self.enter(key, state)
+                keys = [key, *('%s:%d' % (key, i) for i in range(more))]
+                for again in range(4):  # a release that is known again answers the same each time
+                    if name.startswith('leave-once') and again == 2:
+                        keys[-1] += ':next'
+                    got, want = self.both('EVAL', texts[name], len(keys), *keys, *arguments)
+                    if name == 'enter-with-token' and want[0] == -1:
+                        self.assertGreater(got[1], 0)  # the token of the hold, which does not grow
+                        want[1] = got[1]
+                    self.assertEqual(got, want, (name, state, again))
+                    self.same_lock((name, state, again), key)
+
+    def test_many_renewals_at_once(self):
+        texts = forms()
+        states = ('absent', 'once', 'twice', 'other')
+        for n in (1, 4, 120):
+            keys = ['each-%d-%d' % (n, i) for i in range(n)]
+            for i, key in enumerate(keys):
+                self.enter(key, states[i % 4])
+            got, want = self.both('EVAL', texts['renew-each'], n, *keys, TTL, *['own'] * n)
+            self.assertEqual(got, want)
+            self.assertEqual(len(got), n)
+            self.same_lock(n, *keys)
+        with self.assertRaises(RespError) as e:
+            self.ours.call('EVAL', texts['renew-each'], 121, *['k%d' % i for i in range(121)], TTL, *['own'] * 121)
+        self.assertIn('takes 1 to 120 keys, not 121', e.exception.line)
 
     def test_commands_answer_as_redis_does(self):
         for i, (state, options) in enumerate(itertools.product(('absent', 'own', 'other'), (

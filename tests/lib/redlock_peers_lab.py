@@ -167,6 +167,16 @@ def java():
     return installed('java', how, 'java')
 
 
+def redisson(release):
+    need('java', 'javac', 'mvn')
+
+    def how(directory):
+        fetch(directory, 'mvn', '--batch-mode', '--quiet', '-f', 'pom%s.xml' % release, 'dependency:copy-dependencies',
+              '-DoutputDirectory=lib')
+        build(directory, 'javac', '-nowarn', '-cp', 'lib/*', 'Locks.java')
+    return installed('redisson%s' % release, how, 'redisson')
+
+
 def ruby():
     need('ruby', 'gem')
     found = subprocess.run(['ruby', '-e', 'require "redis"'], stderr=subprocess.DEVNULL, check=False)
@@ -193,7 +203,15 @@ def _python(library, name='python'):
     return lambda at: [python(name), os.path.join(SOURCES, 'peer.py'), library, at]
 
 
+def _redisson(release):
+    return lambda at: ['java', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-cp',
+                       redisson(release) + os.pathsep + os.path.join(redisson(release), 'lib', '*'), 'Locks', at]
+
+
 COMMANDS = {
+    'Redisson 4': _redisson('4'),
+    'Redisson 3': _redisson('3'),
+    'Redisson 3.16': _redisson('316'),
     'node-redlock 4': _node(4),
     'node-redlock 5': _node(5),
     'node-redlock 5, sentinel': lambda at: [*_node(5)(at), 'sentinel'],
@@ -217,8 +235,8 @@ COMMANDS = {
 class Peer:
     """A process with another library in it. peer('lock', 'name', 10000) returns its answer."""
 
-    def __init__(self, library, servers, log_path):
-        argv = COMMANDS[library](','.join(s.address for s in servers))
+    def __init__(self, library, servers, log_path, *more):
+        argv = [*COMMANDS[library](','.join(s.address for s in servers)), *more]
         self.library, self.log_path = library, log_path
         with open(log_path, 'ab') as log:
             self.child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -255,11 +255,66 @@ static void test_largest(void **state)
     size_t escaped = 3 * (size_t)FL_OWNER_MAX;
     assert_true(c->heard.len > 2 * escaped + 3 * strlen(channel));
     fli_buf_clear(&c->heard);
-    channel[EVENTS_TOPIC_MAX] = 'n';
-    channel[EVENTS_TOPIC_MAX + 1] = '\0';
+    channel[EVENTS_GLOB_MAX] = 'n';
+    channel[EVENTS_GLOB_MAX + 1] = '\0';
     refuse(&f, c, FLI_CMD_SUBSCRIBE, channel, "-ERR SUBSCRIBE: the channels are");
     refuse(&f, c, FLI_CMD_PSUBSCRIBE, channel, "-ERR PSUBSCRIBE: a pattern has");
     end(&f);
+}
+
+/* What Redisson's threads wait for: a zero for each end of a hold, and when events were skipped. */
+static void test_wake(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    struct client *c = &f.client[0];
+    struct client *p = &f.client[2];
+    OK(&f, c, FLI_CMD_SUBSCRIBE, EVENTS_WAKE_PREFIX "{a} " EVENTS_WAKE_PREFIX "x{b}y");
+    OK(&f, p, FLI_CMD_PSUBSCRIBE, EVENTS_WAKE_PREFIX "*");
+    fli_buf_clear(&c->heard);
+    fli_buf_clear(&p->heard);
+    feed(&f, MACHINE_EVENT_GRANTED, "a", "ann", 1, 0, 0);
+    feed(&f, MACHINE_EVENT_QUEUED, "a", "bob", 0, 1, 0);
+    feed(&f, MACHINE_EVENT_RELEASED, "b", "ann", 1, 0, MACHINE_REASON_RELEASE);
+    hear(c, "");
+    hear(p, "*4\r\n$8\r\npmessage\r\n$24\r\nredisson_lock__channel:*\r\n"
+            "$26\r\nredisson_lock__channel:{b}\r\n$1\r\n0\r\n");
+    static const struct {
+        uint8_t type;
+        const char *name, *want;
+    } ends[] = {
+        {MACHINE_EVENT_RELEASED, "a", "$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n"},
+        {MACHINE_EVENT_EXPIRED, "a", "$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n"},
+        {MACHINE_EVENT_BROKEN, "x{b}y", "$28\r\nredisson_lock__channel:x{b}y\r\n$1\r\n0\r\n"},
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char want[128];
+        feed(&f, ends[i].type, ends[i].name, "ann", 1, 0, 0);
+        (void)snprintf(want, sizeof want, "*3\r\n$7\r\nmessage\r\n%s", ends[i].want);
+        hear(c, want);
+        (void)snprintf(want, sizeof want,
+                       "*4\r\n$8\r\npmessage\r\n$24\r\nredisson_lock__channel:*\r\n%s",
+                       ends[i].want);
+        hear(p, want);
+    }
+    OK(&f, c, FLI_CMD_UNSUBSCRIBE, EVENTS_WAKE_PREFIX "x{b}y");
+    fli_buf_clear(&c->heard);
+    events_resync(&f.e, 7);
+    hear(c, "*3\r\n$7\r\nmessage\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n");
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, EVENTS_WAKE_PREFIX, "-ERR");
+    char longest[EVENTS_TOPIC_MAX + 2];
+    memset(longest, 'n', sizeof longest);
+    memcpy(longest, EVENTS_WAKE_PREFIX "{", sizeof EVENTS_WAKE_PREFIX);
+    longest[EVENTS_TOPIC_MAX - 1] = '}';
+    longest[EVENTS_TOPIC_MAX] = '\0';
+    OK(&f, c, FLI_CMD_SUBSCRIBE, longest);
+    longest[EVENTS_TOPIC_MAX] = '}';
+    longest[EVENTS_TOPIC_MAX + 1] = '\0';
+    fli_buf_clear(&c->heard);
+    refuse(&f, c, FLI_CMD_SUBSCRIBE, longest, "-ERR SUBSCRIBE: the channels are");
+    end(&f);
+    assert_int_equal(f.e.wake_subs, 0);
 }
 
 static void test_refusals_change_nothing(void **state)
@@ -713,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_every_event),
         cmocka_unit_test(test_bytes_of_owners),
         cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_wake),
         cmocka_unit_test(test_refusals_change_nothing),
         cmocka_unit_test(test_ceilings_of_a_connection),
         cmocka_unit_test(test_ceilings_of_a_node),

@@ -290,7 +290,7 @@ static void test_skip_ceilings(void **state)
         feed_bytes(&f, many, sizeof many);
     }
     feed_bytes(&f, "*1\r\n$1\r\nb\r\n", 11);
-    assert_string_equal(feed_text(&f), "!too many arguments: a request may have 64;(b)");
+    assert_string_equal(feed_text(&f), "!too many arguments: a request may have 256;(b)");
     feed_fini(&f);
 
     feed_init(&f, 1000, 2000);
@@ -304,13 +304,13 @@ static void test_skip_ceilings(void **state)
 static void test_broken_while_skipping(void **state)
 {
     static const struct row rows[] = {
-        {S("*65\r\n$1\r\na\r\nx"), broken_arg},   {S("*65\r\n$1\r\nab\r\n"), broken_end},
-        {S("*65\r\n$1\r\na\rb"), broken_end},     {S("*65\r\n$-1\r\n"), broken_arg},
-        {S("*65\r\n$536870913\r\n"), broken_arg},
+        {S("*257\r\n$1\r\na\r\nx"), broken_arg},   {S("*257\r\n$1\r\nab\r\n"), broken_end},
+        {S("*257\r\n$1\r\na\rb"), broken_end},     {S("*257\r\n$-1\r\n"), broken_arg},
+        {S("*257\r\n$536870913\r\n"), broken_arg},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char want[200];
-        snprintf(want, sizeof want, "!too many arguments: a request may have 64;X %s",
+        snprintf(want, sizeof want, "!too many arguments: a request may have 256;X %s",
                  rows[i].want);
         run_row(&rows[i], want);
     }
@@ -361,12 +361,12 @@ static void put_random_arg(struct rng *rng, struct fli_buf *b, size_t len)
 /* Appends one random request to wire, and what must come out of it to want. */
 static void put_random_request(struct rng *rng, struct fli_buf *wire, struct feed *want)
 {
-    size_t n = (size_t)rng_below(rng, rng_below(rng, 20) == 0 ? 80 : 8);
+    size_t n = (size_t)rng_below(rng, rng_below(rng, 20) == 0 ? 300 : 8);
     size_t arg_max = rng_below(rng, 5) == 0 ? ARG_MAX + 20 : 40;
     size_t start = wire->len;
     size_t mark = want->trace.len;
     const char *error =
-        n > FLI_RESP_ARGS_MAX ? "!too many arguments: a request may have 64;" : NULL;
+        n > FLI_RESP_ARGS_MAX ? "!too many arguments: a request may have 256;" : NULL;
     assert_int_equal(fli_buf_printf(wire, "*%zu\r\n", n), 0);
     feed_note(want, "(", 1);
     for (size_t i = 0; i < n; i++) {

@@ -1,0 +1,109 @@
+/* gather.c: see gather.h. */
+#include "server/gather.h"
+
+#include <string.h>
+
+#include "server/render.h"
+#include "wire/resp.h"
+
+_Static_assert(FACE_EACH_MAX <= FL_NAME_MAX, "a whole has room for what became of each part");
+
+static void answer(struct call *whole)
+{
+    struct dispatch *d = whole->dispatch;
+    if (whole->parts_status != 0) {
+        dispatch_answer_failure(whole, whole->parts_status);
+        return;
+    }
+    int proto = whole->proto;
+    void *request = dispatch_call_detach(whole);
+    struct fli_buf *b = d->config.sink.reply(request);
+    if (whole->odd.code != 0) {
+        struct fli_slice none = {NULL, 0};
+        dispatch_finish(d, request, render_result(b, proto, whole->id, &whole->odd, none));
+        return;
+    }
+    int rc = fli_resp_array(b, whole->n_parts);
+    for (unsigned i = 0; rc == 0 && i < whole->n_parts; i++) {
+        rc = fli_resp_int(b, whole->name[i]);
+    }
+    dispatch_finish(d, request, rc);
+}
+
+/* One part less to wait for. */
+static void part_done(struct call *whole)
+{
+    FLI_ASSERT(whole->parts_left > 0);
+    whole->parts_left--;
+    if (whole->parts_left > 0) {
+        return;
+    }
+    if (whole->request != NULL) {
+        answer(whole);
+    }
+    dispatch_call_free(whole);
+}
+
+static void on_part(struct node_ticket *t, int status, const struct machine_result *result,
+                    struct fli_slice payload)
+{
+    struct call *part = FLI_CONTAINER_OF(t, struct call, ticket);
+    struct dispatch *d = part->dispatch;
+    struct call *whole = part->whole;
+    (void)payload;
+    FLI_ASSERT(d->counts.in_flight > 0);
+    d->counts.in_flight--;
+    if (status != 0) {
+        whole->parts_status = status;
+    } else if (result->code == MACHINE_DONE) {
+        whole->name[part->part] = 1;
+    } else if (result->code != MACHINE_HELD && result->code != MACHINE_NO) {
+        whole->odd = *result;
+    }
+    dispatch_call_free(part);
+    part_done(whole);
+}
+
+static void submit_part(struct call *whole, void *request, const struct face_request *q, unsigned i)
+{
+    struct dispatch *d = whole->dispatch;
+    struct machine_command m = {.op = MACHINE_OP_KEYS,
+                                .flags = q->change,
+                                .n_names = 1,
+                                .permits = 1,
+                                .name = q->each_keys[i],
+                                .owner = q->each_values[i],
+                                .ttl_ms = q->ttl_ms};
+    if (d->config.who != NULL) {
+        d->config.who(d->config.users_ctx, request, &m);
+    }
+    struct call *part = dispatch_call_take(d);
+    part->whole = whole;
+    part->part = i;
+    part->ticket.source = whole->ticket.source;
+    whole->parts_left++;
+    int rc = dispatch_submit(part, &m, on_part);
+    if (rc != 0) {
+        whole->parts_status = rc;
+        whole->parts_left--;
+        dispatch_call_free(part);
+    }
+}
+
+void gather_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
+                    enum fli_command_id id, const struct face_request *q)
+{
+    FLI_ASSERT(q->n_each >= 1 && q->n_each <= FACE_EACH_MAX);
+    if (d->calls + q->n_each >= d->config.calls_max) {
+        dispatch_fail(d, request, FL_EBUSY, true);
+        return;
+    }
+    struct call *whole = dispatch_attach(d, request, slot, proto, id);
+    whole->n_parts = q->n_each;
+    whole->parts_left = 1; /* this one, so that it lives until all are submitted */
+    memset(whole->name, 0, q->n_each);
+    for (unsigned i = 0; i < q->n_each && whole->parts_status == 0; i++) {
+        submit_part(whole, request, q, i);
+    }
+    part_done(whole);
+}

@@ -1,0 +1,339 @@
+/* test_reentrant.c: REENTER, LEAVE and HOLDS: one hold with one token however often it is
+ * taken, releases that are sent again, leases, limits, snapshots; at random, against a model. */
+#include "kit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}
+
+static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
+{
+    return (struct machine_command){.op = (uint8_t)op,
+                                    .permits = 1,
+                                    .n_names = 1,
+                                    .name = kit_slice(name),
+                                    .owner = kit_slice(owner),
+                                    .ttl_ms = ttl_ms};
+}
+
+static struct machine_command enter(const char *name, const char *owner, uint64_t ttl_ms)
+{
+    return one(MACHINE_OP_REENTER, name, owner, ttl_ms);
+}
+
+/* With a label that is kept for a second; NULL: without one. */
+static struct machine_command leave(const char *name, const char *owner, const char *label)
+{
+    struct machine_command c = one(MACHINE_OP_LEAVE, name, owner, 1000);
+    if (label != NULL) {
+        c.label = kit_slice(label);
+        c.number = 1000;
+    }
+    return c;
+}
+
+static struct machine_result run(struct kit *k, struct machine_command c, unsigned code)
+{
+    struct machine_result r = kit_run(k, c);
+    assert_int_equal(r.code, code);
+    machine_check(k->m);
+    return r;
+}
+
+static unsigned holds(struct kit *k, const char *name, const char *owner)
+{
+    struct machine_command q = one(MACHINE_OP_HOLDS, name, "", 0);
+    q.label = kit_slice(owner);
+    struct machine_result r = kit_query(k, q);
+    return r.code == MACHINE_DONE ? r.number : 0;
+}
+
+static void taken_twice_is_given_back_twice(void **state)
+{
+    struct kit *k = *state;
+    struct machine_result r = run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    assert_int_equal(r.token, 1);
+    uint64_t begin_ms = k->clock_ms;
+    kit_tick(k, begin_ms + 300);
+    r = run(k, enter("L", "ann", 1000), MACHINE_DONE);
+    assert_int_equal(r.token, 1); /* one hold, one token */
+    assert_int_equal(r.number, 2);
+    assert_int_equal(r.deadline_ms, begin_ms + 1300);
+    assert_int_equal(holds(k, "L", "ann"), 2);
+    assert_int_equal(holds(k, "L", "bob"), 0);
+    r = run(k, enter("L", "bob", 1000), MACHINE_HELD);
+    assert_int_equal(r.deadline_ms, begin_ms + 1300); /* how long it may take */
+    run(k, leave("L", "bob", NULL), MACHINE_HELD);
+    r = run(k, leave("L", "ann", NULL), MACHINE_DONE);
+    assert_int_equal(r.number, 0);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    kit_forget_events(k);
+    r = run(k, leave("L", "ann", NULL), MACHINE_DONE);
+    assert_int_equal(r.number, 1);
+    kit_expect_events(k, "released:release L ann token=1\n");
+    run(k, leave("L", "ann", NULL), MACHINE_NO);
+    assert_int_equal(run(k, enter("L", "bob", 1000), MACHINE_GRANTED).token, 2);
+}
+
+static void once(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = enter("L", "ann", 1000);
+    c.flags = MACHINE_REENTER_ONCE;
+    run(k, c, MACHINE_GRANTED);
+    assert_int_equal(run(k, c, MACHINE_DONE).number, 1);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
+}
+
+static void a_release_that_is_sent_again(void **state)
+{
+    struct kit *k = *state;
+    run(k, enter("L", "ann", 60000), MACHINE_GRANTED);
+    run(k, enter("L", "ann", 60000), MACHINE_DONE);
+    assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
+    assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    kit_reload(k);
+    assert_int_equal(run(k, leave("L", "ann", "one"), MACHINE_DONE).number, 0);
+    assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
+    run(k, enter("L", "bob", 60000), MACHINE_GRANTED);
+    /* Whoever has the lock now, it is an answer from before. */
+    assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
+    run(k, leave("M", "ann", "two"), MACHINE_NO); /* of another lock */
+    assert_int_equal(holds(k, "L", "bob"), 1);
+    kit_tick(k, k->clock_ms + 1000);
+    assert_int_equal(run(k, leave("L", "ann", "two"), MACHINE_DONE).number, 1);
+    kit_tick(k, k->clock_ms + 1);
+    run(k, leave("L", "ann", "two"), MACHINE_HELD); /* forgotten */
+    assert_int_equal(run(k, leave("L", "bob", "two"), MACHINE_DONE).number, 1);
+}
+
+static void expiry_takes_all(void **state)
+{
+    struct kit *k = *state;
+    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    run(k, enter("L", "ann", 1000), MACHINE_DONE);
+    kit_tick(k, k->clock_ms + 1001);
+    assert_int_equal(holds(k, "L", "ann"), 0);
+    run(k, leave("L", "ann", NULL), MACHINE_NO);
+    struct machine_result r = run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    assert_int_equal(r.token, 2);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1);
+}
+
+/* What KEYS and ACQUIRE do with it, and REENTER with theirs. */
+static void beside_others(void **state)
+{
+    struct kit *k = *state;
+    struct machine_command c = one(MACHINE_OP_KEYS, "L", "ann", 1000);
+    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    c.flags = MACHINE_KEYS_EXTEND;
+    c.ttl_ms = 2000;
+    assert_int_equal(run(k, c, MACHINE_DONE).deadline_ms, k->clock_ms + 2000);
+    assert_int_equal(run(k, cmd_acquire("L", "ann", 1000), MACHINE_GRANTED).token, 1);
+    assert_int_equal(holds(k, "L", "ann"), 1);
+    run(k, cmd_acquire("L", "bob", 1000), MACHINE_HELD);
+    run(k, cmd_wait("L", "bob", 1000, 5000), MACHINE_QUEUED);
+    assert_int_equal(run(k, leave("L", "ann", NULL), MACHINE_DONE).number, 1); /* to bob */
+    run(k, enter("L", "bob", 1000), MACHINE_HELD); /* it was not counted */
+    run(k, leave("L", "bob", NULL), MACHINE_HELD);
+    assert_int_equal(holds(k, "L", "bob"), 0);
+    run(k, cmd_held(MACHINE_OP_RELEASE, "L", 2, 0), MACHINE_DONE);
+    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    run(k, enter("L", "ann", 1000), MACHINE_DONE);
+    run(k, cmd_held(MACHINE_OP_RELEASE, "L", 3, 0), MACHINE_DONE); /* all of it */
+    run(k, leave("L", "ann", NULL), MACHINE_NO);
+    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    run(k, cmd_name(MACHINE_OP_BREAK, "L"), MACHINE_DONE);
+    run(k, leave("L", "ann", NULL), MACHINE_NO);
+}
+
+static void shown(void **state)
+{
+    struct kit *k = *state;
+    run(k, enter("L", "ann", 1000), MACHINE_GRANTED);
+    for (unsigned i = 2; i <= 12; i++) {
+        run(k, enter("L", "ann", 1000), MACHINE_DONE);
+    }
+    kit_reload(k);
+    assert_int_equal(holds(k, "L", "ann"), 12);
+    assert_int_equal(kit_query(k, cmd_name(MACHINE_OP_SHOW, "L")).code, MACHINE_DONE);
+    struct machine_page page = kit_page(k);
+    struct machine_lock_view view;
+    assert_int_equal(machine_page_next_lock(&page, &view), 1);
+    assert_int_equal(view.value.len, 2);
+    assert_memory_equal(view.value.data, "12", 2);
+}
+
+static void limits(void **state)
+{
+    struct kit *k = *state;
+    k->check = false;
+    assert_int_equal(kit_run(k, enter("L", "ann", 1000)).code, MACHINE_GRANTED);
+    for (unsigned i = 2; i <= MACHINE_HOLD_COUNT_MAX; i++) {
+        kit_start(k);
+        kit_add(k, enter("L", "ann", 1000));
+        kit_apply(k, NULL);
+    }
+    assert_int_equal(holds(k, "L", "ann"), MACHINE_HOLD_COUNT_MAX);
+    assert_int_equal(kit_run(k, enter("L", "ann", 1000)).code, MACHINE_LIMIT);
+    assert_int_equal(kit_run(k, leave("L", "ann", NULL)).number, 0);
+    assert_int_equal(run(k, enter("L", "ann", 1000), MACHINE_DONE).number, MACHINE_HOLD_COUNT_MAX);
+    kit_run(k, cmd_name(MACHINE_OP_BREAK, "L"));
+    char label[16];
+    for (unsigned i = 0; i <= MACHINE_LEAVES_MAX; i++) {
+        (void)snprintf(label, sizeof label, "%u", i);
+        kit_start(k);
+        kit_add(k, enter("L", "ann", 1000));
+        kit_add(k, leave("L", "ann", label));
+        kit_apply(k, NULL);
+    }
+    machine_check(k->m);
+    run(k, leave("L", "ann", "0"), MACHINE_NO); /* one too many came after it */
+    assert_int_equal(run(k, leave("L", "ann", "1"), MACHINE_DONE).number, 1);
+    kit_reload(k);
+    assert_int_equal(run(k, leave("L", "ann", label), MACHINE_DONE).number, 1);
+}
+
+static void wrong_commands(void **state)
+{
+    (void)state;
+    struct machine_command c = enter("L", "ann", 1000);
+    assert_int_equal(machine_command_check(&c), 0);
+    c.permits = 2;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = enter("L", "ann", FL_TTL_MAX_MS + 1);
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = leave("L", "ann", "label");
+    assert_int_equal(machine_command_check(&c), 0);
+    c.number = MACHINE_LEAVE_KEEP_MS;
+    assert_int_equal(machine_command_check(&c), 0);
+    c.number++;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c.number = 0;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = leave("L", "ann", NULL);
+    c.number = 1;
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+    c = one(MACHINE_OP_HOLDS, "L", "", 0);
+    assert_int_equal(machine_command_check(&c), FL_EINVAL);
+}
+
+/* ---- at random ------------------------------------------------------------------------------- */
+
+#define OWNERS 3
+#define LABELS 4
+
+struct model {
+    unsigned owner; /* 0: free */
+    unsigned count;
+    uint64_t end_ms;
+    fl_token token, last_token;
+    struct {
+        bool there;
+        unsigned gave_back;
+        uint64_t until_ms;
+    } answered[LABELS];
+};
+
+static unsigned model_enter(struct model *o, unsigned owner, uint64_t now_ms, uint64_t ttl_ms)
+{
+    if (o->owner != 0 && o->owner != owner) {
+        return MACHINE_HELD;
+    }
+    bool is_new = o->owner == 0;
+    o->token = is_new ? ++o->last_token : o->token;
+    o->count = is_new ? 1 : o->count + 1;
+    o->owner = owner;
+    o->end_ms = is_new || now_ms + ttl_ms > o->end_ms ? now_ms + ttl_ms : o->end_ms;
+    return is_new ? MACHINE_GRANTED : MACHINE_DONE;
+}
+
+static unsigned model_leave(struct model *o, unsigned owner, unsigned label, uint64_t now_ms,
+                            unsigned *ret)
+{
+    if (o->answered[label].there && o->answered[label].until_ms >= now_ms) {
+        *ret = o->answered[label].gave_back;
+        return MACHINE_DONE;
+    }
+    if (o->owner != owner) {
+        return o->owner == 0 ? MACHINE_NO : MACHINE_HELD;
+    }
+    *ret = --o->count == 0;
+    o->owner = *ret ? 0 : o->owner;
+    o->end_ms = o->end_ms < now_ms + 1000 ? now_ms + 1000 : o->end_ms;
+    o->answered[label].there = true;
+    o->answered[label].gave_back = *ret;
+    o->answered[label].until_ms = now_ms + 1000;
+    return MACHINE_DONE;
+}
+
+static void as_the_model(void **state)
+{
+    static const char *const owners[] = {"", "ann", "bob", "cyd"};
+    static const char *const labels[] = {"p", "q", "r", "s"};
+    struct kit *k = *state;
+    uint64_t rng = kit_seed();
+    struct model o = {.owner = 0};
+    for (uint64_t turn = 0; turn < kit_rounds(4000); turn++) {
+        unsigned owner = 1 + (unsigned)kit_below(&rng, OWNERS);
+        unsigned label = (unsigned)kit_below(&rng, LABELS);
+        unsigned number = 0;
+        if (kit_below(&rng, 3) == 0) {
+            kit_tick(k, k->clock_ms + kit_below(&rng, 400));
+            o.owner = o.end_ms < k->clock_ms ? 0 : o.owner;
+        }
+        if (kit_below(&rng, 50) == 0) {
+            uint64_t hash = machine_hash(k->m);
+            kit_reload(k);
+            assert_true(machine_hash(k->m) == hash);
+        }
+        if (kit_below(&rng, 2) == 0) {
+            uint64_t ttl_ms = FL_TTL_MIN_MS + kit_below(&rng, 1500);
+            unsigned want = model_enter(&o, owner, k->clock_ms, ttl_ms);
+            struct machine_result r = run(k, enter("L", owners[owner], ttl_ms), want);
+            assert_true(want == MACHINE_HELD || (r.token == o.token && r.number == o.count));
+            assert_int_equal(r.deadline_ms, o.end_ms);
+        } else {
+            unsigned want = model_leave(&o, owner, label, k->clock_ms, &number);
+            struct machine_result r = run(k, leave("L", owners[owner], labels[label]), want);
+            assert_int_equal(r.number, number);
+        }
+        for (unsigned i = 1; i <= OWNERS; i++) {
+            assert_int_equal(holds(k, "L", owners[i]), o.owner == i ? o.count : 0);
+        }
+        assert_int_equal(machine_last_token(k->m), o.last_token);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(taken_twice_is_given_back_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_release_that_is_sent_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(expiry_takes_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(beside_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(shown, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits, setup, teardown),
+        cmocka_unit_test(wrong_commands),
+        cmocka_unit_test_setup_teardown(as_the_model, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
