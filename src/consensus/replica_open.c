@@ -62,9 +62,32 @@ static int load_entries(struct replica *r, uint64_t first, size_t n, struct raft
     return rv;
 }
 
+static bool is_only_voter(const struct replica *r)
+{
+    const struct configuration *c = &r->changes.list[r->changes.n - 1].conf;
+    const struct configuration_server *self = configuration_find(c, r->config.id);
+    return self != NULL && self->role == CONFIGURATION_VOTER && configuration_voters(c) == 1;
+}
+
+/* The core lets the only voter lead at once, in the term that it is started with. Learners may have
+ * entries of that term that were sent and never written here; others in their places must be of
+ * another term. On disk before anything leaves: see send_message(). */
+static void begin_term(struct replica *r, struct log_hard_state *hs)
+{
+    hs->term++;
+    hs->vote = r->config.id;
+    r->hard_state_at = log_set_hard_state(r->log, hs);
+    if (r->hard_state_at == 0) {
+        fli_fatal("out of memory for a term of the log");
+    }
+}
+
 static int start_core(struct replica *r, struct raft_entry *all, size_t n)
 {
     struct log_hard_state hs = log_get_hard_state(r->log);
+    if (is_only_voter(r)) {
+        begin_term(r, &hs);
+    }
     struct raft_snapshot_metadata meta = {0};
     struct raft_event event = {.type = RAFT_START};
     const struct snapshot_meta *snapshot = r->config.snapshot;

@@ -3,146 +3,19 @@
 
 import json
 import os
-import random
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
-from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, main, seed, wait_until
+from harness import RespError, binary, free_ports, main, wait_until
+from members_lab import MembersCase
 
 OWNER = 'owner-a-0123456789'
 
 
-class Joiner(Node):
-    """A node that is new to a cluster that is there. It is started in the same way ever after."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.known = ','.join('%d=%s' % (n.id, n.peer) for n in self.cluster.nodes if n.id != self.id)
-
-    def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer, '--join', self.known] + self.extra
-
-
-class Founder(Node):
-    """A node that was there when the cluster began. What it was told then is what it is told."""
-
-    def __init__(self, node):
-        self.__dict__.update(node.__dict__)
-        self.begun = self.cluster.members()
-
-    def argv(self):
-        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address,
-                '--peer', self.peer, '--cluster', self.begun] + self.extra
-
-
-class Changing(Cluster):
-    """Its nodes are those that are members, or about to be."""
-
-    def node(self, number):
-        return next(n for n in self.nodes if n.id == number)
-
-
-class Members(Case):
-    def setUp(self):
-        super().setUp()
-        self.random = random.Random(seed())
-
-    def begin(self, n, extra=()):
-        self.cluster = Changing(self.lab, n, extra)
-        self.cluster.nodes = [Founder(node) for node in self.cluster.nodes]
-        self.cluster.start()
-        self.first = list(self.cluster.nodes)
-        return self.cluster
-
-    def joiner(self, number, extra=()):
-        ports = free_ports(2)
-        node = Joiner(self.lab, self.cluster, number, ports[0], ports[1])
-        node.extra = list(extra)
-        return node
-
-    def load(self, nodes=None, **options):
-        options.setdefault('clients', 6)
-        load = Load([n.address for n in nodes or self.cluster.nodes], **options).start()
-        self.addCleanup(load.aborting.set)
-        return load
-
-    def more_grants(self, load, n=30, seconds=60.0):
-        wanted = load.grants_answered() + n
-        wait_until(lambda: load.grants_answered() >= wanted, seconds, '%d more grants' % n)
-
-    def finish(self, load):
-        self.more_grants(load)
-        grants = load.stop()
-        load.check()
-        self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
-        return grants
-
-    def ask(self, *args, seconds=60.0):
-        """Sends it to whoever leads. What says that nothing was done, or perhaps, is asked again."""
-        again = []
-
-        def answered():
-            for node in self.cluster.running():
-                try:
-                    return node.call(*args, timeout=10.0)
-                except RespError as e:
-                    again.append(e.word)
-                    if e.word == 'ERR' and 'UNCERTAIN' in again: # it was done, it seems
-                        return 'OK'
-                    if e.word not in ('NOLEADER', 'BUSY', 'UNCERTAIN'):
-                        return e
-                except OSError:
-                    again.append('UNCERTAIN')
-            return None
-        answer = wait_until(answered, seconds, 'an answer to %s' % ' '.join(map(str, args)), every=0.05)
-        if isinstance(answer, RespError):
-            raise answer
-        return answer
-
-    def states(self, node):
-        found = {}
-        for entry in node.call('CLUSTER', 'NODES', timeout=10.0):
-            pairs = dict(zip(entry[::2], entry[1::2]))
-            text = {k.decode() if isinstance(k, bytes) else k: v for k, v in pairs.items()}
-            state = text['state']
-            found[text['id']] = state.decode() if isinstance(state, bytes) else state
-        return found
-
-    def wait_states(self, wanted, seconds=90.0):
-        """Until each running node sees exactly these members."""
-        def seen():
-            nodes = self.cluster.running()
-            return bool(nodes) and all(self.states(n) == wanted for n in nodes)
-        try:
-            wait_until(seen, seconds, 'members %r' % wanted, every=0.05)
-        except AssertionError as e:
-            raise AssertionError('%s; seen: %r' % (e, [(n.id, self.states(n)) for n in self.cluster.running()]))
-
-    def add(self, number, *more, extra=()):
-        node = self.joiner(number, extra)
-        self.cluster.nodes.append(node)
-        node.launch()
-        self.ask('CLUSTER', 'ADD', number, node.peer, *more)
-        return node
-
-    def voters(self):
-        return {n.id: 'voter' for n in self.cluster.nodes}
-
-    def remove(self, node, *more):
-        """It ends by itself, and says why."""
-        self.ask('CLUSTER', 'REMOVE', node.id, *more)
-        process = node.process
-        process.asked_to_end = True
-        code = process.wait(60)
-        self.assertGreater(code, 0, process.last_output())
-        self.assertIn('was removed from the cluster', process.output())
-        self.cluster.nodes.remove(node)
-
+class Members(MembersCase):
     def call_word(self, word, *args):
         """Asks the leader, and expects an error that begins so; returns it."""
         def refused():
@@ -248,11 +121,6 @@ class Members(Case):
         self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         self.remove(node)
         self.wait_states(self.voters())
-
-    def tool(self, *words, code=0):
-        done = subprocess.run([binary('fencelock'), *map(str, words)], capture_output=True, text=True, timeout=150)
-        self.assertEqual(done.returncode, code, '%s: %s%s' % (' '.join(map(str, words)), done.stdout, done.stderr))
-        return done.stdout + done.stderr
 
     def test_by_the_tool(self):
         """Any node is named; the leader is found from there."""

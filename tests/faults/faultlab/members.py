@@ -140,6 +140,7 @@ class Members:
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.scene.over.is_set():
             for node in self.scene.cluster.nodes:
+                self.scene.revive(node) # one that some refuse, which have not heard of the change yet
                 try:
                     if self.as_asked(node) is None and node.info()['node_role'] == 'leader':
                         return True

@@ -111,7 +111,8 @@ class ChangeMembers(DiskLoss):
 
     def replace_lost(self, scene, m):
         """Its disk is gone. As with disk-loss, one at a time, and only when all others have theirs."""
-        if len(m.wanted) < 3 or not self.stays_whole(scene, m):
+        voters = len(m.wanted) - len(self.learners(m))
+        if voters < 3 or not self.stays_whole(scene, m): # of two, neither can be missed
             return None
         victim = self.victim(scene)
         if not scene.take(victim):

@@ -27,6 +27,8 @@ USES_STORE = {'bank': True, 'counter': True, 'append': True, 'register': True, '
 GOAL = {'bank': 'add', 'counter': 'add', 'append': 'append', 'register': 'get', 'lock': 'acquire', 'semaphore': 'acquire',
         'session': 'acquire', 'watch': 'acquire'}
 REDIS_N = 3
+# What a server says that may end and is started again, as a service manager does.
+ENDS = ('cannot write', 'cannot be written', 'the other members refuse this node')
 CALM_S = 20.0                                # how long it may take
 
 
@@ -162,7 +164,7 @@ class Scene:
         of the others, and ended, as it must. One that ended for another reason has to answer for it."""
         with self.lock:
             said = '' if server.running() else server.process.output()
-            if server.name not in self.down and not server.running() and ('ready: ' not in said or 'cannot write' in said or 'cannot be written' in said):
+            if server.name not in self.down and not server.running() and ('ready: ' not in said or any(why in said for why in ENDS)):
                 server.process.asked_to_end = True
                 server.launch()
 

@@ -21,6 +21,14 @@ static struct group *start(unsigned n)
     return &group;
 }
 
+static struct group *start_with_learner(void)
+{
+    group_init(&group, 2);
+    group.conf.servers[1].role = CONFIGURATION_LEARNER;
+    group_up_all(&group);
+    return &group;
+}
+
 static int stop(void **state)
 {
     group_fini(&group);
@@ -327,6 +335,37 @@ static void a_majority_of_disks_commits(void **state)
     assert_int_equal(group_leader(g), leader);
     g->servers[(leader + 2) % 3].disk_stuck = false;
     GROUP_UNTIL(g, replica_commit_index(replica(g, leader)) == commit + 2);
+}
+
+/* An entry that a leader has sent and not written is gone with it. Whoever leads next must have
+ * another term, or a follower takes the entry that it has for the one that is in its place now. The
+ * only voter leads next. */
+static void the_only_voter_leads_in_another_term_after_a_restart(void **state)
+{
+    static const uint8_t nothing[64];
+    struct group *g = start_with_learner();
+    (void)group_elect(g);
+    group_run(g, 50);
+    for (unsigned round = 0; round < 5; round++) {
+        uint64_t term = replica_term(replica(g, 0));
+        uint64_t last = replica_last_index(replica(g, 0));
+        g->servers[0].disk_stuck = true;
+        assert_int_equal(group_submit(g, 0), 0);
+        GROUP_UNTIL(g, log_durable_index(g->servers[1].log) == last + 1);
+        assert_true(log_durable_index(g->servers[0].log) <= last);
+        sim_device_tear(g->servers[0].sim, nothing);
+        group_crash(g, 0, SIM_CRASH_POWER);
+        g->servers[0].disk_stuck = false;
+        group_drop(g);
+        group_run(g, 7); /* so that the next entry is another one */
+        group_up(g, 0);
+        assert_int_equal(group_elect(g), 0);
+        assert_int_equal(replica_last_index(replica(g, 0)), last);
+        assert_int_equal(group_submit(g, 0), 0);
+        GROUP_UNTIL(g, group_tokens(g, 0) == round + 1 && group_tokens(g, 1) == round + 1);
+        group_expect_same(g);
+        assert_true(replica_term(replica(g, 0)) > term);
+    }
 }
 
 /* Committed, applied, and the power goes everywhere, again and again. */
@@ -644,6 +683,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_teardown(name, stop)
     const struct CMUnitTest tests[] = {
         TEST(many_changes_in_one_message),
+        TEST(the_only_voter_leads_in_another_term_after_a_restart),
         TEST(a_follower_is_sent_no_more_than_may_be_in_flight),
         TEST(a_vote_is_on_disk_before_it_is_told),
         TEST(a_vote_that_is_lost_was_not_told),
