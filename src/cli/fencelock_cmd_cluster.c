@@ -148,7 +148,7 @@ static int ask(struct asker *k, const char *const *words, unsigned n, uint64_t u
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct member {
-    uint64_t id, version;                     /* version: that it knows; 0: it has not said */
+    uint64_t id, version, starts;             /* version: that it knows; 0: it has not said */
     const char *role, *state, *peer, *client; /* client: "" when not known */
     bool connected;
 };
@@ -175,20 +175,23 @@ static bool read_member(const redisReply *map, struct member *ret)
     const redisReply *id = map->type == REDIS_REPLY_ARRAY ? field(map, "id") : NULL;
     const redisReply *connected = id == NULL ? NULL : field(map, "connected");
     const redisReply *version = id == NULL ? NULL : field(map, "version");
+    const redisReply *starts = id == NULL ? NULL : field(map, "starts");
     if (id == NULL || id->type != REDIS_REPLY_INTEGER || id->integer <= 0) {
         return false;
     }
     bool versioned =
         version != NULL && version->type == REDIS_REPLY_INTEGER && version->integer > 0;
-    *ret =
-        (struct member){.id = (uint64_t)id->integer,
-                        .version = versioned ? (uint64_t)version->integer : 0,
-                        .role = text_of(map, "role"),
-                        .state = text_of(map, "state"),
-                        .peer = text_of(map, "peer_address"),
-                        .client = text_of(map, "client_address"),
-                        .connected = connected != NULL && connected->type == REDIS_REPLY_INTEGER &&
-                                     connected->integer == 1};
+    *ret = (struct member){
+        .id = (uint64_t)id->integer,
+        .version = versioned ? (uint64_t)version->integer : 0,
+        .starts =
+            starts != NULL && starts->type == REDIS_REPLY_INTEGER ? (uint64_t)starts->integer : 0,
+        .role = text_of(map, "role"),
+        .state = text_of(map, "state"),
+        .peer = text_of(map, "peer_address"),
+        .client = text_of(map, "client_address"),
+        .connected =
+            connected != NULL && connected->type == REDIS_REPLY_INTEGER && connected->integer == 1};
     return true;
 }
 
@@ -227,8 +230,8 @@ static bool find_member(const redisReply *members, uint64_t id, struct member *r
 /* ---- status ---------------------------------------------------------------------------------- */
 
 static const struct cli_column columns[] = {
-    {"ID", true},    {"STATE", false},        {"ROLE", false},           {"CONNECTED", false},
-    {"KNOWS", true}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
+    {"ID", true},    {"STATE", false}, {"ROLE", false},         {"CONNECTED", false},
+    {"KNOWS", true}, {"STARTS", true}, {"PEER ADDRESS", false}, {"CLIENT ADDRESS", false},
 };
 
 static void status_text(const struct cli_args *a, const redisReply *members, uint64_t version)
@@ -247,6 +250,7 @@ static void status_text(const struct cli_args *a, const redisReply *members, uin
         cli_table_text(&t, leads ? CLI_GREEN : CLI_PLAIN, leads ? "leader" : "follower");
         cli_table_text(&t, m.connected ? CLI_PLAIN : CLI_RED, m.connected ? "yes" : "no");
         cli_table_u64(&t, CLI_PLAIN, m.version);
+        cli_table_u64(&t, CLI_PLAIN, m.starts);
         cli_table_text(&t, CLI_PLAIN, m.peer[0] != '\0' ? m.peer : "-");
         cli_table_text(&t, CLI_PLAIN, m.client[0] != '\0' ? m.client : "-");
     }
@@ -271,6 +275,7 @@ static void status_json(const redisReply *members, uint64_t version)
             cli_json_text(&j, "role", m.role);
             cli_json_bool(&j, "connected", m.connected);
             cli_json_u64(&j, "knows_version", m.version);
+            cli_json_u64(&j, "starts", m.starts);
             cli_json_text(&j, "peer_address", m.peer);
             cli_json_text(&j, "client_address", m.client);
             cli_json_end_object(&j);

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "cli/daemon_log.h"
 #include "cli/daemon_notify.h"
+#include "cli/fencelock_store_offline.h"
 #include "net/address.h"
 #include "store/service.h"
 #include "store/strict.h"
@@ -22,8 +23,6 @@
 
 #define PROGRAM "fencelock-store"
 #define EXIT_USAGE 2
-#define LISTEN_DEFAULT "127.0.0.1:7411"
-#define DATA_DEFAULT "./fencelock-store-data"
 #define ERRMSG_SIZE 512u
 
 /* Options of TLS that are texts; with the rest of their names. */
@@ -74,58 +73,6 @@ struct app {
     struct store_watch *watch; /* NULL: none */
     bool stopping;
 };
-
-static const char help[] =
-    "Usage: " PROGRAM " [options]\n"
-    "A key-value server that checks fencing tokens: it refuses every operation whose token is "
-    "below\n"
-    "the highest one it has seen for the lock. Speaks the Redis protocol.\n"
-    "\n"
-    "  --listen HOST:PORT   address to serve (default " LISTEN_DEFAULT "; port 0 picks one;\n"
-    "                       off: none without TLS)\n"
-    "  --data DIR           directory of the database (default " DATA_DEFAULT ")\n"
-    "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
-    "                       the file may become a sixteenth (at least 1M) larger\n"
-    "  --protected-mode no  listen beyond this machine where nothing proves who a client is\n"
-    "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
-    "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
-    "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
-    "  --aclfile FILE       users and what they may do (read, write, claim, admin) to which "
-    "locks;\n"
-    "                       read again at SIGHUP. Without it everybody may do everything\n"
-    "  --tls-auth-clients-user CN|SAN|off  what of a client's certificate is its user (off)\n"
-    "  --strict HOST:PORT[,HOST:PORT...]\n"
-    "                       strict mode: ask these nodes of the lock service, for every operation\n"
-    "                       with a token, whether the lock is still held under it (CHECK), before\n"
-    "                       the token is compared with the mark; NOTHELD when it is not, "
-    "UNCHECKED\n"
-    "                       when they do not say. Not for Redlock, whose tokens (TOKEN) are never\n"
-    "                       held: with them everything would be refused\n"
-    "  --strict-timeout MS  how long the lock service may take to answer (10 to 60000, default\n"
-    "                       1000); after half of it the next node is asked\n"
-    "  --strict-tls         talk to the lock service with TLS: its certificates must lead to\n"
-    "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
-    "                       shown to it\n"
-    "  --strict-user NAME, --strict-password-file FILE\n"
-    "                       log in to the lock service; the password is the file's first line. "
-    "The\n"
-    "                       user needs the right to see the locks\n"
-    "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
-    "  --metrics HOST:PORT  HTTP for watchers: /metrics (Prometheus), /livez, /readyz\n"
-    "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
-    "  --log-format FORMAT  text, or json: an object a line (text)\n"
-    "  --help, --version\n"
-    "\n"
-    "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
-    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
-    "_STRICT_TLS, _PROTECTED_MODE and _NO_FENCING (1 or 0). Options win over variables.\n"
-    "\n"
-    "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
-    "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
-    "\n"
-    "Tokens are compared with the marks kept here; without --strict the lock service is not "
-    "asked,\n"
-    "and a token that was never issued is accepted when it is high enough: keep strangers out.\n";
 
 static void complain(const char *fmt, ...) FLI_PRINTF(1, 2);
 static void complain(const char *fmt, ...)
@@ -429,7 +376,7 @@ static int read_arguments(struct options *o, int argc, char **argv)
             o->no_fencing = true;
             break;
         case 'h':
-            (void)fputs(help, stdout);
+            (void)fputs(store_help, stdout);
             return EXIT_SUCCESS;
         case 'v':
             (void)puts(PROGRAM " " FL_VERSION);
@@ -458,7 +405,7 @@ static bool check_reach(const struct options *o, const char *option, const char 
     uint16_t port;
     if (net_address_split(address, host, &port) != 0) {
         complain("--%s: '%s' is not HOST:PORT, such as %s or [::1]:7411", option, address,
-                 LISTEN_DEFAULT);
+                 STORE_LISTEN_DEFAULT);
         return false;
     }
     if (o->protected_mode && o->aclfile == NULL && !net_host_is_loopback(host)) {
@@ -550,7 +497,7 @@ static bool check_options(struct options *o)
 {
     if (o->data[0] == '\0') {
         complain("--data: the directory's name is empty; leave the option out for %s",
-                 DATA_DEFAULT);
+                 STORE_DATA_DEFAULT);
         return false;
     }
     if (o->strict != NULL && o->no_fencing) {
@@ -771,8 +718,11 @@ static void have_memory_or_say_so(void)
 int main(int argc, char **argv)
 {
     static struct app app;
-    struct options o = {.listen = LISTEN_DEFAULT,
-                        .data = DATA_DEFAULT,
+    if (store_offline_is_asked(argc, argv)) {
+        return store_offline(argc, argv);
+    }
+    struct options o = {.listen = STORE_LISTEN_DEFAULT,
+                        .data = STORE_DATA_DEFAULT,
                         .size_max = STORE_SIZE_DEFAULT,
                         .protected_mode = true,
                         .log_level = LOG_SAY_INFO,

@@ -14,6 +14,7 @@
 #include "consensus/configuration.h"
 #include "consensus/identity.h"
 #include "consensus/identity_peek.h"
+#include "consensus/starts.h"
 #include "log/log.h"
 
 #define WAIT_MS 10
@@ -192,9 +193,11 @@ static int write_identity(struct maker *k)
     while (id.incarnation == 0) {
         fli_random(&id.incarnation, sizeof id.incarnation);
     }
-    int rv = identity_store(&k->dir, &id);
+    struct starts starts = {.incarnation = id.incarnation};
+    int rv = starts_store(&k->dir, &starts);
+    rv = rv != 0 ? rv : identity_store(&k->dir, &id);
     if (rv != 0) {
-        snprintf(k->errmsg, k->errmsg_size, "cannot write %s/identity: %s", k->dir.path,
+        snprintf(k->errmsg, k->errmsg_size, "cannot write the identity in %s: %s", k->dir.path,
                  strerror(errno));
     }
     return rv;

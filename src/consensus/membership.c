@@ -312,6 +312,7 @@ void membership_tick(struct membership *m, bool running)
 
 void membership_turn(struct membership *m, bool running)
 {
+    transport_set_progress(m->transport, replica_term(m->replica), replica_last_index(m->replica));
     membership_sync(m);
     membership_members_turn(m);
     transfer_turn(m);

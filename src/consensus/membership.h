@@ -45,6 +45,7 @@
 #include "consensus/proposer.h"
 #include "consensus/relay_server.h"
 #include "consensus/replica.h"
+#include "consensus/starts.h"
 #include "peer/transport.h"
 
 struct membership;
@@ -57,7 +58,12 @@ struct membership_config {
     struct fsm *fsm;
     struct proposer *proposer;
     struct relay_server *followers;
+    struct starts *starts; /* the owner's, see node_starts.c */
+    bool is_new;           /* the directory was made just now: it has promised nothing */
+    unsigned ask_ms;       /* how long others may take before this node speaks */
     void *ctx;
+    int (*store_starts)(void *ctx);            /* to disk: 0 or an error */
+    void (*hang_up)(void *ctx, uint64_t id);   /* a start of a node is over: so are its streams */
     void (*all_known)(void *ctx);              /* every member's incarnation is known, on disk */
     void (*peer_back)(void *ctx, uint64_t id); /* a member has called, or was reached */
     void (*joined)(void *ctx, uint64_t id);    /* a member has joined, and is let in from now on */
@@ -90,6 +96,20 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
                                              char reason[HANDSHAKE_REASON_MAX]);
 void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict verdict,
                          const char *reason);
+
+/* Nobody listens at the address of this one. */
+void membership_absent(struct membership *m, uint64_t peer_id);
+
+/* Whether messages of Raft may be sent, and commands taken: the others were asked whether this
+ * node's directory is the newest one (membership_starts.c). */
+bool membership_may_speak(struct membership *m);
+
+/* What another node tells of starts. 0 or FL_EPROTO. */
+int membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body) FLI_MUST_USE;
+/* Whether anything was told since the last call that is not on disk. */
+bool membership_take_starts_news(struct membership *m);
+/* The newest start that is known of a node, and up to where its log was; NULL: nothing. */
+const struct starts_known *membership_starts_of(const struct membership *m, uint64_t id);
 
 void membership_set_client_address(struct membership *m, uint64_t id, const char *address);
 const char *membership_client_address(const struct membership *m, uint64_t id); /* NULL: unknown */

@@ -257,7 +257,8 @@ bool membership_is_stranger(const struct membership *m, uint64_t id)
 {
     const struct member_state *p = membership_find(m, id);
     return p != NULL && id != m->config.identity->id && p->incarnation != 0 &&
-           known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index);
+           ((known_of(m, id) != 0 && !is_member_now(m, p, p->incarnation, p->admitted_index)) ||
+            membership_is_past(m, p));
 }
 
 /* The peer tells of a state that this node has applied too, and in that state the peer was a
@@ -344,6 +345,9 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
         !may_join(m, id, peer->incarnation) && !is_host(m, peer)) {
         return refuse(m, peer, reason);
     }
+    if (membership_went_back(m, peer, reason)) {
+        return HANDSHAKE_WENT_BACK;
+    }
     struct member_state *p = find_place(m, peer, admitted_index) ? membership_place(m, id) : NULL;
     if (p == NULL) {
         snprintf(reason, HANDSHAKE_REASON_MAX,
@@ -354,6 +358,7 @@ enum handshake_verdict membership_check_peer(void *ctx, const struct peer_identi
     p->admitted_index = admitted_index;
     p->incarnation = peer->incarnation;
     p->other_incarnation = false;
+    membership_note_start(m, peer);
     m->begun_crc = m->begun_crc == 0 ? peer->members_crc : m->begun_crc;
     m->config.peer_back(m->config.ctx, p->id);
     if (peer->client_address[0] != '\0') {
@@ -367,6 +372,14 @@ void membership_answered(void *ctx, uint64_t peer_id, enum handshake_verdict ver
 {
     struct membership *m = ctx;
     struct member_state *p = membership_find(m, peer_id);
+    if (p != NULL) {
+        p->has_answered = verdict != HANDSHAKE_WENT_BACK;
+    }
+    if (verdict == HANDSHAKE_WENT_BACK) { /* who knows it is right, whatever others do not know */
+        membership_is_refused(m);
+        host_fail(&m->config.host, FL_EDENIED, "the other members refuse this node: %s", reason);
+        return;
+    }
     if (p != NULL && (verdict == HANDSHAKE_WELCOME || verdict == HANDSHAKE_OTHER_INCARNATION ||
                       verdict == HANDSHAKE_REMOVED)) {
         p->verdict = verdict;

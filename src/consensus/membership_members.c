@@ -167,6 +167,7 @@ void membership_members_turn(struct membership *m)
 void membership_start(struct membership *m)
 {
     m->members_due = true;
+    m->started_ms = membership_now_ms(m);
     m->members.n = 0;
     membership_members_turn(m);
 }

@@ -3,7 +3,8 @@
  *   membership.c          forming a cluster, leadership handed over, ticks
  *   membership_change.c   members that come, go and move
  *   membership_known.c    what is known of incarnations, and who is let in by it
- *   membership_members.c  the nodes that this one has to do with, and where they are */
+ *   membership_members.c  the nodes that this one has to do with, and where they are
+ *   membership_starts.c   which start of a node counts, and when this node may speak */
 #ifndef CONSENSUS_MEMBERSHIP_PRIVATE_H
 #define CONSENSUS_MEMBERSHIP_PRIVATE_H
 
@@ -17,6 +18,8 @@ struct member_state {
                               * since it was forgotten */
     uint64_t admitted_index; /* as it said in that handshake */
     uint16_t version;        /* that it knows, likewise; 0: not said */
+    struct start start;      /* likewise */
+    bool has_answered;       /* since this node was started; or nobody listens there */
     bool other_incarnation;  /* the last caller is not the incarnation that is known */
     bool calling;            /* a dial is under way */
     uint64_t call_at_ms;
@@ -54,6 +57,8 @@ struct membership {
     uint64_t members_index; /* of the configuration that it was made from */
     uint32_t begun_crc;     /* as members have said */
     bool known_complete;
+    uint64_t started_ms;
+    bool speaks, starts_news;
     char said[512];
     uint64_t refused_since_ms;
     char refused_why[HANDSHAKE_REASON_MAX];
@@ -103,5 +108,16 @@ struct member_state *membership_place(struct membership *m, uint64_t id);
 /* Takes note of where a node says it is that knows more than this one. False: nowhere. */
 bool membership_note_guest(struct membership *m, const struct peer_identity *peer);
 void membership_members_turn(struct membership *m);
+
+/* ---- membership_starts.c ---- */
+
+/* Whether a caller's directory is an older copy; `reason` is filled then. */
+bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
+                          char reason[HANDSHAKE_REASON_MAX]);
+void membership_note_start(struct membership *m, const struct peer_identity *peer); /* is let in */
+/* This node's directory is an older copy: it stays so, however often it is started. */
+void membership_is_refused(struct membership *m);
+/* What called was a start that is over. */
+bool membership_is_past(const struct membership *m, const struct member_state *p);
 
 #endif

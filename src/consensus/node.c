@@ -28,7 +28,8 @@ bool node_can_propose(struct node *n)
 {
     return node_running(n) && uv_now(n->loop) >= n->unverified_until_ms &&
            uv_now(n->loop) - n->turned_ms <= n->election_ms && proposer_is_open(n->proposer) &&
-           replica_transferee(n->replica) == 0 && membership_formed(n->membership);
+           replica_transferee(n->replica) == 0 && membership_formed(n->membership) &&
+           membership_may_speak(n->membership);
 }
 
 /* ---- leadership ---- */
@@ -242,6 +243,7 @@ static void tick_cb(uv_timer_t *timer)
     relay_server_tick(n->followers);
     node_snapshot_tick(n);
     node_watch_tick(n);
+    node_starts_tick(n);
 }
 
 void node_turn_start(struct node *n)
@@ -365,6 +367,9 @@ void node_get_status(struct node *n, struct node_status *ret)
         .snapshot_last_bytes = n->snapshot_last_bytes,
         .backups = node_backup_counts(n),
         .snapshot_age_ms = fli_clock_ms() - n->snapshot_at_ms,
+        .starts = n->starts.starts.own.number,
+        .has_witness = n->starts.witness_path != NULL,
+        .witness_index = n->starts.save.busy ? 0 : n->starts.witness.index,
         .election_ms = n->election_ms,
         .heartbeat_ms = n->heartbeat_ms,
         .hold_ms = n->hold_ms,

@@ -47,6 +47,8 @@ struct node_config {
      * is there, some of its nodes, and this node. Later the log says who is a member. */
     const struct members *members;
     bool joins;
+    const char *witness; /* a file on another disk, see starts_witness.h; NULL: none. Must stay */
+    bool witness_reset;  /* it is made anew */
     struct machine_limits limits; /* proposed by the first leader of a new cluster */
     struct fli_turn *turn;        /* of the loop, which others begin and end; may be NULL */
     unsigned heartbeat_ms;        /* 0: default */
@@ -89,7 +91,10 @@ struct node_status {
     uint64_t pending_limit;          /* of those that wait to be proposed */
     uint64_t log_memory;             /* entries kept, and those not durable yet */
     uint64_t log_recycled;           /* segments that were used again */
-    bool log_waits;                  /* no segment is ready: the disk is full, or slow */
+    uint64_t starts; /* how often the data directory was started, this one counted */
+    bool has_witness;
+    uint64_t witness_index; /* that it has; 0: it is being written */
+    bool log_waits;         /* no segment is ready: the disk is full, or slow */
     unsigned election_ms, heartbeat_ms, hold_ms; /* that count now */
 };
 
@@ -162,6 +167,9 @@ struct node_member {
     bool connected; /* as far as this node knows: to itself, from the leader to its followers and
                      * from a follower to its leader */
     uint64_t match_index; /* leader only, else 0 */
+    /* As this node knows it; 0: not. The newest start of that one, and the entry up to which it has
+     * told that its disk has all that is committed. */
+    uint64_t starts, kept_index;
     /* The last that it told, NODE_REPORT_OLD_MS ago at most; else NULL. Valid until the loop runs
      * again. */
     const struct node_report *report;

@@ -41,16 +41,18 @@ static void inbound_frame(void *ctx, uint8_t type, struct fli_slice body)
         return;
     }
     enum fli_turn_part part = fli_turn_enter(n->host.turn, FLI_TURN_PEERS);
-    int rv = type == NODE_REPORT_TYPE
-                 ? node_report_receive(n, in->from, body)
-                 : replica_receive(n->replica, fli_clock_ms(), in->from, type, body);
+    uint64_t from = in->from;
+    int rv = type == NODE_REPORT_TYPE ? node_report_receive(n, from, body)
+             : type == STARTS_TELL_TYPE
+                 ? membership_told_starts(n->membership, from, body)
+                 : replica_receive(n->replica, fli_clock_ms(), from, type, body);
     fli_turn_leave(n->host.turn, part);
     if (rv != 0) {
         host_log(&n->host, 1,
                  "node %" PRIu64
                  " has sent a message that no correct node sends: the connection is "
                  "closed",
-                 in->from);
+                 from);
         inbound_close(in);
     }
 }
@@ -74,6 +76,19 @@ void node_inbound(struct node *n, const struct peer_identity *peer, struct strea
     fli_list_init(&in->link);
     fli_list_push(&n->inbounds, &in->link);
     (void)stream_start(stream, &cbs);
+}
+
+void node_hang_up(void *ctx, uint64_t id)
+{
+    struct node *n = ctx;
+    relay_server_hang_up(n->followers, id, "the node was started anew");
+    FLI_LIST_FOREACH_SAFE(pos, next, &n->inbounds)
+    {
+        struct inbound *in = FLI_CONTAINER_OF(pos, struct inbound, link);
+        if (in->from == id) {
+            inbound_close(in);
+        }
+    }
 }
 
 void node_drop_inbounds(struct node *n)

@@ -165,6 +165,7 @@ static void absent_cb(void *ctx, uint64_t peer_id)
 {
     struct node *n = ctx;
     election_peer_absent(&n->election, peer_id);
+    membership_absent(n->membership, peer_id);
 }
 
 static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_identity *peer,
@@ -191,7 +192,8 @@ static void accepted_cb(void *ctx, enum stream_kind kind, const struct peer_iden
 static void send_cb(void *ctx, uint64_t peer_id, const struct message_body *body)
 {
     struct node *n = ctx;
-    if (n->failed || membership_is_stranger(n->membership, peer_id)) {
+    if (n->failed || !membership_may_speak(n->membership) ||
+        membership_is_stranger(n->membership, peer_id)) {
         return;
     }
     /* A message that cannot be sent counts as lost; Raft tolerates that. */
@@ -341,7 +343,11 @@ static int bootstrap(struct node *n, char *errmsg, size_t errmsg_size)
     if (n->identity.bootstrapped) {
         return empty && !may_be_empty
                    ? identity_refuse_lost_log(&n->dir, &n->identity, errmsg, errmsg_size)
-                   : 0;
+                   : node_starts_load(n, errmsg, errmsg_size);
+    }
+    int rv = node_starts_new(n, errmsg, errmsg_size);
+    if (rv != 0) {
+        return rv;
     }
     if (!may_be_empty && append_first_entry(n) != 0) {
         snprintf(errmsg, errmsg_size, "cannot write the first entry of the log in %s",
@@ -392,7 +398,7 @@ static int open_replica(struct node *n, const struct snapshot_meta *meta, char *
     return 0;
 }
 
-static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
+static int open_state(struct node *n, const struct node_config *c, char *errmsg, size_t errmsg_size)
 {
     struct snapshot_meta meta = {0};
     struct machine *machine = NULL;
@@ -418,7 +424,8 @@ static int open_state(struct node *n, char *errmsg, size_t errmsg_size)
         snprintf(errmsg, errmsg_size, "%s", fl_strerror(rv));
         return rv;
     }
-    return bootstrap(n, errmsg, errmsg_size);
+    rv = bootstrap(n, errmsg, errmsg_size);
+    return rv != 0 ? rv : node_starts_begin(n, c->witness, c->witness_reset, errmsg, errmsg_size);
 }
 
 /* The meta is needed once more, when the parts are there that the replica talks to. */
@@ -453,6 +460,9 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->admitted_index = membership_admitted_index(&n->identity);
     self->version = (uint16_t)machine_version_max();
     self->members_crc = n->identity.begun_crc;
+    self->start = n->starts.starts.own;
+    self->term = log_get_hard_state(n->log).term;
+    self->last_index = log_last_index(n->log);
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
              members_find(&n->identity.members, n->id)->address);
     if (c->client_address != NULL) {
@@ -529,7 +539,12 @@ static int make_membership(struct node *n, const struct node_config *c)
                                    .fsm = n->fsm,
                                    .proposer = n->proposer,
                                    .followers = n->followers,
+                                   .starts = &n->starts.starts,
+                                   .is_new = n->starts.is_new,
+                                   .ask_ms = n->election_ms,
                                    .ctx = n,
+                                   .store_starts = node_starts_store,
+                                   .hang_up = node_hang_up,
                                    .all_known = all_known_cb,
                                    .peer_back = peer_back_cb,
                                    .joined = joined_cb,
@@ -554,7 +569,7 @@ static int make_parts(struct node *n, const struct node_config *c, char *errmsg,
                                  .returned = returned_cb,
                                  .opened = opened_cb,
                                  .log = host_log_cb};
-    int rv = open_state(n, errmsg, errmsg_size);
+    int rv = open_state(n, c, errmsg, errmsg_size);
     rv = rv != 0 ? rv : make_transport(n, c, errmsg, errmsg_size);
     if (rv != 0) {
         return rv;
@@ -712,6 +727,7 @@ static struct node *make_node(uv_loop_t *loop, const struct node_config *config,
                             .wake = host_wake_cb};
     n->id = config->id;
     n->dir.lock_fd = -1;
+    (void)pthread_mutex_init(&n->starts.lock, NULL); /* cannot fail */
     fli_list_init(&n->inbounds);
     fli_random(n->hash_seed, sizeof n->hash_seed);
     set_config(n, config);

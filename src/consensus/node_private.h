@@ -7,6 +7,7 @@
  *   node_open.c      making a node
  *   node_report.c    what nodes tell each other about themselves, for people
  *   node_snapshot.c  taking, sending and installing snapshots
+ *   node_starts.c    which start of this node it is, and what is known of others
  *   node_stop.c      the graceful end
  *   node_watch.c     what the log says about leaders, members and the disk
  *
@@ -14,6 +15,8 @@
  * relay client. It moves between these until it is answered; each move keeps its bytes. */
 #ifndef CONSENSUS_NODE_PRIVATE_H
 #define CONSENSUS_NODE_PRIVATE_H
+
+#include <pthread.h>
 
 #include "consensus/election.h"
 #include "consensus/membership.h"
@@ -23,6 +26,7 @@
 #include "consensus/relay_client.h"
 #include "consensus/snapshot_child.h"
 #include "consensus/snapshot_install.h"
+#include "consensus/starts_witness.h"
 #include "peer/outbound.h"
 
 /* Defaults. A follower calls an election after one to two election times without its leader, and
@@ -86,6 +90,28 @@ struct node_backup {
     uint64_t read_at_ms;         /* when the last one had been read to its end */
 };
 
+/* What is written on another thread while `busy`. */
+struct node_starts_save {
+    uv_work_t req;
+    struct node_starts *owner;
+    const struct data_dir *dir;
+    bool busy, saves_starts, saves_witness;
+    struct starts starts, witness;
+    int error;
+};
+
+struct node_starts {
+    struct starts starts;     /* the loop's */
+    bool is_new;              /* the directory was made by this start */
+    pthread_mutex_t lock;     /* of the file, and of: */
+    uint64_t on_disk;         /* the sequence that it has */
+    const char *witness_path; /* NULL: none */
+    struct starts witness;
+    uint64_t witness_ms, saved_ms; /* last written */
+    bool said;
+    struct node_starts_save save;
+};
+
 struct node {
     uv_loop_t *loop;
     struct node_callbacks cbs;
@@ -104,6 +130,7 @@ struct node {
     struct machine_limits limits;
     struct data_dir dir;
     struct identity identity;
+    struct node_starts starts;
     uint64_t hash_seed[2];
 
     /* parts, in the order in which they are made */
@@ -191,6 +218,7 @@ void node_wake(struct node *n); /* makes the loop turn without waiting */
 bool node_running(const struct node *n);
 void node_inbound(struct node *n, const struct peer_identity *peer, struct stream *stream);
 void node_drop_inbounds(struct node *n);
+void node_hang_up(void *ctx, uint64_t id); /* the streams on which this one sends */
 
 /* node.c */
 bool node_can_propose(struct node *n);
@@ -234,6 +262,18 @@ void node_report_tick(struct node *n);
 int node_report_receive(struct node *n, uint64_t from, struct fli_slice body) FLI_MUST_USE;
 const struct node_report *node_report_of(const struct node *n, uint64_t id); /* NULL: none, old */
 void node_report_members(struct node *n); /* the list of members has changed */
+
+/* node_starts.c: each returns 0, or a code with a sentence in errmsg. new: of a directory that is
+ * being made; load: of one that is there; begin: the log is loaded, nobody has heard anything. */
+int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size) FLI_MUST_USE;
+int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
+                      size_t errmsg_size) FLI_MUST_USE;
+int node_starts_store(void *ctx); /* as membership wants it */
+void node_starts_tick(struct node *n);
+uint64_t node_starts_index(const struct node *n); /* committed, and on this disk */
+void node_starts_end(struct node *n);
+size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX]);
 
 /* node_members.c */
 int node_check_members(const struct node *n, const struct node_config *c, char *errmsg,

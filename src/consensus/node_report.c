@@ -135,6 +135,8 @@ void node_report_tick(struct node *n)
     uint8_t body[NODE_REPORT_SIZE];
     node_report_encode(&own->report, body);
     const struct fli_slice part = {body, sizeof body};
+    uint8_t told[STARTS_TELL_MAX];
+    const struct fli_slice starts = {told, node_starts_tell(n, told)};
     for (unsigned i = 0; i < n->members->n; i++) {
         uint64_t id = n->members->list[i].id;
         if (id == n->id || !outbound_is_up(n->outbound, id) ||
@@ -143,6 +145,9 @@ void node_report_tick(struct node *n)
         }
         if (outbound_send(n->outbound, id, NODE_REPORT_TYPE, &part, 1) != 0) {
             continue; /* the next one will be newer */
+        }
+        if (outbound_send(n->outbound, id, STARTS_TELL_TYPE, &starts, 1) != 0) {
+            continue; /* likewise */
         }
     }
 }

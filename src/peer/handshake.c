@@ -12,10 +12,13 @@
 #define ADDRESS_OFFSET 72u
 #define REASON_OFFSET 336u
 #define PEER_OFFSET 512u
+#define START_OFFSET 776u
+#define LOG_OFFSET 792u
 
 _Static_assert(ADDRESS_OFFSET + MEMBER_ADDRESS_MAX == REASON_OFFSET, "the address fits");
 _Static_assert(REASON_OFFSET + HANDSHAKE_REASON_MAX == PEER_OFFSET, "the reason fits");
-_Static_assert(PEER_OFFSET + MEMBER_ADDRESS_MAX == HANDSHAKE_SIZE, "the peer address fits");
+_Static_assert(PEER_OFFSET + MEMBER_ADDRESS_MAX == START_OFFSET, "the peer address fits");
+_Static_assert(LOG_OFFSET + 16 == HANDSHAKE_SIZE, "the log's place ends it");
 
 static const uint8_t MAGIC[8] = {'f', 'e', 'n', 'c', 'e', 'l', 'o', 'k'};
 
@@ -62,6 +65,10 @@ void handshake_encode(const struct handshake *h, const struct handshake_formats 
     memcpy(out + PEER_OFFSET, from->peer_address, peer_len);
     memcpy(out + ADDRESS_OFFSET, from->client_address, address_len);
     memcpy(out + REASON_OFFSET, h->reason, reason_len);
+    fli_put_u64(out + START_OFFSET, from->start.number);
+    fli_put_u64(out + START_OFFSET + 8, from->start.mark);
+    fli_put_u64(out + LOG_OFFSET, from->term);
+    fli_put_u64(out + LOG_OFFSET + 8, from->last_index);
     fli_put_u32(out + CRC_OFFSET,
                 fli_crc32c(0, out + CHECKED_OFFSET, HANDSHAKE_SIZE - CHECKED_OFFSET));
 }
@@ -87,11 +94,12 @@ static bool identity_fits(const struct handshake *h)
 {
     const struct peer_identity *from = &h->from;
     if (!is_refusal(h->verdict)) {
-        return from->node_id != 0 && from->incarnation != 0;
+        return from->node_id != 0 && from->incarnation != 0 && from->start.number != 0;
     }
     return from->node_id == 0 && from->incarnation == 0 && from->cluster_id == 0 &&
            from->members_crc == 0 && from->admitted_index == 0 && from->client_address[0] == '\0' &&
-           from->peer_address[0] == '\0';
+           from->peer_address[0] == '\0' && from->start.number == 0 && from->start.mark == 0 &&
+           from->term == 0 && from->last_index == 0;
 }
 
 int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_formats *formats,
@@ -108,7 +116,7 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
         return FL_EVERSION;
     }
     memset(&h, 0, sizeof h);
-    if (in[18] < 1 || in[18] > STREAM_KINDS || in[19] > HANDSHAKE_REMOVED ||
+    if (in[18] < 1 || in[18] > STREAM_KINDS || in[19] > HANDSHAKE_WENT_BACK ||
         !is_zero(in + ZEROS_OFFSET, ADDRESS_OFFSET - ZEROS_OFFSET)) {
         return FL_EPROTO;
     }
@@ -121,6 +129,11 @@ int handshake_decode(const uint8_t in[HANDSHAKE_SIZE], const struct handshake_fo
     h.from.incarnation = fli_get_u64(in + 40);
     h.target = fli_get_u64(in + 48);
     h.from.admitted_index = fli_get_u64(in + 56);
+    h.from.start.number = fli_get_u64(in + START_OFFSET);
+    h.from.start.mark = fli_get_u64(in + START_OFFSET + 8);
+    h.from.term = fli_get_u64(in + LOG_OFFSET);
+    h.from.last_index = fli_get_u64(in + LOG_OFFSET + 8);
+    h.from.asks_raft = h.verdict == 0 && h.kind == STREAM_RAFT;
     if (!take_text(in + ADDRESS_OFFSET, fli_get_u16(in + 64), h.from.client_address,
                    sizeof h.from.client_address) ||
         !take_text(in + PEER_OFFSET, fli_get_u16(in + 68), h.from.peer_address,
@@ -165,6 +178,8 @@ const char *handshake_verdict_text(enum handshake_verdict verdict)
         return "it knows this node with other data: run CLUSTER FORGET on the leader";
     case HANDSHAKE_REMOVED:
         return "this node was removed from the cluster";
+    case HANDSHAKE_WENT_BACK:
+        return "it knows that the data directory of this node is an older copy";
     case HANDSHAKE_OTHER_VERSION:
         return "it is of another version: run one version of fencelock on all nodes";
     }

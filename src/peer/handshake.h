@@ -2,7 +2,7 @@
  *
  *   offset size   little endian
  *   0      8      "fencelok"
- *   8      4      CRC-32C of bytes 12 to 775
+ *   8      4      CRC-32C of bytes 12 to 807
  *   12     2      HANDSHAKE_PROTOCOL; what follows is read only when it is the same
  *   14     2      the lowest version of log and snapshots that the sender can read
  *   16     2      the highest one that it knows
@@ -21,24 +21,26 @@
  *   72     264    client address, then zeros
  *   336    176    reason, then zeros
  *   512    264    peer address: where others reach the sender; then zeros
+ *   776    16     number and mark of the sender's start
+ *   792    16     term and last entry that its log has
  *
  * Decoding checks magic and checksum before anything else is believed. The strings hold only
  * printable ASCII, since they end up in logs. Nodes of different versions do not talk to each
  * other: one could lead and write what the other must stop at.
  *
  * A refusal says who is refused and why, and nothing of the node that refuses: in it the members'
- * checksum, cluster id, node id, incarnation, index and addresses are 0. The three version
- * numbers are in every handshake. */
+ * checksum, cluster id, node id, incarnation, index, addresses and all behind them are 0. The three
+ * version numbers are in every handshake. */
 #ifndef PEER_HANDSHAKE_H
 #define PEER_HANDSHAKE_H
 
 #include "peer/members.h"
 
-#define HANDSHAKE_SIZE 776u
+#define HANDSHAKE_SIZE 808u
 /* The version of what streams carry. It is also raised when log entries get a new command, flag or
  * field, since a node that meets one it does not know stops. Numbers from 256 up are older
  * layouts'. */
-#define HANDSHAKE_PROTOCOL 3u
+#define HANDSHAKE_PROTOCOL 4u
 #define HANDSHAKE_REASON_MAX 176u /* bytes of a reason, NUL included */
 
 /* Values travel and must not change. */
@@ -58,7 +60,13 @@ enum handshake_verdict {
     HANDSHAKE_OTHER_MEMBERS = 4,     /* configured with other members */
     HANDSHAKE_OTHER_INCARNATION = 5, /* another incarnation than the one that joined */
     HANDSHAKE_OTHER_VERSION = 6,     /* of the protocol or of a format */
-    HANDSHAKE_REMOVED = 7            /* it was a member, and is none any more */
+    HANDSHAKE_REMOVED = 7,           /* it was a member, and is none any more */
+    HANDSHAKE_WENT_BACK = 8          /* its data directory is an older copy */
+};
+
+/* One start of a node: they are counted, and each has a random mark. Number 0: none. */
+struct start {
+    uint64_t number, mark;
 };
 
 /* What a node says of itself. */
@@ -72,6 +80,9 @@ struct peer_identity {
     uint16_t version;                        /* the highest that it knows; said with the formats */
     char client_address[MEMBER_ADDRESS_MAX]; /* printable ASCII; may be "" */
     char peer_address[MEMBER_ADDRESS_MAX];   /* likewise */
+    struct start start;
+    uint64_t term, last_index; /* of its log, on disk when it was started */
+    bool asks_raft; /* not sent: it calls for a stream of Raft's messages, so it has none */
 };
 
 /* The versions of log and snapshots that a node knows (machine/version.c). Two that know none in

@@ -412,6 +412,12 @@ void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t ad
     t->self.admitted_index = admitted_index;
 }
 
+void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)
+{
+    t->self.term = term;
+    t->self.last_index = last_index;
+}
+
 void transport_set_members(struct transport *t, const struct members *members)
 {
     const struct member *self = members_find(members, t->self.node_id);

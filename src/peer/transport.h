@@ -126,6 +126,9 @@ int transport_start(struct transport *t, char *errmsg, size_t errmsg_size) FLI_M
 void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t admitted_index,
                            uint32_t members_crc);
 
+/* How far the node's log is; said in handshakes from now on. */
+void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index);
+
 /* Sets the members, and this node's own address. Streams of nodes that are no longer members end,
  * and their owners get `lost`; so it must not be called within a stream's callback. */
 void transport_set_members(struct transport *t, const struct members *members);

@@ -34,6 +34,7 @@
 static const struct config_option options[] = {
     NUMBER("id", id, 1, INT64_MAX),
     TEXT("data", data),
+    TEXT("witness", witness),
     TEXT("config", file),
     TEXT("listen", listen),
     TEXT("advertise", advertise),
@@ -75,6 +76,7 @@ static const struct config_option options[] = {
     NUMBER("waits-max", limits.waits_max, 1, UINT32_MAX),
     NUMBER("lock-waits-max", limits.lock_waits_max, 1, UINT32_MAX),
     NUMBER("session-locks-max", limits.session_locks_max, 1, UINT32_MAX),
+    ONCE("witness-reset", KIND_FLAG, witness_reset, 0, 0),
     ONCE("check", KIND_FLAG, check, 0, 0),
     ONCE("json", KIND_FLAG, json, 0, 0),
     ONCE("restore", KIND_TEXT, restore, 0, 0),

@@ -41,6 +41,8 @@ struct config {
     unsigned connections_max;
     uint64_t client_memory; /* bytes for all clients together */
     unsigned idle_first_ms;
+    char witness[CONFIG_PATH_MAX]; /* a file on another disk; "" for none */
+    bool witness_reset;
     uint64_t snapshot_bytes;             /* of log, between two snapshots of a small state */
     char tls_port[NET_ADDRESS_MAX];      /* HOST:PORT for clients with TLS; "" for none */
     char tls_advertise[NET_ADDRESS_MAX]; /* what they are told instead; "" for tls_port */

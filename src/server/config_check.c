@@ -295,12 +295,11 @@ static enum config_outcome check_once(struct config_reader *r)
     static const struct {
         const char *option, *needs, *or_else;
     } rows[] = {
-        {"above", "restore", "restore"},
-        {"tokens-above", "recover-from", "recover-from"},
-        {"step", "restore", "recover-from"},
+        {"above", "restore", "restore"},     {"tokens-above", "recover-from", "recover-from"},
+        {"step", "restore", "recover-from"}, {"witness-reset", "witness", "witness"},
         {"json", "check", "check"},
     };
-    enum { JSON_ROW = 3 }; /* which goes with all of them */
+    enum { JSON_ROW = 4 }; /* which goes with all of them */
     const struct config *c = r->config;
     bool begins = c->restore[0] != '\0' || c->recover_from[0] != '\0';
     if (begins && c->check) {

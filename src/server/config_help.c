@@ -11,6 +11,10 @@ static const char help[] =
     "  --id N                  this node's id in the cluster (1)\n"
     "  --data DIR              where it keeps its data; made when missing (" CONFIG_DATA_DEFAULT
     ")\n"
+    "  --witness FILE          on another disk: knows how far --data was, so that an older copy "
+    "of\n"
+    "                          it is refused also where no other node can tell\n"
+    "  --witness-reset         make the witness anew: --data is the newest there is\n"
     "  --listen HOST:PORT      address for clients; port 0 picks one; off: none without TLS\n"
     "                          (" CONFIG_LISTEN_DEFAULT ")\n"
     "  --peer HOST:PORT        address for the other nodes (as in --cluster)\n"

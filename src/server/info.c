@@ -208,11 +208,13 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"relayed", s->relayed},
                                  {"held", s->held},
                                  {"uncertain_in_node", s->uncertain},
+                                 {"starts", s->starts},
                                  {"election_ms", s->election_ms},
                                  {"heartbeat_ms", s->heartbeat_ms},
                                  {"hold_ms", s->hold_ms},
                                  {NULL, 0}};
-    return put_lines(b, "Raft", lines);
+    int rc = put_lines(b, "Raft", lines);
+    return rc != 0 || !s->has_witness ? rc : put(b, "witness_index", s->witness_index);
 }
 
 static int log_section(struct fli_buf *b, const struct info *i)

@@ -33,7 +33,7 @@ static const char *state_of(const struct node_member *m)
 
 static int node(struct fli_buf *b, int proto, const struct node_member *m)
 {
-    int rc = fli_resp_map(b, proto, 10);
+    int rc = fli_resp_map(b, proto, 12);
     rc = rc != 0 ? rc : number(b, "id", m->id);
     rc = rc != 0 ? rc : text(b, "role", m->leader ? "leader" : "follower");
     rc = rc != 0 ? rc : text(b, "peer_address", m->peer_address);
@@ -45,7 +45,9 @@ static int node(struct fli_buf *b, int proto, const struct node_member *m)
     rc = rc != 0 ? rc : truth(b, proto, "connected", m->connected);
     rc = rc != 0 ? rc : number(b, "match_index", m->match_index);
     rc = rc != 0 ? rc : text(b, "state", state_of(m));
-    return rc != 0 ? rc : number(b, "version", m->version);
+    rc = rc != 0 ? rc : number(b, "version", m->version);
+    rc = rc != 0 ? rc : number(b, "starts", m->starts);
+    return rc != 0 ? rc : number(b, "kept_index", m->kept_index);
 }
 
 int render_nodes(struct fli_buf *b, int proto, const struct node_member *members, size_t n)

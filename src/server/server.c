@@ -594,6 +594,8 @@ static int make_node(struct server *s, char *errmsg, size_t errmsg_size)
         .election_ms = c->election_ms,
         .hold_ms = c->hold_ms,
         .snapshot_bytes = c->snapshot_bytes,
+        .witness = c->witness[0] == '\0' ? NULL : c->witness,
+        .witness_reset = c->witness_reset,
         .security = {.name = c->tls_cluster_name, .secret_file = c->cluster_secret_file},
     };
     if (c->tls_cluster) {

@@ -51,6 +51,12 @@ static bool answer_stale(struct fli_buf *b, const struct store_op *op)
 {
     char lock[FLI_QUOTE_SIZE];
     fli_quote(lock, sizeof(lock), &op->lock);
+    if (op->unclaimed) {
+        return fli_resp_error(b, "STALE",
+                              "token %llu of lock %s has not been claimed since this storage was "
+                              "restored from a backup, so nothing was done: CLAIM, and read again",
+                              (unsigned long long)op->token, lock) == 0;
+    }
     return fli_resp_error(b, "STALE",
                           "token %llu is below the mark %llu of lock %s; a newer holder has been "
                           "here, so nothing was done: acquire the lock again",

@@ -1,11 +1,9 @@
 /* store.c: see store.h.
  *
- * Records (the environment adds a checksum to each, fence/env.h):
- *
- *   key 'L' + lock   the mark, fence/mark.h
- *   key 'K' + key    state u8: 0 deleted, 1 present | length of the lock u8 | lock | value
- *
- * A length of 0 for the lock occurs only in what was written without fencing: not bound yet. */
+ * The bytes of records are in record.c. A floor is set once, by a restore (restore.h): no token
+ * below it is accepted any more, and a lock whose own mark is below it must be claimed before
+ * anything is written under it, since its holder may have read what the restore took back.
+ */
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -13,23 +11,15 @@
 
 #include "base/bytes.h"
 #include "fence/mark.h"
+#include "store/record.h"
 
 #define KIND "store"
-#define KEY_PREFIX 'K'
-#define STATE_DELETED 0u
-#define STATE_PRESENT 1u
 
 struct store {
     struct fli_env *env;
     bool fencing;
+    fl_token floor; /* FL_TOKEN_NONE: none was set */
     struct store_counts counts;
-};
-
-/* A key's record taken apart. */
-struct entry {
-    bool present;
-    struct fli_slice lock;
-    struct fli_slice value;
 };
 
 /* One group on its way: what the counts will be once it is committed. */
@@ -49,26 +39,10 @@ static struct fli_slice key_init(struct key_bytes *k, struct fli_slice key)
 {
     FLI_ASSERT(key.len >= 1);
     FLI_ASSERT(key.len <= STORE_KEY_MAX);
-    k->raw[0] = KEY_PREFIX;
+    k->raw[0] = STORE_KEY_PREFIX;
     memcpy(k->raw + 1, key.data, key.len);
     k->len = 1 + key.len;
     return (struct fli_slice){k->raw, k->len};
-}
-
-static int decode_entry(struct fli_slice record, struct entry *ret)
-{
-    struct fli_reader r;
-    fli_reader_init(&r, record.data, record.len);
-    uint8_t state = fli_read_u8(&r);
-    uint8_t lock_len = fli_read_u8(&r);
-    struct fli_slice lock = fli_read_bytes(&r, lock_len);
-    if (r.bad || state > STATE_PRESENT) {
-        return FL_ECORRUPT;
-    }
-    size_t left = fli_reader_left(&r);
-    *ret = (struct entry){
-        .present = state == STATE_PRESENT, .lock = lock, .value = fli_read_bytes(&r, left)};
-    return 0;
 }
 
 /* ---- opening ---- */
@@ -76,16 +50,16 @@ static int decode_entry(struct fli_slice record, struct entry *ret)
 static int visit(void *ctx, struct fli_slice key, struct fli_slice head)
 {
     struct store *s = ctx;
-    struct entry entry;
-    fl_token mark;
-    if (key.data[0] != KEY_PREFIX) {
-        s->counts.marks++;
-        return fli_mark_decode(key, head, &mark);
+    enum store_record_kind kind;
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = store_record_check(key, head, &kind, &mark);
+    if (rc != 0) {
+        return rc;
     }
-    if (key.len < 2 || key.len > 1 + STORE_KEY_MAX || decode_entry(head, &entry) != 0) {
-        return FL_ECORRUPT;
-    }
-    *(entry.present ? &s->counts.keys : &s->counts.tombstones) += 1;
+    s->counts.marks += kind == STORE_RECORD_MARK;
+    s->counts.keys += kind == STORE_RECORD_KEY;
+    s->counts.tombstones += kind == STORE_RECORD_DELETED;
+    s->floor = kind == STORE_RECORD_FLOOR ? mark : s->floor;
     return 0;
 }
 
@@ -116,20 +90,20 @@ void store_close(struct store *s)
 
 /* ---- one operation ---- */
 
-static int get_entry(struct group *g, struct fli_slice key, struct entry *ret)
+static int get_entry(struct group *g, struct fli_slice key, struct store_entry *ret)
 {
     struct key_bytes raw;
     struct fli_slice record;
     int rc = fli_txn_get(&g->txn, key_init(&raw, key), &record);
     if (rc == FL_ENOTFOUND) {
-        *ret = (struct entry){0};
+        *ret = (struct store_entry){0};
         return 0;
     }
-    return rc != 0 ? rc : decode_entry(record, ret);
+    return rc != 0 ? rc : store_entry_decode(record, ret);
 }
 
 /* A key without a record, or one that was written without fencing, belongs to nobody yet. */
-static int check_binding(struct store_op *op, const struct entry *e)
+static int check_binding(struct store_op *op, const struct store_entry *e)
 {
     if (e->lock.len == 0 ||
         fli_bytes_cmp(e->lock.data, e->lock.len, op->lock.data, op->lock.len) == 0) {
@@ -143,8 +117,23 @@ static int check_binding(struct store_op *op, const struct entry *e)
 static int raise_mark(struct group *g, struct store_op *op)
 {
     bool is_new = false;
-    int rc = fli_mark_raise(&g->txn, op->lock, FL_TOKEN_NONE, op->token, &op->mark, &is_new);
+    int rc = fli_mark_raise(&g->txn, op->lock, g->store->floor, op->token, &op->mark, &is_new);
     g->counts.marks += rc == 0 && is_new ? 1 : 0;
+    return rc;
+}
+
+/* Since the floor was set. A claim, or a read with a token, sees what is there now. */
+static int check_claimed(struct group *g, struct store_op *op)
+{
+    fl_token mark = FL_TOKEN_NONE;
+    int rc = op->token < g->store->floor || g->store->floor == FL_TOKEN_NONE
+                 ? 0
+                 : fli_mark_get(&g->txn, op->lock, &mark);
+    if (rc == 0 && op->token >= g->store->floor && mark < g->store->floor) {
+        op->mark = g->store->floor;
+        op->unclaimed = true;
+        rc = FL_ESTALE;
+    }
     return rc;
 }
 
@@ -152,10 +141,13 @@ static int raise_mark(struct group *g, struct store_op *op)
  * before are no longer valid afterwards. */
 static int admit(struct group *g, struct store_op *op)
 {
-    struct entry e;
+    struct store_entry e;
     int rc = get_entry(g, op->key, &e);
     if (rc == 0) {
         rc = check_binding(op, &e);
+    }
+    if (rc == 0 && op->verb != STORE_GET) {
+        rc = check_claimed(g, op);
     }
     return rc != 0 ? rc : raise_mark(g, op);
 }
@@ -167,12 +159,14 @@ static int do_claim(struct group *g, struct store_op *op)
 
 static int do_mark(struct group *g, struct store_op *op)
 {
-    return fli_mark_get(&g->txn, op->lock, &op->mark);
+    int rc = fli_mark_get(&g->txn, op->lock, &op->mark);
+    op->mark = fli_fence_effective(op->mark, g->store->floor);
+    return rc;
 }
 
 static int do_get(struct group *g, struct store_op *op)
 {
-    struct entry e;
+    struct store_entry e;
     int rc = g->store->fencing && op->fenced ? admit(g, op) : 0;
     if (rc == 0) {
         rc = get_entry(g, op->key, &e);
@@ -199,7 +193,8 @@ static int do_get(struct group *g, struct store_op *op)
 
 /* Writes the key's record, present or deleted. Without fencing a binding that is there is kept and
  * none is made. */
-static int put_entry(struct group *g, struct store_op *op, const struct entry *old, bool present)
+static int put_entry(struct group *g, struct store_op *op, const struct store_entry *old,
+                     bool present)
 {
     struct key_bytes raw;
     uint8_t lock[FL_NAME_MAX];
@@ -207,7 +202,7 @@ static int put_entry(struct group *g, struct store_op *op, const struct entry *o
     if (bound.len > 0) { /* it may lie in the database, which is about to change */
         memcpy(lock, bound.data, bound.len);
     }
-    uint8_t head[2] = {present ? STATE_PRESENT : STATE_DELETED, (uint8_t)bound.len};
+    uint8_t head[2] = {present ? STORE_STATE_PRESENT : STORE_STATE_DELETED, (uint8_t)bound.len};
     struct fli_slice parts[3] = {{head, sizeof(head)}, {lock, bound.len}, op->value};
     struct fli_slice key = key_init(&raw, op->key);
     return fli_txn_put(&g->txn, key, parts, present ? 3 : 2);
@@ -215,7 +210,7 @@ static int put_entry(struct group *g, struct store_op *op, const struct entry *o
 
 static int do_set(struct group *g, struct store_op *op)
 {
-    struct entry old;
+    struct store_entry old;
     int rc = g->store->fencing ? admit(g, op) : 0;
     if (rc == 0) {
         rc = get_entry(g, op->key, &old);
@@ -235,7 +230,7 @@ static int do_set(struct group *g, struct store_op *op)
 
 static int do_del(struct group *g, struct store_op *op)
 {
-    struct entry old;
+    struct store_entry old;
     struct key_bytes raw;
     int rc = g->store->fencing ? admit(g, op) : 0;
     if (rc == 0) {
@@ -270,6 +265,7 @@ static void reset_results(struct store_op *op)
     op->result = 0;
     op->mark = FL_TOKEN_NONE;
     op->found = false;
+    op->unclaimed = false;
     op->bound_len = 0;
 }
 
@@ -418,6 +414,16 @@ uint64_t store_file_bytes(const struct store *s)
 uint64_t store_size_max(const struct store *s)
 {
     return s->env->size_max;
+}
+
+fl_token store_floor(const struct store *s)
+{
+    return s->floor;
+}
+
+struct fli_env *store_env(struct store *s)
+{
+    return s->env;
 }
 
 bool store_fencing(const struct store *s)

@@ -29,10 +29,11 @@ struct store_op {
     struct fli_slice lock;
     struct fli_slice value; /* SET */
     /* Results, written by store_execute(). */
-    int result;    /* 0, or a refusal: nothing was changed by this operation */
-    fl_token mark; /* MARK; FL_ESTALE: the mark that refused it */
-    bool found;    /* GET, DEL: the key had a value */
-    uint8_t *out;  /* GET: the value, malloc'ed; see store_op_fini() */
+    int result;     /* 0, or a refusal: nothing was changed by this operation */
+    fl_token mark;  /* MARK; FL_ESTALE: the mark that refused it */
+    bool found;     /* GET, DEL: the key had a value */
+    bool unclaimed; /* FL_ESTALE: for the lock must be claimed first (store_floor) */
+    uint8_t *out;   /* GET: the value, malloc'ed; see store_op_fini() */
     size_t out_len;
     uint8_t bound[FL_NAME_MAX]; /* the lock that the key belongs to: FL_EWRONGLOCK, GET found */
     size_t bound_len;
@@ -72,6 +73,11 @@ void store_get_counts(const struct store *s, struct store_counts *ret);
 uint64_t store_bytes(const struct store *s);      /* of the pages that records take */
 uint64_t store_file_bytes(const struct store *s); /* of the data file */
 uint64_t store_size_max(const struct store *s);   /* bytes */
+/* Set by a restore: no token below it is accepted, and a lock must be claimed with one that is not
+ * before it is written under. FL_TOKEN_NONE: none. */
+fl_token store_floor(const struct store *s);
+struct fli_env;
+struct fli_env *store_env(struct store *s); /* for restore.c */
 bool store_fencing(const struct store *s);
 
 #endif

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, Load, RespError, binary, main, seed, wait_until
@@ -262,6 +263,63 @@ class Backups(Case):
         self.assertGreater(token, last + 7 + STEP)
         self.assertEqual(new.nodes[0].call('CHECK', 'held', held), 0)
         self.assertEqual(len(set(new.wait_same_state())), 1)
+
+    def killed(self, argv, seconds):
+        """Runs it and kills it at some moment."""
+        p = subprocess.Popen([str(a) for a in argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        p.kill()
+        p.wait()
+
+    def test_a_backup_killed_at_any_moment(self):
+        """What has the name is whole, the node makes the next one, and nobody's lock is harmed."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        held = node.call('ACQUIRE', 'held', 'TTL', 600000, 'OWNER', OWNER)
+        r = random.Random(seed())
+        path = self.lab.path('backup')
+        argv = [binary('fencelock'), 'backup', path, '--nodes', node.address]
+        for _ in range(20):
+            self.killed(argv, r.uniform(0, 0.06))
+            if os.path.exists(path):
+                self.assertEqual(self.cli('backup', '--verify', path)[0], 0)
+                os.unlink(path)
+        # one that was left behind is given up after a while; until then the node says BUSY
+        wait_until(lambda: self.cli('backup', path, nodes=[node.address])[0] == 0, 90, 'a backup', every=0.5)
+        self.assertEqual(node.call('CHECK', 'held', held), 1)
+
+    def test_a_restore_killed_at_any_moment(self):
+        """A directory that was made by half is refused by every start, and never serves."""
+        node = Cluster(self.lab, 1).start().nodes[0]
+        for i in range(200):
+            last = node.call('ACQUIRE', 'lock-%d' % i, 'TTL', 600000, 'OWNER', OWNER)
+        path, _ = self.backup([node.address])
+        r = random.Random(seed())
+        for turn in range(25):
+            fresh = Cluster(self.lab, 1).nodes[0]
+            fresh.name = 'turn%d' % turn
+            fresh.data = self.lab.path(fresh.name)
+            argv = [binary('fencelockd'), '--id', fresh.id, '--data', fresh.data, '--cluster', fresh.cluster.members()]
+            self.killed(argv + ['--restore', path], r.uniform(0, 0.08))
+            fresh.launch()
+            fresh.process.asked_to_end = True
+            wait_until(lambda: 'ready: ' in fresh.process.output() or not fresh.running(), 60, 'a start or a refusal')
+            if fresh.running():
+                fresh.cluster.wait_serving(fresh)
+                token = fresh.call('TOKEN', 'x')
+                # either the restore was whole, or it had not begun and this is a new cluster
+                self.assertTrue(token > last + STEP or token == 1, token)
+                fresh.kill()
+            else:
+                self.assertIn('is missing', fresh.process.output())
+
+    def test_a_directory_in_use(self):
+        node = Cluster(self.lab, 1).start().nodes[0]
+        token = node.call('TOKEN', 'x')
+        path, _ = self.backup([node.address])
+        code, _, err = self.begin(node, '--restore', path)
+        self.assertEqual(code, 2)
+        self.assertIn('in use by another process', err)
+        self.assertEqual(node.call('TOKEN', 'x'), token + 1)
 
     def test_numbers_that_cannot_be(self):
         node = Cluster(self.lab, 1).start().nodes[0]

@@ -24,7 +24,7 @@ from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
 
-HELLO_SIZE, REFUSED_AS_STRANGER = 776, 2 # src/peer/handshake.h
+HELLO_SIZE, REFUSED_AS_STRANGER = 808, 2 # src/peer/handshake.h
 STRANGER = 4 # its namespace; the nodes have 1 to 3
 LOCK = 'a-lock-whose-name-nobody-should-read'
 OWNER = 'an-owner-whom-nobody-should-know'

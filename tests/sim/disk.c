@@ -470,6 +470,31 @@ int identity_refuse_lost_log(const struct data_dir *d, const struct identity *id
     return FL_EDENIED;
 }
 
+int starts_open(const struct data_dir *d, struct starts *ret)
+{
+    const struct sim_disk *disk = &node_named(d->path)->disk;
+    if (!disk->has_starts) {
+        return FL_ENOTFOUND;
+    }
+    *ret = disk->starts;
+    return 0;
+}
+
+int starts_store(const struct data_dir *d, struct starts *s)
+{
+    struct sim_node *n = node_named(d->path);
+    s->sequence++;
+    if (n->disk.frozen) {
+        return 0;
+    }
+    if (fails(n)) {
+        return FL_EIO;
+    }
+    n->disk.has_starts = true;
+    n->disk.starts = *s;
+    return 0;
+}
+
 int identity_store(const struct data_dir *d, const struct identity *id)
 {
     struct sim_node *n = node_named(d->path);

@@ -50,6 +50,12 @@ void transport_set_cluster(struct transport *t, uint64_t cluster_id, uint64_t ad
     t->self.admitted_index = admitted_index;
 }
 
+void transport_set_progress(struct transport *t, uint64_t term, uint64_t last_index)
+{
+    t->self.term = term;
+    t->self.last_index = last_index;
+}
+
 static void lose_strangers(struct transport *t)
 {
     struct sim_node *n = t->node;
@@ -215,6 +221,7 @@ static void called_deliver(struct sim_event *e)
         return;
     }
     struct peer_identity self = from->self;
+    self.asks_raft = d->kind == STREAM_RAFT;
     d->verdict = t->cbs.check(t->cbs.ctx, &self, d->reason);
     d->answer = t->self;
     if (d->verdict == HANDSHAKE_WELCOME && members_find(&t->members, self.node_id) == NULL) {

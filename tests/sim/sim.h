@@ -111,6 +111,8 @@ struct sim_disk {
     char where[24];
     bool has_identity;
     struct identity identity;
+    bool has_starts;
+    struct starts starts;
     uint64_t serial[2]; /* of the operation under way, by lane */
     uint64_t stalled_until;
     unsigned errors; /* so many of the next writes fail */

@@ -14,7 +14,7 @@ import random
 import struct
 import threading
 
-MAGIC, HELLO_SIZE, KIND_OFFSET, SENDER_OFFSET = b'fencelok', 776, 18, 32
+MAGIC, HELLO_SIZE, KIND_OFFSET, SENDER_OFFSET = b'fencelok', 808, 18, 32
 
 
 class Loop:

@@ -101,6 +101,8 @@ static void read_hello(struct fixture *f)
     f->hello.target = f->leader + 1;
     f->hello.from.node_id = id.id;
     f->hello.from.incarnation = id.incarnation;
+    f->hello.from.start.number = 1000;
+    f->hello.from.term = f->hello.from.last_index = UINT64_MAX;
     f->hello.from.cluster_id = id.cluster_id;
     f->hello.from.members_crc =
         fli_crc32c(0, members, members_format(&f->c.members, members, sizeof members));

@@ -227,6 +227,7 @@ static void side_init(struct rig *r, struct side *s, uint64_t id)
     s->id = id;
     s->self.node_id = id;
     s->self.incarnation = 1000 + id;
+    s->self.start.number = 1;
     s->self.cluster_id = 7;
     s->self.members_crc = 42;
     s->self.version = RIG_FORMATS.high;

@@ -26,6 +26,9 @@ static struct handshake full(void)
     h.from.admitted_index = UINT64_MAX - 4;
     h.from.version = FORMATS.high;
     h.from.members_crc = UINT32_MAX - 5;
+    h.from.start = (struct start){UINT64_MAX - 6, UINT64_MAX - 7};
+    h.from.term = UINT64_MAX - 8;
+    h.from.last_index = UINT64_MAX - 9;
     memset(h.from.client_address, '~', sizeof h.from.client_address - 1);
     memset(h.reason, ' ', sizeof h.reason - 1);
     return h;
@@ -101,9 +104,10 @@ static const struct edit EDITS[] = {
     {"kind beyond", 18, 1, STREAM_KINDS + 1, FL_EPROTO},
     {"no verdict", 19, 1, 0, 0},
     {"a refusal that names its sender", 19, 1, HANDSHAKE_STRANGER, FL_EPROTO},
-    {"verdict beyond", 19, 1, HANDSHAKE_OTHER_VERSION + 1, FL_EPROTO},
+    {"verdict beyond", 19, 1, HANDSHAKE_WENT_BACK + 1, FL_EPROTO},
     {"nobody", 32, 8, 0, FL_EPROTO},
     {"no incarnation", 40, 8, 0, FL_EPROTO},
+    {"no start", 776, 8, 0, FL_EPROTO},
     {"address one longer", 64, 2, MEMBER_ADDRESS_MAX, FL_EPROTO},
     {"address one shorter", 64, 2, MEMBER_ADDRESS_MAX - 2, FL_EPROTO}, /* no zero behind it */
     {"address far longer", 64, 2, 65535, FL_EPROTO},
@@ -114,7 +118,7 @@ static const struct edit EDITS[] = {
     {"a zero in the address", 80, 1, 0, FL_EPROTO},
     {"a byte beyond ASCII in the reason", 340, 1, 0x80, FL_EPROTO},
     {"DEL in the reason", 340, 1, 0x7f, FL_EPROTO},
-    {"behind the reason", HANDSHAKE_SIZE - 1, 1, 'x', FL_EPROTO},
+    {"behind the peer address", 775, 1, 'x', FL_EPROTO},
 };
 
 static void test_fields(void **state)
@@ -143,7 +147,7 @@ static void test_fields(void **state)
 /* A refusal that has anything of its sender in it is no refusal. */
 static void test_a_refusal_names_nobody(void **state)
 {
-    static const unsigned OF_THE_SENDER[] = {20, 24, 32, 40, 56};
+    static const unsigned OF_THE_SENDER[] = {20, 24, 32, 40, 56, 776, 784, 792, 800};
     (void)state;
     for (size_t i = 0; i < sizeof OF_THE_SENDER / sizeof OF_THE_SENDER[0]; i++) {
         struct handshake h = refusal();

@@ -116,6 +116,7 @@ static void run_node(uint64_t id, int heard_fd)
     config.bind_address = config.members.list[id - 1].address;
     config.self.node_id = id;
     config.self.incarnation = id;
+    config.self.start.number = 1;
     config.unacked_ms = UNACKED_MS;
     must(transport_create(&n.loop, &config, &cbs, &n.t, errmsg, sizeof errmsg) == 0 &&
              transport_start(n.t, errmsg, sizeof errmsg) == 0,

@@ -561,12 +561,15 @@ static void leader_and_nodes(void **state)
                                         .leader = true,
                                         .voter = true,
                                         .connected = true,
-                                        .match_index = 9};
+                                        .match_index = 9,
+                                        .starts = 7,
+                                        .kept_index = 8};
     expect(ask(&f, 2, "CLUSTER NODES"),
-           "*1\r\n*20\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
+           "*1\r\n*24\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nleader\r\n$12\r\npeer_address\r\n"
            "$3\r\nh:1\r\n$14\r\nclient_address\r\n$-1\r\n$4\r\nself\r\n:0\r\n$5\r\nvoter\r\n:1\r\n"
            "$9\r\nconnected\r\n:1\r\n$11\r\nmatch_index\r\n:9\r\n"
-           "$5\r\nstate\r\n$5\r\nvoter\r\n$7\r\nversion\r\n:0\r\n");
+           "$5\r\nstate\r\n$5\r\nvoter\r\n$7\r\nversion\r\n:0\r\n"
+           "$6\r\nstarts\r\n:7\r\n$10\r\nkept_index\r\n:8\r\n");
     fake_end(&f);
 }
 

@@ -1,0 +1,203 @@
+/* fencelock_store_offline.c: backup, verify and restore of a storage that no process has. */
+#include "cli/fencelock_store_offline.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/bytes.h"
+#include "store/restore.h"
+
+#define PROGRAM "fencelock-store"
+#define EXIT_USAGE 2
+
+const char store_help[] =
+    "Usage: " PROGRAM " [options]\n"
+    "A key-value server that checks fencing tokens: it refuses every operation whose token is "
+    "below\n"
+    "the highest one it has seen for the lock. Speaks the Redis protocol.\n"
+    "\n"
+    "  --listen HOST:PORT   address to serve (default " STORE_LISTEN_DEFAULT "; port 0 picks one;\n"
+    "                       off: none without TLS)\n"
+    "  --data DIR           directory of the database (default " STORE_DATA_DEFAULT ")\n"
+    "  --size-max BYTES     what keys, values and marks may take; K, M, G allowed (default 1G);\n"
+    "                       the file may become a sixteenth (at least 1M) larger\n"
+    "  --protected-mode no  listen beyond this machine where nothing proves who a client is\n"
+    "  --tls-port [HOST:]PORT, --tls-cert-file F, --tls-key-file F, --tls-ca-cert-file F,\n"
+    "  --tls-auth-clients yes|no|optional, --tls-protocols LIST\n"
+    "                       a port for TLS, as of fencelockd: beside --listen, or instead of it\n"
+    "  --aclfile FILE       users and what they may do (read, write, claim, admin) to which "
+    "locks;\n"
+    "                       read again at SIGHUP. Without it everybody may do everything\n"
+    "  --tls-auth-clients-user CN|SAN|off  what of a client's certificate is its user (off)\n"
+    "  --strict HOST:PORT[,HOST:PORT...]\n"
+    "                       strict mode: ask these nodes of the lock service, for every operation\n"
+    "                       with a token, whether the lock is still held under it (CHECK), before\n"
+    "                       the token is compared with the mark; NOTHELD when it is not, "
+    "UNCHECKED\n"
+    "                       when they do not say. Not for Redlock, whose tokens (TOKEN) are never\n"
+    "                       held: with them everything would be refused\n"
+    "  --strict-timeout MS  how long the lock service may take to answer (10 to 60000, default\n"
+    "                       1000); after half of it the next node is asked\n"
+    "  --strict-tls         talk to the lock service with TLS: its certificates must lead to\n"
+    "                       --tls-ca-cert-file and bear the hosts of --strict; --tls-cert-file is\n"
+    "                       shown to it\n"
+    "  --strict-user NAME, --strict-password-file FILE\n"
+    "                       log in to the lock service; the password is the file's first line. "
+    "The\n"
+    "                       user needs the right to see the locks\n"
+    "  --no-fencing         ignore tokens and locks: to show what goes wrong without them\n"
+    "  --metrics HOST:PORT  HTTP for watchers: /metrics (Prometheus), /livez, /readyz\n"
+    "  --log-level LEVEL    error, warning, info or debug (info); SIGUSR1: debug and back\n"
+    "  --log-format FORMAT  text, or json: an object a line (text)\n"
+    "\n"
+    "Instead of serving, while no process has the directory, as the first argument:\n"
+    "  --backup FILE        write all keys, values and marks to a file; --data DIR\n"
+    "  --verify FILE        say what is in such a file, or what is wrong with it\n"
+    "  --restore FILE       make --data DIR, a new directory, out of it; --above TOKEN: tokens up "
+    "to\n"
+    "                       this one are refused from then on, and no key is written before its\n"
+    "                       lock was claimed with a newer one. --size-max as above\n"
+    "\n"
+    "  --help, --version\n"
+    "\n"
+    "Each option may be given as an environment variable instead: FENCELOCK_STORE_LISTEN, _DATA,\n"
+    "_SIZE_MAX, _STRICT (empty: off), _STRICT_TIMEOUT, _TLS_PORT, _LOG_LEVEL and so on;\n"
+    "_STRICT_TLS, _PROTECTED_MODE and _NO_FENCING (1 or 0). Options win over variables.\n"
+    "\n"
+    "Commands: CLAIM lock token | GET key [FENCE lock token] | SET key value FENCE lock token |\n"
+    "DEL key FENCE lock token | MARK lock | INFO [section] | COMMAND DOCS\n"
+    "\n"
+    "Tokens are compared with the marks kept here; without --strict the lock service is not "
+    "asked,\n"
+    "and a token that was never issued is accepted when it is high enough: keep strangers out.\n";
+
+struct offline {
+    const char *backup, *verify, *restore, *data;
+    fl_token above;
+    size_t size_max;
+};
+
+static int usage(const char *what)
+{
+    (void)fprintf(stderr, PROGRAM ": %s; see --help\n", what);
+    return EXIT_USAGE;
+}
+
+bool store_offline_is_asked(int argc, char **argv)
+{
+    return argc > 1 && (strcmp(argv[1], "--backup") == 0 || strcmp(argv[1], "--verify") == 0 ||
+                        strcmp(argv[1], "--restore") == 0);
+}
+
+static bool number_of(const char *text, uint64_t max, uint64_t *ret)
+{
+    return fli_parse_u64(text, strlen(text), max, ret) && *ret > 0;
+}
+
+/* 0, or an exit code. */
+static int read_options(int argc, char **argv, struct offline *o)
+{
+    static const struct option table[] = {
+        {"backup", required_argument, NULL, 'b'},
+        {"verify", required_argument, NULL, 'v'},
+        {"restore", required_argument, NULL, 'r'},
+        {"data", required_argument, NULL, 'd'},
+        {"above", required_argument, NULL, 'a'},
+        {"size-max", required_argument, NULL, 's'},
+        {NULL, 0, NULL, 0},
+    };
+    uint64_t size = 0;
+    int c;
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        switch (c) {
+        case 'b':
+            o->backup = optarg;
+            break;
+        case 'v':
+            o->verify = optarg;
+            break;
+        case 'r':
+            o->restore = optarg;
+            break;
+        case 'd':
+            o->data = optarg;
+            break;
+        case 'a':
+            if (!number_of(optarg, FL_TOKEN_MAX - 1, &o->above)) {
+                return usage("--above: a token is a whole number above 0");
+            }
+            break;
+        case 's':
+            if (!number_of(optarg, SIZE_MAX / 4, &size) || size < STORE_SIZE_MIN) {
+                return usage("--size-max: a number of bytes, 1048576 at least");
+            }
+            o->size_max = (size_t)size;
+            break;
+        default:
+            return EXIT_USAGE;
+        }
+    }
+    return optind == argc ? 0 : usage("there is an argument too many");
+}
+
+static int check_options(const struct offline *o)
+{
+    int asked = (o->backup != NULL) + (o->verify != NULL) + (o->restore != NULL);
+    if (asked != 1) {
+        return usage("--backup, --verify and --restore exclude each other");
+    }
+    if (o->verify == NULL && o->data == NULL) {
+        return usage("--data DIR is missing: it must be named here");
+    }
+    if ((o->restore != NULL) != (o->above != 0)) {
+        return usage(o->restore != NULL
+                         ? "--restore needs --above TOKEN, the last token that was issued: the "
+                           "lock service's INFO tells it (last_token)"
+                         : "--above is for --restore");
+    }
+    return 0;
+}
+
+static void tell(const char *path, const struct store_backup_facts *f)
+{
+    char when[64];
+    time_t seconds = (time_t)(f->made_ms / 1000);
+    struct tm utc;
+    (void)gmtime_r(&seconds, &utc);
+    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    (void)printf("file          %s\nmade          %s\nkeys          %" PRIu64
+                 "\ndeleted keys  %" PRIu64 "\nmarks         %" PRIu64 "\nhighest mark  %" PRIu64
+                 "\nbytes         %" PRIu64 "\n",
+                 path, when, f->keys, f->tombstones, f->marks, f->highest_mark, f->bytes);
+}
+
+int store_offline(int argc, char **argv)
+{
+    struct offline o = {.size_max = STORE_SIZE_DEFAULT};
+    struct store_backup_facts facts = {0};
+    char errmsg[1024] = "";
+    int rc = read_options(argc, argv, &o);
+    rc = rc != 0 ? rc : check_options(&o);
+    if (rc != 0) {
+        return rc;
+    }
+    if (o.backup != NULL) {
+        rc = store_backup_make(o.data, o.backup, &facts, errmsg, sizeof errmsg);
+    } else if (o.verify != NULL) {
+        rc = store_backup_read(o.verify, NULL, NULL, &facts, errmsg, sizeof errmsg);
+    } else {
+        rc = store_restore(o.restore, o.data, o.size_max, o.above, &facts, errmsg, sizeof errmsg);
+    }
+    if (rc != 0) {
+        (void)fprintf(stderr, PROGRAM ": %s\n", errmsg);
+        return 1;
+    }
+    tell(o.backup != NULL ? o.backup : o.verify != NULL ? o.verify : o.restore, &facts);
+    if (o.restore != NULL) {
+        (void)printf("restored      %s; tokens up to %" PRIu64 " are refused\n", o.data, o.above);
+    }
+    return 0;
+}

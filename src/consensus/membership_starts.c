@@ -1,0 +1,175 @@
+/* membership_starts.c: which start of a node counts, and when this node may speak (starts.h).
+ *
+ * A node that has gone back in time must neither vote nor confirm entries: it may have done so
+ * differently before. So each node asks all others first, by its handshakes, and sends no message
+ * of Raft before each has answered, or had an election time to do so. Who is refused ends. Whoever
+ * talks to a node has judged it by what it knows itself; that all are asked first is for those who
+ * know nothing.
+ *
+ * What a node told, and what a leader was confirmed, is compared only with a handshake that was
+ * made after all of that: the first one of a start, or one that asks for a stream of Raft's
+ * messages, which the node does only when it has none. */
+#include "consensus/membership_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static void store(struct membership *m)
+{
+    if (m->config.store_starts(m->config.ctx) != 0) {
+        host_fail(&m->config.host, FL_EIO, "the file starts in %s cannot be written",
+                  m->config.dir->path);
+    }
+}
+
+void membership_is_refused(struct membership *m)
+{
+    m->config.starts->next = (struct start){.number = STARTS_REFUSED};
+    store(m);
+}
+
+/* ---- judging ---- */
+
+/* In its own term a leader knows what each follower has on its disk. */
+static bool lacks_confirmed(const struct membership *m, const struct peer_identity *peer)
+{
+    if (m->replica == NULL || replica_role(m->replica) != REPLICA_LEADER) {
+        return false;
+    }
+    uint64_t match = replica_match_index(m->replica, peer->node_id);
+    uint64_t term = replica_term(m->replica);
+    return match > 0 && (peer->term < term || (peer->term == term && peer->last_index < match));
+}
+
+static bool lacks_told(const struct starts_known *k, const struct peer_identity *peer)
+{
+    return k != NULL && (peer->term < k->term || peer->last_index < k->index);
+}
+
+bool membership_went_back(const struct membership *m, const struct peer_identity *peer,
+                          char reason[HANDSHAKE_REASON_MAX])
+{
+    const struct member_state *p = membership_find(m, peer->node_id);
+    const struct starts_known *k = starts_find(m->config.starts, peer->node_id, peer->incarnation);
+    bool past = k != NULL && start_is_past(peer->start, k->start);
+    bool first = p == NULL || !start_is(p->start, peer->start);
+    bool less = (first || peer->asks_raft) && (lacks_told(k, peer) || lacks_confirmed(m, peer));
+    if (past || less) {
+        (void)snprintf(reason, HANDSHAKE_REASON_MAX,
+                       "the data directory of node %" PRIu64 " is an older copy: move it away, run "
+                       "fencelock cluster replace %" PRIu64 ", and start it with an empty one",
+                       peer->node_id, peer->node_id);
+    }
+    return past || less;
+}
+
+void membership_note_start(struct membership *m, const struct peer_identity *peer)
+{
+    struct member_state *p = membership_find(m, peer->node_id);
+    if (p->start.number != 0 && !start_is(p->start, peer->start)) {
+        m->config.hang_up(m->config.ctx, p->id);
+    }
+    p->start = peer->start;
+    starts_make_room(m->config.starts, &m->members);
+    if (starts_note(m->config.starts, peer->node_id, peer->incarnation, peer->start)) {
+        store(m);
+    }
+}
+
+bool membership_is_past(const struct membership *m, const struct member_state *p)
+{
+    const struct starts_known *k = starts_find(m->config.starts, p->id, p->incarnation);
+    return k != NULL && p->start.number != 0 && start_is_past(p->start, k->start);
+}
+
+const struct starts_known *membership_starts_of(const struct membership *m, uint64_t id)
+{
+    uint64_t incarnation = identity_known(m->config.identity, id);
+    return incarnation == 0 ? NULL : starts_find(m->config.starts, id, incarnation);
+}
+
+/* ---- what others tell ---- */
+
+static void hear_of_self(struct membership *m, const struct starts_known *told)
+{
+    const struct identity *id = m->config.identity;
+    if (told->incarnation == id->incarnation && start_is_past(m->config.starts->own, told->start)) {
+        membership_is_refused(m);
+        host_fail(&m->config.host, FL_EDENIED,
+                  "%s is an older copy, or a second one: start %" PRIu64 " of it is known to "
+                  "others; move it away, run fencelock cluster replace %" PRIu64
+                  ", and start this node with an empty one",
+                  m->config.dir->path, told->start.number, id->id);
+    }
+}
+
+/* Streams of a start that is over are ended: who calls again is told. */
+static void hear_of_other(struct membership *m, const struct starts_known *told)
+{
+    const struct member_state *p = membership_find(m, told->id);
+    if (identity_known(m->config.identity, told->id) != told->incarnation) {
+        return;
+    }
+    starts_make_room(m->config.starts, &m->members);
+    if (starts_note(m->config.starts, told->id, told->incarnation, told->start)) {
+        store(m);
+    }
+    if (p != NULL && p->incarnation == told->incarnation && membership_is_past(m, p)) {
+        m->config.hang_up(m->config.ctx, told->id);
+    }
+}
+
+int membership_told_starts(struct membership *m, uint64_t from, struct fli_slice body)
+{
+    struct starts_told told;
+    int rv = starts_tell_decode(body, &told);
+    if (rv != 0 || told.list[0].id != from) {
+        return FL_EPROTO;
+    }
+    for (unsigned i = 0; i < told.n; i++) {
+        if (told.list[i].id == m->config.identity->id) {
+            hear_of_self(m, &told.list[i]);
+        } else {
+            hear_of_other(m, &told.list[i]);
+        }
+    }
+    const struct starts_known *self = &told.list[0];
+    const struct starts_known *k = starts_find(m->config.starts, from, self->incarnation);
+    if (k != NULL && start_is(k->start, self->start) &&
+        starts_note_progress(m->config.starts, from, self->incarnation, told.term, told.index)) {
+        m->starts_news = true;
+    }
+    return 0;
+}
+
+bool membership_take_starts_news(struct membership *m)
+{
+    bool news = m->starts_news;
+    m->starts_news = false;
+    return news;
+}
+
+/* ---- when this node may speak ---- */
+
+bool membership_may_speak(struct membership *m)
+{
+    const struct identity *id = m->config.identity;
+    bool all = true;
+    if (m->speaks) {
+        return true;
+    }
+    for (unsigned i = 0; i < m->members.n && all; i++) {
+        const struct member_state *p = membership_find(m, m->members.list[i].id);
+        all = m->members.list[i].id == id->id || (p != NULL && p->has_answered);
+    }
+    m->speaks = m->config.is_new || all || membership_now_ms(m) - m->started_ms >= m->config.ask_ms;
+    return m->speaks;
+}
+
+void membership_absent(struct membership *m, uint64_t peer_id)
+{
+    struct member_state *p = membership_find(m, peer_id);
+    if (p != NULL) {
+        p->has_answered = true;
+    }
+}

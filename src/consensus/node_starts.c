@@ -1,0 +1,224 @@
+/* node_starts.c: the file of starts, kept by a node (starts.h): what must be on disk before the
+ * node goes on is written at once; what others have told of their disks, now and then, on a thread
+ * of libuv's pool. So is the witness. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "consensus/node_private.h"
+
+#define WITNESS_MS 1000u /* between two writes of the witness */
+#define STARTS_MS 5000u  /* between two writes of what others have told */
+
+/* ---- the start ---- */
+
+static int refuse(struct node *n, int rv, char *errmsg, size_t errmsg_size)
+{
+    if (rv == FL_ENOTFOUND) {
+        snprintf(errmsg, errmsg_size,
+                 "%s/starts is missing: put back what was taken away, or move the directory away, "
+                 "run fencelock cluster replace %" PRIu64 ", and start with an empty one",
+                 n->dir.path, n->id);
+        return FL_EDENIED;
+    }
+    if (rv == FL_ECORRUPT) {
+        snprintf(errmsg, errmsg_size,
+                 "%s/starts is damaged: move the directory away, run fencelock cluster replace "
+                 "%" PRIu64 ", and start with an empty one",
+                 n->dir.path, n->id);
+    } else {
+        snprintf(errmsg, errmsg_size, "cannot read %s/starts: %s", n->dir.path, strerror(errno));
+    }
+    return rv;
+}
+
+static int store(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    pthread_mutex_lock(&k->lock);
+    int rv = starts_store(&n->dir, &k->starts);
+    k->on_disk = k->starts.sequence;
+    pthread_mutex_unlock(&k->lock);
+    return rv;
+}
+
+int node_starts_store(void *ctx)
+{
+    return store(ctx);
+}
+
+int node_starts_new(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    n->starts.starts = (struct starts){.incarnation = n->identity.incarnation};
+    n->starts.is_new = true;
+    if (store(n) != 0) {
+        snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
+        return FL_EIO;
+    }
+    return 0;
+}
+
+int node_starts_load(struct node *n, char *errmsg, size_t errmsg_size)
+{
+    struct starts *s = &n->starts.starts;
+    int rv = starts_open(&n->dir, s);
+    if (rv != 0) {
+        return refuse(n, rv, errmsg, errmsg_size);
+    }
+    if (s->next.number == STARTS_REFUSED) {
+        snprintf(errmsg, errmsg_size,
+                 "the data directory %s is an older copy, the other members have said: move it "
+                 "away, run fencelock cluster replace %" PRIu64 ", and start with an empty one",
+                 n->dir.path, n->id);
+        return FL_EDENIED;
+    }
+    if (s->incarnation != n->identity.incarnation) {
+        snprintf(errmsg, errmsg_size,
+                 "%s/starts is of another directory: put back the one that was there", n->dir.path);
+        return FL_EDENIED;
+    }
+    return 0;
+}
+
+int node_starts_begin(struct node *n, const char *witness, bool reset, char *errmsg,
+                      size_t errmsg_size)
+{
+    struct node_starts *k = &n->starts;
+    struct start next = {.number = k->starts.own.number + 1};
+    fli_random(&next.mark, sizeof next.mark);
+    k->witness_path = witness;
+    if (witness != NULL) {
+        const struct witness_view view = {.directory = n->dir.path,
+                                          .starts = &k->starts,
+                                          .is_new = k->is_new,
+                                          .term = log_get_hard_state(n->log).term,
+                                          .last_index = log_last_index(n->log)};
+        int rv = witness_begin(witness, reset, &view, next, &k->witness, errmsg, errmsg_size);
+        if (rv != 0) {
+            return rv;
+        }
+    }
+    k->starts.own = next;
+    if (store(n) != 0) {
+        snprintf(errmsg, errmsg_size, "cannot write %s/starts: %s", n->dir.path, strerror(errno));
+        return FL_EIO;
+    }
+    return witness == NULL ? 0 : witness_settle(witness, &k->witness, errmsg, errmsg_size);
+}
+
+/* ---- now and then ---- */
+
+uint64_t node_starts_index(const struct node *n)
+{
+    uint64_t durable = log_durable_index(n->log);
+    uint64_t committed = replica_commit_index(n->replica);
+    return durable < committed ? durable : committed;
+}
+
+static void save_work(uv_work_t *req)
+{
+    struct node_starts_save *w = req->data;
+    struct node_starts *k = w->owner;
+    w->error = 0;
+    if (w->saves_starts) {
+        pthread_mutex_lock(&k->lock);
+        if (w->starts.sequence > k->on_disk && starts_store(w->dir, &w->starts) != 0) {
+            w->error = errno;
+        }
+        pthread_mutex_unlock(&k->lock);
+    }
+    if (w->saves_witness && starts_write(k->witness_path, &w->witness) != 0) {
+        w->error = errno;
+    }
+}
+
+static void save_done(uv_work_t *req, int status)
+{
+    struct node_starts_save *w = req->data;
+    struct node *n = FLI_CONTAINER_OF(w->owner, struct node, starts);
+    w->busy = false;
+    if (w->saves_witness) {
+        w->owner->witness.sequence = w->witness.sequence;
+    }
+    if ((status != 0 || w->error != 0) && !w->owner->said) {
+        w->owner->said = true;
+        host_log(&n->host, 2, "what is known of starts cannot be written%s%s: %s",
+                 w->saves_witness ? ", or the witness " : "",
+                 w->saves_witness ? w->owner->witness_path : "", strerror(w->error));
+    } else if (status == 0 && w->error == 0) {
+        w->owner->said = false;
+    }
+    node_closed_one(n);
+}
+
+static bool is_due(uint64_t *at_ms, uint64_t now_ms, unsigned every_ms)
+{
+    bool due = now_ms - *at_ms >= every_ms;
+    *at_ms = due ? now_ms : *at_ms;
+    return due;
+}
+
+/* An entry of its own does not make a witness newer for ever: only what is committed counts. */
+static bool witness_moves(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    uint64_t index = node_starts_index(n);
+    uint64_t term = log_get_hard_state(n->log).term;
+    if (k->witness_path == NULL || (index <= k->witness.index && term <= k->witness.term)) {
+        return false;
+    }
+    k->witness.index = index > k->witness.index ? index : k->witness.index;
+    k->witness.term = term > k->witness.term ? term : k->witness.term;
+    return true;
+}
+
+void node_starts_tick(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    struct node_starts_save *w = &k->save;
+    uint64_t now_ms = uv_now(n->loop);
+    if (w->busy || n->failed || n->phase >= PHASE_CLOSE) {
+        return;
+    }
+    w->saves_witness = is_due(&k->witness_ms, now_ms, WITNESS_MS) && witness_moves(n);
+    w->saves_starts =
+        is_due(&k->saved_ms, now_ms, STARTS_MS) && membership_take_starts_news(n->membership);
+    if (!w->saves_witness && !w->saves_starts) {
+        return;
+    }
+    k->starts.sequence++; /* what is written meanwhile is newer than this copy */
+    w->owner = k;
+    w->dir = &n->dir;
+    w->starts = k->starts;
+    w->witness = k->witness;
+    w->req.data = w;
+    if (uv_queue_work(n->loop, &w->req, save_work, save_done) == 0) {
+        w->busy = true;
+        n->open++;
+    }
+}
+
+/* The process ends in order: what was told last is worth a write. Nothing else writes any more. */
+void node_starts_end(struct node *n)
+{
+    struct node_starts *k = &n->starts;
+    if (n->failed || n->membership == NULL || n->replica == NULL) {
+        return;
+    }
+    if (membership_take_starts_news(n->membership) && store(n) != 0) {
+        host_log(&n->host, 2, "%s/starts cannot be written: %s", n->dir.path, strerror(errno));
+    }
+    if (!k->save.busy && witness_moves(n) && starts_write(k->witness_path, &k->witness) != 0) {
+        host_log(&n->host, 2, "the witness %s cannot be written: %s", k->witness_path,
+                 strerror(errno));
+    }
+}
+
+/* ---- telling ---- */
+
+size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX])
+{
+    return starts_tell_encode(&n->starts.starts, n->id, log_get_hard_state(n->log).term,
+                              node_starts_index(n), out);
+}

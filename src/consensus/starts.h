@@ -1,0 +1,118 @@
+/* starts.h: by which a data directory that is an older copy is noticed (docs/adr/0041).
+ *
+ * Each start of a node has a number, one more than the start before, and a random mark. Both are on
+ * its disk before it says a word to anybody, and it says them to everybody. Each node keeps what it
+ * knows of the others: the newest start of each, and which term and entry that had on its disk. A
+ * directory that was put back names a start that is over, or one whose number another start has; or
+ * it lacks entries, or a term, that the node had told.
+ *
+ * The file is small and is written in place, so that a full disk keeps nobody from starting: two
+ * slots with the same content, written and synced one after the other. Whatever damage meets one of
+ * them, the other one is what was last told, or what nobody was told.
+ *
+ *   offset size  of a slot, little endian; slots begin at 0 and 4096
+ *   0      8     "fencestr"
+ *   8      8     sequence: one more with each write
+ *   16     8     incarnation of the node
+ *   24     16    its start: number, mark
+ *   40     16    of a witness: the start that is about to be made; else STARTS_REFUSED, or zeros
+ *   56     16    of a witness: term and index that were on the disk; else zeros
+ *   72     8     how many others are known
+ *   80     56    of each: id, incarnation, number, mark, term, index, zeros
+ *   976    4     CRC-32C of all before
+ *
+ * A witness is the same file on another disk (starts_witness.h). */
+#ifndef CONSENSUS_STARTS_H
+#define CONSENSUS_STARTS_H
+
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "peer/handshake.h"
+
+/* As the number of `next`: this directory was refused as an older copy. Each start raises the
+ * number, so the next one might be taken for a newer one. */
+#define STARTS_REFUSED UINT64_MAX
+
+#define STARTS_SLOT_SIZE 980u
+#define STARTS_SLOT_STEP 4096u
+#define STARTS_FILE_SIZE ((size_t)2 * STARTS_SLOT_STEP)
+
+/* What is known of another node, as this incarnation of it. */
+struct starts_known {
+    uint64_t id, incarnation;
+    struct start start; /* the newest */
+    uint64_t term;      /* at least this was on its disk... */
+    uint64_t index;     /* ... and all committed entries up to this one */
+};
+
+struct starts {
+    uint64_t sequence;
+    uint64_t incarnation;
+    struct start own, next;
+    uint64_t term, index;
+    unsigned n;
+    struct starts_known known[KNOWN_MEMBERS_MAX];
+};
+
+/* ---- pure ---- */
+
+void starts_encode(const struct starts *s, uint8_t out[STARTS_SLOT_SIZE]);
+int starts_decode(const uint8_t in[STARTS_SLOT_SIZE],
+                  struct starts *ret) FLI_MUST_USE; /* FL_ECORRUPT */
+
+/* The newer one of the slots that are whole. `len` bytes of the file are there. FL_ECORRUPT: none
+ * is. */
+int starts_choose(const uint8_t *file, size_t len, struct starts *ret) FLI_MUST_USE;
+
+/* NULL: nothing is known of this incarnation. */
+const struct starts_known *starts_find(const struct starts *s, uint64_t id, uint64_t incarnation);
+
+/* Takes note of a start: true when it is news. One that is not newer than what is known changes
+ * nothing; another incarnation takes the place of the former. */
+bool starts_note(struct starts *s, uint64_t id, uint64_t incarnation, struct start start);
+/* Of a node that was noted. True when it is news. */
+bool starts_note_progress(struct starts *s, uint64_t id, uint64_t incarnation, uint64_t term,
+                          uint64_t index);
+/* Forgets who is not among them, when there is no room for another one. */
+void starts_make_room(struct starts *s, const struct members *members);
+
+static inline bool start_is(struct start a, struct start b)
+{
+    return a.number == b.number && a.mark == b.mark;
+}
+/* Whether `a` is over, or is not the start of this number, when `b` is known. */
+static inline bool start_is_past(struct start a, struct start b)
+{
+    return a.number < b.number || (a.number == b.number && a.mark != b.mark);
+}
+
+/* What a node tells all others once a second, on the stream of Raft's messages: term and index that
+ * are on its disk, and the starts that it knows, its own first.
+ *   8 term, 8 index, 8 count, then 32 each: id, incarnation, number, mark */
+#define STARTS_TELL_TYPE 33u
+#define STARTS_TELL_MAX (24u + 32u * (KNOWN_MEMBERS_MAX + 1u))
+struct starts_told {
+    uint64_t term, index;
+    unsigned n;
+    struct starts_known list[KNOWN_MEMBERS_MAX + 1];
+};
+size_t starts_tell_encode(const struct starts *s, uint64_t own_id, uint64_t term, uint64_t index,
+                          uint8_t out[STARTS_TELL_MAX]);
+int starts_tell_decode(struct fli_slice body, struct starts_told *ret) FLI_MUST_USE; /* FL_EPROTO */
+
+/* ---- the file (starts_file.c) ---- */
+
+/* 0; FL_ENOTFOUND; FL_ECORRUPT; FL_ESYSTEM with errno. */
+int starts_read(const char *path, struct starts *ret) FLI_MUST_USE;
+/* Raises the sequence, writes both slots and syncs each; makes the file when there is none. 0 or
+ * FL_EIO with errno. Any thread, one at a time for a file. */
+int starts_write(const char *path, struct starts *s) FLI_MUST_USE;
+
+/* ---- the file of a data directory (starts_dir.c) ---- */
+
+struct data_dir;
+int starts_open(const struct data_dir *d, struct starts *ret) FLI_MUST_USE; /* as starts_read */
+int starts_store(const struct data_dir *d, struct starts *s) FLI_MUST_USE;  /* as starts_write */
+
+#endif

@@ -1,0 +1,78 @@
+/* starts_file.c: the file of starts.h on a disk. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "consensus/durable.h"
+#include "consensus/starts.h"
+
+#define FOLDER_MAX 4096u
+
+static int closed(int fd, int rv)
+{
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return rv;
+}
+
+int starts_read(const char *path, struct starts *ret)
+{
+    uint8_t file[STARTS_FILE_SIZE];
+    size_t len = 0;
+    ssize_t n = 1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? FL_ENOTFOUND : FL_ESYSTEM;
+    }
+    while (n > 0 && len < sizeof file) {
+        n = read(fd, file + len, sizeof file - len);
+        len += n > 0 ? (size_t)n : 0;
+    }
+    return closed(fd, n < 0 ? FL_ESYSTEM : starts_choose(file, len, ret));
+}
+
+/* A new file is there whole, or is not. */
+static int create(const char *path, const uint8_t slot[STARTS_SLOT_SIZE])
+{
+    uint8_t file[STARTS_FILE_SIZE] = {0};
+    char folder[FOLDER_MAX];
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    size_t len = slash == NULL ? 0 : (size_t)(slash - path);
+    if (len >= sizeof folder || strlen(name) > DURABLE_NAME_MAX || name[0] == '\0') {
+        errno = ENAMETOOLONG;
+        return FL_EIO;
+    }
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)len, path);
+    if (slash == NULL || len == 0) {
+        (void)snprintf(folder, sizeof folder, "%s", slash == NULL ? "." : "/");
+    }
+    memcpy(file, slot, STARTS_SLOT_SIZE);
+    memcpy(file + STARTS_SLOT_STEP, slot, STARTS_SLOT_SIZE);
+    return durable_replace(folder, name, file, sizeof file);
+}
+
+static int write_slot(int fd, const uint8_t slot[STARTS_SLOT_SIZE], off_t at)
+{
+    ssize_t n = pwrite(fd, slot, STARTS_SLOT_SIZE, at);
+    if (n >= 0 && (size_t)n != STARTS_SLOT_SIZE) {
+        errno = ENOSPC;
+    }
+    return n == (ssize_t)STARTS_SLOT_SIZE && fdatasync(fd) == 0 ? 0 : FL_EIO;
+}
+
+int starts_write(const char *path, struct starts *s)
+{
+    uint8_t slot[STARTS_SLOT_SIZE];
+    s->sequence++;
+    starts_encode(s, slot);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? create(path, slot) : FL_EIO;
+    }
+    int rv = write_slot(fd, slot, 0);
+    return closed(fd, rv != 0 ? rv : write_slot(fd, slot, STARTS_SLOT_STEP));
+}

@@ -1,0 +1,428 @@
+#!/usr/bin/python3
+"""A data directory that is an older copy of itself is put back: the node is refused and ends, and the others go on. A node whose
+directory is the newest one is never refused, wherever it was killed."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+from harness import Case, Cluster, Load, Node, RespError, binary, free_ports, main, seed, wait_until
+
+OWNER = 'owner-a-0123456789'
+SAYS = ('is an older copy', 'fencelock cluster replace')
+SNAPSHOTS = ('--snapshot-bytes', 65536)
+
+
+class Member(Node):
+    """Started in the same way for life, whoever else comes and goes."""
+
+    begun = None
+
+    def argv(self):
+        return [binary('fencelockd'), '--id', self.id, '--data', self.data, '--listen', self.address, '--peer', self.peer,
+                *self.begun, *self.extra]
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class OlderCopies(Case):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(seed())
+
+    def begin(self, n=3, learners=0, extra=SNAPSHOTS):
+        self.cluster = Cluster(self.lab, n, extra)
+        for node in self.cluster.nodes:
+            node.__class__ = Member
+            node.begun = ('--cluster', self.cluster.members())
+        self.cluster.start()
+        for _ in range(learners):
+            ports = free_ports(2)
+            node = Member(self.lab, self.cluster, len(self.cluster.nodes) + 1, ports[0], ports[1])
+            node.begun = ('--join', '1=' + self.cluster.nodes[0].peer)
+            node.extra = list(extra)
+            self.cluster.leader().call('CLUSTER', 'ADD', node.id, node.peer, 'LEARNER')
+            node.start()
+            self.cluster.nodes.append(node)
+        if learners:
+            wait_until(lambda: self.members(self.cluster.leader())[n + 1]['state'] == 'learner', 30, 'a learner')
+        return self.cluster
+
+    def members(self, node):
+        entries = [{text(k): text(v) for k, v in zip(e[::2], e[1::2])} for e in node.call('CLUSTER', 'NODES')]
+        return {e['id']: e for e in entries}
+
+    def some(self, cluster, n=200):
+        """Some tokens; the last."""
+        return [cluster.leader().call('TOKEN', 'x') for _ in range(n)][-1]
+
+    def one_that(self, role):
+        leader = self.cluster.leader()
+        if role == 'leader':
+            return leader
+        if role == 'learner':
+            return self.cluster.nodes[-1]
+        return next(n for n in self.cluster.nodes[:3] if n is not leader)
+
+    def others_of(self, node):
+        return [n for n in self.cluster.nodes if n is not node and n.running()]
+
+    def keep(self, node, where='kept'):
+        path = self.lab.path(where)
+        if os.path.exists(path):
+            shutil.rmtree(path)
+        if node.running(): # a copy of a directory that changes is not one of any moment
+            node.pause()
+        shutil.copytree(node.data, path)
+        if node.running():
+            node.resume()
+        return path
+
+    def put_back(self, node, path):
+        shutil.rmtree(node.data)
+        shutil.copytree(path, node.data)
+
+    def expect_refused(self, node, says=SAYS):
+        node.launch()
+        node.process.asked_to_end = True
+        self.assertGreater(node.process.wait(60), 0)
+        for words in says:
+            self.assertIn(words, node.process.output())
+
+    def replace(self, node):
+        """What the node has said is what lets it in again."""
+        shutil.rmtree(node.data)
+        nodes = ','.join(n.address for n in self.others_of(node))
+        argv = [binary('fencelock'), 'cluster', 'replace', node.id, '--wait', '0s', '--nodes', nodes]
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        node.start()
+        wanted = 'learner' if node is self.cluster.nodes[-1] and len(self.cluster.nodes) > 3 else 'voter'
+        wait_until(lambda: self.members(self.cluster.leader()).get(node.id, {}).get('state') == wanted, 60, 'a ' + wanted)
+        self.assertEqual(len(set(self.cluster.wait_same_state(60))), 1)
+
+    # -- what is refused ------------------------------------------------------------------------
+
+    def before_the_last_start(self, role):
+        cluster = self.begin(learners=role == 'learner')
+        self.some(cluster)
+        node = self.one_that(role)
+        starts = node.info()['starts']
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        cluster.wait_same_state()
+        self.assertEqual(node.info()['starts'], starts + 1)
+        # as small a step as can be: the same state, one start later
+        node.kill()
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        others = self.others_of(node)
+        self.assertTrue(any(SAYS[0] in n.process.output() for n in others))
+        held = cluster.leader(among=others).call('ACQUIRE', 'held', 'TTL', 600000, 'OWNER', OWNER)
+        self.replace(node)
+        self.assertEqual(node.call('CHECK', 'held', held), 1)
+
+    def test_a_follower_from_before_its_last_start(self):
+        self.before_the_last_start('follower')
+
+    def test_a_leader_from_before_its_last_start(self):
+        self.before_the_last_start('leader')
+
+    def test_a_learner_from_before_its_last_start(self):
+        self.before_the_last_start('learner')
+
+    def of_the_last_start(self, role):
+        """A copy of a node that ran, such as a virtual machine's snapshot."""
+        cluster = self.begin(learners=role == 'learner')
+        self.some(cluster)
+        node = self.one_that(role)
+        kept = self.keep(node)
+        wait_until(lambda: self.one_that(role), 30, 'a leader')
+        last = self.some(cluster)
+        others = self.others_of(node)
+        index = cluster.leader().info()['applied_index']
+        wait_until(lambda: all(self.members(n)[node.id]['kept_index'] >= index for n in others), 60, 'that the others know')
+        node.kill()
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        self.assertGreater(cluster.leader(among=others).call('TOKEN', 'x'), last)
+        self.replace(node)
+
+    def test_a_follower_of_its_last_start(self):
+        self.of_the_last_start('follower')
+
+    def test_a_leader_of_its_last_start(self):
+        self.of_the_last_start('leader')
+
+    def test_a_learner_of_its_last_start(self):
+        self.of_the_last_start('learner')
+
+    def test_of_this_moment_while_the_leader_leads(self):
+        """What a leader was confirmed it knows at once, to the last entry."""
+        cluster = self.begin(extra=())
+        self.some(cluster, 20)
+        node = self.one_that('follower')
+        kept = self.keep(node)
+        token = cluster.leader().call('TOKEN', 'x')
+        cluster.wait_same_state()
+        node.kill()
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        self.assertEqual(cluster.leader(among=self.others_of(node)).call('TOKEN', 'x'), token + 1)
+
+    def test_while_another_node_is_down(self):
+        """One of the other two is enough, and nobody is elected meanwhile."""
+        cluster = self.begin()
+        self.some(cluster)
+        node = self.one_that('follower')
+        kept = self.keep(node)
+        self.assertEqual(node.terminate(), 0)
+        node.start()
+        last = self.some(cluster)
+        cluster.wait_same_state()
+        node.kill()
+        gone = self.random.choice(self.others_of(node))
+        gone.kill()
+        left = self.others_of(node)[0]
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        wait_until(lambda: left.info()['node_role'] != 'leader', 30, 'that nobody leads') # it may have led before
+        # it stays refused, whatever the one that is left forgets; and one that knows it from its own disk refuses it as well
+        left.kill()
+        left.start()
+        self.expect_refused(node)
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        gone.start()
+        self.assertGreater(cluster.leader(among=[left, gone]).call('TOKEN', 'x'), last)
+
+    def test_known_by_hearsay(self):
+        """A member that was down while the node was started again hears of it from the third."""
+        cluster = self.begin()
+        self.some(cluster)
+        node = self.one_that('follower')
+        away = next(n for n in self.others_of(node) if n is not cluster.leader())
+        witness = cluster.leader()
+        away.kill()
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        last = self.some(cluster)
+        starts = node.info()['starts']
+        node.kill()
+        away.start()
+        wait_until(lambda: self.members(away)[node.id]['starts'] == starts, 30, 'hearsay')
+        witness.kill()
+        self.put_back(node, kept)
+        self.expect_refused(node)
+        witness.start()
+        self.assertGreater(cluster.leader(among=[away, witness]).call('TOKEN', 'x'), last)
+
+    def test_the_log_alone_is_put_back(self):
+        cluster = self.begin()
+        self.some(cluster)
+        node = self.one_that('follower')
+        kept = self.keep(node)
+        self.some(cluster)
+        cluster.wait_same_state()
+        node.kill()
+        shutil.rmtree(os.path.join(node.data, 'log'))
+        shutil.copytree(os.path.join(kept, 'log'), os.path.join(node.data, 'log'))
+        self.expect_refused(node)
+
+    def test_two_copies_of_one_directory(self):
+        """Started one after the other: the second is refused, the first goes on."""
+        cluster = self.begin()
+        self.some(cluster)
+        node = self.one_that('follower')
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        cluster.wait_same_state()
+        ports = free_ports(2)
+        twin = Member(self.lab, cluster, node.id, ports[0], ports[1], kind='twin')
+        twin.begun, twin.data = node.begun, self.lab.path('twin-data')
+        shutil.copytree(kept, twin.data)
+        self.expect_refused(twin)
+        self.assertTrue(node.running())
+        self.some(cluster, 20)
+        cluster.wait_same_state()
+
+    def test_a_single_voter_asks_its_learner(self):
+        cluster = self.begin(n=1, learners=1)
+        token = self.some(cluster)
+        node, learner = cluster.nodes
+        self.assertEqual(node.terminate(), 0)
+        kept = self.keep(node)
+        node.start()
+        cluster.wait_serving(node)
+        last = [node.call('TOKEN', 'x') for _ in range(50)][-1]
+        self.assertEqual(last, token + 50)
+        cluster.wait_same_state()
+        node.kill()
+        self.put_back(node, kept)
+        node.launch()
+        node.process.asked_to_end = True
+        tokens = []
+        while node.running(): # not for a moment does it issue one again
+            try:
+                tokens.append(node.call('TOKEN', 'x', timeout=0.2))
+            except (OSError, RespError):
+                pass
+        self.assertEqual(tokens, [])
+        self.assertIn(SAYS[0], node.process.output())
+
+    # -- what nobody can know -------------------------------------------------------------------
+
+    def test_a_whole_cluster_of_older_copies(self):
+        """They all know as little: the cluster starts, and its tokens begin again. docs/OPERATIONS.md says so."""
+        cluster = self.begin()
+        token = self.some(cluster)
+        self.assertEqual(cluster.terminate(), [0, 0, 0])
+        kept = [self.keep(n, 'kept%d' % n.id) for n in cluster.nodes]
+        cluster.start()
+        self.some(cluster)
+        self.assertEqual(cluster.terminate(), [0, 0, 0])
+        for node, path in zip(cluster.nodes, kept):
+            self.put_back(node, path)
+        cluster.start()
+        self.assertEqual(cluster.leader().call('TOKEN', 'x'), token + 1)
+
+    # -- a witness ------------------------------------------------------------------------------
+
+    def alone(self, *more):
+        self.cluster = Cluster(self.lab, 1, SNAPSHOTS + more)
+        return self.cluster.nodes[0]
+
+    def test_a_witness(self):
+        witness = self.lab.path('witness')
+        node = self.alone('--witness', witness)
+        self.cluster.start()
+        self.some(self.cluster)
+        self.assertEqual(node.terminate(), 0)
+        kept, kept_witness = self.keep(node), witness + '.kept'
+        shutil.copy(witness, kept_witness)
+        for _ in range(3): # killed or not, it starts again
+            node.start()
+            self.cluster.wait_serving(node)
+            last = self.some(self.cluster, 20)
+            node.kill()
+        newest = self.keep(node, 'newest')
+        self.put_back(node, kept)
+        self.expect_refused(node, ('is an older copy', witness, '--recover-from'))
+        # the way out that it names
+        new = self.lab.path('anew')
+        argv = [binary('fencelockd'), '--id', 1, '--data', new, '--cluster', self.cluster.members(), '--recover-from', node.data,
+                '--tokens-above', last]
+        p = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        # an older witness, no witness, another's witness
+        self.put_back(node, newest)
+        newer_witness = witness + '.newest'
+        os.rename(witness, newer_witness)
+        self.expect_refused(node, ('there is no witness', '--witness-reset'))
+        shutil.copy(kept_witness, witness)
+        self.expect_refused(node, ('is older than the data directory', '--witness-reset'))
+        with open(witness, 'wb') as f:
+            f.write(b'something else')
+        self.expect_refused(node, ('is no witness, or damaged',))
+        shutil.copy(newer_witness, witness)
+        node.start()
+        self.assertEqual(node.terminate(), 0)
+        other = Cluster(self.lab, 1, ('--witness', witness), kind='other').nodes[0]
+        self.expect_refused(other, ('belongs to another data directory',))
+        os.unlink(witness)
+        node.launch('--witness-reset')
+        node.ready()
+        self.cluster.wait_serving(node)
+        self.assertEqual(node.call('TOKEN', 'x'), last + 1)
+        self.assertEqual(node.terminate(), 0)
+        node.start()
+
+    def test_a_witness_knows_a_copy_of_the_last_start(self):
+        witness = self.lab.path('witness')
+        node = self.alone('--witness', witness)
+        self.cluster.start()
+        self.some(self.cluster)
+        kept = self.keep(node)
+        self.some(self.cluster)
+        index = node.info()['applied_index']
+        wait_until(lambda: node.info()['witness_index'] >= index, 30, 'the witness')
+        node.kill()
+        self.put_back(node, kept)
+        self.expect_refused(node, ('is an older copy', witness))
+
+    # -- what is never refused ------------------------------------------------------------------
+
+    def test_killed_while_starting(self):
+        """At any moment of a start, again and again, the leader too: whoever runs again is let in."""
+        cluster = self.begin()
+        load = Load(cluster.addresses(), clients=4, ttl_ms=30000).start()
+        self.addCleanup(load.aborting.set)
+        for _ in range(30):
+            node = self.random.choice(cluster.nodes)
+            node.kill()
+            for _ in range(self.random.randrange(4)):
+                node.launch()
+                until = self.random.choice(('', 'starting', 'connected', 'ready: ', 'leads'))
+                try:
+                    node.process.wait_output(until, 0.05)
+                except AssertionError:
+                    pass
+                node.kill()
+            node.start()
+        wait_until(lambda: all(m['connected'] for m in self.members(cluster.leader()).values()), 60, 'that all are here')
+        load.stop()
+        load.check()
+        self.assertEqual(len(set(cluster.wait_same_state(60))), 1)
+        for node in cluster.nodes:
+            self.assertNotIn('older copy', node.process.output())
+
+    def test_a_witness_and_kills(self):
+        node = self.alone('--witness', self.lab.path('witness'))
+        self.cluster.start()
+        token = self.some(self.cluster, 20)
+        for _ in range(25):
+            node.kill()
+            node.launch()
+            if self.random.random() < 0.3:
+                node.ready()
+                self.cluster.wait_serving(node)
+                token = node.call('TOKEN', 'x')
+        node.kill()
+        node.start()
+        self.cluster.wait_serving(node)
+        self.assertGreater(node.call('TOKEN', 'x'), token)
+
+    def test_all_at_once(self):
+        cluster = self.begin()
+        token = self.some(cluster)
+        for _ in range(3):
+            for node in cluster.nodes:
+                node.kill()
+            cluster.start()
+            token, before = self.some(cluster, 50), token
+            self.assertGreater(token, before)
+
+    def test_status_tells_starts(self):
+        cluster = self.begin()
+        node = self.one_that('follower')
+        for _ in range(2):
+            node.kill()
+            node.start()
+        wait_until(lambda: self.members(cluster.leader())[node.id]['starts'] == 3, 30, 'the third start')
+        argv = [binary('fencelock'), 'cluster', 'status', '--json', '--nodes', cluster.nodes[0].address]
+        p = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        told = {m['id']: m['starts'] for m in json.loads(p.stdout)['members']}
+        self.assertEqual(told[node.id], 3)
+
+
+if __name__ == '__main__':
+    main()

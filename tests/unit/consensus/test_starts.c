@@ -1,0 +1,315 @@
+/* Starts of nodes: what a damaged file still says, which start is over, and whether a directory and
+ * its witness fit wherever the process was killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "consensus/starts_witness.h"
+#include "scratch.h"
+
+static struct starts full(void)
+{
+    struct starts s = {.sequence = 7,
+                       .incarnation = UINT64_MAX - 1,
+                       .own = {9, 10},
+                       .next = {11, 12},
+                       .term = 13,
+                       .index = 14};
+    for (uint64_t i = 1; i <= KNOWN_MEMBERS_MAX; i++) {
+        assert_true(starts_note(&s, i, 100 + i, (struct start){i, 200 + i}));
+        assert_true(starts_note_progress(&s, i, 100 + i, 300 + i, 400 + i));
+    }
+    return s;
+}
+
+static void there_and_back(void **state)
+{
+    uint8_t slot[STARTS_SLOT_SIZE];
+    struct starts s = full();
+    struct starts again;
+    (void)state;
+    starts_encode(&s, slot);
+    assert_int_equal(starts_decode(slot, &again), 0);
+    assert_memory_equal(&s, &again, sizeof s);
+    for (unsigned bit = 0; bit < 8 * STARTS_SLOT_SIZE; bit++) {
+        slot[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_equal(starts_decode(slot, &again), FL_ECORRUPT);
+        slot[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
+/* A write is torn at any byte of either slot: what is left is the new content, or the one that was
+ * told last. */
+static void torn_at_each_byte(void **state)
+{
+    static uint8_t file[STARTS_FILE_SIZE];
+    uint8_t before[STARTS_SLOT_SIZE];
+    uint8_t after[STARTS_SLOT_SIZE];
+    struct starts s = full();
+    struct starts found;
+    (void)state;
+    starts_encode(&s, before);
+    s.sequence++;
+    s.own = (struct start){10, 77};
+    starts_encode(&s, after);
+    for (unsigned slot = 0; slot < 2; slot++) {
+        for (size_t n = 0; n <= STARTS_SLOT_SIZE; n++) {
+            memcpy(file, slot == 0 ? before : after, STARTS_SLOT_SIZE);
+            memcpy(file + STARTS_SLOT_STEP, before, STARTS_SLOT_SIZE);
+            memcpy(file + (size_t)slot * STARTS_SLOT_STEP, after, n);
+            assert_int_equal(starts_choose(file, sizeof file, &found), 0);
+            bool is_new = slot == 1 || n == STARTS_SLOT_SIZE;
+            bool same = memcmp(before, after, n) == 0; /* nothing is different yet */
+            if (!same || n == STARTS_SLOT_SIZE) {
+                assert_int_equal(found.own.number, is_new ? 10 : 9);
+            }
+        }
+    }
+    /* Both written, and one of them is lost: it is still the new one. */
+    for (unsigned slot = 0; slot < 2; slot++) {
+        memcpy(file, after, STARTS_SLOT_SIZE);
+        memcpy(file + STARTS_SLOT_STEP, after, STARTS_SLOT_SIZE);
+        file[(size_t)slot * STARTS_SLOT_STEP + 30] ^= 1;
+        assert_int_equal(starts_choose(file, sizeof file, &found), 0);
+        assert_int_equal(found.own.number, 10);
+    }
+    memset(file, 0, sizeof file);
+    assert_int_equal(starts_choose(file, sizeof file, &found), FL_ECORRUPT);
+    assert_int_equal(starts_choose(after, STARTS_SLOT_SIZE - 1, &found), FL_ECORRUPT);
+    assert_int_equal(starts_choose(after, STARTS_SLOT_SIZE, &found), 0);
+}
+
+static void on_disk(void **state)
+{
+    char *folder = scratch_make();
+    char *path = scratch_path(folder, "starts");
+    struct starts s = full();
+    struct starts found;
+    (void)state;
+    assert_int_equal(starts_read(path, &found), FL_ENOTFOUND);
+    for (unsigned i = 0; i < 3; i++) {
+        s.own.number++;
+        assert_int_equal(starts_write(path, &s), 0);
+        assert_int_equal(starts_read(path, &found), 0);
+        assert_memory_equal(&s, &found, sizeof s);
+    }
+    scratch_write(path, "something else", 14);
+    assert_int_equal(starts_read(path, &found), FL_ECORRUPT);
+    free(path);
+    scratch_remove(folder);
+}
+
+static void what_counts(void **state)
+{
+    struct starts s = {.incarnation = 1};
+    (void)state;
+    assert_true(starts_note(&s, 2, 20, (struct start){5, 50}));
+    assert_false(starts_note(&s, 2, 20, (struct start){4, 40}));
+    assert_false(starts_note(&s, 2, 20, (struct start){5, 51})); /* the first one counts */
+    const struct starts_known *k = starts_find(&s, 2, 20);
+    assert_true(start_is(k->start, (struct start){5, 50}));
+    assert_true(start_is_past((struct start){4, 40}, k->start));
+    assert_true(start_is_past((struct start){5, 51}, k->start));
+    assert_false(start_is_past((struct start){5, 50}, k->start));
+    assert_false(start_is_past((struct start){6, 1}, k->start));
+    assert_true(starts_note_progress(&s, 2, 20, 3, 30));
+    assert_true(starts_note_progress(&s, 2, 20, 4, 29)); /* each by itself, and never back */
+    assert_true(k->term == 4 && k->index == 30);
+    assert_false(starts_note_progress(&s, 2, 20, 4, 30));
+    assert_false(starts_note_progress(&s, 2, 21, 9, 90));
+    assert_true(starts_note(&s, 2, 20, (struct start){6, 60}));
+    assert_true(k->term == 4 && k->index == 30); /* a start loses nothing */
+    assert_true(starts_note(&s, 2, 21, (struct start){1, 10}));
+    assert_null(starts_find(&s, 2, 20)); /* another incarnation begins anew */
+    assert_true(k->term == 0 && k->index == 0);
+}
+
+static void no_more_than_there_is_room_for(void **state)
+{
+    struct starts s = full();
+    struct members members = {0};
+    (void)state;
+    assert_false(starts_note(&s, 1000, 1, (struct start){1, 1}));
+    assert_true(members_put(&members, 3, "a:1"));
+    starts_make_room(&s, &members);
+    assert_int_equal(s.n, 1);
+    assert_non_null(starts_find(&s, 3, 103));
+    assert_true(starts_note(&s, 1000, 1, (struct start){1, 1}));
+}
+
+static void telling(void **state)
+{
+    uint8_t bytes[STARTS_TELL_MAX];
+    struct starts s = full();
+    struct starts_told told;
+    (void)state;
+    size_t len = starts_tell_encode(&s, 55, 66, 77, bytes);
+    assert_int_equal(len, STARTS_TELL_MAX);
+    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), 0);
+    assert_true(told.term == 66 && told.index == 77 && told.n == KNOWN_MEMBERS_MAX + 1);
+    assert_true(told.list[0].id == 55 && start_is(told.list[0].start, s.own));
+    assert_int_equal(told.list[KNOWN_MEMBERS_MAX].incarnation, 100 + KNOWN_MEMBERS_MAX);
+    for (size_t n = 0; n < len; n++) {
+        assert_int_equal(starts_tell_decode((struct fli_slice){bytes, n}, &told), FL_EPROTO);
+    }
+    memset(bytes + 24, 0, 8); /* nobody */
+    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
+    fli_put_u64(bytes + 16, UINT64_MAX / 32);
+    assert_int_equal(starts_tell_decode((struct fli_slice){bytes, len}, &told), FL_EPROTO);
+}
+
+/* ---- the witness ---- */
+
+struct pair {
+    struct starts directory;
+    uint64_t term, last_index;
+    bool is_new;
+    char *folder, *path;
+    char errmsg[1024];
+};
+
+static struct witness_view view_of(const struct pair *p)
+{
+    return (struct witness_view){.directory = "dir",
+                                 .starts = &p->directory,
+                                 .is_new = p->is_new,
+                                 .term = p->term,
+                                 .last_index = p->last_index};
+}
+
+/* One start, killed after so many of its three writes. Whether it was let in. */
+static bool begin(struct pair *p, unsigned writes, bool reset)
+{
+    struct starts w;
+    struct starts before;
+    struct witness_view view = view_of(p);
+    struct start next = {p->directory.own.number + 1, p->directory.sequence++ + 1000};
+    bool there = starts_read(p->path, &before) == 0;
+    int rc = witness_begin(p->path, reset, &view, next, &w, p->errmsg, sizeof p->errmsg);
+    if (rc != 0) {
+        return false;
+    }
+    if (writes == 0) { /* it never came to that */
+        assert_true(there);
+        assert_int_equal(starts_write(p->path, &before), 0);
+        return true;
+    }
+    if (writes > 1) {
+        p->directory.own = next;
+        p->is_new = false;
+    }
+    if (writes > 2) {
+        assert_int_equal(witness_settle(p->path, &w, p->errmsg, sizeof p->errmsg), 0);
+    }
+    return true;
+}
+
+static int set_up(void **state)
+{
+    struct pair *p = test_calloc(1, sizeof *p);
+    p->folder = scratch_make();
+    p->path = scratch_path(p->folder, "witness");
+    p->directory.incarnation = 5;
+    p->is_new = true;
+    *state = p;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct pair *p = *state;
+    scratch_remove(p->folder);
+    free(p->path);
+    test_free(p);
+    return 0;
+}
+
+/* Every sequence of three starts, each killed after none, one, two or all three of its writes. */
+static void killed_anywhere(void **state)
+{
+    struct pair *p = *state;
+    assert_true(begin(p, 3, false));
+    for (unsigned way = 0; way < 4 * 4 * 4; way++) {
+        for (unsigned rest = way, i = 0; i < 3; i++, rest /= 4) {
+            if (!begin(p, rest % 4, false)) {
+                fail_msg("way %u, start %u: %s", way, i, p->errmsg);
+            }
+        }
+    }
+}
+
+static void an_older_directory(void **state)
+{
+    struct pair *p = *state;
+    assert_true(begin(p, 3, false));
+    struct starts old = p->directory;
+    assert_true(begin(p, 3, false));
+    struct starts newest = p->directory;
+    for (unsigned i = 0; i < 2; i++) { /* once, and when it was tried before */
+        p->directory = old;
+        assert_false(begin(p, 3, false));
+        assert_non_null(strstr(p->errmsg, "is an older copy"));
+    }
+    p->directory = newest;
+    assert_true(begin(p, 3, false));
+    /* The last start, but not all of its log. */
+    struct starts w;
+    assert_int_equal(starts_read(p->path, &w), 0);
+    w.term = 3;
+    w.index = 30;
+    assert_int_equal(starts_write(p->path, &w), 0);
+    p->term = 3;
+    p->last_index = 29;
+    assert_false(begin(p, 3, false));
+    p->term = 2;
+    p->last_index = 31;
+    assert_false(begin(p, 3, false));
+    p->term = 3;
+    p->last_index = 30;
+    assert_true(begin(p, 3, false));
+}
+
+static void an_older_witness(void **state)
+{
+    struct pair *p = *state;
+    struct starts old;
+    assert_true(begin(p, 3, false));
+    assert_int_equal(starts_read(p->path, &old), 0);
+    assert_true(begin(p, 3, false));
+    assert_true(begin(p, 3, false));
+    assert_int_equal(starts_write(p->path, &old), 0);
+    assert_false(begin(p, 3, false));
+    assert_non_null(strstr(p->errmsg, "--witness-reset"));
+    assert_true(begin(p, 3, true));
+    assert_true(begin(p, 3, false));
+    scratch_write(p->path, "x", 1);
+    assert_false(begin(p, 3, false));
+    assert_true(begin(p, 3, true));
+    p->directory.incarnation++;
+    assert_false(begin(p, 3, false));
+    assert_non_null(strstr(p->errmsg, "another data directory"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(torn_at_each_byte),
+        cmocka_unit_test(on_disk),
+        cmocka_unit_test(what_counts),
+        cmocka_unit_test(no_more_than_there_is_room_for),
+        cmocka_unit_test(telling),
+        TEST(killed_anywhere),
+        TEST(an_older_directory),
+        TEST(an_older_witness),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
