@@ -19,6 +19,8 @@ RAFT_STREAM = 1
 APPEND, APPEND_RESULT, VOTE, VOTE_RESULT, TIMEOUT_NOW = 1, 2, 3, 4, 6 # src/consensus/message_codec.h
 TERM_STEP_MAX = 1 << 32                                              # src/consensus/raft_edge.h
 WELCOME_AT, WELCOME = 19, 1                                          # src/peer/handshake.h
+CRC_AT, CHECKED_AT, LOG_AT = 8, 12, 792
+AHEAD = 1 << 40 # more than all steps of a term in these tests
 
 
 def crc32c(data):
@@ -34,6 +36,13 @@ def frame(kind, body, length=None):
     """As src/peer/frame.h has it, with whatever length is wanted."""
     head = struct.pack('<IB3xI', len(body) if length is None else length, kind, crc32c(body))
     return head + struct.pack('<I', crc32c(head)) + body
+
+
+def up_to_date(hello):
+    """The same, from a node that has more terms and entries by now; with those of then it would be an older copy."""
+    term, index = struct.unpack_from('<QQ', hello, LOG_AT)
+    body = hello[CHECKED_AT:LOG_AT] + struct.pack('<QQ', term + AHEAD, index + AHEAD) + hello[LOG_AT + 16:]
+    return hello[:CRC_AT] + struct.pack('<I', crc32c(body)) + body
 
 
 class PeerDamage(Case):
@@ -79,7 +88,7 @@ class PeerDamage(Case):
         hello = wait_until(lambda: self.peers.hellos.get((sender.id, target.id, RAFT_STREAM)), 30.0, 'a stream to copy')
         s = socket.create_connection(('127.0.0.1', target.peer_port), timeout=10)
         self.addCleanup(s.close)
-        s.sendall(hello)
+        s.sendall(up_to_date(hello))
         answer = b''
         while len(answer) < HELLO_SIZE:
             more = s.recv(HELLO_SIZE - len(answer))

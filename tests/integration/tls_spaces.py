@@ -24,7 +24,7 @@ from harness.resp import encode
 from peer_damage import crc32c
 from tls_lab import Certs, TlsResp
 
-HELLO_SIZE, REFUSED_AS_STRANGER = 808, 2 # src/peer/handshake.h
+HELLO_SIZE, START_OFFSET, REFUSED_AS_STRANGER = 808, 776, 2 # src/peer/handshake.h
 STRANGER = 4 # its namespace; the nodes have 1 to 3
 LOCK = 'a-lock-whose-name-nobody-should-read'
 OWNER = 'an-owner-whom-nobody-should-know'
@@ -38,8 +38,8 @@ ETH_P_ALL, SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS = 3, 33, 263, 6 # which
 def hello(sender, target, cluster_id=0, members_crc=0):
     """What a node says first, as src/peer/handshake.h has it. A stranger knows neither of the last two, but a
     member's file may have been read."""
-    body = struct.pack('<HHHBBIQQQQQHHI', 3, 1, 7, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
-    body += bytes(HELLO_SIZE - 12 - len(body))
+    body = struct.pack('<HHHBBIQQQQQHHI', 4, 1, 8, 1, 0, members_crc, cluster_id, sender, 77, target, 0, 0, 0, 0)
+    body += bytes(START_OFFSET - 12 - len(body)) + struct.pack('<QQ', 1, 78) + bytes(16)
     return b'fencelok' + struct.pack('<I', crc32c(body)) + body
 
 
@@ -214,7 +214,7 @@ class Spaced(Case):
         self.assertIn(a['what'], ('a hello of its own', 'a hello and a frame'), a)
         self.assertEqual(len(got), HELLO_SIZE, a)
         self.assertEqual(got[19], REFUSED_AS_STRANGER, a)
-        self.assertEqual(got[20:48] + got[56:66] + got[68:336] + got[512:], bytes(28 + 10 + 268 + 264), a)
+        self.assertEqual(got[20:48] + got[56:66] + got[68:336] + got[512:], bytes(28 + 10 + 268 + HELLO_SIZE - 512), a)
         self.assertIn(b'node 9 is no member', got)
 
     def test_a_stranger_on_the_same_network(self):
