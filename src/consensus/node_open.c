@@ -461,7 +461,7 @@ static void fill_self(struct node *n, const struct node_config *c, struct peer_i
     self->version = (uint16_t)machine_version_max();
     self->members_crc = n->identity.begun_crc;
     self->start = n->starts.starts.own;
-    self->term = log_durable_term(n->log);
+    self->term = log_get_hard_state(n->log).term;
     self->last_index = log_last_index(n->log);
     snprintf(self->peer_address, sizeof self->peer_address, "%s",
              members_find(&n->identity.members, n->id)->address);

@@ -164,7 +164,7 @@ static bool witness_moves(struct node *n)
 {
     struct node_starts *k = &n->starts;
     uint64_t index = node_starts_index(n);
-    uint64_t term = log_durable_term(n->log);
+    uint64_t term = replica_term_on_disk(n->replica);
     if (k->witness_path == NULL || (index <= k->witness.index && term <= k->witness.term)) {
         return false;
     }
@@ -219,6 +219,6 @@ void node_starts_end(struct node *n)
 
 size_t node_starts_tell(struct node *n, uint8_t out[STARTS_TELL_MAX])
 {
-    return starts_tell_encode(&n->starts.starts, n->id, log_durable_term(n->log),
+    return starts_tell_encode(&n->starts.starts, n->id, replica_term_on_disk(n->replica),
                               node_starts_index(n), out);
 }

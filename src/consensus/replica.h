@@ -134,6 +134,8 @@ enum replica_role replica_role(const struct replica *r);
 uint64_t replica_term(const struct replica *r);
 uint64_t replica_leader(const struct replica *r); /* 0: not known */
 uint64_t replica_commit_index(const struct replica *r);
+/* The term that is on disk; 0 while a later one is on its way there. */
+uint64_t replica_term_on_disk(const struct replica *r);
 uint64_t replica_applied_index(const struct replica *r);
 uint64_t replica_last_index(const struct replica *r);
 uint64_t replica_snapshot_index(const struct replica *r);           /* of the newest; 0: none */

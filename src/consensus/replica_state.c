@@ -31,6 +31,11 @@ uint64_t replica_leader(const struct replica *r)
     return id;
 }
 
+uint64_t replica_term_on_disk(const struct replica *r)
+{
+    return log_durable(r->log) >= r->hard_state_at ? log_get_hard_state(r->log).term : 0;
+}
+
 uint64_t replica_commit_index(const struct replica *r)
 {
     return raft_commit_index(&r->raft);

@@ -34,11 +34,6 @@ struct log_hard_state log_get_hard_state(const struct log *l)
     return l->hard;
 }
 
-uint64_t log_durable_term(const struct log *l)
-{
-    return l->durable >= l->hard_position ? l->hard.term : l->term_before;
-}
-
 uint64_t log_first_index(const struct log *l)
 {
     return l->entries.first;
@@ -285,22 +280,18 @@ uint64_t log_set_hard_state(struct log *l, const struct log_hard_state *hs)
 {
     FLI_ASSERT(!l->closing);
     log_read_done(l);
-    uint64_t term_before = log_durable_term(l);
     if (l->tail != NULL && l->tail->hard_at != 0) {
         l->hard = *hs;
         replace_hard_state(l, l->tail);
-    } else {
-        struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
-        if (b == NULL) {
-            return 0;
-        }
-        l->hard = *hs;
-        struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
-        (void)put_record(l, b, &r);
+        return l->position;
     }
-    l->hard_position = l->position;
-    l->term_before = term_before;
-    return l->position;
+    struct log_buffer *b = room_for(l, LOG_RECORD_HEADER);
+    if (b == NULL) {
+        return 0;
+    }
+    l->hard = *hs;
+    struct log_record r = {.type = LOG_RECORD_HARD_STATE, .index = hs->vote, .term = hs->term};
+    return put_record(l, b, &r);
 }
 
 /* --- writing --- */

@@ -84,9 +84,6 @@ void log_destroy(struct log *l);
 
 struct log_hard_state log_get_hard_state(const struct log *l);
 
-/* A term that is on disk: the newest, or the one from before changes that have not all got there. */
-uint64_t log_durable_term(const struct log *l);
-
 /* The first entry that is still there and the last; first == last + 1 when there is none. */
 uint64_t log_first_index(const struct log *l);
 uint64_t log_last_index(const struct log *l);

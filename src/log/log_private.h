@@ -67,9 +67,7 @@ struct log {
 
     struct log_entries entries;
     struct log_hard_state hard;
-    uint64_t hard_position; /* of the last change of it */
-    uint64_t term_before;   /* on disk when that was made */
-    uint32_t chain;         /* checksum of the last record appended */
+    uint32_t chain; /* checksum of the last record appended */
 
     struct metrics_histogram write_times;
 

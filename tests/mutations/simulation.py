@@ -173,7 +173,7 @@ MUTANTS = [
     (20, 'what must not be repeated is', CALL, '        if (f->config.repeat == FLI_REPEAT_NEVER) {\n            finish', '        if (f->config.repeat == FLI_REPEAT_NEVER && f->rounds > 9) {\n            finish',
      'is carried out \\d+ times'),
     (20, 'a refusal hides that an earlier try may have been done', CALL, '} else if (f->unknown && f->config.repeat != FLI_REPEAT_READ) {\n        finish(f, FL_EUNCERTAIN);',
-     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out'),
+     '} else if (f->unknown && f->rounds > 99) {\n        finish(f, FL_EUNCERTAIN);', 'sendings of it were carried out|after its call was refused'),
     (21, 'READY is said before incarnations are on disk', 'src/consensus/membership_known.c', 'if (identity_store(m->config.dir, fresh) != 0) {',
      'if (fresh->cluster_id != 0 && identity_store(m->config.dir, fresh) != 0) {', 'has not written down'),
     (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),

@@ -663,7 +663,10 @@ static void tend_wiped(struct sim_node *n)
         const struct replica *r = leader->node->replica;
         const struct configuration_server *server =
             configuration_find(replica_configuration(r), n->index + 1);
-        bool votes = server != NULL && server->role == CONFIGURATION_VOTER &&
+        /* One that was away for a moment is known again before it loses its vote for a while. */
+        struct machine_node node;
+        bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
+        bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
                      replica_configuration_committed(r);
         if (votes && n->power == SIM_UP && sim_knows_all(n, r)) {
             SIM_TRACE(s, "node %u has everything again", n->index + 1);
