@@ -110,10 +110,10 @@ class Porcupine(Case):
             got['value'] = 'nobody'
             return copy
 
-        def let_in(copy): # what was refused for its token was carried out
-            stale = next(row for row in copy if row['f'] == 'stale')
-            stale.update({'f': 'write', 'value': 'late'})
-            return copy
+        def let_in(copy): # a write after all others whose token is below one that was answered
+            highest = max((copy[i] for i in writes), key=lambda row: row['token'])
+            end = max(row['return'] for row in copy if row['known'])
+            return copy + [dict(highest, client=99, token=highest['token'] - 1, value='late', call=end + 1, **{'return': end + 2})]
 
         for what, edit in (('a value of nobody', forgotten), ('a stale write let in', let_in)):
             self.broken_by(rows, what, edit)

@@ -12,7 +12,7 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
 from harness import Case, Cluster, RespError, Store, main, wait_until
 from harness.lab import free_ports
-from redlock_peers_lab import Peer, Unavailable
+from redlock_peers_lab import Ended, Peer, Unavailable
 from tls_lab import Certs
 
 TTL = 60000
@@ -202,7 +202,15 @@ class Newest(Redisson):
         token = self.token(a)
         self.leader.kill()
         self.cluster.leader()
-        wait_until(lambda: b('lock', 'x', TTL) == 'refused', 90, 'the other one finds the new master')
+
+        def finds():
+            nonlocal b
+            try:
+                return b('lock', 'x', TTL) == 'refused'
+            except Ended:  # it began while the master was still said to be the one that had been killed
+                b = self.peer(every, 'b', 'sentinel')
+                return False
+        wait_until(finds, 90, 'the other one finds the new master')
         wait_until(lambda: a('token') == 'token %d' % token, 90, 'the token as it was')
         self.assertEqual((a('unlock'), a('count'), a('unlock')), ('freed', '1', 'freed'))
         self.assertEqual(b('wait', 'x', -1), 'held')
