@@ -217,11 +217,16 @@ static void send_held(struct replica *r)
 
 /* ---- what a step asks for ---- */
 
+void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs)
+{
+    r->hard_state_at = log_set_hard_state(r->log, hs);
+    must_have(r->hard_state_at);
+}
+
 static void keep_hard_state(struct replica *r)
 {
     struct log_hard_state hs = {raft_current_term(&r->raft), raft_voted_for(&r->raft)};
-    r->hard_state_at = log_set_hard_state(r->log, &hs);
-    must_have(r->hard_state_at);
+    replica_set_hard_state(r, &hs);
 }
 
 /* The bytes as they go to the log. */

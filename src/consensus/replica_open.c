@@ -76,10 +76,7 @@ static void begin_term(struct replica *r, struct log_hard_state *hs)
 {
     hs->term++;
     hs->vote = r->config.id;
-    r->hard_state_at = log_set_hard_state(r->log, hs);
-    if (r->hard_state_at == 0) {
-        fli_fatal("out of memory for a term of the log");
-    }
+    replica_set_hard_state(r, hs);
 }
 
 static int start_core(struct replica *r, struct raft_entry *all, size_t n)

@@ -44,4 +44,7 @@ uint64_t replica_changes_committed(void *ctx, uint64_t before);
 
 bool replica_snapshot_is_sound(const struct snapshot_meta *meta);
 
+/* Notes term and vote in the log. What depends on them leaves when they are on disk. */
+void replica_set_hard_state(struct replica *r, const struct log_hard_state *hs);
+
 #endif

@@ -78,15 +78,21 @@ static struct attempt *find(struct machine *m, struct fli_slice key, uint64_t ha
     return n == NULL ? NULL : FLI_CONTAINER_OF(n, struct attempt, node);
 }
 
+size_t machine_retry_key(const struct machine *m, uint8_t kind, struct fli_slice name,
+                         struct fli_slice owner, uint8_t key[ATTEMPT_KEY_MAX])
+{
+    fli_put_u32(key, machine_asker_who(m).uid);
+    key[4] = kind;
+    key[5] = (uint8_t)name.len;
+    memcpy(key + 6, name.data, name.len);
+    memcpy(key + 6 + name.len, owner.data, owner.len);
+    return 6 + name.len + owner.len;
+}
+
 static size_t make_key(const struct machine *m, const struct machine_command *c,
                        uint8_t key[ATTEMPT_KEY_MAX])
 {
-    fli_put_u32(key, machine_asker_who(m).uid);
-    key[4] = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
-    key[5] = (uint8_t)c->name.len;
-    memcpy(key + 6, c->name.data, c->name.len);
-    memcpy(key + 6 + c->name.len, c->owner.data, c->owner.len);
-    return 6 + c->name.len + c->owner.len;
+    return machine_retry_key(m, (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0, c->name, c->owner, key);
 }
 
 bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,

@@ -84,12 +84,7 @@ static void add(struct machine *m, struct fli_slice key, uint64_t hash, bool gav
 static size_t make_key(const struct machine *m, const struct machine_command *c,
                        uint8_t key[ATTEMPT_KEY_MAX])
 {
-    fli_put_u32(key, machine_asker_who(m).uid);
-    key[4] = LEAVE_KEY_KIND;
-    key[5] = (uint8_t)c->name.len;
-    memcpy(key + 6, c->name.data, c->name.len);
-    memcpy(key + 6 + c->name.len, c->label.data, c->label.len);
-    return 6 + c->name.len + c->label.len;
+    return machine_retry_key(m, LEAVE_KEY_KIND, c->name, c->label, key);
 }
 
 /* Whether it was answered before, and how. */

@@ -580,6 +580,10 @@ void machine_users_check(const struct machine *m);
 /* attempt.c */
 void machine_attempts_init(struct machine *m, const uint64_t hash_seed[2]);
 void machine_attempts_fini(struct machine *m);
+/* What a request that is sent again is known by: who asks, which kind of request (0 and 1: ACQUIRE,
+ * 1 under a session that was opened), and the names. Returns its length. */
+size_t machine_retry_key(const struct machine *m, uint8_t kind, struct fli_slice name,
+                         struct fli_slice owner, uint8_t key[ATTEMPT_KEY_MAX]);
 /* Whether a later attempt of this ACQUIRE has come, and its number; else this one is noted. */
 bool machine_attempt_is_late(struct machine *m, const struct machine_command *c,
                              uint64_t *ret_highest);

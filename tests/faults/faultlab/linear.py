@@ -259,16 +259,26 @@ def locks(ops):
     return wrong
 
 
+def values_told(ops):
+    """When each value was first told to somebody who read it."""
+    told = {}
+    for op in ops:
+        if op.f == 'get' and op.ok:
+            told[op.get('value')] = min(op.completed, told.get(op.get('value'), math.inf))
+    return told
+
+
+def was_stale(op):
+    return op.type == 'fail' and (op.get('error') or '').startswith('STALE')
+
+
 def registers(ops):
     """Judges every key of the storage. A refusal of a stale token is an answer as well. Values are unique, which decides
     about most writes that were never answered: one whose value was read has happened before that was told; one whose value
     was never read can only have raised the mark, as an unanswered read with a token can, and of those one a token is enough."""
-    of_key, told, claims = defaultdict(list), {}, set()
+    of_key, told, claims = defaultdict(list), values_told(ops), set()
     for op in ops:
-        if op.f == 'get' and op.ok:
-            told[op.get('value')] = min(op.completed, told.get(op.get('value'), math.inf))
-    for op in ops:
-        stale = op.type == 'fail' and (op.get('error') or '').startswith('STALE')
+        stale = was_stale(op)
         if op.f not in ('write', 'get') or op.type == 'fail' and not stale:
             continue
         if stale:

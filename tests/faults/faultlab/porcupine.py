@@ -8,9 +8,9 @@ A lease that may end is an operation of its own, `end`, which may happen from th
 operation that was never carried out; all of those here change nothing when they come last, and so may be put there."""
 
 import json
-import math
 from collections import defaultdict
 
+from . import linear
 from .history import pair
 
 
@@ -54,12 +54,9 @@ def _lock_rows(ops):
 def _key_rows(ops):
     """Of the workload `register`. An unanswered write whose value nobody read can only have raised the mark, as an unanswered
     read with a token can, and of those one a token is enough."""
-    read, claims = {}, set()
+    read, claims = linear.values_told(ops), set()
     for op in ops:
-        if op.f == 'get' and op.ok:
-            read[op.get('value')] = min(op.completed, read.get(op.get('value'), math.inf))
-    for op in ops:
-        stale = op.type == 'fail' and (op.get('error') or '').startswith('STALE')
+        stale = linear.was_stale(op)
         if op.f not in ('write', 'get') or op.type == 'fail' and not stale:
             continue
         if stale:

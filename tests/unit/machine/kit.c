@@ -298,3 +298,18 @@ uint64_t kit_rounds(uint64_t usual)
     uint64_t n = times == NULL ? 1 : strtoull(times, NULL, 10);
     return usual * (n == 0 ? 1 : n);
 }
+
+int kit_setup(void **state)
+{
+    struct kit *k = malloc(sizeof *k);
+    kit_init(k);
+    *state = k;
+    return 0;
+}
+
+int kit_teardown(void **state)
+{
+    kit_fini(*state);
+    free(*state);
+    return 0;
+}

@@ -32,6 +32,10 @@ struct kit {
 void kit_init(struct kit *k);
 void kit_fini(struct kit *k);
 
+/* For cmocka: a kit of its own for each test, in *state. */
+int kit_setup(void **state);
+int kit_teardown(void **state);
+
 void kit_start(struct kit *k);
 void kit_add(struct kit *k, struct machine_command c);
 /* Seals what was added and returns its size. */

@@ -3,22 +3,6 @@
 #include "kit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 static struct machine_command attempt(struct machine_command c, uint64_t number)
 {
@@ -155,7 +139,7 @@ static void test_for_so_long(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_a_late_copy), TEST(test_of_what), TEST(test_refused), TEST(test_waits),
         TEST(test_own_cancel),  TEST(test_limits),  TEST(test_so_many), TEST(test_for_so_long),

@@ -2,23 +2,6 @@
 #include "machine/budget.h"
 #include "kit.h"
 
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
-
 static void assert_limit(struct machine_result r, enum machine_limit limit)
 {
     assert_int_equal(r.code, MACHINE_LIMIT);
@@ -616,7 +599,7 @@ static void test_any_bytes(void **state)
     assert_int_equal(kit_run(k, c).code, MACHINE_QUEUED);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)
 {

@@ -4,22 +4,6 @@
 #include "machine/budget.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 static void open_sessions(struct kit *k, const char *owners)
 {
@@ -232,7 +216,7 @@ static void test_searches_of_one_batch(void **state)
     machine_check(k->m);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)
 {

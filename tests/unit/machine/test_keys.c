@@ -2,23 +2,6 @@
  * keys, whose they are, what ACQUIRE has to do with them, limits, tokens, rights. */
 #include "kit.h"
 
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
-
 static struct fli_slice text(const char *s)
 {
     return (struct fli_slice){(const uint8_t *)s, strlen(s)};
@@ -504,19 +487,19 @@ static void among_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(take_and_give_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(extend, setup, teardown),
-        cmocka_unit_test_setup_teardown(expiry, setup, teardown),
-        cmocka_unit_test_setup_teardown(several, setup, teardown),
-        cmocka_unit_test_setup_teardown(swap, setup, teardown),
-        cmocka_unit_test_setup_teardown(questions, setup, teardown),
-        cmocka_unit_test_setup_teardown(beside_acquire, setup, teardown),
-        cmocka_unit_test_setup_teardown(given_back_at_each_node, setup, teardown),
-        cmocka_unit_test_setup_teardown(whoevers, setup, teardown),
-        cmocka_unit_test_setup_teardown(limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(take_and_give_back, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(extend, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(expiry, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(several, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(swap, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(questions, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(beside_acquire, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(given_back_at_each_node, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(whoevers, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
         cmocka_unit_test(wrong_commands),
-        cmocka_unit_test_setup_teardown(as_the_model, setup, teardown),
-        cmocka_unit_test_setup_teardown(among_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(among_others, kit_setup, kit_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,22 +4,6 @@
 #include "kit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 static struct machine_command shared(struct machine_command c)
 {
@@ -329,7 +313,7 @@ static void test_many_readers(void **state)
     assert_int_equal(c.locks, 0);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, kit_setup, kit_teardown)
 
 int main(void)
 {

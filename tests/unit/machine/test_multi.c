@@ -5,22 +5,6 @@
 #include "kit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 /* The command with these names, one letter each, instead of its own. Good until the next call. */
 static struct machine_command names(struct machine_command c, const char *letters)
@@ -551,7 +535,7 @@ static void test_lies(void **state)
     refuse_with(k, "\001\001E\000\003eve", "\001\001H\000\003eve", 8); /* E is free: no such lock */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)
 {

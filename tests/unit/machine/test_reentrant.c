@@ -3,22 +3,6 @@
 #include "kit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 static struct machine_command one(unsigned op, const char *name, const char *owner, uint64_t ttl_ms)
 {
@@ -325,15 +309,15 @@ static void as_the_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(taken_twice_is_given_back_twice, setup, teardown),
-        cmocka_unit_test_setup_teardown(once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_release_that_is_sent_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(expiry_takes_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(beside_others, setup, teardown),
-        cmocka_unit_test_setup_teardown(shown, setup, teardown),
-        cmocka_unit_test_setup_teardown(limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(taken_twice_is_given_back_twice, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(once, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_release_that_is_sent_again, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(expiry_takes_all, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(beside_others, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(shown, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(limits, kit_setup, kit_teardown),
         cmocka_unit_test(wrong_commands),
-        cmocka_unit_test_setup_teardown(as_the_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(as_the_model, kit_setup, kit_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

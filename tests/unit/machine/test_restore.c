@@ -10,21 +10,6 @@
 
 #define PIECE_MAX ((size_t)64 << 10)
 
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
-
 /* One of everything. */
 static void populate(struct kit *k)
 {
@@ -292,7 +277,7 @@ static void test_on_another_thread(void **state)
     fli_buf_fini(&a);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)
 {

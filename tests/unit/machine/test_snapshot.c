@@ -5,21 +5,6 @@
 
 #include <stdlib.h>
 
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
-
 /* A machine with one of everything. */
 static void populate(struct kit *k)
 {
@@ -413,7 +398,7 @@ static void test_cycle_is_refused(void **state)
                 7);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 static int append_bytes(void *ctx, const void *bytes, size_t len)
 {

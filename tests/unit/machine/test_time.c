@@ -1,23 +1,6 @@
 /* test_time.c: the cluster clock: expiry and its order, term marks, lock-delay. */
 #include "kit.h"
 
-#include <stdlib.h>
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
-
 static void test_clock_never_goes_back(void **state)
 {
     struct kit *k = *state;
@@ -281,7 +264,7 @@ static void test_mass_expiry(void **state)
     assert_int_equal(c.locks, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_setup, kit_teardown)
 
 int main(void)
 {

@@ -5,26 +5,10 @@
 #include "machine/budget.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define HASH(digit)                                                                                \
     "scrypt:14:8:1:" #digit "0112233445566778899aabbccddeeff:"                                     \
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-
-static int setup(void **state)
-{
-    struct kit *k = malloc(sizeof *k);
-    kit_init(k);
-    *state = k;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    kit_fini(*state);
-    free(*state);
-    return 0;
-}
 
 static struct fli_slice slice(const char *text)
 {
@@ -547,22 +531,25 @@ static void a_list_to_begin_with(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(each_right_is_asked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, setup, teardown),
-        cmocka_unit_test_setup_teardown(passwords_end_logins, setup, teardown),
-        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, setup, teardown),
-        cmocka_unit_test_setup_teardown(lists_are_filtered, setup, teardown),
-        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, setup, teardown),
-        cmocka_unit_test_setup_teardown(users_are_in_snapshots, setup, teardown),
-        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(users_have_a_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_list_to_begin_with, setup, teardown),
+        cmocka_unit_test_setup_teardown(everybody_may_everything_at_first, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(each_right_is_asked_for, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(all_names_of_several_are_asked_for, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(what_is_anothers_cannot_be_used, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_login_ends_with_its_user, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(passwords_end_logins, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(waits_end_when_a_right_is_taken, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(many_waits_end_in_batches_to_come, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(lists_are_filtered, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(where_a_client_is_is_written_down, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(users_are_in_snapshots, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(first_users_are_only_for_the_first_time, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(users_have_a_limit, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_takes_the_place_of_all, kit_setup, kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_is_taken_as_a_whole_or_not_at_all, kit_setup,
+                                        kit_teardown),
+        cmocka_unit_test_setup_teardown(a_list_to_begin_with, kit_setup, kit_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
