@@ -2,7 +2,6 @@
  *
  * The machine's clock is the largest timestamp that it has applied. Between two timestamps the
  * leader advances it by its own monotonic clock, tick by tick. One tick counts for at most
- * leader advances it by its own monotonic clock, tick by tick. One tick counts for at most
  * step_max_ms, however long it really took. A leader that was stopped for a minute received nothing
  * in that minute, and must not charge it to leases whose renewals still wait in its sockets. So the
  * cluster clock may run slower than real time and never faster: a lease may last too long, and

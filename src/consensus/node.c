@@ -12,8 +12,7 @@
  * with old knowledge. So Raft's timer waits for one turn, in which the sockets are read, and
  * commands are held for a moment (unverified_until_ms): by then a leader that was replaced knows
  * it. This saves clients from UNCERTAIN. That a replaced leader can commit nothing is Raft's
- * guarantee.
- * Raft's part. */
+ * guarantee. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -18,8 +18,7 @@
  * then this server goes on with its old state.
  *
  * No libuv: time comes in as an argument, and the owner flushes the log and the streams once a
- * turn. Callbacks must not call functions of this file, except those that say so. One thread.
- * turn. Calls from within a callback: none of this file, but for what says so. One thread. */
+ * turn. Callbacks must not call functions of this file, except those that say so. One thread. */
 #ifndef CONSENSUS_REPLICA_H
 #define CONSENSUS_REPLICA_H
 

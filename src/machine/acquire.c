@@ -1,6 +1,6 @@
-/* acquire.c: ACQUIRE. Every way it can end, in the order of the questions asked:
+/* acquire.c: ACQUIRE. The checks in their order, and the answer that each can give:
  *
- * acquire.c: ACQUIRE. The checks in their order, and the answer that each can give:
+ *   a name that the user may not acquire (users.c)     NOPERM
  *   a shape this version does not execute              UNSUPPORTED
  *   an explicit session that does not exist, or is
  *     another user's                                   NOSESSION
