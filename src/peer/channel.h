@@ -90,9 +90,9 @@ void channel_read_stop(struct channel *c);
  * `lost` was called. */
 bool channel_say(struct channel *c, const void *data, size_t len);
 
-/* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy, the
- * kernel has no room, with TLS, and when the connection has ended, which the next channel_write()
- * or read finds. Never calls back. */
+/* Returns how many bytes of the parts the kernel took at once. It is 0 when the channel is busy,
+ * the kernel has no room, with TLS, and when the connection has ended, which the next
+ * channel_write() or read finds. Never calls back. */
 size_t channel_try_write(struct channel *c, const struct fli_slice *parts, unsigned n);
 
 /* Takes all of `from`, which is left empty, with memory or without. Not while the channel is busy.
