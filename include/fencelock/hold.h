@@ -3,21 +3,21 @@
  *
  * What you may believe. A held lock (fl_lock) is always in one of three states:
  *
- *   safe      the last renewal came through in time
- *   jeopardy  no renewal has come through for half of the TTL, or one has failed: the lease is
+ *   safe      the last renewal succeeded in time
+ *   jeopardy  no renewal has succeeded for half of the TTL, or one has failed: the lease is
  *             still yours, but begin nothing that you cannot finish soon
- *   lost      stop. For ever: every later operation with this lock fails with FL_ENOTHELD
+ *   lost      stop. This is final: every later operation with this lock fails with FL_ENOTHELD
  *
- * Lost always comes before the service may give the lock to another: the time is counted from
- * before the request was sent, on a clock that counts suspension, less a margin, and without asking
- * anybody. Two things can end a lock earlier than its holder can know: an operator's BREAK, and a
+ * A lock is always lost here before the service may give it to another holder. Its time is counted
+ * from before the request was sent, on a clock that counts suspension, less a margin, and without
+ * asking the service. Two things can end a lock before its holder knows: an operator's BREAK, and a
  * clock of this machine that is slower than the leader's by more than a hundredth. The token
  * protects the data then, as it does when this process is stopped in the middle of a write.
  *
- * on_change is called once for each change, on the thread that first sees it: that of
- * fl_async_process(), the keep-alive thread, or one that calls a function here. Nobody can do
- * anything with the lock before that call has returned. It must not block, and must not destroy
- * what called it; fl_lock_* functions and new calls are fine in it.
+ * on_change is called once for each change, on the thread that notices it first: that of
+ * fl_async_process(), the keep-alive thread, or one that calls a function here. Until that call has
+ * returned, no other thread can use the lock. It must not block, and must not destroy its caller;
+ * it may use fl_lock_* functions and start new calls.
  *
  * Two shells:
  *
@@ -26,8 +26,8 @@
  *   fl_keepalive  a thread that you start and stop, for programs that use the blocking calls of
  *                 client.h.
  *
- * Names of hosts are resolved when a client is created and never again, so that no resolver can
- * hold up a deadline. */
+ * Host names are resolved when a client is created and never again, so that no resolver can hold up
+ * a deadline. */
 #ifndef FENCELOCK_HOLD_H
 #define FENCELOCK_HOLD_H
 
@@ -41,10 +41,10 @@ enum fl_hold_state { FL_HOLD_SAFE, FL_HOLD_JEOPARDY, FL_HOLD_LOST };
 
 enum fl_lost_reason {
     FL_LOST_NOT,      /* it is not lost */
-    FL_LOST_DEADLINE, /* no renewal came through in time */
-    FL_LOST_TAKEN,    /* the service says that it is not held under this token any more */
-    FL_LOST_MAX_HOLD, /* held for as long as was allowed */
-    FL_LOST_RELEASED, /* given back, or given up by fl_lock_free() or the end of its client */
+    FL_LOST_DEADLINE, /* no renewal succeeded in time */
+    FL_LOST_TAKEN,    /* the service says that it is no longer held under this token */
+    FL_LOST_MAX_HOLD, /* held for as long as allowed */
+    FL_LOST_RELEASED, /* released, or given up by fl_lock_free() or the end of its client */
 };
 
 /* "safe", "jeopardy", "lost"; a sentence for the reason. Never NULL. */
@@ -55,9 +55,9 @@ FL_API const char *fl_lost_reason_text(enum fl_lost_reason reason);
 typedef struct fl_lock fl_lock;
 
 struct fl_hold_options {
-    uint64_t max_hold_ms; /* lost so long after it was asked for, renewed or not; 0: no limit */
-    uint64_t reserve_ms; /* call it lost so long before the deadline, to have time for stopping what
-                             uses it; at most half of the TTL */
+    uint64_t max_hold_ms; /* lost this long after it was requested, renewed or not; 0: no limit */
+    uint64_t reserve_ms;  /* lost this long before the deadline, which leaves time to stop the work
+                            that relies on it; at most half of the TTL */
     void (*on_change)(void *arg, fl_lock *lock, enum fl_hold_state state); /* may be NULL */
     void *arg;
 };
@@ -66,74 +66,74 @@ FL_API enum fl_hold_state fl_lock_state(fl_lock *lock);
 FL_API enum fl_lost_reason fl_lock_reason(fl_lock *lock);
 FL_API uint64_t fl_lock_remaining_ms(fl_lock *lock); /* 0 when lost */
 
-/* When it is lost unless it is renewed before, by fl_now_ms(). */
+/* The time, on fl_now_ms()'s clock, when it is lost unless it is renewed before. */
 FL_API uint64_t fl_lock_deadline_ms(fl_lock *lock);
 
-/* The token to send with what is done now. 0; FL_ENOTHELD when the lock is lost. FL_TOKEN_NONE
- * for a session. */
+/* The token to send with an operation now. 0; FL_ENOTHELD when the lock is lost. FL_TOKEN_NONE for
+ * a session. */
 FL_API int fl_lock_token(fl_lock *lock, fl_token *ret) FL_MUST_USE;
 
-/* Stops renewing, and frees. Does not give the lock back: it ends with its lease. NULL is fine. */
+/* Stops renewing, and frees. Does not release the lock: it ends with its lease. NULL is fine. */
 FL_API void fl_lock_free(fl_lock *lock);
 
 /* ---- on an event loop ------------------------------------------------------------------------ */
 
 typedef struct fl_async fl_async;
-typedef struct fl_call fl_call; /* a call in progress; gone when its callback is called */
+typedef struct fl_call fl_call; /* a call in progress; invalid once its callback is called */
 
-/* As fl_client_create(), and resolves the names of hosts, which may block. FL_ENOCONN: none of the
- * names is known. FL_ESYSTEM: no file descriptors. */
+/* As fl_client_create(), and resolves host names, which may block. FL_ENOCONN: no name is known.
+ * FL_ESYSTEM: no file descriptors. */
 FL_API int fl_async_create(const char *nodes, const struct fl_client_options *options,
                            fl_async **ret) FL_MUST_USE;
 
 /* Calls in progress end without their callbacks. Its locks are lost (FL_LOST_RELEASED) without a
- * callback, are not given back, and must still be freed. NULL is fine. Not from a callback. */
+ * callback; they are not released, and must still be freed. NULL is fine. Not from a callback. */
 FL_API void fl_async_destroy(fl_async *a);
 
-/* Wait for this to be readable, then call fl_async_process(). */
+/* Wait until this is readable, then call fl_async_process(). */
 FL_API int fl_async_fd(const fl_async *a);
 FL_API void fl_async_process(fl_async *a);
 
 FL_API struct fl_bytes fl_async_owner(const fl_async *a);
 
-/* Callbacks come from fl_async_process(). error: a sentence, "" after success, valid in the
- * callback only. A function that does not return 0 never calls back. ret_call may be NULL. */
+/* fl_async_process() calls the callbacks. error: a sentence, "" after success, valid in the
+ * callback only. After a result other than 0 no callback comes. ret_call may be NULL. */
 
-/* Takes a lock, as fl_acquire(), and holds it. hold may be NULL. The lock is the callback's to
- * free. */
+/* Takes a lock, as fl_acquire(), and holds it. hold may be NULL. The callback owns the lock and
+ * must free it. */
 typedef void (*fl_acquire_cb)(void *arg, int status, const char *error, fl_lock *lock);
 FL_API int fl_async_acquire(fl_async *a, struct fl_bytes name,
                             const struct fl_acquire_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
-/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token,
- * is the callback's to free, and is closed by fl_async_release(). */
+/* Opens a session, as fl_session_open(), and holds it. hold may be NULL. The result has no token;
+ * the callback owns it, and fl_async_release() closes it. */
 FL_API int fl_async_session(fl_async *a, const struct fl_session_options *options,
                             const struct fl_hold_options *hold, fl_acquire_cb done, void *arg,
                             fl_call **ret_call) FL_MUST_USE;
 
 /* Takes a lock under such a session; of the options, ttl_ms, owner and session must be unset. The
- * token is good for as long as the session is not lost: ask fl_lock_state() of the session before
- * you use it. FL_ENOSESSION, here or in the callback, when the session is lost or was freed; what
- * it was granted ends with it. */
+ * token is valid as long as the session is not lost: check fl_lock_state() of the session before
+ * you use it. FL_ENOSESSION, here or in the callback: the session is lost or was freed, and its
+ * grants end with it. */
 typedef void (*fl_token_cb)(void *arg, int status, const char *error, fl_token token);
 FL_API int fl_async_acquire_under(fl_lock *session, struct fl_bytes name,
                                   const struct fl_acquire_options *options, fl_token_cb done,
                                   void *arg, fl_call **ret_call) FL_MUST_USE;
 
-/* Gives one of the locks under a session back; the others stay. done may be NULL. */
+/* Releases one of the locks under a session; the others stay. done may be NULL. */
 typedef void (*fl_done_cb)(void *arg, int status, const char *error);
 FL_API int fl_async_release_under(fl_lock *session, struct fl_bytes name, fl_token token,
                                   uint64_t timeout_ms, fl_done_cb done, void *arg) FL_MUST_USE;
 
-/* Gives a lock back. It is lost at once (FL_LOST_RELEASED), without on_change; what the service
- * says comes to the callback, which may be NULL. May be called when it is lost already: giving
- * back a lock that another one has does nothing. A session is closed. */
+/* Releases a lock. It is lost at once (FL_LOST_RELEASED), without on_change; the service's result
+ * goes to the callback, which may be NULL. May be called for a lock that is lost already: releasing
+ * a lock that another holder has does nothing. A session is closed. */
 FL_API int fl_async_release(fl_lock *lock, uint64_t timeout_ms, fl_done_cb done,
                             void *arg) FL_MUST_USE;
 
-/* As fl_show(); the list is the callback's to free. */
+/* As fl_show(); the callback owns the list and must free it. */
 typedef void (*fl_show_cb)(void *arg, int status, const char *error, struct fl_lock_list *list);
 FL_API int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms, fl_show_cb done,
                          void *arg, fl_call **ret_call) FL_MUST_USE;
@@ -142,15 +142,16 @@ FL_API int fl_async_show(fl_async *a, struct fl_bytes name, uint64_t timeout_ms,
 FL_API int fl_async_issue_token(fl_async *a, struct fl_bytes name, uint64_t timeout_ms,
                                 fl_token_cb done, void *arg, fl_call **ret_call) FL_MUST_USE;
 
-/* Ends a call without its callback. A wait is given up; what had been sent may have been done. */
+/* Ends a call without its callback. A wait is given up; a request that was sent may have been
+ * done. */
 FL_API void fl_call_cancel(fl_call *call);
 
 /* ---- on a thread ----------------------------------------------------------------------------- */
 
 typedef struct fl_keepalive fl_keepalive;
 
-/* Starts a thread, with all signals blocked, that renews what is given to it. As fl_async_create();
- * FL_ESYSTEM also when there is no thread to be had. */
+/* Starts a thread, with all signals blocked, that renews the locks given to it. As
+ * fl_async_create(); FL_ESYSTEM also when no thread can be created. */
 FL_API int fl_keepalive_start(const char *nodes, const struct fl_client_options *options,
                               fl_keepalive **ret) FL_MUST_USE;
 
@@ -164,8 +165,8 @@ FL_API int fl_keepalive_lock(fl_keepalive *k, struct fl_bytes name, const struct
 FL_API int fl_keepalive_session(fl_keepalive *k, const struct fl_session *session,
                                 const struct fl_hold_options *options, fl_lock **ret) FL_MUST_USE;
 
-/* Gives back, by way of c, a lock or session that a keep-alive thread holds, and stops renewing it
- * whatever comes of that. Results as fl_release(). The lock must still be freed. */
+/* Releases, through c, a lock or session that a keep-alive thread holds, and stops renewing it
+ * whatever the result. Results as fl_release(). The lock must still be freed. */
 FL_API int fl_lock_release(fl_client *c, fl_lock *lock, uint64_t timeout_ms) FL_MUST_USE;
 
 #ifdef __cplusplus

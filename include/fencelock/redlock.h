@@ -14,18 +14,18 @@
  * What it can promise. The algorithm is that of the page "Distributed Locks with Redis" of the
  * Redis documentation (sections "The Redlock Algorithm", "Retry on Failure", "Releasing the Lock",
  * "Performance, Crash Recovery and fsync"). It is exclusive only while pauses and delays stay below
- * the TTL, clocks of servers do not jump, and no server forgets keys: Martin Kleppmann, "How to do
- * distributed locking" (2016). Redlock itself has no fencing token. Where the data matters, take
- * one from a fencelock cluster with fl_redlock_acquire_fenced() and let the storage check it; then
- * all that goes wrong above costs a refused write, and no lost update.
+ * the TTL, server clocks do not jump, and no server forgets keys: Martin Kleppmann, "How to do
+ * distributed locking" (2016). Redlock itself has no fencing token. Where the data matters, get one
+ * from a fencelock cluster with fl_redlock_acquire_fenced() and let the storage check it. Then any
+ * such failure costs a refused write instead of a lost update.
  *
  * A lock is held until its deadline and no longer. The deadline counts from before the first byte
- * of the attempt that won was written, less ttl/100 + 2 ms for the drift of clocks, by a clock that
- * goes on while the machine is suspended (CLOCK_BOOTTIME). There is no call that asks the servers
- * whether the lock is "still" held, since the answer would be old when it arrives.
+ * of the successful attempt was written, less ttl/100 + 2 ms for clock drift, on a clock that goes
+ * on while the machine is suspended (CLOCK_BOOTTIME). No call asks the servers whether the lock is
+ * "still" held, since the answer would be old when it arrives.
  *
- * All clients of a lock must be given the same servers. The quorum is more than half of those that
- * are configured, whether they can be reached or not.
+ * All clients of a lock must be given the same servers. The quorum is more than half of the
+ * configured servers, whether they can be reached or not.
  *
  * Results are 0 or a negative `enum fl_err`:
  *
@@ -35,14 +35,15 @@
  *   FL_EDENIED   refused: too few servers take part (errors, wrong password, replicas, restarted)
  *   FL_EINVAL, FL_ENOMEM, FL_EBUSY
  *
- * After any result but 0 of an acquire, what may have been set is taken back: each server that was
- * asked is sent the release behind the request, and one that cannot be told forgets after the TTL.
+ * After any result but 0 of an acquire, keys that may have been set are released: each server that
+ * was asked is sent a release behind the request; on a server that cannot be reached, the key ends
+ * after the TTL.
  *
- * Threads. A handle belongs to one thread. No thread is started, no signal handler is installed,
- * and SIGPIPE cannot come from here. Host names are resolved once, by fl_redlock_create().
+ * Threads. A handle belongs to one thread. The library starts no thread, installs no signal
+ * handler, and causes no SIGPIPE. fl_redlock_create() resolves host names, once.
  *
- * TLS. To all servers or to none, but for sockets of this machine, which are never encrypted. Each
- * must prove the host it is given with. */
+ * TLS. To all servers or to none, except for Unix sockets, which are never encrypted. Each server's
+ * certificate must have its host's name. */
 #ifndef FENCELOCK_REDLOCK_H
 #define FENCELOCK_REDLOCK_H
 
@@ -61,9 +62,9 @@ extern "C" {
 #define FL_REDLOCK_ADDRESS_MAX 255u
 #define FL_REDLOCK_VALUE_LEN 40u /* 20 random bytes in lower-case hex */
 #define FL_REDLOCK_KEY_FORMAT_MAX 255u
-#define FL_REDLOCK_ERROR_MAX 160u /* of one server's text, with its end */
+#define FL_REDLOCK_ERROR_MAX 160u /* of one server's text, with its terminator */
 #define FL_REDLOCK_CREDENTIAL_MAX 511u
-#define FL_REDLOCK_OPS_MAX 100000u /* calls in flight of one handle */
+#define FL_REDLOCK_OPS_MAX 100000u /* calls in flight on one handle */
 
 #define FL_REDLOCK_TTL_DEFAULT_MS UINT64_C(10000)
 #define FL_REDLOCK_MAX_TTL_DEFAULT_MS UINT64_C(30000)
@@ -72,47 +73,48 @@ extern "C" {
 #define FL_REDLOCK_RETRY_DEFAULT_MS UINT64_C(50)
 #define FL_REDLOCK_RETRY_CAP_DEFAULT_MS UINT64_C(1000)
 #define FL_REDLOCK_HUNG_DEFAULT_MS UINT64_C(5000)
-#define FL_REDLOCK_TIME_MAX_MS UINT64_C(86400000) /* of every time that is given */
+#define FL_REDLOCK_TIME_MAX_MS UINT64_C(86400000) /* the most of any time in the options */
 
 struct uv_loop_s; /* uv_loop_t */
 
 typedef struct fl_redlock fl_redlock;
 
-/* How one server is logged in to. */
+/* The login at one server. */
 struct fl_redlock_login {
     const char *username; /* NULL: the default user */
     const char *password; /* NULL: no AUTH is sent */
     uint32_t database;    /* SELECT; 0 is the default */
 };
 
-/* Copied by fl_redlock_create(). Zero means the default where one is named. */
+/* Copied by fl_redlock_create(). Zero means the default where a default is named. */
 struct fl_redlock_options {
     /* HOST:PORT, [IPV6]:PORT or /path/of/a/socket, with commas between; 1 to
-     * FL_REDLOCK_SERVERS_MAX. Three or five that fail independently is what makes sense. */
+     * FL_REDLOCK_SERVERS_MAX. Use three or five that fail independently. */
     const char *servers;
     struct fl_redlock_login login;       /* of all servers */
-    const struct fl_redlock_login *each; /* or one for each, in the order of `servers`; else NULL */
-    const struct fl_tls_options *tls;    /* NULL: connections are plain */
+    const struct fl_redlock_login *each; /* or one for each, in the order of `servers`; NULL:
+                                            `login` */
+    const struct fl_tls_options *tls;    /* NULL: without TLS */
 
     /* How a lock's name becomes a key: exactly one %s, and %% for a percent sign. NULL: "%s", the
-     * name itself, as most Redlock libraries have it. Some prefix it ("redlock:%s"). */
+     * name itself, as in most Redlock libraries. Some use a prefix ("redlock:%s"). */
     const char *key_format;
 
-    /* The largest TTL that anybody uses on these servers; larger ones are refused here. A server
+    /* The largest TTL that any client uses on these servers; larger ones are refused here. A server
      * that was restarted may have forgotten keys, so it does not count until it has been up for
      * this long (the page's "delayed restarts"). FL_REDLOCK_MAX_TTL_DEFAULT_MS. */
     uint64_t max_ttl_ms;
-    /* Servers keep their keys over a restart (appendonly yes, appendfsync always), or whoever
-     * starts them waits for max_ttl_ms: count restarted servers at once. */
+    /* Set this if servers keep their keys over a restart (appendonly yes, appendfsync always), or
+     * are started only max_ttl_ms after their end: then restarted servers count at once. */
     bool restarts_are_safe;
 
-    /* How long one server may take for one request; never more than a twentieth of the TTL.
-     * FL_REDLOCK_BUDGET_DEFAULT_MS. It must be above the slowest round trip. */
+    /* The most time that one server may take for one request; never more than a twentieth of the
+     * TTL. FL_REDLOCK_BUDGET_DEFAULT_MS. It must be above the slowest round trip. */
     uint64_t budget_ms;
-    /* How long the first connections may take, and each later one in the background.
+    /* The most time for the first connections, and for each later one in the background.
      * FL_REDLOCK_CONNECT_DEFAULT_MS. */
     uint64_t connect_ms;
-    /* A connection whose oldest request has had no answer for so long is given up.
+    /* A connection is given up when its oldest request has had no answer for this long.
      * FL_REDLOCK_HUNG_DEFAULT_MS. */
     uint64_t hung_ms;
     /* The pause before attempt n is random between 0 and min(retry_cap_ms, retry_ms * 2^n). */
@@ -120,28 +122,29 @@ struct fl_redlock_options {
     uint64_t retry_cap_ms; /* FL_REDLOCK_RETRY_CAP_DEFAULT_MS */
 };
 
-/* What is held. The caller's memory, plain data. */
+/* A held lock. Plain data in the caller's memory. */
 struct fl_redlock_lock {
-    char value[FL_REDLOCK_VALUE_LEN + 1]; /* what the key holds; fresh for each attempt */
+    char value[FL_REDLOCK_VALUE_LEN + 1]; /* the key's value; new for each attempt */
     uint64_t ttl_ms;
-    uint64_t deadline_ms; /* by fl_redlock_now_ms(): from then on do not believe you hold it */
+    uint64_t deadline_ms; /* on fl_redlock_now_ms()'s clock: from then on do not believe that you
+                             hold it */
     fl_token token;       /* of fl_redlock_acquire_fenced(); else FL_TOKEN_NONE */
 };
 
 enum fl_redlock_cause {
     FL_REDLOCK_NONE,        /* no failure */
-    FL_REDLOCK_CONTENDED,   /* enough servers work, and others hold the lock on them */
+    FL_REDLOCK_CONTENDED,   /* enough servers work, and another holder has the lock on them */
     FL_REDLOCK_UNREACHABLE, /* too many servers cannot be connected to */
     FL_REDLOCK_TOO_SLOW,    /* too many servers are silent, or the quorum came too late */
     FL_REDLOCK_REFUSED,     /* too many servers answer with errors or do not count */
     FL_REDLOCK_LOST,        /* extend, release: too many servers no longer have our value */
-    FL_REDLOCK_NOTOKEN,     /* the quorum was held, the token could not be had */
+    FL_REDLOCK_NOTOKEN,     /* the quorum was held, but no token could be issued */
     FL_REDLOCK_CANCELLED    /* fl_redlock_cancel() or fl_redlock_close() */
 };
 
 enum fl_redlock_status {
-    FL_REDLOCK_UNASKED, /* it was decided before this server could be asked */
-    FL_REDLOCK_WAITING, /* it was decided before this server had answered */
+    FL_REDLOCK_UNASKED, /* the outcome was decided before this server could be asked */
+    FL_REDLOCK_WAITING, /* the outcome was decided before this server had answered */
     FL_REDLOCK_YES,     /* set, extended, deleted */
     FL_REDLOCK_HELD,    /* acquire: the key exists already */
     FL_REDLOCK_FOREIGN, /* the key is of another type: another library's lock */
@@ -151,65 +154,67 @@ enum fl_redlock_status {
     FL_REDLOCK_SILENT,  /* no answer within the budget */
     FL_REDLOCK_YOUNG,   /* it said yes, but was restarted too recently to count */
     FL_REDLOCK_REPLICA, /* it is a replica */
-    FL_REDLOCK_TWICE    /* it is the same server as an earlier one of the list */
+    FL_REDLOCK_TWICE    /* the same server as an earlier one in the list */
 };
 
 struct fl_redlock_server_report {
     enum fl_redlock_status status;
-    uint64_t rtt_us;                  /* of its answer; 0 when there was none */
+    uint64_t rtt_us;                  /* until its answer; 0: there was none */
     char error[FL_REDLOCK_ERROR_MAX]; /* the server's or the system's text; "" for none */
 };
 
-/* How a call went: its last attempt. */
+/* The course of a call: its last attempt. */
 struct fl_redlock_report {
     enum fl_redlock_cause cause;
     uint32_t servers; /* configured */
     uint32_t quorum;
-    uint32_t yes;      /* that counted */
-    uint32_t attempts; /* made by this call */
+    uint32_t yes;      /* servers that said yes and count */
+    uint32_t attempts; /* attempts of this call */
     uint64_t elapsed_us;
     struct fl_redlock_server_report server[FL_REDLOCK_SERVERS_MAX];
 };
 
-/* loop: the caller's, which must outlive the handle: the calls that end in _start are for that. A
- * handle is active on its loop until it is closed, so the loop runs as long. NULL: a private loop
- * that runs inside the blocking calls and at no other time. Starts connecting to all servers, waits
- * for none. Names of hosts are resolved here, which blocks. 0; FL_EINVAL or FL_ENOCONN (a name does
- * not resolve) with a sentence in errmsg (may be NULL); FL_ENOMEM, FL_ESYSTEM. */
+/* loop: the caller's, which must outlive the handle; the calls whose names end in _start are for
+ * it. A handle is active on its loop until it is closed, so the loop keeps running. NULL: a private
+ * loop that runs only inside the blocking calls. Starts connecting to all servers and waits for
+ * none. Resolves host names, which blocks. 0; FL_EINVAL or FL_ENOCONN (a name does not resolve)
+ * with a sentence in errmsg (may be NULL); FL_ENOMEM, FL_ESYSTEM. */
 FL_API int fl_redlock_create(struct uv_loop_s *loop, const struct fl_redlock_options *options,
                              fl_redlock **ret, char *errmsg, size_t errmsg_size) FL_MUST_USE;
 
-/* Ends the handle. Calls in flight get FL_REDLOCK_CANCELLED and releases that are queued are
- * written as far as the kernel takes them; locks stay held until released or expired. With a loop
- * of the caller's, the memory is freed and closed(ctx) called (may be NULL) from a later turn of
- * the loop; otherwise before this returns. NULL is fine. */
+/* Closes the handle. Calls in flight get FL_REDLOCK_CANCELLED. Queued releases are written as far
+ * as the kernel takes them; locks stay held until released or expired. On a loop of the caller's, a
+ * later turn of the loop frees the memory and calls closed(ctx) (may be NULL); otherwise both
+ * happen before this returns. NULL is fine. */
 FL_API void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx);
 
 /* The clock of deadlines, in milliseconds. Any thread. */
 FL_API uint64_t fl_redlock_now_ms(void);
 
-/* How long the lock may still be believed; 0 when it is over. Any thread. */
+/* How long you may still believe in the lock; 0 when it is over. Any thread. */
 FL_API uint64_t fl_redlock_remaining_ms(const struct fl_redlock_lock *lock);
 
 FL_API size_t fl_redlock_servers(const fl_redlock *r);
-FL_API const char *fl_redlock_address(const fl_redlock *r, size_t index); /* as given; "" beyond */
-FL_API const char *fl_redlock_cause_text(enum fl_redlock_cause cause);    /* never NULL */
+FL_API const char *fl_redlock_address(const fl_redlock *r,
+                                      size_t index);                   /* as given; "" for an index
+                                                                             beyond the end */
+FL_API const char *fl_redlock_cause_text(enum fl_redlock_cause cause); /* never NULL */
 FL_API const char *fl_redlock_status_text(enum fl_redlock_status status); /* never NULL */
 
 /* Zero (or a NULL pointer) means the defaults. */
 struct fl_redlock_acquire_options {
     uint64_t ttl_ms; /* FL_TTL_MIN_MS to max_ttl_ms; FL_REDLOCK_TTL_DEFAULT_MS */
-    /* Fail when less of the TTL than this would be left; below ttl_ms; 1. With a token: what must
-     * be left after the token has been issued. */
+    /* Fail if less of the TTL than this would be left; below ttl_ms; default 1. With a token: what
+     * must be left after the token was issued. */
     uint64_t min_validity_ms;
-    uint64_t wait_ms; /* keep trying for so long; 0: one attempt */
+    uint64_t wait_ms; /* keep trying for this long; 0: one attempt */
 };
 
 /* ---- calls that return at once; for a handle on the caller's loop ------------------------------
  *
- * 0: done() will be called exactly once, from the loop, never from inside the call. FL_EINVAL,
- * FL_ENOMEM, FL_EBUSY: it will not. `lock` and `report` are valid during done() only. A done() may
- * start other calls and may close the handle. */
+ * 0: done() will be called exactly once, from the loop, never inside the call. FL_EINVAL,
+ * FL_ENOMEM, FL_EBUSY: it will not be called. `lock` and `report` are valid during done() only. A
+ * done() may start other calls and may close the handle. */
 
 typedef void fl_redlock_done(void *ctx, int result, const struct fl_redlock_lock *lock,
                              const struct fl_redlock_report *report);
@@ -219,40 +224,40 @@ FL_API int fl_redlock_acquire_start(fl_redlock *r, struct fl_bytes name,
                                     const struct fl_redlock_acquire_options *options,
                                     fl_redlock_done *done, void *ctx, uint64_t *ret_id) FL_MUST_USE;
 
-/* Ends an acquire that is in flight: it gets FL_ENOTHELD and FL_REDLOCK_CANCELLED, and what was
- * asked is released. An id that is not in flight is ignored. */
+/* Ends an acquire in flight: it gets FL_ENOTHELD and FL_REDLOCK_CANCELLED, and is released on the
+ * servers that were asked. An id that is not in flight is ignored. */
 FL_API void fl_redlock_cancel(fl_redlock *r, uint64_t id);
 
-/* Where the servers still hold our value, sets the expiry to ttl_ms (0: lock->ttl_ms) from now.
- * Never sets a key that is gone, never touches another's. 0: lock in done() has the new deadline.
- * FL_ENOTHELD (lost for certain); otherwise it failed for now and may be tried again. In every
- * case use the lock that done() gets: after a failure its deadline is the old one, or an earlier
- * one where a shorter TTL may have reached some servers. Nothing is released. `lock` is copied.
- * With a TTL that is shorter than what is left: servers may have taken it long before this process
- * hears of that, should it be stopped. Until done(), believe in the lock no longer than for that
- * TTL, less a hundredth and 2 ms, counted from before this call. */
+/* On servers that still hold our value, sets the expiry to ttl_ms (0: lock->ttl_ms) from now. Never
+ * sets a missing key, never touches another holder's. 0: `lock` in done() has the new deadline.
+ * FL_ENOTHELD: surely lost. Any other result: it failed for now and may be tried again. In every
+ * case use the lock that done() gets. After a failure its deadline is the old one, or an earlier
+ * one if a shorter TTL may have reached some servers. Nothing is released. `lock` is copied.
+ * A TTL shorter than the time left may take effect on the servers long before this process learns
+ * of it, for example if the process is stopped. Until done(), believe in the lock no longer than
+ * for that TTL, less a hundredth and 2 ms, counted from before this call. */
 FL_API int fl_redlock_extend_start(fl_redlock *r, struct fl_bytes name,
                                    const struct fl_redlock_lock *lock, uint64_t ttl_ms,
                                    fl_redlock_done *done, void *ctx) FL_MUST_USE;
 
 /* Deletes the key where it holds our value. 0: it was still held, and a quorum is free of it;
  * FL_ENOTHELD: it had been lost or had expired before. Otherwise too few servers answered; the
- * release is sent to those when they can be reached again, until the TTL has passed. done may be
+ * others get the release when they can be reached again, until the TTL has passed. done may be
  * NULL. `lock` is copied; it is NULL in done(). */
 FL_API int fl_redlock_release_start(fl_redlock *r, struct fl_bytes name,
                                     const struct fl_redlock_lock *lock, fl_redlock_done *done,
                                     void *ctx) FL_MUST_USE;
 
-/* Issues a token for a name, without blocking: starts, and later (or at once) calls
+/* Starts to issue a token for a name, without blocking. Later (or at once) it calls
  * issued(issued_ctx, result, token) exactly once, within timeout_ms or soon after. */
 typedef void fl_redlock_issued(void *issued_ctx, int result, fl_token token);
 typedef void fl_redlock_issue_start(void *ctx, struct fl_bytes name, uint64_t timeout_ms,
                                     fl_redlock_issued *issued, void *issued_ctx);
 
-/* As fl_redlock_acquire_start(), and when the quorum is held a token is issued and the validity
- * checked again: too late means release and failure. The token comes after the quorum, never
- * before, so that of two holders in turn the later one has the larger token; and it has to be
- * claimed at the storage before the first read. */
+/* As fl_redlock_acquire_start(); then, with the quorum held, a token is issued and the validity is
+ * checked again. If it is too late, the lock is released and the call fails. The token comes after
+ * the quorum, never before, so of two holders in turn the later one has the larger token. It must
+ * be claimed at the storage before the first read. */
 FL_API int fl_redlock_acquire_fenced_start(fl_redlock *r, struct fl_bytes name,
                                            const struct fl_redlock_acquire_options *options,
                                            fl_redlock_issue_start *issue, void *issue_ctx,
@@ -264,10 +269,10 @@ FL_API int fl_redlock_acquire_fenced_start(fl_redlock *r, struct fl_bytes name,
 typedef struct fl_redlock_keeper fl_redlock_keeper;
 
 enum fl_redlock_end {
-    FL_REDLOCK_END_LOST,     /* the servers no longer have it */
+    FL_REDLOCK_END_LOST,     /* the servers no longer hold it */
     FL_REDLOCK_END_EXPIRED,  /* no extend succeeded before the deadline */
-    FL_REDLOCK_END_MAX_HOLD, /* max_hold_ms is nearly over: no more extends. The lock is held until
-                                its deadline, which is not after the end of max_hold_ms */
+    FL_REDLOCK_END_MAX_HOLD, /* max_hold_ms is nearly over: no more extends. The lock is held
+                                until its deadline, which is not after the end of max_hold_ms */
     FL_REDLOCK_END_CLOSED    /* the handle was closed */
 };
 
@@ -277,24 +282,24 @@ typedef void fl_redlock_ended(void *ctx, enum fl_redlock_end why,
                               const struct fl_redlock_lock *lock);
 
 /* Extends the lock whenever a third of its time is over, for at most max_hold_ms (1 to
- * FL_REDLOCK_TIME_MAX_MS) from now: a holder that is stuck must not keep it for ever. Handles on
- * the caller's loop only. 0; FL_EINVAL; FL_ENOMEM. */
+ * FL_REDLOCK_TIME_MAX_MS) from now, so that a stuck holder does not keep it for ever. Only for
+ * handles on the caller's loop. 0; FL_EINVAL; FL_ENOMEM. */
 FL_API int fl_redlock_keep_start(fl_redlock *r, struct fl_bytes name,
                                  const struct fl_redlock_lock *lock, uint64_t max_hold_ms,
                                  fl_redlock_ended *ended, void *ctx,
                                  fl_redlock_keeper **ret) FL_MUST_USE;
 
-/* The lock as it is now; its deadline moves. Any time before the stop. */
+/* The lock's present state; its deadline moves. Any time before the stop. */
 FL_API const struct fl_redlock_lock *fl_redlock_keep_lock(const fl_redlock_keeper *k);
 
-/* Ends it and frees it. The lock stays: copy it first to release it. After the handle was closed
- * this may still be called, and must be before closed() has been. NULL is fine. */
+/* Stops and frees the keeper. The lock stays: to release it, copy it first. After the handle was
+ * closed this may still be called, but must be before closed(). NULL is fine. */
 FL_API void fl_redlock_keep_stop(fl_redlock_keeper *k);
 
 /* ---- calls that block; for a handle with a private loop ----------------------------------------
  *
  * The same without callbacks. Releases of failed attempts are written before a call returns.
- * Connections are looked after inside the calls only. */
+ * Connections are maintained only inside the calls. */
 
 FL_API int fl_redlock_acquire(fl_redlock *r, struct fl_bytes name,
                               const struct fl_redlock_acquire_options *options,
@@ -311,7 +316,7 @@ FL_API int fl_redlock_release(fl_redlock *r, struct fl_bytes name,
  * fencelock/client.h is one; its ctx is an fl_client. */
 typedef int fl_redlock_issue(void *ctx, struct fl_bytes name, uint64_t timeout_ms, fl_token *ret);
 
-/* As fl_redlock_acquire_fenced_start(). When the token cannot be had: what issue() returned. */
+/* As fl_redlock_acquire_fenced_start(). When no token could be issued, the result is issue()'s. */
 FL_API int fl_redlock_acquire_fenced(fl_redlock *r, struct fl_bytes name,
                                      const struct fl_redlock_acquire_options *options,
                                      fl_redlock_issue *issue, void *issue_ctx,
@@ -320,29 +325,30 @@ FL_API int fl_redlock_acquire_fenced(fl_redlock *r, struct fl_bytes name,
 /* A sentence about the last blocking call; "" after success. Valid until the next call. */
 FL_API const char *fl_redlock_error(const fl_redlock *r);
 
-/* How the last blocking call went. Valid until the next call; never NULL. */
+/* The course of the last blocking call. Valid until the next call; never NULL. */
 FL_API const struct fl_redlock_report *fl_redlock_last(const fl_redlock *r);
 
 /* ---- checking the servers -------------------------------------------------------------------- */
 
 enum fl_redlock_finding_kind {
-    FL_REDLOCK_FIND_EVEN,        /* an even number of servers: one more costs a failure to bear */
+    FL_REDLOCK_FIND_EVEN,        /* an even number of servers: one fewer would bear as many
+                                    failures */
     FL_REDLOCK_FIND_FEW,         /* fewer than three: no failure can be borne */
     FL_REDLOCK_FIND_TWICE,       /* two entries are the same server (run_id); refuses */
     FL_REDLOCK_FIND_REPLICA,     /* a replica; refuses */
     FL_REDLOCK_FIND_EVICTS,      /* maxmemory-policy may delete keys that expire; refuses */
     FL_REDLOCK_FIND_FORGETS,     /* a crash may lose keys: not (appendonly yes, fsync always) */
     FL_REDLOCK_FIND_YOUNG,       /* restarted too recently to count */
-    FL_REDLOCK_FIND_UNREACHABLE, /* not connected or silent: nothing is known about it */
-    FL_REDLOCK_FIND_REFUSED,     /* an error to the log-in; refuses */
-    FL_REDLOCK_FIND_UNKNOWN,     /* it does not tell something (INFO or CONFIG not permitted) */
-    FL_REDLOCK_FIND_STRANGER     /* its INFO is not that of a Redis; refuses */
+    FL_REDLOCK_FIND_UNREACHABLE, /* not connected or silent: nothing is known of it */
+    FL_REDLOCK_FIND_REFUSED,     /* it refused the log-in; refuses */
+    FL_REDLOCK_FIND_UNKNOWN,     /* some facts are missing (INFO or CONFIG not permitted) */
+    FL_REDLOCK_FIND_STRANGER     /* its INFO is not that of Redis; refuses */
 };
 
 struct fl_redlock_finding {
     enum fl_redlock_finding_kind kind;
     bool refuses; /* locks on these servers would not be locks; otherwise a warning */
-    int server;   /* index, or -1 when it is about all */
+    int server;   /* index, or -1 when it is about all servers */
     char text[192];
 };
 
@@ -355,16 +361,17 @@ struct fl_redlock_check_report {
 
 struct fl_redlock_check_options {
     uint64_t timeout_ms;   /* 0: connect_ms + budget_ms of the handle */
-    bool eviction_allowed; /* only warn of evicting servers */
+    bool eviction_allowed; /* only warn of servers that evict */
 };
 
-/* Result 0: no finding refuses; FL_EDENIED: one does. The report is valid during done() only. */
+/* Result 0: no finding refuses the servers; FL_EDENIED: one does. The report is valid during done()
+ * only. */
 typedef void fl_redlock_checked(void *ctx, int result, const struct fl_redlock_check_report *found);
 
 FL_API int fl_redlock_check_start(fl_redlock *r, const struct fl_redlock_check_options *options,
                                   fl_redlock_checked *done, void *ctx) FL_MUST_USE;
 
-/* Blocking. *ret is written for results 0 and FL_EDENIED. */
+/* Blocks. *ret is written for results 0 and FL_EDENIED. */
 FL_API int fl_redlock_check(fl_redlock *r, const struct fl_redlock_check_options *options,
                             struct fl_redlock_check_report *ret) FL_MUST_USE;
 

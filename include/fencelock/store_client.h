@@ -1,17 +1,17 @@
-/* store_client.h: talking to fencelock-store, the sample storage that checks fencing tokens.
+/* store_client.h: the client of fencelock-store, the sample storage that checks fencing tokens.
  *
  * The order that loses no update (docs/GUARANTEES.md, promise 4): acquire; fl_store_claim() with
  * the new token, or a fenced fl_store_get(); only then read, change, write. Checking writes alone
  * is not enough.
  *
- * Unknown outcomes. Claims and reads are repeated until the timeout; they only ever raise the mark.
- * fl_store_set() and fl_store_del() are sent once: a copy that was delayed on its way would carry
- * the same token as a later write and so could undo it. After FL_EUNCERTAIN of one of these, take a
- * new token (release, acquire, claim) before writing that key again, and the delayed copy is stale.
+ * Unknown outcomes. Claims and reads are repeated until the timeout, since they only raise the
+ * mark. fl_store_set() and fl_store_del() are sent once: a delayed copy would carry the same token
+ * as a later write and so could undo it. After FL_EUNCERTAIN of one of these, take a new token
+ * (release, acquire, claim) before you write that key again; then the delayed copy is stale.
  *
- * Results as in client.h; here FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
- * `ret_mark` may be NULL; it receives the mark with FL_ESTALE, and is not touched otherwise. One
- * thread at a time for each handle. */
+ * Results as in client.h; FL_ESTALE, FL_EWRONGLOCK and FL_ENOTOKEN are the storage's refusals.
+ * `ret_mark` may be NULL; it gets the mark with FL_ESTALE, and is unchanged otherwise. One thread
+ * at a time for each handle. */
 #ifndef FENCELOCK_STORE_CLIENT_H
 #define FENCELOCK_STORE_CLIENT_H
 
@@ -23,24 +23,25 @@ extern "C" {
 
 typedef struct fl_store fl_store;
 
-/* The lock and the token under which an operation is done. token FL_TOKEN_NONE: not fenced. */
+/* The lock and the token under which an operation is done. FL_TOKEN_NONE as the token: not
+ * fenced. */
 struct fl_fencing {
     struct fl_bytes lock;
     fl_token token;
 };
 
-/* address: HOST:PORT. timeout_ms: of a call that gives 0; 0 for FL_TIMEOUT_DEFAULT_MS. Connects to
- * nobody yet. 0; FL_EINVAL; FL_ENOMEM. */
+/* address: HOST:PORT. timeout_ms: for calls that give 0; 0 for FL_TIMEOUT_DEFAULT_MS. Does not
+ * connect yet. 0; FL_EINVAL; FL_ENOMEM. */
 FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
 
 /* All zero (or a NULL pointer) means the defaults. */
 struct fl_store_options {
     uint64_t timeout_ms;
-    const struct fl_tls_options *tls; /* NULL: connections are plain */
+    const struct fl_tls_options *tls; /* NULL: without TLS */
     const char *user, *password;      /* as in struct fl_client_options */
 };
 
-/* The same with all that can be said. FL_EINVAL also for files of TLS: see fl_tls_check(). */
+/* The same with all options. FL_EINVAL also for files of TLS: see fl_tls_check(). */
 FL_API int fl_store_create_with(const char *address, const struct fl_store_options *options,
                                 fl_store **ret) FL_MUST_USE;
 FL_API void fl_store_destroy(fl_store *s);            /* NULL is fine */
@@ -50,8 +51,9 @@ FL_API const char *fl_store_error(const fl_store *s); /* as fl_client_error() */
 FL_API int fl_store_claim(fl_store *s, struct fl_bytes lock, fl_token token, uint64_t timeout_ms,
                           fl_token *ret_mark) FL_MUST_USE;
 
-/* Reads a key; with a token this is a claim too. 0, and *ret is *ret_len bytes and a zero byte, to
- * be freed by free(); FL_ENOTFOUND (no such key); FL_ESTALE; FL_EWRONGLOCK. ret_len may be NULL. */
+/* Reads a key; with a token this is also a claim. 0, and *ret is *ret_len bytes and a zero byte;
+ * free it with free(). FL_ENOTFOUND (no such key); FL_ESTALE; FL_EWRONGLOCK. ret_len may be
+ * NULL. */
 FL_API int fl_store_get(fl_store *s, struct fl_bytes key, struct fl_fencing fencing,
                         uint64_t timeout_ms, fl_token *ret_mark, char **ret,
                         size_t *ret_len) FL_MUST_USE;
@@ -71,14 +73,14 @@ FL_API int fl_store_mark(fl_store *s, struct fl_bytes lock, uint64_t timeout_ms,
 
 /* ---- with locks ------------------------------------------------------------------------------ */
 
-/* What to give to the calls above while a lock is held; its bytes belong to the lock. 0;
- * FL_ENOTHELD when it is lost, so that nothing is begun under it any more. */
+/* The argument for the calls above while a lock is held; the lock owns its bytes. 0; FL_ENOTHELD
+ * when the lock is lost, so that no operation is begun under it any more. */
 FL_API int fl_lock_fencing(fl_lock *lock, struct fl_fencing *ret) FL_MUST_USE;
 
-/* fl_acquire() and then fl_store_claim() for each of the names, so that no holder before can write
- * any more: the order that loses no update. When a claim fails the lock is given back, and
- * ret_store_failed (may be NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD
- * also when the lease has run out over the claims. timeout_ms: of a claim. */
+/* fl_acquire() and then fl_store_claim() for each of the names, so that no earlier holder can write
+ * any more: the order that loses no update. When a claim fails, the lock is released, and
+ * *ret_store_failed (may be NULL) is true: fl_store_error() says why. Results of both; FL_ENOTHELD
+ * also when the lease has run out during the claims. timeout_ms: of a claim. */
 FL_API int fl_acquire_claimed(fl_client *c, fl_store *s, struct fl_bytes name,
                               const struct fl_acquire_options *options, uint64_t timeout_ms,
                               bool *ret_store_failed, struct fl_grant *ret) FL_MUST_USE;

@@ -1,4 +1,4 @@
-/* types.h: what every part of fencelock shares: tokens, limits of the wire, error codes.
+/* types.h: what every part of fencelock shares: tokens, sizes, error codes.
  *
  * Errors. Every function that can fail returns 0 or a negative `enum fl_err`, and its result must
  * be used. There are three classes, and a caller usually needs only the class (fl_err_class()):
@@ -28,20 +28,20 @@ extern "C" {
 #define FL_MUST_USE
 #endif
 
-/* A fencing token: 0 is never issued, and all stay below 2^53 so that languages whose numbers are
- * doubles (JavaScript, Lua) can hold one exactly. */
+/* A fencing token. 0 is never issued. All tokens are below 2^53, so that languages whose numbers
+ * are doubles (JavaScript, Lua) can hold one exactly. */
 typedef uint64_t fl_token;
 #define FL_TOKEN_NONE ((fl_token)0)
 #define FL_TOKEN_MAX ((fl_token)((UINT64_C(1) << 53) - 1))
 
 /* Sizes in bytes. */
 #define FL_NAME_MAX 255u        /* a lock's name: 1 to 255, any bytes */
-#define FL_PERMITS_MAX 1000000u /* holders a semaphore may have */
-#define FL_NAMES_MAX 16u        /* locks that one request may take together */
+#define FL_PERMITS_MAX 1000000u /* the most holders of a semaphore */
+#define FL_NAMES_MAX 16u        /* the most locks that one request may take together */
 #define FL_OWNER_MAX 255u       /* a session's owner id */
-#define FL_OWNER_MIN 16u        /* native commands ask for at least this many */
+#define FL_OWNER_MIN 16u        /* the least for native commands */
 #define FL_LABEL_MAX 255u       /* a session's label */
-#define FL_VALUE_MAX 1024u      /* the VALUE a grant may carry */
+#define FL_VALUE_MAX 1024u      /* a grant's VALUE */
 
 /* Times in milliseconds. */
 #define FL_TTL_MIN_MS UINT64_C(10)
@@ -50,13 +50,13 @@ typedef uint64_t fl_token;
 #define FL_WAIT_MAX_MS UINT64_C(86400000)
 #define FL_LOCKDELAY_MAX_MS UINT64_C(60000)
 
-/* Bytes owned by the caller; names may hold any bytes, zeros too. */
+/* Bytes owned by the caller; names may hold any bytes, including zeros. */
 struct fl_bytes {
     const void *data;
     size_t len;
 };
 
-/* The bytes of a C string without its end. */
+/* The bytes of a C string without its terminator. */
 static inline struct fl_bytes fl_str(const char *text)
 {
     struct fl_bytes b;
@@ -100,13 +100,13 @@ enum fl_err {
 
 enum fl_err_class { FL_CLASS_OK, FL_CLASS_REFUSED, FL_CLASS_UNKNOWN, FL_CLASS_FAULT };
 
-/* The class of a code; a code that is not ours counts as a fault. Any thread. */
+/* The class of a code; an unknown code counts as a fault. Any thread. */
 FL_API enum fl_err_class fl_err_class(int code);
 
 /* A short English text for a code, never NULL, valid for ever. Any thread. */
 FL_API const char *fl_strerror(int code);
 
-/* The symbolic name, such as "ENOLEADER"; "?" for a code that is not ours. Any thread. */
+/* The symbolic name, such as "ENOLEADER"; "?" for an unknown code. Any thread. */
 FL_API const char *fl_err_name(int code);
 
 #ifdef __cplusplus

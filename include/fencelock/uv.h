@@ -6,7 +6,7 @@
  *     ... calls of hold.h, whose callbacks come from uv_run() ...
  *     fl_uv_stop(&u, closed);    and in closed(), or later: fl_async_destroy(a)
  *
- * All of it is in this header, so that only programs that use libuv need it. */
+ * All of it is in this header, so only programs that use libuv depend on libuv. */
 #ifndef FENCELOCK_UV_H
 #define FENCELOCK_UV_H
 
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* The caller's memory, which must stay until fl_uv_stop() has called back. */
+/* In the caller's memory, which must stay until fl_uv_stop() has called back. */
 struct fl_uv {
     uv_poll_t poll; /* its data is free for your use */
     fl_async *async;
@@ -32,8 +32,8 @@ static inline void fl_uv_ready_(uv_poll_t *poll, int status, int events)
     fl_async_process(((struct fl_uv *)(void *)poll)->async);
 }
 
-/* 0; FL_ESYSTEM when the loop cannot take the descriptor. Keeps the loop alive, as any active
- * handle does, until it is stopped; uv_unref((uv_handle_t *)&u.poll) changes that. */
+/* 0; FL_ESYSTEM when the loop cannot take the descriptor. Like any active handle, it keeps the loop
+ * alive until it is stopped; uv_unref((uv_handle_t *)&u.poll) changes that. */
 static inline int fl_uv_start(struct fl_uv *u, uv_loop_t *loop, fl_async *async)
 {
     u->async = async;

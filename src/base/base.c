@@ -1,4 +1,5 @@
-/* base.c: assertions, the last words of a dying process, allocation that cannot fail, error texts.
+/* base.c: assertions, the last message of a dying process, allocation that cannot fail, error
+ * texts.
  *
  * A message goes out with one write(2) on standard error and from the stack, since the heap may be
  * what is broken. */
@@ -16,7 +17,7 @@ static _Noreturn void die(const char *text, size_t len)
     while (len > 0) {
         ssize_t n = write(STDERR_FILENO, text, len);
         if (n <= 0) {
-            break; /* Nobody can be told; stopping matters more than the message. */
+            break; /* nobody can be told; stopping matters more than the message */
         }
         text += n;
         len -= (size_t)n;
@@ -24,7 +25,7 @@ static _Noreturn void die(const char *text, size_t len)
     abort();
 }
 
-/* Length that snprintf really stored in a buffer of this size. */
+/* The length that snprintf() really stored in a buffer of this size. */
 static size_t stored(int n, size_t size)
 {
     if (n < 0) {
@@ -71,7 +72,7 @@ void *fli_xcalloc(size_t n, size_t size)
     return p;
 }
 
-/* Twice as much is mapped, and what stands over at both ends is given back. */
+/* Maps twice as much, and unmaps what is left over at both ends. */
 void *fli_region_map(bool huge)
 {
     size_t size = FLI_REGION_SIZE;

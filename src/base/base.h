@@ -1,4 +1,4 @@
-/* base.h: the few words all layers share: must-use, assertions that stay on, container_of. */
+/* base.h: what all layers share: must-use, assertions that stay on, container_of. */
 #ifndef FLI_BASE_H
 #define FLI_BASE_H
 
@@ -24,12 +24,12 @@
 
 _Noreturn void fli_assert_fail(const char *cond, const char *file, int line, const char *func);
 
-/* Stops the process with a message: for what can only be answered by a crash (out of memory while
+/* Stops the process with a message: for failures where only a crash is safe (out of memory while
  * applying, a log that cannot be written). */
 _Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
 
-/* By way of an integer, so that a pointer to const works without a warning: comparison functions
- * are given const nodes. What they do with the element is theirs to keep const. */
+/* Goes by way of an integer, so that a pointer to const works without a warning: comparison
+ * functions get const nodes, and must treat the element as const themselves. */
 #define FLI_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))
 
 /* Allocation that cannot fail: aborts instead. For apply and for start-up; never sized by unchecked
@@ -37,14 +37,13 @@ _Noreturn void fli_fatal(const char *fmt, ...) FLI_PRINTF(1, 2);
 void *fli_xmalloc(size_t size);
 void *fli_xcalloc(size_t n, size_t size);
 
-/* FLI_REGION_SIZE bytes of zeros from the kernel, aligned to their size; `huge`: as one page where
- * it has them. Out of memory stops the process. */
+/* Maps FLI_REGION_SIZE bytes of zeros, aligned to their size; `huge`: as one page if the kernel
+ * can. Out of memory stops the process. */
 #define FLI_REGION_SIZE ((size_t)2 << 20)
 void *fli_region_map(bool huge);
 void fli_region_unmap(void *region);
 
-/* A view of bytes owned by somebody else. Not NUL-terminated. data may be NULL only when len is 0.
- */
+/* A view of bytes with another owner. Not NUL-terminated. data may be NULL only when len is 0. */
 struct fli_slice {
     const uint8_t *data;
     size_t len;

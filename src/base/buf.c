@@ -1,5 +1,5 @@
-/* buf.c: see buf.h. Every length is compared with what is left below the ceiling before it is added
- * to anything, so no sum can wrap. */
+/* buf.c: see buf.h. Every length is compared with the room left below the ceiling before it is
+ * added, so no sum can wrap. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -77,8 +77,8 @@ int fli_buf_append(struct fli_buf *b, const void *data, size_t n)
 
 int fli_buf_printf(struct fli_buf *b, const char *fmt, ...)
 {
-    /* One byte more than the text is needed for the terminator that vsnprintf insists on. Short
-     * texts go over the stack, so that a buffer filled to its ceiling needs no spare byte. */
+    /* vsnprintf() needs one byte more than the text, for the terminator. Short texts go over the
+     * stack, so that a buffer filled to its ceiling needs no spare byte. */
     char text[256];
     va_list args;
     va_start(args, fmt);
@@ -134,7 +134,7 @@ void fli_buf_shrink(struct fli_buf *b)
     }
     size_t cap = step_for(0, b->len, b->max);
     uint8_t *data = realloc(b->data, cap);
-    if (data != NULL) { /* Keeping the larger block is no failure. */
+    if (data != NULL) { /* keeping the larger block is no failure */
         b->data = data;
         b->cap = cap;
     }

@@ -1,7 +1,7 @@
-/* buf.h: a growable byte buffer with a ceiling that is given once, at init.
+/* buf.h: a growable byte buffer with a ceiling that is set once, at init.
  *
- * Growth doubles up to the ceiling. The first failure (ceiling or memory) leaves the content as it
- * was and is returned; nothing is ever half appended. Not thread-safe. */
+ * Growth doubles up to the ceiling. The first failure (ceiling or memory) leaves the content
+ * unchanged and is returned; nothing is ever half appended. Not thread-safe. */
 #ifndef FLI_BUF_H
 #define FLI_BUF_H
 

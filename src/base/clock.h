@@ -1,5 +1,5 @@
-/* clock.h: the only place that reads a clock or asks for randomness. Everything above takes time as
- * an argument, or through this seam, so that a simulator can supply its own. */
+/* clock.h: only this file reads a clock or asks for randomness. All other code gets time as an
+ * argument or from here, so that a simulator can supply its own. */
 #ifndef FLI_CLOCK_H
 #define FLI_CLOCK_H
 
@@ -10,10 +10,10 @@
 uint64_t fli_clock_ms(void);
 uint64_t fli_clock_ns(void);
 
-/* Milliseconds since 1970 by the wall clock, which jumps: for people to read, never to decide. */
+/* Milliseconds since 1970 by the wall clock, which may jump: for people, never for decisions. */
 uint64_t fli_clock_wall_ms(void);
 
-/* Nanoseconds that the processor has worked for this thread. A call of the kernel. */
+/* Nanoseconds of processor time of this thread. Costs a system call. */
 uint64_t fli_clock_cpu_ns(void);
 
 /* Fills with random bytes from the kernel; aborts when there is none to be had. Any thread. */

@@ -1,4 +1,4 @@
-/* clock_cpu.c: the rest of clock.h: what a simulator does not replace. */
+/* clock_cpu.c: the part of clock.h that a simulator does not replace. */
 #include <errno.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-/* distance.h: how far two words are from each other, for "did you mean". Pure. */
+/* distance.h: the distance between two words, for "did you mean". Pure. */
 #ifndef FLI_BASE_DISTANCE_H
 #define FLI_BASE_DISTANCE_H
 
@@ -6,8 +6,8 @@
 
 #define FLI_DISTANCE_WORD_MAX 32u /* bytes of a word */
 
-/* How many letters to insert, drop or replace (Levenshtein 1966). SIZE_MAX when a word is longer
- * than FLI_DISTANCE_WORD_MAX: such a word is near to none. */
+/* The number of letters to insert, drop or replace (Levenshtein 1966). SIZE_MAX when a word is
+ * longer than FLI_DISTANCE_WORD_MAX: it is near to no word. */
 size_t fli_distance(const char *a, const char *b);
 
 #endif

@@ -30,7 +30,7 @@ static void place(struct fli_heap *h, size_t pos, struct fli_heap_node *n)
     n->pos = (uint32_t)pos;
 }
 
-/* Moves the hole at pos towards the root until n may stand in it. Returns where n went. */
+/* Moves the hole at pos towards the root until n fits there. Returns n's place. */
 static size_t sift_up(struct fli_heap *h, size_t pos, struct fli_heap_node *n)
 {
     while (pos > 0) {
@@ -88,7 +88,7 @@ int fli_heap_insert(struct fli_heap *h, struct fli_heap_node *n)
     return 0;
 }
 
-/* A quarter full: give half back. Failing to is harmless. */
+/* When it is a quarter full, frees half of the memory. Failing to do so is harmless. */
 static void give_back(struct fli_heap *h)
 {
     if (h->cap <= HEAP_CAP_MIN || h->len > h->cap / 4) {

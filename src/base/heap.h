@@ -1,8 +1,8 @@
 /* heap.h: intrusive 4-ary min-heap over a total order given by the caller.
  *
- * The node remembers its place, so removal and re-ordering are O(log n) without a search. With a
- * total order (no two elements equal) the sequence of minima does not depend on the history of the
- * heap, which is what makes expiry the same on every replica. Not thread-safe. */
+ * The node records its place, so removal and re-ordering are O(log n) without a search. With a
+ * total order (no two elements equal), the sequence of minima does not depend on the heap's
+ * history. So expiry is the same on every replica. Not thread-safe. */
 #ifndef FLI_HEAP_H
 #define FLI_HEAP_H
 

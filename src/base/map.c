@@ -1,11 +1,11 @@
 /* map.c: see map.h.
  *
- * Buckets are chains of nodes, newest first. When the load passes one element a bucket a table of
- * twice the size is added, and each later insert or remove moves a few buckets over; lookups look
- * into both. A table of n buckets is empty after at most n / MOVE_BUCKETS changes, and the next
- * growth is due n inserts later at the earliest, so there are never more than two tables. The same
- * goes for shrinking, which begins at one element in eight buckets and aims at one in two. New
- * tables come from calloc, which for large ones means fresh pages that nobody had to clear. */
+ * Buckets are chains of nodes, newest first. When there is more than one element per bucket, a
+ * table of twice the size is added. Each later insert or remove moves a few buckets over; lookups
+ * search both tables. A table of n buckets is empty after at most n / MOVE_BUCKETS changes, and the
+ * next growth is due n inserts later at the earliest, so there are never more than two tables.
+ * Shrinking works alike: it begins at one element in eight buckets and aims at one in two. New
+ * tables come from calloc, which for large ones means fresh pages that need no clearing. */
 #include "base/map.h"
 
 #include <stdlib.h>
@@ -85,8 +85,8 @@ static void move_some(struct fli_map *m)
     }
 }
 
-/* Starts a move to a table of another size when the load asks for it. Not getting the memory costs
- * speed, not correctness, and the next change tries again. */
+/* Starts a move to a table of another size when the load requires it. A lack of memory costs speed,
+ * not correctness, and the next change tries again. */
 static void consider_resize(struct fli_map *m)
 {
     size_t buckets = m->table[0].mask + 1;
@@ -114,7 +114,7 @@ static void step(struct fli_map *m)
     }
 }
 
-/* Where the chain of a hash begins. Only buckets not yet moved are in the old table. */
+/* The beginning of a hash's chain. The old table has only buckets that were not moved yet. */
 static struct fli_map_node **chain(struct fli_map *m, uint64_t hash)
 {
     size_t i = (size_t)hash & m->table[0].mask;
@@ -172,7 +172,7 @@ void fli_map_remove(struct fli_map *m, struct fli_map_node *node)
     node->next = NULL;
     m->len--;
     if (m->len == 0 && (moving(m) || m->table[0].mask + 1 > BUCKETS_MIN)) {
-        fli_map_fini(m); /* Nothing to move: an empty map gives everything back at once. */
+        fli_map_fini(m); /* nothing to move: an empty map frees everything at once */
         return;
     }
     step(m);
@@ -187,7 +187,7 @@ void fli_map_each(struct fli_map *m, void (*fn)(void *ctx, struct fli_map_node *
         for (size_t i = 0; i <= m->table[t].mask; i++) {
             struct fli_map_node *next;
             for (struct fli_map_node *n = m->table[t].buckets[i]; n != NULL; n = next) {
-                next = n->next; /* fn may free what it is given, when the map is dropped next. */
+                next = n->next; /* fn may free its element, when the map is dropped next */
                 fn(ctx, n);
             }
         }

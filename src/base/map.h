@@ -1,11 +1,11 @@
 /* map.h: intrusive hash map keyed by bytes, with incremental resizing.
  *
- * The node is embedded in the caller's struct and caches its hash; the map never allocates per
- * element, and no single operation moves more than a few buckets, so a million elements cause no
- * pause. Keys are compared by a function the map is given, since where the key lives is the
- * caller's business. SipHash-1-3 (Aumasson and Bernstein 2012, reduced rounds) under a per-map
- * random key defends against chosen-name flooding; because of it the order of iteration differs
- * between processes, so nothing that must be the same everywhere may iterate. Not thread-safe. */
+ * The node is embedded in the caller's struct and caches its hash. The map never allocates per
+ * element, and no operation moves more than a few buckets, so a million elements cause no pause.
+ * The caller's function compares keys, since only the caller knows where a key is. SipHash-1-3
+ * (Aumasson and Bernstein 2012, reduced rounds) under a random key for each map defends against
+ * flooding with chosen names. So the order of iteration differs between processes, and code whose
+ * result must be the same everywhere must not iterate. Not thread-safe. */
 #ifndef FLI_MAP_H
 #define FLI_MAP_H
 
@@ -16,7 +16,7 @@
 struct fli_map_node {
     struct fli_map_node *next;
     uint32_t hash;  /* its lower half, which is enough for 2^32 buckets */
-    uint8_t own[4]; /* the caller's: room that would otherwise be lost */
+    uint8_t own[4]; /* the caller's, in room that would otherwise be lost */
 };
 
 /* Whether the element that embeds `node` has this key. */
@@ -46,7 +46,7 @@ struct fli_map_node *fli_map_find(struct fli_map *m, const void *key, size_t key
 struct fli_map_node *fli_map_find_hashed(struct fli_map *m, uint64_t hash, const void *key,
                                          size_t key_len);
 
-/* Adds a node whose key (whose hash is given) must not be in the map. 0 or FL_ENOMEM (the first
+/* Adds a node whose key, with the given hash, must not be in the map. 0 or FL_ENOMEM (for the first
  * table only; a failed resize is tried again later and never fails an insert). */
 int fli_map_insert(struct fli_map *m, struct fli_map_node *node, uint64_t hash) FLI_MUST_USE;
 

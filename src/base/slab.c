@@ -9,22 +9,24 @@
 #define CHUNK_SIZE ((size_t)64 << 10)
 #define CHUNKS (FLI_REGION_SIZE / CHUNK_SIZE)
 #define HEAD_SIZE 64u
-#define PLAIN_REGIONS 4u /* so many are not worth a huge page: few records would take 2 MiB each */
+#define PLAIN_REGIONS                                                                              \
+    4u /* the first regions are not worth a huge page: few records would take 2
+                            MiB each */
 #define ALL_FREE UINT32_MAX
 
 _Static_assert(CHUNKS == 32, "free_mask has a bit for each chunk");
 
-/* Linked while it has room. */
+/* Linked while it has room for records. */
 struct fli_slab_chunk {
     struct fli_slab_chunk *next;
     struct fli_slab_chunk *prev;
-    void *freed;    /* records that came back; each points to the next */
-    uint32_t fresh; /* offset of the first record that was never given out */
+    void *freed;    /* freed records; each points to the next */
+    uint32_t fresh; /* offset of the first record that was never used */
     uint32_t size;  /* of a record */
     uint32_t used;
 };
 
-/* Linked while it has chunks that serve no size. */
+/* Linked while it has chunks without a size. */
 struct fli_slab_region {
     struct fli_slab_region *next;
     struct fli_slab_region *prev;
@@ -108,7 +110,8 @@ static void give_chunk(struct fli_slab *s, const struct fli_slab_chunk *c)
         link_region(s, r);
     }
     r->free_mask |= UINT32_C(1) << ((uintptr_t)c - base) / CHUNK_SIZE;
-    /* Of those with room one stays, so that the edge of a region costs nothing. */
+    /* One region with room stays, so that allocating and freeing at a region's edge costs
+     * nothing. */
     if (r->free_mask == ALL_FREE && (s->roomy != r || r->next != NULL)) {
         destroy_region(s, r);
     }

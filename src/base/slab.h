@@ -1,16 +1,16 @@
-/* slab.h: small records of few sizes, without malloc's overhead for each, from memory that is given
- * back in large pieces.
+/* slab.h: an allocator for small records of few sizes. It has no overhead per record, and frees
+ * memory in large pieces.
  *
- * A size is rounded up to 8 bytes; records of one size lie in chunks of 64 KiB, and the chunks in
- * regions of 2 MiB, aligned, which come from the kernel. A freed record is the next that is given
- * out of its chunk; an empty chunk serves any size, and an empty region goes back unless it is the
- * only one with room. So what is not used is at most a region, a chunk for each size, and what lies
- * among records that stayed. From the fifth region on the kernel is asked for huge pages: a fork
- * then copies one entry for 2 MiB and not 512, and fewer look-ups miss.
+ * A size is rounded up to 8 bytes. Records of one size share chunks of 64 KiB, and chunks share
+ * aligned regions of 2 MiB from the kernel. A freed record is the next to be reused in its chunk.
+ * An empty chunk serves any size. An empty region is freed unless it is the only one with room. So
+ * unused memory is at most a region, a chunk for each size, and the gaps among records that stayed.
+ * From the fifth region on the kernel is asked for huge pages: a fork then copies one entry for 2
+ * MiB instead of 512, and fewer address look-ups miss.
  *
  * Records of more than FLI_SLAB_SIZE_MAX bytes come from malloc. Under AddressSanitizer all do, so
- * that it sees who uses a record after its end. Out of memory stops the process. Not thread-safe;
- * the struct may be moved. */
+ * that it detects a use after free. Out of memory stops the process. Not thread-safe; the struct
+ * may be moved. */
 #ifndef FLI_SLAB_H
 #define FLI_SLAB_H
 
@@ -26,19 +26,19 @@ struct fli_slab_region;
 
 struct fli_slab {
     struct fli_slab_chunk *open[FLI_SLAB_KINDS]; /* by size / 8: those with room */
-    struct fli_slab_region *roomy;               /* with chunks that serve no size now */
+    struct fli_slab_region *roomy;               /* with chunks that have no size at present */
     uint64_t regions;
-    uint64_t used; /* records that are out, those of malloc as well */
-    bool through;  /* everything from malloc; may be changed while nothing is out */
+    uint64_t used; /* records in use, including those from malloc */
+    bool through;  /* everything comes from malloc; may be changed while no record is in use */
 };
 
 void fli_slab_init(struct fli_slab *s); /* allocates nothing */
-void fli_slab_fini(struct fli_slab *s); /* when nothing is out any more; NULL is fine */
+void fli_slab_fini(struct fli_slab *s); /* no record may be in use any more; NULL is fine */
 
 /* 8-aligned, not cleared. */
 void *fli_slab_alloc(struct fli_slab *s, size_t size);
 
-/* With the size it was asked for with. NULL is fine. */
+/* size: the one that was asked for. NULL is fine. */
 void fli_slab_free(struct fli_slab *s, void *p, size_t size);
 
 #endif

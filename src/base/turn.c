@@ -1,5 +1,5 @@
-/* turn.c: see turn.h. The processor's time is a call of the kernel, so it is looked at once a
- * millisecond: what a slow turn has worked is known to about that. */
+/* turn.c: see turn.h. Reading the processor's time costs a system call, so it is read once a
+ * millisecond; the time that a slow turn has worked is known with that precision. */
 #include "base/turn.h"
 
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static bool note_slow(struct fli_turn *t, uint64_t now_ns, uint64_t took_ns,
 {
     enum fli_turn_part most = largest(t);
     uint64_t cpu_ns = fli_clock_cpu_ns() - t->cpu_ns;
-    cpu_ns = cpu_ns < took_ns ? cpu_ns : took_ns; /* it began to count a little before the turn */
+    cpu_ns = cpu_ns < took_ns ? cpu_ns : took_ns; /* counting began a little before the turn */
     t->stats.slow++;
     t->stats.slow_cpu += cpu_ns > FLI_TURN_SLOW_US * US;
     t->stats.slow_part[most]++;
@@ -65,11 +65,11 @@ static bool note_slow(struct fli_turn *t, uint64_t now_ns, uint64_t took_ns,
 
 bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_TEXT_MAX])
 {
-    (void)fli_turn_enter(t, t->part); /* counts up to now */
+    (void)fli_turn_enter(t, t->part); /* counts the time up to now */
     uint64_t now_ns = t->since_ns;
     uint64_t all_ns = now_ns - t->began_ns;
     uint64_t took_ns = all_ns > idle_ns ? all_ns - idle_ns : 0;
-    /* The clocks are not read in the same moment. */
+    /* The clocks are not read at the same moment. */
     t->ns[FLI_TURN_OTHER] -= idle_ns < t->ns[FLI_TURN_OTHER] ? idle_ns : t->ns[FLI_TURN_OTHER];
     t->stats.turns++;
     t->stats.max_ns = took_ns > t->stats.max_ns ? took_ns : t->stats.max_ns;

@@ -1,21 +1,21 @@
-/* turn.h: where the time of one turn of a loop goes.
+/* turn.h: measures how one turn of a loop spends its time.
  *
  * One thread does everything: it reads clients, applies entries, sends heartbeats. So each kind of
- * work has a share of a turn, what is left of it goes on in the next one, and a turn that took long
- * all the same is counted and told with its reason. The shares, and where they are kept:
+ * work has a share of a turn, and what is left goes on in the next turn. A turn that took long
+ * anyway is counted, and logged with its reason. The shares, and where they are enforced:
  *
  *   handshakes   FLI_TURN_HANDSHAKES_US   net/secure.c, the last one may take longer: 1 to 2 ms
  *   requests     FLI_TURN_REQUESTS_US     net/conn.c: parsing, and what is answered at once; of
  *                                         that a connection has FLI_TURN_VISIT_US, then the others
- *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and telling
+ *   events       FLI_TURN_EVENT_STEPS     server/events_tell.c: of matching and sending
  *   apply        steps, not time          machine/limits.h: MACHINE_APPLY_STEPS_MAX an entry
  *   queries      cost, not time           machine/limits.h: MACHINE_LIST_COST, MACHINE_SHOW_COST of
  *                                         what an entry may cost; lists stand in line before that,
  *                                         see server/listing.c
  *
- * The part of the work at hand is entered and left as a scope; what is in no scope is `other`, from
- * which the time in which the loop waited is taken. Entering costs two looks at the clock, so a
- * scope is for an entry, a read or a frame and not for a command. No allocation, one thread. */
+ * The current part of the work is entered and left like a scope. Time outside of all scopes is
+ * `other`, less the time in which the loop waited. Entering reads the clock twice, so a scope is
+ * for an entry, a read or a frame, not for a command. No allocation, one thread. */
 #ifndef FLI_TURN_H
 #define FLI_TURN_H
 
@@ -23,8 +23,8 @@
 
 #include "base/clock.h"
 
-#define FLI_TURN_SLOW_US 10000u /* a turn above that is counted and told */
-#define FLI_TURN_LOG_MS 5000u   /* at most one line in so long */
+#define FLI_TURN_SLOW_US 10000u /* a longer turn is counted and logged */
+#define FLI_TURN_LOG_MS 5000u   /* at most one line per this time */
 #define FLI_TURN_HANDSHAKES_US 3000u
 #define FLI_TURN_REQUESTS_US 4000u
 #define FLI_TURN_VISIT_US 250u
@@ -45,17 +45,17 @@ enum fli_turn_part {
 };
 
 struct fli_turn_stats {
-    uint64_t turns, slow, slow_cpu; /* slow_cpu: of the slow ones, those that worked for so long */
+    uint64_t turns, slow, slow_cpu; /* slow_cpu: slow turns that worked for so long */
     uint64_t max_ns;
     uint64_t ns[FLI_TURN_PARTS];        /* since start */
-    uint64_t slow_part[FLI_TURN_PARTS]; /* slow turns, by the part that took most */
+    uint64_t slow_part[FLI_TURN_PARTS]; /* slow turns, by the part that took longest */
 };
 
 struct fli_turn {
     enum fli_turn_part part;
     uint64_t since_ns; /* when the part was entered */
     uint64_t began_ns;
-    uint64_t cpu_ns, cpu_at_ns; /* of the thread, and when that was looked at */
+    uint64_t cpu_ns, cpu_at_ns; /* of the thread, and when it was read */
     uint64_t ns[FLI_TURN_PARTS];
     uint64_t told_ns, untold;
     struct fli_turn_stats stats;
@@ -63,8 +63,8 @@ struct fli_turn {
 
 void fli_turn_init(struct fli_turn *t);
 
-/* A turn is over, and the next begins. `idle_ns`: how long the loop waited in this one. True: it
- * was slow and is to be told, in *ret_text, which has room for FLI_TURN_TEXT_MAX bytes. */
+/* Ends a turn; the next one begins. `idle_ns`: how long the loop waited in it. True: it was slow
+ * and should be logged, with *ret_text, which has room for FLI_TURN_TEXT_MAX bytes. */
 #define FLI_TURN_TEXT_MAX 256u
 bool fli_turn_end(struct fli_turn *t, uint64_t idle_ns, char ret_text[FLI_TURN_TEXT_MAX]);
 
@@ -84,7 +84,7 @@ static inline enum fli_turn_part fli_turn_enter(struct fli_turn *t, enum fli_tur
     return before;
 }
 
-/* With what entering returned. */
+/* before: the result of entering. */
 static inline void fli_turn_leave(struct fli_turn *t, enum fli_turn_part before)
 {
     (void)fli_turn_enter(t, before);

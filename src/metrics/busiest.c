@@ -20,7 +20,7 @@ static const struct busiest_entry *entry_of(const struct fli_heap_node *n)
                                                         offsetof(struct busiest_entry, by_weight));
 }
 
-/* Of equal weights the one that was changed longest ago goes first. */
+/* Of equal weights, the one that was changed longest ago counts as lighter. */
 static bool lighter(const struct fli_heap_node *a, const struct fli_heap_node *b)
 {
     const struct busiest_entry *x = entry_of(a);

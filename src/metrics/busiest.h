@@ -1,12 +1,12 @@
-/* busiest.h: which names had the most, of more names than there is room for.
+/* busiest.h: finds the names with the largest weights, among more names than there is room for.
  *
  * Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements
- * in Data Streams", ICDT 2005, section 3.1), with weights instead of ones: as many counters as
- * there is room for; a name without one takes over the smallest, with what that had counted. So a
- * counter is never below what its name really had, and above it by no more than `over`, what it
- * took over; a name that had more than the total divided by the number of counters is always there.
+ * in Data Streams", ICDT 2005, section 3.1), with weights instead of ones. There are as many
+ * counters as fit. A name without one takes over the smallest counter, with the weight in it. So a
+ * counter is never below the true weight of its name, and exceeds it by at most `over`, the weight
+ * it took over. A name with more than the total divided by the number of counters always has one.
  *
- * Here: names of locks, and milliseconds that were waited for them. Pure; one thread. */
+ * Here: names of locks, and the milliseconds spent waiting for them. Pure; one thread. */
 #ifndef METRICS_BUSIEST_H
 #define METRICS_BUSIEST_H
 
@@ -15,15 +15,15 @@
 
 #define BUSIEST_COUNTERS 256u
 
-/* Counts beside the weight are exact since the name got its counter. */
+/* The counts besides the weight are exact since the name got its counter. */
 struct busiest_entry {
     struct fli_map_node by_name;
     struct fli_heap_node by_weight;
     uint64_t weight;  /* never too small */
-    uint64_t over;    /* by how much it may be too large */
-    uint64_t waits;   /* that ended, granted or not */
+    uint64_t over;    /* the most by which it may be too large */
+    uint64_t waits;   /* waits that ended, granted or not */
     uint64_t longest; /* weight of one wait */
-    uint64_t refused; /* ACQUIRE without WAIT that found it held */
+    uint64_t refused; /* ACQUIRE without WAIT that found the lock held */
     uint64_t order;   /* makes the order of counters total */
     uint8_t name_len;
     uint8_t name[FL_NAME_MAX];
@@ -38,14 +38,14 @@ struct busiest {
 };
 
 void busiest_init(struct busiest *b,
-                  const uint64_t hash_seed[2]); /* the process ends without memory */
+                  const uint64_t hash_seed[2]); /* out of memory ends the process */
 void busiest_fini(struct busiest *b);
 void busiest_clear(struct busiest *b);
 
 void busiest_waited(struct busiest *b, struct fli_slice name, uint64_t weight);
 void busiest_refused(struct busiest *b, struct fli_slice name);
 
-/* The n with the most, first the largest; returns how many there are. n <= BUSIEST_COUNTERS. */
+/* Lists the n largest, the largest first; returns their number. n <= BUSIEST_COUNTERS. */
 unsigned busiest_top(const struct busiest *b, const struct busiest_entry **ret, unsigned n);
 
 #endif

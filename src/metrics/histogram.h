@@ -1,19 +1,21 @@
-/* histogram.h: how long things took, counted in buckets whose bounds are powers of two.
+/* histogram.h: counts durations in buckets whose bounds are powers of two.
  *
- * A bound doubles from one bucket to the next, so a value finds its bucket by counting bits: an
- * observation costs a few instructions, and no clock is read here. Whoever counts and whoever
- * copies are one thread. Pure. */
+ * A bound doubles from one bucket to the next, so counting bits finds the bucket of a value: an
+ * observation costs a few instructions, and no clock is read here. One thread counts and copies.
+ * Pure. */
 #ifndef METRICS_HISTOGRAM_H
 #define METRICS_HISTOGRAM_H
 
 #include "base/base.h"
 
-#define METRICS_BUCKETS 22u /* with a bound; one more has everything beyond the last */
+#define METRICS_BUCKETS                                                                            \
+    22u /* with a bound; one more bucket has everything above the last
+                               bound */
 
-/* What the first bound is, as a power of two of a microsecond. */
+/* The bound of the first bucket, as a power of two of a microsecond. */
 enum metrics_range {
-    METRICS_RANGE_FAST = 4,  /* 16 us, then up to 33.6 s: disks and networks */
-    METRICS_RANGE_SLOW = 10, /* 1.024 ms, then up to 35.8 min: what people and programs wait for */
+    METRICS_RANGE_FAST = 4,  /* 16 us, and up to 33.6 s: disks and networks */
+    METRICS_RANGE_SLOW = 10, /* 1.024 ms, and up to 35.8 min: waits of people and programs */
 };
 
 struct metrics_histogram {

@@ -1,8 +1,8 @@
 /* json.h: writes JSON for the page: objects, arrays, numbers, texts. Pure.
  *
- * Names and owners are bytes of any kind. json_bytes() writes each byte that is not visible ASCII,
- * and `%`, as %XX, as events do; the reader decodes it as it decodes a URL, and sends it back as it
- * came. The first failure of the buffer is kept and everything after it is left out. */
+ * Names and owners are any bytes. json_bytes() writes each byte that is not visible ASCII, and `%`,
+ * as %XX, as events do. The page decodes it like a URL and sends it back unchanged. The first
+ * failure of the buffer is kept, and everything after it is left out. */
 #ifndef METRICS_JSON_H
 #define METRICS_JSON_H
 
@@ -12,7 +12,7 @@
 
 struct json {
     struct fli_buf *out;
-    bool comma; /* something stands before the next value */
+    bool comma; /* the next value needs a comma in front */
     unsigned depth;
     int rc; /* 0, FL_ELIMIT, FL_ENOMEM */
 };

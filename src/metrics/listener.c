@@ -1,12 +1,12 @@
 /* listener.c: see listener.h.
  *
- * One request asks the loop at a time, since there is one thread of the listener. What it asks
- * stands in `ask` under the mutex:
+ * One request asks the loop at a time, since the listener has one thread. Its question is in `ask`,
+ * under the mutex:
  *
  *   IDLE --thread--> ASKED --loop--> ANSWERED --thread--> IDLE
  *                      '--thread, in LISTENER_ANSWER_MS--> IDLE
  *
- * The loop answers with the mutex held, so the thread cannot give up on half an answer. */
+ * The loop answers with the mutex held, so the thread cannot give up in the middle of an answer. */
 #include "metrics/listener.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ struct metrics_listener {
     bool closing;        /* under the mutex */
     struct ask ask;      /* under the mutex */
     void *sample;        /* under the mutex */
-    struct fli_buf text; /* what the loop has written; under the mutex */
+    struct fli_buf text; /* written by the loop; under the mutex */
     void *copy;          /* of the sample; the thread's */
     struct fli_buf out;  /* the thread's */
     void (*stop_cb)(void *ctx);
@@ -101,8 +101,8 @@ static struct timespec answer_deadline(void)
     return t;
 }
 
-/* False: the loop has not answered in time. True: ret is what it said, l->copy the sample, and
- * l->out the text. */
+/* Asks the loop. False: it has not answered in time. True: ret is its answer, l->copy the sample,
+ * and l->out the text. */
 static bool ask_loop(struct metrics_listener *l, const struct ask *question, struct ask *ret)
 {
     struct timespec deadline = answer_deadline();
@@ -287,7 +287,7 @@ static enum MHD_Result request_cb(void *cls, struct MHD_Connection *c, const cha
         *upload_len = 0;
         return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET: nothing can be changed here\n");
     }
-    if (*state == NULL) { /* headers are read; a body that nobody needs comes next */
+    if (*state == NULL) { /* the headers are read; a body, which is ignored, comes next */
         *state = &seen;
         return MHD_YES;
     }
@@ -359,7 +359,7 @@ static struct MHD_Daemon *start_thread(struct metrics_listener *l, int fd)
 {
     sigset_t all;
     sigset_t before;
-    (void)sigfillset(&all); /* signals are the main thread's */
+    (void)sigfillset(&all); /* signals go to the main thread */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     struct MHD_Daemon *d =
         MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, l->port, NULL, NULL,

@@ -1,4 +1,4 @@
-/* process.c: see listener.h. What /proc does not tell is left out, not reported as 0. */
+/* process.c: see listener.h. Values that /proc does not have are left out, not reported as 0. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,7 +53,8 @@ static void descriptors(struct metrics_text *t)
         n += entry->d_name[0] != '.';
     }
     (void)closedir(d);
-    metrics_gauge(t, "process_open_fds", "Open file descriptors.", n - 1); /* one was the folder */
+    metrics_gauge(t, "process_open_fds", "Open file descriptors.", n - 1); /* one of them was the
+                                                                              folder's */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
         metrics_gauge(t, "process_max_fds", "File descriptors that may be open.", files.rlim_cur);
     }

@@ -1,8 +1,8 @@
-/* text.h: Prometheus's text format, version 0.0.4, as a scraper reads it.
+/* text.h: writes Prometheus's text format, version 0.0.4.
  *
- * A family (HELP, TYPE) comes first, then its samples. Names are checked by assertion: they are
- * constants of ours. Values of labels may be anything and are escaped. The first failure of the
- * buffer is kept and everything after it is left out. Pure. */
+ * A family (HELP, TYPE) comes first, then its samples. Assertions check the names, which are
+ * constants. Values of labels may be any bytes and are escaped. The first failure of the buffer is
+ * kept, and everything after it is left out. Pure. */
 #ifndef METRICS_TEXT_H
 #define METRICS_TEXT_H
 
@@ -13,7 +13,7 @@
 
 struct metrics_text {
     struct fli_buf *out;
-    const char *family; /* the last one */
+    const char *family; /* the last family */
     int rc;             /* 0, FL_ELIMIT, FL_ENOMEM */
 };
 
@@ -28,7 +28,7 @@ void metrics_family(struct metrics_text *t, const char *name, const char *type, 
 
 /* A sample of the last family with at most one label; NULL for none. */
 void metrics_whole(struct metrics_text *t, const struct metrics_label *label, uint64_t value);
-/* thousandths: seconds of milliseconds and the like, written exactly. */
+/* thousandths: for example milliseconds, written exactly as seconds. */
 void metrics_milli(struct metrics_text *t, const struct metrics_label *label, uint64_t thousandths);
 void metrics_real(struct metrics_text *t, const struct metrics_label *label, double value);
 /* A sample that is always 1 and carries labels only. */
