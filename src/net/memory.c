@@ -1,15 +1,15 @@
-/* memory.c: the memory of a server's clients, and the choice of the client to disconnect when it is
- * too much.
+/* memory.c: how much memory the clients of a server keep, and which of them is disconnected when it
+ * is too much.
  *
- * A connection is counted anew whenever the loop has worked on it, so the sum is right except for
- * what one turn adds. While the sum is above the limit, the connection with the most memory is
- * closed: a client that asks for much and does not read the answers. Small connections are never
- * considered: their number bounds their sum. */
+ * A connection is counted anew whenever the loop has worked on it, so the sum is right up to what
+ * one turn adds. While the sum is above the ceiling, the connection that keeps most is closed: that
+ * is a client that asks for much and does not read the answers. Connections that keep little are
+ * never looked at for this: all of them together are bounded by their number. */
 #include <stdlib.h>
 
 #include "net/conn.h"
 
-#define TLS_BYTES ((size_t)48 << 10) /* OpenSSL's memory for a connection, about */
+#define TLS_BYTES ((size_t)48 << 10) /* what OpenSSL keeps for a connection, about */
 
 static struct net_conn *conn_of(const struct fli_heap_node *n)
 {
@@ -74,11 +74,11 @@ static void set(struct net_conn *c, size_t bytes)
     } else if (listed) {
         fli_heap_update(&s->heavy, &c->heavy);
     } else if (bytes >= NET_HEAVY_MIN && fli_heap_insert(&s->heavy, &c->heavy) != 0) {
-        net_conn_doom(c); /* there is no memory left at all */
+        net_conn_doom(c); /* there is no memory at all */
     }
 }
 
-/* A client whose kernel has taken everything so far can still be told the reason. */
+/* A client whose kernel has taken everything so far can still be told why. */
 static void tell(struct net_conn *c)
 {
     static const char text[] = "-LIMIT this client keeps the most of the memory that all clients "
