@@ -84,7 +84,7 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_CLUSTER_ADD, "CLUSTER", "ADD", 2, 3, CLUSTER, "id host:port [LEARNER]", "OK",
      "Makes a node a member: it is brought up to date, and then votes (a LEARNER never does). "
      "Asked "
-     "of the leader; OK once the log has it, and whoever leads then sees to it."},
+     "of the leader; OK once the log has it, and the leader then carries it out."},
     {FLI_CMD_CLUSTER_BACKUP, "CLUSTER", "BACKUP", 0, 2, CLUSTER, "[id offset]",
      "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
      "it is being written, an empty string at its end",
@@ -123,7 +123,7 @@ const struct fli_command fli_commands[] = {
     {FLI_CMD_KEY_DEL, "DEL", NULL, 1, -1, FACE_WRITE, "key [key ...]", "how many",
      "Is refused, since it does not say whose the lock is: see DELEX. With `--redis-face-del yes` "
      "it "
-     "ends the keys, whoever's they are."},
+     "ends the keys, whoever owns them."},
     {FLI_CMD_DEL, "DEL", NULL, 1, 4, FLI_CMD_STORE | FLI_CMD_WRITE, "key FENCE lock token",
      "1 when the key existed, otherwise 0", "Deletes a key, unless the token is stale."},
     {FLI_CMD_DELEX, "DELEX", NULL, 1, 3, FACE_WRITE, "key IFEQ value", "1, or 0",
@@ -166,7 +166,7 @@ const struct fli_command fli_commands[] = {
      "for most, as the node that is asked has seen it in the log."},
     {FLI_CMD_LOCKTOKEN, "LOCKTOKEN", NULL, 2, 2, FACE_QUERY, "key value",
      "the token (integer) while the value holds the lock, otherwise nil",
-     "Gives the fencing token to whom took the lock through SET or a script."},
+     "Gives the fencing token of a lock that the value took through SET or a script."},
     {FLI_CMD_MARK, "MARK", NULL, 1, 1, FLI_CMD_STORE | FLI_CMD_QUERY, "lock",
      "the mark (integer), 0 when there is none", "Gives the highest token accepted for the lock."},
     {FLI_CMD_PEXPIRE, "PEXPIRE", NULL, 2, -1, FACE_WRITE, "key ms [XX]", "1, or 0",
