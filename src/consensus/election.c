@@ -6,11 +6,11 @@
 
 #include "base/clock.h"
 
-#define TURN_MS 20u /* between the turns of two nodes: a few round trips of votes */
+#define TURN_MS 20u /* between the turns of two nodes: some votes' round trips */
 #define ROUNDS_MAX 10u
 
-/* Another follower may have heard the leader a little later. It refuses its vote until the leader
- * has been silent there for an election time as well. */
+/* Another follower may have heard the leader a little later, and refuses until it has been silent
+ * for an election time there as well. */
 #define LATER_MS 10u
 
 void election_init(struct election *e, const struct host *host, const struct members *members,
@@ -23,7 +23,7 @@ void election_init(struct election *e, const struct host *host, const struct mem
                            .election_ms = election_ms};
 }
 
-/* NULL when the node is no member. */
+/* NULL: it is no member. */
 static bool *gone(struct election *e, uint64_t id)
 {
     const struct member *m = members_find(&e->members, id);
@@ -41,7 +41,7 @@ void election_set_members(struct election *e, const struct members *members)
     memcpy(e->gone, fresh, sizeof e->gone);
 }
 
-/* This node's place among the members that may take over. */
+/* Its place among those that may take over. */
 static unsigned turn_of(const struct election *e)
 {
     unsigned before = 0;
@@ -52,7 +52,7 @@ static unsigned turn_of(const struct election *e)
     return before;
 }
 
-/* A random part separates nodes whose turns a slow machine has pushed together. */
+/* A random part keeps nodes apart whose turns a slow machine has moved together. */
 static uint64_t until_turn_ms(const struct election *e)
 {
     uint8_t number;
@@ -72,7 +72,7 @@ static void begin(struct election *e, uint64_t leader_id, bool gone)
     uint64_t enough_ms = enough_silence_ms(e, gone);
     e->gone_id = leader_id;
     e->silent = !gone;
-    e->rounds_left = ROUNDS_MAX;
+    e->hurries_left = ROUNDS_MAX;
     e->campaign_term = replica_term(e->replica);
     e->campaign_at_ms = now_ms + until_turn_ms(e);
     e->campaign_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
@@ -91,7 +91,7 @@ static void end(struct election *e)
     }
 }
 
-/* 0: it follows none, or one that is not a member any more. */
+/* 0: none, or one that is not a member any more. */
 static uint64_t leader_followed(const struct election *e)
 {
     uint64_t id = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
@@ -132,7 +132,7 @@ void election_peer_back(struct election *e, uint64_t id)
     }
 }
 
-/* A leader that was found gone was heard: it may be alive, or its last messages came late. */
+/* A leader whose process had ended may be heard because its last messages were late. */
 static void heard_after_all(struct election *e, uint64_t again_ms)
 {
     if (e->silent) {
@@ -152,7 +152,7 @@ void election_turn(struct election *e, bool running)
     uint64_t leader = replica_leader(e->replica);
     bool replaced =
         replica_role(e->replica) == REPLICA_LEADER || (leader != 0 && leader != e->gone_id);
-    if (replaced || e->rounds_left == 0) {
+    if (replaced || e->hurries_left == 0) {
         end(e);
         return;
     }
@@ -161,10 +161,10 @@ void election_turn(struct election *e, bool running)
         heard_after_all(e, now_ms + enough_ms);
         return;
     }
-    /* A round lasts long enough for every member's turn. When a vote was held in it, one more round
-     * waits for the outcome. */
+    /* A round is long enough for everybody's turn. When there was a vote in it, its outcome is
+     * waited for once more. */
     uint64_t term = replica_term(e->replica);
-    e->rounds_left--;
+    e->hurries_left--;
     e->campaign_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
     if (term == e->campaign_term) {
         (void)replica_campaign(e->replica, now_ms);

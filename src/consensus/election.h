@@ -1,22 +1,22 @@
-/* election.h: when a follower starts an election before its random timer would.
+/* election.h: when a follower's election timer runs out, other than by chance.
  *
  * A dead leader is replaced at once, not after an election time of silence.
  *
  * When a process ends, its kernel closes its connections. A closed connection alone proves little,
  * since connections break for other reasons too. So the follower dials the leader again. When every
- * address refuses the connection, no process listens there, and a live leader always listens. When
- * the leader has also missed a heartbeat, the follower starts an election.
+ * address refuses, nobody listens there; a leader listens as long as it lives. When the leader has
+ * also missed a heartbeat, the follower makes its own election timer run out.
  *
- * All followers notice at the same moment. If two asked for votes at once, neither might win. So
+ * All followers notice at the same moment. If two asked for votes at once, neither might win, so
  * they take turns, in the order of their ids; a node that is asked for its vote before its own turn
- * yields (raft_edge.h). A later turn matters only when the earlier candidates failed. After a few
- * rounds, only the random timer of the Raft library is left to decide.
+ * yields (raft_edge.h). A later turn matters when the earlier candidates got nowhere. After a few
+ * rounds the random timer of the core is left to decide.
  *
- * A live leader is safe from this. A follower that cannot reach it asks for pre-votes, the others
- * refuse, and the follower goes on following with the next heartbeat. When the leader's process is
- * stopped, or its host is gone, no connection closes, so followers miss it only after an election
- * time of silence. The library would then wait up to that long again, at random, so that two do not
- * ask at once. Here the followers take turns at once, as above. */
+ * A leader that is alive is safe from this: a follower that cannot reach it asks for pre-votes, the
+ * others refuse, and the follower goes on following with the next heartbeat. A leader that is
+ * stopped, or whose host is gone, closes no connection, so it is missed only after an election time
+ * of silence. The core would then wait up to that long again, at random, so that two do not ask at
+ * once; here the followers take turns at once, as above. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 
@@ -26,18 +26,18 @@
 
 struct election {
     struct host host;
-    struct replica *replica; /* set once it exists */
+    struct replica *replica; /* set when it is there */
     struct members members;  /* this node among them */
     uint64_t id;
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: its process has ended */
+    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: nobody listens there, its process has ended */
     uint64_t gone_id;             /* the leader that is being replaced; 0: none */
-    bool silent;                  /* replaced because of its silence: its process may still run */
+    bool silent;                  /* for its silence: its process may be there */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;
-    unsigned rounds_left;
+    unsigned hurries_left;
 };
 
 void election_init(struct election *e, const struct host *host, const struct members *members,
@@ -45,11 +45,11 @@ void election_init(struct election *e, const struct host *host, const struct mem
 
 void election_set_members(struct election *e, const struct members *members);
 
-void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at its address */
-void election_peer_back(struct election *e, uint64_t id);   /* a message came from it */
+void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at it */
+void election_peer_back(struct election *e, uint64_t id);   /* it was heard */
 
 void election_turn(struct election *e, bool running);
-/* The time at which election_turn(), called with the same `running`, has something to do. */
+/* Until election_turn, called like that, has something to do. */
 uint64_t election_next_ms(const struct election *e, bool running);
 
 #endif
