@@ -1,4 +1,4 @@
-/* break_connections.h: every TCP connection of a loop is shut down, as a network would do it. */
+/* break_connections.h: shuts down every TCP connection of a loop, as a network would. */
 #ifndef TESTS_BREAK_CONNECTIONS_H
 #define TESTS_BREAK_CONNECTIONS_H
 
@@ -21,7 +21,7 @@ static inline void break_connection(uv_handle_t *handle, void *arg)
     }
 }
 
-/* How many there were. */
+/* Returns their number. */
 static inline unsigned break_connections(uv_loop_t *loop)
 {
     unsigned broken = 0;

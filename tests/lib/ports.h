@@ -1,9 +1,10 @@
-/* ports.h: a port of our own on the loopback, for as long as a test lasts. Header only.
+/* ports.h: reserves a port on the loopback for as long as a test lasts. Header only.
  *
- * A port that was free a moment ago is not kept by anybody: the system may give it to the next
- * socket that asks for any, of this process or another. So the socket that found it stays, bound
- * and not listening. Who sets SO_REUSEADDR, as our listeners do, can bind the port beside it and
- * listen; to all others it is taken; and while nobody listens a call to it is refused. */
+ * A port that was free a moment ago is not reserved: the system may give it to the next socket that
+ * asks for any port, of this process or another. So the socket that found the port stays bound,
+ * without listening. A socket with SO_REUSEADDR, as our listeners have it, can bind the same port
+ * and listen; for all other sockets it is taken. While no socket listens, a connection to it is
+ * refused. */
 #ifndef TEST_LIB_PORTS_H
 #define TEST_LIB_PORTS_H
 
@@ -25,7 +26,7 @@ __attribute__((unused)) static int port_reserve(uint16_t *ret_port)
     int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    /* Set before the bind, no port is chosen that another reservation has. */
+    /* With the option set before the bind, no port is chosen that another reservation has. */
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);

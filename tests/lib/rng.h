@@ -1,5 +1,6 @@
-/* rng.h: the randomness of a unit test, from one seed that is printed and can be given back in the
- * environment as FENCELOCK_SEED. Also brings cmocka with what it wants included before it. */
+/* rng.h: the randomness of a unit test, from one seed that is printed and can be set through the
+ * environment variable FENCELOCK_SEED. It also includes cmocka, with the headers that cmocka needs
+ * before it. */
 #ifndef TEST_RNG_H
 #define TEST_RNG_H
 
@@ -43,7 +44,7 @@ static inline void rng_init(struct rng *r)
         fli_random(&r->state, sizeof r->state);
     }
     printf("FENCELOCK_SEED=%llu\n", (unsigned long long)r->state);
-    (void)fflush(stdout); /* A crash must not take the seed along. */
+    (void)fflush(stdout); /* a crash must not lose the seed */
 }
 
 #endif

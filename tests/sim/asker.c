@@ -1,12 +1,11 @@
-/* asker.c: who asks one node each, all the time, whatever that node believes to be: CHECK and SHOW
- * of locks that others take, RENEW of what has ended. So a leader that was cut off or stopped, and
- * that another has replaced, is asked in time, by requests too that wait in its socket while it is
- * stopped. What it says is judged by oracle.c like all answers. */
+/* asker.c: clients that each ask one node, all the time, whatever role that node believes it has:
+ * CHECK and SHOW of locks that others take, RENEW of tokens that have ended. So they reach a leader
+ * that was cut off or stopped, and was replaced, in time; some of their requests wait in its socket
+ * while it is stopped. oracle.c checks the answers like all others. */
 #include "machine/batch.h"
 #include "sim.h"
 
-#define LATEST                                                                                     \
-    12u /* tokens: of those that were issued last, some are held and some have just ended */
+#define LATEST 12u /* tokens: of the last ones issued, some are held and some have just ended */
 
 static uint64_t below(struct sim_client *c, uint64_t n)
 {
@@ -22,7 +21,7 @@ static void asked(struct sim_client *c, struct sim_lane *l, int status)
     sim_client_alarm(c, c->next_at);
 }
 
-/* Some of them for as long as a node may be stopped. */
+/* Some requests have a timeout as long as a node may be stopped. */
 static void ask(struct sim_client *c, struct sim_lane *l)
 {
     bool query = MACHINE_OP_IS_QUERY(l->command.op);
@@ -55,7 +54,7 @@ static void ask_something(struct sim_client *c)
     if (of_lock && dice < 50) {
         op = MACHINE_OP_CHECK;
     } else if (of_lock && dice < 75 && t->ended_seq != 0) {
-        op = MACHINE_OP_RENEW; /* of one that is held it would make the lease longer */
+        op = MACHINE_OP_RENEW; /* RENEW of a held token would make its lease longer */
     }
     struct sim_lane *l = sim_client_prepare(c, SIM_LANE_MAIN, op, lock, 0);
     l->command.token = op == MACHINE_OP_SHOW ? 0 : token;

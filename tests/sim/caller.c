@@ -1,9 +1,9 @@
-/* caller.c: who call all the rest: locks of every kind that are not kept, sessions, waits, tokens
- * without locks, breaking, asking. What they are answered is judged by oracle.c. */
+/* caller.c: clients that make all other calls: locks of every kind that are not kept, sessions,
+ * waits, tokens without locks, breaks, queries. oracle.c checks the answers. */
 #include "machine/batch.h"
 #include "sim.h"
 
-#define LONG_TTL_MS 15000u /* what only who asks without a name asks for */
+#define LONG_TTL_MS 15000u /* only clients without an owner ask for it */
 
 static uint64_t below(struct sim_client *c, uint64_t n)
 {
@@ -59,7 +59,7 @@ static void call(struct sim_client *c, struct sim_lane *l, enum fli_call_repeat 
     sim_lane_start(l, &config);
 }
 
-/* What would be in everybody's way for long. */
+/* Releases a lock that would otherwise block others for long. */
 static void release_at_once(struct sim_client *c, const struct sim_lane *l)
 {
     uint64_t token = l->token;
@@ -68,7 +68,8 @@ static void release_at_once(struct sim_client *c, const struct sim_lane *l)
     call(c, again, FLI_REPEAT_WRITE);
 }
 
-/* Locks of any kind, in any way; a semaphore alone too, which others may find in their way. */
+/* Requests locks of any kind, in any way; also a semaphore in exclusive mode, which conflicts with
+ * other requests. */
 static void ask_for_some(struct sim_client *c, struct sim_lane *l)
 {
     unsigned dice = (unsigned)below(c, 100);
@@ -112,8 +113,8 @@ static void leave_deliver(struct sim_event *e)
     }
 }
 
-/* As people do at a terminal: without a name, for a long time, and gone before it is over; or with
- * all they say in a pipe that ends. What they get, nobody can ask for again. */
+/* Acts like people at a terminal: without an owner, with a long TTL, and leaving before the answer;
+ * or with all requests in a pipe that ends. Nobody can ask again for what such clients get. */
 static void call_nameless(struct sim_client *c)
 {
     struct sim *s = c->sim;
@@ -137,7 +138,7 @@ static void call_nameless(struct sim_client *c)
     }
 }
 
-/* About the token it holds, or about any token there ever was. */
+/* A call about the token that it holds, or about any token ever issued. */
 static void call_about_token(struct sim_client *c, uint8_t op)
 {
     struct sim *s = c->sim;
@@ -149,7 +150,7 @@ static void call_about_token(struct sim_client *c, uint8_t op)
         }
         token = 1 + below(c, s->oracle.token_max);
     }
-    /* A holder's lease is its own business, or nothing could be said of how long it is. */
+    /* A holder's lease must be its own business, or the oracle could not tell how long it lasts. */
     if (op == MACHINE_OP_RELEASE && token != c->last_token) {
         op = MACHINE_OP_CHECK;
     }

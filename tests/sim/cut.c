@@ -15,7 +15,7 @@
 #define AGAIN_MS 150u
 #define SCENE_AT_MS 300u
 #define SCENE_MS 1500u
-#define AFTER_MS 150u /* the scene goes on, when all is done */
+#define AFTER_MS 150u /* how long the scene goes on after everything is done */
 
 static const struct {
     const char *name;
@@ -36,7 +36,7 @@ const char *sim_scene_name(enum sim_scene k)
     return k == SIM_SCENE_NONE ? "none" : scenes[k].name;
 }
 
-/* Whose disk and place it is, is drawn by the seed; all else stays out of the way. */
+/* The seed chooses the node, and with it the disk; everything else is switched off. */
 void sim_scene_choose(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -77,7 +77,7 @@ static bool anything_changes(const struct sim *s)
     return false;
 }
 
-/* Forming goes on until all have it in their log; the others from their fault on. */
+/* A scene of forming ends when all nodes have it in their log; the others begin at their fault. */
 void sim_scene_look(struct sim *s)
 {
     bool forms = s->orders.scene == SIM_SCENE_FORM;
@@ -90,7 +90,8 @@ void sim_scene_look(struct sim *s)
     }
 }
 
-/* Called where a node is about to do something; of one whose power is gone nothing is seen. */
+/* Called when a node is about to do something visible; a node without power does nothing
+ * visible. */
 void sim_point(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -105,7 +106,7 @@ void sim_point(struct sim_node *n)
     n->ghost = n->disk.frozen = n->cut = true;
 }
 
-/* At the end of the turn in which the power went. */
+/* Called at the end of the turn in which the power was cut. */
 void sim_point_crash(struct sim_node *n)
 {
     n->cut = false;

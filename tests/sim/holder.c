@@ -1,11 +1,11 @@
-/* holder.c: who hold locks.
+/* holder.c: clients that hold locks.
  *
- * A holder takes a lock, claims it at the storage by reading with its token, thinks, writes what it
- * read plus its own, and again, renews meanwhile, and lets go. With several locks under one token
- * it does so with one after the other. A reader, or who has a permit of a semaphore, writes
- * nothing. In a session it takes one thing after the other, and it is the session that it renews.
- * It believes what src/client/hold tells it and nothing else, and it may be paused anywhere. After
- * an unknown outcome it asks again as the call state machine says, with the same owner. */
+ * A holder takes a lock and claims it at the storage by reading with its token. Then it thinks,
+ * writes the value that it read plus its own part, repeats that, renews meanwhile, and releases the
+ * lock. With several locks under one token it does so with one after the other. A reader, or the
+ * holder of a permit, writes nothing. In a session it takes one lock after the other, and renews
+ * the session. It believes only what src/client/lease says, and it may be paused anywhere. After an
+ * unknown outcome it asks again as the call state machine says, with the same owner. */
 #include "machine/batch.h"
 #include "sim.h"
 
@@ -38,7 +38,7 @@ static void believe(struct sim_client *c, uint64_t lease_until_ms)
     fli_lease_init(&c->lease, &config);
 }
 
-/* It has a lock, or several. */
+/* It has got a lock, or several. */
 static void begin_work(struct sim_client *c, const struct sim_lane *l)
 {
     struct sim *s = c->sim;
@@ -88,7 +88,7 @@ static void acquired_under(struct sim_client *c, struct sim_lane *l, int status)
     sim_client_act(c);
 }
 
-/* What to take: one data lock, several, one in shared mode, or a permit. */
+/* Chooses what to take: one data lock, several, one in shared mode, or a permit. */
 static struct sim_lane *choose(struct sim_client *c, uint64_t owner)
 {
     unsigned lock = (unsigned)below(c, SIM_DATA_LOCKS);
@@ -214,7 +214,7 @@ static void send_release(struct sim_client *c, uint64_t token)
     sim_lane_start(l, &config);
 }
 
-/* Now and then it just stops renewing, and what it had ends with its lease. */
+/* Sometimes it just stops renewing, and its locks end with their lease. */
 static bool abandons(struct sim_client *c)
 {
     if (!chance(c, 6)) {
@@ -259,12 +259,13 @@ static void close_session(struct sim_client *c)
 
 /* ---- the storage ---- */
 
-/* The storage's word, or none in time (status FL_ETIMEOUT). */
+/* Takes the storage's answer, or the lack of one in time (status FL_ETIMEOUT). */
 void sim_client_stored(struct sim_client *c, bool write, int status, uint64_t value)
 {
     c->asking = false;
     if (status == FL_ESTALE) {
-        c->spoilt = true; /* somebody came after us: our lock is over, whatever we believe */
+        c->spoilt = true; /* another holder came after us: our lock is over, whatever we
+                             believe */
     } else if (status == FL_ETIMEOUT) {
         c->spoilt = c->spoilt || write;
     } else {
@@ -285,7 +286,7 @@ static void ask_storage(struct sim_client *c, bool write, uint64_t token, uint64
     sim_client_alarm(c, c->store_until);
 }
 
-/* One step at the storage. Whether there is anything left to do is the caller's to know. */
+/* Takes one step at the storage. The caller knows whether anything is left to do. */
 void sim_client_work(struct sim_client *c)
 {
     struct sim *s = c->sim;
@@ -299,7 +300,7 @@ void sim_client_work(struct sim_client *c)
 
 /* ---- acting ---- */
 
-/* Whether it was the last step with this lock; if not, and it has others, goes on to the next. */
+/* Whether this was the last step with this lock. If not, and it has others, goes on to the next. */
 static bool is_done(struct sim_client *c)
 {
     if (c->slots > 1) {
@@ -323,7 +324,7 @@ static bool is_done(struct sim_client *c)
 
 static void step_holding(struct sim_client *c, uint64_t now_ms)
 {
-    /* In a session a release is on its way on the same lane before the next lock is taken. */
+    /* In a session, a release is sent on the same lane before the next lock is taken. */
     if (c->asking || now_ms < c->next_at || c->lanes[SIM_LANE_MAIN].active) {
         return;
     }
@@ -377,7 +378,7 @@ static void act_believing(struct sim_client *c)
     }
     uint64_t next_ms = fli_lease_next_ms(&c->lease);
     uint64_t at_ms = c->asking ? c->store_until : c->next_at;
-    /* What is due and waits for its lane is done when that is free: its end makes us act again. */
+    /* Due work that waits for its lane is done when the lane is free: that event calls us again. */
     if (next_ms <= now_ms) {
         next_ms = c->lease.deadline_ms;
     }

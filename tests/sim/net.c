@@ -1,11 +1,12 @@
-/* net.c: what goes between nodes. Stands in for transport*.c, stream.c and channel.c; the real
+/* net.c: connections between nodes. It replaces transport*.c, stream.c and channel.c; the real
  * outbound.c and frame.c run on it.
  *
- * A stream begins with an identity of each side, which the other side's node judges, as transport.h
- * says; so a node with an empty disk is turned away. Streams for the relay and for snapshots are
- * bytes in order, which may be held up, and may break with any part of them delivered. Messages of
- * Raft are single: they may be lost, late, twice, or overtake each other, as between one stream and
- * the next. What is not acknowledged for too long ends the stream for its sender. */
+ * A stream begins with the identity of each side, which the node on the other side checks, as
+ * transport.h says; so a node with an empty disk is refused. Streams for the relay and for
+ * snapshots are bytes in order, which may be delayed, and may break with any part of them
+ * delivered. Raft's messages are separate: they may be lost, late, repeated, or overtake each
+ * other, as happens between successive streams. Bytes that stay unacknowledged for too long end the
+ * stream for their sender. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,7 @@ static void lost_deliver(struct sim_event *e)
     sim_stream_lose(c->end[e->a].stream, (enum channel_end)e->b);
 }
 
-/* The end of a stream travels like everything else. */
+/* The end of a stream takes time to arrive, like everything else. */
 static void lost_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = e->p;
@@ -100,8 +101,8 @@ void sim_conn_hang_up(struct sim_conn *c, unsigned side)
     }
 }
 
-/* What was sent by `side` is not acknowledged for too long: its own system gives the stream up, and
- * the other side hears of it when it can. */
+/* Bytes of `side` were not acknowledged for too long. Its own system gives the stream up, and the
+ * other side learns of it when it can. */
 static void give_up(struct sim_conn *c, unsigned side)
 {
     struct sim *s = c->sim;
@@ -177,7 +178,7 @@ static void message_fire(struct sim *s, struct sim_event *e)
         return;
     }
     if (sim_net_blocked(s, from, e->node->index)) {
-        /* A stream that is cut holds its bytes back; some of them until the cut is over. */
+        /* A stream that is cut keeps its bytes back; some of them until the cut is over. */
         e->b += RETRANSMIT_MS;
         if (e->b > c->unacked_ms) {
             give_up(c, 1 - (unsigned)e->a);
@@ -212,8 +213,8 @@ static void message_post(struct sim_conn *c, unsigned side, const struct sim_fra
     from->next_at = at > from->next_at ? at : from->next_at;
 }
 
-/* Sabotage: the leader is told that a follower has what was just sent to it; so many are spoken for
- * that it always has a majority. */
+/* Sabotage: the leader is told that a follower has the entries just sent to it. It is told so for
+ * enough followers that it always has a majority. */
 static void forge_result(struct sim_conn *c, const struct sim_frame *f)
 {
     struct sim *s = c->sim;
@@ -235,7 +236,7 @@ static void forge_result(struct sim_conn *c, const struct sim_frame *f)
         .last_log_index = m.append_entries.prev_log_index + m.append_entries.n_entries};
     int rv = message_encode(&forged, &body);
     FLI_ASSERT(rv == 0);
-    /* It takes the way of what the follower itself sends. */
+    /* It takes the same way as the follower's own messages. */
     for (struct sim_conn *back = s->conns; back != NULL; back = back->next) {
         if (back->kind != STREAM_RAFT || back->end[0].node != spoken_for ||
             back->end[1].node != leader || back->end[1].closed) {
@@ -322,8 +323,8 @@ static void chunk_drop(struct sim_event *e)
     free(e->p);
 }
 
-/* In order: a chunk whose predecessor is held up waits for it; and what was sent right behind an
- * answer to a call, until the caller has read that. */
+/* Delivers in order: a chunk waits for a delayed predecessor. Bytes sent right behind the answer to
+ * a call wait until the caller has read that answer. */
 static void chunk_fire(struct sim *s, struct sim_event *e)
 {
     struct sim_conn *c = (struct sim_conn *)(uintptr_t)e->c;
@@ -358,7 +359,7 @@ static void flush_bytes(struct stream *st)
     if (len == 0) {
         return;
     }
-    /* The socket's buffer may be full, also in the middle of a frame. */
+    /* The socket's buffer may be full, even in the middle of a frame. */
     if (sim_permille(s, 20)) {
         len = 1 + sim_below(s, len);
     }

@@ -1,4 +1,4 @@
-/* net_dial.c: how streams between nodes come about. Stands in for transport*.c; see net.c. */
+/* net_dial.c: opening streams between nodes. It replaces transport*.c; see net.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static struct sim_conn *conn_make(struct sim_dial *d)
     return c;
 }
 
-/* The caller hears the end of its call. */
+/* Tells the caller the end of its call. */
 static void dial_ended(struct sim_dial *d, int status)
 {
     d->done = true;
@@ -193,7 +193,7 @@ static void answer(struct sim_dial *d)
     e->p = d;
 }
 
-/* A newer stream of the same node and kind takes the place of the oldest. */
+/* A newer stream of the same node and kind replaces the oldest. */
 static void replace_oldest(struct sim_conn *made)
 {
     struct stream *oldest = NULL;

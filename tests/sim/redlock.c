@@ -1,15 +1,16 @@
 /* redlock.c: Redlock over Redis servers, with tokens from the cluster.
  *
- * The servers have wall clocks of their own that run wrong and jump both ways, and forget their
- * keys when they restart. Clients follow src/redlock's attempt and quorum: ask all, count, keep
- * nothing that is too old, release everywhere after a failure; a server that is up for too short a
- * time does not count, unless the seed says that clients were told otherwise. Two may so believe to
- * hold the lock at once: the token decides, and no update may be lost.
+ * The servers have wall clocks of their own that run wrong and jump both ways, and they forget
+ * their keys when they restart. Clients follow src/redlock's attempt and quorum: they ask all
+ * servers, count, keep nothing that is too old, and release everywhere after a failure. A server
+ * that has been up for too short a time does not count, unless the seed says that clients were told
+ * otherwise. So two clients may believe that they hold the lock at once: the token decides, and no
+ * update may be lost.
  *
- * Before its first lock a client has src/redlock's judge look at what the servers tell. In some
- * seeds they are not fit: one is a replica, or two are the same, or they evict keys. A client that
- * hears so does nothing, and the operator puts it right; unless it was told that eviction does not
- * matter. What the judge needs comes to it at once and not in messages. */
+ * Before its first lock, a client checks the servers with src/redlock's check. In some seeds they
+ * are not fit: one is a replica, two are the same, or they evict keys. A client that finds that out
+ * does nothing, and the operator repairs it; unless the client was told that eviction does not
+ * matter. The data for the check comes at once and not in messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +99,7 @@ static void evict(struct sim *s, struct sim_redis *r)
     }
 }
 
-/* Which server it is that answers under this address. */
+/* The server that answers under this address. */
 static struct sim_redis *server_of(struct sim *s, unsigned i)
 {
     return &s->redis[s->redis_setup == SIM_REDIS_TWICE && i == 1 ? 0 : i];
@@ -194,7 +195,7 @@ static void tell(struct sim *s, unsigned i, struct fli_facts *f)
     f->young_ms = fli_counts_from_ms(now_ms, (uint64_t)f->uptime_s, MAX_TTL_MS) - now_ms;
 }
 
-/* What a judge should say who sees all; of a server that is down it cannot know. */
+/* The verdict of a judge that sees everything; about a server that is down it cannot know. */
 static bool is_fit(struct sim *s)
 {
     bool first_up = s->redis[0].down_until <= s->now;
@@ -213,7 +214,7 @@ static bool is_fit(struct sim *s)
     }
 }
 
-/* True when it may go on. */
+/* True when the client may go on. */
 static bool check_servers(struct sim_client *c)
 {
     struct sim *s = c->sim;
@@ -231,7 +232,7 @@ static bool check_servers(struct sim_client *c)
     return fit;
 }
 
-/* The operator has been told. */
+/* The operator has learned of it. */
 static void repair_fire(struct sim *s, struct sim_event *e)
 {
     sim_drop(s, e);
@@ -369,7 +370,7 @@ static void extend(struct sim_client *c, uint64_t ttl_ms)
     c->extend_until = now_ms + fli_server_budget_ms(ttl_ms, BUDGET_MS);
 }
 
-/* When there is something to do for keeping it. */
+/* When the next step for keeping the lock is due. */
 static uint64_t renewal(struct sim_client *c, uint64_t now_ms)
 {
     uint64_t wake_ms = SIM_NEVER;
@@ -386,7 +387,7 @@ static uint64_t renewal(struct sim_client *c, uint64_t now_ms)
     case FLI_RENEWAL_EXTEND:
         extend(c, ttl_ms);
         return c->extend_until;
-    default: /* the deadline is near, and nothing more to be had */
+    default: /* the deadline is near, and no renewal can succeed any more */
         return SIM_NEVER;
     }
 }

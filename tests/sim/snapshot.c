@@ -1,6 +1,6 @@
-/* snapshot.c: the process that writes a snapshot, in the place of snapshot_child.c: the state as it
- * was when the process began, written by the real writer, in steps, while its node goes on, stands
- * still or ends. It may fail, or be killed. */
+/* snapshot.c: replaces snapshot_child.c, the process that writes a snapshot. The real writer writes
+ * the state as it was when the process began, in steps, while its node goes on, is stopped or ends.
+ * The process may fail or be killed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ struct snapshot_child {
     struct fli_buf bytes;
     struct snapshot_writer *writer;
     unsigned step;
-    bool over, gone; /* it has ended; its verdict is of no interest any more */
+    bool over, gone; /* it has ended; its verdict does not matter any more */
     int error;
     struct snapshot_error why;
 };
@@ -30,8 +30,8 @@ static int take_bytes(void *ctx, const void *bytes, size_t len)
     return fli_buf_append(ctx, bytes, len);
 }
 
-/* A snapshot has the configuration of the last change that its state contains. What was looked at
- * for the snapshot before is not looked at again: it was applied, so it stays. */
+/* A snapshot has the configuration of the last change that its state contains. Changes that were
+ * checked for the snapshot before are not checked again: they were applied, so they stay. */
 static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
 {
     struct log *l = n->node->log;
@@ -39,7 +39,7 @@ static void check_label(struct sim_node *n, const struct snapshot_meta *meta)
     uint64_t change = n->labelled_change;
     if (log_first_index(l) > index) {
         index = log_first_index(l);
-        change = 0; /* what could not be read the last time is compacted by now */
+        change = 0; /* a change that could not be read the last time is compacted by now */
     }
     for (; index <= meta->index; index++) {
         struct log_entry e;
@@ -73,7 +73,7 @@ static void done_deliver(struct sim_event *e)
     c->cbs.done(c->cbs.ctx, c->error, c->why.text, c->bytes.len);
 }
 
-/* The process is no more: what it has written stays as it is. */
+/* The process has ended: the bytes that it wrote stay as they are. */
 static void die(struct snapshot_child *c)
 {
     struct sim_disk *d = &c->node->disk;

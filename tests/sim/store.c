@@ -1,8 +1,8 @@
-/* store.c: the storage. It keeps one value and one mark for each lock, judges every token by the
- * shipping rule, changes mark and value together, and never forgets either: a crash loses only what
- * it had not taken yet. A write may be held back on its way until the next holder has read, which
- * is the worst moment there is; or for seconds, by somebody who then brings it to a storage that
- * has restarted meanwhile. */
+/* store.c: the storage. It keeps one value and one mark for each lock, checks every token by the
+ * shipping rule, changes mark and value together, and never forgets either: a crash loses only
+ * operations that it had not taken yet. A write may be held back until the next holder has read,
+ * which is the worst moment. Or it is held back for seconds, and arrives at a storage that has
+ * restarted meanwhile. */
 #include <stdlib.h>
 
 #include "fence/rule.h"
@@ -10,7 +10,7 @@
 
 #define RETRANSMIT_MS 40u
 #define HELD_BACK_MAX_MS 6000u
-#define ANY_LIFE SIM_NEVER /* it arrives also after the storage has restarted */
+#define ANY_LIFE SIM_NEVER /* it arrives even after the storage has restarted */
 
 struct ask {
     struct sim_client *client;
@@ -118,7 +118,7 @@ static void arrive_fire(struct sim *s, struct sim_event *e)
     sim_drop(s, e);
 }
 
-/* The next holder has read: now the write of the one before arrives. */
+/* The next holder has read: now the previous holder's write arrives. */
 static void release_held(struct sim *s, struct sim_store_lock *l)
 {
     struct sim_event *e = l->held;

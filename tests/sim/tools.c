@@ -1,5 +1,5 @@
-/* tools.c: runs in processes of their own, whose failure is what one wants to know about: the least
- * part of a run that still fails, and sabotage that must be caught. */
+/* tools.c: runs in processes of their own, whose failure is the result: the smallest part of a run
+ * that still fails, and sabotage that must be caught. */
 #include "tools.h"
 
 #include <ctype.h>
@@ -9,15 +9,15 @@
 #include <unistd.h>
 
 #define SABOTAGE_SEEDS_MAX 600u
-#define SABOTAGE_CAUGHT 3u /* by so many seeds each */
+#define SABOTAGE_CAUGHT 3u /* by this many seeds for each sabotage */
 
 struct outcome {
     bool failed;
-    char message[512]; /* the first line of what failed */
+    char message[512]; /* the first line about the failure */
 };
 
-/* The process prints to a pipe; the line that begins with "seed", or an assertion, says what went
- * wrong. */
+/* The process prints to a pipe. The line that begins with "seed", or an assertion, tells the
+ * failure. */
 static void read_message(int fd, struct outcome *ret)
 {
     char text[65536];
@@ -72,7 +72,7 @@ static struct outcome try_run(const struct sim_orders *orders, unsigned *ret_fau
 
 /* ---- shortening ---- */
 
-/* Whether two failures are of the same kind: the same words, whatever the numbers. */
+/* Whether two failures are of the same kind: the same words, with any numbers. */
 static bool same_kind(const char *a, const char *b)
 {
     for (;;) {
@@ -108,7 +108,7 @@ static unsigned faults_kept(const struct plan *p)
     return n;
 }
 
-/* Leaves out runs of `chunk` kept faults, as long as it fails without them. */
+/* Leaves out runs of `chunk` kept faults, as long as the run still fails without them. */
 static void shorten_faults(struct plan *p, const struct outcome *first, unsigned chunk)
 {
     uint8_t before[SIM_FAULTS_MAX];
@@ -193,7 +193,7 @@ static bool caught(struct plan *p, enum sim_sabotage k)
     for (uint64_t i = 0; i < SABOTAGE_SEEDS_MAX; i++) {
         p->orders.seed = p->from + i;
         struct outcome out = try_run(&p->orders, NULL);
-        /* The harm that was done must be caught, not a cluster that stands still or dies. */
+        /* The sabotage's damage must be caught, not a cluster that stands still or dies. */
         bool harm = strncmp(out.message, "seed ", 5) == 0 &&
                     strstr(out.message, "ms after healing") == NULL &&
                     strstr(out.message, "does not start") == NULL;

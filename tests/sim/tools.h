@@ -1,4 +1,4 @@
-/* tools.h: what main.c does with runs besides running them. */
+/* tools.h: the uses of runs besides plain running, for main.c. */
 #ifndef SIM_TOOLS_H
 #define SIM_TOOLS_H
 

@@ -1,7 +1,7 @@
-/* world.c: virtual time, randomness, and the queue of what is going to happen.
+/* world.c: virtual time, randomness, and the queue of future events.
  *
- * This file also stands in for base/clock.c: shipping code that asks for the time or for random
- * bytes gets those of the simulated node that is running. */
+ * It also replaces base/clock.c: shipping code that asks for the time or for random bytes gets
+ * those of the simulated node that is running. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 struct sim *sim_world;
 
-/* ---- what shipping code gets ---- */
+/* ---- for shipping code ---- */
 
 uint64_t fli_clock_ms(void)
 {
@@ -180,7 +180,7 @@ static void event_push(struct sim *s, struct sim_event *e)
     }
 }
 
-/* The slot of the next event on the wheel, which has one. */
+/* The slot of the next event on the wheel, which must have one. */
 static size_t next_slot(const struct sim *s)
 {
     size_t from = s->now % SIM_WHEEL;
@@ -193,7 +193,8 @@ static size_t next_slot(const struct sim *s)
     return word * 64 + (size_t)__builtin_ctzll(bits);
 }
 
-/* Time moves on to the event. What has come near is put in its place before anything new can be. */
+/* Moves time on to the event. Events that have come near are moved to the wheel before any new one
+ * can be added. */
 static struct sim_event *event_pop(struct sim *s)
 {
     struct sim_event *e;
@@ -289,7 +290,7 @@ uint64_t sim_clock_read(const struct sim *s, const struct sim_clock *c)
     return read_us(s->now, c) / 1000;
 }
 
-/* The first true time at which the clock shows local_ms; now, when it shows it already. */
+/* The first true time at which the clock shows local_ms; now, if it shows that already. */
 uint64_t sim_clock_when(const struct sim *s, const struct sim_clock *c, uint64_t local_ms)
 {
     uint64_t now_us = read_us(s->now, c);

@@ -176,7 +176,7 @@ void uv_update_time(uv_loop_t *loop)
     (void)loop;
 }
 
-/* The callback comes from the loop, never from within this: lab_free() is its last turn. */
+/* The loop calls the callback, never this function: lab_free() is its last turn. */
 void uv_close(uv_handle_t *handle, uv_close_cb cb)
 {
     struct holder *h = holder_of((uv_timer_t *)handle);
@@ -258,7 +258,7 @@ static void request_arrives(struct event *e)
 {
     struct redis *r = &lab.servers[e->server];
     if (r->down_until_us > lab.now_us || r->life != e->life) {
-        return; /* the connection is broken, and the holder will hear of it */
+        return; /* the connection is broken, and the holder will learn of it */
     }
     redisReply *q = parse(e->bytes, e->len);
     const char *answer = execute(r, q);
@@ -284,7 +284,8 @@ static void restart(struct redis *r)
     }
 }
 
-/* ---- in place of server.c -------------------------------------------------------------------- */
+/* ---- replaces server.c
+ * ------------------------------------------------------------------------ */
 
 static uint64_t connections;
 
@@ -415,7 +416,8 @@ void fli_server_flush(struct fli_server *s)
     (void)s;
 }
 
-/* ---- what happens ---------------------------------------------------------------------------- */
+/* ---- events to come
+ * --------------------------------------------------------------------------- */
 
 static void answer_arrives(struct holder *h, struct event *e)
 {

@@ -1,9 +1,9 @@
-/* lab.h: Redlock in virtual time: the shipping handle, op.c, request.c and keep.c, and nothing of
- * theirs left out, over simulated Redis servers. lab.c stands in for the clock, libuv's timers and
- * server.c, and has the servers; main.c has the clients and the judge.
+/* lab.h: Redlock in virtual time: the shipping handle, op.c, request.c and keepalive.c, complete,
+ * over simulated Redis servers. lab.c replaces the clock, libuv's timers and server.c, and has the
+ * servers; main.c has the clients and the judge.
  *
- * Servers are slow now and then, drift, and restart without their keys; in some seeds they end keys
- * early. Connections break. Processes are stopped. Everything comes out of the seed. */
+ * Servers are slow at times, drift, and restart without their keys; in some seeds they end keys
+ * early. Connections break. Processes are stopped. The seed decides everything. */
 #ifndef SIM_REDLOCK_LAB_H
 #define SIM_REDLOCK_LAB_H
 
@@ -17,7 +17,7 @@
 #define LOCKS_MAX 2u
 #define MAX_TTL_MS 3000u
 
-/* A clock that runs wrong by so much. */
+/* A clock that runs wrong by this rate. */
 struct drift {
     uint64_t base_us;
     int64_t ppm;
@@ -48,9 +48,9 @@ struct holder {
     uv_close_cb close_cb;
     uint64_t connection[SERVERS_MAX]; /* number; 0: none */
     uint64_t life[SERVERS_MAX];       /* of the server, when it was made */
-    uint64_t arrives_us[SERVERS_MAX]; /* what was sent last does */
+    uint64_t arrives_us[SERVERS_MAX]; /* when the last bytes sent will arrive */
     uint64_t answers_us[SERVERS_MAX];
-    void *use; /* main.c's */
+    void *use; /* for main.c's use */
 };
 
 struct lab {
@@ -58,27 +58,28 @@ struct lab {
     unsigned servers_n, holders_n, locks_n;
     struct redis servers[SERVERS_MAX];
     struct holder holders[CLIENTS_MAX];
-    struct holder *running; /* whose process is at work */
-    bool early;             /* servers end keys before their time */
+    struct holder *running; /* the holder whose process is running */
+    bool early;             /* servers end keys before their deadline */
     uint64_t events, requests, restarts, breaks, stops, slow;
 };
 
 extern struct lab lab;
 
 void lab_init(uint64_t seed);
-bool lab_step(uint64_t until_us); /* false: nothing more happens before that */
-uint64_t lab_next_us(void);       /* when the next thing happens */
-void lab_free(void);              /* drops what is to come */
+bool lab_step(uint64_t until_us); /* false: no event before that time */
+uint64_t lab_next_us(void);       /* the time of the next event */
+void lab_free(void);              /* drops the events to come */
 
 uint64_t lab_below(uint64_t n);
 bool lab_chance(unsigned percent);
 uint64_t lab_read(const struct drift *d);              /* in us */
-uint64_t lab_true(const struct drift *d, uint64_t us); /* when it will show that */
+uint64_t lab_true(const struct drift *d, uint64_t us); /* the true time at which it will show
+                                                          that */
 
-/* Calls fn at this time of the holder's clock, later when it is stopped then. */
+/* Calls fn at this time of the holder's clock; later if its process is stopped then. */
 void lab_later(struct holder *h, uint64_t at_ms, void (*fn)(struct holder *h, uint64_t n),
                uint64_t n);
-/* Whether the server holds the lock under this value at this moment. */
+/* Whether the server holds the lock under this value now. */
 bool lab_has(const struct redis *r, unsigned lock, const char *value);
 
 _Noreturn void lab_fail(const char *fmt, ...) FLI_PRINTF(1, 2);
