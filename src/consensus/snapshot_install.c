@@ -18,7 +18,7 @@
 #include "base/clock.h"
 
 #define SYNC_BYTES (UINT64_C(4) << 20)
-#define SAY_MS 500u /* between messages that tell the sender that this node is alive */
+#define ALIVE_MS 500u /* between messages that tell the sender that this node is alive */
 
 enum state { STATE_IDLE, STATE_RECEIVING, STATE_DECODING, STATE_READY };
 
@@ -397,7 +397,7 @@ void snapshot_install_taken(struct snapshot_install *s, int error, struct machin
 void snapshot_install_tick(struct snapshot_install *s)
 {
     if (s->stream != NULL && s->state != STATE_IDLE &&
-        uv_now(s->config.loop) - s->said_ms >= SAY_MS) {
+        uv_now(s->config.loop) - s->said_ms >= ALIVE_MS) {
         send_taken(s);
     }
     if (s->state == STATE_READY) {

@@ -69,7 +69,7 @@ struct topic *events_topic_find(struct events *e, bool is_glob, struct fli_slice
 
 /* A pattern is cheap to match unless a long piece of it follows a star: that piece is then tried at
  * each byte of a name. */
-static bool is_dear(struct fli_slice pattern)
+static bool is_costly(struct fli_slice pattern)
 {
     size_t piece = 0;
     size_t longest = 0;
@@ -100,7 +100,7 @@ static struct topic *topic_create(struct events *e, bool is_glob, struct fli_sli
     t->min_live = is_glob ? events_glob_matches(t, slice_of(EVENTS_MIN_LIVE_CHANNEL), &steps)
                           : slice_is(name, EVENTS_MIN_LIVE_CHANNEL);
     t->wake = begins_with(name, EVENTS_WAKE_PREFIX);
-    t->dear = is_glob && is_dear(name);
+    t->dear = is_glob && is_costly(name);
     if (is_glob) {
         fli_list_push(&e->globs, &t->link);
         e->globs_n++;
