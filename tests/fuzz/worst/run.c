@@ -19,6 +19,7 @@
 #define REMEMBERED 8192u
 #define SUBSCRIBERS 8u
 #define DRAINS_MAX 64u
+#define LISTS_MAX 8u /* of a case: each takes as long as a thousand other commands */
 
 /* Bits of HOW, beside the two that step. */
 enum how {
@@ -52,7 +53,7 @@ struct run {
     struct events_subscriber *subscriber[SUBSCRIBERS];
     struct fli_buf out;
     struct fli_buf batch, queries, payload;
-    uint32_t count, cost;
+    uint32_t count, cost, lists;
     uint16_t flags;
     uint64_t clock_ms, sequence, user;
     uint16_t names[MACHINE_BATCH_COMMANDS_MAX]; /* of the commands in the batch */
@@ -213,6 +214,9 @@ static void add(struct run *r, const struct machine_command *c, uint16_t name)
         return;
     }
     uint32_t cost = machine_command_cost(c);
+    if (cost == MACHINE_LIST_COST && r->lists++ >= LISTS_MAX) {
+        return;
+    }
     make_room(r, cost);
     r->cost += cost;
     r->result->commands++;
