@@ -368,6 +368,28 @@ static void subscribe(struct run *r, const struct worst_gene *g)
     }
 }
 
+static const uint8_t ops[WORST_KINDS] = {
+    [WORST_ACQUIRE] = MACHINE_OP_ACQUIRE,
+    [WORST_OPEN] = MACHINE_OP_SESSION_OPEN,
+    [WORST_RENEW_SESSION] = MACHINE_OP_SESSION_RENEW,
+    [WORST_CLOSE] = MACHINE_OP_SESSION_CLOSE,
+    [WORST_RENEW] = MACHINE_OP_RENEW,
+    [WORST_RELEASE] = MACHINE_OP_RELEASE,
+    [WORST_CHECK] = MACHINE_OP_CHECK,
+    [WORST_BREAK] = MACHINE_OP_BREAK,
+    [WORST_TOKEN] = MACHINE_OP_TOKEN,
+    [WORST_CANCEL] = MACHINE_OP_CANCEL,
+    [WORST_KEYS] = MACHINE_OP_KEYS,
+    [WORST_ANY_KEYS] = MACHINE_OP_ANY_KEYS,
+    [WORST_REENTER] = MACHINE_OP_REENTER,
+    [WORST_LEAVE] = MACHINE_OP_LEAVE,
+    [WORST_SHOW] = MACHINE_OP_SHOW,
+    [WORST_LOCKS] = MACHINE_OP_LOCKS,
+    [WORST_SESSION_SHOW] = MACHINE_OP_SESSION_SHOW,
+    [WORST_SESSION_LIST] = MACHINE_OP_SESSION_LIST,
+    [WORST_KEY] = MACHINE_OP_KEY,
+};
+
 /* Fills what the kind uses. False: it sends nothing. */
 static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct words *w,
                  struct machine_command *c, uint16_t *ret_name)
@@ -376,27 +398,6 @@ static bool fill(struct run *r, const struct worst_gene *g, uint32_t i, struct w
     uint16_t name = (uint16_t)(g->name + ((g->how & STEP_NAME) != 0 ? i : 0));
     name = (uint16_t)(name + ((g->how & NEXT) != 0 ? 1 : 0));
     *ret_name = name;
-    static const uint8_t ops[WORST_KINDS] = {
-        [WORST_ACQUIRE] = MACHINE_OP_ACQUIRE,
-        [WORST_OPEN] = MACHINE_OP_SESSION_OPEN,
-        [WORST_RENEW_SESSION] = MACHINE_OP_SESSION_RENEW,
-        [WORST_CLOSE] = MACHINE_OP_SESSION_CLOSE,
-        [WORST_RENEW] = MACHINE_OP_RENEW,
-        [WORST_RELEASE] = MACHINE_OP_RELEASE,
-        [WORST_CHECK] = MACHINE_OP_CHECK,
-        [WORST_BREAK] = MACHINE_OP_BREAK,
-        [WORST_TOKEN] = MACHINE_OP_TOKEN,
-        [WORST_CANCEL] = MACHINE_OP_CANCEL,
-        [WORST_KEYS] = MACHINE_OP_KEYS,
-        [WORST_ANY_KEYS] = MACHINE_OP_ANY_KEYS,
-        [WORST_REENTER] = MACHINE_OP_REENTER,
-        [WORST_LEAVE] = MACHINE_OP_LEAVE,
-        [WORST_SHOW] = MACHINE_OP_SHOW,
-        [WORST_LOCKS] = MACHINE_OP_LOCKS,
-        [WORST_SESSION_SHOW] = MACHINE_OP_SESSION_SHOW,
-        [WORST_SESSION_LIST] = MACHINE_OP_SESSION_LIST,
-        [WORST_KEY] = MACHINE_OP_KEY,
-    };
     *c = (struct machine_command){.op = ops[g->kind]};
     switch ((enum worst_kind)g->kind) {
     case WORST_ACQUIRE:
