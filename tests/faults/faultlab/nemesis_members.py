@@ -36,7 +36,7 @@ class ChangeMembers(DiskLoss):
                 return []
             began = time.monotonic()
             done = m.wait_done(self.DONE_S)
-        scene.count('changes of members of the kind %s' % name)
+        scene.count('changes of members, %s' % name)
         scene.count('changes of members seen through' if done else 'changes of members that went on under the next')
         return ['%s, %.1f s' % (what, time.monotonic() - began)]
 
