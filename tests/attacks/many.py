@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Thousands of hostile connections of twenty kinds beside a hundred good clients, on a cluster of three.
 
-    FENCELOCK_BUILD=build tests/attacks/crowd.py                                           200 for a few seconds: a part of `meson test`
-    FENCELOCK_BUILD=build tests/attacks/crowd.py --hostile 15000 --good 100 --seconds 600  the whole: ten minutes
+    FENCELOCK_BUILD=build tests/attacks/many.py                                            200 for a few seconds: a part of `meson test`
+    FENCELOCK_BUILD=build tests/attacks/many.py --hostile 15000 --good 100 --seconds 600  the whole: ten minutes
 
 Each good client has a lock and renews it ten times a second (--every), from addresses of its own; in a process of its own,
 since what is measured must not wait for the attackers. The attackers are one process; it does --rate things a second at most, so
@@ -155,7 +155,7 @@ class _Hostile:
         self.sock, self.left = None, b''
 
 
-class _Crowd:
+class _Hostiles:
     """All hostile connections. They act one after the other; between two acts of one lie all the others."""
 
     def __init__(self, addresses, n, rate):
@@ -274,24 +274,24 @@ class TwentyKinds(Case):
         self.assertEqual(here.recv(), 'ready')
         before, infos = self.facts()
         missed = [i['heartbeats_missed'] for i in infos]
-        crowd = _Crowd(addresses, ARGS.hostile, ARGS.rate)
-        self.addCleanup(crowd.end)
+        hostile = _Hostiles(addresses, ARGS.hostile, ARGS.rate)
+        self.addCleanup(hostile.end)
         largest, most, looked = [0] * 3, 0, 0.0
         until = time.monotonic() + ARGS.seconds
-        while time.monotonic() < until or crowd.acts < 2 * ARGS.hostile:
-            crowd.step()
+        while time.monotonic() < until or hostile.acts < 2 * ARGS.hostile:
+            hostile.step()
             if time.monotonic() > looked + 0.5:
                 looked = time.monotonic()
                 largest = [max(l, n.process.rss()) for l, n in zip(largest, self.cluster.nodes)]
-                most = max(most, sum(h.sock is not None for h in crowd.all))
+                most = max(most, sum(h.sock is not None for h in hostile.all))
         here.send('stop')
         took, wrong = here.recv()
         good.join(30)
-        crowd.end()
+        hostile.end()
         after, infos = self.facts()
         took.sort()
         self.note('%d hostile connections at once, %d opened, %d acts; ended by a node: %s'
-                  % (most, crowd.opened, crowd.acts, ', '.join('%s %d' % (k, n) for k, n in crowd.ended.items() if n)))
+                  % (most, hostile.opened, hostile.acts, ', '.join('%s %d' % (k, n) for k, n in hostile.ended.items() if n)))
         self.note('RENEW of %d good clients: %d, p50 %.1f ms, p99 %.1f ms, longest %.0f ms'
                   % (ARGS.good, len(took), took[len(took) // 2], took[len(took) * 99 // 100], took[-1]))
         self.note('heartbeats missed %s, longest silence %s ms; elections %d; rss at most %s MiB; clients at most %s MiB'
