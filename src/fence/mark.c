@@ -61,7 +61,7 @@ int fli_mark_raise(struct fli_txn *t, struct fli_slice lock, fl_token floor, fl_
         return rc;
     }
     FLI_ASSERT(raised >= mark);
-    if (raised > stored) { /* also one that only the floor has had so far */
+    if (raised > stored) { /* also when only the floor covered the lock so far */
         uint8_t raw[FLI_MARK_SIZE];
         struct fli_mark_key key;
         struct fli_slice part = {raw, sizeof(raw)};

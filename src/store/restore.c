@@ -1,5 +1,5 @@
-/* restore.c: see restore.h. A restore fills DIR.restoring, syncs it and renames it: DIR is a whole
- * storage with its floor, or is not there. */
+/* restore.c: see restore.h. A restore fills DIR.restoring, syncs it and renames it. So DIR is a
+ * complete storage with its floor, or does not exist. */
 #include "store/restore.h"
 
 #include <dirent.h>
@@ -20,7 +20,9 @@
 #include "store/record.h"
 
 #define PATH_SIZE 4096u
-#define GROUP_BYTES ((size_t)256 << 10) /* of a transaction; the smallest storage has room for it */
+#define GROUP_BYTES                                                                                \
+    ((size_t)256 << 10) /* of one transaction; the smallest storage has room for
+                                           it */
 
 struct saying {
     char *text;
@@ -72,7 +74,7 @@ static int write_out(void *ctx, const void *data, size_t len)
     return 0;
 }
 
-/* All records of a transaction, in order. */
+/* Adds all records that the transaction sees, in order. */
 static int add_records(struct fli_txn *t, struct store_backup_writer *w, fl_token *ret_highest)
 {
     uint8_t from[FLI_ENV_KEY_MAX + 1] = {1}; /* the first key behind the head's */
@@ -89,7 +91,8 @@ static int add_records(struct fli_txn *t, struct store_backup_writer *w, fl_toke
             return rc;
         }
         *ret_highest = mark > *ret_highest ? mark : *ret_highest;
-        memcpy(from, key.data, key.len); /* behind it is the same with a zero at its end */
+        memcpy(from, key.data, key.len); /* the next key is this one with a zero byte at its
+                                            end */
         from[key.len] = 0;
         from_len = key.len + 1;
         if (from_len > FLI_ENV_KEY_MAX) {
@@ -131,7 +134,7 @@ int store_backup_make(const char *dir, const char *path, struct store_backup_fac
     if (rc != 0) {
         return rc;
     }
-    /* What is inside is data of others: nobody else reads it. */
+    /* The file contains users' data: only its owner may read it. */
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     rc = fd < 0 ? FL_EIO : write_backup(store, fd);
     rc = rc == 0 && fsync(fd) != 0 ? FL_EIO : rc;
@@ -184,7 +187,7 @@ static int put_record(void *ctx, struct fli_slice key, struct fli_slice value)
     return put(ctx, key, value);
 }
 
-/* The floor comes last: until it is there the directory has another name anyway. */
+/* The floor is written last: until then the directory has another name. */
 static int put_floor(struct restoring *r, fl_token above)
 {
     static const uint8_t name[1] = {FLI_MARK_FLOOR};
@@ -231,7 +234,7 @@ static bool is_empty(const char *dir)
     return gone || n == 2;
 }
 
-/* What a restore that was killed has left. */
+/* Removes what a killed restore has left. */
 static int clear(const char *part, const struct saying *s)
 {
     static const char *const names[] = {"new/data.mdb", "new/lock.mdb", "new", "data.mdb",

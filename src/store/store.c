@@ -1,9 +1,8 @@
 /* store.c: see store.h.
  *
- * The bytes of records are in record.c. A floor is set once, by a restore (restore.h): no token
- * below it is accepted any more, and a lock whose own mark is below it must be claimed before
- * anything is written under it, since its holder may have read what the restore took back.
- */
+ * record.c has the bytes of records. A restore sets a floor, once (restore.h). From then on no
+ * token below it is accepted. A lock whose own mark is below the floor must be claimed before
+ * anything is written under it, since its holder may have read data that the restore took back. */
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -22,7 +21,7 @@ struct store {
     struct store_counts counts;
 };
 
-/* One group on its way: what the counts will be once it is committed. */
+/* A group being executed, with the counts that hold once it is committed. */
 struct group {
     struct store *store;
     struct fli_txn txn;
@@ -102,7 +101,7 @@ static int get_entry(struct group *g, struct fli_slice key, struct store_entry *
     return rc != 0 ? rc : store_entry_decode(record, ret);
 }
 
-/* A key without a record, or one that was written without fencing, belongs to nobody yet. */
+/* A key without a record, or one that was written without fencing, belongs to no lock yet. */
 static int check_binding(struct store_op *op, const struct store_entry *e)
 {
     if (e->lock.len == 0 ||
@@ -122,7 +121,8 @@ static int raise_mark(struct group *g, struct store_op *op)
     return rc;
 }
 
-/* Since the floor was set. A claim, or a read with a token, sees what is there now. */
+/* Whether the lock was claimed since the floor was set: a claim, or a read with a token, sees the
+ * present data. */
 static int check_claimed(struct group *g, struct store_op *op)
 {
     fl_token mark = FL_TOKEN_NONE;
@@ -137,8 +137,8 @@ static int check_claimed(struct group *g, struct store_op *op)
     return rc;
 }
 
-/* Whether the operation may touch its key, and if so raises the mark. Slices read from the database
- * before are no longer valid afterwards. */
+/* Whether the operation may touch its key; if so, raises the mark. Slices that were read from the
+ * database before are invalid afterwards. */
 static int admit(struct group *g, struct store_op *op)
 {
     struct store_entry e;
@@ -191,7 +191,7 @@ static int do_get(struct group *g, struct store_op *op)
     return 0;
 }
 
-/* Writes the key's record, present or deleted. Without fencing a binding that is there is kept and
+/* Writes the key's record, present or deleted. Without fencing, an existing binding is kept and
  * none is made. */
 static int put_entry(struct group *g, struct store_op *op, const struct store_entry *old,
                      bool present)
@@ -199,7 +199,7 @@ static int put_entry(struct group *g, struct store_op *op, const struct store_en
     struct key_bytes raw;
     uint8_t lock[FL_NAME_MAX];
     struct fli_slice bound = g->store->fencing ? op->lock : old->lock;
-    if (bound.len > 0) { /* it may lie in the database, which is about to change */
+    if (bound.len > 0) { /* the slice may point into the database, which is about to change */
         memcpy(lock, bound.data, bound.len);
     }
     uint8_t head[2] = {present ? STORE_STATE_PRESENT : STORE_STATE_DELETED, (uint8_t)bound.len};
@@ -311,9 +311,9 @@ static void count(struct store_counts *c, const struct store_op *op, bool commit
     c->limit += op->result == FL_ELIMIT ? 1 : 0;
 }
 
-/* All of them or, on a failure, none. The mark in a STALE answer may have been raised by an
- * operation just before it in the group: it is true only once the commit is through, which is why
- * refusals wait for it too. */
+/* Executes all of them or, on a failure, none. The mark in a STALE answer may have been raised by
+ * an operation just before it in the group. That mark is true only after the commit, so refusals
+ * wait for the commit too. */
 static int execute_together(struct store *s, struct store_op *const *ops, size_t n,
                             size_t *ret_done)
 {
@@ -352,7 +352,7 @@ static bool is_fatal(int rc)
     return rc != FL_ELIMIT && rc != FL_ENOMEM;
 }
 
-/* One operation when space or memory is short. */
+/* Executes one operation alone, when space or memory is short. */
 static int execute_alone(struct store *s, struct store_op *op)
 {
     size_t done;
