@@ -7,6 +7,7 @@
  *   GET key                                       @read to the lock that the key belongs to
  *   SET, DEL without a token (--no-fencing)       @write to every name
  *   INFO, CLIENT LIST                             @admin
+ *   BACKUP                                        @admin, and @read to every name
  *
  * The file is read at the start and by users_reload(), as a whole: one that is wrong changes
  * nothing. Who is logged in stays so while the user's switch and passwords are the same bytes; a
