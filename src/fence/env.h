@@ -56,6 +56,7 @@ struct fli_env {
     pthread_mutex_t lock; /* guards the two below */
     MDB_txn *reader;      /* reset between reads */
     int broken;           /* sticky error, 0 while all is well */
+    bool crowded;         /* the last write found no free page, which a reader may be keeping */
 };
 
 struct fli_txn {
@@ -85,8 +86,13 @@ int fli_env_read(struct fli_env *e, struct fli_slice key, void *buf, size_t cap,
 /* Begins the write transaction. After 0 exactly one of commit and abort must follow. */
 int fli_txn_begin(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
 
-/* Returns the value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT;
- * FL_EIO. */
+/* Begins a transaction that sees the last commit and nothing later, beside the one that writes: by
+ * any thread, for get and next, ended by abort in the same thread. head has the number of the
+ * commit and how many records it had. What it sees is not written over meanwhile, so the
+ * file grows. */
+int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
+
+/* The value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EIO. */
 int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
 
 /* Stores parts[0..n) one after the other as the value. The parts must not point into the database.

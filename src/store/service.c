@@ -26,6 +26,7 @@
 #include "net/connection_commands.h"
 #include "store/answer.h"
 #include "store/info.h"
+#include "store/spool.h"
 #include "store/strict.h"
 #include "wire/request.h"
 #include "wire/text.h"
@@ -74,8 +75,9 @@ struct service {
     bool broken;           /* the database has failed */
     uint64_t started_ms;
     uint64_t busy;
-    struct users *users;    /* NULL: every client may do everything */
-    struct store_info info; /* the store's part is of the last group */
+    struct spool *spool;    /* backups */
+    struct users *users;    /* NULL: everybody may do everything */
+    struct store_info info; /* the store's part, as of the last group */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     bool net_stopped;
@@ -395,29 +397,6 @@ static uint8_t *copy_slice(struct fli_slice *to, struct fli_slice from, uint8_t 
     return at + from.len;
 }
 
-static bool verb_of(enum fli_command_id id, enum store_verb *ret)
-{
-    switch (id) {
-    case FLI_CMD_CLAIM:
-        *ret = STORE_CLAIM;
-        return true;
-    case FLI_CMD_GET:
-        *ret = STORE_GET;
-        return true;
-    case FLI_CMD_SET:
-        *ret = STORE_SET;
-        return true;
-    case FLI_CMD_DEL:
-        *ret = STORE_DEL;
-        return true;
-    case FLI_CMD_MARK:
-        *ret = STORE_MARK;
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void answer_error(struct net_request *r, const char *word, const char *text)
 {
     finish(r, fli_resp_error(net_reply(r), word, "%s", text) == 0);
@@ -466,6 +445,7 @@ void service_get_info(struct service *s, struct store_info *ret)
     i->tls_port = net_server_tls_port(s->net);
     (void)net_server_tls_facts(s->net, &i->tls);
     i->has_users = s->users != NULL;
+    spool_get_counts(s->spool, &i->backups);
     if (s->users != NULL) {
         users_get_counts(s->users, &i->users);
     }
@@ -509,7 +489,9 @@ static void request_cb(void *ctx, struct net_request *r, const struct fli_slice 
         answer_error(r, fli_request_error_word(rc), errmsg);
     } else if (command->id == FLI_CMD_INFO) {
         answer_info(s, r, q.pattern);
-    } else if (verb_of(command->id, &verb)) {
+    } else if (command->id == FLI_CMD_BACKUP) {
+        finish(r, spool_answer(s->spool, net_reply(r), &q));
+    } else if (store_verb_of(command->id, &verb)) {
         bool fencing = store_fencing(s->store);
         if (s->users == NULL || users_allow(s->users, r, &q, verb, fencing)) {
             enqueue(s, r, &q, verb);
@@ -543,6 +525,11 @@ static void shaken_cb(void *ctx, struct net_conn *c)
 static void net_log_cb(void *ctx, int level, const char *message)
 {
     log_message(ctx, level, "clients", message);
+}
+
+static void spool_log_cb(void *ctx, int level, const char *message)
+{
+    log_message(ctx, level, "backup", message);
 }
 
 static unsigned hello_cb(void *ctx, struct net_hello_field *fields)
@@ -729,7 +716,8 @@ int service_create(uv_loop_t *loop, struct store *store, const struct service_co
     if (rc != 0) {
         (void)snprintf(errmsg, errmsg_size, "cannot start the network: %s", fl_strerror(rc));
     } else {
-        rc = start_users(s, errmsg, errmsg_size);
+        rc = spool_create(loop, store, spool_log_cb, s, &s->spool);
+        rc = rc != 0 ? rc : start_users(s, errmsg, errmsg_size);
         rc = rc != 0 ? rc : start_strict(s, errmsg, errmsg_size);
         rc = rc != 0 ? rc : listen_all(s, errmsg, errmsg_size);
     }
@@ -789,6 +777,7 @@ void service_destroy(struct service *s)
         free_pending(s, FLI_CONTAINER_OF(n, struct pending, link));
     }
     strict_destroy(s->strict);
+    spool_close(s->spool);
     net_server_destroy(s->net);
     users_destroy(s->users);
     s->idle.data = s;
