@@ -285,8 +285,7 @@ static bool upper(const struct fli_slice *s, char word[WORD_MAX])
     return true;
 }
 
-/* strcmp, whose call is spared where the first letters tell: every command of a client is looked up.
- */
+/* strcmp, but its call is spared where the first letters differ: every request looks a name up. */
 static int compare(const char *a, const char *b)
 {
     return a[0] != b[0] ? (unsigned char)a[0] - (unsigned char)b[0] : strcmp(a, b);
