@@ -11,7 +11,7 @@ struct fsm {
     struct machine *machine;
     struct fsm_stats stats;
     struct metrics_histogram apply_times;
-    int broken; /* the error given to `fatal`: nothing is applied any more */
+    int broken; /* fatal was called with this: nothing is applied any more */
 };
 
 static int halt(struct fsm *f, int error)
@@ -28,14 +28,12 @@ static int halt(struct fsm *f, int error)
     return error;
 }
 
-/* The machine makes no event of a refused request, so this reports it. */
+/* Requests that were refused make no event in the machine, so they are told from here. */
 static void tell_refused(struct fsm *f, const struct machine_cursor *before,
                          const struct machine_result *r)
 {
     struct machine_command c;
-    size_t size;
-    int rv = machine_command_decode(before->p, (size_t)(before->end - before->p), &c, &size);
-    FLI_ASSERT(rv == 0); /* it was applied, so it decodes */
+    (void)machine_command_again(before->p, (size_t)(before->end - before->p), &c);
     if (c.op == MACHINE_OP_ACQUIRE || c.op == MACHINE_OP_RENEW || c.op == MACHINE_OP_RELEASE ||
         c.op == MACHINE_OP_KEYS || c.op == MACHINE_OP_ANY_KEYS || c.op == MACHINE_OP_REENTER ||
         c.op == MACHINE_OP_LEAVE) {

@@ -354,6 +354,8 @@ void node_get_status(struct node *n, struct node_status *ret)
         .held = n->held.ever,
         .uncertain = n->held.uncertain + p.uncertain,
         .leader_changes = n->leader_changes,
+        .heartbeats_missed = n->heartbeats_missed,
+        .silence_ms_max = n->silence_ms_max,
         .pending_bytes = p.pending_bytes + n->held.bytes,
         .held_bytes = n->held.bytes,
         .held_limit = n->held.bytes_max,

@@ -442,12 +442,10 @@ static void answer_query(struct proposer *p, struct node_ticket *t, struct fli_s
     struct machine_command query;
     struct machine_result result;
     struct fli_slice payload = {NULL, 0};
-    size_t size;
-    int rv = machine_command_decode(bytes.data, bytes.len, &query, &size);
-    FLI_ASSERT(rv == 0); /* proposer_add has checked it */
+    (void)machine_command_again(bytes.data, bytes.len, &query);
     enum fli_turn_part part = fli_turn_enter(p->config.turn, FLI_TURN_QUERIES);
     fli_buf_clear(&p->payload);
-    rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
+    int rv = machine_query(fsm_machine(p->config.fsm), &query, &result, &p->payload);
     p->stats.queries++;
     if (rv != 0) {
         t->cb(t, FL_EBUSY, NULL, payload);

@@ -145,6 +145,13 @@ static int translate(int rc)
     }
 }
 
+/* Of a call that writes. */
+static int wrote(struct fli_env *e, int rc)
+{
+    e->crowded = e->crowded || rc == MDB_MAP_FULL;
+    return translate(rc);
+}
+
 static void set_broken(struct fli_env *e, int code)
 {
     pthread_mutex_lock(&e->lock);
@@ -561,18 +568,38 @@ uint64_t fli_env_file_bytes(const struct fli_env *e)
 
 /* ---- writing ---- */
 
-int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
+static int begin(struct fli_env *e, unsigned flags, MDB_txn **ret)
 {
-    MDB_txn *mdb;
     pthread_mutex_lock(&e->lock);
     int rc = e->broken;
     pthread_mutex_unlock(&e->lock);
+    return rc != 0 ? rc : checked(e, translate(mdb_txn_begin(e->mdb, NULL, flags, ret)));
+}
+
+int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret)
+{
+    MDB_txn *mdb;
+    MDB_stat st = {0};
+    int rc = begin(e, MDB_RDONLY, &mdb);
     if (rc != 0) {
         return rc;
     }
-    rc = translate(mdb_txn_begin(e->mdb, NULL, 0, &mdb));
+    *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = {.txnid = mdb_txn_id(mdb)}};
+    rc = checked(e, translate(mdb_stat(mdb, e->dbi, &st)));
+    ret->head.count = st.ms_entries - (st.ms_entries > 0); /* without the head */
     if (rc != 0) {
-        return checked(e, rc);
+        fli_txn_abort(ret);
+    }
+    return rc;
+}
+
+int fli_txn_begin(struct fli_env *e, struct fli_txn *ret)
+{
+    MDB_txn *mdb;
+    e->crowded = false;
+    int rc = begin(e, 0, &mdb);
+    if (rc != 0) {
+        return rc;
     }
     *ret = (struct fli_txn){.env = e, .mdb = mdb, .head = e->head, .pages = e->pages};
     return 0;
@@ -619,9 +646,9 @@ static int put_steps(struct fli_txn *t, struct fli_slice key, const struct fli_s
     }
     MDB_val k = val_of(key);
     MDB_val v = {.mv_size = size + CRC_SIZE};
-    rc = mdb_put(t->mdb, t->env->dbi, &k, &v, MDB_RESERVE);
+    rc = wrote(t->env, mdb_put(t->mdb, t->env->dbi, &k, &v, MDB_RESERVE));
     if (rc != 0) {
-        return translate(rc);
+        return rc;
     }
     uint8_t *to = v.mv_data;
     uint32_t crc = fli_crc32c(0, key.data, key.len);
@@ -658,7 +685,7 @@ int fli_txn_del(struct fli_txn *t, struct fli_slice key)
     if (rc == 0) {
         MDB_val k = val_of(key);
         t->dirty = true;
-        rc = translate(mdb_del(t->mdb, t->env->dbi, &k, NULL));
+        rc = wrote(t->env, mdb_del(t->mdb, t->env->dbi, &k, NULL));
     }
     if (rc != 0 && rc != FL_ENOTFOUND) {
         t->failed = checked(t->env, rc);
@@ -718,7 +745,7 @@ static int commit_failed(struct fli_env *e, int rc)
     if (begun == 0) {
         mdb_txn_abort(probe);
     }
-    int code = translate(rc);
+    int code = wrote(e, rc);
     if (code == FL_EIO && begun == 0 && disk_full(e)) {
         code = FL_ELIMIT;
     }
@@ -746,7 +773,7 @@ int fli_txn_commit(struct fli_txn *t)
     int rc = t->failed;
     if (rc == 0 && t->dirty) {
         t->head.txnid = mdb_txn_id(t->mdb);
-        rc = translate(put_head(t->mdb, e->dbi, &t->head));
+        rc = wrote(e, put_head(t->mdb, e->dbi, &t->head));
         rc = checked(e, rc == 0 ? check_size(t) : rc);
     }
     if (rc != 0 || !t->dirty) {

@@ -626,8 +626,9 @@ static void get_field(struct fli_reader *r, struct machine_command *c, unsigned 
     }
 }
 
-int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
-                           size_t *ret_size)
+/* Reads the fields into *ret; whether they are in range is not looked at. */
+static int read_command(const uint8_t *p, size_t len, struct machine_command *ret,
+                        const struct layout **ret_layout)
 {
     if (len < COMMAND_HEADER_SIZE) {
         return FL_ECORRUPT;
@@ -640,25 +641,43 @@ int machine_command_decode(const uint8_t *p, size_t len, struct machine_command 
     if (l == NULL || (p[1] & ~(l->flags | MACHINE_COMMAND_BY)) != 0) {
         return FL_EVERSION;
     }
-    struct machine_command c = {.op = p[0], .flags = p[1]};
+    *ret = (struct machine_command){.op = p[0], .flags = p[1]};
     struct fli_reader r;
     fli_reader_init(&r, p + COMMAND_HEADER_SIZE, size - COMMAND_HEADER_SIZE);
-    if ((c.flags & MACHINE_COMMAND_BY) != 0) {
-        c.user = fli_read_u64(&r);
-        c.address = fli_read_bytes(&r, fli_read_u8(&r));
+    if ((ret->flags & MACHINE_COMMAND_BY) != 0) {
+        ret->user = fli_read_u64(&r);
+        ret->address = fli_read_bytes(&r, fli_read_u8(&r));
     }
     for (unsigned i = 0; l->fields[i] != FIELD_END; i++) {
-        get_field(&r, &c, l->fields[i]);
-        if (l->fields[i] == FIELD_SHAPE && !r.bad && c.mode > MACHINE_MODE_SHARED) {
+        get_field(&r, ret, l->fields[i]);
+        if (l->fields[i] == FIELD_SHAPE && !r.bad && ret->mode > MACHINE_MODE_SHARED) {
             return FL_EVERSION;
         }
     }
-    if (r.bad || fli_reader_left(&r) != 0 || !fields_ok(&c, l)) {
-        return FL_ECORRUPT;
+    *ret_layout = l;
+    return r.bad || fli_reader_left(&r) != 0 ? FL_ECORRUPT : 0;
+}
+
+int machine_command_decode(const uint8_t *p, size_t len, struct machine_command *ret,
+                           size_t *ret_size)
+{
+    const struct layout *l = NULL;
+    int rc = read_command(p, len, ret, &l);
+    if (rc == 0 && !fields_ok(ret, l)) {
+        rc = FL_ECORRUPT;
     }
-    *ret = c;
-    *ret_size = size;
-    return 0;
+    if (rc == 0) {
+        *ret_size = fli_get_u16(p + 2);
+    }
+    return rc;
+}
+
+size_t machine_command_again(const uint8_t *p, size_t len, struct machine_command *ret)
+{
+    const struct layout *l = NULL;
+    int rc = read_command(p, len, ret, &l);
+    FLI_ASSERT(rc == 0); /* machine_command_decode() has accepted these bytes */
+    return fli_get_u16(p + 2);
 }
 
 static size_t padded(size_t len)

@@ -557,10 +557,7 @@ bool machine_next(struct machine *m, struct machine_cursor *cur, struct machine_
         return false;
     }
     struct machine_command c;
-    size_t size = 0;
-    int rc = machine_command_decode(cur->p, (size_t)(cur->end - cur->p), &c, &size);
-    FLI_ASSERT(rc == 0);
-    cur->p += size;
+    cur->p += machine_command_again(cur->p, (size_t)(cur->end - cur->p), &c);
     cur->left--;
     *ret = (struct machine_result){.clock_ms = m->clock_ms};
     m->spent += machine_command_cost(&c);

@@ -537,6 +537,7 @@ void net_conn_reap(struct net_conn *c)
         }
         net_request_free(r);
     }
+    net_origin_leave(c);
     fli_list_remove(&c->link);
     FLI_ASSERT(s->conns_n > 0);
     s->conns_n--;
@@ -550,7 +551,7 @@ void net_conn_reap(struct net_conn *c)
     }
 }
 
-static void refuse(struct net_conn *c)
+static void refuse(struct net_conn *c, bool full)
 {
     struct net_server *s = c->server;
     s->stats.refused++;
@@ -559,10 +560,15 @@ static void refuse(struct net_conn *c)
         return;
     }
     net_buffer_take(s, &c->out, s->limits.output_max);
-    int rc = fli_resp_error(&c->out, "LIMIT",
-                            "too many connections (this server takes %u): close some, or raise "
-                            "connections-max",
-                            s->limits.connections_max);
+    int rc = full ? fli_resp_error(&c->out, "LIMIT",
+                                   "too many connections (this server takes %u): close some, or "
+                                   "raise connections-max",
+                                   s->limits.connections_max)
+                  : fli_resp_error(&c->out, "LIMIT",
+                                   "your address has as many connections or as much memory as one "
+                                   "may (%u connections): close some, or raise "
+                                   "address-connections and address-memory",
+                                   s->limits.address_connections_max);
     c->last = true;
     net_conn_touch(c);
     if (rc != 0) {
@@ -637,6 +643,7 @@ void net_conn_accept(struct net_listener *l)
     fli_list_init(&c->yielded);
     fli_list_init(&c->requests);
     fli_heap_node_init(&c->heavy);
+    fli_heap_node_init(&c->heavy_here);
     fli_buf_init(&c->out, s->limits.output_max);
     fli_list_push(&s->conns, &c->link);
     s->conns_n++;
@@ -654,8 +661,9 @@ void net_conn_accept(struct net_listener *l)
         net_conn_doom(c);
         return;
     }
-    if (s->conns_n - s->refused_n >= s->limits.connections_max) {
-        refuse(c);
+    bool full = s->conns_n - s->refused_n >= s->limits.connections_max;
+    if (full || !net_origin_join(c)) {
+        refuse(c, full);
         return;
     }
     s->refused_n--;

@@ -396,6 +396,7 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
     fli_list_init(&s->yielded);
     fli_turn_init(&s->turn);
     net_memory_init(s);
+    net_origin_init(s);
     fli_list_init(&s->fresh);
     fli_list_init(&s->leaving);
     fli_list_init(&s->lingering);
@@ -466,6 +467,7 @@ void net_server_destroy(struct net_server *s)
     }
     FLI_ASSERT(s->handles == 0 && s->conns_n == 0);
     net_memory_fini(s);
+    net_origin_fini(s);
     free_pools(s);
     for (unsigned i = 0; i < s->listeners_n; i++) {
         free(s->listeners[i]);

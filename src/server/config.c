@@ -46,6 +46,8 @@ static const struct config_option options[] = {
     NUMBER("drain-ms", drain_ms, 1, 600000),
     NUMBER("connections-max", connections_max, 1, 1000000),
     NUMBER("client-memory", client_memory, UINT64_C(16) << 20, UINT64_C(1) << 40),
+    NUMBER("address-connections", address_connections, 0, 1000000),
+    NUMBER("address-memory", address_memory, 0, UINT64_C(1) << 40),
     NUMBER("idle-first-ms", idle_first_ms, 0, 86400000),
     NUMBER("snapshot-bytes", snapshot_bytes, CONFIG_SNAPSHOT_BYTES_MIN, CONFIG_SNAPSHOT_BYTES_MAX),
     TEXT("tls-port", tls_port),

@@ -41,7 +41,9 @@ struct config {
     unsigned election_ms, heartbeat_ms, hold_ms; /* 0: the default of consensus */
     unsigned drain_ms;
     unsigned connections_max;
-    uint64_t client_memory; /* bytes for all clients together */
+    uint64_t client_memory;       /* bytes for all clients together */
+    unsigned address_connections; /* of one address; 0: three quarters of connections_max */
+    uint64_t address_memory;      /* likewise, of client_memory */
     unsigned idle_first_ms;
     char witness[CONFIG_PATH_MAX]; /* a file on another disk; "" for none */
     bool witness_reset;

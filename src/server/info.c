@@ -211,6 +211,8 @@ static int raft_section(struct fli_buf *b, const struct info *i)
                                  {"starts", s->starts},
                                  {"election_ms", s->election_ms},
                                  {"heartbeat_ms", s->heartbeat_ms},
+                                 {"heartbeats_missed", s->heartbeats_missed},
+                                 {"leader_silence_ms_max", s->silence_ms_max},
                                  {"hold_ms", s->hold_ms},
                                  {NULL, 0}};
     int rc = put_lines(b, "Raft", lines);

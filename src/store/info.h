@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "net/net.h"
+#include "store/spool.h"
 #include "store/store.h"
 #include "store/strict.h"
 #include "store/users.h"
@@ -28,6 +29,7 @@ struct store_info {
     struct fli_tls_facts tls;
     bool has_users;
     struct users_counts users;
+    struct spool_counts backups;
 };
 
 /* Appends one section, or all when `section` is empty, "all", "everything" or "default". An unknown

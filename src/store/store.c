@@ -5,6 +5,7 @@
  * anything is written under it, since its holder may have read data that the restore took back. */
 #include "store/store.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,10 @@ struct store {
     bool fencing;
     fl_token floor; /* FL_TOKEN_NONE: none was set */
     struct store_counts counts;
+    pthread_mutex_t lock; /* guards the two below */
+    pthread_cond_t ended;
+    bool reading;  /* store_reader_begin() */
+    bool must_end; /* of it */
 };
 
 /* A group being executed, with the counts that hold once it is committed. */
@@ -70,6 +75,8 @@ int store_open(const char *dir, size_t size_max, bool fencing, struct store **re
         return FL_ENOMEM;
     }
     s->fencing = fencing;
+    pthread_mutex_init(&s->lock, NULL); /* neither can fail */
+    pthread_cond_init(&s->ended, NULL);
     int rc = fli_env_open(dir, KIND, size_max, visit, s, &s->env, errmsg, errmsg_size);
     if (rc != 0) {
         free(s);
@@ -83,8 +90,50 @@ void store_close(struct store *s)
 {
     if (s != NULL) {
         fli_env_close(s->env);
+        pthread_cond_destroy(&s->ended);
+        pthread_mutex_destroy(&s->lock);
         free(s);
     }
+}
+
+/* ---- a reader beside the groups ---- */
+
+void store_reader_begin(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    FLI_ASSERT(!s->reading);
+    s->reading = true;
+    s->must_end = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool store_reader_must_end(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool must = s->must_end;
+    pthread_mutex_unlock(&s->lock);
+    return must;
+}
+
+void store_reader_end(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->reading = false;
+    pthread_cond_signal(&s->ended);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether there was one that had to give way: a group that found no free page may find some now. */
+static bool send_reader_away(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool was = s->env->crowded && s->reading;
+    s->must_end = was;
+    while (was && s->reading) {
+        pthread_cond_wait(&s->ended, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return was;
 }
 
 /* ---- one operation ---- */
@@ -375,6 +424,9 @@ int store_execute(struct store *s, struct store_op *const *ops, size_t n, size_t
     size_t out = 0;
     size_t done = 0;
     int rc = execute_together(s, ops, n, ret_done);
+    if (rc == FL_ELIMIT && send_reader_away(s)) {
+        rc = execute_together(s, ops, n, ret_done);
+    }
     if (rc == 0 || is_fatal(rc)) {
         return rc;
     }

@@ -79,7 +79,13 @@ uint64_t store_size_max(const struct store *s);   /* bytes */
  * token not below it before anything is written under the lock. FL_TOKEN_NONE: no floor. */
 fl_token store_floor(const struct store *s);
 struct fli_env;
-struct fli_env *store_env(struct store *s); /* for restore.c */
+struct fli_env *store_env(struct store *s); /* for restore.c and backup.c */
+
+/* One thread at a time may read a commit beside the one that executes (backup.c). When a group does
+ * not fit for the pages that this keeps, the reader gives way: it looks often, and ends. */
+void store_reader_begin(struct store *s);
+bool store_reader_must_end(struct store *s);
+void store_reader_end(struct store *s);
 bool store_fencing(const struct store *s);
 
 #endif

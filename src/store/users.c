@@ -451,12 +451,15 @@ void users_deny(struct users *u, struct net_request *r, unsigned right)
 
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
-    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST;
-    if (!needs_admin || may(u, r->conn, ACL_ADMIN, NULL)) {
-        return true;
+    bool backs_up = id == FLI_CMD_BACKUP; /* which is a look at everything */
+    bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST || backs_up;
+    unsigned lacks = needs_admin && !may(u, r->conn, ACL_ADMIN, NULL) ? ACL_ADMIN
+                     : backs_up && !may(u, r->conn, ACL_READ, NULL)   ? ACL_READ
+                                                                      : 0;
+    if (lacks != 0) {
+        users_deny(u, r, lacks);
     }
-    users_deny(u, r, ACL_ADMIN);
-    return false;
+    return lacks == 0;
 }
 
 bool users_allow(struct users *u, struct net_request *r, const struct fli_request *q,

@@ -1,7 +1,8 @@
-/* commands.c: the rows, and the lookup of a request's row.
+/* commands.c: the rows, and how a request finds its own.
  *
  * Rows are sorted by name and then by subcommand (none first), so a lookup is a binary search of
- * six steps. COMMAND, the error messages and docs/PROTOCOL.md take their texts from the rows. */
+ * six steps. What is said about a row here is what COMMAND, the error messages and docs/PROTOCOL.md
+ * say. */
 #include "wire/commands.h"
 
 #include <stdio.h>
@@ -57,6 +58,12 @@ const struct fli_command fli_commands[] = {
      "comes after a later one is refused (LATE)."},
     {FLI_CMD_AUTH, "AUTH", NULL, 1, 2, CONN, "[user] password", "OK",
      "Makes the connection that of a user (by default of the user `default`), until it ends."},
+    {FLI_CMD_BACKUP, "BACKUP", NULL, 0, 2, FLI_CMD_STORE | FLI_CMD_LOCAL | FLI_CMD_ADMIN,
+     "[id offset]",
+     "without arguments the id of a backup that is begun; with them the bytes at offset, nil while "
+     "it is being written, an empty string at its end",
+     "Makes a backup of all keys and marks as of one commit, one at a time, and gives it piece by "
+     "piece."},
     {FLI_CMD_BLPOP, "BLPOP", NULL, 2, -1, FACE_QUERY, "lock-signal:X seconds",
      "an array of the key and 1, or nil when the time is over",
      "Waits until the lock lock:X may be free, as python-redis-lock does. Only for such keys."},
@@ -251,7 +258,7 @@ const struct fli_command fli_commands[] = {
 
 const size_t fli_commands_len = sizeof fli_commands / sizeof fli_commands[0];
 
-/* Names that people know from other systems. */
+/* Words that people bring along from elsewhere. */
 static const struct {
     const char *word;
     const char *name;
@@ -261,7 +268,7 @@ static const struct {
     {"SCAN", "LOCKS"},   {"SESSIONS", "SESSION"}, {"NODES", "CLUSTER"},
 };
 
-/* Writes the word in upper case, terminated. False when no command can have this name. */
+/* The word in upper case and terminated. False when no command can be called that. */
 static bool upper(const struct fli_slice *s, char word[WORD_MAX])
 {
     if (s->len == 0 || s->len >= WORD_MAX) {
@@ -278,7 +285,13 @@ static bool upper(const struct fli_slice *s, char word[WORD_MAX])
     return true;
 }
 
-/* The index of the first row that is not below (name, sub); a NULL sub is below every text. */
+/* strcmp, but its call is spared where the first letters differ: every request looks a name up. */
+static int compare(const char *a, const char *b)
+{
+    return a[0] != b[0] ? (unsigned char)a[0] - (unsigned char)b[0] : strcmp(a, b);
+}
+
+/* Index of the first row that is not below (name, sub), sub NULL being below every text. */
 static size_t lower_bound(const char *name, const char *sub)
 {
     size_t lo = 0;
@@ -286,7 +299,7 @@ static size_t lower_bound(const char *name, const char *sub)
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         const struct fli_command *c = &fli_commands[mid];
-        int order = strcmp(c->name, name);
+        int order = compare(c->name, name);
         if (order == 0 && sub != NULL) {
             order = c->subcommand == NULL ? -1 : strcmp(c->subcommand, sub);
         }
@@ -299,11 +312,11 @@ static size_t lower_bound(const char *name, const char *sub)
     return lo;
 }
 
-/* The index of the first row of a name that this service serves; else fli_commands_len. */
+/* Index of the first row of a name that the service serves; fli_commands_len when there is none. */
 static size_t family(enum fli_service service, const char *name)
 {
     for (size_t i = lower_bound(name, NULL);
-         i < fli_commands_len && strcmp(fli_commands[i].name, name) == 0; i++) {
+         i < fli_commands_len && compare(fli_commands[i].name, name) == 0; i++) {
         if (fli_command_served(&fli_commands[i], service)) {
             return i;
         }
@@ -316,7 +329,7 @@ size_t fli_command_family_end(size_t first)
     FLI_ASSERT(first < fli_commands_len);
     unsigned program = fli_commands[first].flags & BOTH;
     size_t i = first + 1;
-    while (i < fli_commands_len && strcmp(fli_commands[i].name, fli_commands[first].name) == 0 &&
+    while (i < fli_commands_len && compare(fli_commands[i].name, fli_commands[first].name) == 0 &&
            (fli_commands[i].flags & program) != 0) {
         i++;
     }
@@ -401,8 +414,8 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
     return m < c ? m : c;
 }
 
-/* The number of typing errors between two words: letters inserted, dropped, replaced, or swapped
- * with their neighbour (Damerau 1964, restricted form). Both are shorter than WORD_MAX. */
+/* How many letters must be typed differently: inserted, dropped, replaced, or swapped with their
+ * neighbour (Damerau 1964, restricted form). Both shorter than WORD_MAX. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned rows[3][WORD_MAX + 1];
@@ -433,8 +446,8 @@ static unsigned distance(const char *a, const char *b)
     return above[lb];
 }
 
-/* The known word nearest to `word`, among the names of a service or the subcommands of `name`; NULL
- * when none is near enough for a guess. */
+/* The known word nearest to `word` among the names of a service, or among the subcommands of
+ * `name`; NULL when none is near enough to be worth a guess. */
 static const char *nearest(enum fli_service service, const char *name, const char *word)
 {
     const char *best = NULL;
@@ -495,13 +508,13 @@ static int unknown_command(enum fli_service service, const struct fli_slice *giv
     return FL_ENOTFOUND;
 }
 
-/* Writes for example "OPEN, RENEW or CLOSE". */
+/* "OPEN, RENEW or CLOSE" */
 static void list_subcommands(enum fli_service service, const char *name, char *out, size_t size)
 {
     size_t len = 0;
     size_t first = lower_bound(name, NULL);
     out[0] = '\0';
-    for (size_t i = first; i < fli_commands_len && strcmp(fli_commands[i].name, name) == 0; i++) {
+    for (size_t i = first; i < fli_commands_len && compare(fli_commands[i].name, name) == 0; i++) {
         const struct fli_command *c = &fli_commands[i];
         if (c->subcommand == NULL || !fli_command_served(c, service)) {
             continue;
