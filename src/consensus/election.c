@@ -6,11 +6,11 @@
 
 #include "base/clock.h"
 
-#define TURN_MS 20u /* between the turns of two nodes: some votes' round trips */
+#define TURN_MS 20u /* between the turns of two nodes: a few round trips of votes */
 #define ROUNDS_MAX 10u
 
-/* Another follower may have heard the leader a little later, and refuses until it has been silent
- * for an election time there as well. */
+/* Another follower may have heard the leader a little later. It refuses its vote until the leader
+ * has been silent there for an election time as well. */
 #define LATER_MS 10u
 
 #define NOBODY UINT64_MAX /* in the place of the leader that is to be replaced: there is none */
@@ -25,7 +25,7 @@ void election_init(struct election *e, const struct host *host, const struct mem
                            .election_ms = election_ms};
 }
 
-/* NULL: it is no member. */
+/* NULL when the node is no member. */
 static bool *gone(struct election *e, uint64_t id)
 {
     const struct member *m = members_find(&e->members, id);
@@ -43,7 +43,7 @@ void election_set_members(struct election *e, const struct members *members)
     memcpy(e->gone, fresh, sizeof e->gone);
 }
 
-/* Its place among those that may take over. */
+/* This node's place among the members that may take over. */
 static unsigned turn_of(const struct election *e)
 {
     unsigned before = 0;
@@ -54,7 +54,7 @@ static unsigned turn_of(const struct election *e)
     return before;
 }
 
-/* A random part keeps nodes apart whose turns a slow machine has moved together. */
+/* A random part separates nodes whose turns a slow machine has pushed together. */
 static uint64_t until_turn_ms(const struct election *e)
 {
     uint8_t number;
@@ -109,7 +109,7 @@ static void begin_anew(struct election *e)
     e->host.wake(e->host.ctx);
 }
 
-/* 0: none, or one that is not a member any more. */
+/* 0: it follows none, or one that is not a member any more. */
 static uint64_t leader_followed(const struct election *e)
 {
     uint64_t id = replica_role(e->replica) == REPLICA_FOLLOWER ? replica_leader(e->replica) : 0;
@@ -155,7 +155,7 @@ void election_peer_back(struct election *e, uint64_t id)
     }
 }
 
-/* A leader whose process had ended may be heard because its last messages were late. */
+/* A leader that was found gone was heard: it may be alive, or its last messages came late. */
 static void heard_after_all(struct election *e, uint64_t again_ms)
 {
     if (e->silent) {
@@ -184,8 +184,8 @@ void election_turn(struct election *e, bool running)
         heard_after_all(e, now_ms + enough_ms);
         return;
     }
-    /* A round is long enough for everybody's turn. When there was a vote in it, its outcome is
-     * waited for once more. */
+    /* A round lasts long enough for every member's turn. When a vote was held in it, one more round
+     * waits for the outcome. */
     uint64_t term = replica_term(e->replica);
     e->hurries_left--;
     e->campaign_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);

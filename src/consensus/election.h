@@ -1,4 +1,4 @@
-/* election.h: when a follower's election timer runs out, other than by chance.
+/* election.h: when a follower starts an election before its random timer would.
  *
  * A dead leader is replaced at once, not after an election time of silence.
  *
@@ -29,15 +29,16 @@
 
 struct election {
     struct host host;
-    struct replica *replica; /* set when it is there */
+    struct replica *replica; /* set once it exists */
     struct members members;  /* this node among them */
     uint64_t id;
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: nobody listens there, its process has ended */
+    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: its process has ended, nobody listens
+                                     there */
     uint64_t gone_id;             /* the leader that is being replaced; 0: none */
-    bool silent;                  /* for its silence: its process may be there */
+    bool silent;                  /* replaced because of its silence: its process may still run */
     bool had_leader;              /* in this life, or was it */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;
@@ -49,11 +50,11 @@ void election_init(struct election *e, const struct host *host, const struct mem
 
 void election_set_members(struct election *e, const struct members *members);
 
-void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at it */
-void election_peer_back(struct election *e, uint64_t id);   /* it was heard */
+void election_peer_absent(struct election *e, uint64_t id); /* nobody listens at its address */
+void election_peer_back(struct election *e, uint64_t id);   /* a message came from it */
 
 void election_turn(struct election *e, bool running);
-/* Until election_turn, called like that, has something to do. */
+/* The time at which election_turn(), called with the same `running`, has something to do. */
 uint64_t election_next_ms(const struct election *e, bool running);
 
 #endif

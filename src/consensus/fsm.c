@@ -11,7 +11,7 @@ struct fsm {
     struct machine *machine;
     struct fsm_stats stats;
     struct metrics_histogram apply_times;
-    int broken; /* fatal was called with this: nothing is applied any more */
+    int broken; /* the error given to `fatal`: nothing is applied any more */
 };
 
 static int halt(struct fsm *f, int error)
@@ -28,7 +28,7 @@ static int halt(struct fsm *f, int error)
     return error;
 }
 
-/* Requests that were refused make no event in the machine, so they are told from here. */
+/* The machine makes no event of a refused request, so this reports it. */
 static void tell_refused(struct fsm *f, const struct machine_cursor *before,
                          const struct machine_result *r)
 {

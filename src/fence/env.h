@@ -92,7 +92,8 @@ int fli_txn_begin(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
  * file grows. */
 int fli_txn_begin_read(struct fli_env *e, struct fli_txn *ret) FLI_MUST_USE;
 
-/* The value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT; FL_EIO. */
+/* Returns the value, valid until the next put, delete or end. 0; FL_ENOTFOUND; FL_ECORRUPT;
+ * FL_EIO. */
 int fli_txn_get(struct fli_txn *t, struct fli_slice key, struct fli_slice *ret) FLI_MUST_USE;
 
 /* Stores parts[0..n) one after the other as the value. The parts must not point into the database.

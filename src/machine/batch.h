@@ -21,12 +21,11 @@
  *   ...    ...   fields in the order of struct machine_command that the op uses (table in
  *                batch.c)
  *
- * ACQUIRE has carried a count of names, a mode and a number of permits from the first day, so that
- * logs written before there were several locks, shared mode and semaphores stay readable. A decoder
- * refuses
- * what it does not know with FL_EVERSION, anything malformed with FL_ECORRUPT. Encoding never fails
- * for a command that machine_command_check() accepts, except by FL_ENOMEM/FL_ELIMIT of the buffer.
- * Pure; any thread on its own data. */
+ * Every ACQUIRE has a count of names, a mode and a number of permits, so logs written before
+ * multi-locks, shared mode and semaphores stay readable. A decoder refuses what it does not know
+ * with FL_EVERSION, and anything malformed with FL_ECORRUPT. Encoding a command that
+ * machine_command_check() accepts fails only by FL_ENOMEM/FL_ELIMIT of the buffer. Pure; any thread
+ * on its own data. */
 #ifndef MACHINE_BATCH_H
 #define MACHINE_BATCH_H
 
@@ -46,8 +45,8 @@ enum machine_op {
     MACHINE_OP_FORGET, /* node id (number): its next JOIN is accepted */
     MACHINE_OP_LIMITS, /* replace the replicated limits */
     MACHINE_OP_ACQUIRE, /* name, also, owner, ttl_ms, wait_ms, value; number = attempt */
-    MACHINE_OP_CANCEL,  /* number = wait id, number2 = asking: leave the queue, unless asked again
-                           since */
+    MACHINE_OP_CANCEL,  /* number = wait id, number2 = its request count: leaves the queue unless
+                           the request was repeated since */
     MACHINE_OP_RENEW,   /* name, token, ttl_ms (0 = unchanged) */
     MACHINE_OP_RELEASE, /* name, token */
     MACHINE_OP_BREAK,   /* name */
@@ -57,8 +56,8 @@ enum machine_op {
     MACHINE_OP_SESSION_CLOSE, /* owner */
     MACHINE_OP_RAISE,       /* number: raise last_token by this step, 1 to MACHINE_RAISE_STEP_MAX */
     MACHINE_OP_USER_SET,    /* owner = the user's name, words (acl.h): makes or changes it */
-    MACHINE_OP_USER_DELETE, /* owner = the user's name */
-    MACHINE_OP_USERS_SEAL,  /* no more users to begin with, see MACHINE_USER_INITIAL */
+    MACHINE_OP_USER_DELETE, /* owner = the user's name: deletes the user */
+    MACHINE_OP_USERS_SEAL,  /* ends the setup of initial users, see MACHINE_USER_INITIAL */
     MACHINE_OP_USERS_LOAD = 46, /* value: all users from here on, see users_load.c */
     MACHINE_OP_KEYS = 24, /* name, also, owner, label (another owner), ttl_ms; see MACHINE_KEYS */
     /* Nodes, see nodes.c: number = its id, and for the first two number2 = enum machine_node_flag,
@@ -66,16 +65,17 @@ enum machine_op {
     MACHINE_OP_NODE_ADD = 32,
     MACHINE_OP_NODE_REPLACE,
     MACHINE_OP_NODE_REMOVE,
-    MACHINE_OP_NODE_SETTLED,   /* it has become what it was to become */
-    MACHINE_OP_NODE_VERSION,   /* number2 = the version that it knows */
-    MACHINE_OP_VERSION_RAISE,  /* number = that of the cluster from here on */
+    MACHINE_OP_NODE_SETTLED,   /* the plan for the node is carried out */
+    MACHINE_OP_NODE_VERSION,   /* number2 = the highest version that the node knows */
+    MACHINE_OP_VERSION_RAISE,  /* number = the cluster's version from here on */
     MACHINE_OP_LIMIT_SET = 40, /* number = enum machine_limit of machine.h, number2 = its value */
     MACHINE_OP_SETTING_SET,    /* number = enum machine_setting, number2 = its value; 0: none */
-    MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants it or counts up, see reentrant.c */
+    MACHINE_OP_REENTER = 50,   /* name, owner, ttl_ms: grants the lock or counts up, see
+                                  reentrant.c */
     MACHINE_OP_LEAVE,          /* name, owner, ttl_ms, label, number (how long the label is kept) */
-    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends them); see keys_any.c */
-    /* Queries: never in a batch, answered from the leader's state in the order they were submitted.
-     */
+    MACHINE_OP_ANY_KEYS = 56,  /* name, also, ttl_ms (0: ends the grants); see keys_any.c */
+    /* Queries: never in a batch. The leader answers them from its state, in the order of their
+     * submission. */
     MACHINE_OP_CHECK = 128,  /* name, token */
     MACHINE_OP_SHOW,         /* name */
     MACHINE_OP_LOCKS,        /* pattern in value, cursor in name, count in number; empty or "0" is
@@ -83,23 +83,24 @@ enum machine_op {
     MACHINE_OP_SESSION_SHOW, /* owner */
     MACHINE_OP_SESSION_LIST, /* cursor in owner, count in number */
     MACHINE_OP_USERS,        /* all users, see machine_users_next */
-    MACHINE_OP_USER,         /* owner = the user's name; for who logs in, so only of a node */
-    MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the asker is somebody */
+    MACHINE_OP_USER,         /* owner = the user's name; a node sends it for a login */
+    MACHINE_OP_MAY,          /* number = a right (acl.h), or 0: whether the sender is a known
+                                user */
     MACHINE_OP_KEY = 140,    /* name, also, label (an owner, or empty), see keys.c */
-    MACHINE_OP_HOLDS = 150,  /* name, label (an owner): how often he has taken it */
+    MACHINE_OP_HOLDS = 150,  /* name, label (an owner): how often the owner has taken the lock */
 };
 
 #define MACHINE_OP_IS_QUERY(op) ((unsigned)(op) >= 128u)
 
 /* Flags of ACQUIRE. */
 #define MACHINE_ACQUIRE_EXPLICIT 1u /* owner names an explicit session; ttl_ms is 0 */
-#define MACHINE_ACQUIRE_ATTEMPT 4u  /* not the first attempt, but the `number`th: attempt.c */
+#define MACHINE_ACQUIRE_ATTEMPT 4u  /* the `number`th attempt, above 1: see attempt.c */
 #define MACHINE_ACQUIRE_WAIT 2u     /* join the queue for wait_ms when it is not free */
 
-/* Flag of REENTER: its owner is not granted it twice. */
+/* Flag of REENTER: an owner that holds the lock already is not granted it again. */
 #define MACHINE_REENTER_ONCE 1u
 
-/* Whether the command asks for a lock, and whether it asks for a longer lease and no more. */
+/* Whether the command asks for a lock; and whether it only prolongs a lease. */
 #define MACHINE_ASKS_FOR_LOCK(c)                                                                   \
     ((c)->op == MACHINE_OP_ACQUIRE || (c)->op == MACHINE_OP_REENTER ||                             \
      ((c)->op == MACHINE_OP_KEYS && ((c)->flags & MACHINE_KEYS_GRANT) != 0))
@@ -108,36 +109,40 @@ enum machine_op {
      ((c)->op == MACHINE_OP_KEYS &&                                                                \
       ((c)->flags & (MACHINE_KEYS_GRANT | MACHINE_KEYS_EXTEND)) == MACHINE_KEYS_EXTEND))
 
-/* Flags of KEYS (keys.c): what is done with locks as a Redis client sees them, each by itself. The
- * first that fits what is there happens, to all of them or to none. ttl_ms is 0 where it does not
- * say how long. */
-#define MACHINE_KEYS_GRANT 1u   /* all are free: grant each, to `label` when there is one */
-#define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: leases of ttl_ms (0: as they are) */
-#define MACHINE_KEYS_ADD 4u     /* with EXTEND: ttl_ms more than what is left */
-#define MACHINE_KEYS_RELEASE 8u /* all are the owner's: give them back */
-#define MACHINE_KEYS_EACH 16u   /* with RELEASE: those that are the owner's, whatever the others */
-#define MACHINE_KEYS_SWAP 32u   /* one, the owner's: give it back and grant it to `label` */
-/* With RELEASE: what the owner gave back within MACHINE_RELEASED_MS counts as given back again. For
- * clients that take the nodes for several servers, and give back at each. */
+/* Flags of KEYS (keys.c): actions on locks as a Redis client sees them, each lock with its own
+ * grant. The first flag whose condition holds is carried out, for all keys or for none. ttl_ms is 0
+ * for actions without a lease. */
+#define MACHINE_KEYS_GRANT 1u   /* all are free: grants each, to `label` when one is given */
+#define MACHINE_KEYS_EXTEND 2u  /* all are the owner's: sets leases of ttl_ms (0: unchanged) */
+#define MACHINE_KEYS_ADD 4u     /* with EXTEND: adds ttl_ms to the time left */
+#define MACHINE_KEYS_RELEASE 8u /* all are the owner's: releases them */
+#define MACHINE_KEYS_EACH                                                                          \
+    16u                       /* with RELEASE: releases the owner's keys even if other keys are
+                                   not his */
+#define MACHINE_KEYS_SWAP 32u /* one key, the owner's: releases it and grants it to `label` */
+/* With RELEASE: a key that the owner released within the last MACHINE_RELEASED_MS counts as
+ * released again. For clients that take the nodes for several servers and release at each of
+ * them. */
 #define MACHINE_KEYS_AGAIN 64u
 #define MACHINE_RELEASED_MS UINT64_C(5000)
 
-/* Flag of USER_SET and USERS_LOAD: nothing happens (EXISTS) once users were changed, or sealed. */
+/* Flag of USER_SET and USERS_LOAD: the answer is EXISTS, and nothing changes, once users were
+ * changed or sealed. */
 #define MACHINE_USER_INITIAL 1u
 
-/* Bits of number2. */
+/* Bits of number2 in NODE_ADD and NODE_REPLACE. */
 enum machine_node_flag {
-    MACHINE_NODE_LEARNER = 1, /* it is to stay a learner */
+    MACHINE_NODE_LEARNER = 1, /* the node stays a learner */
     MACHINE_NODE_BARRED = 2   /* REPLACE: the present incarnation may not come back */
 };
 #define MACHINE_NODE_FLAGS 3u
 
-/* Flag of every command: it says who asks. */
+/* Flag of every command: the command names its sender. */
 #define MACHINE_COMMAND_BY 128u
 
-/* Who asks. 0: nobody who has logged in, which counts as the default user while that one needs no
- * password. Else a number and a login as machine_user_of() puts them together; or a node itself,
- * which takes back what it did for a client, and is asked no rights. */
+/* The sender of a command. 0: a client without a login; it counts as the default user while that
+ * user needs no password. MACHINE_USER_NODE: a node, which cleans up after a client and needs no
+ * rights. Any other value: a user's number and login, put together by machine_user_of(). */
 #define MACHINE_USER_NODE UINT64_MAX
 #define MACHINE_ADDRESS_MAX 18u /* IPv4 or IPv6 address, port 2 in network order; or empty */
 static inline uint64_t machine_user_of(uint32_t uid, uint32_t login)
@@ -153,7 +158,7 @@ struct machine_command {
     uint8_t op;
     uint8_t flags;
     uint8_t mode;     /* ACQUIRE: enum machine_mode */
-    uint8_t n_names;  /* ACQUIRE: 1 to MACHINE_NAMES_MAX; more than 1 are taken alone */
+    uint8_t n_names;  /* ACQUIRE: 1 to MACHINE_NAMES_MAX; several only in exclusive mode */
     uint32_t permits; /* ACQUIRE: 1 unless it is a semaphore */
     struct fli_slice name;
     struct fli_slice also; /* ACQUIRE: the n_names - 1 further names, see machine_command_names */
@@ -161,7 +166,7 @@ struct machine_command {
     struct fli_slice label;
     struct fli_slice value;
     struct fli_slice words;   /* USER_SET */
-    struct fli_slice address; /* of the client, or empty; with `user` */
+    struct fli_slice address; /* of the client, or empty; goes with `user` */
     uint64_t user;
     uint64_t token;
     uint64_t ttl_ms;
@@ -173,7 +178,7 @@ struct machine_command {
 };
 
 struct machine_batch_header {
-    uint16_t format; /* of version 1 when 0 */
+    uint16_t format; /* 0 stands for the format of version 1 */
     uint16_t flags;
     uint32_t count;
     uint64_t timestamp_ms;
@@ -182,23 +187,25 @@ struct machine_batch_header {
     uint32_t length;
 };
 
-/* Whether every field the op uses is within its range (a cursor: whether it is one). 0 or
- * FL_EINVAL. Run on everything that comes from outside before encoding. */
+/* Whether every field that the op uses is within its range, and a cursor well formed. Returns 0 or
+ * FL_EINVAL. Everything from outside is checked with this before it is encoded. */
 int machine_command_check(const struct machine_command *c) FLI_MUST_USE;
 
-/* The names of an ACQUIRE that machine_command_check accepts, all different, `name` first. Returns
- * how many. `also` is the further ones in a row: each a byte with its length, and its bytes. */
+/* Splits the names of an ACQUIRE that machine_command_check() accepts; all differ, `name` is the
+ * first. Returns their number. `also` holds the further names in a row: each a length byte and its
+ * bytes. */
 unsigned machine_command_names(const struct machine_command *c,
                                struct fli_slice ret[MACHINE_NAMES_MAX]);
 
-/* Room for `also` of any command, and how one more name is put into it: returns the new length. */
+/* Room for `also` of any command. machine_also_add() puts one more name into it and returns the new
+ * length. */
 #define MACHINE_ALSO_SIZE ((MACHINE_NAMES_MAX - 1) * (1 + FL_NAME_MAX))
 size_t machine_also_add(uint8_t also[MACHINE_ALSO_SIZE], size_t len, struct fli_slice name);
 
-/* Bytes that an encoded command of this kind has at most. */
+/* The most bytes that an encoded command of this kind has. */
 size_t machine_command_size_max(unsigned op);
 
-/* Whether these are users as USERS_LOAD takes them (users_load.c). */
+/* Whether these bytes are a list of users as USERS_LOAD takes it (users_load.c). */
 bool machine_users_ok(struct fli_slice users);
 
 /* Appends the encoded command. */

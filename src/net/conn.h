@@ -22,20 +22,20 @@
 #include "net/net.h"
 
 #define NET_READ_SIZE (64u * 1024u) /* bytes of one read; one such buffer for all connections */
-#define NET_INPUT_SIZE FLI_TLS_PLAIN_MAX(NET_READ_SIZE) /* what one read may give */
+#define NET_INPUT_SIZE FLI_TLS_PLAIN_MAX(NET_READ_SIZE) /* the most that one read may yield */
 #define NET_BUFFER_KEEP (16u * 1024u)                   /* larger buffers are freed, not pooled */
 #define NET_BUFFERS_MAX 512u                            /* buffers kept in the pool */
 #define NET_REQUESTS_KEEP 65536u                        /* requests kept in the pool */
 #define NET_INPUTS_KEEP 64u                             /* partial inputs kept in the pool */
-#define NET_REFUSED_MAX 64u /* refused connections that are let down gently */
+#define NET_REFUSED_MAX 64u /* refused connections that get an error and an orderly end */
 #define NET_LISTENERS_MAX 8u
 #define NET_BACKLOG 1024
-#define NET_LINGER_MS 1000u /* how long a closed connection waits for the client's end */
+#define NET_LINGER_MS 1000u /* how long it waits for the client's end */
 #define NET_TICK_MS 100u
 #define NET_KEEPALIVE_S 60u
 #define NET_LISTEN_RETRY_MS 250u
 #define NET_SHAKE_MS 10000u /* how long a TLS handshake may take */
-#define NET_FILES_MS 2000u  /* how often certificate files are looked at */
+#define NET_FILES_MS 2000u  /* between two checks of the certificate files */
 #define NET_CERT_WARN_DAYS 14
 
 struct net_input {
@@ -50,14 +50,14 @@ struct net_sending {
     struct fli_buf buf;
 };
 
-/* What a connection of the TLS port has besides. */
+/* The additional state of a connection of the TLS port. */
 struct net_secure {
     struct net_conn *conn;
-    struct fli_tls *tls;      /* NULL until the client has said something */
+    struct fli_tls *tls;      /* NULL until the client has sent something */
     bool shaken;              /* the handshake is over */
-    bool ended;               /* the client sends no more, which is told when all is taken */
+    bool ended;               /* the client sends no more; reported when everything was taken */
     struct fli_list deferred; /* of the server: `in` waits for a later turn */
-    struct fli_buf in, out;   /* ciphertext; empty but for moments */
+    struct fli_buf in, out;   /* ciphertext; usually empty */
 };
 
 /* An address that clients come from. */
@@ -74,10 +74,11 @@ struct net_conn {
     uv_tcp_t tcp;
     struct net_server *server;
     struct fli_list link;     /* server->conns */
-    struct fli_list dirty;    /* server->dirty: something to flush, resume or reap */
+    struct fli_list dirty;    /* on server->dirty: has something to flush, resume or free */
     struct fli_list watch;    /* server->fresh, ->leaving or ->lingering, oldest first */
-    struct fli_list yielded;  /* server->yielded or ->begging: paused until its turn comes */
-    struct fli_list requests; /* in order of arrival: taken and not yet in the output */
+    struct fli_list yielded;  /* on server->yielded or ->begging: paused until its turn comes */
+    struct fli_list requests; /* in order of arrival: taken, and their answers not yet in the
+                                 output */
     struct net_input *input;  /* NULL while nothing is left over */
     struct net_sending *sending;
     struct fli_buf out;
@@ -99,17 +100,17 @@ struct net_conn {
     uint8_t address_len;
     bool local;     /* the client is on this machine */
     bool waits;     /* from net_conn_hold to net_conn_release */
-    bool admitted;  /* the service knows it */
+    bool admitted;  /* the service was told of it */
     bool reading;   /* uv_read is on */
-    bool paused;    /* takes nothing: it is full, waits, or yielded */
-    bool full;      /* too much is in flight or unsent, until half of it has gone */
-    bool hold;      /* answers may not leave the list now: it is being walked */
+    bool paused;    /* takes no requests: it is full, waits, or yielded */
+    bool full;      /* too much is in flight or unsent; reset at half the limit */
+    bool hold;      /* answers must stay on the list, which is being walked */
     bool eof;       /* the client sends no more */
-    bool last;      /* takes no more requests; closes when everything has left */
-    bool lingering; /* our side is shut; waits for the client's end */
-    bool doomed;    /* to be reaped */
-    bool reset;     /* it was cut off: throw away what the kernel still holds for it as well */
-    bool closing;   /* reaped */
+    bool last;      /* takes no more requests; closes when everything was sent */
+    bool lingering; /* our side is shut down; waits for the client's end */
+    bool doomed;    /* to be freed */
+    bool reset;     /* it was cut off: also discard what the kernel holds for it */
+    bool closing;   /* being freed */
     char name[64];
 };
 
@@ -118,8 +119,8 @@ struct net_listener {
     struct net_server *server;
     struct sockaddr_storage address;
     bool secure;
-    bool open;  /* tcp is initialised and not being closed */
-    bool retry; /* closed for want of file descriptors: to be opened again by the tick */
+    bool open;  /* the tcp handle is initialised and not being closed */
+    bool retry; /* closed for want of file descriptors: the tick opens it again */
 };
 
 struct net_server {
@@ -131,26 +132,27 @@ struct net_server {
     uv_check_t check;
     uv_prepare_t prepare;
     uv_timer_t tick;
-    uv_timer_t files;            /* looks at the files of `tls` */
+    uv_timer_t files;            /* checks the files of `tls` */
     struct fli_tls_context *tls; /* NULL: no TLS port */
-    struct fli_buf plain;        /* of what was read last, through TLS */
+    struct fli_buf plain;        /* decrypted bytes of the last read */
     uint64_t tls_logged_ms, tls_unlogged;
     struct net_listener *listeners[NET_LISTENERS_MAX];
     unsigned listeners_n;
-    unsigned handles; /* uv handles that are not closed yet */
-    uv_idle_t idle;   /* active while some have yielded: the poll does not wait */
+    unsigned handles; /* uv handles that are still open */
+    uv_idle_t idle;   /* active while connections have yielded: the poll does not wait */
     struct fli_turn turn;
     uint64_t polled_at_ns;   /* when the loop began to wait */
     uint64_t idle_ns;        /* how long it waited in this turn */
     uint64_t take_ns;        /* spent on requests in this turn */
-    uint64_t visit_ns;       /* when the connection at hand began to take requests */
+    uint64_t visit_ns;       /* when the current connection began to take requests */
     unsigned visit_n;        /* how many it took */
-    struct fli_list begging; /* had nothing in the turn in which they came: they go first */
-    struct fli_list yielded; /* had their share: in the order in which they are to go on */
-    uint64_t shake_ns;       /* spent on handshakes in this turn */
-    struct fli_list deferred, deferred_begun; /* handshakes, in the order to go on */
+    struct fli_list begging; /* not served in the turn in which they came: they go first */
+    struct fli_list yielded; /* had their share: in the order in which they continue */
+    uint64_t shake_ns;       /* for handshakes in this turn */
+    struct fli_list deferred, deferred_begun; /* handshakes, in the order in which they
+                                                 continue */
     struct fli_list conns, dirty, fresh, leaving, lingering, shaking;
-    size_t conns_n;   /* on `conns` */
+    size_t conns_n;   /* length of `conns` */
     size_t refused_n; /* of them, not admitted */
     uint64_t next_id;
     uint64_t drain_at_ms, retry_at_ms;
@@ -165,19 +167,19 @@ struct net_server {
     struct fli_list free_requests, free_inputs;
     unsigned free_requests_n, free_inputs_n, free_buffers_n;
     struct fli_buf free_buffers[NET_BUFFERS_MAX];
-    struct fli_buf scratch;        /* what is answered to a doomed connection */
-    struct fli_resp_parser parser; /* of input that is parsed where it was read */
+    struct fli_buf scratch;        /* answers to a doomed connection */
+    struct fli_resp_parser parser; /* for input that is parsed in the shared buffer */
     char read_buf[NET_READ_SIZE];
 };
 
 /* conn.c */
-void net_conn_accept(struct net_listener *l); /* takes the waiting connection */
+void net_conn_accept(struct net_listener *l); /* accepts the next connection */
 void net_conn_doom(struct net_conn *c);
 void net_conn_reap(struct net_conn *c);
 void net_conn_work(struct net_conn *c); /* flush, resume, settle, or reap */
-void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything has left */
+void net_conn_stop(struct net_conn *c); /* takes no more; closes when everything was sent */
 
-void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* what was read */
+void net_conn_take(struct net_conn *c, const uint8_t *data, size_t len); /* bytes that were read */
 void net_conn_read_end(struct net_conn *c);
 void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being sent */
 
@@ -185,23 +187,25 @@ void net_conn_send(struct net_conn *c, struct fli_buf *b); /* nothing is being s
 bool net_secure_attach(struct net_conn *c); /* false: out of memory */
 void net_secure_drop(struct net_conn *c);
 void net_secure_read(struct net_conn *c, const uint8_t *data, size_t len);
-void net_secure_go_on(struct net_conn *c);    /* a deferred one's turn has come */
-void net_secure_tell_end(struct net_conn *c); /* when the client has ended and all is taken */
+void net_secure_go_on(struct net_conn *c);    /* the turn of a deferred one has come */
+void net_secure_tell_end(struct net_conn *c); /* when the client has ended and everything was
+                                                 taken */
 void net_secure_flush(struct net_conn *c);
-void net_secure_end(struct net_conn *c); /* the last word before our side is shut */
+void net_secure_end(struct net_conn *c); /* the last message before our side is shut down */
 
 /* reply.c */
 struct net_request *net_request_take(struct net_conn *c); /* NULL: out of memory */
-void net_request_free(struct net_request *r);             /* of a list that lets it go */
-void net_conn_advance(struct net_conn *c); /* moves the answers whose turn it is to the output */
+void net_request_free(struct net_request *r);             /* the caller has removed it from its
+                                                             list */
+void net_conn_advance(struct net_conn *c); /* moves answers whose turn it is to the output */
 void net_buffer_take(struct net_server *s, struct fli_buf *b, size_t max);
 void net_buffer_give(struct net_server *s, struct fli_buf *b);
 
 /* memory.c */
 void net_memory_init(struct net_server *s);
 void net_memory_fini(struct net_server *s);
-void net_memory_note(struct net_conn *c);     /* counts it anew; may doom it, or others */
-void net_memory_forget(struct net_conn *c);   /* it goes, and counts no more */
+void net_memory_note(struct net_conn *c);     /* counts it anew; may doom it or others */
+void net_memory_forget(struct net_conn *c);   /* it ends, and counts no more */
 void net_memory_reply(struct net_request *r); /* its reply has grown */
 void net_memory_heap_init(struct fli_heap *heavy_here);
 
@@ -212,7 +216,7 @@ bool net_origin_join(struct net_conn *c); /* false: its address has all it may h
 void net_origin_leave(struct net_conn *c);
 
 /* server.c */
-void net_server_closed(struct net_server *s); /* one handle or connection less */
+void net_server_closed(struct net_server *s); /* one handle or connection is closed */
 void net_server_tick_start(struct net_server *s);
 void net_server_stay_awake(struct net_server *s); /* the next turn comes at once */
 int net_server_listen_on(struct net_server *s, const char *address, bool secure, char *errmsg,

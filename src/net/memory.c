@@ -10,7 +10,7 @@
 
 #include "net/conn.h"
 
-#define TLS_BYTES ((size_t)48 << 10) /* what OpenSSL keeps for a connection, about */
+#define TLS_BYTES ((size_t)48 << 10) /* OpenSSL's memory for a connection, about */
 
 static struct net_conn *conn_of(const struct fli_heap_node *n)
 {

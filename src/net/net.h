@@ -28,8 +28,9 @@ struct net_limits {
     unsigned connections_max;
     unsigned pipeline_max; /* requests in flight per connection before reading pauses */
     size_t output_max;     /* unsent bytes per connection before it is cut off */
-    size_t request_memory; /* what the service keeps for a request in flight, at most */
-    size_t memory_max; /* bytes for all connections together; then the largest go; 0: no ceiling */
+    size_t request_memory; /* the most that the service keeps for a request in flight */
+    size_t memory_max;     /* bytes for all connections; above it the largest is closed; 0: no
+                          limit */
     unsigned address_connections_max; /* of one address (origin.c); 0: no ceiling */
     size_t address_memory_max;        /* bytes of one address, likewise; then its largest go */
     unsigned
@@ -56,15 +57,16 @@ struct net_callbacks {
     void (*log)(void *ctx, int level, const char *message); /* may be NULL; levels as in node.h */
 };
 
-/* One request in flight. Allocated from a pool by net; the service's own state of a request lives
- * in `user` (size given at create). */
+/* One request in flight. net allocates it from a pool; `user` has room for the service's own state
+ * of the request (size given at create). */
 struct net_request {
-    struct fli_list link; /* private: order of the connection */
+    struct fli_list link; /* private: in the connection's order */
     struct net_conn *conn;
     bool answered;        /* private */
-    bool is_push;         /* private: no request, but what was pushed behind those before it */
-    struct fli_buf reply; /* private: an answer that has to wait for its turn */
-    size_t counted;       /* private: bytes of it in the connection's account */
+    bool is_push;         /* private: no request, but pushed bytes behind the requests before
+                             it */
+    struct fli_buf reply; /* private: an answer that waits for earlier ones */
+    size_t counted;       /* private: its bytes that the connection's count includes */
     _Alignas(16) uint8_t user[];
 };
 
@@ -86,8 +88,8 @@ int net_server_create(uv_loop_t *loop, const struct net_limits *limits, size_t r
  * in errmsg. May be called again for more addresses. */
 int net_server_listen(struct net_server *s, const char *address, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;
-/* The same for connections that speak TLS; at most one. The files of `config` are read, checked,
- * and read again when they change. A client has NET_SHAKE_MS (10 s) to shake hands. */
+/* The same for connections with TLS; at most one. The files of `config` are read and checked, and
+ * read again when they change. A client has NET_SHAKE_MS (10 s) for its handshake. */
 int net_server_listen_tls(struct net_server *s, const char *address,
                           const struct fli_tls_config *config, char *errmsg,
                           size_t errmsg_size) FLI_MUST_USE;
@@ -97,29 +99,29 @@ bool net_server_tls_facts(const struct net_server *s, struct fli_tls_facts *ret)
 uint16_t net_server_port(const struct net_server *s);
 uint16_t net_server_tls_port(const struct net_server *s);
 
-/* Answering. Start with net_reply() to get the buffer to append RESP to (already positioned: the
- * connection's output when it is this request's turn), then net_answer() says it is complete. On
- * any append error call net_answer_failed(): the connection is closed, since the stream is no
- * longer whole. */
+/* Answering. net_reply() returns the buffer to append RESP to (the connection's output when it is
+ * this request's turn); net_answer() then says that the answer is complete. After any append error
+ * call net_answer_failed(): it closes the connection, since the stream is incomplete. */
 struct fli_buf *net_reply(struct net_request *r);
 void net_answer(struct net_request *r);
 void net_answer_failed(struct net_request *r);
 
 bool net_conn_is_tls(const struct net_conn *c);
-/* The CN of its verified certificate; false when it has shown none. */
+/* The CN of the client's verified certificate; false when it has shown none. */
 bool net_conn_cert_name(const struct net_conn *c, char ret[FLI_TLS_NAME_MAX]);
-/* What of it names the user, as `by` says; false as above, and when it has no such name. */
+/* The part of the certificate that names the user, as `by` says; false as above, or when it has no
+ * such name. */
 bool net_conn_cert_user(const struct net_conn *c, enum fli_tls_user by, char ret[FLI_TLS_NAME_MAX]);
 int net_conn_proto(const struct net_conn *c);
 /* The login of the client: a number that the service sets; 0 at first. */
 uint64_t net_conn_login(const struct net_conn *c);
 void net_conn_set_login(struct net_conn *c, uint64_t login);
-/* Whether the client is on this machine, and where it is: address 4 or 16, port 2, both in network
- * order; nothing when that is not known. */
+/* Whether the client is on this machine; and its address: 4 or 16 bytes, then the port in 2, both
+ * in network order; empty when unknown. */
 bool net_conn_is_local(const struct net_conn *c);
 struct fli_slice net_conn_address(const struct net_conn *c);
 #define NET_CONN_ADDRESS_MAX 18u
-/* Takes no more requests from it, nor reads, until it is released. */
+/* Takes no more requests from the connection, and reads nothing, until it is released. */
 void net_conn_hold(struct net_conn *c);
 void net_conn_release(struct net_conn *c);
 void net_conn_set_proto(struct net_conn *c, int proto);
@@ -128,19 +130,19 @@ uint64_t net_conn_id(const struct net_conn *c);
 void *net_conn_user(const struct net_conn *c);
 void net_conn_set_user(struct net_conn *c, void *user);
 void net_conn_info(const struct net_conn *c, struct net_conn_info *ret);
-/* Bytes of answers that the client has not taken yet; what output_max is compared with. */
+/* Bytes of answers that the client has not taken yet; output_max limits them. */
 size_t net_conn_output_bytes(const struct net_conn *c);
 /* Whether the client has closed its sending side. */
 bool net_conn_eof(const struct net_conn *c);
-/* Closes after every request taken so far has been answered and the answers have left (QUIT). */
+/* Closes after every request taken so far was answered and the answers were sent (QUIT). */
 void net_conn_close_after_answers(struct net_conn *c);
-/* Sends what is no answer: one or more whole RESP values, such as events to a subscriber. In RESP3
- * they leave ahead of the answers that are still owed, in RESP2, where a client could not tell them
- * apart, behind the answers to all requests taken so far. False: nothing was sent, since the
- * connection is about to close or takes no more. Not while a reply is being made. */
+/* Sends bytes that are no answer: one or more whole RESP values, such as events to a subscriber. In
+ * RESP3 they go ahead of the answers still owed. In RESP2, where a client could not tell them
+ * apart, they go behind the answers to all requests taken so far. False: nothing was sent, since
+ * the connection is about to close or takes no more. Not while a reply is being made. */
 bool net_push(struct net_conn *c, const void *data, size_t len) FLI_MUST_USE;
-/* Ends a connection that does not take what is pushed: `last_word`, which is pushed, is the last
- * it hears, and it is cut off when it has not taken that within NET_LAST_WORD_MS. `why` is for the
+/* Ends a connection that does not take what is pushed. `last_word` is pushed as the last message,
+ * and the connection is cut off if it has not taken that within NET_LAST_WORD_MS. `why` is for the
  * log. */
 void net_conn_cut_off(struct net_conn *c, const char *why, const void *last_word, size_t len);
 #define NET_LAST_WORD_MS 5000u
@@ -149,7 +151,7 @@ void net_each_conn(struct net_server *s, void (*fn)(void *ctx, struct net_conn *
 size_t net_connections(const struct net_server *s);
 
 struct net_stats {
-    uint64_t accepted; /* connections, the refused ones included */
+    uint64_t accepted; /* connections, including refused ones */
     uint64_t refused;  /* over connections_max, or over what one address may have */
     uint64_t cut_off;  /* slow readers over output_max */
     uint64_t broken;   /* closed because framing was lost */
@@ -157,19 +159,19 @@ struct net_stats {
     uint64_t bytes_in, bytes_out;
     uint64_t tls_handshakes, tls_failed;
     uint64_t tls_deferred; /* handshakes that had to wait for a later turn of the loop */
-    uint64_t paused;       /* times reading from a connection was paused */
+    uint64_t paused;       /* how often reading from a connection paused */
 };
 void net_get_stats(const struct net_server *s, struct net_stats *ret);
-/* What connections keep: buffers of input and output, requests in flight with what the service has
- * for each (request_memory), TLS, subscriptions. */
+/* The memory of connections: buffers of input and output, requests in flight with the service's
+ * state for each (request_memory), TLS, subscriptions. */
 struct net_memory {
     size_t clients;     /* bytes */
-    size_t clients_max; /* most there ever were; one turn of the loop may go above the limit */
+    size_t clients_max; /* the most so far; one turn of the loop may exceed the limit */
     size_t limit;       /* memory_max */
     size_t largest;     /* of one connection, when it is one of the heavy ones */
-    size_t heavy;       /* connections that keep NET_HEAVY_MIN or more */
-    size_t pooled;      /* kept to be used again, for nobody in particular */
-    uint64_t cut_off;   /* for it */
+    size_t heavy;       /* connections with NET_HEAVY_MIN or more */
+    size_t pooled;      /* free, kept for reuse */
+    uint64_t cut_off;   /* connections closed because of the limit */
     /* Of one address: what it may have (0: no ceiling), the most that one ever had. */
     unsigned origin_connections_limit, origin_connections_max;
     size_t origin_limit, origin_max;
@@ -188,22 +190,22 @@ static inline uint64_t net_address_share(uint64_t said, uint64_t all)
 void net_get_memory(const struct net_server *s, struct net_memory *ret);
 /* Lines for the section Memory of INFO. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_memory_info(struct fli_buf *b, const struct net_memory *m) FLI_MUST_USE;
-/* What the service keeps for the connection beside its requests. */
+/* The service's memory for the connection besides its requests. */
 void net_conn_set_subscribed(struct net_conn *c, size_t bytes);
-/* The accountant of the loop's turns: net ends each turn, other parts enter theirs. */
+/* Measures the loop's turns: net ends each turn, other parts report theirs. */
 struct fli_turn *net_server_turn(struct net_server *s);
 /* The section of INFO about the loop. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_loop_info(struct fli_buf *b, const struct fli_turn_stats *stats) FLI_MUST_USE;
-/* The section of INFO about TLS; port 0: there is none. 0, FL_ELIMIT, FL_ENOMEM. */
+/* The section TLS of INFO; port 0: there is no TLS port. 0, FL_ELIMIT, FL_ENOMEM. */
 int net_tls_info(struct fli_buf *b, uint16_t port, const struct fli_tls_facts *facts,
                  const struct net_stats *stats) FLI_MUST_USE;
 
-/* Writes out everything answered in this turn. net does this itself in a uv_check handle and before
- * closing; a service calls it only when it answered outside of the loop's poll phase. */
+/* Writes out all answers of this turn. net does this itself in a uv_check handle and before
+ * closing; a service calls it only after answering outside of the loop's poll phase. */
 void net_flush(struct net_server *s);
 
-/* Stops accepting and reading; answers still owed may be given; closes each connection when its
- * answers have left, all of them after drain_ms. cb once, never inside this call. */
+/* Stops accepting and reading. Answers still owed may be given. Closes each connection when its
+ * answers were sent, and all of them after drain_ms. Calls cb once, never inside this call. */
 void net_server_stop(struct net_server *s, unsigned drain_ms, void (*cb)(void *ctx), void *ctx);
 void net_server_destroy(struct net_server *s); /* after stop's cb; NULL is fine */
 

@@ -76,8 +76,8 @@ struct service {
     uint64_t started_ms;
     uint64_t busy;
     struct spool *spool;    /* backups */
-    struct users *users;    /* NULL: everybody may do everything */
-    struct store_info info; /* the store's part, as of the last group */
+    struct users *users;    /* NULL: every client may do everything */
+    struct store_info info; /* the store's part is of the last group */
     void (*stop_cb)(void *ctx);
     void *stop_ctx;
     bool net_stopped;

@@ -1,8 +1,7 @@
-/* commands.c: the rows, and how a request finds its own.
+/* commands.c: the rows, and the lookup of a request's row.
  *
  * Rows are sorted by name and then by subcommand (none first), so a lookup is a binary search of
- * six steps. What is said about a row here is what COMMAND, the error messages and docs/PROTOCOL.md
- * say. */
+ * six steps. COMMAND, the error messages and docs/PROTOCOL.md take their texts from the rows. */
 #include "wire/commands.h"
 
 #include <stdio.h>
@@ -258,7 +257,7 @@ const struct fli_command fli_commands[] = {
 
 const size_t fli_commands_len = sizeof fli_commands / sizeof fli_commands[0];
 
-/* Words that people bring along from elsewhere. */
+/* Names that people know from other systems. */
 static const struct {
     const char *word;
     const char *name;
@@ -268,7 +267,7 @@ static const struct {
     {"SCAN", "LOCKS"},   {"SESSIONS", "SESSION"}, {"NODES", "CLUSTER"},
 };
 
-/* The word in upper case and terminated. False when no command can be called that. */
+/* Writes the word in upper case, terminated. False when no command can have this name. */
 static bool upper(const struct fli_slice *s, char word[WORD_MAX])
 {
     if (s->len == 0 || s->len >= WORD_MAX) {
@@ -291,7 +290,7 @@ static int compare(const char *a, const char *b)
     return a[0] != b[0] ? (unsigned char)a[0] - (unsigned char)b[0] : strcmp(a, b);
 }
 
-/* Index of the first row that is not below (name, sub), sub NULL being below every text. */
+/* The index of the first row that is not below (name, sub); a NULL sub is below every text. */
 static size_t lower_bound(const char *name, const char *sub)
 {
     size_t lo = 0;
@@ -312,7 +311,7 @@ static size_t lower_bound(const char *name, const char *sub)
     return lo;
 }
 
-/* Index of the first row of a name that the service serves; fli_commands_len when there is none. */
+/* The index of the first row of a name that this service serves; else fli_commands_len. */
 static size_t family(enum fli_service service, const char *name)
 {
     for (size_t i = lower_bound(name, NULL);
@@ -414,8 +413,8 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
     return m < c ? m : c;
 }
 
-/* How many letters must be typed differently: inserted, dropped, replaced, or swapped with their
- * neighbour (Damerau 1964, restricted form). Both shorter than WORD_MAX. */
+/* The number of typing errors between two words: letters inserted, dropped, replaced, or swapped
+ * with their neighbour (Damerau 1964, restricted form). Both are shorter than WORD_MAX. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned rows[3][WORD_MAX + 1];
@@ -446,8 +445,8 @@ static unsigned distance(const char *a, const char *b)
     return above[lb];
 }
 
-/* The known word nearest to `word` among the names of a service, or among the subcommands of
- * `name`; NULL when none is near enough to be worth a guess. */
+/* The known word nearest to `word`, among the names of a service or the subcommands of `name`; NULL
+ * when none is near enough for a guess. */
 static const char *nearest(enum fli_service service, const char *name, const char *word)
 {
     const char *best = NULL;
@@ -508,7 +507,7 @@ static int unknown_command(enum fli_service service, const struct fli_slice *giv
     return FL_ENOTFOUND;
 }
 
-/* "OPEN, RENEW or CLOSE" */
+/* Writes for example "OPEN, RENEW or CLOSE". */
 static void list_subcommands(enum fli_service service, const char *name, char *out, size_t size)
 {
     size_t len = 0;

@@ -1,10 +1,10 @@
-/* cut.c: a power cut at a point of one's choosing, instead of by chance.
+/* cut.c: power cuts at chosen points, instead of at random ones.
  *
- * A point is a moment in which a node is about to do something that the world could see: to take
- * in a message, the end of a disk's work or any other event; to hand messages to the network; to
- * write, sync, make, rename or remove something, its identity too. The points of one scene are
- * counted by running it; then it is run again for each of them, and there the power of that node
- * goes. What had left is on its way, what was not synced is lost, nothing else of the turn is done.
+ * A point is a moment at which a node is about to do something visible: to take in a message, the
+ * end of a disk operation or any other event; to hand messages to the network; to write, sync,
+ * make, rename or remove a file, including its identity. One run of a scene counts its points. Then
+ * it is run again for each point, and the power of that node is cut there. Messages that had left
+ * are on their way, unsynced bytes are lost, and the rest of the turn is not done.
  *
  * A scene is a small cluster that is formed, or in which one node is forgotten with its disk,
  * removed and added again, replaced, or moved. */
