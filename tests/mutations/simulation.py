@@ -104,7 +104,7 @@ MUTANTS = [
     (19, 'messages leave before term and vote are on disk', 'src/consensus/replica.c', '    if (log_durable(r->log) >= r->hard_state_at) {\n        send_now(r, m);',
      '    if (r->hard_state_at != UINT64_MAX) {\n        send_now(r, m);', 'both lead term'),
     (9, 'entries count before they are on disk', 'src/consensus/replica.c', '    uint64_t index = log_durable_index(r->log);\n    if (r->install_at',
-     '    uint64_t index = log_last_index(r->log);\n    if (r->install_at', 'applies another batch|differs from|the cluster clock|not everybody is answered'),
+     '    uint64_t index = log_last_index(r->log);\n    if (r->install_at', 'applies another batch|differs from|the cluster clock|not everybody is answered|is an older copy'),
     (9, 'a truncation is forgotten when the log is read again', 'src/log/recover.c', '        log_entries_truncate(t, rec->index);\n        return 0;',
      '        return 0;', 'does not start|applies another batch|differs from'),
     (9, 'the log is begun anew behind a snapshot that was received, and nothing of it is written', 'src/log/log.c',

@@ -54,7 +54,7 @@ MUTANTS = [
      '            t->cb(t, rc == 0 ? 0 : FL_EBUSY, &r, (struct fli_slice){p->payload.data, p->payload.len});\n        }\n    }',
      'consensus/test_consensus_proposer', 'a leader that is replaced steps down as the other is elected: of 370 questions in 1000 seeds none was of a token that had ended by then'),
     ('bytes that nobody acknowledges are waited for as long as TCP likes', 'src/peer/channel.c', 'TCP_USER_TIMEOUT, &c->shared->unacked_ms,',
-     'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_heal', 'the streams of the simulation are not TCP'),
+     'TCP_USER_TIMEOUT, &(unsigned){0},', 'peer/test_peer_transport', 'the streams of the simulation are not TCP'),
     ('who was cut off from all does not ask for votes when another is heard', 'src/consensus/election.c', '        begin_anew(e);\n',
      '        (void)begin_anew;\n', 'consensus/test_consensus_election', TIME_ONLY),
     ('the wall clock in place of the one that only goes on', 'src/base/clock.c', 'clock_gettime(CLOCK_BOOTTIME, &now) != 0', 'clock_gettime(CLOCK_REALTIME, &now) != 0',

@@ -6,7 +6,8 @@
 #include "sim.h"
 
 #define RETRANSMIT_MS 40u
-#define RESET_PERCENT 10u /* of the connections on which somebody waits */
+#define RESET_PERCENT 10u       /* of the connections on which somebody waits */
+#define RESET_LOYAL_PERCENT 50u /* of a client that then dials the same node again */
 #define RESET_NOTICED_MS 800u
 #define HEALTH_PROBE (UINT64_C(1) << 63) /* in the number of a request: it is a health probe */
 
@@ -400,7 +401,8 @@ static void cut_deliver(struct sim_event *e)
 static void may_be_cut(struct sim_lane *l)
 {
     struct sim_random *r = &l->client->random;
-    if (l->wait_ms > 0 && sim_draw_chance(r, RESET_PERCENT)) {
+    bool loyal = l->call_state.config.nodes == 1;
+    if (l->wait_ms > 0 && sim_draw_chance(r, loyal ? RESET_LOYAL_PERCENT : RESET_PERCENT)) {
         struct sim_event *e = sim_to_client(l->client, sim_draw_below(r, l->wait_ms), cut_deliver);
         e->a = l->request;
         e->b = l->number;

@@ -49,6 +49,8 @@ JUDGES = {
               'more tokens were drawn than anybody can account for',
               'a request that was refused was done nevertheless, or one was done twice: see the sendings of unknown outcome, and which node '
               'sent a command on.'),
+    'refusals': ('whoever is refused, other than for a while, has given a cause', 'requests were refused without cause',
+                 'the marked operation should have been carried out: see which node or storage answered it, and what it knew of that lock and owner.'),
     'leases': ('a grant or a release that was acknowledged stays, until the lease may have ended',
                'grants or releases that were acknowledged did not stay',
                'compare the marked answers with when the lease could end at the earliest. Either the state was lost (a change of leader, '
