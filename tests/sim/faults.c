@@ -1,9 +1,9 @@
 /* faults.c: what a seed chooses, what goes wrong and when, and who puts it right again.
  *
- * The faults of a run are a list that is made before the run, from random numbers of its own. So
- * any fault can be left out without changing the others, which is how a failure is shortened. Only
- * faults that a correct system must survive are on it: at most one node at a time has lost its
- * disk, until it has everything again, and every node that ends starts again. */
+ * The faults of a run are a list that is made before it begins, from a random number of its own, so
+ * that any of them can be left out without changing the others: that is how a failure is made
+ * shorter. Only what a correct system must survive is on it: at most one node at a time has lost
+ * its disk, until it has everything again, and whoever ends starts again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static void choose_faults(struct sim_options *o, struct sim_random *r)
         unsigned weight = (unsigned)pick(r, 1, 10);
         o->weight[k] = chosen ? weight : 0;
     }
-    /* Rarer by nature: faults that stop the whole cluster, or a node for seconds. */
+    /* Rarer by nature: what takes the whole cluster away, or a node for seconds. */
     o->weight[SIM_FAULT_POWER] = o->weight[SIM_FAULT_POWER] != 0;
     o->weight[SIM_FAULT_WIPE] = o->weight[SIM_FAULT_WIPE] != 0;
     o->fault_every_ms = pick(r, 60, 500);
@@ -92,8 +92,8 @@ static void choose_log(struct sim_options *o, struct sim_random *r)
     o->weight[SIM_FAULT_VOTE] = sim_draw_chance(r, 20) ? (unsigned)pick(r, 1, 5) : 0;
 }
 
-/* Choices that were added after the first seeds that are kept. They use random numbers of their
- * own, so that those seeds still give the same runs. */
+/* What came later than the first seeds that are kept: with numbers of its own, so that those are
+ * still the same runs. */
 static void choose_more(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -101,7 +101,7 @@ static void choose_more(struct sim *s)
     struct sim_random *r = &random;
     o->weight[SIM_FAULT_DISMISS] = sim_draw_chance(r, 25) ? (unsigned)pick(r, 1, 4) : 0;
     choose_log(o, r);
-    /* From time to time, many changes of the configuration in a row, and as many snapshots. */
+    /* Now and then one change of the configuration after the other, and as many snapshots. */
     if (sim_draw_chance(r, 10)) {
         o->weight[SIM_FAULT_WIPE] = 10;
         o->weight[SIM_FAULT_DISMISS] = 5;
@@ -120,7 +120,7 @@ static void choose_dispatch(struct sim *s)
     o->calls_max = sim_draw_chance(r, 90) ? 0 : (size_t)pick(r, 2, 8);
 }
 
-/* 946: none of the kept seeds has it, so they still give the same runs. */
+/* 946: none of the seeds that are kept has any, so those are still the same runs. */
 static void choose_members(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -129,7 +129,7 @@ static void choose_members(struct sim *s)
     o->weight[SIM_FAULT_MEMBER] = sim_draw_chance(r, 30) ? (unsigned)pick(r, 1, 12) : 0;
 }
 
-/* 1478: as with 946. One asker for each node. */
+/* 1478: as with 946. One asker a node. */
 static void choose_askers(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -146,7 +146,7 @@ static void choose_loyalty(struct sim *s)
     o->loyal_percent = sim_draw_chance(&random, 20) ? (unsigned)pick(&random, 30, 100) : 0;
 }
 
-/* A long run has everything: snapshots, and changes of members. */
+/* A long run has them all: snapshots, and changes of who is a member. */
 static void choose_length(struct sim *s)
 {
     struct sim_options *o = &s->options;
@@ -332,7 +332,7 @@ static void cut(struct sim *s, unsigned from, unsigned to, uint64_t until)
     s->marks->cuts++;
 }
 
-/* k != 0: cuts the nodes of this set from the others; i == j: a node from its clients. */
+/* k != 0: the nodes of this set from the others; i == j: a node from its clients. */
 static void do_cut(struct sim *s, const struct sim_fault *f)
 {
     uint64_t until = s->now + f->ms;
@@ -432,7 +432,7 @@ static void do_jump(struct sim *s, const struct sim_fault *f)
     }
 }
 
-/* Cuts a node off for so long that its stream is given up, and has it forgotten. */
+/* A node that hears nobody for so long that it gives its stream up, and is forgotten. */
 static void do_dismiss(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *n = &s->nodes[f->i];
@@ -451,10 +451,10 @@ static void do_dismiss(struct sim *s, const struct sim_fault *f)
     n->dismiss_until = s->now + ms;
 }
 
-/* A vote that the voter's disk is too slow for. The leader ends, and comes back. A node then votes
- * for another one on a disk that stands still, and a little later its power is cut; the node that
- * got the vote is cut off. If the vote was told before it was on disk, one node already leads the
- * term, and the two others can elect another one. */
+/* A vote that its disk is too late for. The leader ends, and comes back. Whoever votes for another
+ * then does so on a disk that stands still, and a little later its power is gone; who got the vote
+ * is cut off. If the vote was told before it was on disk, one node leads the term already, and the
+ * two others can elect another. */
 static void do_vote(struct sim *s, const struct sim_fault *f)
 {
     struct sim_node *leader = sim_leader(s);
@@ -656,10 +656,9 @@ bool sim_knows_all(const struct sim_node *n, const struct replica *leader)
            replica_configuration_index(r) == replica_configuration_index(leader);
 }
 
-/* A node that lost its disk must be forgotten once. Then it is taken in again. It counts as back
- * when it has everything and a vote, and knows of its vote: the raft library lets no node vote that
- * has not seen the entry with its vote, so the only other node that has the entry could not be
- * elected. */
+/* A node that lost its disk has to be forgotten once; then it is taken in again, and is back when
+ * it has everything and a vote, and knows of its vote: the raft library lets nobody vote who has
+ * not seen itself get one, so the only other node that has seen it could not be elected. */
 static void tend_wiped(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -673,8 +672,7 @@ static void tend_wiped(struct sim_node *n)
         const struct replica *r = leader->node->replica;
         const struct configuration_server *server =
             configuration_find(replica_configuration(r), n->index + 1);
-        /* A node that was only away for a moment counts as back before it loses its vote for a
-         * while. */
+        /* One that was away for a moment is known again before it loses its vote for a while. */
         struct machine_node node;
         bool planned = machine_node_find(m, n->index + 1, &node) && node.plan != MACHINE_PLAN_NONE;
         bool votes = server != NULL && server->role == CONFIGURATION_VOTER && !planned &&
@@ -697,7 +695,7 @@ static void tend_wiped(struct sim_node *n)
     }
 }
 
-/* A node that has everything, and was only away too long for its operator. */
+/* One that has everything, and was only away too long for its operator. */
 static void tend_dismissed(struct sim_node *n)
 {
     struct sim *s = n->sim;
