@@ -1,10 +1,11 @@
 /* spool.h: a backup of the running storage for a client, one at a time: BACKUP [id offset].
  *
  * A worker's thread writes the backup into a nameless file beside the database, from a transaction
- * that reads one commit. So neither the loop nor the writers wait for it, and a slow client
- * prevents no page of the database from being reused. Then the file is read piece by piece. A
- * backup that no client reads for SPOOL_IDLE_MS is given up. One loop, one thread, except for the
- * worker. */
+ * that reads one commit. Neither the loop nor the writers wait for it. While that transaction is
+ * open the database cannot reuse the pages it reads. It closes when the file is written, so a slow
+ * client does not make the database grow: it reads the file, piece by piece. A backup that no
+ * client reads for SPOOL_IDLE_MS is given up. All but the worker's part runs on the loop's
+ * thread. */
 #ifndef STORE_SPOOL_H
 #define STORE_SPOOL_H
 
