@@ -13,7 +13,7 @@
  * has been silent there for an election time as well. */
 #define LATER_MS 10u
 
-#define NOBODY UINT64_MAX /* in the place of the leader that is to be replaced: there is none */
+#define NOBODY UINT64_MAX /* in place of the leader that is to be replaced: there is none */
 
 void election_init(struct election *e, const struct host *host, const struct members *members,
                    uint64_t id, unsigned heartbeat_ms, unsigned election_ms)
@@ -74,7 +74,7 @@ static void begin(struct election *e, uint64_t leader_id, bool gone)
     uint64_t enough_ms = enough_silence_ms(e, gone);
     e->gone_id = leader_id;
     e->silent = !gone;
-    e->hurries_left = ROUNDS_MAX;
+    e->rounds_left = ROUNDS_MAX;
     e->campaign_term = replica_term(e->replica);
     e->campaign_at_ms = now_ms + until_turn_ms(e);
     e->campaign_at_ms += silent_ms < enough_ms ? enough_ms - silent_ms : 0;
@@ -93,11 +93,11 @@ static void end(struct election *e)
     }
 }
 
-/* What kept this node from every leader may be over: links are whole again. The core's timer may be
- * far from its end. Who leads already is heard before that. */
+/* The reason why this node heard no leader may be over: links work again. The library's timer may
+ * be far from its end. If there is a leader already, it is heard before a turn comes. */
 static void begin_anew(struct election *e)
 {
-    e->hurries_left = ROUNDS_MAX;
+    e->rounds_left = ROUNDS_MAX;
     if (e->gone_id == NOBODY) {
         return;
     }
@@ -175,7 +175,7 @@ void election_turn(struct election *e, bool running)
     uint64_t leader = replica_leader(e->replica);
     bool replaced =
         replica_role(e->replica) == REPLICA_LEADER || (leader != 0 && leader != e->gone_id);
-    if (replaced || e->hurries_left == 0) {
+    if (replaced || e->rounds_left == 0) {
         end(e);
         return;
     }
@@ -187,7 +187,7 @@ void election_turn(struct election *e, bool running)
     /* A round lasts long enough for every member's turn. When a vote was held in it, one more round
      * waits for the outcome. */
     uint64_t term = replica_term(e->replica);
-    e->hurries_left--;
+    e->rounds_left--;
     e->campaign_at_ms = now_ms + e->members.n * (uint64_t)TURN_MS + until_turn_ms(e);
     if (term == e->campaign_term) {
         (void)replica_campaign(e->replica, now_ms);

@@ -4,22 +4,22 @@
  *
  * When a process ends, its kernel closes its connections. A closed connection alone proves little,
  * since connections break for other reasons too. So the follower dials the leader again. When every
- * address refuses, nobody listens there; a leader listens as long as it lives. When the leader has
- * also missed a heartbeat, the follower makes its own election timer run out.
+ * address refuses the connection, no process listens there, and a live leader always listens. When
+ * the leader has also missed a heartbeat, the follower starts an election.
  *
- * All followers notice at the same moment. If two asked for votes at once, neither might win, so
+ * All followers notice at the same moment. If two asked for votes at once, neither might win. So
  * they take turns, in the order of their ids; a node that is asked for its vote before its own turn
- * yields (raft_edge.h). A later turn matters when the earlier candidates got nowhere. After a few
- * rounds the random timer of the core is left to decide.
+ * yields (raft_edge.h). A later turn matters only when the earlier candidates failed. After a few
+ * rounds, only the random timer of the Raft library is left to decide.
  *
- * A leader that is alive is safe from this: a follower that cannot reach it asks for pre-votes, the
- * others refuse, and the follower goes on following with the next heartbeat. A leader that is
- * stopped, or whose host is gone, closes no connection, so it is missed only after an election time
- * of silence. The core would then wait up to that long again, at random, so that two do not ask at
- * once; here the followers take turns at once, as above.
+ * A live leader is safe from this. A follower that cannot reach it asks for pre-votes, the others
+ * refuse, and the follower goes on following with the next heartbeat. When the leader's process is
+ * stopped, or its host is gone, no connection closes, so followers miss it only after an election
+ * time of silence. The library would then wait up to that long again, at random, so that two do not
+ * ask at once. Here the followers take turns at once, as above.
  *
- * A node that had a leader and has none takes turns as well when another is heard again: all of
- * them may have been cut off from each other for long, and their rounds are over by then. */
+ * A node that had a leader and has none also takes turns when another node is heard again: all
+ * nodes may have been cut off from each other for long, and their rounds are over by then. */
 #ifndef CONSENSUS_ELECTION_H
 #define CONSENSUS_ELECTION_H
 
@@ -35,14 +35,13 @@ struct election {
     unsigned heartbeat_ms;
     unsigned election_ms;
     /* Private from here on. */
-    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: its process has ended, nobody listens
-                                     there */
+    bool gone[KNOWN_MEMBERS_MAX]; /* of each member: its process has ended */
     uint64_t gone_id;             /* the leader that is being replaced; 0: none */
     bool silent;                  /* replaced because of its silence: its process may still run */
-    bool had_leader;              /* in this life, or was it */
+    bool had_leader;              /* since this process began; or it led itself */
     uint64_t campaign_at_ms;
     uint64_t campaign_term;
-    unsigned hurries_left;
+    unsigned rounds_left;
 };
 
 void election_init(struct election *e, const struct host *host, const struct members *members,

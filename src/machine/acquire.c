@@ -1,23 +1,23 @@
 /* acquire.c: ACQUIRE. The checks in their order, and the answer that each can give:
  *
  *   a name that the user may not acquire (users.c)     NOPERM
- *   a shape this version does not execute              UNSUPPORTED
+ *   a form that this version does not execute          UNSUPPORTED
  *   an explicit session that does not exist, or is
  *     another user's                                   NOSESSION
- *   a later attempt of it has come                     LATE
- *   it has lost the lock, and there are no steps left
- *     in this batch to take it away                    LIMIT
+ *   a later attempt has come already (attempt.c)       LATE
+ *   the session has lost the lock, and this batch has
+ *     no steps left to take it away                    LIMIT
  *   nobody holds, awaits or delays the lock            LIMIT or GRANTED
- *   it is in use with another number of permits        MISMATCH
+ *   it is used with another number of permits          MISMATCH
  *   this owner holds or awaits it, for another user    NOPERM
  *   this session holds it, in another mode or with
  *     others                                           MISMATCH
  *   this session holds it                              GRANTED, the same token, lease renewed
- *   nobody waits, and the holders let it in            LIMIT or GRANTED
+ *   nobody waits, and the holders' mode admits it      LIMIT or GRANTED
  *   no WAIT                                            HELD
  *   this session is in the queue, in another mode or
  *     for others as well                               MISMATCH
- *   this session is in the queue                       QUEUED, the same place, asked once more
+ *   this session is in the queue                       QUEUED, the same place, times_asked + 1
  *   else                                               LIMIT, DEADLOCK or QUEUED
  *
  * multi_lock.c has the ACQUIRE of several locks. A repeated request does not replace the value that

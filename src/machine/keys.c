@@ -2,7 +2,7 @@
  * its owner (src/face). The value is the owner of an implicit session of one lock. Several keys are
  * several locks, each with its own grant, token and end.
  *
- *   KEYS finds                  and does, by its flags
+ *   the keys are                with the flag, KEYS          and answers
  *   all free                    GRANT: grants each           GRANTED, else NO
  *   all the owner's             EXTEND or RELEASE            DONE, else HELD, with the token
  *                               SWAP                         GRANTED, or HELD by the first waiter
@@ -148,7 +148,7 @@ static void extend_all(struct machine *m, const struct keys *k, struct machine_r
             machine_session_renew(m, request_session(request),
                                   add ? in_range(left_ms(m, request) + c->ttl_ms) : c->ttl_ms);
         }
-        answer_own(m, request, r); /* the first one, in the end */
+        answer_own(m, request, r); /* the first key is the last to be answered */
     }
     r->number = k->n;
 }

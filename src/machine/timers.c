@@ -1,11 +1,11 @@
-/* timers.c: what is due, and in which order it ends.
+/* timers.c: which timers are due, and in which order they end.
  *
  * One heap for leases, waits and delays, in the total order (deadline, kind, owner, name), so that
- * the sequence in which things of one instant happen is the same on every replica and explainable.
+ * the sequence of those with the same deadline is the same on every replica and explainable.
  *
- * Due is what has a deadline before the clock, not one at it. The clock counts whole milliseconds.
- * What began at timestamp 1000 may have begun anywhere between 1000 and 1001. So only at the
- * timestamp after its deadline has the whole time certainly passed.
+ * A timer is due when its deadline is before the clock, not when the two are equal. The clock
+ * counts whole milliseconds. What began at timestamp 1000 may have begun anywhere between 1000 and
+ * 1001. So only at the timestamp after its deadline has the whole time certainly passed.
  *
  * When more is due than a batch has steps for, the next batch does the rest, see work.c.
  *
@@ -226,7 +226,7 @@ static void expire_due(struct machine *m)
     }
 }
 
-/* A term mark is applied before leases that are newly due end: its purpose is to save leases that
+/* A term mark is applied before newly due leases are ended: its purpose is to save leases that
  * nobody could renew. */
 void machine_expire(struct machine *m)
 {

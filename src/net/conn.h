@@ -1,18 +1,18 @@
-/* conn.h: private to src/net: what a server and its connections know of each other.
+/* conn.h: private to src/net: what a server and its connections share.
  *
- * A connection while idle is this struct and nothing else: input is read through one buffer that
- * the whole server shares, output is collected in a buffer borrowed from a pool, and both go back
- * when they are empty. Only a request that arrived in part, or a connection that is paused, keeps
- * an input buffer of its own (struct net_input, with the parser's place in it).
+ * An idle connection has only this struct. Input is read through one buffer that all connections
+ * share, output is collected in a buffer from a pool, and both go back when they are empty. Only an
+ * incomplete request, or a paused connection, keeps an input buffer of its own (struct net_input,
+ * with the parser's state).
  *
  *        accept           QUIT, lost framing,              error, cut off, drained
  *   (new) ---> open ---> last (takes no more) ---> lingering ---> doomed ---> closed
  *               |          refused, stop, too slow     (until the client has seen the end)
  *               `--> eof (client sends no more; owed answers still leave) ---> doomed
  *
- * Nothing is closed inside a call of the service: a connection is marked doomed, put on the dirty
- * list and reaped when the loop comes round (or in net_flush). Until then its requests stay valid
- * and whatever is answered to it goes to a scratch buffer. */
+ * Nothing is closed inside a call of the service. A connection is marked doomed, put on the dirty
+ * list and freed when the loop comes round (or in net_flush()). Until then its requests stay valid,
+ * and answers to them go to a scratch buffer. */
 #ifndef NET_CONN_H
 #define NET_CONN_H
 

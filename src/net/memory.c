@@ -1,11 +1,11 @@
-/* memory.c: how much memory the clients of a server keep, and which of them is disconnected when it
- * is too much.
+/* memory.c: the memory of a server's clients, and the choice of the client to disconnect when it is
+ * too much.
  *
- * A connection is counted anew whenever the loop has worked on it, so the sum is right up to what
- * one turn adds. While the sum is above the ceiling, the connection that keeps most is closed: that
- * is a client that asks for much and does not read the answers. The same for the sum of each
- * address (origin.c). Connections that keep little are never looked at for this: all of them
- * together are bounded by their number, and an address that is at its ceiling gets no more. */
+ * A connection is counted anew whenever the loop has worked on it, so the sum is right except for
+ * what one turn adds. While the sum is above the limit, the connection with the most memory is
+ * closed: a client that asks for much and does not read the answers. The same goes for the sum of
+ * each address (origin.c). Small connections are never considered: their number bounds their sum,
+ * and an address at its limit gets no more connections. */
 #include <stdio.h>
 
 #include "net/conn.h"
@@ -76,7 +76,7 @@ static size_t bytes_of(const struct net_conn *c)
     return n;
 }
 
-/* False: there is no memory at all. */
+/* False: there is no memory left at all. */
 static bool place(struct fli_heap *heap, struct fli_heap_node *node, size_t bytes)
 {
     bool listed = node->pos != FLI_HEAP_NONE;
@@ -114,7 +114,7 @@ static void set(struct net_conn *c, size_t bytes)
     }
 }
 
-/* A client whose kernel has taken everything so far can still be told why. */
+/* A client whose kernel has taken everything so far can still be told the reason. */
 static void tell(struct net_conn *c, const char *of, const char *option)
 {
     char text[192];

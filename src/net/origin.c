@@ -1,15 +1,15 @@
-/* origin.c: the addresses that clients come from, and what each of them has: connections, and bytes
- * as memory.c counts them. One address may have a share of each, so that whoever has one machine
- * cannot take what all clients share.
+/* origin.c: the addresses of clients, and what each address uses: connections, and bytes as
+ * memory.c counts them. Each address may use a share of both, so that one machine cannot use up
+ * what all clients share.
  *
- * An address of version 6 stands for its network of 64 bits, since every machine has 2^64 of them
- * to choose from. An address is remembered as long as it has a connection. */
+ * An IPv6 address stands for its network of 64 bits, since every machine can choose from 2^64
+ * addresses. An address is remembered as long as it has a connection. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/conn.h"
 
-#define TELL_EVERY_MS 5000u /* whoever connects in a loop does not fill the log */
+#define TELL_EVERY_MS 5000u /* a client that connects in a loop must not fill the log */
 
 static bool has_key(const struct fli_map_node *node, const void *key, size_t key_len)
 {
@@ -31,7 +31,7 @@ void net_origin_fini(struct net_server *s)
     fli_map_fini(&s->origins);
 }
 
-/* The port is behind the address, and no part of it. */
+/* The port follows the address, and is not a part of the key. */
 static size_t key_of(const struct net_conn *c)
 {
     return c->address_len == 18 ? NET_ORIGIN_NETWORK6

@@ -8,7 +8,7 @@
 #include "fence/env.h"
 #include "store/record.h"
 
-/* All records of a transaction, in order. */
+/* Adds all records that the transaction sees, in order. */
 static int add_records(struct store *s, struct fli_txn *t, struct store_backup_writer *w,
                        fl_token *ret_highest)
 {
@@ -26,7 +26,8 @@ static int add_records(struct store *s, struct fli_txn *t, struct store_backup_w
             return rc;
         }
         *ret_highest = mark > *ret_highest ? mark : *ret_highest;
-        memcpy(from, key.data, key.len); /* behind it is the same with a zero at its end */
+        memcpy(from, key.data, key.len); /* the next key is this one with a zero byte at its
+                                            end */
         from[key.len] = 0;
         from_len = key.len + 1;
         if (from_len > FLI_ENV_KEY_MAX) {

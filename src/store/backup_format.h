@@ -1,5 +1,5 @@
 /* backup_format.h: a backup of the storage as bytes: every record of one commit, marks with the
- * data. Pure but for backup_format_read(), which reads a file.
+ * data. Only store_backup_read() touches a file; the writer gives its bytes to a function.
  *
  *   offset size  of the header, little endian
  *   0      8     "fencestb"
@@ -7,7 +7,7 @@
  *   12     4     CRC-32C of bytes 16 to 47
  *   16     8     when it was made: milliseconds since 1970
  *   24     8     number of the commit
- *   32     8     records
+ *   32     8     how many records follow
  *   40     8     zeros
  *
  * each record, by key: length of the key (2, not 0), length of the value (4), key, value, CRC-32C
@@ -29,13 +29,13 @@
 
 struct store_backup_facts {
     uint64_t made_ms, commit, records;
-    uint64_t keys, tombstones, marks; /* of the records */
+    uint64_t keys, tombstones, marks; /* how many of the records are such */
     fl_token highest_mark;
-    uint64_t bytes; /* of the whole */
+    uint64_t bytes; /* of the whole file */
 };
 
 /* Takes the bytes, in pieces of at most STORE_BACKUP_PIECE. Returns 0, or an error, which ends
- * it. */
+ * the writing. */
 typedef int (*store_backup_sink)(void *ctx, const void *data, size_t len);
 
 struct store_backup_writer {
@@ -58,8 +58,8 @@ int store_backup_end(struct store_backup_writer *w, fl_token highest_mark) FLI_M
  * reading. */
 typedef int (*store_backup_visit)(void *ctx, struct fli_slice key, struct fli_slice value);
 
-/* Reads a file from end to end; visit may be NULL. 0; FL_ECORRUPT, FL_EVERSION, FL_EIO, FL_ENOMEM,
- * or visit's error: errmsg says what is wrong, and at which byte. */
+/* Reads a file from end to end; visit may be NULL. Returns 0, FL_ECORRUPT, FL_EVERSION, FL_EIO,
+ * FL_ENOMEM, or visit's error; errmsg says what is wrong, and at which byte. */
 int store_backup_read(const char *path, store_backup_visit visit, void *ctx,
                       struct store_backup_facts *ret, char *errmsg,
                       size_t errmsg_size) FLI_MUST_USE;

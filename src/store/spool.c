@@ -16,7 +16,7 @@
 #include "store/backup.h"
 #include "wire/resp.h"
 
-#define NAME "backup.spool" /* for a moment, where files cannot be without one */
+#define NAME "backup.spool" /* used for a moment, on file systems without nameless files */
 #define WHY_SIZE 256u
 
 enum phase { SPOOL_NONE, SPOOL_WRITING, SPOOL_READ, SPOOL_FAILED };
@@ -32,10 +32,10 @@ struct spool {
     uint64_t made, failed;
     uv_work_t work;
     uv_timer_t timer;
-    int fd; /* -1: none */
+    int fd; /* -1: no file */
     int result;
     int error;           /* errno of the worker */
-    atomic_bool closing; /* the worker looks at it, too */
+    atomic_bool closing; /* the worker reads it, too */
     bool timer_closed;
 };
 
@@ -47,12 +47,12 @@ static bool disk_is_short(int fd, uint64_t wanted)
     return fstatvfs(fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < wanted + SPOOL_SPARE;
 }
 
-/* A file that is gone with the process, however it ends. */
+/* Opens a file that disappears with the process, however the process ends. */
 static int open_nameless(int dir)
 {
     int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
-        (void)unlinkat(dir, NAME, 0); /* of a process that was killed right here */
+        (void)unlinkat(dir, NAME, 0); /* left by a process that was killed at this point */
         fd = openat(dir, NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         (void)unlinkat(dir, NAME, 0);
     }
@@ -83,7 +83,8 @@ static int write_out(void *ctx, const void *data, size_t len)
         }
         if (n <= 0) {
             errno = n == 0 ? ENOSPC : errno;
-            return fail(s, FL_ELIMIT); /* of this file, not of the database: nothing is broken */
+            return fail(s, FL_ELIMIT); /* the file system is full, or the file too large; the
+                                          database is not broken */
         }
         p += n;
         len -= (size_t)n;
@@ -139,7 +140,7 @@ static void after_work_cb(uv_work_t *work, int status)
     free_when_over(s);
 }
 
-/* A client that does not come back must not keep others from theirs. */
+/* A client that stopped reading must not keep others from their backups. */
 static void idle_cb(uv_timer_t *timer)
 {
     struct spool *s = FLI_CONTAINER_OF(timer, struct spool, timer);

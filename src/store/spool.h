@@ -1,9 +1,11 @@
 /* spool.h: a backup of the running storage for a client, one at a time: BACKUP [id offset].
  *
- * A worker's thread writes it into a file without a name beside the database, from a transaction
- * that reads one commit, so neither the loop nor the writers wait for it, and a slow client keeps
- * no page from being used again. Then the file is read piece by piece. What is not asked for in
- * SPOOL_IDLE_MS is given up. One loop, one thread, except for the worker. */
+ * A worker's thread writes the backup into a nameless file beside the database, from a transaction
+ * that reads one commit. Neither the loop nor the writers wait for it. While that transaction is
+ * open the database cannot reuse the pages it reads. It closes when the file is written, so a slow
+ * client does not make the database grow: it reads the file, piece by piece. A backup that no
+ * client reads for SPOOL_IDLE_MS is given up. All but the worker's part runs on the loop's
+ * thread. */
 #ifndef STORE_SPOOL_H
 #define STORE_SPOOL_H
 
@@ -14,25 +16,26 @@
 #include "wire/request.h"
 
 #define SPOOL_IDLE_MS 30000u
-#define SPOOL_STALE_MS 5000u /* of silence: then another client may begin one in its place */
-#define SPOOL_PIECE ((size_t)64 << 10)   /* bytes of one answer, at most */
-#define SPOOL_SPARE ((uint64_t)16 << 20) /* what a backup leaves of the disk to the database */
+#define SPOOL_STALE_MS 5000u /* after this much silence another client may replace the backup */
+#define SPOOL_PIECE ((size_t)64 << 10)   /* the most bytes of one answer */
+#define SPOOL_SPARE ((uint64_t)16 << 20) /* disk space that a backup leaves to the database */
 
 struct spool;
 
 struct spool_counts {
-    uint64_t made, failed; /* read to the end; not made, or not read to the end */
-    uint64_t age_ms;       /* of the last one that was read to its end */
+    uint64_t made, failed; /* made: read to the end; failed: not made, or not read to the end */
+    uint64_t age_ms;       /* since the last one was read to its end */
 };
 
 /* 0 or FL_ENOMEM. `log` as in service.h. The store must outlive the loop's last turn. */
 int spool_create(uv_loop_t *loop, struct store *store,
                  void (*log)(void *ctx, int level, const char *message), void *ctx,
                  struct spool **ret) FLI_MUST_USE;
-/* Takes no more; frees itself once the worker has ended, in the loop. NULL is fine. */
+/* Takes no more requests; frees itself in the loop once the worker has ended. NULL is fine. */
 void spool_close(struct spool *s);
 
-/* Appends the answer: begins one (id 0), or the bytes at q's offset. Whether it is whole. */
+/* Appends the answer: begins a backup (id 0), or gives the bytes at q's offset. False: it did not
+ * fit. */
 bool spool_answer(struct spool *s, struct fli_buf *b, const struct fli_request *q);
 void spool_get_counts(const struct spool *s, struct spool_counts *ret);
 

@@ -1,5 +1,5 @@
 /* watch.h: metrics and probes of the storage server, over HTTP (metrics/listener.h). It shows no
- * names: there is no page. */
+ * names of locks, and has no status page. */
 #ifndef STORE_WATCH_H
 #define STORE_WATCH_H
 
@@ -17,6 +17,6 @@ int store_watch_create(uv_loop_t *loop, const char *address, const char *data_di
 uint16_t store_watch_port(const struct store_watch *w);
 /* Call it before the service is destroyed. Calls cb once, from the loop; cb may free. */
 void store_watch_stop(struct store_watch *w, void (*cb)(void *ctx), void *ctx);
-void store_watch_destroy(struct store_watch *w); /* after cb; NULL is fine */
+void store_watch_destroy(struct store_watch *w); /* call it after cb; NULL is fine */
 
 #endif

@@ -1,13 +1,15 @@
-/* client.c: what clients have in common: their time, the making of calls, their beginning and end.
+/* client.c: what all clients share: their time, making calls, their start and end.
  *
- * Each has a taste of its own for what to take: a lock alone, several together, one in shared mode,
- * a permit of a semaphore, a session with locks in it. */
+ * Each client prefers other kinds of locks: a lock alone, several together, one in shared mode, a
+ * permit of a semaphore, a session with locks in it. */
 #include <string.h>
 
 #include "machine/batch.h"
 #include "sim.h"
 
-#define VALUE_LEN 1000u /* of requests that are to fill what a node may keep of them */
+#define VALUE_LEN                                                                                  \
+    1000u /* for requests that should fill the memory that a node may use for
+                           them */
 
 static const uint8_t value[VALUE_LEN];
 
@@ -228,7 +230,8 @@ void sim_client_act(struct sim_client *c)
     }
 }
 
-/* What it takes besides locks alone: some nothing else, some a little of all. */
+/* Chooses its kinds of locks: some clients take only single locks, some take a few of every
+ * kind. */
 static void choose_taste(struct sim_client *c)
 {
     if (sim_client_chance(c, 35)) {

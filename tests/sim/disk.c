@@ -1,20 +1,20 @@
 /* disk.c: a node's disk: the real log and the real snapshot files on a simulated device, and the
  * identity file.
  *
- * It stands in for device_files.c and for the directory functions of identity.h. Operations of the
- * log end after a while, as events; all else is done at once, and is lost in a crash unless it was
- * synced (tests/unit/log/sim_device.h). What each crash keeps is decided by the seed: of a write
- * under way nothing, all, or any sectors. A stalled disk finishes nothing for a while, a full one
- * takes nothing new. An error fails one write of the log, after which the process ends. The
- * identity is written at once or not at all. While a process that has ended is cleaned up, its
- * device is frozen: it changes nothing any more.
+ * It replaces device_files.c and the directory functions of identity.h. Operations of the log end
+ * after a while, as events. Everything else is done at once, and is lost in a crash unless it was
+ * synced (tests/unit/log/sim_device.h). The seed decides what each crash keeps: of a write under
+ * way nothing, all, or any sectors. A stalled disk finishes nothing for a while; a full one takes
+ * nothing new. An error fails one write of the log, after which the process ends. The identity is
+ * written at once or not at all. While the memory of an ended process is cleaned up, its device is
+ * frozen and changes nothing.
  *
  * Rot: a flipped bit, a sector that cannot be read, a write that is acknowledged and lands
- * elsewhere. A node that refuses to start for it is given an empty disk and forgotten, as an
- * operator would. A misplaced write is noticed by what comes behind it; when nothing does before
- * the process ends, the disk is exchanged as well, since no log can know of it.
+ * elsewhere. A node that refuses to start because of rot gets an empty disk and is forgotten, as an
+ * operator would do. The next write behind a misplaced one reveals it. If the process ends before
+ * that write, the disk is replaced as well, since no log can detect it.
  *
- * With the sabotage "no sync" writes of the log are acknowledged before they are on disk. */
+ * With the sabotage "no sync", writes of the log are acknowledged before they are on disk. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +148,7 @@ static void device_cancel(struct log_device *d)
     }
 }
 
-/* Only who waits outside of the loop's turns calls it: node_create(). */
+/* Only node_create() calls it, which waits outside of the loop's turns. */
 static void device_poll(struct log_device *d)
 {
     struct sim_node *n = node_of(d);
@@ -165,9 +165,9 @@ static uint64_t device_now_ns(struct log_device *d)
     return sim_world->now * 1000000;
 }
 
-/* ---- what is done at once ---- */
+/* ---- operations that are done at once ---- */
 
-/* Whether nothing of this disk changes any more. */
+/* Whether this disk is frozen. */
 static bool ends_here(struct log_device *d)
 {
     struct sim_node *n = node_of(d);
@@ -313,7 +313,7 @@ bool sim_disk_has_snapshot(const struct sim_node *n)
     return false;
 }
 
-/* A write that does not wait: whether it fails. */
+/* Whether a write that does not wait for the disk fails. */
 static bool fails(struct sim_node *n)
 {
     struct sim_disk *d = &n->disk;
@@ -335,7 +335,7 @@ static void room_fire(struct sim *s, struct sim_event *e)
     sim_drop(s, e);
 }
 
-/* No room for anything new, for a while. */
+/* Leaves no room for new bytes, for a while. */
 void sim_disk_fill(struct sim_node *n, uint64_t ms)
 {
     struct sim *s = n->sim;
@@ -349,7 +349,7 @@ void sim_disk_fill(struct sim_node *n, uint64_t ms)
     e->life = n->life;
 }
 
-/* What writes, sends or receives snapshots fails once, or the process that writes one is killed. */
+/* Makes one operation for snapshots fail once, or kills the process that writes one. */
 void sim_disk_trouble(struct sim_node *n, unsigned how)
 {
     static const enum sim_call calls[] = {SIM_WRITE, SIM_SYNC, SIM_RENAME, SIM_SYNC_DIR};
@@ -398,7 +398,7 @@ void sim_disk_rot(struct sim_node *n, unsigned how)
     if (len == 0) {
         return;
     }
-    /* Most of a segment is zeros: half of the time where something is. */
+    /* Most of a segment is zeros: half of the time, choose a place with content. */
     uint64_t at = sim_below(s, len);
     if (sim_below(s, 2) == 0) {
         at = sim_below(s, len < 8 * LOG_BLOCK ? len : 8 * LOG_BLOCK);
@@ -442,7 +442,7 @@ int identity_open(const struct data_dir *d, uint64_t id, const struct members *m
                                              .begun_crc = joins ? 0 : 1,
                                              .members = *members};
     }
-    /* A log that was being made when its process ended is begun anew. */
+    /* A log whose making was interrupted is begun anew. */
     if (!n->disk.identity.bootstrapped && n->disk.device != NULL) {
         sim_device_destroy(n->disk.device);
         n->disk.device = NULL;

@@ -1,10 +1,10 @@
-/* loop.c: what the shipping node asks of libuv, and nodes as processes.
+/* loop.c: the part of libuv that the shipping node uses, and nodes as processes.
  *
- * A node's turn goes as libuv's does: timers that are due, idle handles, prepare, everything that
- * has arrived (its inbox), check, handles that are being closed. Nothing arrives in the middle of a
- * turn. A paused node collects what arrives and reads it at once when it goes on. A crash takes the
- * memory of the process away: the node object is closed by its own code so that no memory leaks,
- * as a ghost that can neither write, nor send, nor answer. */
+ * A node's turn has the same order as libuv's: due timers, idle handles, prepare, everything that
+ * has arrived (its inbox), check, closing handles. Nothing arrives in the middle of a turn. A
+ * paused node collects what arrives and reads it at once when it continues. A crash takes away the
+ * memory of the process: the node object is closed by its own code so that no memory leaks, as a
+ * ghost that can neither write, nor send, nor answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,7 +147,7 @@ static void run_closing(struct sim_node *n)
     }
 }
 
-/* Only node_create() runs the loop itself, to close what it had begun. */
+/* Only node_create() runs the loop itself, to close handles after a failure. */
 int uv_run(uv_loop_t *loop, uv_run_mode mode)
 {
     (void)mode;
@@ -427,7 +427,7 @@ static void on_leadership(void *ctx)
               (unsigned long long)st.leader_id);
 }
 
-/* A node may give up for what was done to it, and for nothing else. */
+/* A node may give up because of an injected fault, and for no other reason. */
 static void on_fatal(void *ctx, int error, const char *message)
 {
     struct sim_node *n = ctx;
@@ -453,7 +453,7 @@ static void on_log(void *ctx, int level, const char *part, const char *message)
     }
 }
 
-/* A node that cannot live with its disk is given an empty one, and forgotten, as if by an
+/* A node that cannot use its disk any more gets an empty one, and is forgotten, as by an
  * operator. */
 static void exchange_disk(struct sim_node *n)
 {
@@ -553,7 +553,8 @@ void sim_node_start(struct sim_node *n)
     SIM_TRACE(s, "node %u starts, with entries %llu to %llu on disk", n->index + 1,
               (unsigned long long)log_first_index(n->node->log),
               (unsigned long long)log_last_index(n->node->log));
-    n->rotten = false; /* what it starts with is right, or is overwritten before it is read */
+    n->rotten = false; /* it begins with undamaged bytes, or overwrites them before it reads
+                          them */
     sim_oracle_watch(n);
     s->current = NULL;
     turn_soon(n);
@@ -752,7 +753,7 @@ void sim_nodes_describe(struct sim *s, FILE *out)
             continue;
         }
         struct node_status st;
-        s->current = n; /* whose clock is asked */
+        s->current = n; /* its clock is the one that is read */
         node_get_status(n->node, &st);
         s->current = NULL;
         fprintf(out,

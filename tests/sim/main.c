@@ -1,4 +1,4 @@
-/* main.c: options, many seeds, and what is said at the end. */
+/* main.c: options, many seeds, and the report at the end. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ const char *tools_sabotage_name(enum sim_sabotage k)
 
 static char replay[4096];
 
-/* Also after an assertion or a sanitizer has fired, the seed must be known. */
+/* The seed must be printed even after an assertion or a sanitizer has fired. */
 static void print_replay(void)
 {
     static const char head[] = "\nreplay: ";
@@ -102,7 +102,7 @@ void tools_replay(const struct plan *p, uint64_t seed, char *out, size_t size)
 
 /* ---- many seeds ---- */
 
-/* A run of many seeds that never reached one of the marks does not test what it says. */
+/* A run of many seeds that never reached one of the marks does not test what it claims. */
 static int report(const struct plan *p, const struct sim_marks *marks, uint64_t seeds)
 {
     int missing = 0;
@@ -165,7 +165,7 @@ static int run_seeds(struct plan *p)
     while (!enough(p, seeds, &marks, seconds_now() - start)) {
         uint64_t seed = p->from + seeds;
         uint64_t digest = one(p, seed, &marks);
-        /* Now and then the same seed again, to prove that it can be replayed. */
+        /* From time to time the same seed runs again, to prove that it can be replayed. */
         if (seed % 64 == 0 && one(p, seed, &again) != digest) {
             fprintf(stderr, "%s: seed %llu does not repeat\n", p->program,
                     (unsigned long long)seed);
@@ -339,7 +339,7 @@ int main(int argc, char **argv)
 {
     static struct plan p = {.from = 1, .seeds = 200};
     p.program = argv[0];
-    /* What one run gives back the next one takes again. */
+    /* Memory that one run frees is used by the next one. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     parse(&p, argc, argv);

@@ -1,6 +1,6 @@
 /* members.c: an operator who removes nodes and adds them again, replaces them and moves them, while
- * all else goes wrong. One node at a time; each change is asked for until it is done, and the run
- * does not end before that.
+ * other faults go on. It changes one node at a time. It repeats each change until it is done, and
+ * the run does not end before that.
  *
  *   remove   asked for --> out of the log --> (its disk is emptied, or not) --> asked to be added
  *            --> a voter that has everything
@@ -10,7 +10,7 @@
 
 #include "sim.h"
 
-#define BACK_MS 300u /* of a node whose disk was exchanged */
+#define BACK_MS 300u /* until a node comes back whose disk was exchanged */
 
 static void answered(void *ctx, int status)
 {
@@ -58,7 +58,7 @@ void sim_member_begin(struct sim_node *n, const struct sim_fault *f)
     n->port = n->change == SIM_CHANGE_MOVE ? 2 + (n->port + 1) % 5 : n->port;
 }
 
-/* It comes back as a node that joins, with an empty disk or with the one it had. */
+/* The node comes back with --join, with an empty disk or with its old one. */
 static void come_back(struct sim_node *n, bool empty)
 {
     struct sim *s = n->sim;

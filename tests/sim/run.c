@@ -1,6 +1,6 @@
-/* run.c: one run: the cluster is formed; clients work while faults come and go; everything is
- * healed and every client must get its answer in bounded time; then nobody asks for anything, and
- * every lease must end by itself and all replicas be equal. */
+/* run.c: one run. The cluster is formed; clients work while faults come and go. Then everything is
+ * healed, and every client must get its answer in bounded time. Then no client asks for anything,
+ * and every lease must end by itself and all replicas must be equal. */
 #include <stdlib.h>
 
 #include "sim.h"
@@ -8,8 +8,8 @@
 #define FORM_BOUND_MS 20000u
 #define ANSWER_BOUND_MS 40000u /* from healing to the last answer */
 #define REST_BOUND_MS 40000u   /* from the last answer to the end of every lease */
-#define UNDONE_BOUND_MS 2000u  /* and to the end of what nobody knows of */
-#define IDLE_ENTRIES_MAX 600u  /* what expiry alone may write in that time */
+#define UNDONE_BOUND_MS 2000u  /* and to the end of grants that no client knows of */
+#define IDLE_ENTRIES_MAX 600u  /* the most that expiry alone may write in that time */
 
 static uint64_t entries_proposed(struct sim *s)
 {
@@ -39,7 +39,7 @@ static void form(struct sim *s)
     }
 }
 
-/* Without those who only ask. */
+/* Without operations of clients that only ask. */
 static uint64_t operations(const struct sim *s)
 {
     return s->marks->operations - s->marks->asked;

@@ -1,9 +1,9 @@
-/* sending.c: what became of each request, and what was said of it.
+/* sending.c: the outcome of each request, compared with what was told about it.
  *
- * A command that a node is given carries a number of ours into the log, in the place of its
- * client's address. So the log tells how often each sending was carried out, and with what result:
- * at most once; once, with the very result that was answered; never, when its client was told that
- * it was not. A call is all sendings of one request: what it says in the end is judged as well. */
+ * A command that is given to a node carries a number of ours into the log, in the place of its
+ * client's address. So the log shows how often each sending was carried out, and with what result:
+ * at most once; once, with exactly the result that was answered; never, when its client was told
+ * that it was not. A call is all sendings of one request; its final result is checked as well. */
 #include <string.h>
 
 #include "machine/batch.h"
@@ -27,8 +27,8 @@ static struct sim_client_call *call_of(struct sim *s, uint64_t number)
     return &s->oracle.calls[number];
 }
 
-/* Whoever asked may not be granted anything any more: it knows what became of its request. Within a
- * session an owner asks many times. */
+/* The client knows the outcome of its request, so nothing may be granted to the owner any more.
+ * Within a session, an owner makes many requests. */
 static void close_owner(struct sim_lane *l)
 {
     struct sim_owner *o = sim_oracle_owner(l->client->sim, l->owner_number);
@@ -96,7 +96,7 @@ static void refuse(struct sim *s, uint64_t number)
     sent->refused = true;
 }
 
-/* What the node has said of it. */
+/* The node's result for this sending. */
 void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct machine_result *r)
 {
     const struct sim_sending *sent = &s->oracle.sendings[number];
@@ -117,7 +117,7 @@ void sim_oracle_result(struct sim *s, uint64_t number, int status, const struct 
               (unsigned long long)sent->result.token, r->code, (unsigned long long)r->token);
 }
 
-/* What the client has read. A refusal by the machine is a result like others; LATE is one too. */
+/* The client has read this answer. A refusal by the machine is a result like others; so is LATE. */
 void sim_oracle_told(struct sim_lane *l, const struct sim_answer *a)
 {
     bool refused = a->event == FLI_EVENT_NOLEADER || a->event == FLI_EVENT_BUSY;
@@ -143,7 +143,8 @@ static void count_done(struct sim *s, const struct sim_sending *sent, uint64_t n
               c->done);
 }
 
-/* A cluster is formed: whoever comes back with an empty disk is told by any other member. */
+/* A cluster is formed: from now on any member must recognise a node that comes back with an empty
+ * disk. */
 static void check_formed(struct sim *s)
 {
     for (unsigned i = 0; i < s->n * s->n; i++) {

@@ -1,6 +1,6 @@
-/* words.c: what a client's command is on the wire, and what the bytes of an answer mean: written by
- * src/client/ask, as the library's clients write it, or on one line, as people do who have no
- * library; read by hiredis and judged by src/client/ask. */
+/* words.c: a client's commands as bytes on the wire, and the meaning of an answer's bytes.
+ * src/client/ask writes the commands, as in the library; or they are written on one line, as people
+ * do without a library. hiredis reads the answers, and src/client/ask classifies them. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -31,7 +31,8 @@ static enum fli_ask_op ask_op(uint8_t op)
     case MACHINE_OP_BREAK:
         return FLI_ASK_BREAK;
     case MACHINE_OP_SHOW:
-    case MACHINE_OP_SESSION_SHOW: /* which the library has not; it is answered alike */
+    case MACHINE_OP_SESSION_SHOW: /* the library has no such command; its answer has the same
+                                     form */
         return FLI_ASK_SHOW;
     case MACHINE_OP_LOCKS:
         return FLI_ASK_LOCKS;
@@ -60,7 +61,7 @@ static int show_session(const struct machine_command *m, struct fli_buf *out)
     return rc != 0 ? rc : fli_resp_bulk(out, m->owner.data, m->owner.len);
 }
 
-/* Who names no owner has no library either. */
+/* A client without an owner has no library either. */
 static int on_one_line(const struct machine_command *m, struct fli_buf *out)
 {
     int rc = fli_buf_printf(out, "acquire %.*s ttl %" PRIu64, (int)m->name.len,
@@ -114,7 +115,7 @@ void sim_words_write(const struct machine_command *m, struct fli_buf *out)
 
 /* ---- answers ---- */
 
-/* One reader for all: each answer is whole, so nothing of one is left for the next. */
+/* One reader for all: each answer is complete, so nothing is left over for the next one. */
 static redisReply *read_reply(struct sim *s, const void *data, size_t len)
 {
     static redisReader *reader;

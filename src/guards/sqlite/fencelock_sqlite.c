@@ -1,8 +1,8 @@
 /* fencelock_sqlite.c: the function that the triggers of guard.sql call, for programs in C. Link
  * with sqlite3 and fencelock-fence.
  *
- *     struct fence_held held = {"acct", 37};           the lock and its token, which may change
- *     fencelock_sqlite_open(db, &held);                once a connection, also sets two pragmas
+ *     struct fence_held held = {"acct", 37};         a lock and its token; either may change later
+ *     fencelock_sqlite_open(db, &held);              once for each connection; sets two pragmas
  *
  * To claim: BEGIN IMMEDIATE; INSERT INTO fence_mark VALUES (lock, token) ON CONFLICT (lock) DO
  * UPDATE SET mark = excluded.mark; COMMIT. A smaller token is refused by a trigger. Claim before
@@ -19,7 +19,8 @@ struct fence_held {
 
 int fencelock_sqlite_open(sqlite3 *db, struct fence_held *held);
 
-/* fence_admit(lock, mark): the row's lock, and its mark or NULL. */
+/* The SQL function fence_admit(lock, mark): the arguments are the row's lock, and its mark or
+ * NULL. */
 static void admit(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     const struct fence_held *held = sqlite3_user_data(ctx);

@@ -1,15 +1,18 @@
-/* main.c: holders by Redlock, and what they believe against what the servers hold.
+/* main.c: clients take locks by Redlock; their belief to hold is compared with what the servers
+ * hold.
  *
  *   sim_redlock [--seeds N] [--from N] [--seed N]
  *
- * Judged after every event, and at the last moment of each deadline, while a holder believes:
+ * Compared after every event, and at the last moment before each deadline of a holder that
+ * believes:
  *
  *  1. a quorum of the servers hold its value, or have restarted since it asked for the lock
  *  2. no other holder believes in the same lock
  *  3. a lock that is kept has no deadline beyond the time it may be held; one that is said to be
  *     lost has none
  *
- * Where servers end keys early only 3 is judged: then nobody can promise 1 and 2. */
+ * When a run lets servers end keys early only 3 is compared, because Redlock promises neither 1 nor
+ * 2 then. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +32,7 @@ struct use {
     uint64_t asked_us; /* true time, when the call began */
     fl_redlock_keeper *keeper;
     uint64_t keep_until_ms;
-    uint64_t serial; /* of the belief */
+    uint64_t serial; /* numbers the times that this client believed */
 };
 
 static struct use uses[CLIENTS_MAX];
@@ -92,7 +95,8 @@ static void judge(void)
     }
 }
 
-/* The process may be stopped then: the judge is not. */
+/* Judges each belief just before its deadline, but not after `until_us`; also while the client's
+ * process is stopped. */
 static void judge_last_moments(uint64_t until_us)
 {
     uint64_t now_us = lab.now_us;
