@@ -287,8 +287,9 @@ static bool wants_more(struct fli_tls *t, int rc)
     return SSL_get_error(t->ssl, rc) == SSL_ERROR_WANT_READ && !t->failed_io;
 }
 
-/* OpenSSL's list of errors has to be empty before a call, so that what is in it afterwards is of
- * that call. It nearly always is, and emptying it costs a fifth of what a record does. */
+/* OpenSSL's list of errors has to be empty before a handshake goes on, so that what is in it
+ * afterwards is of that. For records it is not looked at: what it costs to look is not little, and
+ * whoever leaves something in it here empties it. */
 static void forget_errors(void)
 {
     if (ERR_peek_error() != 0) {
@@ -328,6 +329,9 @@ static int take_plain(struct fli_tls *t, struct fli_buf *plain)
             return fail(t, rc, "no room for what has come");
         }
         int n = SSL_read(t->ssl, plain->data + plain->len, (int)room);
+        if (n <= 0 && SSL_want(t->ssl) == SSL_READING && !t->failed_io) {
+            return 0;
+        }
         if (n <= 0) {
             int error = SSL_get_error(t->ssl, n);
             if (error == SSL_ERROR_ZERO_RETURN) {
@@ -335,7 +339,7 @@ static int take_plain(struct fli_tls *t, struct fli_buf *plain)
                 t->in_len = 0;
                 return 0;
             }
-            return wants_more(t, n) ? 0 : fail_as_openssl_says(t);
+            return fail_as_openssl_says(t);
         }
         t->heard = true;
         plain->len += (size_t)n;
@@ -353,14 +357,15 @@ int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf
     if (t->state == FLI_TLS_ENDED) {
         return 0;
     }
-    forget_errors();
     t->in = data;
     t->in_len = len;
     t->out = out;
     int rc = 0;
     if (t->state == FLI_TLS_SHAKING) {
+        forget_errors();
         t->shaken += len;
         rc = shake(t);
+        forget_errors();
     }
     if (rc == 0 && t->state == FLI_TLS_OPEN) {
         rc = take_plain(t, plain);
@@ -369,7 +374,6 @@ int fli_tls_read(struct fli_tls *t, const void *data, size_t len, struct fli_buf
     t->in = NULL;
     t->in_len = 0;
     t->out = NULL;
-    forget_errors();
     return rc;
 }
 
@@ -383,7 +387,6 @@ int fli_tls_write(struct fli_tls *t, const void *data, size_t len, struct fli_bu
     if (rc != 0) {
         return fail(t, rc, "no room for what has to be sent");
     }
-    forget_errors();
     t->out = out;
     while (rc == 0 && len > 0) {
         int n = SSL_write(t->ssl, p, len > INT_MAX ? INT_MAX : (int)len);
