@@ -416,9 +416,13 @@ static void answer_leader(struct dispatch *d, void *request, int proto)
     dispatch_finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
 }
 
-static void answer_busiest(struct dispatch *d, void *request, int proto, uint64_t wanted)
+static void answer_busiest(struct dispatch *d, void *request, int proto,
+                           const struct fli_command *command, uint64_t wanted)
 {
     const struct dispatch_config *c = &d->config;
+    if (c->sees != NULL && !c->sees(c->users_ctx, request, command)) {
+        return;
+    }
     const struct busiest_entry *top[BUSIEST_COUNTERS];
     const struct busiest *b = c->busiest == NULL ? NULL : c->busiest(c->ctx);
     unsigned all = b == NULL ? 0 : busiest_top(b, top, BUSIEST_COUNTERS);
@@ -478,7 +482,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
                   const struct fli_request *q, const struct fli_slice *args, unsigned n)
 {
     if (q->command->id == FLI_CMD_LOCKS && q->by.len > 0) {
-        answer_busiest(d, request, proto, q->number);
+        answer_busiest(d, request, proto, q->command, q->number);
         return;
     }
     if ((q->command->flags & FLI_CMD_FACE) != 0) {

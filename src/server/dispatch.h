@@ -79,11 +79,13 @@ struct dispatch_config {
      * take turns when there is much to do. May be NULL: then all requests are of one source. */
     uint64_t (*source)(void *ctx, void *request);
     /* Whether a command may go on, which is answered when not; who sends it, put into the command
-     * of the machine; the ACL commands, answered in full. All NULL, or none: then there are no
+     * of the machine; whether he may see some lock, answered when not, for lists that are not the
+     * machine's; the ACL commands, answered in full. All NULL, or none: then there are no
      * users, and everybody is the default one. They, and the next, are given users_ctx. */
     void *users_ctx;
     bool (*gate)(void *ctx, void *request, const struct fli_command *command);
     void (*who)(void *ctx, void *request, struct machine_command *m);
+    bool (*sees)(void *ctx, void *request, const struct fli_command *command);
     void (*users)(void *ctx, void *request, const struct fli_command *command,
                   const struct fli_slice *args, unsigned n);
     /* The machine refused a request for want of a right, or of a login. May be NULL. */

@@ -508,6 +508,7 @@ static int make_dispatch(struct server *s)
         .users_ctx = s->access,
         .gate = access_gate,
         .who = access_who,
+        .sees = access_sees,
         .users = access_command,
         .refused = access_refused_by_machine,
         .describe = on_describe,
@@ -573,6 +574,7 @@ static int make_net(struct server *s)
                                             .hello = on_hello,
                                             .users_ctx = s->access,
                                             .user_name = access_user_name,
+                                            .is_known = access_is_known,
                                             .auth = access_auth};
     }
     return rc;

@@ -438,6 +438,11 @@ static bool may(const struct users *u, const struct net_conn *c, unsigned right,
     return lock == NULL ? acl_may_all(a, right) : acl_may(a, right, *lock, &steps);
 }
 
+bool users_is_known(void *ctx, const struct net_conn *c)
+{
+    return user_of(ctx, c) != NULL;
+}
+
 void users_deny(struct users *u, struct net_request *r, unsigned right)
 {
     u->counts.denied++;
@@ -452,7 +457,10 @@ void users_deny(struct users *u, struct net_request *r, unsigned right)
 bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
     bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST;
-    if (!needs_admin || may(u, r->conn, ACL_ADMIN, NULL)) {
+    bool is_of_nobody =
+        id == FLI_CMD_AUTH || id == FLI_CMD_HELLO || id == FLI_CMD_QUIT || id == FLI_CMD_RESET;
+    bool is_in = is_of_nobody || user_of(u, r->conn) != NULL;
+    if (is_in && (!needs_admin || may(u, r->conn, ACL_ADMIN, NULL))) {
         return true;
     }
     users_deny(u, r, ACL_ADMIN);
