@@ -534,6 +534,7 @@ struct request *machine_multi_create(struct machine *m, struct lock *const *lock
                                      const struct who *who);
 /* Whose session it is; of an implicit one that was not written down, the default user's. */
 struct who machine_session_who(struct session *s);
+uint32_t machine_session_uid(struct session *s);             /* of that */
 struct fli_slice machine_session_address(struct session *s); /* as part of its record */
 /* Packed: uid 4, address (length 1, bytes). Nothing for the default user without an address. */
 size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);

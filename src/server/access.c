@@ -287,6 +287,11 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
     struct net_request *r = request;
     const struct machine *m = access_machine(a);
     uint64_t login = net_conn_login(r->conn);
+    bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
+                        command->id != FLI_CMD_CLUSTER_FORGET;
+    if (machine_asks && !a->needs_users && net_conn_is_local(r->conn)) {
+        return true; /* nearly all that comes, where there is neither */
+    }
     if (m == NULL || command->id == FLI_CMD_QUIT || command->id == FLI_CMD_RESET) {
         return true;
     }
@@ -305,11 +310,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
                     ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
                     "start with --protected-mode no if the network is trusted");
     }
-    if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
-        command->id != FLI_CMD_CLUSTER_FORGET) {
-        return true; /* the machine asks */
-    }
-    return has_right(a, r, command, right_of(command->id));
+    return machine_asks || has_right(a, r, command, right_of(command->id));
 }
 
 /* The default user of this machine is not written down with what it does: it is most of what there

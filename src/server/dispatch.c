@@ -268,6 +268,13 @@ struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_
     return c;
 }
 
+/* As far as this node knows: who is nobody raises no alarm. */
+static bool is_somebody(const struct dispatch *d, uint64_t user)
+{
+    const struct machine *m = d->config.node.machine(d->config.node.ctx);
+    return m == NULL || machine_may(m, user, 0, NULL);
+}
+
 static void submit_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                            const struct fli_request *q)
 {
@@ -277,8 +284,10 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (d->config.who != NULL) {
         d->config.who(d->config.users_ctx, request, &m);
     }
-    d->counts.jeopardies += q->jeopardies;
-    d->counts.lost += q->lost;
+    if (q->jeopardies + q->lost > 0 && is_somebody(d, m.user)) {
+        d->counts.jeopardies += q->jeopardies;
+        d->counts.lost += q->lost;
+    }
     if (d->calls >= d->config.calls_max) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;

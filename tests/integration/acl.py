@@ -405,6 +405,8 @@ class Revoked(AclCase):
         node.call('ACL', 'SETUSER', 'ann', 'off')
         self.refused('NOAUTH', ann, 'RENEW', 'a', token)
         self.refused('NOAUTH', ann, 'PING')
+        self.refused('NOAUTH', ann, 'RENEW', 'a', token, 'JEOPARDY', 7, 'LOST', 7) # alarms of nobody are none
+        self.assertEqual(node.info()['leases_in_jeopardy_told'], 0)
         node.call('ACL', 'DELUSER', 'ann')
         self.user(node, 'ann', '~*', '+@acquire')
         self.refused('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name

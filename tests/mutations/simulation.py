@@ -184,7 +184,7 @@ MUTANTS = [
      '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
     (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_work(m);', '    machine_work(m);',
      'goes on, and user'),
-    (22, 'a token is of use to every user', USERS, 'return m->asker.is_node || machine_session_who(s).uid == m->asker.user->uid;', 'return m->asker.is_node || s != NULL;',
+    (22, 'a token is of use to every user', USERS, 'return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;', 'return m->asker.is_node || s != NULL;',
      'and it is user|might not have it'),
     (22, 'SHOW asks for no right of its user', USERS, '    case MACHINE_OP_SHOW:\n        return acl_may(u, ACL_SEE, c->name, &steps) ? 0 : ACL_SEE;', '    case MACHINE_OP_SHOW:\n        return 0;',
      'is answered, and the user might not'),
