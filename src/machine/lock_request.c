@@ -214,6 +214,17 @@ struct who machine_session_who(struct session *s)
     return who;
 }
 
+/* The first thing that is packed. */
+uint32_t machine_session_uid(struct session *s)
+{
+    if (session_is_explicit(s)) {
+        return session_explicit_of(s)->who.uid;
+    }
+    const struct request *request = session_request(s);
+    struct fli_slice value = machine_request_value(request);
+    return request->has_who ? fli_get_u32(value.data + value.len) : 0;
+}
+
 uint32_t machine_request_count(const struct request *request)
 {
     return request->counted ? fli_get_u32(machine_request_value(request).data) : 0;

@@ -201,7 +201,7 @@ void machine_emit_of(struct machine *m, struct session *s, const struct machine_
         struct machine_event copy = *e;
         copy.session_explicit = session_is_explicit(s);
         copy.owner = machine_session_owner(s);
-        copy.user = machine_uid_name(m, machine_session_who(s).uid);
+        copy.user = machine_uid_name(m, machine_session_uid(s));
         copy.address = machine_session_address(s);
         machine_emit(m, &copy);
     }

@@ -53,7 +53,7 @@ static struct machine_lock_view view_lock(const struct machine *m, const struct 
         v.label = (struct fli_slice){s->label, s->label_len};
     }
     if (request != NULL) {
-        v.user = machine_uid_name(m, machine_session_who(request_session(request)).uid);
+        v.user = machine_uid_name(m, machine_session_uid(request_session(request)));
         v.address = machine_session_address(request_session(request));
     }
     return v;
@@ -69,7 +69,7 @@ static struct machine_session_view view_session(const struct machine *m, struct 
         .owner = machine_session_owner(session),
         .ttl_ms = lease->ttl_ms,
         .together = together,
-        .user = machine_uid_name(m, machine_session_who(session).uid),
+        .user = machine_uid_name(m, machine_session_uid(session)),
         .address = machine_session_address(session),
         .ttl_left_ms =
             machine_timer_is_set(lease) ? left_ms(m, machine_timer_deadline(m, lease)) : 0,

@@ -538,9 +538,9 @@ struct request *machine_multi_create(struct machine *m, struct lock *const *lock
                                      const struct who *who);
 /* The user and address of a session. When an implicit one has none recorded, the default user. */
 struct who machine_session_who(struct session *s);
+uint32_t machine_session_uid(struct session *s);             /* its user alone */
 struct fli_slice machine_session_address(struct session *s); /* points into its record */
-/* Packs it: uid 4, address (length 1, bytes). Zero bytes for the default user without an
- * address. */
+/* Packed: uid 4, address (length 1, bytes). Zero bytes for the default user without an address. */
 size_t machine_who_pack(const struct who *who, uint8_t out[WHO_SIZE_MAX]);
 bool machine_who_unpack(struct fli_slice packed, struct who *ret);
 /* Frees a request that neither waits nor holds, together with the other parts of its multi-lock and

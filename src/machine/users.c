@@ -181,7 +181,7 @@ struct who machine_asker_who(const struct machine *m)
 
 bool machine_asker_owns(const struct machine *m, struct session *s)
 {
-    return m->asker.is_node || machine_session_who(s).uid == m->asker.user->uid;
+    return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;
 }
 
 /* Commands of the cluster itself, and those with which a node cleans up, are open to no user. */
@@ -293,7 +293,7 @@ bool machine_wait_may(const struct machine *m, const struct wait *w)
 {
     uint64_t steps = 0;
     const struct user *u = m->users.list[0];
-    uint32_t uid = machine_session_who(request_session(w->request)).uid;
+    uint32_t uid = machine_session_uid(request_session(w->request));
     if (uid == 0 && m->users.open) {
         return true;
     }

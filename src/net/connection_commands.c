@@ -140,6 +140,12 @@ static bool answer_hello(const struct net_commands *commands, struct net_conn *c
     if (!read_hello(c, b, args, n, &hello, &fits)) {
         return fits;
     }
+    if (hello.user.data == NULL && commands->is_known != NULL &&
+        !commands->is_known(commands->users_ctx, c)) {
+        return fli_resp_error(b, "NOAUTH",
+                              "Authentication required: log in first, or with HELLO 2|3 AUTH user "
+                              "password") == 0;
+    }
     return hello.user.data != NULL ? no_auth(b) : finish_hello(commands, c, b, &hello);
 }
 

@@ -37,9 +37,11 @@ struct net_commands {
     /* Adds the service's fields to HELLO's answer; returns their number (at most
      * NET_HELLO_FIELDS_MAX). Their texts stay valid until the answer is made. May be NULL. */
     unsigned (*hello)(void *ctx, struct net_hello_field *fields);
-    void *users_ctx; /* of the next two */
+    void *users_ctx; /* of the next three */
     /* The user's name, for CLIENT LIST. NULL: every client is "default". */
     void (*user_name)(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
+    /* Whether the client is a user: else HELLO is refused. NULL: every client is one. */
+    bool (*is_known)(void *ctx, const struct net_conn *c);
     /* AUTH and HELLO with AUTH: takes the request, and answers it now or later. NULL: there is no
      * authentication, and they are refused. The password is valid during the call. */
     void (*auth)(void *ctx, struct net_request *r, const struct net_auth *auth);

@@ -251,12 +251,47 @@ static bool is_stranger(const struct access *a, const struct net_conn *c, const 
            machine_may(m, 0, 0, NULL) && !net_conn_cert_name(c, name);
 }
 
+bool access_is_known(void *ctx, const struct net_conn *c)
+{
+    const struct access *a = ctx;
+    const struct machine *m = access_machine(a);
+    return m == NULL || (machine_may(m, net_conn_login(c), 0, NULL) && !is_stranger(a, c, m));
+}
+
+/* Whether this user has a right that this node asks for by itself. */
+static bool has_right(struct access *a, struct net_request *r, const struct fli_command *command,
+                      unsigned right)
+{
+    const struct machine *m = access_machine(a);
+    uint64_t login = net_conn_login(r->conn);
+    if (!machine_may(m, login, 0, NULL)) {
+        return deny(a, r, command, "NOAUTH", "Authentication required.");
+    }
+    if (right != 0 && !machine_may(m, login, right, NULL)) {
+        return deny(a, r, command, "NOPERM",
+                    right == ACL_ADMIN ? "this user lacks the right @admin"
+                                       : "this user lacks the right @see");
+    }
+    return true;
+}
+
+bool access_sees(void *ctx, void *request, const struct fli_command *command)
+{
+    struct access *a = ctx;
+    return access_machine(a) == NULL || has_right(a, request, command, ACL_SEE);
+}
+
 bool access_gate(void *ctx, void *request, const struct fli_command *command)
 {
     struct access *a = ctx;
     struct net_request *r = request;
     const struct machine *m = access_machine(a);
     uint64_t login = net_conn_login(r->conn);
+    bool machine_asks = (command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
+                        command->id != FLI_CMD_CLUSTER_FORGET;
+    if (machine_asks && !a->needs_users && net_conn_is_local(r->conn)) {
+        return true; /* nearly all that comes, where there is neither */
+    }
     if (m == NULL || command->id == FLI_CMD_QUIT || command->id == FLI_CMD_RESET) {
         return true;
     }
@@ -275,20 +310,7 @@ bool access_gate(void *ctx, void *request, const struct fli_command *command)
                     ">PASSWORD) or make users and switch it off (ACL SETUSER default off); or "
                     "start with --protected-mode no if the network is trusted");
     }
-    if ((command->flags & (FLI_CMD_LOCAL | FLI_CMD_CONNECTION)) == 0 &&
-        command->id != FLI_CMD_CLUSTER_FORGET) {
-        return true; /* the machine checks it */
-    }
-    if (!machine_may(m, login, 0, NULL)) {
-        return deny(a, r, command, "NOAUTH", "Authentication required.");
-    }
-    unsigned right = right_of(command->id);
-    if (right != 0 && !machine_may(m, login, right, NULL)) {
-        return deny(a, r, command, "NOPERM",
-                    right == ACL_ADMIN ? "this user lacks the right @admin"
-                                       : "this user lacks the right @see");
-    }
-    return true;
+    return machine_asks || has_right(a, r, command, right_of(command->id));
 }
 
 /* The default user from this machine is not recorded: where no users are set up, nearly every

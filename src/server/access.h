@@ -53,6 +53,8 @@ void access_destroy(struct access *a); /* NULL is fine */
  *
  * For dispatch: whether the command may go on; when not, it was answered. */
 bool access_gate(void *a, void *r, const struct fli_command *command);
+/* For dispatch: the same for a list of locks that the node answers by itself. */
+bool access_sees(void *a, void *r, const struct fli_command *command);
 /* For dispatch: puts the sender into m. */
 void access_who(void *a, void *r, struct machine_command *m);
 
@@ -70,6 +72,7 @@ void access_command(void *a, void *r, const struct fli_command *command,
 void access_shaken(struct access *a, struct net_conn *c); /* a certificate may name its user */
 void access_closed(struct access *a, const struct net_conn *c);
 void access_cancel(struct access *a, struct net_request *r);
+bool access_is_known(void *a, const struct net_conn *c);
 void access_user_name(void *a, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
 bool access_may_see(struct access *a, const struct net_conn *c, struct fli_slice lock);
 

@@ -268,6 +268,13 @@ struct call *dispatch_attach(struct dispatch *d, void *request, struct dispatch_
     return c;
 }
 
+/* As far as this node knows: who is nobody raises no alarm. */
+static bool is_somebody(const struct dispatch *d, uint64_t user)
+{
+    const struct machine *m = d->config.node.machine(d->config.node.ctx);
+    return m == NULL || machine_may(m, user, 0, NULL);
+}
+
 static void submit_request(struct dispatch *d, void *request, struct dispatch_slot *slot, int proto,
                            const struct fli_request *q)
 {
@@ -277,8 +284,10 @@ static void submit_request(struct dispatch *d, void *request, struct dispatch_sl
     if (d->config.who != NULL) {
         d->config.who(d->config.users_ctx, request, &m);
     }
-    d->counts.jeopardies += q->jeopardies;
-    d->counts.lost += q->lost;
+    if (q->jeopardies + q->lost > 0 && is_somebody(d, m.user)) {
+        d->counts.jeopardies += q->jeopardies;
+        d->counts.lost += q->lost;
+    }
     if (d->calls >= d->config.calls_max) {
         dispatch_fail(d, request, FL_EBUSY, true);
         return;
@@ -416,9 +425,13 @@ static void answer_leader(struct dispatch *d, void *request, int proto)
     dispatch_finish(d, request, render_leader(d->config.sink.reply(request), proto, &s));
 }
 
-static void answer_busiest(struct dispatch *d, void *request, int proto, uint64_t wanted)
+static void answer_busiest(struct dispatch *d, void *request, int proto,
+                           const struct fli_command *command, uint64_t wanted)
 {
     const struct dispatch_config *c = &d->config;
+    if (c->sees != NULL && !c->sees(c->users_ctx, request, command)) {
+        return;
+    }
     const struct busiest_entry *top[BUSIEST_COUNTERS];
     const struct busiest *b = c->busiest == NULL ? NULL : c->busiest(c->ctx);
     unsigned all = b == NULL ? 0 : busiest_top(b, top, BUSIEST_COUNTERS);
@@ -478,7 +491,7 @@ static void serve(struct dispatch *d, void *request, struct dispatch_slot *slot,
                   const struct fli_request *q, const struct fli_slice *args, unsigned n)
 {
     if (q->command->id == FLI_CMD_LOCKS && q->by.len > 0) {
-        answer_busiest(d, request, proto, q->number);
+        answer_busiest(d, request, proto, q->command, q->number);
         return;
     }
     if ((q->command->flags & FLI_CMD_FACE) != 0) {

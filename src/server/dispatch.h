@@ -78,11 +78,14 @@ struct dispatch_config {
      * take turns under load. May be NULL: then all requests have the same source. */
     uint64_t (*source)(void *ctx, void *request);
     /* gate: whether a command may go on; when not, it answers it. who: puts the sender into the
-     * machine's command. acl: answers the ACL commands in full. All are NULL, or none: then there
-     * are no users, and every client is the default user. They, and the next, get users_ctx. */
+     * machine's command. sees: whether the sender may see some lock, for lists that the node
+     * answers by itself; when not, it answers. users: answers the ACL commands in full. All are
+     * NULL, or none: then there are no users, and every client is the default user. They, and the
+     * next, get users_ctx. */
     void *users_ctx;
     bool (*gate)(void *ctx, void *request, const struct fli_command *command);
     void (*who)(void *ctx, void *request, struct machine_command *m);
+    bool (*sees)(void *ctx, void *request, const struct fli_command *command);
     void (*users)(void *ctx, void *request, const struct fli_command *command,
                   const struct fli_slice *args, unsigned n);
     /* The machine refused a request for want of a right, or of a login. May be NULL. */

@@ -4,9 +4,8 @@
  *    ^                  |  ^               |
  *    '-----answer-------'  '--result,event-'
  *
- * The node is made last, because it needs the port for clients. It stops together with net: net
- * reads no more, the node answers what it still can, and each connection closes when it has its
- * answers. */
+ * The node is made last: it needs the port for clients. It stops together with net, which reads no
+ * more; the node answers what it can, and each connection closes when it has its answers. */
 #include "server/server.h"
 
 #include <stdarg.h>
@@ -67,8 +66,7 @@ static void finish(struct net_request *r, int rc)
     }
 }
 
-/* A connection in RESP2 with subscriptions may only send commands whose answers cannot be taken for
- * messages. True when the request was answered here. */
+/* With subscriptions in RESP2, only few commands are served. True: it was answered here. */
 static bool answer_subscribed(struct net_request *r, const struct fli_slice *argv, unsigned argc)
 {
     char errmsg[FLI_ERRMSG_SIZE];
@@ -510,6 +508,7 @@ static int make_dispatch(struct server *s)
         .users_ctx = s->access,
         .gate = access_gate,
         .who = access_who,
+        .sees = access_sees,
         .users = access_command,
         .refused = access_refused_by_machine,
         .describe = on_describe,
@@ -579,6 +578,7 @@ static int make_net(struct server *s)
                                             .hello = on_hello,
                                             .users_ctx = s->access,
                                             .user_name = access_user_name,
+                                            .is_known = access_is_known,
                                             .auth = access_auth};
     }
     return rc;

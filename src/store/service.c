@@ -676,6 +676,7 @@ static int start_users(struct service *s, char *errmsg, size_t errmsg_size)
     }
     s->commands.users_ctx = s->users;
     s->commands.user_name = users_name;
+    s->commands.is_known = users_is_known;
     s->commands.auth = users_auth;
     return 0;
 }

@@ -438,6 +438,11 @@ static bool may(const struct users *u, const struct net_conn *c, unsigned right,
     return lock == NULL ? acl_may_all(a, right) : acl_may(a, right, *lock, &steps);
 }
 
+bool users_is_known(void *ctx, const struct net_conn *c)
+{
+    return user_of(ctx, c) != NULL;
+}
+
 void users_deny(struct users *u, struct net_request *r, unsigned right)
 {
     u->counts.denied++;
@@ -453,6 +458,12 @@ bool users_gate(struct users *u, struct net_request *r, enum fli_command_id id)
 {
     bool backs_up = id == FLI_CMD_BACKUP; /* which is a look at everything */
     bool needs_admin = id == FLI_CMD_INFO || id == FLI_CMD_CLIENT_LIST || backs_up;
+    bool is_for_all =
+        id == FLI_CMD_AUTH || id == FLI_CMD_HELLO || id == FLI_CMD_QUIT || id == FLI_CMD_RESET;
+    if (!is_for_all && user_of(u, r->conn) == NULL) {
+        users_deny(u, r, ACL_READ); /* NOAUTH */
+        return false;
+    }
     unsigned lacks = needs_admin && !may(u, r->conn, ACL_ADMIN, NULL) ? ACL_ADMIN
                      : backs_up && !may(u, r->conn, ACL_READ, NULL)   ? ACL_READ
                                                                       : 0;

@@ -52,6 +52,7 @@ void users_destroy(struct users *u); /* closed, or never used; NULL is fine */
 
 /* For net_commands and net_callbacks. */
 void users_auth(void *ctx, struct net_request *r, const struct net_auth *auth);
+bool users_is_known(void *u, const struct net_conn *c);
 void users_name(void *ctx, const struct net_conn *c, char out[NET_USER_NAME_MAX + 1]);
 void users_shaken(struct users *u, struct net_conn *c);
 void users_cancel(struct users *u, struct users_login *l); /* its request has gone */

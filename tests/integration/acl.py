@@ -107,11 +107,19 @@ class Rights(AclCase):
         for each in cluster.nodes:
             wait_until(lambda: sorted(names(each)) == [b'a1', b'b1'], 30, 'both names')
             self.assertEqual(names(self.login(each, 'see')), [b'a1'])
-            blind = self.login(each, 'blind')
+            self.refused('NOPERM', self.login(each, 'blind'), 'LOCKS', 'BY', 'WAIT')
+        self.user(node, 'boss', '~*', '+@all')
+        self.assertEqual(self.login(node, 'boss').call('ACL', 'SETUSER', 'default', 'off'), 'OK')
+        def is_shut(each):
             try:
-                self.assertEqual(names(blind), [])
+                each.call('PING')
             except RespError as e:
-                self.assertEqual(e.word, 'NOPERM')
+                return e.word == 'NOAUTH'
+        for each in cluster.nodes:
+            wait_until(lambda: is_shut(each), 30, 'that it has heard of it')
+            self.refused('NOAUTH', each.client(), 'LOCKS', 'BY', 'WAIT')
+            self.refused('NOAUTH', each.client(), 'HELLO', 3) # which would tell who leads, and where
+            self.assertIsNotNone(each.client().call('HELLO', 3, 'AUTH', 'boss', 'boss-password'))
 
     def test_patterns_with_escapes_and_selectors(self):
         node = self.cluster().nodes[0]
@@ -397,6 +405,8 @@ class Revoked(AclCase):
         node.call('ACL', 'SETUSER', 'ann', 'off')
         self.refused('NOAUTH', ann, 'RENEW', 'a', token)
         self.refused('NOAUTH', ann, 'PING')
+        self.refused('NOAUTH', ann, 'RENEW', 'a', token, 'JEOPARDY', 7, 'LOST', 7) # alarms of nobody are none
+        self.assertEqual(node.info()['leases_in_jeopardy_told'], 0)
         node.call('ACL', 'DELUSER', 'ann')
         self.user(node, 'ann', '~*', '+@acquire')
         self.refused('NOAUTH', ann, 'RENEW', 'a', token) # another one of the same name
@@ -415,6 +425,19 @@ class Revoked(AclCase):
         self.assertEqual(answer.word, 'NOPERM')
         self.assertEqual(node.call('RELEASE', 'a', token), 1)
         self.assertIsNone(node.call('SHOW', 'a'))
+
+
+    def test_a_signal_is_awaited_no_longer(self):
+        """BLPOP of python-redis-lock waits for the end of a lock, at a node, and is asked again when users change."""
+        node = self.cluster().nodes[0]
+        pop = self.user(node, 'pop', '~lock:*', '+@acquire')
+        token = node.call('ACQUIRE', 'lock:x', 'TTL', TTL)
+        pop.send('BLPOP', 'lock-signal:x', 600)
+        wait_until(lambda: node.info()['blocked_clients'] == 1, 30, 'that it waits')
+        node.call('ACL', 'SETUSER', 'pop', 'resetkeys')
+        self.assertIsNone(pop.read(30))
+        self.refused('NOPERM', pop, 'BLPOP', 'lock-signal:x', 600)
+        self.assertEqual(node.call('RELEASE', 'lock:x', token), 1)
 
 
 class ThreeNodes(AclCase):

@@ -51,7 +51,8 @@ class OfAFile(UserCase):
         nobody, writer, reader, boss = store.client(), *(self.login(store, u) for u in ('writer', 'reader', 'all'))
         self.addCleanup(nobody.close)
         for command in (('CLAIM', 'a1', 5), ('GET', 'k'), ('GET', 'k', 'FENCE', 'a1', 5), ('MARK', 'a1'), ('INFO',),
-                        ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('SET', 'k', 'v'), ('DEL', 'k', 'FENCE', 'a1', 5)):
+                        ('SET', 'k', 'v', 'FENCE', 'a1', 5), ('SET', 'k', 'v'), ('DEL', 'k', 'FENCE', 'a1', 5), ('HELLO', 3),
+                        ('PING',), ('CLIENT', 'LIST')):
             self.refused('NOAUTH', nobody, *command)
         self.assertEqual(writer.call('CLAIM', 'a1', 5), 'OK')
         self.assertEqual(writer.call('GET', 'k', 'FENCE', 'a1', 5), None)

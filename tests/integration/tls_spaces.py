@@ -33,6 +33,16 @@ MARK = b'what the capture has to show, or it shows nothing'
 ETH_P_ALL, SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS = 3, 33, 263, 6 # which Python has no names for
 
 
+# What somebody asks for who wants all there is. One password only: after some more he would have to wait.
+EVERYTHING = ('PING', 'INFO', 'SHOW ' + LOCK, 'LOCKS', 'LOCKS BY WAIT', 'CHECK %s 1' % LOCK, 'RENEW %s 1' % LOCK, 'RELEASE %s 1' % LOCK,
+              'BREAK ' + LOCK, 'TOKEN ' + LOCK, 'SESSION OPEN a-stranger-0123456789 TTL 60000', 'SESSION LIST', 'SESSION SHOW ' + OWNER,
+              'SESSION CLOSE ' + OWNER, 'SUBSCRIBE lock:' + LOCK, 'PSUBSCRIBE lock:*', 'ACL LIST', 'ACL WHOAMI', 'ACL GETUSER alice',
+              'ACL SETUSER mallory on nopass ~* +@all', 'ACL DELUSER alice', 'ACL LOAD', 'ACL SAVE', 'CLIENT LIST',
+              'CLUSTER NODES', 'CLUSTER INFO', 'CLUSTER CONFIG', 'CLUSTER TRANSFER 1', 'CLUSTER REMOVE 2', 'CLUSTER FORGET 2', 'LEADER',
+              'COMMAND', 'AUTH alice x', 'SET stolen a NX PX 60000', 'GET ' + LOCK, 'EVAL x 1 ' + LOCK,
+              'MONITOR', 'HELLO 3')
+
+
 # ---- the stranger, who is a process of its own in the fourth namespace ----------------------------------------------
 
 def hello(sender, target, cluster_id=0, members_crc=0):
@@ -78,9 +88,10 @@ def be_stranger(plan):
     """Tries everything at every port, and prints what came back."""
     jobs, answers, lock = [], [], threading.Lock()
     acquire = encode('ACQUIRE', 'stolen', 'TTL', 60000, 'OWNER', 'a-stranger-0123456789')
+    everything = b''.join(encode(*c.split()) for c in EVERYTHING)
     for node, (host, client_port, peer_port) in enumerate(plan['nodes'], 1):
         other = node % 3 + 1
-        words = {'nothing': b'', 'a command': acquire, 'garbage': bytes(range(256)) * 4,
+        words = {'nothing': b'', 'a command': acquire, 'everything': everything, 'garbage': bytes(range(256)) * 4,
                  'a hello of its own': hello(9, node), 'a hello of a member': hello(other, node),
                  'a hello and a frame': hello(other, node) + bytes(64),
                  'an old hello': hello(other, node)[:12] + b'\1\0' + hello(other, node)[14:]}
@@ -205,8 +216,10 @@ class Spaced(Case):
         done = subprocess.run([binary('fencelock'), 'show', LOCK, '--nodes', ','.join(self.cluster.addresses()),
                                *self.certs.tool('alice')], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         return token
+
+    def ask_all(self):
+        return json.loads(self.as_stranger(sys.executable, os.path.abspath(__file__), '--stranger', given=json.dumps(self.plan)))
 
     def told_that_it_is_no_member(self, got, a):
         """The CA calls it a node, so it hears why it is refused, as one that somebody forgot to add would: who it is itself,
@@ -220,6 +233,7 @@ class Spaced(Case):
     def test_a_stranger_on_the_same_network(self):
         self.cluster.start()
         token = self.hide()
+        self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
         term = self.cluster.leader().info()['term']
         other = Certs(self.lab, 'other') # a CA of the stranger's own
         other.make('client', 'alice')
@@ -234,9 +248,8 @@ class Spaced(Case):
                 'clients': [path(other, 'alice')],
                 'nodes': [path(self.certs, 'alice'), path(self.certs, 'node-9'), path(other, 'alice'),
                           path(other, 'node-1')]}}
-        answers = json.loads(self.as_stranger(sys.executable, os.path.abspath(__file__), '--stranger',
-                                              given=json.dumps(self.plan)))
-        self.assertEqual(len(answers), 3 * 7 * (3 + 6))
+        answers = self.ask_all()
+        self.assertEqual(len(answers), 3 * 8 * (3 + 6))
         shaken = {(a['port'], a['certificate']) for a in answers if a['shaken']}
         self.assertIn(('nodes', 'node-9'), shaken) # or the states after that were not tried
         for a in answers:
@@ -256,11 +269,43 @@ class Spaced(Case):
         refusals = sum(node.info()['peer_handshakes_failed'] for node in self.cluster.nodes)
         self.assertGreater(refusals, 0)
 
+    def test_a_client_of_the_ca_who_is_no_user(self):
+        """Where certificates stand for users, one of the same CA with another name is nobody, at the clients' port too."""
+        for node in self.cluster.nodes:
+            node.extra += ['--tls-auth-clients-user', 'CN']
+        self.cluster.start()
+        for words in (('alice', 'on', 'resetpass', '~*', '+@all'), ('default', 'off')):
+            self.assertEqual(self.cluster.nodes[0].call('ACL', 'SETUSER', *words), 'OK')
+        token = self.hide()
+        users = self.cluster.nodes[0].call('ACL', 'LIST')
+        self.certs.make('client', 'mallory')
+        self.certs.make('node', '9', self.spaces.address(STRANGER))
+        own = [os.path.join(self.certs.dir, name) for name in ('mallory', 'node-9')]
+        self.plan = {'ca': self.certs.crt('ca'), 'certificates': {'clients': own, 'nodes': own[:1]},
+                     'nodes': [(self.spaces.address(n.id), n.port, n.peer_port) for n in self.cluster.nodes]}
+        refused = 0
+        for a in self.ask_all():
+            if a['port'] != 'clients' or not a['certificate']:
+                continue
+            self.assertTrue(a['shaken'], a)
+            lines = bytes.fromhex(a['got']).split(b'\r\n')
+            for line in lines[:-1]:
+                self.assertRegex(line, b'^-(NOAUTH|WRONGPASS|ERR) ', a) # ERR: of words that are none
+                refused += line.startswith(b'-NOAUTH ')
+            self.assertEqual(lines[-1], b'', a)
+            self.assertTrue(a['what'] != 'everything' or len(lines) > len(EVERYTHING), a)
+        self.assertGreater(refused, 3 * 2 * (len(EVERYTHING) - 5))
+        for node in self.cluster.nodes:
+            self.assertEqual(node.call('SHOW', 'stolen'), None)
+            self.assertEqual(node.call('CHECK', LOCK, token), 1)
+            self.assertEqual(node.call('ACL', 'LIST'), users)
+
     def test_nothing_is_read_on_the_wire(self):
         capture = Capture(self.spaces.outer(n.id) for n in self.cluster.nodes)
         try:
             self.cluster.start()
             self.hide()
+            self.assertEqual(len(set(self.cluster.wait_same_state())), 1)
             leader = self.cluster.leader()
             leader.kill() # and all connect anew
             self.cluster.leader()

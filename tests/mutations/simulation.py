@@ -3,6 +3,7 @@
 MACHINE, LOCK, ACQUIRE = 'src/machine/machine.c', 'src/machine/lock.c', 'src/machine/acquire.c'
 MULTI_LOCK, SESSION, QUORUM = 'src/machine/multi_lock.c', 'src/machine/session.c', 'src/redlock/quorum.c'
 ATTEMPT, ENGINE, CALL = 'src/machine/attempt.c', 'src/client/attempts.h', 'src/client/call_state.c'
+USERS = 'src/machine/users.c'
 DISPATCH, PARKED, CLEANUP = 'src/server/dispatch.c', 'src/server/parked.c', 'src/server/cleanup.c'
 
 # number of the oracle at the top of oracle.c, what, file, the line, what it becomes, what the simulation then says.
@@ -179,4 +180,18 @@ MUTANTS = [
     (21, 'READY is said before incarnations are on disk', 'src/consensus/membership_known.c', 'if (identity_store(m->config.dir, fresh) != 0) {',
      'if (fresh->cluster_id != 0 && identity_store(m->config.dir, fresh) != 0) {', 'has not written down'),
     (21, 'a member that is not ready is not waited for', 'src/consensus/membership.c', '    if (any_unready) {', '    if (any_unready && conf->n > 9) {', 'has not written down'),
+    (22, 'ACQUIRE asks for no right of its user', USERS, '    case MACHINE_OP_ACQUIRE:\n        return may_acquire(m, c) ? 0 : ACL_ACQUIRE;',
+     '    case MACHINE_OP_ACQUIRE:\n        return 0;', 'and the user may not|who may not acquire'),
+    (22, 'of several locks the right of a user to the first is asked for', USERS, '    for (unsigned i = 0; i < n; i++) {\n        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i]',
+     '    for (unsigned i = 0; i < 1 && i < n; i++) {\n        if (!acl_may(&m->asker.user->acl, ACL_ACQUIRE, names[i]', 'and the user may not|who may not acquire'),
+    (22, 'who waits is not looked at when users change', USERS, '    recheck_at(m, first_from(m, m->waits.next));\n    machine_work(m);', '    machine_work(m);',
+     'goes on, and user'),
+    (22, 'a token is of use to every user', USERS, 'return m->asker.is_node || machine_session_uid(s) == m->asker.user->uid;', 'return m->asker.is_node || s != NULL;',
+     'and it is user|might not have it'),
+    (22, 'SHOW asks for no right of its user', USERS, '    case MACHINE_OP_SHOW:\n        return acl_may(u, ACL_SEE, c->name, &steps) ? 0 : ACL_SEE;', '    case MACHINE_OP_SHOW:\n        return 0;',
+     'is answered, and the user might not'),
+    (22, 'LOCKS lists what its user may not see', 'src/machine/query.c', 'if (!machine_asker_may(w->m, ACL_SEE, lock_name(lock), &w->steps)) {', 'if (w->m == NULL) {',
+     'is listed for a user'),
+    (22, 'the login of a user who was switched off counts again later', USERS, '    if ((before->on && !after->on) || (before->nopass && !after->nopass)) {',
+     '    if (before->nopass && !after->nopass) {', 'and the user may not|lets user'),
 ]

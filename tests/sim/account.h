@@ -17,6 +17,7 @@ struct sim_token {
     uint32_t slots;
     uint64_t owner;     /* number of the owner */
     uint64_t ended_seq; /* 0: not ended */
+    uint32_t uid;       /* whose it is */
     uint64_t base_at;   /* the lease cannot have begun before */
     uint64_t ttl_ms;
     uint64_t promised_ms; /* its end on the cluster clock, as it was said last */
@@ -34,6 +35,7 @@ struct sim_owner {
     unsigned held, waits; /* grants and waits it has */
     uint64_t idle_seq;    /* since when it has had none */
     bool served;          /* who asked knows what became of it: nothing is granted to it any more */
+    uint32_t uid;         /* of who has asked with it last, and of a session */
     /* of a session */
     bool open;
     uint64_t opened_seq, ended_seq; /* of the last time */
@@ -56,6 +58,7 @@ struct sim_made {
 
 struct sim_wait {
     uint64_t id, owner;
+    uint32_t uid;
     unsigned mask;
     uint32_t slots;
 };

@@ -62,6 +62,7 @@ static void leave_behind(struct sim_lane *l, enum fli_call_event event)
         l->conn_open = l->asked_life != 0;
         l->half_closed = false;
         l->conn_node = l->asked_node;
+        l->login = sim_users_login(l->client);
         l->conn_life = l->asked_life;
     }
     if (want != FLI_WANT_ASK) {
@@ -120,7 +121,8 @@ static void send_health_probe(struct sim_lane *l)
 {
     struct machine_command m = {.op = MACHINE_OP_CHECK, .token = 1};
     m.name = (struct fli_slice){(const uint8_t *)"fencelock", 9};
-    sim_server_request(l, l->asked_node, l->asked_life, l->health_probe, &m);
+    uint64_t login = sim_users_login(l->client);
+    sim_server_request(l, l->asked_node, l->asked_life, l->health_probe, login, &m);
 }
 
 static void reached_deliver(struct sim_event *e)
@@ -155,6 +157,7 @@ static void reached_deliver(struct sim_event *e)
     l->half_closed = false;
     l->conn_node = e->node->index;
     l->conn_life = e->life;
+    l->login = sim_users_login(l->client);
     feed(l, FLI_EVENT_CONNECTED, 0);
 }
 
@@ -243,7 +246,7 @@ static void send_request(struct sim_lane *l)
     if (l->first_at == 0) {
         l->first_at = s->now;
     }
-    sim_server_request(l, l->conn_node, l->conn_life, l->request, &m);
+    sim_server_request(l, l->conn_node, l->conn_life, l->request, l->login, &m);
     if (l->half_close) {
         l->half_closed = true;
         sim_server_half_close(l);
@@ -268,6 +271,10 @@ static void take_answer(struct sim_lane *l)
     if (a.has_result && a.late == 0) {
         l->result = a.result;
         sim_oracle_answer(l, &a.result);
+        sim_rights_listed(l, a.listed);
+        if (a.result.code == MACHINE_NOAUTH) {
+            hang_up(l); /* to log in anew */
+        }
         if (a.event == FLI_EVENT_YES && a.result.token != 0 &&
             l->call_state.order.request == FLI_REQUEST_MAIN) {
             l->token = a.result.token;

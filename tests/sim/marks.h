@@ -109,6 +109,12 @@
     X(redlocks_refused, 50)                                                                        \
     X(redis_evicted, 100)                                                                          \
     X(redis_restarts, 50)                                                                          \
+    X(users_changed, 50)                                                                           \
+    X(rights_lacked, 100)                                                                          \
+    X(logins_over, 100)                                                                            \
+    X(not_theirs, 400)                                                                             \
+    X(waits_denied, 200)                                                                           \
+    X(answers_refused, 100)                                                                        \
     X(client_pauses, 50)
 
 struct sim_marks {

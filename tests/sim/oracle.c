@@ -39,7 +39,10 @@
  *      was answered, if there is an answer; never, if its client was told that it was not. A call
  *      that was refused has changed nothing and never will; TOKEN and BREAK are carried out once
  *      at most for a call, however often it is sent; nothing is granted for one that has ended
- *  21  when a cluster is formed, each member has the incarnations of all on disk */
+ *  21  when a cluster is formed, each member has the incarnations of all on disk
+ *  22  nothing is granted, renewed, given back, broken, shown or changed for a user who may not,
+ *      nor with what is another user's, and nobody who may is refused; who may not any more waits
+ *      no longer; no lease lasts for want of a right (rights.c) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +70,7 @@ void sim_oracle_init(struct sim *s)
 {
     s->oracle = (struct sim_oracle){.seq = 1};
     sim_oracle_new_owner(s); /* 0 stands for none */
+    sim_rights_init(s);
 }
 
 void sim_oracle_fini(struct sim *s)
@@ -80,6 +84,7 @@ void sim_oracle_fini(struct sim *s)
     free(s->oracle.made);
     free(s->oracle.leaders);
     sim_order_fini(s);
+    sim_rights_fini(s);
 }
 
 uint64_t sim_oracle_new_owner(struct sim *s)
@@ -401,10 +406,14 @@ static void said_until(struct sim *s, const struct machine_result *r, uint64_t t
     *promised_ms = *promised_ms > r->deadline_ms ? *promised_ms : r->deadline_ms;
 }
 
+/* Or it is another user's, which is all the same to this one. */
 static void said_gone(struct sim_lane *l, uint64_t token)
 {
     struct sim *s = l->client->sim;
     struct sim_token *t = sim_oracle_token(s, token);
+    if (l->command.op != MACHINE_OP_CHECK && t->uid != (uint32_t)l->login) {
+        return;
+    }
     SIM_CHECK(s, !t->lease || t->ended_seq != 0, "token %llu is said to be gone and is held",
               (unsigned long long)token);
 }
@@ -423,7 +432,7 @@ static void said_closed(struct sim_lane *l)
 {
     struct sim *s = l->client->sim;
     const struct sim_owner *o = sim_oracle_owner(s, l->owner_number);
-    SIM_CHECK(s, !o->open || o->opened_seq > l->start_seq,
+    SIM_CHECK(s, !o->open || o->opened_seq > l->start_seq || o->uid != (uint32_t)l->login,
               "session %llu is said to have ended and lives", (unsigned long long)l->owner_number);
 }
 
@@ -582,6 +591,9 @@ void sim_oracle_answer(struct sim_lane *l, const struct machine_result *r)
     struct sim *s = l->client->sim;
     s->oracle.seq++;
     s->digest = mix(mix(s->digest, r->code), r->token);
+    if (sim_rights_answer(l, r)) {
+        return;
+    }
     if (l->call_state.order.request == FLI_REQUEST_CONFIRM) {
         answer_renew(l, l->token, r);
         return;
@@ -763,6 +775,7 @@ void sim_oracle_end(struct sim *s)
         struct sim_node *n = &s->nodes[i];
         struct machine *m = fsm_machine(n->node->fsm);
         machine_check(m);
+        sim_rights_compare(s, m);
         SIM_CHECK(s, machine_hash(m) == hash, "node %u ends in another state", i + 1);
         SIM_CHECK(s, replica_applied_index(n->node->replica) >= s->oracle.max_index,
                   "node %u ends at index %llu, and %llu was applied", i + 1,

@@ -159,7 +159,7 @@ static void enqueue(struct sim *s, const struct machine_event *e)
     unsigned lock = lock_of(s, e->name);
     uint64_t owner = owner_of(s, e->owner);
     struct sim_lock *l = &s->oracle.locks[lock];
-    struct sim_wait w = {.id = e->wait, .owner = owner};
+    struct sim_wait w = {.id = e->wait, .owner = owner, .uid = s->users.asking.uid};
     if (e->index == 0) {
         struct sim_owner *o = sim_oracle_owner(s, owner);
         w.mask = o->asked[lock].mask;
@@ -187,6 +187,7 @@ static void end_wait(struct sim *s, const struct machine_event *e)
     if (e->index == 0) {
         o->waits--;
         s->marks->waits_ended++;
+        s->marks->waits_denied += e->reason == MACHINE_REASON_DENIED;
         s->marks->waits_died += e->reason == MACHINE_REASON_SESSION;
     }
     unqueue(s, lock, e->wait);
@@ -250,6 +251,8 @@ static struct sim_token *begin_lease(struct sim *s, const struct machine_event *
     t->mask = o->asked[lock].mask;
     t->slots = o->asked[lock].slots;
     t->owner = owner;
+    t->uid = e->wait != 0 ? find_wait(s, lock, e->wait)->uid : s->users.asking.uid;
+    sim_rights_granted(s, t->uid, t->mask, e->token);
     t->base_at = oracle->last_seal.at;
     t->ttl_ms = e->deadline_ms - e->clock_ms;
     t->promised_ms = e->deadline_ms;
@@ -393,6 +396,7 @@ static void session_opened(struct sim *s, const struct machine_event *e)
     struct sim_owner *o = sim_oracle_owner(s, owner_of(s, e->owner));
     SIM_CHECK(s, !o->open && o->ttl_ms != 0, "a session opens that is open, or nobody asked for");
     o->open = true;
+    o->uid = s->users.asking.uid;
     o->opened_seq = s->oracle.seq;
     o->base_at = s->oracle.last_seal.at;
     o->promised_ms = e->clock_ms + o->ttl_ms;
@@ -441,6 +445,8 @@ void sim_order_event(struct sim *s, const struct machine_event *e)
         break;
     case MACHINE_EVENT_SESSION_ENDED:
         session_ended(s, e);
+        break;
+    case MACHINE_EVENT_USER_CHANGED:
         break;
     default:
         sim_fail(s, "an event of an unknown type");
@@ -494,6 +500,9 @@ void sim_order_end(struct sim *s)
         }
         if (l->queue_n > 0) {
             check_served(s, k);
+        }
+        for (size_t i = 0; s->users.any && i < l->queue_n; i++) {
+            sim_rights_waits(s, &l->queue[i]);
         }
     }
 }

@@ -50,6 +50,7 @@ static void work(struct sim *s)
     uint64_t until = s->now + s->options.work_ms;
     uint64_t enough = operations(s) + s->orders.length;
     bool cut_short = s->orders.length == 0 || s->orders.until_ms != 0;
+    sim_users_start(s);
     sim_clients_start(s);
     sim_faults_start(s, s->now);
     if (s->orders.scene == SIM_SCENE_NONE) {
@@ -109,6 +110,7 @@ uint64_t sim_run(const struct sim_orders *orders, struct sim_marks *marks, unsig
     s->marks = marks;
     sim_world_init(s);
     sim_options_choose(s);
+    sim_users_choose(s);
     sim_faults_plan(s);
     if (orders->trace) {
         sim_options_print(s, stdout);

@@ -131,10 +131,10 @@ void sim_oracle_told(struct sim_lane *l, const struct sim_answer *a)
 static void count_done(struct sim *s, const struct sim_sending *sent, uint64_t number)
 {
     bool done = sent->result.code == MACHINE_GRANTED || sent->result.code == MACHINE_DONE;
-    struct sim_client_call *c = call_of(s, sent->call);
     if (sent->call == 0 || !done) {
         return;
     }
+    struct sim_client_call *c = call_of(s, sent->call);
     c->done++;
     SIM_CHECK(s, !c->refused, "sending %llu, of kind %u, is carried out after its call was refused",
               (unsigned long long)number, sent->op);
@@ -186,10 +186,15 @@ bool __wrap_machine_next(struct machine *m, struct machine_cursor *cur, struct m
     struct machine_cursor before = *cur;
     struct machine_command c;
     size_t size = 0;
-    bool any = __real_machine_next(m, cur, ret);
-    if (any && n->applying != 0 && n->first) {
+    bool first = cur->left > 0 && n->applying != 0 && n->first;
+    if (first) {
         int rv = machine_command_decode(before.p, (size_t)(before.end - before.p), &c, &size);
         SIM_CHECK(n->sim, rv == 0, "a command in the log that cannot be read");
+        sim_rights_begin(n->sim, &c, number_of(&c));
+    }
+    bool any = __real_machine_next(m, cur, ret);
+    if (first) {
+        sim_rights_end(n->sim, &c, ret);
         applied(n->sim, &c, ret);
     }
     return any;

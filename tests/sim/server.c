@@ -29,6 +29,7 @@ struct parcel {
     uint64_t number;
     uint64_t nameless; /* an ACQUIRE without an owner: number of the owner in its place; or 0 */
     uint64_t call;     /* of which it is a sending; 0: none */
+    uint64_t login;    /* on its connection */
     uint8_t op;
     size_t len;
     uint8_t bytes[];
@@ -43,6 +44,7 @@ struct sim_request {
     unsigned lane;
     uint64_t number, nameless, call; /* as in the parcel */
     uint64_t sending;                /* 0: none yet */
+    uint64_t login;
     uint8_t op;
     bool superseded; /* it came to a leader when there was a newer one */
     struct tap *tap; /* its command is with the node; NULL: none is */
@@ -95,6 +97,7 @@ static struct sim_request *request_of(struct sim_node *n, const struct parcel *p
         q->number = p->number;
         q->nameless = p->nameless;
         q->call = p->call;
+        q->login = p->login;
         q->op = p->op;
     }
     return q;
@@ -417,6 +420,24 @@ static void connection(void *ctx, void *request, const struct fli_command *comma
     sim_fail(node->sim, "no client sends %s", command->name);
 }
 
+/* ---- who asks ---- */
+
+static bool gate(void *ctx, void *request, const struct fli_command *command)
+{
+    (void)ctx;
+    (void)request;
+    (void)command;
+    return true;
+}
+
+static void who(void *ctx, void *request, struct machine_command *m)
+{
+    const struct sim_request *q = request;
+    (void)ctx;
+    m->user = q->login;
+    m->flags |= q->login == 0 ? 0 : MACHINE_COMMAND_BY;
+}
+
 /* ---- what comes ---- */
 
 static void dispatch_bytes(struct sim_request *q, const uint8_t *data, size_t len)
@@ -509,7 +530,7 @@ static void request_fire(struct sim *s, struct sim_event *e)
 }
 
 void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
-                        const struct machine_command *m)
+                        uint64_t login, const struct machine_command *m)
 {
     struct sim *s = l->client->sim;
     struct sim_node *n = &s->nodes[node];
@@ -521,6 +542,7 @@ void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64
     p->lane = l->number;
     p->number = number;
     p->op = m->op;
+    p->login = login;
     p->nameless = m->op == MACHINE_OP_ACQUIRE && m->owner.len == 0 ? l->owner_number : 0;
     p->call = m->op == l->command.op ? l->record : 0; /* not a question, not a confirmation */
     p->len = b.len;
@@ -630,6 +652,10 @@ void sim_server_start(struct sim_node *n)
         .now_ms = now_ms,
         .connection = connection,
         .source = source,
+        .users_ctx = n,
+        .gate = gate,
+        .who = who,
+        .users = connection,
         .slack_ms = n->sim->options.slack_ms,
         .calls_max = n->sim->options.calls_max,
     };

@@ -16,6 +16,7 @@
  *   redlock   holders by Redlock over simulated Redis, with tokens from the cluster
  *   store     the storage that checks tokens
  *   sending   what became of each request, and what was said of it
+ *   users     administrators, and the logins of clients;  rights: what users may, for the oracle
  *   cut       the power goes at a point of one's choosing
  *   faults    what goes wrong and when: a list made from the seed, from which items can be left out
  *   members   an operator who adds, removes, replaces and moves nodes
@@ -79,6 +80,8 @@ struct sim_event;
 struct sim_random {
     uint64_t state;
 };
+
+#include "users.h"
 
 struct sim_event {
     uint64_t at, seq;
@@ -223,7 +226,8 @@ struct sim_answer {
     int code;
     struct machine_result result;
     bool has_result;
-    uint64_t late; /* a later attempt than the one that is answered; 0: none */
+    uint64_t late;   /* a later attempt than the one that is answered; 0: none */
+    unsigned listed; /* by LOCKS: a mask */
 };
 
 /* One call at a time. */
@@ -252,6 +256,7 @@ struct sim_lane {
     uint64_t order;   /* counts orders: a late timer of an earlier one is ignored */
     uint64_t request; /* counts requests */
     uint64_t conn;    /* counts connections; 0 none */
+    uint64_t login;   /* on it */
     bool conn_open;
     uint32_t conn_node;
     uint64_t conn_life;
@@ -275,6 +280,7 @@ struct sim_client {
     unsigned index;
     enum sim_role role;
     uint32_t place; /* of an asker: its node */
+    unsigned user;
     struct sim_random random;
     struct sim_clock clock;
     bool paused;
@@ -474,6 +480,7 @@ struct sim {
     struct sim_node nodes[SIM_NODES_MAX];
     unsigned n;
     struct members members;
+    struct sim_users users;
     struct sim_link links[SIM_PLACES][SIM_PLACES];
     struct sim_conn *conns;
     struct sim_dial *dials;
@@ -566,7 +573,7 @@ void sim_net_fini(struct sim *s);
 
 /* server.c */
 void sim_server_request(struct sim_lane *l, uint32_t node, uint64_t life, uint64_t number,
-                        const struct machine_command *m);
+                        uint64_t login, const struct machine_command *m);
 /* The client has no connection any more; the node hears so after this time. */
 void sim_server_hangup(struct sim_lane *l, uint64_t ms);
 void sim_server_half_close(struct sim_lane *l); /* it will send no more, and listens */
@@ -640,6 +647,24 @@ void sim_client_work(struct sim_client *c); /* reads, writes; done: writes_left 
 
 /* caller.c */
 void sim_caller_act(struct sim_client *c);
+
+/* users.c */
+void sim_users_choose(struct sim *s);
+void sim_users_start(struct sim *s);
+uint64_t sim_users_login(const struct sim_client *c);
+const char *sim_user_name(unsigned user);
+
+/* rights.c */
+void sim_rights_init(struct sim *s);
+void sim_rights_fini(struct sim *s);
+/* Around each command of an entry that is applied for the first time. */
+void sim_rights_begin(struct sim *s, const struct machine_command *c, uint64_t sending);
+void sim_rights_end(struct sim *s, const struct machine_command *c, const struct machine_result *r);
+void sim_rights_granted(struct sim *s, uint32_t uid, unsigned mask, uint64_t token);
+void sim_rights_waits(struct sim *s, const struct sim_wait *w);
+bool sim_rights_answer(struct sim_lane *l, const struct machine_result *r); /* it is a refusal */
+void sim_rights_listed(struct sim_lane *l, unsigned mask);
+void sim_rights_compare(struct sim *s, const struct machine *m); /* with a node's, in the end */
 
 /* asker.c */
 void sim_asker_act(struct sim_client *c);

@@ -144,6 +144,21 @@ static uint64_t shown_token(struct sim *s, const redisReply *map)
     sim_fail(s, "SHOW answers no token");
 }
 
+/* The locks that LOCKS lists: each a map, in which "name" is followed by the name. */
+static unsigned listed(const redisReply *r)
+{
+    unsigned mask = 0;
+    for (size_t i = 0; i < r->elements; i++) {
+        const redisReply *e = r->element[i];
+        mask |= e->elements > 0 ? listed(e) : 0;
+        bool named = i > 0 && e->type == REDIS_REPLY_STRING && e->len == 2 &&
+                     r->element[i - 1]->type == REDIS_REPLY_STRING &&
+                     strcmp(r->element[i - 1]->str, "name") == 0;
+        mask |= named ? 1u << (e->str[1] - '0') : 0;
+    }
+    return mask;
+}
+
 static uint8_t code_of_yes(uint8_t op)
 {
     return op == MACHINE_OP_ACQUIRE ? MACHINE_GRANTED : MACHINE_DONE;
@@ -165,9 +180,11 @@ static uint8_t code_of_no(uint8_t op)
     }
 }
 
-static uint8_t code_of_refusal(struct sim *s, uint8_t op, int code)
+static uint8_t code_of_refusal(struct sim *s, const redisReply *reply, uint8_t op, int code)
 {
     switch (code) {
+    case FL_EDENIED:
+        return strncmp(reply->str, "NOAUTH", 6) == 0 ? MACHINE_NOAUTH : MACHINE_NOPERM;
     case FL_EDEADLOCK:
         return MACHINE_DEADLOCK;
     case FL_ELIMIT:
@@ -188,6 +205,7 @@ static void read_result(struct sim *s, const redisReply *reply, uint8_t op, stru
     switch (a->event) {
     case FLI_EVENT_YES:
         r->code = code_of_yes(op);
+        a->listed = op == MACHINE_OP_LOCKS ? listed(reply) : 0;
         if (op == MACHINE_OP_SHOW) {
             r->token = shown_token(s, reply);
         } else if (op == MACHINE_OP_ACQUIRE || op == MACHINE_OP_TOKEN || op == MACHINE_OP_BREAK) {
@@ -198,7 +216,7 @@ static void read_result(struct sim *s, const redisReply *reply, uint8_t op, stru
         r->code = code_of_no(op);
         break;
     case FLI_EVENT_REFUSED:
-        r->code = code_of_refusal(s, op, a->code);
+        r->code = code_of_refusal(s, reply, op, a->code);
         break;
     default:
         SIM_CHECK(s, a->event != FLI_EVENT_BROKEN,

@@ -4,10 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine/acl.h"
+
 void model_init(struct model *m)
 {
     memset(m, 0, sizeof *m);
     m->limits = MACHINE_LIMITS_DEFAULT;
+    m->version = 1;
+    m->asker = -1;
+    model_users_init(m);
 }
 
 static struct model_lock *lock_of(struct model *m, char name)
@@ -20,7 +25,13 @@ void model_tell(struct model *m, struct model_event e)
     if (m->n_events == MODEL_EVENTS_MAX) {
         abort();
     }
+    e.by = m->by;
     m->events[m->n_events++] = e;
+}
+
+static char user_of(const struct model *m, const struct model_session *s)
+{
+    return model_user_name(m, s->uid);
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -71,6 +82,7 @@ void model_grant(struct model *m, const char *names, unsigned session, uint32_t 
                                            .is_explicit = s->is_explicit,
                                            .name = names[i],
                                            .owner = s->owner,
+                                           .user = user_of(m, s),
                                            .token = m->last_token,
                                            .wait = wait,
                                            .deadline_ms = s->deadline_ms});
@@ -140,6 +152,37 @@ static bool has_its_turn(const struct model *m, const struct model_wait *w)
     return true;
 }
 
+static void tell_wait_ended(struct model *m, const struct model_wait *w, const char *names,
+                            uint8_t reason)
+{
+    struct model_session *s = &m->sessions[w->session];
+    m->counts.waits_ended++;
+    for (unsigned k = 0; names[k] != 0; k++) {
+        model_tell(m, (struct model_event){.type = MACHINE_EVENT_WAIT_ENDED,
+                                           .reason = reason,
+                                           .index = (uint8_t)k,
+                                           .is_explicit = s->is_explicit,
+                                           .name = names[k],
+                                           .owner = s->owner,
+                                           .user = user_of(m, s),
+                                           .wait = w->id});
+    }
+    if (!s->is_explicit) {
+        s->exists = false;
+    }
+}
+
+/* It has its turn and may not have the lock any more. In worlds with users nobody waits for several
+ * locks: see test_model.c. */
+static void deny(struct model *m, const struct model_wait *w, const char *names)
+{
+    if (names[1] != 0) {
+        abort();
+    }
+    drop_wait(m, w->id);
+    tell_wait_ended(m, w, names, MACHINE_REASON_DENIED);
+}
+
 /* Something about the lock has changed. */
 static void settle(struct model *m, char name)
 {
@@ -155,6 +198,10 @@ static void settle(struct model *m, char name)
         }
         char names[MODEL_NAMES + 1];
         names_of_wait(m, w.id, names);
+        if (!model_wait_may(m, names, w.session)) {
+            deny(m, &w, names);
+            continue;
+        }
         drop_wait(m, w.id);
         model_grant(m, names, w.session, w.slots, w.value, w.id);
     }
@@ -186,6 +233,7 @@ static void end_hold(struct model *m, unsigned hold, uint8_t type, uint8_t reaso
                                            .is_explicit = s->is_explicit,
                                            .name = names[i],
                                            .owner = s->owner,
+                                           .user = user_of(m, s),
                                            .token = h.token});
     }
     if (!s->is_explicit) {
@@ -223,25 +271,35 @@ static void end_delay(struct model *m, char name)
 static void end_wait(struct model *m, unsigned i, uint8_t reason)
 {
     struct model_wait w = m->waits[i];
-    struct model_session *s = &m->sessions[w.session];
     char names[MODEL_NAMES + 1];
     names_of_wait(m, w.id, names);
     drop_wait(m, w.id);
-    m->counts.waits_ended++;
-    for (unsigned k = 0; names[k] != 0; k++) {
-        model_tell(m, (struct model_event){.type = MACHINE_EVENT_WAIT_ENDED,
-                                           .reason = reason,
-                                           .index = (uint8_t)k,
-                                           .is_explicit = s->is_explicit,
-                                           .name = names[k],
-                                           .owner = s->owner,
-                                           .wait = w.id});
-    }
-    if (!s->is_explicit) {
-        s->exists = false;
-    }
+    tell_wait_ended(m, &w, names, reason);
     for (const char *p = names; *p != 0; p++) {
         settle(m, *p);
+    }
+}
+
+void model_recheck(struct model *m)
+{
+    for (uint64_t done = 0;;) {
+        int next = -1;
+        for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+            const struct model_wait *w = &m->waits[i];
+            if (w->exists && w->index == 0 && w->id > done &&
+                (next < 0 || w->id < m->waits[next].id)) {
+                next = (int)i;
+            }
+        }
+        if (next < 0) {
+            return;
+        }
+        char names[MODEL_NAMES + 1];
+        done = m->waits[next].id;
+        names_of_wait(m, done, names);
+        if (!model_wait_may(m, names, m->waits[next].session)) {
+            end_wait(m, (unsigned)next, MACHINE_REASON_DENIED);
+        }
     }
 }
 
@@ -280,7 +338,8 @@ static void end_session(struct model *m, unsigned session, uint8_t reason)
     model_tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_ENDED,
                                        .reason = reason,
                                        .is_explicit = true,
-                                       .owner = s.owner});
+                                       .owner = s.owner,
+                                       .user = user_of(m, &s)});
     m->sessions[session].exists = false;
 }
 
@@ -339,6 +398,8 @@ static struct due earliest(const struct model *m)
 void model_begin(struct model *m, uint64_t timestamp_ms, bool term_mark)
 {
     m->clock_ms = max_u64(m->clock_ms, timestamp_ms);
+    m->asker = -1;
+    m->by = 0;
     for (unsigned i = 0; term_mark && i < MODEL_SESSIONS_MAX; i++) {
         struct model_session *s = &m->sessions[i];
         if (s->exists && s->leased) {
@@ -375,231 +436,9 @@ void model_answer_limit(struct model *m, struct machine_result *r, uint32_t limi
     r->number = limit;
 }
 
-/* Locks that a session holds or awaits. */
-uint64_t model_requests(const struct model *m, unsigned session)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
-        n += m->holds[i].exists && m->holds[i].session == session;
-    }
-    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        n += m->waits[i].exists && m->waits[i].session == session;
-    }
-    return n;
-}
-
-static uint32_t request_limit(const struct model *m, int session)
-{
-    if (session < 0) {
-        return model_count_sessions(m, false) >= m->limits.sessions_max ? MACHINE_LIMIT_SESSIONS
-                                                                        : 0;
-    }
-    return model_requests(m, (unsigned)session) >= m->limits.session_locks_max
-               ? MACHINE_LIMIT_SESSION_LOCKS
-               : 0;
-}
-
 static char first_byte(struct fli_slice s)
 {
     return s.len == 0 ? 0 : (char)s.data[0];
-}
-
-static unsigned session_for(struct model *m, const struct machine_command *c, int session)
-{
-    if (session >= 0) {
-        return (unsigned)session;
-    }
-    unsigned i = model_new_session(m, false, first_byte(c->owner), first_byte(c->name));
-    m->sessions[i].ttl_ms = c->ttl_ms;
-    return i;
-}
-
-static uint32_t slots_of(const struct machine_command *c)
-{
-    return c->mode == MACHINE_MODE_SHARED ? MODEL_SHARED : c->permits;
-}
-
-static uint32_t permits_of(const struct machine_command *c)
-{
-    return c->mode == MACHINE_MODE_SHARED ? 1 : c->permits;
-}
-
-/* Nobody is in the way. */
-static void acquire_now(struct model *m, const struct machine_command *c, int session,
-                        struct machine_result *r)
-{
-    struct machine_counts n = model_counts(m);
-    char name = first_byte(c->name);
-    uint32_t limit = request_limit(m, session);
-    if (!model_in_use(m, name) && n.locks >= m->limits.locks_max) {
-        limit = MACHINE_LIMIT_LOCKS;
-    } else if (limit == 0 && m->last_token == FL_TOKEN_MAX) {
-        limit = MACHINE_LIMIT_TOKENS;
-    }
-    if (limit != 0) {
-        model_answer_limit(m, r, limit);
-        return;
-    }
-    unsigned s = session_for(m, c, session);
-    lock_of(m, name)->permits = permits_of(c);
-    model_grant(m, (const char[]){name, 0}, s, slots_of(c), first_byte(c->value), 0);
-    r->code = MACHINE_GRANTED;
-    r->token = m->last_token;
-    r->deadline_ms = m->sessions[s].deadline_ms;
-}
-
-static void acquire_wait(struct model *m, const struct machine_command *c, int session,
-                         struct machine_result *r)
-{
-    unsigned queue[MODEL_WAITS_MAX];
-    char name = first_byte(c->name);
-    unsigned len = model_queue(m, name, queue);
-    uint32_t limit = request_limit(m, session);
-    if (len >= m->limits.lock_waits_max) {
-        limit = MACHINE_LIMIT_LOCK_WAITS;
-    } else if (model_count_waits(m) >= m->limits.waits_max) {
-        limit = MACHINE_LIMIT_WAITS;
-    }
-    if (limit != 0) {
-        model_answer_limit(m, r, limit);
-        return;
-    }
-    if (session >= 0 && model_closes_cycle(m, (unsigned)session, (const char[]){name, 0})) {
-        m->counts.deadlocks++;
-        r->code = MACHINE_DEADLOCK;
-        return;
-    }
-    unsigned i = 0;
-    while (m->waits[i].exists) {
-        i++;
-    }
-    unsigned s = session_for(m, c, session);
-    m->waits[i] = (struct model_wait){.exists = true,
-                                      .name = name,
-                                      .session = s,
-                                      .slots = slots_of(c),
-                                      .id = ++m->serial,
-                                      .times_asked = 1,
-                                      .deadline_ms = m->clock_ms + c->wait_ms,
-                                      .together = 1,
-                                      .value = first_byte(c->value)};
-    model_tell(m, (struct model_event){.type = MACHINE_EVENT_QUEUED,
-                                       .is_explicit = m->sessions[s].is_explicit,
-                                       .name = name,
-                                       .owner = m->sessions[s].owner,
-                                       .wait = m->serial});
-    r->code = MACHINE_QUEUED;
-    r->number = len + 1;
-    r->token = 1;
-    r->wait = m->serial;
-}
-
-/* False when it does not wait for this lock. */
-static bool ask_again(struct model *m, const struct machine_command *c, unsigned session,
-                      struct machine_result *r)
-{
-    unsigned queue[MODEL_WAITS_MAX];
-    unsigned len = model_queue(m, first_byte(c->name), queue);
-    for (unsigned i = 0; i < len; i++) {
-        struct model_wait *w = &m->waits[queue[i]];
-        if (w->session != session) {
-            continue;
-        }
-        if (w->together > 1 || w->slots != slots_of(c)) {
-            r->code = MACHINE_MISMATCH;
-            return true;
-        }
-        w->times_asked++;
-        w->deadline_ms = max_u64(w->deadline_ms, m->clock_ms + c->wait_ms);
-        if (!m->sessions[session].is_explicit) {
-            m->sessions[session].ttl_ms = c->ttl_ms;
-        }
-        r->code = MACHINE_QUEUED;
-        r->number = i + 1;
-        r->token = w->times_asked;
-        r->wait = w->id;
-        return true;
-    }
-    return false;
-}
-
-void model_renew(struct model *m, unsigned session, uint64_t ttl_ms, struct machine_result *r)
-{
-    struct model_session *s = &m->sessions[session];
-    if (ttl_ms != 0) {
-        s->ttl_ms = ttl_ms;
-    }
-    s->renewals += s->leased;
-    s->leased = true;
-    s->deadline_ms = max_u64(s->deadline_ms, m->clock_ms + s->ttl_ms);
-    r->deadline_ms = s->deadline_ms;
-}
-
-/* Somebody may be in the way. */
-static void acquire_in_use(struct model *m, const struct machine_command *c, int session,
-                           struct machine_result *r)
-{
-    char name = first_byte(c->name);
-    struct model_lock *l = lock_of(m, name);
-    unsigned queue[MODEL_WAITS_MAX];
-    int hold = session < 0 ? -1 : model_find_hold(m, session, name);
-    if (l->permits != permits_of(c)) {
-        r->code = MACHINE_MISMATCH;
-        r->number = l->permits;
-    } else if (hold >= 0 && (l->slots != slots_of(c) || m->holds[hold].together > 1)) {
-        r->code = MACHINE_MISMATCH;
-    } else if (hold >= 0) {
-        r->code = MACHINE_GRANTED;
-        r->token = m->holds[hold].token;
-        model_renew(m, (unsigned)session, c->ttl_ms, r);
-    } else if (model_queue(m, name, queue) == 0 && model_lets_in(m, name, slots_of(c))) {
-        acquire_now(m, c, session, r);
-    } else if ((c->flags & MACHINE_ACQUIRE_WAIT) == 0) {
-        r->code = MACHINE_HELD;
-    } else if (session < 0 || !ask_again(m, c, (unsigned)session, r)) {
-        acquire_wait(m, c, session, r);
-    }
-}
-
-/* The implicit session of this owner that holds or awaits the lock; -1 when there is none. */
-static int implicit_at(const struct model *m, char owner, char name)
-{
-    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
-        const struct model_session *s = &m->sessions[m->holds[i].session];
-        if (m->holds[i].exists && m->holds[i].name == name && !s->is_explicit &&
-            s->owner == owner) {
-            return (int)m->holds[i].session;
-        }
-    }
-    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
-        const struct model_session *s = &m->sessions[m->waits[i].session];
-        if (m->waits[i].exists && m->waits[i].name == name && !s->is_explicit &&
-            s->owner == owner) {
-            return (int)m->waits[i].session;
-        }
-    }
-    return -1;
-}
-
-static void acquire(struct model *m, const struct machine_command *c, struct machine_result *r)
-{
-    char name = first_byte(c->name);
-    bool is_explicit = (c->flags & MACHINE_ACQUIRE_EXPLICIT) != 0;
-    int session = is_explicit ? model_find_session(m, true, first_byte(c->owner), 0)
-                              : implicit_at(m, first_byte(c->owner), name);
-    if (c->n_names > 1) {
-        model_acquire_multi(m, c, r);
-        return;
-    }
-    if (c->mode == MACHINE_MODE_SHARED && c->permits != 1) {
-        r->code = MACHINE_UNSUPPORTED;
-    } else if (is_explicit && session < 0) {
-        r->code = MACHINE_NOSESSION;
-    } else if (model_in_use(m, name)) {
-        acquire_in_use(m, c, session, r);
-    } else {
-        acquire_now(m, c, session, r);
-    }
 }
 
 static bool burn(struct model *m, uint64_t step, uint64_t most, struct machine_result *r)
@@ -612,35 +451,6 @@ static bool burn(struct model *m, uint64_t step, uint64_t most, struct machine_r
     r->code = MACHINE_DONE;
     r->token = m->last_token;
     return true;
-}
-
-static void join(struct model *m, const struct machine_command *c, struct machine_result *r)
-{
-    for (unsigned i = 0; i < m->n_nodes; i++) {
-        if (m->nodes[i].id == c->number) {
-            r->code = m->nodes[i].incarnation == c->number2 ? MACHINE_DONE : MACHINE_EXISTS;
-            return;
-        }
-    }
-    if (m->n_nodes == 9) {
-        model_answer_limit(m, r, MACHINE_LIMIT_NODES);
-        return;
-    }
-    m->nodes[m->n_nodes].id = c->number;
-    m->nodes[m->n_nodes++].incarnation = c->number2;
-    r->code = MACHINE_DONE;
-}
-
-static void forget(struct model *m, const struct machine_command *c, struct machine_result *r)
-{
-    r->code = MACHINE_NOTFOUND;
-    for (unsigned i = 0; i < m->n_nodes; i++) {
-        if (m->nodes[i].id == c->number) {
-            m->nodes[i] = m->nodes[--m->n_nodes];
-            r->code = MACHINE_DONE;
-            return;
-        }
-    }
 }
 
 static void cancel(struct model *m, const struct machine_command *c, struct machine_result *r)
@@ -685,6 +495,10 @@ static void open_session(struct model *m, const struct machine_command *c, struc
     char owner = first_byte(c->owner);
     int session = model_find_session(m, true, owner, 0);
     bool is_new = session < 0;
+    if (!is_new && !model_owns(m, (unsigned)session)) {
+        model_refuse(r, 0);
+        return;
+    }
     if (is_new && model_count_sessions(m, false) >= m->limits.sessions_max) {
         model_answer_limit(m, r, MACHINE_LIMIT_SESSIONS);
         return;
@@ -692,9 +506,11 @@ static void open_session(struct model *m, const struct machine_command *c, struc
     if (is_new) {
         session = (int)model_new_session(m, true, owner, 0);
         m->sessions[session].serial = ++m->serial;
+        m->sessions[session].uid = model_asker_uid(m);
         model_tell(m, (struct model_event){.type = MACHINE_EVENT_SESSION_OPENED,
                                            .is_explicit = true,
-                                           .owner = owner});
+                                           .owner = owner,
+                                           .user = user_of(m, &m->sessions[session])});
     }
     m->sessions[session].lockdelay_ms = c->lockdelay_ms;
     m->sessions[session].label = first_byte(c->label);
@@ -706,11 +522,16 @@ static void open_session(struct model *m, const struct machine_command *c, struc
 static void on_held(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     char name = first_byte(c->name);
+    bool refused = c->op == MACHINE_OP_RELEASE && !model_asker_may(m, ACL_ACQUIRE, name);
     r->code = MACHINE_NO;
     for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
         struct model_hold *h = &m->holds[i];
         if (!h->exists || h->name != name || h->token != c->token) {
             continue;
+        }
+        if (!model_owns(m, h->session)) {
+            refused = refused || model_asker_may(m, ACL_SEE, name);
+            break;
         }
         r->code = MACHINE_DONE;
         r->token = c->token;
@@ -721,13 +542,17 @@ static void on_held(struct model *m, const struct machine_command *c, struct mac
         }
         return;
     }
+    if (refused) {
+        bool lacks = c->op == MACHINE_OP_RELEASE && !model_asker_may(m, ACL_ACQUIRE, name);
+        model_refuse(r, lacks ? ACL_ACQUIRE : 0);
+    }
 }
 
 /* SESSION RENEW and CLOSE. */
 static void on_session(struct model *m, const struct machine_command *c, struct machine_result *r)
 {
     int session = model_find_session(m, true, first_byte(c->owner), 0);
-    if (session < 0) {
+    if (session < 0 || !model_owns(m, (unsigned)session)) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -751,22 +576,35 @@ static void init(struct model *m, const struct machine_command *c, struct machin
 struct machine_result model_apply(struct model *m, const struct machine_command *c)
 {
     struct machine_result r = {.clock_ms = m->clock_ms};
+    if (!model_enter(m, c, &r)) {
+        return r;
+    }
     switch (c->op) {
     case MACHINE_OP_INIT:
         init(m, c, &r);
         break;
     case MACHINE_OP_JOIN:
-        join(m, c, &r);
-        break;
     case MACHINE_OP_FORGET:
-        forget(m, c, &r);
+    case MACHINE_OP_NODE_ADD:
+    case MACHINE_OP_NODE_REPLACE:
+    case MACHINE_OP_NODE_REMOVE:
+    case MACHINE_OP_NODE_SETTLED:
+    case MACHINE_OP_NODE_VERSION:
+    case MACHINE_OP_VERSION_RAISE:
+        model_nodes_apply(m, c, &r);
+        break;
+    case MACHINE_OP_USER_SET:
+    case MACHINE_OP_USER_DELETE:
+    case MACHINE_OP_USERS_LOAD:
+    case MACHINE_OP_USERS_SEAL:
+        model_users_apply(m, c, &r);
         break;
     case MACHINE_OP_LIMITS:
         m->limits = c->limits;
         r.code = MACHINE_DONE;
         break;
     case MACHINE_OP_ACQUIRE:
-        acquire(m, c, &r);
+        model_acquire(m, c, &r);
         break;
     case MACHINE_OP_CANCEL:
         cancel(m, c, &r);

@@ -15,6 +15,8 @@
 #define MODEL_HOLDS_MAX (2 * MODEL_OWNERS * MODEL_NAMES)
 #define MODEL_EVENTS_MAX 256u
 #define MODEL_SHARED UINT32_MAX /* in place of a number of permits */
+#define MODEL_USERS 4u          /* 'd' is the default one; 'p'... */
+#define MODEL_RULES_MAX 8u
 
 struct model_session {
     bool exists;
@@ -23,6 +25,7 @@ struct model_session {
     char owner;
     char name; /* of the lock, or the first of several, implicit only; else 0 */
     char label;
+    uint32_t uid; /* of its user */
     uint64_t ttl_ms, deadline_ms, lockdelay_ms, serial, renewals;
 };
 
@@ -57,7 +60,31 @@ struct model_event {
     uint8_t type, reason, index;
     bool is_explicit;
     char name, owner;
+    char user, by; /* 0: the default one, or nobody */
     uint64_t token, wait, deadline_ms;
+};
+
+struct model_rule {
+    bool all;
+    unsigned rights;
+    char names[8]; /* in the order in which they were given */
+};
+
+struct model_user {
+    char name;
+    bool on, nopass;
+    uint32_t uid, login;
+    unsigned n_rules;
+    struct model_rule rules[MODEL_RULES_MAX];
+    char passwords[4]; /* a digit each */
+};
+
+struct model_node {
+    uint64_t id, incarnation, former;
+    uint32_t version;
+    enum machine_plan plan;
+    bool learner;
+    char address; /* 0: none */
 };
 
 struct model {
@@ -68,10 +95,15 @@ struct model {
     struct machine_limits limits;
     struct machine_counts counts; /* the ones for ever */
     uint64_t clock_ms, last_token, serial, cluster_id;
-    struct {
-        uint64_t id, incarnation;
-    } nodes[16];
+    struct model_node nodes[MACHINE_NODES_MAX]; /* in no order */
     unsigned n_nodes;
+    uint32_t version;
+    struct model_user users[MODEL_USERS]; /* by uid; 'd' first */
+    unsigned n_users;
+    uint32_t last_uid;
+    bool sealed;
+    int asker; /* of the command: index of users; -1: a node */
+    char by;   /* its name, for events */
     struct model_event events[MODEL_EVENTS_MAX];
     unsigned n_events;
 };
@@ -90,9 +122,29 @@ unsigned model_queue(const struct model *m, char name, unsigned queue[MODEL_WAIT
  * these locks, one letter each. */
 bool model_closes_cycle(const struct model *m, unsigned session, const char *names);
 
-/* model_multi.c: ACQUIRE of several locks. */
+/* model_acquire.c, model_multi.c: ACQUIRE, and that of several locks. */
+void model_acquire(struct model *m, const struct machine_command *c, struct machine_result *r);
 void model_acquire_multi(struct model *m, const struct machine_command *c,
                          struct machine_result *r);
+
+/* model_nodes.c */
+void model_nodes_apply(struct model *m, const struct machine_command *c, struct machine_result *r);
+
+/* model_users.c. `login` as in commands; -1: nobody's. */
+void model_users_init(struct model *m);
+bool model_enter(struct model *m, const struct machine_command *c, struct machine_result *r);
+void model_users_apply(struct model *m, const struct machine_command *c, struct machine_result *r);
+int model_find_login(const struct model *m, uint64_t login);
+uint32_t model_asker_uid(const struct model *m);
+char model_user_name(const struct model *m, uint32_t uid);
+bool model_asker_may(const struct model *m, unsigned right, char name);
+bool model_asker_may_some(const struct model *m, unsigned right);
+bool model_owns(const struct model *m, unsigned session);
+bool model_wait_may(const struct model *m, const char *names, unsigned session);
+void model_refuse(struct machine_result *r, unsigned right);
+
+/* Ends each wait that its user may not have any more. */
+void model_recheck(struct model *m);
 
 /* What the files of the model have in common. */
 int model_find_session(const struct model *m, bool is_explicit, char owner, char name);

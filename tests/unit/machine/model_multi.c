@@ -71,6 +71,23 @@ static unsigned awaited_of_them(const struct model *m, const struct asked *a, ui
     return found;
 }
 
+/* Whether this owner has or awaits one of the locks for another user. */
+static bool is_foreign(const struct model *m, const struct asked *a)
+{
+    bool foreign = false;
+    for (unsigned i = 0; i < MODEL_HOLDS_MAX; i++) {
+        const struct model_hold *h = &m->holds[i];
+        foreign = foreign || (h->exists && is_own(m, a, h->session) &&
+                              strchr(a->names, h->name) != NULL && !model_owns(m, h->session));
+    }
+    for (unsigned i = 0; i < MODEL_WAITS_MAX; i++) {
+        const struct model_wait *w = &m->waits[i];
+        foreign = foreign || (w->exists && is_own(m, a, w->session) &&
+                              strchr(a->names, w->name) != NULL && !model_owns(m, w->session));
+    }
+    return foreign;
+}
+
 static bool all_free(const struct model *m, const struct asked *a)
 {
     unsigned queue[MODEL_WAITS_MAX];
@@ -119,6 +136,7 @@ static unsigned session_for(struct model *m, const struct asked *a, const struct
     }
     unsigned s = model_new_session(m, false, a->owner, a->names[0]);
     m->sessions[s].ttl_ms = c->ttl_ms;
+    m->sessions[s].uid = model_asker_uid(m);
     return s;
 }
 
@@ -207,6 +225,7 @@ static void join(struct model *m, const struct asked *a, const struct machine_co
                                            .is_explicit = a->is_explicit,
                                            .name = a->names[i],
                                            .owner = a->owner,
+                                           .user = model_user_name(m, m->sessions[s].uid),
                                            .wait = id});
     }
     r->code = MACHINE_QUEUED;
@@ -243,7 +262,7 @@ void model_acquire_multi(struct model *m, const struct machine_command *c, struc
         return;
     }
     struct asked a = read_request(m, c);
-    if (a.is_explicit && a.session < 0) {
+    if (a.is_explicit && (a.session < 0 || !model_owns(m, (unsigned)a.session))) {
         r->code = MACHINE_NOSESSION;
         return;
     }
@@ -258,7 +277,9 @@ void model_acquire_multi(struct model *m, const struct machine_command *c, struc
     uint64_t token = 0;
     uint64_t id = 0;
     bool same = false;
-    if (held_of_them(m, &a, &token, &same) > 0) {
+    if (is_foreign(m, &a) && held_of_them(m, &a, &token, &same) > 0) {
+        model_refuse(r, 0);
+    } else if (held_of_them(m, &a, &token, &same) > 0) {
         r->code = same ? MACHINE_GRANTED : MACHINE_MISMATCH;
         for (unsigned i = 0; same && i < MODEL_HOLDS_MAX; i++) {
             if (m->holds[i].exists && m->holds[i].token == token && m->holds[i].index == 0) {
@@ -272,6 +293,8 @@ void model_acquire_multi(struct model *m, const struct machine_command *c, struc
         r->code = MACHINE_HELD;
     } else if (awaited_of_them(m, &a, &id, &same) == 0) {
         join(m, &a, c, r);
+    } else if (is_foreign(m, &a)) {
+        model_refuse(r, 0);
     } else if (same) {
         ask_again(m, c, id, r);
     } else {

@@ -6,10 +6,14 @@
  * that was fed the same bytes. Now and then the machine is replaced by one decoded from its
  * snapshot, which must not make any difference; the second machine never is.
  *
+ * Every third world has users, who come and go and whose rights change; in those, what some user
+ * is shown is compared too. Several locks are asked for there without waiting: in which order waits
+ * for several end that were all lost with one right, the model does not know.
+ *
  * Every third world has machines with steps for one thing a batch; what is left is then worked off
  * by empty batches, and the second machine, which has the usual steps, must end in the same state.
  *
- * The default is a short slice: 60 worlds of 200 batches. FENCELOCK_ROUNDS=600 makes that 36 000
+ * The default is a short slice: 100 worlds of 200 batches. FENCELOCK_ROUNDS=600 makes that 60 000
  * worlds, in some minutes; FENCELOCK_SEED gives the same ones again. */
 #include "kit.h"
 #include "machine/budget.h"
@@ -20,12 +24,18 @@
 static const struct budget tiny_budget = {
     .due = 1, .commands = 0, .search_min = 1000, .search_max = 1000};
 
+static char first(struct fli_slice s)
+{
+    return s.len == 0 ? 0 : (char)s.data[0];
+}
+
 static void record(void *ctx, const struct machine_event *e)
 {
     struct world *w = ctx;
     assert_true(w->n_events < MODEL_EVENTS_MAX);
-    assert_true(e->name.len <= 1 && e->owner.len == 1);
+    assert_true(e->name.len <= 1 && (e->owner.len == 1 || e->type == MACHINE_EVENT_USER_CHANGED));
     assert_int_equal(e->clock_ms, machine_clock(w->k.m));
+    w->denied += e->reason == MACHINE_REASON_DENIED;
     w->several_waited += e->type == MACHINE_EVENT_GRANTED && e->index == 1 && e->wait != 0;
     w->events[w->n_events++] = (struct model_event){
         .type = e->type,
@@ -33,7 +43,9 @@ static void record(void *ctx, const struct machine_event *e)
         .index = e->index,
         .is_explicit = e->session_explicit,
         .name = e->name.len == 0 ? 0 : (char)e->name.data[0],
-        .owner = (char)e->owner.data[0],
+        .owner = first(e->owner),
+        .user = first(e->user),
+        .by = first(e->by),
         .token = e->token,
         .wait = e->wait,
         .deadline_ms = e->deadline_ms,
@@ -52,6 +64,8 @@ static void compare_events(struct world *w)
         assert_int_equal(a->is_explicit, b->is_explicit);
         assert_int_equal(a->name, b->name);
         assert_int_equal(a->owner, b->owner);
+        assert_int_equal(a->user, b->user);
+        assert_true(a->by == b->by || w->tiny); /* or it comes in a later batch, by nobody */
         assert_int_equal(a->token, b->token);
         assert_int_equal(a->wait, b->wait);
         assert_int_equal(a->deadline_ms, b->deadline_ms);
@@ -86,12 +100,25 @@ static void compare_counts(struct world *w)
         }
     }
     assert_int_equal(machine_min_live_token(w->k.m), min_live);
-    for (uint64_t id = 1; id <= 11; id++) {
-        uint64_t incarnation = 0;
-        for (unsigned i = 0; i < w->model.n_nodes; i++) {
-            incarnation = w->model.nodes[i].id == id ? w->model.nodes[i].incarnation : incarnation;
-        }
-        assert_int_equal(machine_incarnation(w->k.m, id), incarnation);
+}
+
+static void compare_nodes(struct world *w)
+{
+    struct machine_node all[MACHINE_NODES_MAX];
+    assert_int_equal(machine_version(w->k.m), w->model.version);
+    assert_int_equal(machine_nodes(w->k.m, all), w->model.n_nodes);
+    for (unsigned i = 0; i < w->model.n_nodes; i++) {
+        const struct model_node *n = &w->model.nodes[i];
+        struct machine_node a;
+        assert_true(machine_node_find(w->k.m, n->id, &a));
+        assert_int_equal(machine_incarnation(w->k.m, n->id), n->incarnation);
+        assert_int_equal(a.incarnation, n->incarnation);
+        assert_int_equal(a.former, n->former);
+        assert_int_equal(a.version, n->version);
+        assert_int_equal(a.plan, n->plan);
+        assert_int_equal(a.learner, n->learner);
+        assert_int_equal(a.address[0], n->address);
+        w->plans |= UINT64_C(1) << n->plan;
     }
 }
 
@@ -130,6 +157,7 @@ static void compare_lock(struct world *w, char name, int hold, const struct mach
     assert_int_equal(v->session_explicit, s != NULL && s->is_explicit);
     same_letter(v->owner, s == NULL ? 0 : s->owner);
     assert_int_equal(v->renewals, s == NULL ? 0 : s->renewals);
+    assert_int_equal(first(v->user), s == NULL ? 0 : model_user_name(&w->model, s->uid));
     same_letter(v->label, s == NULL ? 0 : s->label);
     uint64_t until_ms = s != NULL ? s->deadline_ms : l->until_ms;
     assert_int_equal(v->ttl_left_ms, until_ms == 0 ? 0 : until_ms - w->model.clock_ms);
@@ -190,6 +218,14 @@ static char next_lock(const struct model *m, bool *in_idle, uint64_t *last, int 
     return best < 0 ? 0 : (char)('a' + best);
 }
 
+/* As a node, which may see all. */
+static struct machine_result ask(struct world *w, struct machine_command q)
+{
+    q.user = MACHINE_USER_NODE;
+    q.flags |= MACHINE_COMMAND_BY;
+    return kit_query(&w->k, q);
+}
+
 static void compare_locks(struct world *w)
 {
     bool in_idle = false;
@@ -199,7 +235,7 @@ static void compare_locks(struct world *w)
     struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1 + world_below(w, 3)};
     for (bool more = true; more;) {
         q.name = kit_slice(cursor);
-        assert_int_equal(kit_query(&w->k, q).code, MACHINE_DONE);
+        assert_int_equal(ask(w, q).code, MACHINE_DONE);
         struct machine_page page = kit_page(&w->k);
         assert_true(page.count <= q.number);
         struct machine_lock_view v;
@@ -222,7 +258,7 @@ static void compare_show(struct world *w, char name)
 {
     struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};
     const struct model_lock *l = &w->model.locks[name - 'a'];
-    struct machine_result r = kit_query(&w->k, q);
+    struct machine_result r = ask(w, q);
     unsigned holds[MODEL_HOLDS_MAX];
     unsigned holders = model_holders(&w->model, name, holds);
     assert_int_equal(r.code, holders > 0 || l->idle ? MACHINE_DONE : MACHINE_NOTFOUND);
@@ -258,7 +294,7 @@ static void compare_sessions(struct world *w)
             s = x->exists && x->is_explicit && x->owner == owner ? x : s;
         }
         struct machine_command q = {.op = MACHINE_OP_SESSION_SHOW, .owner = world_letter(owner)};
-        struct machine_result r = kit_query(&w->k, q);
+        struct machine_result r = ask(w, q);
         assert_int_equal(r.code, s != NULL ? MACHINE_DONE : MACHINE_NOTFOUND);
         if (s != NULL) {
             struct machine_page page = kit_page(&w->k);
@@ -267,7 +303,7 @@ static void compare_sessions(struct world *w)
         }
     }
     struct machine_command q = {.op = MACHINE_OP_SESSION_LIST};
-    kit_query(&w->k, q);
+    ask(w, q);
     struct machine_page page = kit_page(&w->k);
     uint64_t last = 0;
     while (machine_page_next_session(&page, &v) == 1) {
@@ -289,10 +325,107 @@ static void compare_sessions(struct world *w)
     }
 }
 
+static void compare_users(struct world *w)
+{
+    struct machine_command q = {.op = MACHINE_OP_USERS};
+    struct acl_user u;
+    uint64_t login = 0;
+    assert_int_equal(ask(w, q).code, MACHINE_DONE);
+    struct fli_slice rest = {w->k.payload.data, w->k.payload.len};
+    for (unsigned i = 0; i < w->model.n_users; i++) {
+        const struct model_user *m = &w->model.users[i];
+        assert_int_equal(machine_users_next(&rest, &login, &u), 1);
+        assert_int_equal(login, machine_user_of(m->uid, m->login));
+        assert_int_equal(u.name[0], m->name);
+        assert_int_equal(u.n_passwords, strlen(m->passwords));
+        assert_true(u.on == m->on && u.nopass == m->nopass && u.n_rules == m->n_rules);
+    }
+    assert_int_equal(machine_users_next(&rest, &login, &u), 0);
+    assert_int_equal(machine_users_are_new(w->k.m), !w->model.sealed);
+}
+
+/* What the query answers to this user; true: it is not refused. */
+static bool is_shown(struct world *w, uint64_t login, struct machine_command q, bool may,
+                     struct machine_result *ret)
+{
+    q.user = login;
+    q.flags |= login == 0 ? 0 : MACHINE_COMMAND_BY;
+    *ret = kit_query(&w->k, q);
+    if (w->model.asker < 0) {
+        assert_int_equal(ret->code, MACHINE_NOAUTH);
+    } else if (!may) {
+        assert_int_equal(ret->code, MACHINE_NOPERM);
+        assert_int_equal(ret->number, ACL_SEE);
+        w->hidden++;
+    }
+    return w->model.asker >= 0 && may;
+}
+
+/* A lock as this user is shown it, and his own grant, which he may always ask for. */
+static void compare_shown(struct world *w, uint64_t login, char name)
+{
+    struct machine_command q = {.op = MACHINE_OP_SHOW, .name = world_letter(name)};
+    struct machine_result r;
+    bool may = w->model.asker >= 0 && model_asker_may(&w->model, ACL_SEE, name);
+    bool in_use = model_in_use(&w->model, name);
+    if (is_shown(w, login, q, may, &r)) {
+        assert_int_equal(r.code, in_use ? MACHINE_DONE : MACHINE_NOTFOUND);
+    }
+    unsigned holds[MODEL_HOLDS_MAX];
+    q.op = MACHINE_OP_CHECK;
+    for (unsigned n = model_holders(&w->model, name, holds); n > 0; n--) {
+        const struct model_hold *h = &w->model.holds[holds[n - 1]];
+        bool own = w->model.asker >= 0 && model_owns(&w->model, h->session);
+        q.token = h->token;
+        w->foreign += w->model.asker >= 0 && !own;
+        if (is_shown(w, login, q, may || own, &r)) {
+            assert_int_equal(r.code, MACHINE_DONE);
+        }
+    }
+}
+
+static void compare_listed(struct world *w, uint64_t login)
+{
+    struct machine_command q = {.op = MACHINE_OP_LOCKS, .number = 1000};
+    struct machine_lock_view v;
+    struct machine_result r;
+    bool some = w->model.asker >= 0 && model_asker_may_some(&w->model, ACL_SEE);
+    char listed[MODEL_NAMES + 1] = "";
+    if (!is_shown(w, login, q, some, &r)) {
+        return;
+    }
+    struct machine_page page = kit_page(&w->k);
+    while (machine_page_next_lock(&page, &v) == 1) {
+        char *known = strchr(listed, v.name.data[0]);
+        if (known == NULL) {
+            listed[strlen(listed)] = (char)v.name.data[0];
+        }
+    }
+    for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
+        bool may = model_asker_may(&w->model, ACL_SEE, name);
+        assert_int_equal(strchr(listed, name) != NULL, may && model_in_use(&w->model, name));
+    }
+}
+
+static void compare_for_somebody(struct world *w)
+{
+    uint64_t login = world_any_login(w);
+    w->model.asker = model_find_login(&w->model, login);
+    for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
+        compare_shown(w, login, name);
+    }
+    compare_listed(w, login);
+}
+
 static void compare_all(struct world *w)
 {
     compare_locks(w);
     compare_sessions(w);
+    compare_users(w);
+    compare_nodes(w);
+    if (w->users) {
+        compare_for_somebody(w);
+    }
     for (char name = 'a'; name < (char)('a' + MODEL_NAMES); name++) {
         compare_show(w, name);
     }
@@ -386,6 +519,7 @@ static void run_batch(struct world *w, bool mark)
         struct machine_result expected = model_apply(&w->model, &c);
         compare_results(&r, &expected);
         w->codes[r.code]++;
+        w->loads += c.op == MACHINE_OP_USERS_LOAD && r.code == MACHINE_DONE;
         w->several[r.code] += c.op == MACHINE_OP_ACQUIRE && c.n_names > 1;
         compare_events(w);
         compare_counts(w);
@@ -431,10 +565,11 @@ static void step(struct world *w, uint64_t i)
 }
 
 struct tally {
-    uint64_t codes[16];
-    uint64_t several[16];
+    uint64_t codes[MACHINE_CODE_MAX + 1];
+    uint64_t several[MACHINE_CODE_MAX + 1];
     uint64_t several_waited;
     uint64_t pieces;
+    uint64_t denied, foreign, hidden, loads, plans;
 };
 
 static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
@@ -453,6 +588,8 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     w.patience = world_below(&w, 2) == 0 ? 1 : 20;
     w.narrow = world_below(&w, 2) == 0;
     w.tiny = world_below(&w, 3) == 0;
+    w.users = world_below(&w, 3) == 0;
+    w.unrest = w.users ? 8 + world_below(&w, 40) : 0;
     /* Where tokens run out decides which locks get numbers as idle ones, in which order. */
     w.max_tokens_at = !w.tiny && world_below(&w, 4) == 0 ? 1 + world_below(&w, steps) : 0;
     if (w.tiny) {
@@ -463,10 +600,15 @@ static void run_world(uint64_t seed, uint64_t steps, struct tally *t)
     for (uint64_t i = 0; i < steps; i++) {
         step(&w, i + 1);
     }
-    for (unsigned i = 0; i < 16; i++) {
+    for (unsigned i = 0; i <= MACHINE_CODE_MAX; i++) {
         t->codes[i] += w.codes[i];
         t->several[i] += w.several[i];
     }
+    t->denied += w.denied;
+    t->foreign += w.foreign;
+    t->hidden += w.hidden;
+    t->loads += w.loads;
+    t->plans |= w.plans;
     t->several_waited += w.several_waited;
     t->pieces += w.pieces;
     machine_destroy(w.twin);
@@ -478,11 +620,11 @@ static void test_random_worlds(void **state)
     uint64_t seed = kit_seed();
     uint64_t rng = seed;
     struct tally t = {.several_waited = 0};
-    for (uint64_t i = kit_rounds(60); i > 0; i--) {
+    for (uint64_t i = kit_rounds(100); i > 0; i--) {
         run_world(kit_random(&rng), 200, &t);
     }
     /* The worlds are of use only if everything happens in them. */
-    for (unsigned code = MACHINE_DONE; code <= MACHINE_MISMATCH; code++) {
+    for (unsigned code = MACHINE_DONE; code < MACHINE_LATE; code++) {
         print_message("code %u: %llu, for several locks %llu\n", code,
                       (unsigned long long)t.codes[code], (unsigned long long)t.several[code]);
         assert_true(t.codes[code] > 0);
@@ -498,6 +640,12 @@ static void test_random_worlds(void **state)
     assert_true(t.several_waited > 0);
     print_message("batches for work that was left: %llu\n", (unsigned long long)t.pieces);
     assert_true(t.pieces > 0);
+    print_message("waits that their users lost: %llu; asked for grants of others: %llu; locks that "
+                  "were not shown: %llu; lists of users: %llu\n",
+                  (unsigned long long)t.denied, (unsigned long long)t.foreign,
+                  (unsigned long long)t.hidden, (unsigned long long)t.loads);
+    assert_true(t.denied > 0 && t.foreign > 0 && t.hidden > 0 && t.loads > 0);
+    assert_int_equal(t.plans, 15); /* of nodes: each was met */
 }
 
 int main(void)

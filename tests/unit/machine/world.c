@@ -93,6 +93,10 @@ static struct machine_command any_acquire(struct world *w)
     if (world_below(w, 100) < w->several_percent) {
         ask_for_several(w, &c);
     }
+    if (w->users && c.n_names > 1) {
+        c.flags &= (uint8_t)~MACHINE_ACQUIRE_WAIT;
+        c.wait_ms = 0;
+    }
     return c;
 }
 
@@ -122,23 +126,21 @@ static struct machine_command any_cancel(struct world *w)
 
 static struct machine_command any_rare(struct world *w)
 {
-    switch (world_below(w, 6)) {
+    switch (world_below(w, 8)) {
     case 0:
         return cmd_limits(MACHINE_OP_LIMITS, 0, any_limits(w));
     case 1:
-        return cmd_number(MACHINE_OP_JOIN, 1 + world_below(w, 11), 1 + world_below(w, 2));
-    case 2:
-        return cmd_number(MACHINE_OP_FORGET, 1 + world_below(w, 11), 0);
-    case 3:
         return cmd_limits(MACHINE_OP_INIT, 1 + world_below(w, 3), MACHINE_LIMITS_DEFAULT);
-    case 4:
+    case 2:
         return cmd_number(MACHINE_OP_RAISE, 1 + world_below(w, 10), 0);
-    default:
+    case 3:
         return cmd_name(MACHINE_OP_TOKEN, "a");
+    default:
+        return world_any_change_of_nodes(w);
     }
 }
 
-struct machine_command world_any_command(struct world *w)
+static struct machine_command any_of_locks(struct world *w)
 {
     struct machine_command c = {.op = 0};
     uint64_t dice = world_below(w, 100);
@@ -169,5 +171,16 @@ struct machine_command world_any_command(struct world *w)
     } else {
         return any_rare(w);
     }
+    return c;
+}
+
+struct machine_command world_any_command(struct world *w)
+{
+    if (!w->users) {
+        return any_of_locks(w);
+    }
+    struct machine_command c =
+        world_below(w, w->unrest) == 0 ? world_any_change_of_users(w) : any_of_locks(w);
+    world_say_who(w, &c);
     return c;
 }

@@ -1,0 +1,47 @@
+/* users.h: users in a run. Who they are and what changes is of users.c; what the judge knows of
+ * them, by the commands of the log alone, of rights.c. Included by sim.h. */
+#ifndef SIM_USERS_H
+#define SIM_USERS_H
+
+#define SIM_USERS 4u  /* 0 is the default one */
+#define SIM_RIGHTS 5u /* in the order of acl.h */
+
+/* As words say it, and without the code that reads them: names are a mask, of locks by number, and
+ * of all other names together. */
+struct sim_user {
+    bool there, on;
+    uint32_t uid, login;
+    unsigned names[SIM_RIGHTS];
+};
+
+struct sim_user_change {
+    uint64_t sending;
+    unsigned user;                    /* of a SET or a DELETE */
+    struct sim_user users[SIM_USERS]; /* what they are to be; of a LOAD those that are there */
+};
+
+struct sim_rights {
+    uint64_t seq; /* since when it was so */
+    struct sim_user users[SIM_USERS];
+};
+
+/* The command that is being applied. */
+struct sim_asking {
+    bool free; /* a node asks, or nobody is asked who he is */
+    uint32_t uid;
+    unsigned code, right; /* what must be answered: NOAUTH, or NOPERM with this right; 0: neither */
+};
+
+struct sim_users {
+    bool any;          /* there are some in this run */
+    bool default_open; /* and the default one may do everything */
+    struct sim_random random;
+    struct sim_user_change *changes; /* that were asked for */
+    size_t changes_len, changes_cap;
+    struct sim_rights *rights; /* the last one is now */
+    size_t rights_len, rights_cap;
+    uint32_t last_uid;
+    struct sim_asking asking;
+};
+
+#endif
