@@ -250,7 +250,7 @@ size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key)
 {
     size_t before = strlen(r->prefix);
     size_t after = strlen(r->suffix);
-    FLI_ASSERT(before + name.len + after <= FLI_KEY_MAX);
+    FLI_ASSERT(before + name.len + after <= FLI_REDIS_KEY_MAX);
     memcpy(key, r->prefix, before);
     memcpy(key + before, name.data, name.len);
     memcpy(key + before + name.len, r->suffix, after);

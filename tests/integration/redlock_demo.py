@@ -80,7 +80,7 @@ class Plans(Case):
     def test_plans_are_those_of_the_tables_in_the_docs(self):
         """Seed 2, as it was when the figures of docs/REDLOCK.md were measured."""
         plan = Plan(2, True)
-        self.assertEqual((plan.writers, [(r.fault, r.first, r.next, r.late_write_first) for r in plan.rounds])
+        self.assertEqual((plan.writers, [(r.fault, r.first, r.next, r.late_write_first) for r in plan.rounds]),
                          (4, [('clock', 1, 2, True), ('pause', 3, 2, True), ('delay', 1, 0, False), ('restart', 0, 1, True)]))
 
 
@@ -162,7 +162,8 @@ class Demo(Case):
             done = subprocess.run(argv(*words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
-        done = subprocess.run(argv(), env=dict(self.env, PATH='/nowhere'), stdout=subprocess.PIPE,
+        os.symlink(sys.executable, self.lab.path('python3'))
+        done = subprocess.run(argv(), env=dict(self.env, PATH=self.lab.dir), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 3)
         self.assertIn(b'apt-get install redis-server', done.stderr)
