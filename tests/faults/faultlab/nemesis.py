@@ -335,14 +335,15 @@ class DiskLoss(Nemesis):
 
     @staticmethod
     def whole(scene):
-        """Whether the leader sees all nodes as connected voters. A node that came back with nothing is none for a
-        while, and losing another disk then would be to lose two of three."""
+        """Whether the leader sees all nodes connected, and three voters or more. A node that came back with nothing is
+        none for a while, and losing another disk then would be to lose two of three. Of two, neither can be missed."""
         try:
             rows = scene.cluster.node(scene.leader_id()).call('CLUSTER', 'NODES', timeout=1.0)
         except (OSError, RespError):
             return False
         nodes = [dict(zip(row[::2], row[1::2])) for row in rows]
         return any(n[b'self'] and n[b'role'] == b'leader' for n in nodes) and \
+            sum(n[b'state'] == b'voter' for n in nodes) >= 3 and \
             all(n[b'state'] in (b'voter', b'learner') and n[b'connected'] for n in nodes)
 
     def take_node(self, scene):
