@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 
@@ -48,14 +49,14 @@ class Writer:
         return json.loads(line)
 
     def stop(self):
-        os.kill(self.pid, 19)
+        os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def go_on(self):
-        os.kill(self.pid, 18)
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self):
-        self.child.kill()
+        os.killpg(self.pid, signal.SIGKILL) # and the tool that it may wait for
         self.child.wait()
         self.child.stdin.close()
         self.child.stdout.close()
