@@ -2,16 +2,15 @@
 message. Waiting is compressed (the times at the left are the true ones); nothing else is arranged."""
 
 import math
-from xml.sax.saxutils import escape
+
+from drawing import FAINT, GRID, INK, RED, Drawing
 
 WIDTH = 1016
 LANES = {'lock service': 215, 'client 1': 425, 'client 2': 635, 'storage': 845}
 TITLES = {'lock service': ('Lock service', 'three nodes, one Raft group'), 'client 1': ('Client 1', ''),
           'client 2': ('Client 2', ''), 'storage': ('Storage', 'keeps the highest token')}
-INK, FAINT, GRID, RED = '#1f2933', '#66727f', '#c9d1d9', '#c81e1e'
 COLOURS = {'client 1': '#1d5fbf', 'client 2': '#18794e', 'lock service': '#5b4b8a', 'storage': '#8a5a00'}
 PALE = {'client 1': '#dbe8fb', 'client 2': '#d5f0e1'}
-FONT = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 TOP, SLOPE = 168, 7
 
 # Request kinds, who answers, and what is written on the arrows: (answer kinds, lane, label).
@@ -21,42 +20,6 @@ REQUESTS = {'asks': (('granted',), 'lock service', 'acquire'),
 # Room above each event, beyond what the time since the one before asks for.
 ROOM = {'asks': 34, 'granted': 32, 'asks to read': 32, 'has read': 30, 'writes': 32, 'accepted': 30, 'refused': 32,
         'released': 32, 'paused': 24, 'resumed': 30, 'killed': 48}
-
-
-class Drawing:
-    def __init__(self):
-        self.parts = []
-
-    def add(self, text):
-        self.parts.append(text)
-
-    def line(self, x1, y1, x2, y2, colour, width=1.0, more=''):
-        self.add('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%g" %s/>'
-                 % (x1, y1, x2, y2, colour, width, more))
-
-    def box(self, x, y, w, h, fill, more=''):
-        self.add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s" %s/>' % (x, y, w, max(h, 0), fill, more))
-
-    def text(self, x, y, spans, size=15, anchor='middle', colour=INK, more=''):
-        """spans: a string, or (string, colour, bold) triples. A white rim keeps it legible on lines."""
-        if isinstance(spans, str):
-            spans = [(spans, colour, False)]
-        body = ''.join('<tspan fill="%s"%s>%s</tspan>' % (c, ' font-weight="700"' if bold else '', escape(s))
-                       for s, c, bold in spans)
-        self.add('<text x="%.1f" y="%.1f" font-size="%g" text-anchor="%s" stroke="#fff" stroke-width="4" '
-                 'stroke-linejoin="round" paint-order="stroke" xml:space="preserve" %s>%s</text>'
-                 % (x, y, size, anchor, more, body))
-
-    def arrow(self, x1, y1, x2, y2, colour, width=1.8, dashed=False):
-        """Ends a little before the lane, so that the head touches it."""
-        away = 8 if x2 > x1 else -8
-        tip, length = (x2 - away * 0.8, y2), 10
-        angle = math.atan2(y2 - y1, tip[0] - x1)
-        self.line(x1 + away * 0.8, y1, tip[0] - math.cos(angle) * 6, tip[1] - math.sin(angle) * 6, colour, width,
-                  'stroke-dasharray="5 4"' if dashed else '')
-        points = [tip] + [(tip[0] - length * math.cos(angle + s * 0.42), tip[1] - length * math.sin(angle + s * 0.42))
-                          for s in (1, -1)]
-        self.add('<polygon points="%s" fill="%s"/>' % (' '.join('%.1f,%.1f' % p for p in points), colour))
 
 
 def place(events):
@@ -170,8 +133,7 @@ def draw_messages(d, events):
             d.text(at, answer['y'] - 10, '“%s”' % answer['value'] if answer['value'] else 'empty')
         elif refused:
             d.text(at, answer['y'] - 10, [('refused: stale', RED, True)])
-            d.add('<path d="M%g %g l14 14 m0 -14 l-14 14" stroke="%s" stroke-width="4" stroke-linecap="round"/>'
-                  % (sx - 7, e['y'] - 7, RED))
+            d.cross(sx, e['y'], 14, 4)
         else:
             d.text(at, answer['y'] - 10, 'ok')
 
@@ -198,7 +160,7 @@ def draw_failover(d, events):
         return
     x, y = LANES['lock service'], killed['y']
     d.box(x - 8, y, 16, granted['y'] - SLOPE - y, 'url(#nobody)', 'stroke="%s" rx="3"' % RED)
-    d.add('<path d="M%g %g l20 20 m0 -20 l-20 20" stroke="%s" stroke-width="5" stroke-linecap="round"/>' % (x - 10, y - 10, RED))
+    d.cross(x, y, 20, 5)
     d.text(x - 20, y - 6, [('leader killed', RED, True)], 14, 'end')
     d.text(x - 20, y + 11, [('node %d, SIGKILL' % killed['leader'], RED, False)], 13, 'end')
 
@@ -219,14 +181,11 @@ def draw(events, ttl_s):
     events = sorted((dict(e) for e in events), key=lambda e: e['t'])
     end = place(events)
     height = end + 58
-    d = Drawing()
-    d.add('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="%s" role="img">' % (WIDTH, height, FONT))
-    d.add('<title>A paused client wakes up after its lease has ended; storage refuses its late write</title>')
-    d.add('<defs><pattern id="pause" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-          '<rect width="8" height="8" fill="#eef4fd"/><rect width="3" height="8" fill="#cfe0f8"/></pattern>'
-          '<pattern id="nobody" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-          '<rect width="6" height="6" fill="#fff"/><rect width="2" height="6" fill="%s"/></pattern></defs>' % RED)
-    d.box(0, 0, WIDTH, height, '#fff', 'rx="12"')
+    d = Drawing(WIDTH, height, 'A paused client wakes up after its lease has ended; storage refuses its late write',
+                '<pattern id="pause" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+                '<rect width="8" height="8" fill="#eef4fd"/><rect width="3" height="8" fill="#cfe0f8"/></pattern>'
+                '<pattern id="nobody" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+                '<rect width="6" height="6" fill="#fff"/><rect width="2" height="6" fill="%s"/></pattern>' % RED)
     d.text(WIDTH / 2, 40, [('A paused client, and the token that stops its late write', INK, True)], 24)
     d.text(WIDTH / 2, 66, 'Drawn from a run on real processes; leases of %g s; time runs down, waiting is shortened' % ttl_s, 14,
            colour=FAINT)
@@ -243,5 +202,4 @@ def draw(events, ttl_s):
             tokens.append((str(e['token']), COLOURS[e['actor']], True))
             tokens.append((' < ', FAINT, False))
     d.text(WIDTH / 2, height - 22, [('The tokens only ever grow:  ', FAINT, False)] + tokens[:-1], 17)
-    d.add('</svg>')
-    return '\n'.join(d.parts) + '\n'
+    return d.end()

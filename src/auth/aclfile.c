@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "auth/hash.h"
+#include "base/write.h"
 #include "machine/limits.h"
 
 #define ARGS_MAX 256u
@@ -213,22 +214,6 @@ int aclfile_read(const char *path, unsigned rights, struct aclfile *ret, char *e
     return rc;
 }
 
-static bool write_all(int fd, struct fli_slice text)
-{
-    while (text.len > 0) {
-        ssize_t n = write(fd, text.data, text.len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        text.data += n;
-        text.len -= (size_t)n;
-    }
-    return fsync(fd) == 0;
-}
-
 int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t errmsg_size)
 {
     char temporary[4200];
@@ -241,7 +226,8 @@ int aclfile_write(const char *path, struct fli_slice text, char *errmsg, size_t 
     if (fd < 0) {
         return io_error(errmsg, errmsg_size, "write", temporary);
     }
-    bool ok = fchmod(fd, 0600) == 0 && write_all(fd, text);
+    bool ok =
+        fchmod(fd, 0600) == 0 && fli_write_all(fd, text.data, text.len) == 0 && fsync(fd) == 0;
     ok = close(fd) == 0 && ok;
     if (!ok || rename(temporary, path) != 0) {
         int rc = io_error(errmsg, errmsg_size, "write", path);

@@ -60,30 +60,21 @@ static void queue_text(const struct cli_args *a, const struct fl_lock_info *l)
     }
 }
 
-int cli_run_queue(const struct cli_args *a)
+static int show_queue(const struct cli_args *a, const struct fl_lock_info *l)
 {
     static const struct fl_lock_info nobody;
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
-    struct fl_lock_list *list = NULL;
-    int rc = fl_show(c, fl_str(a->arg[0]), 0, &list);
-    if (rc != 0 && rc != FL_ENOTFOUND) {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    l = l != NULL ? l : &nobody;
+    if (cli_has(a, CLI_OPT_JSON)) {
+        queue_json(a, l);
     } else {
-        const struct fl_lock_info *l = rc == 0 ? &list->locks[0] : &nobody;
-        if (cli_has(a, CLI_OPT_JSON)) {
-            queue_json(a, l);
-        } else {
-            queue_text(a, l);
-        }
-        code = CLI_EXIT_DONE;
+        queue_text(a, l);
     }
-    fl_lock_list_free(list);
-    fl_client_destroy(c);
-    return code;
+    return CLI_EXIT_DONE;
+}
+
+int cli_run_queue(const struct cli_args *a)
+{
+    return cli_with_lock(a, show_queue);
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */

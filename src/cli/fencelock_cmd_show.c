@@ -224,31 +224,23 @@ static int show_free(const struct cli_args *a)
     return CLI_EXIT_NO;
 }
 
+static int show_lock(const struct cli_args *a, const struct fl_lock_info *l)
+{
+    struct cli_style style = cli_style_of(a);
+    if (l == NULL) {
+        return show_free(a);
+    }
+    if (style.json) {
+        show_json(l);
+    } else {
+        show_text(l, style.colours);
+    }
+    return CLI_EXIT_DONE;
+}
+
 int cli_run_show(const struct cli_args *a)
 {
-    int code;
-    fl_client *c = cli_client_create(a, &code);
-    if (c == NULL) {
-        return code;
-    }
-    struct fl_lock_list *list = NULL;
-    int rc = fl_show(c, fl_str(a->arg[0]), 0, &list);
-    if (rc == FL_ENOTFOUND) {
-        code = show_free(a);
-    } else if (rc != 0) {
-        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
-    } else {
-        struct cli_style style = cli_style_of(a);
-        if (style.json) {
-            show_json(&list->locks[0]);
-        } else {
-            show_text(&list->locks[0], style.colours);
-        }
-        code = CLI_EXIT_DONE;
-    }
-    fl_lock_list_free(list);
-    fl_client_destroy(c);
-    return code;
+    return cli_with_lock(a, show_lock);
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */

@@ -207,42 +207,51 @@ fl_client *cli_client_create(const struct cli_args *a, int *ret_exit)
     return cli_client_create_at(a, cli_nodes_of(a), ret_exit);
 }
 
+/* What every connection is made with. The struct must stay where it is. */
+struct reach {
+    struct cli_tls tls;
+    struct cli_login login;
+};
+
+/* An address that cannot be one has ended as rc with errmsg. 0, or the exit code after a
+ * sentence. */
+static int reach_of(const struct cli_args *a, int rc, const char *what, const char *errmsg,
+                    struct reach *ret)
+{
+    if (rc != 0) {
+        char message[320];
+        snprintf(message, sizeof message, "%s is wrong: %s", what, errmsg);
+        return cli_fail(a, rc, message, NULL, NULL);
+    }
+    int code = cli_tls_of(a, CLI_OPT_TLS, &ret->tls);
+    return code != 0 ? code : cli_login_of(a, &ret->login);
+}
+
+static int not_created(const struct cli_args *a, int rc)
+{
+    return cli_fail(a, rc, rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc), NULL,
+                    NULL);
+}
+
 fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses, int *ret_exit)
 {
     struct fli_node nodes[FL_NODES_MAX];
     uint32_t n;
     char errmsg[256];
-    char message[320];
+    struct reach with;
     int rc = fli_nodes_parse(addresses, nodes, &n, errmsg, sizeof errmsg);
-    if (rc != 0) {
-        snprintf(message, sizeof message,
-                 "the list of nodes (--nodes or FENCELOCK_NODES) is wrong: %s", errmsg);
-        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
-        return NULL;
-    }
-    struct cli_tls tls;
-    *ret_exit = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    *ret_exit = reach_of(a, rc, "the list of nodes (--nodes or FENCELOCK_NODES)", errmsg, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
-    struct cli_login login;
-    *ret_exit = cli_login_of(a, &login);
-    if (*ret_exit != 0) {
-        return NULL;
-    }
-    struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                        .tls = tls.use,
-                                        .user = login.user,
-                                        .password = login.password};
+    const struct fl_client_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
+                                              .tls = with.tls.use,
+                                              .user = with.login.user,
+                                              .password = with.login.password};
     fl_client *c = NULL;
     rc = fl_client_create(addresses, &options, &c);
-    if (rc != 0) {
-        snprintf(message, sizeof message, "%s",
-                 rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));
-        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
-        return NULL;
-    }
-    return c;
+    *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    return rc == 0 ? c : NULL;
 }
 
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit)
@@ -254,36 +263,40 @@ fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int
 {
     struct fli_node node;
     char errmsg[256];
-    char message[320];
+    struct reach with;
     int rc = fli_node_parse(address, strlen(address), &node, errmsg, sizeof errmsg);
-    if (rc != 0) {
-        snprintf(message, sizeof message, "the storage's address is wrong: %s", errmsg);
-        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
-        return NULL;
-    }
-    struct cli_tls tls;
-    *ret_exit = cli_tls_of(a, CLI_OPT_TLS, &tls);
+    *ret_exit = reach_of(a, rc, "the storage's address", errmsg, &with);
     if (*ret_exit != 0) {
         return NULL;
     }
-    struct cli_login login;
-    *ret_exit = cli_login_of(a, &login);
-    if (*ret_exit != 0) {
-        return NULL;
-    }
-    fl_store *s = NULL;
     const struct fl_store_options options = {.timeout_ms = a->number[CLI_OPT_TIMEOUT],
-                                             .tls = tls.use,
-                                             .user = login.user,
-                                             .password = login.password};
+                                             .tls = with.tls.use,
+                                             .user = with.login.user,
+                                             .password = with.login.password};
+    fl_store *s = NULL;
     rc = fl_store_create_with(address, &options, &s);
-    if (rc != 0) {
-        snprintf(message, sizeof message, "%s",
-                 rc == FL_EINVAL ? "--timeout is at most 24h" : fl_strerror(rc));
-        *ret_exit = cli_fail(a, rc, message, NULL, NULL);
-        return NULL;
+    *ret_exit = rc == 0 ? 0 : not_created(a, rc);
+    return rc == 0 ? s : NULL;
+}
+
+int cli_with_lock(const struct cli_args *a,
+                  int (*show)(const struct cli_args *a, const struct fl_lock_info *l))
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
     }
-    return s;
+    struct fl_lock_list *list = NULL;
+    int rc = fl_show(c, cli_name_of(a), 0, &list);
+    if (rc != 0 && rc != FL_ENOTFOUND) {
+        code = cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    } else {
+        code = show(a, rc == 0 ? &list->locks[0] : NULL);
+    }
+    fl_lock_list_free(list);
+    fl_client_destroy(c);
+    return code;
 }
 
 bool cli_mode_of(const struct cli_args *a, struct fl_acquire_options *options)

@@ -43,6 +43,11 @@ fl_client *cli_client_create_at(const struct cli_args *a, const char *addresses,
 fl_store *cli_store_create(const struct cli_args *a, int *ret_exit);
 fl_store *cli_store_create_at(const struct cli_args *a, const char *address, int *ret_exit);
 
+/* Shows what a node says of the lock that the first argument names; NULL: it is free. The exit code
+ * of `show`, or of what went wrong, which was said. */
+int cli_with_lock(const struct cli_args *a,
+                  int (*show)(const struct cli_args *a, const struct fl_lock_info *l));
+
 /* What a person can do about an error; NULL when nothing beyond its message. */
 const char *cli_remedy(const struct cli_args *a, int code, const char *message);
 

@@ -1,10 +1,12 @@
 /* fencelock_store.c: the sample storage server: its options, its signals, its last words.
  *
  * Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or had to stop; 2 usage. */
+#include <ctype.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +28,10 @@
 #define EXIT_USAGE 2
 #define ERRMSG_SIZE 512u
 
-/* Options of TLS that are texts; with the rest of their names. */
 enum tls_text { TLS_PORT, TLS_CERT, TLS_KEY, TLS_CA, TLS_AUTH, TLS_PROTOCOLS, TLS_TEXTS };
-
-static const struct {
-    const char *option, *variable;
-} tls_names[TLS_TEXTS] = {
-    [TLS_PORT] = {"tls-port", "FENCELOCK_STORE_TLS_PORT"},
-    [TLS_CERT] = {"tls-cert-file", "FENCELOCK_STORE_TLS_CERT_FILE"},
-    [TLS_KEY] = {"tls-key-file", "FENCELOCK_STORE_TLS_KEY_FILE"},
-    [TLS_CA] = {"tls-ca-cert-file", "FENCELOCK_STORE_TLS_CA_CERT_FILE"},
-    [TLS_AUTH] = {"tls-auth-clients", "FENCELOCK_STORE_TLS_AUTH_CLIENTS"},
-    [TLS_PROTOCOLS] = {"tls-protocols", "FENCELOCK_STORE_TLS_PROTOCOLS"},
-};
 
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 #define SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
-#define TLS_OPTION 256 /* getopt's values from here on are enum tls_text */
 
 struct options {
     const char *listen;
@@ -196,64 +185,90 @@ static bool set_log_style(struct options *o, const char *name, const char *text)
     return true;
 }
 
-static const char allow_remote_is_gone[] = "there is no %s any more; what it did is said by %s";
+static bool say_what_replaced_it(struct options *o, const char *name, const char *text)
+{
+    (void)o;
+    (void)text;
+    complain("there is no %s any more; what it did is said by %s", name,
+             name[0] == '-' ? "--protected-mode no" : "FENCELOCK_STORE_PROTECTED_MODE=no");
+    return false;
+}
+
+enum kind {
+    KIND_TEXT,          /* an empty variable is none */
+    KIND_TEXT_OR_EMPTY, /* an empty one is a value */
+    KIND_CHECKED,
+    KIND_CHECKED_TEXT, /* as KIND_TEXT */
+    KIND_YES_NO,
+    KIND_FLAG, /* yes or no in the environment */
+    KIND_GONE,
+};
+
+/* Each is --NAME on the command line and FENCELOCK_STORE_NAME in the environment. */
+static const struct row {
+    const char *name;
+    enum kind kind;
+    size_t at;                                                          /* in struct options */
+    bool (*set)(struct options *o, const char *name, const char *text); /* of what is checked */
+} rows[] = {
+    {"listen", KIND_TEXT_OR_EMPTY, offsetof(struct options, listen), NULL},
+    {"data", KIND_TEXT_OR_EMPTY, offsetof(struct options, data), NULL},
+    {"metrics", KIND_TEXT, offsetof(struct options, metrics), NULL},
+    {"size-max", KIND_CHECKED, 0, set_size},
+    {"strict", KIND_CHECKED_TEXT, 0, set_strict},
+    {"strict-timeout", KIND_CHECKED, 0, set_strict_timeout},
+    {"allow-remote", KIND_GONE, 0, say_what_replaced_it},
+    {"protected-mode", KIND_YES_NO, offsetof(struct options, protected_mode), NULL},
+    {"strict-user", KIND_TEXT, offsetof(struct options, strict_user), NULL},
+    {"strict-password-file", KIND_TEXT, offsetof(struct options, strict_password_file), NULL},
+    {"aclfile", KIND_TEXT, offsetof(struct options, aclfile), NULL},
+    {"tls-auth-clients-user", KIND_CHECKED, 0, set_cert_user},
+    {"log-level", KIND_CHECKED, 0, set_log_level},
+    {"log-format", KIND_CHECKED, 0, set_log_style},
+    {"tls-port", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_PORT]), NULL},
+    {"tls-cert-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_CERT]), NULL},
+    {"tls-key-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_KEY]), NULL},
+    {"tls-ca-cert-file", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_CA]), NULL},
+    {"tls-auth-clients", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_AUTH]), NULL},
+    {"tls-protocols", KIND_TEXT_OR_EMPTY, offsetof(struct options, tls[TLS_PROTOCOLS]), NULL},
+    {"strict-tls", KIND_FLAG, offsetof(struct options, strict_tls), NULL},
+    {"no-fencing", KIND_FLAG, offsetof(struct options, no_fencing), NULL},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+#define FIRST_ROW 256 /* getopt's values from here on are rows */
+
+/* name: the option's or the variable's, for complaints. */
+static bool take(struct options *o, const struct row *row, const char *name, const char *text)
+{
+    switch (row->kind) {
+    case KIND_TEXT:
+    case KIND_TEXT_OR_EMPTY:
+        memcpy((char *)o + row->at, &text, sizeof text);
+        return true;
+    case KIND_YES_NO:
+    case KIND_FLAG:
+        return set_switch((bool *)((char *)o + row->at), name, text);
+    default:
+        return row->set(o, name, text);
+    }
+}
 
 static bool read_environment(struct options *o)
 {
-    const char *v = getenv("FENCELOCK_STORE_LISTEN");
-    o->listen = v != NULL ? v : o->listen;
-    v = getenv("FENCELOCK_STORE_DATA");
-    o->data = v != NULL ? v : o->data;
-    v = getenv("FENCELOCK_STORE_METRICS");
-    o->metrics = v != NULL && v[0] != '\0' ? v : o->metrics;
-    v = getenv("FENCELOCK_STORE_SIZE_MAX");
-    if (v != NULL && !set_size(o, "FENCELOCK_STORE_SIZE_MAX", v)) {
-        return false;
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct row *row = &rows[i];
+        char name[64];
+        int len = snprintf(name, sizeof name, "FENCELOCK_STORE_%s", row->name);
+        for (int at = 0; at < len; at++) {
+            name[at] = (char)(name[at] == '-' ? '_' : toupper((unsigned char)name[at]));
+        }
+        const char *v = getenv(name);
+        bool none_if_empty = row->kind == KIND_TEXT || row->kind == KIND_CHECKED_TEXT;
+        if (v != NULL && !(v[0] == '\0' && none_if_empty) && !take(o, row, name, v)) {
+            return false;
+        }
     }
-    v = getenv("FENCELOCK_STORE_STRICT");
-    if (v != NULL && v[0] != '\0' && !set_strict(o, "FENCELOCK_STORE_STRICT", v)) {
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_STRICT_TIMEOUT");
-    if (v != NULL && !set_strict_timeout(o, "FENCELOCK_STORE_STRICT_TIMEOUT", v)) {
-        return false;
-    }
-    if (getenv("FENCELOCK_STORE_ALLOW_REMOTE") != NULL) {
-        complain(allow_remote_is_gone, "FENCELOCK_STORE_ALLOW_REMOTE",
-                 "FENCELOCK_STORE_PROTECTED_MODE=no");
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_PROTECTED_MODE");
-    if (v != NULL && !set_switch(&o->protected_mode, "FENCELOCK_STORE_PROTECTED_MODE", v)) {
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_STRICT_USER");
-    o->strict_user = v != NULL && v[0] != '\0' ? v : o->strict_user;
-    v = getenv("FENCELOCK_STORE_STRICT_PASSWORD_FILE");
-    o->strict_password_file = v != NULL && v[0] != '\0' ? v : o->strict_password_file;
-    v = getenv("FENCELOCK_STORE_ACLFILE");
-    o->aclfile = v != NULL && v[0] != '\0' ? v : o->aclfile;
-    v = getenv("FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER");
-    if (v != NULL && !set_cert_user(o, "FENCELOCK_STORE_TLS_AUTH_CLIENTS_USER", v)) {
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_LOG_LEVEL");
-    if (v != NULL && !set_log_level(o, "FENCELOCK_STORE_LOG_LEVEL", v)) {
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_LOG_FORMAT");
-    if (v != NULL && !set_log_style(o, "FENCELOCK_STORE_LOG_FORMAT", v)) {
-        return false;
-    }
-    for (int i = 0; i < TLS_TEXTS; i++) {
-        o->tls[i] = getenv(tls_names[i].variable);
-    }
-    v = getenv("FENCELOCK_STORE_STRICT_TLS");
-    if (v != NULL && !set_switch(&o->strict_tls, "FENCELOCK_STORE_STRICT_TLS", v)) {
-        return false;
-    }
-    v = getenv("FENCELOCK_STORE_NO_FENCING");
-    return v == NULL || set_switch(&o->no_fencing, "FENCELOCK_STORE_NO_FENCING", v);
+    return true;
 }
 
 /* With a user, the first line of the file. */
@@ -283,109 +298,44 @@ static bool read_strict_password(struct options *o)
     return true;
 }
 
-static const struct option table[] = {
-    {"listen", required_argument, NULL, 'l'},
-    {"data", required_argument, NULL, 'd'},
-    {"metrics", required_argument, NULL, 'm'},
-    {"size-max", required_argument, NULL, 's'},
-    {"allow-remote", optional_argument, NULL, 'R'},
-    {"protected-mode", required_argument, NULL, 'r'},
-    {"aclfile", required_argument, NULL, 'a'},
-    {"tls-auth-clients-user", required_argument, NULL, 'u'},
-    {"no-fencing", no_argument, NULL, 'n'},
-    {"log-level", required_argument, NULL, 'L'},
-    {"log-format", required_argument, NULL, 'F'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'v'},
-    {"strict", required_argument, NULL, 'c'},
-    {"strict-timeout", required_argument, NULL, 't'},
-    {"strict-tls", no_argument, NULL, 'T'},
-    {"strict-user", required_argument, NULL, 'U'},
-    {"strict-password-file", required_argument, NULL, 'P'},
-    {"tls-port", required_argument, NULL, TLS_OPTION + TLS_PORT},
-    {"tls-cert-file", required_argument, NULL, TLS_OPTION + TLS_CERT},
-    {"tls-key-file", required_argument, NULL, TLS_OPTION + TLS_KEY},
-    {"tls-ca-cert-file", required_argument, NULL, TLS_OPTION + TLS_CA},
-    {"tls-auth-clients", required_argument, NULL, TLS_OPTION + TLS_AUTH},
-    {"tls-protocols", required_argument, NULL, TLS_OPTION + TLS_PROTOCOLS},
-    {NULL, 0, NULL, 0},
-};
-
-/* Options whose values may be wrong, which is said. */
-static bool set_checked(struct options *o, int c, const char *argument)
-{
-    switch (c) {
-    case 's':
-        return set_size(o, "--size-max", optarg);
-    case 'c':
-        return set_strict(o, "--strict", optarg);
-    case 't':
-        return set_strict_timeout(o, "--strict-timeout", optarg);
-    case 'L':
-        return set_log_level(o, "--log-level", optarg);
-    case 'F':
-        return set_log_style(o, "--log-format", optarg);
-    case 'r':
-        return set_switch(&o->protected_mode, "--protected-mode", optarg);
-    case 'u':
-        return set_cert_user(o, "--tls-auth-clients-user", optarg);
-    case 'R':
-        complain(allow_remote_is_gone, "--allow-remote", "--protected-mode no");
-        return false;
-    case ':':
-        complain("%s needs a value; see --help", argument);
-        return false;
-    default:
-        complain("unknown option %s; see --help", argument);
-        return false;
-    }
-}
-
 /* -1: go on; otherwise the exit code. */
 static int read_arguments(struct options *o, int argc, char **argv)
 {
+    struct option table[ROWS + 3] = {{"help", no_argument, NULL, 'h'},
+                                     {"version", no_argument, NULL, 'v'}};
+    for (size_t i = 0; i < ROWS; i++) {
+        enum kind kind = rows[i].kind;
+        table[i + 2] = (struct option){.name = rows[i].name,
+                                       .has_arg = kind == KIND_FLAG   ? no_argument
+                                                  : kind == KIND_GONE ? optional_argument
+                                                                      : required_argument,
+                                       .val = FIRST_ROW + (int)i};
+    }
     int c;
     opterr = 0;
     while ((c = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
-        if (c >= TLS_OPTION) {
-            o->tls[c - TLS_OPTION] = optarg;
+        char name[64];
+        if (c >= FIRST_ROW) {
+            const struct row *row = &rows[c - FIRST_ROW];
+            (void)snprintf(name, sizeof name, "--%s", row->name);
+            if (!take(o, row, name, row->kind == KIND_FLAG ? "yes" : optarg)) {
+                return EXIT_USAGE;
+            }
             continue;
         }
         switch (c) {
-        case 'T':
-            o->strict_tls = true;
-            break;
-        case 'l':
-            o->listen = optarg;
-            break;
-        case 'd':
-            o->data = optarg;
-            break;
-        case 'm':
-            o->metrics = optarg;
-            break;
-        case 'U':
-            o->strict_user = optarg;
-            break;
-        case 'P':
-            o->strict_password_file = optarg;
-            break;
-        case 'a':
-            o->aclfile = optarg;
-            break;
-        case 'n':
-            o->no_fencing = true;
-            break;
         case 'h':
             (void)fputs(store_help, stdout);
             return EXIT_SUCCESS;
         case 'v':
             (void)puts(PROGRAM " " FL_VERSION);
             return EXIT_SUCCESS;
+        case ':':
+            complain("%s needs a value; see --help", argv[optind - 1]);
+            return EXIT_USAGE;
         default:
-            if (!set_checked(o, c, argv[optind - 1])) {
-                return EXIT_USAGE;
-            }
+            complain("unknown option %s; see --help", argv[optind - 1]);
+            return EXIT_USAGE;
         }
     }
     if (optind < argc) {
@@ -464,9 +414,13 @@ static bool check_tls(struct options *o)
         complain("--listen off leaves clients no port: add --tls-port");
         return false;
     }
-    for (int i = 0; i < TLS_TEXTS && o->tls[TLS_PORT] == NULL && !o->strict_tls; i++) {
-        if (o->tls[i] != NULL) {
-            complain("--%s has no effect without --tls-port: add it", tls_names[i].option);
+    for (size_t i = 0; i < ROWS && o->tls[TLS_PORT] == NULL && !o->strict_tls; i++) {
+        const char *given = NULL;
+        if (rows[i].at >= offsetof(struct options, tls)) {
+            memcpy(&given, (const char *)o + rows[i].at, sizeof given);
+        }
+        if (given != NULL) {
+            complain("--%s has no effect without --tls-port: add it", rows[i].name);
             return false;
         }
     }

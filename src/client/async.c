@@ -14,7 +14,7 @@
 struct fl_call {
     struct fli_list in;
     struct fl_async *async;
-    struct fli_op *op;
+    struct fli_engine_call *op;
     struct fl_lock *lock;    /* ACQUIRE, SESSION OPEN: what it will be */
     struct fl_lock *session; /* ACQUIRE under one; NULL when it has been freed */
     union {
@@ -38,32 +38,6 @@ static int init_mutex(pthread_mutex_t *m)
     return rc == 0 ? 0 : FL_ESYSTEM;
 }
 
-static int take_options(struct fl_async *a, const struct fl_client_options *o)
-{
-    a->owner_len = fli_owner_make(a->owner);
-    if (o == NULL) {
-        return 0;
-    }
-    bool owner_ok =
-        o->owner.len == 0 || (o->owner.len >= FL_OWNER_MIN && o->owner.len <= FL_OWNER_MAX);
-    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS || !owner_ok) {
-        return FL_EINVAL;
-    }
-    if (o->timeout_ms != 0) {
-        a->engine.timeout_ms = o->timeout_ms;
-    }
-    if (o->attempt_ms != 0) {
-        a->engine.attempt_ms = o->attempt_ms;
-    }
-    if (o->owner.len != 0) {
-        memcpy(a->owner, o->owner.data, o->owner.len);
-        a->owner_len = o->owner.len;
-    }
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    int rc = fli_link_tls_init(&a->engine.tls, o->tls, errmsg, sizeof errmsg);
-    return rc != 0 ? rc : fli_link_login(&a->engine.tls, o->user, o->password);
-}
-
 static int create(const char *nodes, const struct fl_client_options *options, fl_async **ret)
 {
     struct fl_async *a = calloc(1, sizeof *a);
@@ -72,12 +46,12 @@ static int create(const char *nodes, const struct fl_client_options *options, fl
     }
     fli_list_init(&a->locks);
     fli_list_init(&a->calls);
-    int rc = nodes == NULL ? FL_EINVAL : fli_engine_init(&a->engine, nodes);
+    int rc = nodes == NULL ? FL_EINVAL : fli_engine_init(&a->engine, nodes, false);
     if (rc != 0) {
         free(a);
         return rc;
     }
-    rc = take_options(a, options);
+    rc = fli_owner_and_options(&a->engine, &a->owner, options);
     if (rc == 0) {
         rc = init_mutex(&a->mutex);
     }
@@ -136,7 +110,7 @@ int fl_async_fd(const fl_async *a)
 
 struct fl_bytes fl_async_owner(const fl_async *a)
 {
-    return (struct fl_bytes){a->owner, a->owner_len};
+    return fli_owner_bytes(&a->owner);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -158,8 +132,8 @@ static int start_call(struct fl_call *call, const struct fli_ask *ask, uint64_t 
 {
     struct fl_async *a = call->async;
     uint64_t most_ms = timeout_ms != 0 ? timeout_ms : a->engine.timeout_ms;
-    const struct fli_op_times times = {.deadline_ms = fli_clock_ms() + wait_ms + most_ms,
-                                       .wait_ms = wait_ms};
+    const struct fli_call_times times = {.deadline_ms = fli_clock_ms() + wait_ms + most_ms,
+                                         .wait_ms = wait_ms};
     (void)pthread_mutex_lock(&a->mutex);
     int rc = fli_engine_start(&a->engine, ask, &times, ended, call, &call->op);
     if (rc == 0) {
@@ -175,7 +149,7 @@ void fl_call_cancel(fl_call *call)
 {
     struct fl_async *a = call->async;
     (void)pthread_mutex_lock(&a->mutex);
-    fli_op_cancel(call->op);
+    fli_engine_cancel(call->op);
     call_delete(call);
     (void)pthread_mutex_unlock(&a->mutex);
 }
@@ -271,10 +245,11 @@ int fl_async_session(fl_async *a, const struct fl_session_options *options,
 {
     static const struct fl_session_options defaults;
     const struct fl_session_options *o = options != NULL ? options : &defaults;
-    char made[FL_OWNER_MAX];
+    struct fli_owner made;
     struct fl_bytes owner = o->owner;
     if (owner.len == 0) {
-        owner = (struct fl_bytes){made, fli_owner_make(made)};
+        fli_owner_make(&made);
+        owner = fli_owner_bytes(&made);
     }
     const struct fli_ask ask = {.op = FLI_ASK_SESSION_OPEN,
                                 .owner = owner,

@@ -7,6 +7,7 @@
 
 #include "client/engine.h"
 #include "client/lease.h"
+#include "client/owner.h"
 
 /* The mutex is recursive, and is held while callbacks run. So callbacks may call these functions,
  * and no other thread can use a lock before its holder has been told that it is lost. */
@@ -15,8 +16,7 @@ struct fl_async {
     struct fli_engine engine;
     struct fli_list locks;
     struct fli_list calls;
-    char owner[FL_OWNER_MAX];
-    size_t owner_len;
+    struct fli_owner owner;
     /* Leases since that was last told to a node, with a renewal. */
     uint32_t jeopardies, lost;
     bool report_refused; /* the nodes are older and do not know these words */
@@ -31,7 +31,7 @@ struct fl_lock {
     unsigned telling; /* on_change calls that have not returned */
     bool freed;       /* in one of them */
     bool is_session;
-    struct fli_op *renewal;
+    struct fli_engine_call *renewal;
     struct fli_ask renew; /* its bytes are below */
     char bytes[];
 };

@@ -1,15 +1,9 @@
-/* caller.h: the blocking shell: carries out the orders of a call (call_state.h), with one
- * connection at a time. It also has what clients of the lock service and of the store share. One
- * thread. */
+/* caller.h: the blocking shell: an engine (engine.h) with one call at a time, that is waited for.
+ * It also has what clients of the lock service and of the store share. One thread. */
 #ifndef FLI_CLIENT_CALLER_H
 #define FLI_CLIENT_CALLER_H
 
-#include "client/attempts.h"
-#include "client/ask.h"
-#include "client/call_state.h"
-#include "client/link.h"
-#include "client/nodes.h"
-#include "client/health_probe.h"
+#include "client/engine.h"
 
 #define FLI_TROUBLE_SIZE 160u
 
@@ -19,29 +13,12 @@
 typedef void (*fli_trouble_cb)(void *arg, uint64_t without_ms, const char *text);
 
 struct fli_caller {
-    uint64_t timeout_ms;
-    uint64_t attempt_ms;
-    uint32_t n_nodes;
-    bool learns_leader;
+    struct fli_engine engine;
     fli_trouble_cb on_trouble; /* NULL: nobody wants to know */
     void *trouble_arg;
-    /* private; nodes[n_nodes] is the leader when its address is not in the list */
-    uint32_t leader;     /* FLI_CALL_NOBODY: not known */
-    uint32_t link_node;  /* whom `link` is connected to; meaningless when it is closed */
-    uint64_t learned_ms; /* when the leader was last asked for; 0: never */
-    uint64_t shun_ms;    /* until then, an address of a leader that was told and did not work is not
-                          * tried */
-    uint32_t silent;     /* left because it said nothing: not where calls begin, for a while */
-    uint64_t silent_until_ms;
-    struct fli_link_tls tls;
-    struct fli_pace pace;
-    struct fli_attempts attempts;
-    unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
-    struct fli_link link;
-    struct fli_link aside; /* of the health probe; closed between calls */
-    struct fli_health_probe health_probe;
-    struct fli_buf out;
-    struct fli_node nodes[FL_NODES_MAX + 1];
+    /* private; trouble[n_nodes] is that of a leader whose address is not in the list */
+    bool without; /* a usable node, since without_ms */
+    uint64_t without_ms;
     char trouble[FL_NODES_MAX + 1][FLI_TROUBLE_SIZE]; /* of each node, during this call */
     char error[1024];
 };
@@ -49,13 +26,12 @@ struct fli_caller {
 struct fli_call {
     struct fli_ask ask;
     uint64_t wait_ms;    /* ACQUIRE */
-    uint64_t timeout_ms; /* beyond wait_ms; 0: the caller's */
+    uint64_t timeout_ms; /* beyond wait_ms; 0: the engine's */
     const char *no;      /* the error text of a "no" */
 };
 
-/* nodes: as for fli_nodes_parse(). 0 or FL_EINVAL, with errmsg. */
-int fli_caller_init(struct fli_caller *k, const char *nodes, char *errmsg,
-                    size_t errmsg_size) FLI_MUST_USE;
+/* nodes: as for fli_nodes_parse(). 0; FL_EINVAL, FL_ESYSTEM. */
+int fli_caller_init(struct fli_caller *k, const char *nodes) FLI_MUST_USE;
 void fli_caller_fini(struct fli_caller *k);
 
 /* Makes the call. 0; FL_ENOTHELD for a "no"; or a code. Whatever the result, k->error says why it

@@ -11,12 +11,9 @@
 #include "client/owner.h"
 #include "client/url.h"
 
-#define OWNER_BYTES 16u
-
 struct fl_client {
     struct fli_caller caller;
-    char owner[FL_OWNER_MAX];
-    size_t owner_len;
+    struct fli_owner owner;
 };
 
 uint64_t fl_now_ms(void)
@@ -30,44 +27,9 @@ uint64_t fl_remaining_ms(const struct fl_grant *grant)
     return grant->deadline_ms > now_ms ? grant->deadline_ms - now_ms : 0;
 }
 
-size_t fli_owner_make(char ret[FL_OWNER_MAX])
-{
-    static const char hex[] = "0123456789abcdef";
-    uint8_t bytes[OWNER_BYTES];
-    fli_random(bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        ret[2 * i] = hex[bytes[i] >> 4];
-        ret[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    return (size_t)2 * OWNER_BYTES;
-}
-
 static bool is_between(uint64_t v, uint64_t least, uint64_t most)
 {
     return v >= least && v <= most;
-}
-
-static int take_options(struct fl_client *c, const struct fl_client_options *o)
-{
-    if (o->timeout_ms > FL_TIMEOUT_MAX_MS || o->attempt_ms > FL_TIMEOUT_MAX_MS) {
-        return FL_EINVAL;
-    }
-    if (o->timeout_ms != 0) {
-        c->caller.timeout_ms = o->timeout_ms;
-    }
-    if (o->attempt_ms != 0) {
-        c->caller.attempt_ms = o->attempt_ms;
-    }
-    if (o->owner.len != 0 && !is_between(o->owner.len, FL_OWNER_MIN, FL_OWNER_MAX)) {
-        return FL_EINVAL;
-    }
-    if (o->owner.len != 0) {
-        memcpy(c->owner, o->owner.data, o->owner.len);
-        c->owner_len = o->owner.len;
-    }
-    char errmsg[FLI_TLS_ERRMSG_SIZE];
-    int rc = fli_link_tls_init(&c->caller.tls, o->tls, errmsg, sizeof errmsg);
-    return rc != 0 ? rc : fli_link_login(&c->caller.tls, o->user, o->password);
 }
 
 int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errmsg_size)
@@ -81,19 +43,18 @@ int fl_tls_check(const struct fl_tls_options *options, char *errmsg, size_t errm
 
 static int create(const char *nodes, const struct fl_client_options *options, fl_client **ret)
 {
-    char errmsg[128];
     struct fl_client *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return FL_ENOMEM;
     }
-    int rc = nodes == NULL ? FL_EINVAL : fli_caller_init(&c->caller, nodes, errmsg, sizeof errmsg);
-    c->caller.learns_leader = true;
-    if (rc == 0) {
-        c->owner_len = fli_owner_make(c->owner);
-        rc = take_options(c, options);
-    }
+    int rc = nodes == NULL ? FL_EINVAL : fli_caller_init(&c->caller, nodes);
     if (rc != 0) {
         free(c);
+        return rc;
+    }
+    rc = fli_owner_and_options(&c->caller.engine, &c->owner, options);
+    if (rc != 0) {
+        fl_client_destroy(c);
         return rc;
     }
     *ret = c;
@@ -132,8 +93,7 @@ const char *fl_client_error(const fl_client *c)
 
 struct fl_bytes fl_client_owner(const fl_client *c)
 {
-    struct fl_bytes owner = {c->owner, c->owner_len};
-    return owner;
+    return fli_owner_bytes(&c->owner);
 }
 
 /* ---- checks before anything is sent ---------------------------------------------------------- */
@@ -388,10 +348,11 @@ int fl_session_open(fl_client *c, const struct fl_session_options *options, stru
 {
     static const struct fl_session_options defaults;
     const struct fl_session_options *o = options != NULL ? options : &defaults;
-    char made[FL_OWNER_MAX];
+    struct fli_owner made;
     struct fl_bytes owner = o->owner;
     if (owner.len == 0) {
-        owner = (struct fl_bytes){made, fli_owner_make(made)};
+        fli_owner_make(&made);
+        owner = fli_owner_bytes(&made);
     }
     const struct fli_call call = {
         .ask = {.op = FLI_ASK_SESSION_OPEN,
@@ -527,18 +488,18 @@ int fl_busiest(fl_client *c, uint64_t count, uint64_t timeout_ms, struct fl_lock
 
 size_t fl_client_nodes(const fl_client *c)
 {
-    return c->caller.n_nodes;
+    return c->caller.engine.n_nodes;
 }
 
 const char *fl_client_node(const fl_client *c, size_t index)
 {
-    return index < c->caller.n_nodes ? c->caller.nodes[index].text : NULL;
+    return index < c->caller.engine.n_nodes ? c->caller.engine.places[index].node.text : NULL;
 }
 
 int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
               int (*sink)(void *arg, const void *data, size_t len), void *arg)
 {
-    if (node >= c->caller.n_nodes) {
+    if (node >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", node);
     }
     return fli_backup(&c->caller, FLI_ASK_BACKUP, (uint32_t)node, timeout_ms, sink, arg);
@@ -546,7 +507,7 @@ int fl_backup(fl_client *c, size_t node, uint64_t timeout_ms,
 
 int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_status *ret)
 {
-    if (index >= c->caller.n_nodes) {
+    if (index >= c->caller.engine.n_nodes) {
         return fli_caller_fail(&c->caller, FL_EINVAL, "there is no node number %zu", index);
     }
     redisReply *reply;
@@ -559,7 +520,7 @@ int fl_node_ask(fl_client *c, size_t index, uint64_t timeout_ms, struct fl_node_
     if (ret->role[0] == '\0') { /* a Redis has an INFO too */
         return fli_caller_fail(&c->caller, FL_EPROTO,
                                "%s answers, but is not a fencelockd: its INFO has no node_role",
-                               c->caller.nodes[index].text);
+                               c->caller.engine.places[index].node.text);
     }
     return 0;
 }

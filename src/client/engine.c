@@ -2,7 +2,6 @@
  * carries them out as far as it can without waiting. */
 #include "client/engine.h"
 
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +12,21 @@
 #include "base/clock.h"
 #include "client/watched.h"
 
-#define REQUEST_MAX ((size_t)1 << 20)
+#define REQUEST_MAX ((size_t)64 << 20)
 #define LEARN_EVERY_MS UINT64_C(10000)
 #define SHUN_MS UINT64_C(30000)
 #define SILENT_MS UINT64_C(10000)
 #define TEXT_SIZE 512u
 
-struct fli_op {
+struct fli_engine_call {
     struct fli_list in; /* of ops or ended */
     struct fli_engine *engine;
     struct fli_ask ask;
     struct fli_call_state call_state;
-    bool begun;    /* the present order */
-    unsigned owed; /* 1: the answer to LEADER comes before the one that is wanted */
+    bool begun;                /* the present order */
+    unsigned tried;            /* addresses of the node that is being connected to */
+    uint64_t address_until_ms; /* when the next one is tried; UINT64_MAX: not */
+    unsigned owed;             /* 1: the answer to LEADER comes before the one that is wanted */
     uint32_t link_node;
     struct fli_watched main;
     struct fli_watched probe; /* or of the health probe */
@@ -43,26 +44,6 @@ struct fli_op {
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static void resolve(struct fli_place *p, bool numeric_only)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = numeric_only ? AI_NUMERICHOST | AI_NUMERICSERV : 0};
-    struct addrinfo *list = NULL;
-    p->n = 0;
-    p->turn = 0;
-    if (getaddrinfo(p->node.host, p->node.port, &hints, &list) != 0) {
-        return;
-    }
-    for (struct addrinfo *a = list; a != NULL && p->n < FLI_PLACE_ADDRESSES; a = a->ai_next) {
-        if (a->ai_addrlen <= sizeof p->address[0]) {
-            memcpy(&p->address[p->n], a->ai_addr, a->ai_addrlen);
-            p->address_len[p->n++] = a->ai_addrlen;
-        }
-    }
-    freeaddrinfo(list);
-}
-
 static int init_places(struct fli_engine *e, const char *nodes)
 {
     char errmsg[128];
@@ -74,15 +55,19 @@ static int init_places(struct fli_engine *e, const char *nodes)
     unsigned known = 0;
     for (uint32_t i = 0; i < e->n_nodes; i++) {
         e->places[i].node = parsed[i];
-        resolve(&e->places[i], false);
+        if (!e->blocks) {
+            fli_place_resolve(&e->places[i], false);
+        }
         known += e->places[i].n;
     }
-    return known > 0 ? 0 : FL_ENOCONN;
+    return e->blocks || known > 0 ? 0 : FL_ENOCONN;
 }
 
-int fli_engine_init(struct fli_engine *e, const char *nodes)
+int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks)
 {
     memset(e, 0, sizeof *e);
+    e->blocks = blocks;
+    e->learns_leader = true;
     fli_list_init(&e->ops);
     fli_list_init(&e->ended);
     e->timeout_ms = FL_TIMEOUT_DEFAULT_MS;
@@ -141,60 +126,22 @@ static void watch(struct fli_engine *e, struct fli_watched *w, uint32_t events)
     fli_watched_for(w, e->epoll_fd, events);
 }
 
-static void drop_idle(struct fli_engine *e, unsigned i)
-{
-    fli_link_close(&e->idle[i].link);
-    e->n_idle--;
-    if (i != e->n_idle) {
-        fli_link_move(&e->idle[i].link, &e->idle[e->n_idle].link);
-        e->idle[i].node = e->idle[e->n_idle].node;
-    }
-}
-
-static bool take_idle(struct fli_op *op, uint32_t node)
-{
-    struct fli_engine *e = op->engine;
-    for (unsigned i = e->n_idle; i-- > 0;) {
-        if (e->idle[i].node != node) {
-            continue;
-        }
-        bool fresh = fli_link_is_fresh(&e->idle[i].link);
-        if (fresh) {
-            fli_link_move(&op->main.link, &e->idle[i].link);
-        }
-        drop_idle(e, i);
-        if (fresh) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A connection on which nothing is outstanding serves the next call. */
-static void keep_idle(struct fli_op *op)
+static void keep_idle(struct fli_engine_call *op)
 {
     struct fli_engine *e = op->engine;
     if (op->main.link.fd < 0) {
         return;
     }
-    if (op->owed != 0 || e->n_idle == FLI_IDLE_MAX || !fli_link_is_fresh(&op->main.link)) {
+    if (op->owed != 0 || e->idle.n == FLI_IDLE_MAX || !fli_link_is_fresh(&op->main.link)) {
         fli_watched_close(&op->main, op->engine->epoll_fd);
         return;
     }
-    watch(e, &op->main, 0);
-    struct fli_idle *idle = &e->idle[e->n_idle++];
-    idle->node = op->link_node;
-    fli_link_init(&idle->link);
-    fli_link_move(&idle->link, &op->main.link);
-}
-
-static void drop_idle_to(struct fli_engine *e, uint32_t node)
-{
-    for (unsigned i = e->n_idle; i-- > 0;) {
-        if (e->idle[i].node == node) {
-            drop_idle(e, i);
-        }
+    if (e->blocks) { /* one call at a time: one connection */
+        fli_idle_drop_all(&e->idle);
     }
+    watch(e, &op->main, 0);
+    fli_idle_keep(&e->idle, op->link_node, &op->main.link);
 }
 
 /* ---- who leads ------------------------------------------------------------------------------- */
@@ -211,6 +158,20 @@ static void forget_leader(struct fli_engine *e, uint32_t node)
     e->learned_ms = 0;
 }
 
+/* The last place is in use by a call that would not notice that it became another node's. */
+static bool is_last_place_in_use(const struct fli_engine *e)
+{
+    FLI_LIST_FOREACH(at, &e->ops)
+    {
+        const struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
+        if (op->main.link.fd >= 0 && op->link_node == e->n_nodes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* FLI_CALL_NOBODY: the address is of no use. */
 static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
 {
     for (uint32_t i = 0; i <= e->n_nodes; i++) {
@@ -222,20 +183,22 @@ static uint32_t place_of(struct fli_engine *e, const char *address, size_t len)
     }
     char errmsg[128];
     struct fli_place place = {.n = 0};
-    if (fli_clock_ms() < e->shun_ms ||
+    if (fli_clock_ms() < e->shun_ms || is_last_place_in_use(e) ||
         fli_node_parse(address, len, &place.node, errmsg, sizeof errmsg) != 0) {
         return FLI_CALL_NOBODY;
     }
-    resolve(&place, true);
-    if (place.n == 0) {
-        return FLI_CALL_NOBODY;
+    if (!e->blocks) {
+        fli_place_resolve(&place, true);
+        if (place.n == 0) {
+            return FLI_CALL_NOBODY;
+        }
     }
-    drop_idle_to(e, e->n_nodes);
+    fli_idle_drop(&e->idle, e->n_nodes);
     e->places[e->n_nodes] = place;
     return e->n_nodes;
 }
 
-static void learn_leader(struct fli_op *op, const redisReply *reply)
+static void learn_leader(struct fli_engine_call *op, const redisReply *reply)
 {
     struct fli_engine *e = op->engine;
     e->leader = FLI_CALL_NOBODY;
@@ -264,37 +227,68 @@ static void note_silent(struct fli_engine *e, uint32_t node)
 
 /* ---- obeying orders -------------------------------------------------------------------------- */
 
-static void note_trouble(struct fli_op *op, const char *text)
+static void note_trouble(struct fli_engine_call *op, const char *text)
 {
-    snprintf(op->trouble, sizeof op->trouble, "%s: %.300s",
-             op->engine->places[op->link_node].node.text, text);
+    const struct fli_engine *e = op->engine;
+    snprintf(op->trouble, sizeof op->trouble, "%s: %.300s", e->places[op->link_node].node.text,
+             text);
+    if (e->watcher.on_trouble != NULL) {
+        e->watcher.on_trouble(e->watcher.arg, op->link_node, text);
+    }
 }
 
-static enum fli_call_event lose(struct fli_op *op, enum fli_call_event event)
+static enum fli_call_event lose(struct fli_engine_call *op, enum fli_call_event event)
 {
     note_trouble(op, op->main.link.error);
     forget_leader(op->engine, op->link_node);
+    op->engine->places[op->link_node].turn++;
     fli_watched_close(&op->main, op->engine->epoll_fd);
     op->owed = 0;
     return event;
 }
 
-/* Begins a connection. False: it could not be begun. */
-static bool begin_connect(struct fli_op *op, struct fli_watched *w, uint32_t node)
+static struct fli_place *place_to_connect(struct fli_engine *e, uint32_t node)
 {
-    struct fli_place *p = &op->engine->places[node];
-    if (p->n == 0) {
-        snprintf(w->link.error, sizeof w->link.error, "cannot find the host");
-        return false;
+    struct fli_place *p = &e->places[node];
+    if (e->blocks) {
+        fli_place_resolve(p, false);
     }
-    unsigned i = p->turn++ % p->n;
-    struct sockaddr_storage address = p->address[i];
-    return fli_link_begin(&w->link, &op->engine->tls, p->node.host,
-                          (const struct sockaddr *)&address, p->address_len[i]) == 0;
+    return p;
+}
+
+/* A dead address must leave time for the addresses after it. */
+static bool begin_address(struct fli_engine_call *op, const struct fli_place *p)
+{
+    uint64_t now_ms = fli_clock_ms();
+    uint64_t left_ms =
+        op->call_state.order.until_ms > now_ms ? op->call_state.order.until_ms - now_ms : 0;
+    bool last = op->tried + 1 >= p->n;
+    op->address_until_ms = last ? UINT64_MAX : now_ms + left_ms / (p->n - op->tried);
+    op->tried++;
+    return fli_place_connect(p, &op->main.link, &op->engine->tls);
+}
+
+/* Goes on to the next address as long as there are some that were not tried. 0; FL_EBUSY; or the
+ * last one's trouble. */
+static int connect_step(struct fli_engine_call *op, struct fli_place *p, bool begun)
+{
+    for (;;) {
+        int rc = begun ? fli_link_finish(&op->main.link) : FL_ENOCONN;
+        bool slow = rc == FL_EBUSY && fli_clock_ms() >= op->address_until_ms;
+        if (rc == 0 || rc == FL_EDENIED || (rc == FL_EBUSY && !slow)) {
+            return rc;
+        }
+        if (op->tried >= p->n) {
+            return FL_ENOCONN;
+        }
+        fli_watched_close(&op->main, op->engine->epoll_fd);
+        op->engine->places[op->link_node].turn++;
+        begun = begin_address(op, p);
+    }
 }
 
 /* Takes over the connection on which a node has answered that it serves. */
-static bool take_asked(struct fli_op *op, uint32_t node)
+static bool take_asked(struct fli_engine_call *op, uint32_t node)
 {
     if (!fli_health_probe_is_done(&op->health_probe, node)) {
         return false;
@@ -313,10 +307,12 @@ static uint32_t awaited(const struct fli_link *l)
 /* Each of the functions below carries out one kind of order. It returns false while it has to
  * wait. */
 
-static bool obey_connect(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
+static bool obey_connect(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
     uint32_t node = op->call_state.order.node;
+    struct fli_place *place = &e->places[node];
+    bool begun = true;
     *ret = FLI_EVENT_CONNECTED;
     if (!op->begun) {
         if (op->main.link.fd >= 0 && op->link_node == node && op->owed == 0 &&
@@ -326,15 +322,14 @@ static bool obey_connect(struct fli_op *op, enum fli_call_event *ret, int *ret_c
         fli_watched_close(&op->main, op->engine->epoll_fd);
         op->owed = 0;
         op->link_node = node;
-        if (take_asked(op, node) || take_idle(op, node)) {
+        if (take_asked(op, node) || fli_idle_take(&op->engine->idle, node, &op->main.link)) {
             return true;
         }
-        if (!begin_connect(op, &op->main, node)) {
-            *ret = lose(op, FLI_EVENT_UNREACHABLE);
-            return true;
-        }
+        place = place_to_connect(e, node);
+        op->tried = 0;
+        begun = begin_address(op, place);
     }
-    int rc = fli_link_finish(&op->main.link);
+    int rc = connect_step(op, place, begun);
     if (rc == FL_EBUSY) {
         watch(e, &op->main, awaited(&op->main.link));
         return false;
@@ -346,7 +341,7 @@ static bool obey_connect(struct fli_op *op, enum fli_call_event *ret, int *ret_c
     return true;
 }
 
-static int encode(struct fli_op *op, bool with_leader)
+static int encode(struct fli_engine_call *op, bool with_leader)
 {
     fli_buf_clear(&op->out);
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
@@ -368,12 +363,13 @@ static int encode(struct fli_op *op, bool with_leader)
     return fli_ask_encode(&op->ask, fli_call_state_wait_left(&op->call_state, now_ms), &op->out);
 }
 
-static bool obey_send(struct fli_op *op, enum fli_call_event *ret)
+static bool obey_send(struct fli_engine_call *op, enum fli_call_event *ret)
 {
     struct fli_engine *e = op->engine;
     uint64_t now_ms = fli_clock_ms();
     if (!op->begun) {
-        bool ask_leader = e->learned_ms == 0 || now_ms - e->learned_ms >= LEARN_EVERY_MS;
+        bool ask_leader =
+            e->learns_leader && (e->learned_ms == 0 || now_ms - e->learned_ms >= LEARN_EVERY_MS);
         op->sent = 0;
         if (encode(op, ask_leader) != 0) {
             snprintf(op->main.link.error, sizeof op->main.link.error,
@@ -393,7 +389,7 @@ static bool obey_send(struct fli_op *op, enum fli_call_event *ret)
     return true;
 }
 
-static enum fli_call_event classify(struct fli_op *op, redisReply *reply, int *ret_code)
+static enum fli_call_event classify(struct fli_engine_call *op, redisReply *reply, int *ret_code)
 {
     bool confirming = op->call_state.order.request == FLI_REQUEST_CONFIRM;
     enum fli_call_event event =
@@ -420,7 +416,7 @@ static enum fli_call_event classify(struct fli_op *op, redisReply *reply, int *r
     return event;
 }
 
-static bool obey_answer(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
+static bool obey_answer(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
 {
     struct fli_engine *e = op->engine;
     for (;;) {
@@ -460,11 +456,11 @@ static bool obey_answer(struct fli_op *op, enum fli_call_event *ret, int *ret_co
     }
 }
 
-static enum fli_call_event end_probe(struct fli_op *op, enum fli_call_event event)
+static enum fli_call_event end_probe(struct fli_engine_call *op, enum fli_call_event event)
 {
     if (event == FLI_EVENT_DEAD) {
         snprintf(op->main.link.error, sizeof op->main.link.error, "%s", op->probe.link.error);
-        lose(op, event);
+        lose(op, event); /* its address was the one that was probed */
     } else {
         snprintf(op->main.link.error, sizeof op->main.link.error, "it knows no leader");
     }
@@ -472,7 +468,7 @@ static enum fli_call_event end_probe(struct fli_op *op, enum fli_call_event even
     return event;
 }
 
-static bool obey_probe(struct fli_op *op, enum fli_call_event *ret)
+static bool obey_probe(struct fli_engine_call *op, enum fli_call_event *ret)
 {
     struct fli_engine *e = op->engine;
     struct fli_watched *w = &op->probe;
@@ -482,7 +478,7 @@ static bool obey_probe(struct fli_op *op, enum fli_call_event *ret)
         fli_buf_clear(&op->out);
         op->sent = 0;
         if (fli_ask_encode(&who_leads, 0, &op->out) != 0 ||
-            !begin_connect(op, w, op->call_state.order.node)) {
+            !fli_place_connect(place_to_connect(e, op->call_state.order.node), &w->link, &e->tls)) {
             *ret = end_probe(op, FLI_EVENT_DEAD);
             return true;
         }
@@ -508,20 +504,14 @@ static bool obey_probe(struct fli_op *op, enum fli_call_event *ret)
     return true;
 }
 
-static bool begin_health_probe(struct fli_op *op, uint32_t other)
+static bool begin_health_probe(struct fli_engine_call *op, uint32_t other)
 {
-    struct fli_place *p = &op->engine->places[other];
+    const struct fli_place *p = place_to_connect(op->engine, other);
     fli_watched_close(&op->probe, op->engine->epoll_fd);
-    if (p->n == 0) {
-        return false;
-    }
-    unsigned i = p->turn++ % p->n;
-    struct sockaddr_storage address = p->address[i];
-    return fli_health_probe_begin(&op->health_probe, other, &op->engine->tls, p->node.host,
-                                  (const struct sockaddr *)&address, p->address_len[i]);
+    return fli_health_probe_begin(&op->health_probe, other, p, &op->engine->tls);
 }
 
-static bool obey_ask(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
+static bool obey_ask(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
 {
     uint32_t other = op->call_state.order.other;
     bool writable;
@@ -530,11 +520,13 @@ static bool obey_ask(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
     }
     bool stands = op->probe.link.fd >= 0 && op->health_probe.node == other;
     if (!stands && !begin_health_probe(op, other)) {
+        op->engine->places[other].turn++;
         *ret = FLI_EVENT_SERVES_NOT;
         return true;
     }
     if (fli_health_probe_step(&op->health_probe, ret, &writable)) {
         if (*ret == FLI_EVENT_SERVES_NOT) {
+            op->engine->places[other].turn++;
             fli_watched_close(&op->probe, op->engine->epoll_fd);
         }
         return true;
@@ -543,7 +535,7 @@ static bool obey_ask(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
     return false;
 }
 
-static bool obey(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
+static bool obey(struct fli_engine_call *op, enum fli_call_event *ret, int *ret_code)
 {
     switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
@@ -562,7 +554,7 @@ static bool obey(struct fli_op *op, enum fli_call_event *ret, int *ret_code)
     }
 }
 
-static enum fli_call_event time_over(struct fli_op *op)
+static enum fli_call_event time_over(struct fli_engine_call *op)
 {
     switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
@@ -582,7 +574,7 @@ static enum fli_call_event time_over(struct fli_op *op)
 }
 
 /* Closes what the next order has no use for. */
-static void leave_behind(struct fli_op *op, enum fli_call_event event)
+static void leave_behind(struct fli_engine_call *op, enum fli_call_event event)
 {
     enum fli_call_want want = op->call_state.order.want;
     bool waits_on = want == FLI_WANT_PROBE || want == FLI_WANT_ANSWER || want == FLI_WANT_ASK;
@@ -604,10 +596,11 @@ static void leave_behind(struct fli_op *op, enum fli_call_event event)
 }
 
 /* Goes on as far as it goes without waiting. True: the call has ended. */
-static bool drive(struct fli_op *op)
+static bool drive(struct fli_engine_call *op)
 {
     while (op->call_state.order.want != FLI_WANT_NOTHING) {
         enum fli_call_event event;
+        enum fli_call_want asked = op->call_state.order.want;
         int code = 0;
         if (!obey(op, &event, &code)) {
             op->begun = true;
@@ -621,6 +614,11 @@ static bool drive(struct fli_op *op)
         leave_behind(op, event);
         if (op->call_state.order.want == FLI_WANT_SLEEP && op->main.link.fd >= 0) {
             watch(op->engine, &op->main, 0);
+        }
+        const struct fli_engine_watcher *watcher = &op->engine->watcher;
+        if (watcher->on_event != NULL) {
+            watcher->on_event(watcher->arg, asked, event,
+                              op->call_state.order.want == FLI_WANT_NOTHING);
         }
     }
     return true;
@@ -643,12 +641,15 @@ static uint32_t first_node(const struct fli_engine *e, uint64_t seed)
     if (e->leader != FLI_CALL_NOBODY) {
         return e->leader;
     }
+    if (e->blocks && e->idle.n > 0 && e->idle.kept[0].node < e->n_nodes) {
+        return e->idle.kept[0].node;
+    }
     uint32_t node = (uint32_t)(seed % e->n_nodes);
     bool silent = node == e->silent && fli_clock_ms() < e->silent_until_ms;
     return silent ? (node + 1) % e->n_nodes : node;
 }
 
-static void begin(struct fli_op *op, const struct fli_op_times *times)
+static void begin(struct fli_engine_call *op, const struct fli_call_times *times)
 {
     const struct fli_engine *e = op->engine;
     uint64_t seed;
@@ -672,15 +673,15 @@ static void begin(struct fli_op *op, const struct fli_op_times *times)
 }
 
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
-                     const struct fli_op_times *times, fli_ended_cb done, void *arg,
-                     struct fli_op **ret)
+                     const struct fli_call_times *times, fli_ended_cb done, void *arg,
+                     struct fli_engine_call **ret)
 {
     FLI_ASSERT(ask->also_len < FL_NAMES_MAX);
     size_t also_bytes = 0;
     for (size_t i = 0; i < ask->also_len; i++) {
         also_bytes += ask->also[i].len;
     }
-    struct fli_op *op =
+    struct fli_engine_call *op =
         calloc(1, sizeof *op + ask->name.len + ask->owner.len + ask->value.len + also_bytes);
     if (op == NULL) {
         return FL_ENOMEM;
@@ -708,7 +709,7 @@ int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
     return 0;
 }
 
-static void op_free(struct fli_op *op)
+static void op_free(struct fli_engine_call *op)
 {
     fli_watched_close(&op->main, op->engine->epoll_fd);
     fli_watched_close(&op->probe, op->engine->epoll_fd);
@@ -718,13 +719,13 @@ static void op_free(struct fli_op *op)
     free(op);
 }
 
-void fli_op_cancel(struct fli_op *op)
+void fli_engine_cancel(struct fli_engine_call *op)
 {
     fli_list_remove(&op->in);
     op_free(op);
 }
 
-static void tell(struct fli_op *op)
+static void tell(struct fli_engine_call *op)
 {
     struct fli_ended ended = {.status = op->call_state.status,
                               .error = op->error,
@@ -741,11 +742,11 @@ static void tell(struct fli_op *op)
 }
 
 /* When the link of the present order sends another packet to open its connection. */
-static uint64_t again_ms(const struct fli_op *op)
+static uint64_t again_ms(const struct fli_engine_call *op)
 {
     switch (op->call_state.order.want) {
     case FLI_WANT_CONNECT:
-        return op->main.link.again_ms;
+        return least(op->main.link.again_ms, op->address_until_ms);
     case FLI_WANT_PROBE:
     case FLI_WANT_ASK:
         return op->probe.link.again_ms;
@@ -761,7 +762,7 @@ void fli_engine_process(struct fli_engine *e)
     (void)ignored;
     FLI_LIST_FOREACH_SAFE(at, next, &e->ops)
     {
-        struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
+        struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
         if (drive(op)) {
             fli_pace_learn(&e->pace, &op->call_state);
             fli_attempts_learn(&e->attempts, &op->call_state, op->ask.attempt, fli_clock_ms());
@@ -774,13 +775,13 @@ void fli_engine_process(struct fli_engine *e)
     uint64_t next_ms = UINT64_MAX / 1000000;
     FLI_LIST_FOREACH(at, &e->ops)
     {
-        const struct fli_op *op = FLI_CONTAINER_OF(at, struct fli_op, in);
+        const struct fli_engine_call *op = FLI_CONTAINER_OF(at, struct fli_engine_call, in);
         next_ms = least(next_ms, least(op->call_state.order.until_ms, again_ms(op)));
     }
     set_timer(e, next_ms);
     struct fli_list *at;
     while ((at = fli_list_pop(&e->ended)) != NULL) {
-        tell(FLI_CONTAINER_OF(at, struct fli_op, in));
+        tell(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
 }
 
@@ -789,11 +790,9 @@ void fli_engine_fini(struct fli_engine *e)
     struct fli_list *at;
     fli_list_splice(&e->ops, &e->ended);
     while ((at = fli_list_pop(&e->ops)) != NULL) {
-        op_free(FLI_CONTAINER_OF(at, struct fli_op, in));
+        op_free(FLI_CONTAINER_OF(at, struct fli_engine_call, in));
     }
-    for (unsigned i = 0; i < e->n_idle; i++) {
-        fli_link_close(&e->idle[i].link);
-    }
+    fli_idle_drop_all(&e->idle);
     fli_link_tls_fini(&e->tls);
     close(e->timer_fd);
     close(e->epoll_fd);

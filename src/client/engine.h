@@ -1,6 +1,10 @@
-/* engine.h: calls that do not block: any number of calls at once, each on a connection of its own,
- * driven by one epoll descriptor that holds a timer too. The engine wants to be driven whenever
- * that descriptor is readable.
+/* engine.h: carries out the orders of calls (call_state.h) without waiting: any number of calls at
+ * once, each on a connection of its own, driven by one epoll descriptor that holds a timer too. The
+ * engine wants to be driven whenever that descriptor is readable: by an event loop (async.h), or by
+ * a caller that waits for it (caller.h).
+ *
+ * The leader is learned on the way: LEADER goes in front of a request now and then, in the same
+ * packet, and its answer comes in front of the request's.
  *
  * Not thread-safe. A call's end is told from fli_engine_process() only; new calls and cancels are
  * fine in there. */
@@ -11,31 +15,26 @@
 #include "client/attempts.h"
 #include "client/ask.h"
 #include "client/call_state.h"
-#include "client/link.h"
-#include "client/nodes.h"
 #include "client/health_probe.h"
+#include "client/idle.h"
+#include "client/place.h"
 
-#define FLI_PLACE_ADDRESSES 8u
-#define FLI_IDLE_MAX 4u /* connections kept open between calls */
-
-/* Where a node is. */
-struct fli_place {
-    struct fli_node node;
-    struct sockaddr_storage address[FLI_PLACE_ADDRESSES];
-    socklen_t address_len[FLI_PLACE_ADDRESSES];
-    unsigned n;    /* 0: its name is not known */
-    unsigned turn; /* which one is tried next */
-};
-
-struct fli_idle {
-    struct fli_link link;
-    uint32_t node;
+/* What a caller wants to know while a call goes on. */
+struct fli_engine_watcher {
+    void (*on_trouble)(void *arg, uint32_t node, const char *text);
+    /* The order `asked` has ended so; over: and the call with it. */
+    void (*on_event)(void *arg, enum fli_call_want asked, enum fli_call_event event, bool over);
+    void *arg;
 };
 
 struct fli_engine {
     uint64_t timeout_ms;
     uint64_t attempt_ms;
     uint32_t n_nodes;
+    bool
+        blocks; /* one call at a time, which may wait for names: each connection resolves its own */
+    bool learns_leader;                /* set to begin with */
+    struct fli_engine_watcher watcher; /* all NULL: nobody wants to know */
     int epoll_fd;
     /* private; places[n_nodes] is the leader when its address is not in the list */
     int timer_fd;
@@ -50,12 +49,11 @@ struct fli_engine {
     struct fli_attempts attempts;
     struct fli_list ops;
     struct fli_list ended; /* and not yet told */
-    struct fli_idle idle[FLI_IDLE_MAX];
-    unsigned n_idle;
+    struct fli_idle idle;
     struct fli_place places[FL_NODES_MAX + 1];
 };
 
-struct fli_op;
+struct fli_engine_call;
 
 /* How a call ended. reply belongs to the call; to keep it, take it and leave NULL. */
 struct fli_ended {
@@ -66,11 +64,12 @@ struct fli_ended {
 };
 typedef void (*fli_ended_cb)(void *arg, struct fli_ended *ended);
 
-/* Resolves names, which may block. 0; FL_EINVAL, FL_ENOCONN, FL_ESYSTEM. */
-int fli_engine_init(struct fli_engine *e, const char *nodes) FLI_MUST_USE;
+/* Resolves names, which may block, unless `blocks`: then it is done for each connection. 0;
+ * FL_EINVAL, FL_ENOCONN, FL_ESYSTEM. */
+int fli_engine_init(struct fli_engine *e, const char *nodes, bool blocks) FLI_MUST_USE;
 void fli_engine_fini(struct fli_engine *e); /* ends all calls without telling */
 
-struct fli_op_times {
+struct fli_call_times {
     uint64_t deadline_ms; /* of the whole call */
     uint64_t wait_ms;     /* ACQUIRE */
     uint64_t attempt_ms;  /* 0: the engine's */
@@ -78,9 +77,9 @@ struct fli_op_times {
 
 /* Copies the bytes of ask. 0; FL_ENOMEM. */
 int fli_engine_start(struct fli_engine *e, const struct fli_ask *ask,
-                     const struct fli_op_times *times, fli_ended_cb done, void *arg,
-                     struct fli_op **ret) FLI_MUST_USE;
-void fli_op_cancel(struct fli_op *op);
+                     const struct fli_call_times *times, fli_ended_cb done, void *arg,
+                     struct fli_engine_call **ret) FLI_MUST_USE;
+void fli_engine_cancel(struct fli_engine_call *op);
 
 void fli_engine_process(struct fli_engine *e);
 

@@ -19,8 +19,8 @@ void fli_health_probe_fini(struct fli_health_probe *q)
     fli_buf_fini(&q->out);
 }
 
-bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node, struct fli_link_tls *with,
-                            const char *host, const struct sockaddr *address, socklen_t address_len)
+bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
+                            const struct fli_place *place, struct fli_link_tls *with)
 {
     const struct fli_ask leader = {.op = FLI_ASK_LEADER};
     /* Of any lock: what matters is that there is an answer. */
@@ -34,7 +34,7 @@ bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node, struct fl
         snprintf(q->link->error, sizeof q->link->error, "out of memory");
         return false;
     }
-    return fli_link_begin(q->link, with, host, address, address_len) == 0;
+    return fli_place_connect(place, q->link, with);
 }
 
 static bool is_good(const struct fli_health_probe *q, const redisReply *reply)

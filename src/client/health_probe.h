@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "client/call_state.h"
-#include "client/link.h"
+#include "client/place.h"
 
 struct fli_health_probe {
     struct fli_link *link; /* the caller's; closed whenever no probe is under way */
@@ -20,9 +20,8 @@ void fli_health_probe_init(struct fli_health_probe *q, struct fli_link *link);
 void fli_health_probe_fini(struct fli_health_probe *q);
 
 /* Closes the link if it is open, and begins anew. False: SERVES_NOT, why is in link->error. */
-bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node, struct fli_link_tls *with,
-                            const char *host, const struct sockaddr *address,
-                            socklen_t address_len);
+bool fli_health_probe_begin(struct fli_health_probe *q, uint32_t node,
+                            const struct fli_place *place, struct fli_link_tls *with);
 
 /* Goes on as far as it goes. True: *ret is ALIVE, SERVES or SERVES_NOT. False: call again when the
  * descriptor is readable, or with *ret_writable, writable. */

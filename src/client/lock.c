@@ -77,7 +77,7 @@ static void report_ended(struct fl_async *a, struct fli_ask *ask, int status)
 static void stop_renewal(struct fl_lock *lock)
 {
     if (lock->renewal != NULL) {
-        fli_op_cancel(lock->renewal);
+        fli_engine_cancel(lock->renewal);
         lock->renewal = NULL;
         report_ended(lock->async, &lock->renew, FL_EUNCERTAIN);
         lock->lease.renewing = false;
@@ -203,8 +203,8 @@ static void renew_if_due(struct fl_lock *lock)
     if (!fli_lease_wants_renewal(&lock->lease, fli_clock_ms())) {
         return;
     }
-    const struct fli_op_times times = {.deadline_ms = lock->lease.deadline_ms,
-                                       .attempt_ms = attempt_ms(lock)};
+    const struct fli_call_times times = {.deadline_ms = lock->lease.deadline_ms,
+                                         .attempt_ms = attempt_ms(lock)};
     fli_lease_renewal_began(&lock->lease);
     take_report(lock->async, &lock->renew);
     int rc =

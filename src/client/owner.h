@@ -1,12 +1,25 @@
-/* owner.h: makes an owner id that no other client has. */
+/* owner.h: who a client is, and the rest of what it is created with. */
 #ifndef FLI_CLIENT_OWNER_H
 #define FLI_CLIENT_OWNER_H
 
-#include <stddef.h>
+#include "client/engine.h"
 
-#include "fencelock/types.h"
+struct fli_owner {
+    char id[FL_OWNER_MAX];
+    size_t len;
+};
 
-/* 128 random bits as hex digits. Returns how many bytes that is. */
-size_t fli_owner_make(char ret[FL_OWNER_MAX]);
+static inline struct fl_bytes fli_owner_bytes(const struct fli_owner *o)
+{
+    return (struct fl_bytes){o->id, o->len};
+}
+
+/* 128 random bits as hex digits. */
+void fli_owner_make(struct fli_owner *ret);
+
+/* Into the engine, and the owner's id, a random one where none is given. options may be NULL. 0;
+ * FL_EINVAL, FL_ENOMEM. */
+int fli_owner_and_options(struct fli_engine *e, struct fli_owner *ret,
+                          const struct fl_client_options *options) FLI_MUST_USE;
 
 #endif

@@ -28,17 +28,19 @@ static int create(const char *address, const struct fl_store_options *options, f
     if (s == NULL) {
         return FL_ENOMEM;
     }
-    int rc = fli_caller_init(&s->caller, address, errmsg, sizeof errmsg);
-    if (rc == 0) {
-        rc = fli_link_tls_init(&s->caller.tls, options->tls, errmsg, sizeof errmsg);
-        rc = rc != 0 ? rc : fli_link_login(&s->caller.tls, options->user, options->password);
-    }
+    int rc = fli_caller_init(&s->caller, address);
     if (rc != 0) {
         free(s);
         return rc;
     }
-    if (timeout_ms != 0) {
-        s->caller.timeout_ms = timeout_ms;
+    struct fli_engine *e = &s->caller.engine;
+    e->learns_leader = false;
+    e->timeout_ms = timeout_ms != 0 ? timeout_ms : e->timeout_ms;
+    rc = fli_link_tls_init(&e->tls, options->tls, errmsg, sizeof errmsg);
+    rc = rc != 0 ? rc : fli_link_login(&e->tls, options->user, options->password);
+    if (rc != 0) {
+        fl_store_destroy(s);
+        return rc;
     }
     *ret = s;
     return 0;

@@ -7,21 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int write_all(int fd, const uint8_t *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return FL_EIO;
-        }
-        data += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
+#include "base/write.h"
 
 /* Negative: errno says why. */
 static int open_folder(const char *path)
@@ -47,7 +33,7 @@ static int replace(int dir, const char *name, const void *data, size_t len)
     if (fd < 0) {
         return FL_EIO;
     }
-    int rv = write_all(fd, data, len);
+    int rv = fli_write_all(fd, data, len);
     rv = closed(fd, rv == 0 && fsync(fd) != 0 ? FL_EIO : rv);
     if (rv == 0 && (renameat(dir, temp, dir, name) != 0 || fsync(dir) != 0)) {
         rv = FL_EIO;

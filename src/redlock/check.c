@@ -28,7 +28,7 @@ struct check {
 };
 
 struct question_request {
-    struct fli_request base;
+    struct fli_redis_request base;
     struct check *check;
     uint32_t index;
     enum question question;
@@ -84,7 +84,7 @@ static void finish_if_all_is_said(struct check *c)
     }
 }
 
-static void on_answer(struct fli_request *base, struct fli_server *s, const redisReply *reply)
+static void on_answer(struct fli_redis_request *base, struct fli_server *s, const redisReply *reply)
 {
     struct question_request *q = FLI_CONTAINER_OF(base, struct question_request, base);
     struct check *c = q->check;

@@ -13,7 +13,7 @@
 
 static void deliver(struct fli_note *note)
 {
-    struct fli_op *op = FLI_CONTAINER_OF(note, struct fli_op, note);
+    struct fli_redlock_op *op = FLI_CONTAINER_OF(note, struct fli_redlock_op, note);
     bool has_lock = op->attempt.kind == FLI_ATTEMPT_EXTEND ||
                     (op->attempt.kind == FLI_ATTEMPT_ACQUIRE && op->result == 0);
     if (op->done != NULL) {
@@ -23,7 +23,7 @@ static void deliver(struct fli_note *note)
 }
 
 /* Tells the caller; the report is that of the last attempt. */
-static void finish(struct fli_op *op, int result, enum fl_redlock_cause cause)
+static void finish(struct fli_redlock_op *op, int result, enum fl_redlock_cause cause)
 {
     FLI_ASSERT(op->state != OP_ENDED);
     op->state = OP_ENDED;
@@ -45,7 +45,7 @@ static void finish(struct fli_op *op, int result, enum fl_redlock_cause cause)
 /* ---- attempts -------------------------------------------------------------------------------- */
 
 /* Why a server is not asked; FL_REDLOCK_UNASKED: ask it, or wait for it (*ret_wait). */
-static enum fl_redlock_status gate(const struct fli_op *op, const struct fli_server *s,
+static enum fl_redlock_status gate(const struct fli_redlock_op *op, const struct fli_server *s,
                                    uint64_t now_ns, bool *ret_wait, const char **ret_error)
 {
     uint64_t budget_ms = op->r->budget_ms;
@@ -72,7 +72,7 @@ static enum fl_redlock_status gate(const struct fli_op *op, const struct fli_ser
     return FL_REDLOCK_UNASKED;
 }
 
-static void ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
+static void ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns)
 {
     uint64_t now_ms = now_ns / NS_PER_MS;
     int rc = fli_op_ask(op, i, now_ns);
@@ -84,8 +84,8 @@ static void ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
     fli_op_after(op, fli_attempt_answer(&op->attempt, i, FL_REDLOCK_SILENT, now_ms), now_ms);
 }
 
-static void refuse(struct fli_op *op, uint32_t i, enum fl_redlock_status status, const char *error,
-                   uint64_t now_ms)
+static void refuse(struct fli_redlock_op *op, uint32_t i, enum fl_redlock_status status,
+                   const char *error, uint64_t now_ms)
 {
     fli_copy_text(op->report.server[i].error, FL_REDLOCK_ERROR_MAX, error, strlen(error));
     fli_op_after(op, fli_attempt_answer(&op->attempt, i, status, now_ms), now_ms);
@@ -103,7 +103,7 @@ static void make_value(char *value)
     value[FL_REDLOCK_VALUE_LEN] = '\0';
 }
 
-static void begin_attempt(struct fli_op *op, uint64_t now_ms)
+static void begin_attempt(struct fli_redlock_op *op, uint64_t now_ms)
 {
     struct fl_redlock *r = op->r;
     uint64_t now_ns = fli_clock_ns(); /* The attempt counts from now_ms, which is not later. */
@@ -134,7 +134,7 @@ static void begin_attempt(struct fli_op *op, uint64_t now_ms)
     }
 }
 
-static void try_again_or_finish(struct fli_op *op, uint64_t now_ms)
+static void try_again_or_finish(struct fli_redlock_op *op, uint64_t now_ms)
 {
     enum fl_redlock_cause cause = op->attempt.cause;
     uint64_t left_ms = fli_left_ms(op->until_ms, now_ms);
@@ -151,7 +151,7 @@ static void try_again_or_finish(struct fli_op *op, uint64_t now_ms)
 }
 
 /* The lock was held, and yet the call fails: what is set goes. */
-static void give_back(struct fli_op *op, enum fl_redlock_cause cause)
+static void give_back(struct fli_redlock_op *op, enum fl_redlock_cause cause)
 {
     op->attempt.verdict = FLI_VERDICT_FAILED;
     op->attempt.cause = cause;
@@ -162,14 +162,14 @@ static void give_back(struct fli_op *op, enum fl_redlock_cause cause)
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 struct ticket {
-    struct fli_op *op;
+    struct fli_redlock_op *op;
     uint32_t serial;
 };
 
 static void issued(void *ctx, int result, fl_token token)
 {
     struct ticket *ticket = ctx;
-    struct fli_op *op = ticket->op;
+    struct fli_redlock_op *op = ticket->op;
     uint32_t serial = ticket->serial;
     free(ticket);
     struct fl_redlock *r = op->r;
@@ -196,7 +196,7 @@ static void issued(void *ctx, int result, fl_token token)
     fli_leave_call(r);
 }
 
-static void issue(struct fli_op *op, uint64_t now_ms)
+static void issue(struct fli_redlock_op *op, uint64_t now_ms)
 {
     struct ticket *ticket = calloc(1, sizeof *ticket);
     uint64_t left_ms = fli_left_ms(op->lock.deadline_ms, now_ms);
@@ -219,7 +219,7 @@ static void issue(struct fli_op *op, uint64_t now_ms)
 
 /* ---- what follows an event ------------------------------------------------------------------- */
 
-static void succeed(struct fli_op *op, uint64_t now_ms)
+static void succeed(struct fli_redlock_op *op, uint64_t now_ms)
 {
     if (op->attempt.kind != FLI_ATTEMPT_RELEASE) {
         op->lock.ttl_ms = op->ttl_ms;
@@ -233,7 +233,7 @@ static void succeed(struct fli_op *op, uint64_t now_ms)
 }
 
 /* A release ends when a quorum is free; the servers that it did not wait for get it as well. */
-static void owe_the_rest(struct fli_op *op)
+static void owe_the_rest(struct fli_redlock_op *op)
 {
     for (uint32_t i = 0; i < op->attempt.n; i++) {
         if (((op->attempt.asked | op->owed) >> i & 1) == 0) {
@@ -242,7 +242,7 @@ static void owe_the_rest(struct fli_op *op)
     }
 }
 
-void fli_op_after(struct fli_op *op, enum fli_verdict verdict, uint64_t now_ms)
+void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms)
 {
     if (verdict == FLI_VERDICT_NONE || op->state != OP_ATTEMPT) {
         return;
@@ -268,7 +268,7 @@ void fli_op_after(struct fli_op *op, enum fli_verdict verdict, uint64_t now_ms)
 
 static void on_due(struct fli_due *d, uint64_t now_ms)
 {
-    struct fli_op *op = FLI_CONTAINER_OF(d, struct fli_op, due);
+    struct fli_redlock_op *op = FLI_CONTAINER_OF(d, struct fli_redlock_op, due);
     now_ms = fli_clock_ms(); /* Other ops may have taken their time. */
     switch (op->state) {
     case OP_ATTEMPT:
@@ -297,7 +297,7 @@ void fli_ops_ready(struct fl_redlock *r, struct fli_server *s)
     bool may_begin = fli_may_begin(r);
     FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
     {
-        struct fli_op *op = FLI_CONTAINER_OF(node, struct fli_op, node);
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -319,7 +319,7 @@ void fli_ops_down(struct fl_redlock *r, struct fli_server *s)
     bool may_begin = fli_may_begin(r);
     FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
     {
-        struct fli_op *op = FLI_CONTAINER_OF(node, struct fli_op, node);
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
         if (op->state == OP_CONNECTING && may_begin) {
             begin_attempt(op, now_ms);
         } else if (op->state == OP_ATTEMPT && op->attempt.status[s->index] == FL_REDLOCK_UNASKED) {
@@ -328,7 +328,7 @@ void fli_ops_down(struct fl_redlock *r, struct fli_server *s)
     }
 }
 
-static void cancel(struct fli_op *op)
+static void cancel(struct fli_redlock_op *op)
 {
     bool acquires = op->attempt.kind == FLI_ATTEMPT_ACQUIRE;
     if (acquires && (op->state == OP_ATTEMPT || op->state == OP_ISSUING)) {
@@ -343,7 +343,7 @@ void fli_ops_close(struct fl_redlock *r)
 {
     FLI_LIST_FOREACH_SAFE(node, next, &r->ops)
     {
-        struct fli_op *op = FLI_CONTAINER_OF(node, struct fli_op, node);
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
         if (op->state != OP_ENDED) {
             cancel(op);
         }
@@ -354,14 +354,14 @@ void fli_ops_forget(struct fl_redlock *r)
 {
     struct fli_list *node;
     while ((node = fli_list_pop(&r->ops)) != NULL) {
-        FLI_CONTAINER_OF(node, struct fli_op, node)->r = NULL;
+        FLI_CONTAINER_OF(node, struct fli_redlock_op, node)->r = NULL;
     }
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
 
 static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_bytes name,
-                  fl_redlock_done *done, void *ctx, struct fli_op **ret)
+                  fl_redlock_done *done, void *ctx, struct fli_redlock_op **ret)
 {
     if (fli_check_name(name) != 0 || r->closing) {
         return FL_EINVAL;
@@ -369,7 +369,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
     if (r->in_flight >= FL_REDLOCK_OPS_MAX) {
         return FL_EBUSY;
     }
-    struct fli_op *op = calloc(1, sizeof *op + r->n * sizeof op->own[0]);
+    struct fli_redlock_op *op = calloc(1, sizeof *op + r->n * sizeof op->own[0]);
     if (op == NULL) {
         return FL_ENOMEM;
     }
@@ -394,7 +394,7 @@ static int create(struct fl_redlock *r, enum fli_attempt_kind kind, struct fl_by
 }
 
 /* Before the very first attempt of a handle the connections are waited for, outside of any TTL. */
-static void begin(struct fli_op *op)
+static void begin(struct fli_redlock_op *op)
 {
     struct fl_redlock *r = op->r;
     uint64_t now_ms = op->began_ns / NS_PER_MS;
@@ -428,7 +428,7 @@ int fl_redlock_acquire_fenced_start(fl_redlock *r, struct fl_bytes name,
         o->wait_ms > FL_REDLOCK_TIME_MAX_MS || done == NULL) {
         return FL_EINVAL;
     }
-    struct fli_op *op;
+    struct fli_redlock_op *op;
     int rc = create(r, FLI_ATTEMPT_ACQUIRE, name, done, ctx, &op);
     if (rc != 0) {
         return rc;
@@ -456,7 +456,7 @@ void fl_redlock_cancel(fl_redlock *r, uint64_t id)
 {
     FLI_LIST_FOREACH(node, &r->ops)
     {
-        struct fli_op *op = FLI_CONTAINER_OF(node, struct fli_op, node);
+        struct fli_redlock_op *op = FLI_CONTAINER_OF(node, struct fli_redlock_op, node);
         if (op->id != id) {
             continue;
         }
@@ -481,7 +481,7 @@ static int start_on_lock(struct fl_redlock *r, enum fli_attempt_kind kind, struc
     if (!is_value(lock->value) || ttl_ms < FL_TTL_MIN_MS || ttl_ms > r->owner.max_ttl_ms) {
         return FL_EINVAL;
     }
-    struct fli_op *op;
+    struct fli_redlock_op *op;
     int rc = create(r, kind, name, done, ctx, &op);
     if (rc != 0) {
         return rc;

@@ -15,13 +15,13 @@ enum fli_op_state {
     OP_ENDED
 };
 
-struct fli_op;
+struct fli_redlock_op;
 
 enum fli_op_request_kind { REQUEST_SET, REQUEST_EXTEND, REQUEST_RELEASE };
 
 struct fli_op_request {
-    struct fli_request base;
-    struct fli_op *op;
+    struct fli_redis_request base;
+    struct fli_redlock_op *op;
     enum fli_op_request_kind kind;
     bool counts; /* the attempt waits for its answer */
     bool by_text;
@@ -35,7 +35,7 @@ struct fli_op_request {
     char value[FL_REDLOCK_VALUE_LEN + 1];
 };
 
-struct fli_op {
+struct fli_redlock_op {
     struct fli_list node;
     struct fli_due due;
     struct fli_note note;
@@ -61,23 +61,23 @@ struct fli_op {
     size_t name_len;
     size_t key_len;
     char name[FL_NAME_MAX];
-    char key[FLI_KEY_MAX];
+    char key[FLI_REDIS_KEY_MAX];
     struct fli_op_request own[]; /* one for each server: for most calls all that are needed */
 };
 
 /* ---- request.c: what is said to servers ------------------------------------------------------ */
 
-void fli_op_unref(struct fli_op *op);
+void fli_op_unref(struct fli_redlock_op *op);
 
 /* Asks server i, which is ready, for what the attempt wants. 0, FL_EBUSY, FL_ENOMEM. */
-int fli_op_ask(struct fli_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
+int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns) FLI_MUST_USE;
 
 /* Takes back what the attempt may have set: behind its request where that is on its way, else when
  * the server can be reached again. */
-void fli_op_release(struct fli_op *op, uint32_t servers);
+void fli_op_release(struct fli_redlock_op *op, uint32_t servers);
 
 /* The release for a server that is down, for later. */
-void fli_op_owe(struct fli_op *op, uint32_t i);
+void fli_op_owe(struct fli_redlock_op *op, uint32_t i);
 
 /* The server is ready: it gets the releases it is owed. */
 void fli_op_pay(struct fli_server *s);
@@ -85,6 +85,6 @@ void fli_op_pay(struct fli_server *s);
 /* ---- op.c: called by request.c --------------------------------------------------------------- */
 
 /* An answer has been taken into the attempt. */
-void fli_op_after(struct fli_op *op, enum fli_verdict verdict, uint64_t now_ms);
+void fli_op_after(struct fli_redlock_op *op, enum fli_verdict verdict, uint64_t now_ms);
 
 #endif

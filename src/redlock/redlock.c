@@ -250,7 +250,7 @@ size_t fli_make_key(const struct fl_redlock *r, struct fl_bytes name, char *key)
 {
     size_t before = strlen(r->prefix);
     size_t after = strlen(r->suffix);
-    FLI_ASSERT(before + name.len + after <= FLI_KEY_MAX);
+    FLI_ASSERT(before + name.len + after <= FLI_REDIS_KEY_MAX);
     memcpy(key, r->prefix, before);
     memcpy(key + before, name.data, name.len);
     memcpy(key + before + name.len, r->suffix, after);
@@ -521,10 +521,44 @@ static void finish_closing(struct fl_redlock *r)
     }
 }
 
+static bool owes_to_opening(const struct fl_redlock *r)
+{
+    bool owes = false;
+    for (uint32_t i = 0; i < r->n; i++) {
+        owes |= r->servers[i].owed_len > 0 && r->servers[i].state == FLI_SERVER_OPENING;
+    }
+    return owes;
+}
+
+static void nothing_due(struct fli_due *due, uint64_t now_ms)
+{
+    (void)due;
+    (void)now_ms;
+}
+
+/* A release ends with the quorum. A program that ends with it (`fencelock redlock release`) would
+ * leave the lock on the servers that were still being connected to: they get one budget more. */
+static void pay_what_is_owed(struct fl_redlock *r)
+{
+    uint64_t until_ms = fli_clock_ms() + r->budget_ms;
+    struct fli_due due = {.fire = nothing_due}; /* so that the loop does not sleep beyond it */
+    fli_heap_node_init(&due.node);
+    fli_enter(r);
+    fli_due_set(r, &due, until_ms);
+    fli_leave_call(r);
+    while (owes_to_opening(r) && fli_clock_ms() < until_ms) {
+        (void)uv_run(&r->own_loop, UV_RUN_ONCE);
+    }
+    fli_due_clear(r, &due);
+}
+
 void fl_redlock_close(fl_redlock *r, void (*closed)(void *ctx), void *ctx)
 {
     if (r == NULL || r->closing) {
         return;
+    }
+    if (r->is_private && owes_to_opening(r)) {
+        pay_what_is_owed(r);
     }
     fli_enter(r);
     r->closed = closed;

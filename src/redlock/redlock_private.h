@@ -18,7 +18,7 @@
 #include "redlock/attempt.h"
 #include "redlock/server.h"
 
-#define FLI_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
+#define FLI_REDIS_KEY_MAX (FL_REDLOCK_KEY_FORMAT_MAX + FL_NAME_MAX)
 #define FLI_OP_TEXT_MAX ((size_t)2048) /* a request with the longest key and the longer script */
 
 /* Something that has to happen at a time. */

@@ -11,14 +11,14 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define OWED_MAX 1024u /* releases kept for a server that is down */
 
-static struct fli_slice key_of(const struct fli_op *op)
+static struct fli_slice key_of(const struct fli_redlock_op *op)
 {
     return (struct fli_slice){(const uint8_t *)op->key, op->key_len};
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void fli_op_unref(struct fli_op *op)
+void fli_op_unref(struct fli_redlock_op *op)
 {
     FLI_ASSERT(op->refs > 0);
     if (--op->refs == 0) {
@@ -29,7 +29,7 @@ void fli_op_unref(struct fli_op *op)
 
 static void free_request(struct fli_op_request *q)
 {
-    struct fli_op *op = q->op;
+    struct fli_redlock_op *op = q->op;
     if (q->is_own) {
         q->is_used = false;
     } else {
@@ -178,7 +178,7 @@ static enum fl_redlock_status classify(const struct fli_op_request *q, const str
 
 static void take_answer(struct fli_op_request *q, struct fli_server *s, const redisReply *reply)
 {
-    struct fli_op *op = q->op;
+    struct fli_redlock_op *op = q->op;
     if (!q->counts || q->serial != op->report.attempts || op->state == OP_ENDED) {
         return;
     }
@@ -213,7 +213,7 @@ static bool is_out_of_step(const struct fli_op_request *q, const redisReply *rep
                : reply->type != REDIS_REPLY_INTEGER;
 }
 
-static void on_answer(struct fli_request *base, struct fli_server *s, const redisReply *reply)
+static void on_answer(struct fli_redis_request *base, struct fli_server *s, const redisReply *reply)
 {
     struct fli_op_request *q = FLI_CONTAINER_OF(base, struct fli_op_request, base);
     if (reply != NULL && try_otherwise(q, s, reply)) {
@@ -232,8 +232,9 @@ static void on_answer(struct fli_request *base, struct fli_server *s, const redi
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-static struct fli_op_request *create_request(struct fli_op *op, enum fli_op_request_kind kind,
-                                             uint32_t index, uint64_t now_ns)
+static struct fli_op_request *create_request(struct fli_redlock_op *op,
+                                             enum fli_op_request_kind kind, uint32_t index,
+                                             uint64_t now_ns)
 {
     struct fli_op_request *q = &op->own[index];
     if (!q->is_used) {
@@ -258,7 +259,7 @@ static struct fli_op_request *create_request(struct fli_op *op, enum fli_op_requ
     return q;
 }
 
-int fli_op_ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
+int fli_op_ask(struct fli_redlock_op *op, uint32_t i, uint64_t now_ns)
 {
     static const enum fli_op_request_kind kinds[] = {
         [FLI_ATTEMPT_ACQUIRE] = REQUEST_SET,
@@ -277,7 +278,7 @@ int fli_op_ask(struct fli_op *op, uint32_t i, uint64_t now_ns)
     return rc;
 }
 
-void fli_op_release(struct fli_op *op, uint32_t servers)
+void fli_op_release(struct fli_redlock_op *op, uint32_t servers)
 {
     uint64_t now_ns = fli_clock_ns();
     for (uint32_t i = 0; i < op->attempt.n; i++) {
@@ -297,7 +298,7 @@ void fli_op_release(struct fli_op *op, uint32_t servers)
     }
 }
 
-void fli_op_owe(struct fli_op *op, uint32_t i)
+void fli_op_owe(struct fli_redlock_op *op, uint32_t i)
 {
     struct fli_op_request *q = create_request(op, REQUEST_RELEASE, i, fli_clock_ns());
     op->owed |= UINT32_C(1) << i;

@@ -66,7 +66,7 @@ static void answer_all(struct fli_server *s)
     s->pending_len = 0;
     struct fli_list *node;
     while ((node = fli_list_pop(&gone)) != NULL) {
-        struct fli_request *q = FLI_CONTAINER_OF(node, struct fli_request, node);
+        struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
         q->answered(q, s, NULL);
     }
 }
@@ -159,7 +159,7 @@ enum step {
 };
 
 struct login_request {
-    struct fli_request base;
+    struct fli_redis_request base;
     enum step step;
 };
 
@@ -212,7 +212,8 @@ static void take_login(struct fli_server *s, enum step step, const redisReply *r
     }
 }
 
-static void on_login_answer(struct fli_request *q, struct fli_server *s, const redisReply *reply)
+static void on_login_answer(struct fli_redis_request *q, struct fli_server *s,
+                            const redisReply *reply)
 {
     struct login_request *login = FLI_CONTAINER_OF(q, struct login_request, base);
     enum step step = login->step;
@@ -228,7 +229,7 @@ static void on_login_answer(struct fli_request *q, struct fli_server *s, const r
     }
 }
 
-static void enqueue(struct fli_server *s, struct fli_request *q, uint64_t now_ns)
+static void enqueue(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
 {
     q->sent_ns = now_ns;
     fli_list_push(&s->pending, &q->node);
@@ -353,7 +354,7 @@ static bool hand_out(struct fli_server *s)
                  is_text ? text->len : sizeof odd - 1);
         } else {
             s->pending_len--;
-            struct fli_request *q = FLI_CONTAINER_OF(node, struct fli_request, node);
+            struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
             q->answered(q, s, reply);
         }
         freeReplyObject(reply);
@@ -463,7 +464,7 @@ struct fli_buf *fli_server_out(struct fli_server *s)
     return s->doomed || s->pending_len >= FLI_SERVER_PENDING_MAX ? NULL : &s->out;
 }
 
-void fli_server_put(struct fli_server *s, struct fli_request *q, uint64_t now_ns)
+void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
 {
     enqueue(s, q, now_ns);
 }
@@ -597,7 +598,7 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
     if (first == NULL) {
         return 0;
     }
-    uint64_t sent_ns = FLI_CONTAINER_OF(first, struct fli_request, node)->sent_ns;
+    uint64_t sent_ns = FLI_CONTAINER_OF(first, struct fli_redis_request, node)->sent_ns;
     return now_ns > sent_ns ? (now_ns - sent_ns) / UINT64_C(1000000) : 0;
 }
 
@@ -611,7 +612,7 @@ uint64_t fli_server_due_ms(const struct fli_server *s)
         return s->opened_ms + s->owner->connect_ms;
     case FLI_SERVER_READY:
         if (first != NULL) {
-            uint64_t ns = FLI_CONTAINER_OF(first, struct fli_request, node)->sent_ns;
+            uint64_t ns = FLI_CONTAINER_OF(first, struct fli_redis_request, node)->sent_ns;
             return ns / UINT64_C(1000000) + s->owner->hung_ms + 1;
         }
         break;

@@ -37,10 +37,10 @@ typedef int fli_array_len;
 
 struct fli_server;
 
-struct fli_request {
+struct fli_redis_request {
     struct fli_list node;
     /* reply: valid during the call; NULL when the connection broke before the answer. */
-    void (*answered)(struct fli_request *q, struct fli_server *s, const redisReply *reply);
+    void (*answered)(struct fli_redis_request *q, struct fli_server *s, const redisReply *reply);
     uint64_t sent_ns; /* when it was put */
 };
 
@@ -125,7 +125,7 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns);
 /* Where to append the bytes of one request; NULL when too much is pending. The server is ready.
  * When all bytes are there, fli_server_put() says whose they are, and answered() will be called. */
 struct fli_buf *fli_server_out(struct fli_server *s);
-void fli_server_put(struct fli_server *s, struct fli_request *q, uint64_t now_ns);
+void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns);
 
 /* From inside answered(): an answer makes no sense. The connection is given up, and nothing more
  * that comes from it is believed. */

@@ -15,6 +15,7 @@
 
 #include "auth/worker.h"
 #include "base/clock.h"
+#include "base/write.h"
 #include "server/render.h"
 
 #define LINE_MAX_BYTES 8192u
@@ -55,8 +56,6 @@ static bool is_same_file(const struct audit *a)
 
 static bool write_file(struct audit *a)
 {
-    const uint8_t *p = a->out.data;
-    size_t left = a->out.len;
     if (!is_same_file(a)) {
         if (a->fd >= 0) {
             (void)close(a->fd);
@@ -65,18 +64,7 @@ static bool write_file(struct audit *a)
             return false;
         }
     }
-    while (left > 0) {
-        ssize_t n = write(a->fd, p, left);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        p += n;
-        left -= (size_t)n;
-    }
-    return true;
+    return fli_write_all(a->fd, a->out.data, a->out.len) == 0;
 }
 
 static void write_syslog(const struct audit *a)

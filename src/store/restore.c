@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/write.h"
 #include "fence/env.h"
 #include "fence/mark.h"
 #include "store/backup.h"
@@ -56,20 +57,8 @@ static int sync_folder_of(const char *path, const struct saying *s)
 
 static int write_out(void *ctx, const void *data, size_t len)
 {
-    const uint8_t *p = data;
     const int *fd = ctx;
-    while (len > 0) {
-        ssize_t n = write(*fd, p, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return FL_EIO;
-        }
-        p += n;
-        len -= (size_t)n;
-    }
-    return 0;
+    return fli_write_all(*fd, data, len);
 }
 
 int store_backup_make(const char *dir, const char *path, struct store_backup_facts *ret,

@@ -75,6 +75,18 @@ class Calls(CliCase):
         self.done('release', 'lock', owner, code=NO)
         self.assertGone(servers, 'lock')
 
+    def test_release_reaches_servers_that_are_slow_to_greet(self):
+        """It ends with the quorum, and so does its process: those that were still being connected to are not left out."""
+        servers = self.redis(5)
+        self.use(servers)
+        owner = self.acquire('lock', '--ttl', '10m', '--max-ttl', '10m')[0]
+        for s in servers: # acquiring may have left some out in the same way
+            s.call('SET', 'lock', owner, 'PX', 600000)
+        late = [self.proxy(s, delay=0.1) for s in servers[3:]]
+        self.use(servers[:3] + late)
+        self.done('release', 'lock', owner, '--max-ttl', '10m', '--budget', '5s')
+        self.assertGone(servers, 'lock')
+
     def test_json(self):
         self.use(self.redis(3))
         got = json.loads(self.done('acquire', 'a b', '--json', '--wait', '30s', '--ttl', '20s'))

@@ -23,8 +23,8 @@ FINDINGS = ['even', 'few', 'twice', 'replica', 'evicts', 'forgets', 'young', 'un
 class Redis:
     """A redis-server of the distribution on loopback, without persistence unless asked for."""
 
-    def __init__(self, lab, name, *args, port=None):
-        self.lab, self.name, self.args = lab, name, args
+    def __init__(self, lab, name, *args, port=None, env=None):
+        self.lab, self.name, self.args, self.env = lab, name, args, env
         self.port = port or free_ports(1)[0]
         self.address = '127.0.0.1:%d' % self.port
         self.password = None
@@ -34,7 +34,7 @@ class Redis:
         os.makedirs(self.lab.path(self.name), exist_ok=True)
         argv = ['redis-server', '--port', self.port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no',
                 '--dir', self.lab.path(self.name), *self.args]
-        self.process = self.lab.start(argv, self.name)
+        self.process = self.lab.start(argv, self.name, env=self.env)
         wait_until(self.answers, 20, '%s answers' % self.name)
 
     def answers(self):

@@ -18,8 +18,8 @@ def build_dir():
 
 
 def binary(name):
-    """The path of one of our programs in the build directory."""
-    path = os.path.join(build_dir(), 'src', 'cli', name)
+    """The path of one of our programs: in the build directory, or where FENCELOCK_PROGRAMS says (src/demo)."""
+    path = os.path.join(os.environ.get('FENCELOCK_PROGRAMS') or os.path.join(build_dir(), 'src', 'cli'), name)
     if not os.path.exists(path):
         raise AssertionError('%s is not built; run tests/run, or set FENCELOCK_BUILD' % path)
     return path

@@ -59,6 +59,11 @@ class _Guard:
 _guard = _Guard()
 
 
+def guard(process):
+    """Has a process that somebody else has started killed with us."""
+    _guard.tell(b'+', process.pid)
+
+
 def release_from_guard(process):
     """Lets a process outlive us."""
     _guard.tell(b'-', process.pid)

@@ -313,7 +313,7 @@ static void answer_pending(struct fli_server *s)
 {
     struct fli_list *node;
     while ((node = fli_list_pop(&s->pending)) != NULL) {
-        struct fli_request *q = FLI_CONTAINER_OF(node, struct fli_request, node);
+        struct fli_redis_request *q = FLI_CONTAINER_OF(node, struct fli_redis_request, node);
         s->pending_len--;
         q->answered(q, s, NULL);
     }
@@ -368,7 +368,8 @@ uint64_t fli_server_silent_ms(const struct fli_server *s, uint64_t now_ns)
     if (fli_list_empty(&s->pending)) {
         return 0;
     }
-    const struct fli_request *q = FLI_CONTAINER_OF(s->pending.next, struct fli_request, node);
+    const struct fli_redis_request *q =
+        FLI_CONTAINER_OF(s->pending.next, struct fli_redis_request, node);
     return (now_ns - q->sent_ns) / 1000000;
 }
 
@@ -378,7 +379,7 @@ struct fli_buf *fli_server_out(struct fli_server *s)
     return &s->out;
 }
 
-void fli_server_put(struct fli_server *s, struct fli_request *q, uint64_t now_ns)
+void fli_server_put(struct fli_server *s, struct fli_redis_request *q, uint64_t now_ns)
 {
     struct holder *h = lab.running;
     const struct redis *r = &lab.servers[s->index];
@@ -425,7 +426,7 @@ static void answer_arrives(struct holder *h, struct event *e)
     if (h->connection[e->server] != e->connection || fli_list_empty(&s->pending)) {
         return;
     }
-    struct fli_request *q = FLI_CONTAINER_OF(s->pending.next, struct fli_request, node);
+    struct fli_redis_request *q = FLI_CONTAINER_OF(s->pending.next, struct fli_redis_request, node);
     fli_list_remove(&q->node);
     s->pending_len--;
     redisReply *reply = parse(e->bytes, e->len);

@@ -127,7 +127,7 @@ static void test_other_options(void **state)
                                             .key_format = "100%%:%s:x"};
     fl_redlock *r;
     assert_int_equal(create(&fine, &r), 0);
-    char key[FLI_KEY_MAX];
+    char key[FLI_REDIS_KEY_MAX];
     assert_int_equal(fli_make_key(r, fl_str("a"), key), 8);
     assert_memory_equal(key, "100%:a:x", 8);
     fl_redlock_close(r, NULL, NULL);
@@ -138,7 +138,7 @@ static void test_the_longest_key(void **state)
     (void)state;
     char format[FL_REDLOCK_KEY_FORMAT_MAX + 2];
     char name[FL_NAME_MAX + 1];
-    char key[FLI_KEY_MAX];
+    char key[FLI_REDIS_KEY_MAX];
     memset(format, 'f', sizeof format);
     memset(name, 'n', sizeof name);
     memcpy(format, "%s", 2);
@@ -149,7 +149,7 @@ static void test_the_longest_key(void **state)
     fl_redlock *r;
     assert_int_equal(create(&o, &r), 0);
     const struct fl_bytes longest = {name, FL_NAME_MAX};
-    assert_int_equal(fli_make_key(r, longest, key), FLI_KEY_MAX - 2);
+    assert_int_equal(fli_make_key(r, longest, key), FLI_REDIS_KEY_MAX - 2);
     fl_redlock_close(r, NULL, NULL);
 }
 

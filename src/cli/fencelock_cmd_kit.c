@@ -1,0 +1,165 @@
+/* fencelock_cmd_kit.c: commands whose work a Python program does that is installed beside us:
+ * fencelock-guard, which drives the client of a storage, so that this one needs no driver of any
+ * database; and fencelock-demo, which breaks Redlock on real servers. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/fencelock_common.h"
+
+#define WORDS_MAX (CLI_ARGS_MAX + 10u)
+#define PATH_SIZE 4096u
+
+struct kit {
+    const char *places[2]; /* beside ourselves: in the build tree, and once installed */
+    const char *variable;  /* a folder to look in instead */
+    const char *program;
+    const char *missing;
+};
+static const struct kit guard = {
+    .places = {"../guards", "../share/fencelock/guards"},
+    .variable = "FENCELOCK_GUARDS",
+    .program = "kit/fencelock-guard",
+    .missing = "the guards are not installed beside fencelock: set FENCELOCK_GUARDS to the folder "
+               "that has kit/fencelock-guard",
+};
+static const struct kit demo = {
+    .places = {"../demo", "../share/fencelock/demo"},
+    .variable = "FENCELOCK_DEMO",
+    .program = "fencelock-demo",
+    .missing = "the demonstration is not installed beside fencelock: set FENCELOCK_DEMO to the "
+               "folder that has fencelock-demo",
+};
+
+/* What the program is called with. */
+struct words {
+    const char *argv[WORDS_MAX];
+    size_t n;
+    char folder[PATH_SIZE / 2]; /* ours */
+    char token[32], seed[32], runs[32];
+};
+
+static void add(struct words *w, const char *word)
+{
+    FLI_ASSERT(w->n + 1 < WORDS_MAX);
+    w->argv[w->n++] = word;
+    w->argv[w->n] = NULL;
+}
+
+static void add_number(struct words *w, char room[32], const char *option, uint64_t value)
+{
+    snprintf(room, 32, "--%s=%" PRIu64, option, value);
+    add(w, room);
+}
+
+static void begin(struct words *w, const struct cli_args *a, const struct kit *kit)
+{
+    *w = (struct words){.n = 0};
+    ssize_t n = readlink("/proc/self/exe", w->folder, sizeof w->folder - 1);
+    w->folder[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(w->folder, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    add(w, kit->program);
+    if (cli_has(a, CLI_OPT_JSON)) {
+        add(w, "--json");
+    }
+    if (cli_has(a, CLI_OPT_NO_COLOR)) {
+        add(w, "--no-color");
+    }
+    if (cli_has(a, CLI_OPT_SEED)) {
+        add_number(w, w->seed, "seed", a->number[CLI_OPT_SEED]);
+    }
+}
+
+static bool find_program(const struct kit *kit, const struct words *w, char path[PATH_SIZE])
+{
+    const char *given = getenv(kit->variable);
+    if (given != NULL && given[0] != '\0') {
+        return snprintf(path, PATH_SIZE, "%s/%s", given, kit->program) < (int)PATH_SIZE &&
+               access(path, X_OK) == 0;
+    }
+    for (size_t i = 0; i < sizeof kit->places / sizeof kit->places[0]; i++) {
+        snprintf(path, PATH_SIZE, "%s/%s/%s", w->folder, kit->places[i], kit->program);
+        if (access(path, X_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Becomes the program; comes back only with an exit code when that fails. */
+static int become(const struct cli_args *a, const struct kit *kit, const struct words *w)
+{
+    char path[PATH_SIZE];
+    if (!find_program(kit, w, path)) {
+        return cli_fail(a, FL_EINVAL, kit->missing, NULL, NULL);
+    }
+    union {
+        const char *const *words;
+        char *const *argv;
+    } exec = {.words = w->argv}; /* execv() changes nothing, whatever its type says */
+    execv(path, exec.argv);
+    char message[PATH_SIZE + 128];
+    snprintf(message, sizeof message, "cannot start %s (it needs python3): %s", path,
+             strerror(errno));
+    return cli_fail(a, FL_EINVAL, message, NULL, NULL);
+}
+
+static int become_guard(const struct cli_args *a, fl_token token)
+{
+    struct words w;
+    begin(&w, a, &guard);
+    if (token != FL_TOKEN_NONE) {
+        add_number(&w, w.token, "token", token);
+    }
+    add(&w, "--");
+    add(&w, a->command->sub);
+    for (unsigned i = 0; i < a->n_args; i++) {
+        add(&w, a->arg[i]);
+    }
+    return become(a, &guard, &w);
+}
+
+int cli_run_guard(const struct cli_args *a)
+{
+    return become_guard(a, FL_TOKEN_NONE);
+}
+
+/* Needs a token that is newer than all that may have been lost. */
+int cli_run_guard_adopt(const struct cli_args *a)
+{
+    int code;
+    fl_client *c = cli_client_create(a, &code);
+    if (c == NULL) {
+        return code;
+    }
+    fl_token token = FL_TOKEN_NONE;
+    int rc = fl_issue_token(c, fl_str("fencelock guard adopt"), 0, &token);
+    code = rc == 0 ? 0 : cli_fail(a, rc, fl_client_error(c), NULL, NULL);
+    fl_client_destroy(c);
+    return rc == 0 ? become_guard(a, token) : code;
+}
+
+int cli_run_demo_redlock(const struct cli_args *a)
+{
+    struct words w;
+    begin(&w, a, &demo);
+    add(&w, "--programs");
+    add(&w, w.folder);
+    if (cli_has(a, CLI_OPT_RUNS)) {
+        add_number(&w, w.runs, "runs", a->number[CLI_OPT_RUNS]);
+    }
+    if (cli_has(a, CLI_OPT_TOKENS)) {
+        add(&w, "--tokens");
+        add(&w, a->text[CLI_OPT_TOKENS]);
+    }
+    if (cli_has(a, CLI_OPT_SVG)) {
+        add(&w, "--svg");
+        add(&w, a->text[CLI_OPT_SVG]);
+    }
+    return become(a, &demo, &w);
+}

@@ -1,0 +1,24 @@
+/* idle.h: connections on which nothing is outstanding, kept for the next call. */
+#ifndef FLI_CLIENT_IDLE_H
+#define FLI_CLIENT_IDLE_H
+
+#include "client/link.h"
+
+#define FLI_IDLE_MAX 4u
+
+/* All zero: none. */
+struct fli_idle {
+    struct {
+        struct fli_link link;
+        uint32_t node;
+    } kept[FLI_IDLE_MAX];
+    unsigned n;
+};
+
+/* Moves one to this node into *to, which must be closed. False: there is none that is fresh. */
+bool fli_idle_take(struct fli_idle *idle, uint32_t node, struct fli_link *to);
+void fli_idle_keep(struct fli_idle *idle, uint32_t node, struct fli_link *link); /* n < MAX */
+void fli_idle_drop(struct fli_idle *idle, uint32_t node);
+void fli_idle_drop_all(struct fli_idle *idle);
+
+#endif
