@@ -30,8 +30,10 @@ int held_add(struct held_queue *q, struct node_ticket *t, const void *command,
 void held_destroy(struct held_queue *q, struct held *h);
 void held_answer(struct held_queue *q, struct held *h, int status); /* destroys, then calls back */
 
-struct held *held_first(const struct held_queue *q); /* NULL: none waits */
-/* Takes out what held_first() told. It stays the queue's until it is destroyed or answered. */
+struct held *held_first(const struct held_queue *q);              /* NULL: none waits */
+struct held *held_first_urgent(const struct held_queue *q);       /* NULL: nothing urgent may go */
+bool held_has(struct held_queue *q, const struct node_ticket *t); /* of its source, or it may be */
+/* Takes out what one of these told. It stays the queue's until it is destroyed or answered. */
 void held_take(struct held_queue *q, struct held *h);
 /* Takes out all, in the order in which they came, and puts them on a list of the caller's. */
 void held_take_all(struct held_queue *q, struct fli_list *to);
