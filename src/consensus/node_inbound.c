@@ -1,5 +1,5 @@
-/* node_inbound.c: streams on which other nodes send messages of Raft; and what every part of a node
- * needs of it. */
+/* node_inbound.c: streams on which other nodes send messages of Raft; and the callbacks that every
+ * part of a node needs. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 
 static void idle_cb(uv_idle_t *idle)
 {
-    /* Nothing: the loop turns, and node_turn() does the work after the sockets were read. */
+    /* Nothing to do: the loop turns, and node_turn() works after the sockets are read. */
 }
 
 void node_wake(struct node *n)

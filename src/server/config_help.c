@@ -1,4 +1,4 @@
-/* config_help.c: what --help prints; the options are in config.c. */
+/* config_help.c: the text of --help; the options are in config.c. */
 #include "server/config.h"
 
 static const char help[] =

@@ -25,9 +25,9 @@ static void gauges(struct metrics_text *t, const struct row *rows)
     }
 }
 
-/* One family, one sample a cause. */
+/* A family with one sample for each cause. */
 struct cause {
-    const char *text; /* NULL ends them */
+    const char *text; /* NULL ends the list */
     uint64_t value;
 };
 

@@ -49,10 +49,18 @@
           (swap! (:open links) dissoc node))
         (throw e)))))
 
+(defn at
+  "The lock node that a client asks: its own, or another one while that is no member."
+  [{:keys [test node]}]
+  (let [members (fdb/members test)]
+    (if (some #{node} members)
+      node
+      (nth members (mod (fdb/id-of test node) (count members))))))
+
 (defn lock!
   "A command for the lock service."
   [links & args]
-  (ask-node links (:node links) args))
+  (ask-node links (at links) args))
 
 (defn store!
   "A command for the storage."
@@ -87,7 +95,9 @@
   next holder has read meanwhile, or so long that a late write of the one before comes in between.
   Often, when something is broken on purpose that only this shows."
   [test lease-ms]
-  (when (zero? (rand-int (if (or (:no-fencing test) (:no-claim test) (:no-tokens test)) 4 25)))
+  (when (zero? (rand-int (cond (:no-claim test) 2
+                               (or (:no-fencing test) (:no-tokens test)) 4
+                               :else 25)))
     (Thread/sleep (long (+ 300 (rand-int (+ lease-ms 500)))))))
 
 (defn key-interval

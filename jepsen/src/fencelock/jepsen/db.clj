@@ -24,6 +24,24 @@
 (defn lock-nodes [test] (vec (butlast (:nodes test))))
 (defn store? [test node] (= node (store-node test)))
 (defn id-of [test node] (inc (.indexOf ^java.util.List (lock-nodes test) node)))
+
+(defn members
+  "The lock nodes that are members as the fault member has it; all of them without that."
+  [test]
+  (filterv (:wanted @(:members (:db test))) (lock-nodes test)))
+
+(defn member? [test node] (contains? (:wanted @(:members (:db test))) node))
+
+(defn want!
+  "From now on this node is to be a member: one that joins with an empty directory."
+  [test node]
+  (swap! (:members (:db test)) #(-> % (update :wanted conj node) (update :joins conj node))))
+
+(defn want-no-more! [test node]
+  (swap! (:members (:db test)) update :wanted disj node))
+
+(defn joins? [test node] (contains? (:joins @(:members (:db test))) node))
+
 (defn address
   "A number, since that is what servers listen on."
   [test node]
@@ -70,7 +88,7 @@
                   (ask test node 5000 "CHECK" "nothing" 1)))))
 
 (defn leader
-  "The lock node that says that it leads, or nil."
+  "The lock node that says that it leads, or nil. It may be one that is to be removed."
   [test]
   (first (filter (fn [node]
                    (try (= (str (id-of test node))
@@ -78,13 +96,18 @@
                         (catch Exception _ false)))
                  (lock-nodes test))))
 
-(defn all-vote?
-  "Whether the leader counts every lock node as a voter. One that was let in again becomes one when
-  it has caught up; until then no other may lose its disk."
+(defn cluster
+  "What the leader says of each node that it knows: its state by id. nil when nobody leads."
   [test]
-  (let [fields #(wire/info-fields (ask test % 1000 "INFO"))]
-    (when-let [node (leader test)]
-      (= (str (count (lock-nodes test))) (:cluster_voters (fields node))))))
+  (when-let [node (leader test)]
+    (into {} (for [row (map wire/fields (ask test node 2000 "CLUSTER" "NODES"))]
+               [(parse-long (str (:id row))) (:state row)]))))
+
+(defn all-vote?
+  "Whether the leader has every member as a voter, and nobody else. One that was let in becomes one
+  when it has caught up; until then no other may lose its disk."
+  [test]
+  (= (cluster test) (into {} (for [node (members test)] [(id-of test node) "voter"]))))
 
 ;; --- programs -----------------------------------------------------------------------------------
 
@@ -94,30 +117,46 @@
   (str (if (:local test) (str (:build test) "/src/cli") (str (home test node) "/bin"))
        "/" program))
 
-(def packages "What the programs are linked with."
-  ["libuv1" "liblmdb0" "libhiredis0.14" "liburing2"])
+(def packages
+  "What the programs are linked with. Those that come as packages name it themselves."
+  ["libuv1" "liblmdb0" "libhiredis0.14" "liburing2" "libssl3" "libmicrohttpd12"])
+
+(defn- stop-units!
+  "What a package started has our ports, and must not come back."
+  [& units]
+  (doseq [unit units]
+    (c/exec :sh :-c (str "systemctl disable --now " unit " || service " unit " stop || true"))))
+
+(defn- install-debs! [files]
+  (let [there (for [file files] (str "/root/" (.getName (io/file file))))]
+    (doseq [[file at] (map vector files there)]
+      (c/upload file at))
+    (c/exec :env "DEBIAN_FRONTEND=noninteractive" :apt-get :install :-y :--reinstall
+            :--allow-downgrades :--no-install-recommends there)
+    (stop-units! "fencelockd" "fencelock-store")))
 
 (defn- install!
   "Brings the programs onto a node of a lab."
   [test node]
   (let [dir (str (home test node) "/bin")]
-    (debian/install (cond-> packages (:redis test) (conj "redis-server")))
+    (debian/install (cond-> (if (:deb test) [] packages)
+                      (:redis test) (conj "redis-server")))
     (when (:redis test)
-      ; The one that the package started has our port.
-      (c/exec :sh :-c "systemctl disable --now redis-server || service redis-server stop || true"))
+      (stop-units! "redis-server"))
+    (c/exec :rm :-rf dir)
     (c/exec :mkdir :-p dir)
     (cond
       (:deb test)
-      (do (c/upload (:deb test) "/root/fencelock.deb")
-          (c/exec :dpkg :-i "/root/fencelock.deb")
+      (do (install-debs! (:deb test))
           (doseq [p programs]
-            (c/exec :ln :-sf (str "/usr/bin/" p) (str dir "/" p))))
+            (c/exec :sh :-c (str "if [ -x /usr/bin/" p " ]; then"
+                                 " ln -sf /usr/bin/" p " " dir "; fi"))))
 
       (:tarball test)
       (do (cu/install-archive! (:tarball test) (str (home test node) "/unpacked"))
           (doseq [p programs]
-            (c/exec :sh :-c (str "cp $(find " (home test node) "/unpacked -type f -name " p
-                                 " | head -n 1) " dir))))
+            (c/exec :sh :-c (str "cp $(find " (home test node) "/unpacked -type f -perm -u+x -name "
+                                 p " | head -n 1) " dir))))
 
       :else
       (doseq [p programs]
@@ -148,14 +187,27 @@
   "By which the nodes know each other: beyond loopback they need one. It keeps nobody out of a lab."
   "the-secret-of-a-cluster-that-is-only-a-test")
 
+(defn peer
+  "The address that a node has for the others."
+  [test node]
+  (str (address test node) ":" peer-port))
+
+(defn- begin-words
+  "How a node with an empty directory begins: as one of a new cluster, or in the one that is there."
+  [test node]
+  (let [those (fn [nodes] (str/join "," (for [n nodes] (str (id-of test n) "=" (peer test n)))))]
+    (if (joins? test node)
+      ["--join" (those (remove #{node} (members test)))]
+      ["--cluster" (those (lock-nodes test))])))
+
 (defn- lockd-words [test node]
   (let [ip (address test node)]
-    (into [(bin test node "fencelockd") "--id" (id-of test node) "--data" (data test node)
-           "--listen" (str ip ":" client-port) "--peer" (str ip ":" peer-port)
-           "--cluster" (str/join "," (for [n (lock-nodes test)]
-                                       (str (id-of test n) "=" (address test n) ":" peer-port)))
-           "--protected-mode" "no" "--cluster-secret-file" (str (home test node) "/cluster-secret")]
-          (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
+    (concat [(bin test node "fencelockd") "--id" (id-of test node) "--data" (data test node)
+             "--listen" (str ip ":" client-port) "--peer" (peer test node)
+             "--protected-mode" "no"
+             "--cluster-secret-file" (str (home test node) "/cluster-secret")]
+            (begin-words test node)
+            (when (:snapshot-bytes test) ["--snapshot-bytes" (:snapshot-bytes test)]))))
 
 (defn- store-words [test node]
   (cond-> [(bin test node "fencelock-store") "--listen" (str (address test node) ":" store-port)
@@ -231,7 +283,14 @@
     (doseq [library (set (mapcat #(preloads test %) (keys (services test node))))]
       (c/upload library (home test node)))))
 
-(defrecord Servers []
+(defn- start-all!
+  "Starts what runs on a node. A lock node that is no member stays where it is."
+  [test node]
+  (doseq [service (keys (services test node))
+          :when (or (not= service "fencelockd") (member? test node))]
+    (start-service! test node service)))
+
+(defrecord Servers [members]
   db/DB
   (setup! [_ test node]
     (c/su
@@ -241,8 +300,7 @@
       (upload-preloads! test node)
       (when (:shim test)
         (prepare-shim! test node)))
-    (doseq [service (keys (services test node))]
-      (start-service! test node service))
+    (start-all! test node)
     (await-serving test node)
     (info node "serves"))
   (teardown! [_ test node]
@@ -258,8 +316,7 @@
       (signal-service! test node service :KILL))
     :killed)
   (start! [_ test node]
-    (doseq [service (keys (services test node))]
-      (start-service! test node service))
+    (start-all! test node)
     :started)
 
   db/Pause
@@ -274,10 +331,15 @@
 
   db/Primary
   (primaries [_ test]
-    (filterv some? [(or (leader test) (first (lock-nodes test)))]))
+    (filterv some? [(or (leader test) (first (members test)))]))
   (setup-primary! [_ _ _])
 
   db/LogFiles
   (log-files [_ test node]
     (into {} (for [service (keys (services test node))]
                [(log-file test node service) (str service ".log")]))))
+
+(defn servers
+  "The servers of a test with these nodes, all of whose lock nodes are members."
+  [nodes]
+  (->Servers (atom {:wanted (set (butlast nodes)), :joins #{}})))

@@ -2,7 +2,7 @@
   "Faults, each a package of a nemesis and its generators, as jepsen.nemesis.combined composes them.
 
   The nemesis does one thing at a time. What takes a disk away (member, flip) first brings everybody
-  back, so that never more than a minority is without its data."
+  back, so that never more than a minority is without its data. Whoever is no member is left alone."
   (:require [clojure.string :as str]
             [fencelock.jepsen.db :as fdb]
             [fencelock.jepsen.shim :as shim]
@@ -30,12 +30,12 @@
 (defn- flip-flop [opts begin end]
   (gen/stagger (:interval opts) (gen/flip-flop begin (gen/repeat end))))
 
-(defn- one [test] [(rand-nth (fdb/lock-nodes test))])
+(defn- one [test] [(rand-nth (fdb/members test))])
 
 (defn- some-nodes
   "Whom a fault meets: one, a minority, a majority, all, the leader, or the storage."
   [test]
-  (let [locks (shuffle (fdb/lock-nodes test))
+  (let [locks (shuffle (fdb/members test))
         most  (util/majority (count locks))]
     (case (rand-int 6)
       0 (take 1 locks)
@@ -83,7 +83,7 @@
 (defn- grudge
   "Who drops whose packets: {to #{from}}. Only among the lock nodes; clients reach everybody."
   [test kind]
-  (let [locks (shuffle (fdb/lock-nodes test))
+  (let [locks (shuffle (fdb/members test))
         other (fn [node] (remove #{node} locks))]
     (case kind
       :majority (n/complete-grudge (n/bisect locks))
@@ -191,9 +191,38 @@
   (try (f) nil
        (catch Exception e (.getMessage e))))
 
+(defn- former [test] (remove #(fdb/member? test %) (fdb/lock-nodes test)))
+
+(defn- runs? [test node]
+  (get (on-nodes test [node] (fn [test node] (fdb/running? test node "fencelockd"))) node))
+
+(defn- ask-leader! [test & words]
+  (when-let [leader (fdb/leader test)]
+    (= "OK" (apply fdb/ask test leader 5000 "CLUSTER" words))))
+
+(defn- ask-for-members!
+  "Asks for what the leader has not yet been asked for. What it was told, every leader carries on."
+  [test]
+  (when-let [known (fdb/cluster test)]
+    (doseq [node (fdb/lock-nodes test)
+            :let [id (fdb/id-of test node), state (known id), wanted? (fdb/member? test node)]]
+      (cond
+        (and wanted? (nil? state))
+        (ask-leader! test "ADD" id (fdb/peer test node))
+        (and (not wanted?) state (not= "leaving" state))
+        (ask-leader! test "REMOVE" id)))))
+
+(defn- settle!
+  "Waits until the members are those that are wanted, and all vote. nil, or why not."
+  [test seconds]
+  (try-for (fn []
+             (fdb/await-true "the vote of every member" seconds
+                             #(or (fdb/all-vote? test)
+                                  (do (ask-for-members! test) false))))))
+
 (defn heal!
-  "Ends every fault and waits until each server serves and each node votes. Returns :healed, or
-  why not."
+  "Ends every fault and waits until each server serves, each member votes, and those that were
+  removed have ended by themselves. Returns :healed, or why not."
   [test]
   (net/heal! (:net test) test)
   (when (:shim test)
@@ -203,41 +232,105 @@
                         (empty! test node)
                         (db/resume! (:db test) test node)
                         (db/start! (:db test) test node)
-                        (try-for #(fdb/await-serving test node))))
+                        (when (or (fdb/store? test node) (fdb/member? test node))
+                          (try-for #(fdb/await-serving test node)))))
         bad (into {} (filter val why))]
     (if (seq bad)
       bad
-      (or (try-for (fn [] (fdb/await-true "the vote of every node" 60 #(fdb/all-vote? test))))
+      (or (settle! test 60)
+          (try-for #(doseq [node (former test)]
+                      (fdb/await-true (str "the end of " node ", which is no member") 60
+                                      (fn [] (not (runs? test node))))))
           :healed))))
 
-(defn- forget!
-  "Lets a node without its data in again, as docs/OPERATIONS.md says: FORGET at the leader."
-  [test node]
-  (fdb/await-true (str "FORGET of " node) 60
-                  #(when-let [leader (fdb/leader test)]
-                     (= "OK" (fdb/ask test leader 5000 "CLUSTER" "FORGET" (fdb/id-of test node)))))
+(def change-seconds
+  "How long a change of the members is waited for. Other faults may hold it up; then it goes on
+  while the test does."
+  10)
+
+(defn- add! [test node]
+  (on-nodes test [node] (partial db/kill! (:db test)))
+  (on-nodes test [node] fdb/wipe!)
+  (fdb/want! test node)
+  (on-nodes test [node] (partial db/start! (:db test)))
+  (or (settle! test change-seconds) :votes))
+
+(defn- remove! [test node]
+  (fdb/want-no-more! test node)
+  (or (settle! test change-seconds)
+      (try-for #(fdb/await-true (str "the end of " node) change-seconds
+                                (fn [] (not (runs? test node)))))
+      :ended))
+
+(defn- after-the-last
+  "One change after the other: f, once the one before it has been done."
+  [test f]
+  (if-let [why (settle! test change-seconds)]
+    [:not-tried why]
+    (f)))
+
+(defn- heal-all!
+  "As heal!, with all lock nodes as members: what takes a disk away needs the others."
+  [test]
+  (let [healed (heal! test)]
+    (if (and (= :healed healed) (seq (former test)))
+      (do (doseq [node (former test)]
+            (add! test node))
+          (heal! test))
+      healed)))
+
+(defn- let-in!
+  "Lets a node without its data in again, as docs/OPERATIONS.md and docs/MEMBERS.md say."
+  [test node word]
+  (fdb/await-true (str word " of " node) 60 #(ask-leader! test word (fdb/id-of test node)))
   (fdb/await-serving test node)
   (fdb/await-true (str "the vote of " node) 60 #(fdb/all-vote? test)))
 
 (defn- replace-node!
   "Takes a lock node's disk away and gives it another one."
   [test node]
-  (or (try-for (fn []
-                 (on-nodes test [node] (partial db/kill! (:db test)))
-                 (on-nodes test [node] fdb/wipe!)
-                 (on-nodes test [node] (partial db/start! (:db test)))
-                 (forget! test node)))
-      [:replaced node]))
+  (let [word (rand-nth ["FORGET" "REPLACE"])]
+    (or (try-for (fn []
+                   (on-nodes test [node] (partial db/kill! (:db test)))
+                   (on-nodes test [node] fdb/wipe!)
+                   (on-nodes test [node] (partial db/start! (:db test)))
+                   (let-in! test node word)))
+        [:replaced node word])))
+
+(defn- fewest
+  "How many members stay: of five nodes three, of three two."
+  [test]
+  (max 2 (util/majority (count (fdb/lock-nodes test)))))
+
+(defn- next-change
+  "One node less, now and then the leader, or one more."
+  [test _]
+  (let [out  (former test)
+        more (and (seq out) {:type :info, :f :add, :value (rand-nth out)})
+        less (and (< (fewest test) (count (fdb/members test)))
+                  {:type :info, :f :remove, :value (rand-nth [:leader (first (one test))])})]
+    (rand-nth (filterv some? [more less]))))
 
 (defn- member [opts]
   {:nemesis (nemesis {:replace (fn [test op]
-                                 (let [healed (heal! test)]
+                                 (let [healed (heal-all! test)]
                                    (if (= :healed healed)
                                      (replace-node! test (first (:value op)))
-                                     [:not-tried healed])))})
-   :generator (gen/stagger (* 2 (:interval opts))
-                           (fn [test _] {:type :info, :f :replace, :value (one test)}))
-   :perf #{{:name "member", :fs #{:replace}, :color "#A0E9A4"}}})
+                                     [:not-tried healed])))
+                      :add     (fn [test op]
+                                 (after-the-last test #(let [node (:value op)]
+                                                         [node (add! test node)])))
+                      :remove  (fn [test op]
+                                 (after-the-last
+                                   test #(let [node (if (= :leader (:value op))
+                                                      (or (fdb/leader test) (first (one test)))
+                                                      (:value op))]
+                                           [node (remove! test node)])))})
+   :generator (gen/stagger (:interval opts)
+                           (gen/mix [next-change next-change
+                                     (fn [test _] {:type :info, :f :replace, :value (one test)})]))
+   :perf #{{:name "member", :start #{:remove}, :stop #{:add}, :fs #{:replace}
+            :color "#A0E9A4"}}})
 
 (def flip-script
   "Turns one random bit around in a random file of the directory; prints which."
@@ -247,9 +340,6 @@
        "x=$((b ^ (1 << $(shuf -i 0-7 -n 1)))); "
        "printf \"\\\\$(printf %03o \"$x\")\" | "
        "dd of=\"$f\" bs=1 seek=\"$at\" conv=notrunc status=none; echo \"$f at $at: $b, now $x\""))
-
-(defn- runs? [test node]
-  (get (on-nodes test [node] (fn [test node] (fdb/running? test node "fencelockd"))) node))
 
 (defn- flip-bit!
   "A bit of a node that is down. It must refuse to start, and then gets another disk; or it serves,
@@ -271,7 +361,7 @@
 
 (defn- flip [opts]
   {:nemesis (nemesis {:flip (fn [test op]
-                              (let [healed (heal! test)]
+                              (let [healed (heal-all! test)]
                                 (if (= :healed healed)
                                   (flip-bit! test (first (:value op)))
                                   [:not-tried healed])))})
@@ -294,7 +384,7 @@
    :generator (gen/stagger (* 2 (:interval opts))
                            (fn [test _]
                              {:type :info, :f :power-cut
-                              :value (rand-nth [(vec (one test)) (fdb/lock-nodes test)
+                              :value (rand-nth [(vec (one test)) (fdb/members test)
                                                 (vec (:nodes test)) [(fdb/store-node test)]])}))
    :perf #{{:name "power", :fs #{:power-cut}, :color "#808080"}}})
 
@@ -311,7 +401,7 @@
 
 (defn- upgrade [opts]
   {:nemesis (nemesis {:upgrade (fn [test _]
-                                 (into {} (for [node (shuffle (fdb/lock-nodes test))]
+                                 (into {} (for [node (shuffle (fdb/members test))]
                                             [node (or (upgrade-node! test node) :restarted)])))})
    :generator (gen/stagger (* 3 (:interval opts)) (repeat {:type :info, :f :upgrade}))
    :perf #{{:name "upgrade", :fs #{:upgrade}, :color "#60A060"}}})
@@ -327,8 +417,11 @@
 (defn why-not
   "Why a fault cannot be had, or nil."
   [opts fault]
-  (when (and (= fault :power) (not (:local opts)))
-    "the fault power needs --local: the library that it preloads is this machine's"))
+  (cond
+    (and (= fault :power) (not (:local opts)))
+    "the fault power needs --local: the library that it preloads is this machine's"
+    (and (#{:flip :member} fault) (< (count (:nodes opts)) 4))
+    (str "the fault " (name fault) " takes a disk away, which a cluster of one cannot afford")))
 
 (defn package
   "One package of all these faults, which ends with everybody healed."

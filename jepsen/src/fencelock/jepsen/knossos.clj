@@ -56,9 +56,10 @@
   [model]
   (reify checker/Checker
     (check [_ test history opts]
-      (let [analysis (search model history)]
+      ; A few of the paths: a lazy rest would keep all of them in memory until the run's end.
+      (let [analysis (-> (search model history)
+                         (update :final-paths #(vec (take 5 %)))
+                         (update :configs #(vec (take 5 %))))]
         (when (false? (:valid? analysis))
           (render! test history analysis opts))
-        (-> analysis
-            (update :final-paths #(take 5 %))
-            (update :configs #(take 5 %)))))))
+        analysis))))

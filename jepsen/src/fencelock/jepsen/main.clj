@@ -39,7 +39,7 @@
     :lock      {:make #(lock/workload :lock %), :controls [{:no-sync true}]}
     :semaphore {:make #(lock/workload :semaphore %), :controls [{:no-sync true}]}
     :modes     {:make #(lock/workload :modes %), :controls [{:no-sync true}]}
-    :bank      {:make bank/workload, :controls [{:no-fencing true}]}
+    :bank      {:make bank/workload, :controls [{:no-fencing true} {:no-claim true}]}
     :queue     {:make queue/workload, :controls [{:no-sync true}]}
     :sessions  {:make sessions/workload, :controls [{:no-sync true}]}
     :watch     {:make watch/workload, :controls [{:no-sync true}]}
@@ -105,7 +105,8 @@
                    (and broken? (= default-faults (:faults opts))) (assoc :faults [])
                    (:no-sync opts) (assoc :faults [:kill], :interval 2)
                    (= :redlock (:workload opts)) (assoc :redis true))
-        opts     (assoc opts :shim (boolean (some faults/needs-shim (:faults opts))))
+        opts     (assoc opts :shim (boolean (and (:local opts)
+                                                 (some faults/needs-shim (:faults opts)))))
         workload ((get-in workloads [(:workload opts) :make]) opts)
         package  (faults/package opts)]
     (merge tests/noop-test
@@ -113,7 +114,7 @@
            {:name      (test-name opts)
             :fault-names (vec (:faults opts))
             :os        (if (:local opts) os/noop debian/os)
-            :db        (fdb/->Servers)
+            :db        (fdb/servers (:nodes opts))
             :net       (if (:local opts) (local/->HubNet (:plan opts)) net/iptables)
             :remote    (if (:local opts) (local/remote (:plan opts)) (:remote tests/noop-test))
             :client    (:client workload)
@@ -133,7 +134,7 @@
 (defn- parse-faults [text]
   (case text
     "none" []
-    "all"  (vec (keys faults/faults))
+    "all"  :all
     (mapv #(one-of faults/faults %) (str/split text #","))))
 
 (defn- parse-tests [text]
@@ -145,7 +146,7 @@
   [[nil "--test NAMES" (str "Workloads, separated by commas, or all; all runs the broken controls"
                             " as well. " (str/join ", " (map name (keys workloads))))
     :default [:tokens] :parse-fn parse-tests]
-   [nil "--faults NAMES" (str "Faults, separated by commas; none; all. "
+   [nil "--faults NAMES" (str "Faults, separated by commas; none; all that these nodes can have. "
                               (str/join ", " (map name (keys faults/faults))))
     :default default-faults :parse-fn parse-faults]
    [nil "--local" "Nodes as processes in network namespaces of this machine, instead of SSH"]
@@ -164,7 +165,8 @@
    [nil "--build DIR" "Where fencelock was built; a relative path begins at jepsen/"
     :default (or (System/getenv "FENCELOCK_BUILD") "../build")]
    [nil "--tarball URL" "In a lab: where the programs come from, packed"]
-   [nil "--deb FILE" "In a lab: the package to install"]
+   [nil "--deb FILES" "In a lab: the packages to install, separated by commas"
+    :parse-fn #(vec (str/split % #","))]
    [nil "--snapshot-bytes N" "Nodes take a snapshot after so many bytes of log"
     :parse-fn parse-long]])
 
@@ -175,6 +177,12 @@
                                  (.canExecute (io/file (:build options) "src/cli/fencelockd")))
                      [(str "fencelockd is not built in " (:build options) "; first: "
                            "deploy/setup --tests && meson setup build && ninja -C build")])
+                   (for [file (:deb options) :when (not (.canRead (io/file file)))]
+                     (str "there is no package " file))
+                   (when (and (some #{:redlock} (:test options))
+                              (not (.canExecute (io/file (:build options) "src/cli/fencelock"))))
+                     [(str "the workload redlock runs the tool here: fencelock is not built in "
+                           (:build options))])
                    (when (and (not (:local options)) (< (count (:nodes options)) 2))
                      ["a lab needs two nodes at least: the last one is the storage"]))]
     (update parsed :errors concat problems)))
@@ -185,13 +193,19 @@
               (conj (mapv #(str "n" (inc %)) (range (:servers options))) "store"))
     parsed))
 
+(defn- with-faults [{:keys [options] :as parsed}]
+  (update-in parsed [:options :faults]
+             #(if (= :all %)
+                (vec (remove (partial faults/why-not options) (keys faults/faults)))
+                %)))
+
 (def specs
   (cli/merge-opt-specs
     (cli/merge-opt-specs cli/test-opt-spec options)
     [[nil "--concurrency NUMBER" "Clients" :default "6"]]))
 
 (defn- options-of [parsed]
-  (-> parsed cli/test-opt-fn with-nodes check-options
+  (-> parsed cli/test-opt-fn with-nodes with-faults check-options
       (update-in [:options :build] #(.getCanonicalPath (io/file %)))))
 
 (defn combinations
@@ -223,7 +237,7 @@
         [valid? path] (try
                         (let [done (jepsen/run! test)]
                           [(verdict (:results done) expect-invalid?) (.getPath (store/path done))])
-                        (catch Exception e
+                        (catch Throwable e ; memory that ended too: the next run has it again
                           (warn e "the run crashed")
                           [:crashed nil]))]
     {:name (:name test), :valid? valid?, :path path, :expect-invalid? expect-invalid?

@@ -76,14 +76,22 @@
   (teardown! [_ _])
   (close! [_ _] (client/close! links)))
 
-(defn- operations [_key]
-  (let [ids (atom 0)]
-    (->> (gen/mix [(fn []
-                     (let [[from to] (shuffle (range accounts))]
-                       {:f :move, :value {:from from, :to to, :amount (inc (rand-int 10))
-                                          :id (swap! ids inc)}}))
-                   (fn [] {:f :read, :value {:accounts (vec (take 2 (shuffle (range accounts))))}})
-                   (fn [] {:f :read, :value {:accounts (vec (shuffle (range accounts)))}})])
+(defn- operations
+  "Moves and reads. What a missing claim lets through needs two slow clients in a row at the same
+  accounts: then all moves are between two of them, and there are more."
+  [opts _key]
+  (let [ids   (atom 0)
+        among (if (:no-claim opts) 2 accounts)
+        move  (fn []
+                (let [[from to] (shuffle (range among))]
+                  {:f :move, :value {:from from, :to to, :amount (inc (rand-int 10))
+                                     :id (swap! ids inc)}}))
+        look  (fn [n]
+                (fn []
+                  {:f :read, :value {:accounts (vec (take n (shuffle (range accounts))))}}))]
+    (->> (gen/mix (if (:no-claim opts)
+                    [move move move (look accounts)]
+                    [move (look 2) (look accounts)]))
          (gen/limit (* 2 moves-a-key)))))
 
 (defn workload [opts]
@@ -91,7 +99,7 @@
     {:client    (->Client nil)
      :generator (independent/concurrent-generator
                   threads (range)
-                  (fn [key] (gen/stagger (/ (:rate opts)) (operations key))))
+                  (fn [key] (gen/stagger (/ (:rate opts)) (operations opts key))))
      :final     nil
      :checker   (keyed/checker
                   (reify checker/Checker

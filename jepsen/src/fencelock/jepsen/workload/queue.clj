@@ -32,7 +32,7 @@
 
 (defn- wait! [links op lock wait-ms]
   (let [owner (client/new-owner)
-        conn  (client/connect links (:node links))]
+        conn  (client/connect links (client/at links))]
     (try
       (wire/timeout! conn (+ wait-ms client/timeout-ms))
       (wire/send! conn "ACQUIRE" lock "TTL" ttl-ms "OWNER" owner "WAIT" wait-ms)

@@ -73,8 +73,9 @@
       (or gap? (:broken watch)) (-> (dissoc :ended-at)
                                     (assoc :to (last-grant from whole))))))
 
-(defn- watch! [{:keys [node] :as links} op]
-  (let [conn (client/connect links node)]
+(defn- watch! [links op]
+  (let [node (client/at links)
+        conn (client/connect links node)]
     (try
       (wire/call conn "PSUBSCRIBE" "lock:watch-*")
       (let [from (mark! links)]
