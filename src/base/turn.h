@@ -26,7 +26,7 @@
 #define FLI_TURN_SLOW_US 10000u /* a longer turn is counted and logged */
 #define FLI_TURN_LOG_MS 5000u   /* at most one line per this time */
 #define FLI_TURN_HANDSHAKES_US 3000u
-#define FLI_TURN_REQUESTS_US 4000u
+#define FLI_TURN_REQUESTS_US 2000u
 #define FLI_TURN_VISIT_US 250u
 #define FLI_TURN_EVENT_STEPS 200000u
 

@@ -65,9 +65,9 @@ static struct held *head(const struct backlog_source *s)
     return FLI_CONTAINER_OF(first, struct held, mine);
 }
 
-static bool is_urgent(const struct held *h)
+bool backlog_is_urgent(uint8_t op)
 {
-    switch (h->data[0]) {
+    switch (op) {
     case MACHINE_OP_RENEW:
     case MACHINE_OP_SESSION_RENEW:
     case MACHINE_OP_RELEASE:
@@ -77,6 +77,11 @@ static bool is_urgent(const struct held *h)
     default:
         return false;
     }
+}
+
+static bool is_urgent(const struct held *h)
+{
+    return backlog_is_urgent(h->data[0]);
 }
 
 static void join_ring(struct backlog *b, struct backlog_source *s)
@@ -128,6 +133,12 @@ static const struct fli_list *turn(const struct backlog *b)
 struct held *backlog_first(const struct backlog *b)
 {
     struct fli_list *first = fli_list_first(turn(b));
+    return first == NULL ? NULL : head(FLI_CONTAINER_OF(first, struct backlog_source, ring));
+}
+
+struct held *backlog_first_urgent(const struct backlog *b)
+{
+    struct fli_list *first = fli_list_first(&b->urgent);
     return first == NULL ? NULL : head(FLI_CONTAINER_OF(first, struct backlog_source, ring));
 }
 

@@ -53,6 +53,12 @@ int backlog_push(struct backlog *b, struct held *h) FLI_MUST_USE;
  * waits. */
 struct held *backlog_first(const struct backlog *b);
 
+/* The same among sources that renew or give back. NULL: none of them waits. */
+struct held *backlog_first_urgent(const struct backlog *b);
+
+/* Whether it renews, or gives back. */
+bool backlog_is_urgent(uint8_t op);
+
 /* The oldest command; NULL: none waits. */
 struct held *backlog_oldest(const struct backlog *b);
 

@@ -20,6 +20,7 @@ struct batch {
     uint32_t count;
     uint32_t queries_count;
     uint32_t cost;           /* of commands and queries, see machine_command_cost() */
+    uint32_t passed_cost;    /* of those that did not stand in line while others did */
     struct fli_list tickets; /* of commands */
     struct fli_list queries;
     struct fli_buf query_bytes; /* one behind the other; the first query_done were answered */

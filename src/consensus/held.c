@@ -89,6 +89,16 @@ struct held *held_first(const struct held_queue *q)
     return first != NULL ? FLI_CONTAINER_OF(first, struct held, link) : backlog_first(&q->waiting);
 }
 
+struct held *held_first_urgent(const struct held_queue *q)
+{
+    return fli_list_empty(&q->returned) ? backlog_first_urgent(&q->waiting) : NULL;
+}
+
+bool held_has(struct held_queue *q, const struct node_ticket *t)
+{
+    return !fli_list_empty(&q->returned) || backlog_has(&q->waiting, t);
+}
+
 void held_take(struct held_queue *q, struct held *h)
 {
     if (h->source != NULL) {

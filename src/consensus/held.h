@@ -30,8 +30,10 @@ int held_add(struct held_queue *q, struct node_ticket *t, const void *command,
 void held_destroy(struct held_queue *q, struct held *h);
 void held_answer(struct held_queue *q, struct held *h, int status); /* destroys, then calls back */
 
-struct held *held_first(const struct held_queue *q); /* NULL: none waits */
-/* Takes out the command that held_first() returned. The queue still owns it until it is destroyed
+struct held *held_first(const struct held_queue *q);              /* NULL: none waits */
+struct held *held_first_urgent(const struct held_queue *q);       /* NULL: nothing urgent may go */
+bool held_has(struct held_queue *q, const struct node_ticket *t); /* of its source, or it may be */
+/* Takes out a command that one of these returned. The queue still owns it until it is destroyed
  * or answered. */
 void held_take(struct held_queue *q, struct held *h);
 /* Moves all commands, in the order in which they came, to a list of the caller's. */

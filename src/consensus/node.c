@@ -110,6 +110,9 @@ static void route_held(struct node *n)
     while (h != NULL && route(n, h)) {
         h = held_first(&n->held);
     }
+    while ((h = held_first_urgent(&n->held)) != NULL && route(n, h)) {
+        /* there may still be room for these */
+    }
 }
 
 /* ---- the turn ---- */

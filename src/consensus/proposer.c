@@ -47,7 +47,8 @@ struct proposer {
     struct fli_list flying;
     struct batch *applying; /* a batch of `flying`; NULL unless one is being applied */
     struct metrics_histogram commit_times;
-    unsigned in_flight; /* length of flying */
+    unsigned in_flight;   /* length of flying */
+    uint32_t flying_cost; /* of these, as the machine says */
     struct fli_buf payload;
     struct proposer_stats stats;
 };
@@ -140,6 +141,7 @@ static void land(struct proposer *p, struct batch *b)
 {
     FLI_ASSERT(p->in_flight > 0);
     p->in_flight--;
+    p->flying_cost -= b->cost;
     fli_list_remove(&b->link);
 }
 
@@ -268,12 +270,20 @@ static bool propose(struct proposer *p, uint64_t now_ms)
     fli_list_push(&p->flying, &b->link);
     batch_drop_bytes(b);
     p->in_flight++;
+    p->flying_cost += b->cost;
     p->sequence++;
     p->mark_due = false;
     p->retry_at_ms = 0;
     cluster_clock_proposed(&p->clock, b->timestamp_ms);
     return true;
 }
+
+/* A part of each batch is for commands that renew or give back: such a one goes into the batch that
+ * is open although others have filled it. And no more flies while that costs more than one batch
+ * may: a third full one would not be applied any earlier, and whoever comes waits behind it. */
+#define URGENT_COST (MACHINE_BATCH_COST_MAX / 10)
+#define URGENT_BYTES 512u
+#define FLYING_COST_MAX MACHINE_BATCH_COST_MAX
 
 /* A command that is to go into a batch. */
 struct item {
@@ -282,6 +292,7 @@ struct item {
     size_t len;
     uint32_t cost;
     bool query;
+    bool urgent;
 };
 
 /* Whether a command still fits. A batch is full by its bytes, or by the cost of applying it. An
@@ -289,8 +300,9 @@ struct item {
 static bool fits(const struct batch *b, const struct item *i)
 {
     bool empty = b->count + b->queries_count == 0;
-    return batch_has_room(b, i->len, i->query) &&
-           (empty || b->cost + i->cost <= MACHINE_BATCH_COST_MAX);
+    uint32_t most = MACHINE_BATCH_COST_MAX - (i->urgent ? 0 : URGENT_COST);
+    size_t kept = i->urgent || i->query || empty ? 0 : URGENT_BYTES;
+    return batch_has_room(b, i->len + kept, i->query) && (empty || b->cost + i->cost <= most);
 }
 
 static int put(struct batch *b, const struct item *i)
@@ -312,19 +324,16 @@ static int read_item(struct node_ticket *t, const void *command, size_t len, str
                          .data = command,
                          .len = len,
                          .cost = machine_command_cost(&decoded),
-                         .query = MACHINE_OP_IS_QUERY(decoded.op)};
+                         .query = MACHINE_OP_IS_QUERY(decoded.op),
+                         .urgent = backlog_is_urgent(decoded.op)};
     return ret->query && t == NULL ? FL_EINVAL : 0;
 }
 
-/* Opens a batch if there is none, and moves as many commands from the line into it as fit. False:
- * no memory. */
-static bool fill(struct proposer *p)
+/* Out of the line into the open batch, as long as there is room. False: no memory. */
+static bool fill_with(struct proposer *p, struct held *(*first)(const struct held_queue *q))
 {
     struct held *h;
-    if (p->open == NULL) {
-        p->open = batch_create(p);
-    }
-    while (p->open != NULL && (h = held_first(&p->line)) != NULL) {
+    while ((h = first(&p->line)) != NULL) {
         struct item i;
         int rv = read_item(h->t, h->data, h->len, &i);
         FLI_ASSERT(rv == 0); /* proposer_add() has checked it */
@@ -337,7 +346,17 @@ static bool fill(struct proposer *p)
         held_take(&p->line, h);
         held_destroy(&p->line, h);
     }
-    return p->open != NULL;
+    return true;
+}
+
+/* Opens a batch if there is none, and takes as many commands out of the line as it has room for.
+ * False: no memory. */
+static bool fill(struct proposer *p)
+{
+    if (p->open == NULL) {
+        p->open = batch_create(p);
+    }
+    return p->open != NULL && fill_with(p, held_first) && fill_with(p, held_first_urgent);
 }
 
 /* The deadline on the cluster clock at which an empty batch must be sent; UINT64_MAX for none. */
@@ -362,12 +381,17 @@ static uint64_t pulse_deadline(const struct proposer *p)
     return deadline_ms;
 }
 
+static bool may_fly(const struct proposer *p)
+{
+    return p->in_flight < p->config.in_flight_max && p->flying_cost <= FLYING_COST_MAX;
+}
+
 static void propose_all(struct proposer *p, uint64_t now_ms)
 {
     if (now_ms < p->retry_at_ms) {
         return;
     }
-    while (p->in_flight < p->config.in_flight_max) {
+    while (may_fly(p)) {
         if (p->open == NULL && held_first(&p->line) == NULL) {
             bool pulse = pulse_deadline(p) <= p->clock.value_ms;
             if (!pulse && !p->mark_due) {
@@ -421,7 +445,7 @@ uint64_t proposer_next_turn_ms(const struct proposer *p, uint64_t now_ms)
         return p->barrier_sent ? UINT64_MAX : time_until(p->retry_at_ms, now_ms);
     }
     uint64_t tick_ms = cluster_clock_wait(&p->clock, UINT64_MAX, now_ms);
-    if (p->in_flight >= p->config.in_flight_max) {
+    if (!may_fly(p)) {
         return tick_ms; /* the loop turns when a batch is applied */
     }
     uint64_t work_ms = cluster_clock_wait(&p->clock, pulse_deadline(p), now_ms);
@@ -568,17 +592,20 @@ bool proposer_is_open(const struct proposer *p)
     return p->state == STATE_OPEN;
 }
 
-/* Adds it to the open batch or, when that is full or others stand in line already, to the line. */
+/* Into the open batch, or, when others stand in line already or it is full, behind them. What is
+ * urgent passes those, as far as the part of the batch that is kept for it goes. */
 static int take(struct proposer *p, const struct item *i)
 {
-    if (held_first(&p->line) == NULL) {
+    bool alone = held_first(&p->line) == NULL;
+    if (alone || (i->urgent && i->t != NULL && !held_has(&p->line, i->t))) {
         if (p->open == NULL) {
             p->open = batch_create(p);
         }
         if (p->open == NULL) {
             return FL_ENOMEM;
         }
-        if (fits(p->open, i)) {
+        if (fits(p->open, i) && (alone || p->open->passed_cost + i->cost <= URGENT_COST)) {
+            p->open->passed_cost += alone ? 0 : i->cost;
             return put(p->open, i);
         }
     }

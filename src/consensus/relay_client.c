@@ -12,6 +12,7 @@
 #define WINDOW                                                                                     \
     4096u                           /* commands sent and not answered; further ones wait in the
                                        held queue */
+#define WINDOW_URGENT 1024u         /* of these, for commands that renew or give back */
 #define QUERIES_MAX 256u            /* queries among these: each answer may have 64 KiB */
 #define BYTES_MAX ((size_t)8 << 20) /* bytes of these commands */
 #define PING_MS 500u
@@ -104,7 +105,8 @@ static bool has_room(const struct relay_stream *o, const struct held *h)
     if (o->probe_ms != 0 && (o->count > 0 || now_ms(o->leader->client) < o->probe_ms)) {
         return false;
     }
-    return o->next - o->first < WINDOW && o->bytes + h->len <= BYTES_MAX &&
+    uint64_t most = backlog_is_urgent(h->data[0]) ? WINDOW : WINDOW - WINDOW_URGENT;
+    return o->next - o->first < most && o->bytes + h->len <= BYTES_MAX &&
            (!h->query || o->queries < QUERIES_MAX);
 }
 

@@ -84,10 +84,18 @@ static bool take_over(const struct net_server *s)
     return s->take_ns > FLI_TURN_REQUESTS_US * UINT64_C(1000);
 }
 
-/* In each turn, one connection that had its share already continues, however many new ones wait. */
+#define ONE_VISIT_LEFT_NS ((FLI_TURN_REQUESTS_US - FLI_TURN_VISIT_US) * UINT64_C(1000))
+
+/* In each turn, one connection that is new goes on, however long others took, and one that has
+ * already had its share, however many are new. A visit may be longer than the whole share: one
+ * request may, and the machine may have been busy with something else. */
 static void take_on(struct net_server *s)
 {
     struct fli_list *link = NULL;
+    if ((link = fli_list_pop(&s->begging)) != NULL) {
+        net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
+        s->take_ns = take_over(s) ? ONE_VISIT_LEFT_NS : s->take_ns;
+    }
     if ((link = fli_list_pop(&s->yielded)) != NULL) {
         net_conn_work(FLI_CONTAINER_OF(link, struct net_conn, yielded));
     }

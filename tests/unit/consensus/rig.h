@@ -7,7 +7,7 @@
 #include "group.h"
 
 #define RIG_NODES_MAX 3u
-#define RIG_CALLS_MAX 32u
+#define RIG_CALLS_MAX 640u
 
 /* One command or query and what became of it. */
 struct rig_call {

@@ -178,6 +178,13 @@ static void a_batch_has_a_ceiling(void **state)
     batch_fini(&b);
 }
 
+/* What a batch has room for beside renewals, in steps, in ACQUIRE, and how many renewals. */
+enum {
+    FOR_ALL = MACHINE_BATCH_COST_MAX - MACHINE_BATCH_COST_MAX / 10,
+    FILLS = FOR_ALL / (2 * MACHINE_STEPS_RECORD),
+    RENEWALS = MACHINE_BATCH_COST_MAX / 10 / MACHINE_STEPS_RECORD,
+};
+
 static void what_does_not_fit_goes_into_the_next_batch(void **state)
 {
     const struct proposer_config config = {.batch_max = 1}; /* raised to one command */
@@ -252,14 +259,110 @@ static void a_small_client_waits_for_one_batch(void **state)
     rig_stop(r);
 }
 
+/* Of client 1, one more than a batch has room for; the last goes into the next. */
+static void fill_a_batch(struct rig *r, unsigned l, struct rig_call *c[FILLS + 1])
+{
+    for (unsigned i = 0; i <= FILLS; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%u", i);
+        c[i] = rig_acquire(r, name, OWNER_A, 60000);
+        c[i]->ticket.source = 1;
+        assert_int_equal(rig_add(r, l, c[i]), 0);
+    }
+}
+
+static struct rig_call *renew(struct rig *r, unsigned l, const struct rig_call *own,
+                              uint64_t source)
+{
+    struct machine_command m = {
+        .op = MACHINE_OP_RENEW, .name = rig_text("own"), .token = own->result.token};
+    struct rig_call *c = rig_call(r, &m);
+    c->ticket.source = source;
+    assert_int_equal(rig_add(r, l, c), 0);
+    return c;
+}
+
+/* A renewal goes into the batch that others have filled, as far as its part of the batch goes:
+ * those beyond it stand in line. */
+static void a_part_of_each_batch_is_for_renewals(void **state)
+{
+    const struct proposer_config config = {.in_flight_max = 1};
+    struct rig *r = &rig;
+    struct rig_call *c[FILLS + 1];
+    struct rig_call *renewal[RENEWALS + 1];
+    rig_start(r, 1, &config);
+    unsigned l = rig_leader(r);
+    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
+    assert_int_equal(rig_add(r, l, own), 0);
+    rig_await(r, own);
+    fill_a_batch(r, l, c);
+    for (unsigned i = 0; i <= RENEWALS; i++) {
+        renewal[i] = renew(r, l, own, 2 + i);
+    }
+    rig_await(r, renewal[0]);
+    assert_int_equal(c[FILLS - 1]->answers, 1);
+    assert_int_equal(c[FILLS]->answers, 0);
+    assert_int_equal(renewal[RENEWALS - 1]->answers, 1);
+    assert_int_equal(renewal[RENEWALS]->answers, 0);
+    rig_await(r, renewal[RENEWALS]);
+    rig_await(r, c[FILLS]);
+    rig_stop(r);
+}
+
+/* While what flies costs more than a batch may, what comes gathers for the next, however many
+ * entries may fly. */
+static void full_batches_do_not_fly_one_behind_the_other(void **state)
+{
+    enum { EACH = FOR_ALL / (MACHINE_STEPS_RECORD * (1 + MACHINE_NAMES_MAX)) };
+    struct rig *r = &rig;
+    struct proposer_stats stats;
+    struct rig_call *c = NULL;
+    rig_start(r, 1, NULL);
+    rig_leader(r);
+    rig_run(r, 100);
+    r->nodes[0].server->disk_stuck = true;
+    for (unsigned i = 0; i < 4 * EACH; i++) {
+        struct machine_command m = {.op = MACHINE_OP_BREAK, .name = rig_text("none")};
+        c = rig_call(r, &m);
+        assert_int_equal(rig_add(r, 0, c), 0);
+    }
+    rig_run(r, 10);
+    proposer_get_stats(r->nodes[0].proposer, &stats);
+    assert_int_equal(stats.in_flight, 2);
+    assert_int_equal(stats.pending_commands, 2 * EACH);
+    r->nodes[0].server->disk_stuck = false;
+    rig_await(r, c);
+    rig_stop(r);
+}
+
+/* It does not pass what its own client sent before. */
+static void a_renewal_stays_behind_its_own(void **state)
+{
+    const struct proposer_config config = {.in_flight_max = 1};
+    struct rig *r = &rig;
+    struct rig_call *c[FILLS + 1];
+    rig_start(r, 1, &config);
+    unsigned l = rig_leader(r);
+    struct rig_call *own = rig_acquire(r, "own", OWNER_B, 60000);
+    assert_int_equal(rig_add(r, l, own), 0);
+    rig_await(r, own);
+    fill_a_batch(r, l, c);
+    struct rig_call *renewal = renew(r, l, own, 1);
+    rig_await(r, c[0]);
+    assert_int_equal(renewal->answers, 0);
+    rig_await(r, renewal);
+    assert_int_equal(c[FILLS]->answers, 1);
+    rig_stop(r);
+}
+
 /* All queries of a batch are answered at once, so lists fill a batch by what they may cost. */
 static void lists_fill_a_batch_by_their_cost(void **state)
 {
     struct rig *r = *state;
     unsigned l = rig_leader(r);
     rig_run(r, 100);
-    enum { LISTS = MACHINE_BATCH_COST_MAX / MACHINE_LIST_COST };
-    enum { SHOWS = (MACHINE_BATCH_COST_MAX - MACHINE_LIST_COST) / MACHINE_SHOW_COST };
+    enum { LISTS = FOR_ALL / MACHINE_LIST_COST };
+    enum { SHOWS = (FOR_ALL - MACHINE_LIST_COST) / MACHINE_SHOW_COST };
     struct rig_call *c = NULL;
     uint64_t batches = rig_batches(r, l);
     for (unsigned i = 0; i <= LISTS; i++) {
@@ -559,6 +662,9 @@ int main(void)
         cmocka_unit_test(a_batch_has_a_ceiling),
         cmocka_unit_test(what_does_not_fit_goes_into_the_next_batch),
         cmocka_unit_test(a_small_client_waits_for_one_batch),
+        cmocka_unit_test(a_part_of_each_batch_is_for_renewals),
+        cmocka_unit_test(a_renewal_stays_behind_its_own),
+        cmocka_unit_test(full_batches_do_not_fly_one_behind_the_other),
         cmocka_unit_test_setup_teardown(refuses_what_is_not_one_command, start_one, stop),
         cmocka_unit_test_setup_teardown(a_callback_may_ask_for_more, start_one, stop),
         cmocka_unit_test_setup_teardown(lost_leadership_answers_everybody_once, start_three, stop),
