@@ -163,7 +163,7 @@ MUTANTS = [
     (20, 'what a leader may have in its log is said not to be done', 'src/consensus/proposer.c', 't->cb(t, FL_EUNCERTAIN, NULL, nothing);',
      't->cb(t, FL_ENOLEADER, NULL, nothing);', 'said not to be done'),
     (20, 'late attempts are carried out', ATTEMPT, 'if (a != NULL && number < a->highest) {', 'if (a != NULL && number > a->highest + 1000) {',
-     'for a call that has ended'),
+     'for a call that has ended|cannot be read: data is corrupt'),
     (20, 'the library does not count', ENGINE, 'return least + 1;', 'return 1 + 0 * least;', 'for a call that has ended'),
     (20, 'the library forgets what it does not know', ENGINE, 'uint64_t least = last == 0 && now_ms < a->until_ms ? a->above : last;', 'uint64_t least = 0 * (last + now_ms) + a->above;',
      'for a call that has ended|a wait of \\d+ ms'),
