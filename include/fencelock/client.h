@@ -87,8 +87,8 @@ struct fl_client_options {
 FL_API int fl_tls_check(const struct fl_tls_options *options, char *errmsg,
                         size_t errmsg_size) FL_MUST_USE;
 
-/* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Does not connect yet.
- * 0; FL_EINVAL (a wrong address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM.
+/* nodes: 1 to FL_NODES_MAX of HOST:PORT or [IPV6]:PORT, with commas between. Connects to nobody
+ * yet. 0; FL_EINVAL (a bad address or option, or files of TLS: see fl_tls_check()); FL_ENOMEM.
  *
  * Or one URL, fencelock://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...] (fencelocks://: with TLS), with
  * %XX for bytes of user and password that have a meaning in a URL. Then `options` must name no user

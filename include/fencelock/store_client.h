@@ -30,8 +30,8 @@ struct fl_fencing {
     fl_token token;
 };
 
-/* address: HOST:PORT. timeout_ms: for calls that give 0; 0 for FL_TIMEOUT_DEFAULT_MS. Does not
- * connect yet. 0; FL_EINVAL; FL_ENOMEM. */
+/* address: HOST:PORT. timeout_ms: of a call that gives 0; 0 for FL_TIMEOUT_DEFAULT_MS. Connects to
+ * nobody yet. 0; FL_EINVAL; FL_ENOMEM. */
 FL_API int fl_store_create(const char *address, uint64_t timeout_ms, fl_store **ret) FL_MUST_USE;
 
 /* All zero (or a NULL pointer) means the defaults. */
