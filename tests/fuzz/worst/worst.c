@@ -23,7 +23,7 @@
  * was found. */
 static const uint64_t ceilings[WORST_METRICS] = {
     [WORST_STEPS] = MACHINE_APPLY_STEPS_MAX,
-    [WORST_APPLY] = UINT64_C(3000000),
+    [WORST_APPLY] = UINT64_C(9000000),
     [WORST_TURN] = UINT64_C(100000000),
 };
 static const char *const metric_names[WORST_METRICS] = {
