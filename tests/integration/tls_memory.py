@@ -20,7 +20,7 @@ from tls import OWNER, TlsCase
 FULL = '--full' in sys.argv
 if FULL:
     sys.argv.remove('--full')
-STEP = 1 if FULL else 41
+STEP = 1 if FULL else 101
 VALGRIND = ['valgrind', '-q', '--leak-check=full', '--show-leak-kinds=definite,indirect',
             '--errors-for-leak-kinds=definite,indirect', '--error-exitcode=99']
 
